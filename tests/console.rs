@@ -54,7 +54,7 @@ fn a_frontend_that_refuses_is_quoted_with_what_to_do() {
     let url = format!("http://{}", parm.admin.unwrap());
     for (words, key, word) in [
         (&["ctl", "instances"][..], None, "PARM_KEY"),
-        (&["ctl", "drain", "9"], Some("sesame"), "no instance has number 9"),
+        (&["ctl", "drain", "9"], Some("sesame"), "unknown instance 9"),
         (&["ctl", "set", "queue_limit=0"], Some("sesame"), "from 1 to 1000000"),
         (&["ctl", "query", "0123456789abcdef"], Some("sesame"), "not kept"),
         (&["top"], None, "PARM_KEY"),

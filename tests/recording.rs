@@ -73,7 +73,7 @@ fn a_recording_for_which_there_is_no_room_ends_and_says_so_while_queries_go_on()
     parm.until_model_ready();
     parm.until("there is no room", |parm| {
         infer(parm);
-        parm.log().contains("make room, and restart to record again")
+        parm.log().contains("free disk space, and restart to record again")
     });
     (0..10).for_each(|_| infer(&parm));
     parm.signal("TERM");

@@ -1,10 +1,13 @@
-//! What coding and stand-ins cost the frontend: the same open traffic of 3 KB queries with and without a code of k = 4 or a stand-in
-//! of a quarter of the cost, over instances that take a fixed time and do nothing in it. Prints the processor time of the frontend's
-//! threads per query, and the latency that clients see. Clients and instances have threads of their own, which are not counted, and are
-//! precise: tokio's timers would have everything happen at once every millisecond, and nothing in between. A plain program: `cargo bench -p parm-frontend --bench coded`, six minutes; `-- stand-in` compares that one only.
+//! Benchmark of the cost of coding and stand-ins at the frontend.
 //!
-//! Instances are in the process, so there is no wire on either side: against the whole cost of a query in a real frontend
-//! the share that is printed is too large, never too small. Runs of the ways alternate.
+//! It sends the same open traffic of 3 KB queries with and without a code of k = 4 or a stand-in of a quarter of the
+//! cost, over instances with a fixed service time. It prints the processor time of the frontend's threads per query,
+//! and the clients' latency. Clients and instances have threads of their own, which are not counted, with precise
+//! timers: tokio's would cause a burst every millisecond. `cargo bench -p parm-frontend --bench coded` takes six
+//! minutes; `-- stand-in` compares only that one.
+//!
+//! Instances are in the process, so the cost of the network is missing: the printed relative cost is an upper bound.
+//! Runs of the variants alternate.
 
 #![allow(clippy::print_stdout, missing_docs)]
 #![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
@@ -32,7 +35,7 @@ const SERVICE: Duration = Duration::from_millis(5);
 const INSTANCES: usize = 16;
 const QUERIES: usize = 30_000;
 const ROUNDS: usize = 5;
-/// Between two queries: 60 % of what the instances can do.
+/// Interval between two queries: 60 % of the instances' capacity.
 const GAP: Duration = Duration::from_nanos(5_000_000 / 16 * 10 / 6);
 
 const MODEL: &str = "slow";
@@ -41,10 +44,10 @@ const STAND_IN: &str = "small";
 /// Answers after a while.
 struct Slow(Tensor, mpsc::Sender<Due>);
 
-/// An answer that is due at a time.
+/// An answer with its due time.
 type Due = (Instant, oneshot::Sender<()>);
 
-/// The time of all instances passes in this thread.
+/// Runs all instances in one thread.
 fn pass(given: &mpsc::Receiver<Due>) {
     let mut waiting = BinaryHeap::new();
     let mut number = 0u64;
@@ -61,13 +64,13 @@ fn pass(given: &mpsc::Receiver<Due>) {
         }
         while waiting.peek().is_some_and(|Reverse((at, ..))| *at <= Instant::now()) {
             let Some(Reverse((.., Finish(Some(finish))))) = waiting.pop() else { continue };
-            // Nobody may wait for it any more.
+            // The client may be gone.
             let _ = finish.send(());
         }
     }
 }
 
-/// Its place in the order is its number's.
+/// Ordered by its number alone.
 struct Finish(Option<oneshot::Sender<()>>);
 
 impl PartialEq for Finish {
@@ -147,7 +150,7 @@ impl Client for Slow {
     }
 }
 
-/// One way to serve.
+/// A variant to measure.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
@@ -178,7 +181,7 @@ async fn frontend(way: Way) -> Frontend {
     }
     let frontend = Frontend::start(config, Arc::new(Wire::default()), Timers::Precise).unwrap();
     let answer = Tensor::from_f32([1, 10].as_slice(), &[0.1; 10]).unwrap();
-    // The paper's split costs instances: 16 serve queries whatever the policy.
+    // The paper's split takes extra instances for parities: 16 serve queries under each policy.
     let instances = if way.policy == PolicyKind::Parm { INSTANCES * 5 / 4 } else { INSTANCES };
     let (give, given) = mpsc::channel();
     std::thread::Builder::new().name("instances".into()).spawn(move || pass(&given)).unwrap();
@@ -195,12 +198,12 @@ async fn frontend(way: Way) -> Frontend {
     frontend
 }
 
-/// What a run took.
+/// Result of a run.
 struct Run {
     cpu_us: f64,
     median: f64,
     p99: f64,
-    /// Parities or stand-ins for each query.
+    /// Parities or stand-ins per query.
     extra: f64,
 }
 
@@ -223,7 +226,7 @@ async fn run(way: Way) -> Run {
     Run { cpu_us, median: at(0.5), p99: at(0.99), extra: extra / (QUERIES * 11 / 10) as f64 }
 }
 
-/// Queries at a steady pace, whatever becomes of them; all that the generator does is the same every way.
+/// Sends queries at a steady pace; the generator does the same work for each variant.
 async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
     let (frontend, runtime) = (frontend.clone(), Handle::current());
     let (sent, all) = oneshot::channel();
@@ -281,9 +284,11 @@ fn cpu() -> Duration {
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    println!("| way | CPU us per query | beside hedge | p50 ms | p99 ms | parities or stand-ins per query |");
+    println!(
+        "| way | CPU us per query | relative to hedge | p50 ms | p99 ms | parities or stand-ins per query |"
+    );
     println!("|---|---|---|---|---|---|");
-    // Of the ways beside the first only those with a name that is given, or all.
+    // Without arguments all variants run, otherwise the first and those whose names are given.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let is_wanted = |way: &Way| wanted.is_empty() || wanted.iter().any(|word| way.name.starts_with(word));
     let ways: Vec<Way> = WAYS.into_iter().filter(|way| way.name == "hedge" || is_wanted(way)).collect();

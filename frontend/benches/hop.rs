@@ -1,5 +1,8 @@
-//! What the frontend itself costs a request: everything between the server's call and the instance's client, without a
-//! wire on either side. A plain program that prints a table: `cargo bench -p parm-frontend --bench hop`.
+//! Benchmark of the frontend's own cost per request.
+//!
+//! It measures the time from the server's call to the instance's client, without a network.
+//!
+//! A plain program that prints a table: `cargo bench -p parm-frontend --bench hop`.
 
 #![allow(clippy::print_stdout, missing_docs)]
 #![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
@@ -104,7 +107,7 @@ async fn frontend(policy: PolicyKind, instances: usize) -> Frontend {
     frontend
 }
 
-/// One client that sends a request after the other; returns the times in order.
+/// Sends one request after the other; returns the times, sorted.
 async fn client(frontend: Frontend, count: usize) -> Vec<Duration> {
     let mut times = Vec::with_capacity(count);
     let request = request();

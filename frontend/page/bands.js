@@ -1,4 +1,4 @@
-// Latency over time: the median, and bands from it to p90, p99 and p99.9, of all answers or of one outcome; below them who answered.
+// Latency over time: the median, with bands up to p90, p99 and p99.9, of all answers or of one outcome; below, the shares of outcomes.
 
 import { area, bounds, line, linear, logarithmic, ticks } from './chart.js';
 import { h, keyed, s, say, set, show } from './dom.js';
@@ -8,12 +8,12 @@ import { Table } from './table.js';
 import { clock, count, share, span, time } from './words.js';
 
 const [HEIGHT, LEFT, ENDS, TOP] = [360, 54, 76, 12];
-/** Where the plot ends, and where the strip below it begins and ends. */
+/** End of the plot; start and end of the strip below it. */
 const [PLOT, STRIP, FLOOR] = [262, 286, 332];
-/** Each point is of the queries of so many milliseconds: a second alone has too few for a tail. */
+/** Milliseconds of queries in each point: a single second has too few for a tail. */
 const POINT = 10_000;
 const SHARES = [0.5, 0.9, 0.99, 0.999];
-/** The plot spans so much at the least, and from then on all that is known. */
+/** Minimum time span of the plot; later it covers everything known. */
 const LEAST = 60_000;
 const MARKED = ['ejected', 'returned', 'settings', 'withheld', 'suspect'];
 
@@ -34,13 +34,13 @@ export class Bands {
     const all = (point) => point.by.reduce((a, b) => a + b, 0) || 1;
     this.table = new Table('Latency table', [{ head: 'Time', text: ({ at }) => clock(at) }, ...['p50', 'p90', 'p99', 'p99.9'].map((head, at) => ({ head, text: ({ q }) => time(q[at]) })),
       { head: 'p99.9 without', text: ({ without }) => time(without) }, { head: 'Queries', text: (point) => count(all(point)) }, { head: 'Not exact', text: (point) => share(1 - point.by[0] / all(point)) }]);
-    // Filled when it is opened: a table that changes while it is read aloud is of no use.
+    // Filled when it is opened: a table that changes while it is read aloud is useless.
     this.details = h('details', { ontoggle: () => this.table.draw(this.details.open ? this.shown.filter((_, at) => (this.shown.length - 1 - at) % 10 === 0).reverse() : [], ({ at }) => at) },
       h('summary', 'These figures as a table, ten seconds to a row, as of when it is opened'), this.table.root);
     root.append(this.choices, this.empty, this.plot, this.details);
   }
 
-  /** One point for each frame. Those of frames that were seen before are kept. */
+  /** One point per frame. Points of known frames are kept. */
   points({ hello, frames }, m) {
     const of = `${m} ${this.outcome}`;
     const wanted = hello.outcomes.map((_, at) => at).filter((at) => (this.outcome === 'all' ? at < 6 : hello.outcomes[at] === this.outcome));
@@ -69,7 +69,7 @@ export class Bands {
     for (const part of [this.plot, this.details]) show(part, drawn.length > 0);
     show(this.empty, !drawn.length);
     if (!drawn.length) return;
-    // As wide as it is shown, so that words keep their size on a small screen.
+    // As wide as it is displayed, so that text keeps its size on a small screen.
     this.width = Math.max(320, Math.min(840, this.plot.clientWidth));
     this.end = this.width - ENDS;
     set(this.svg, 'viewBox', `0 0 ${this.width} ${HEIGHT}`);
@@ -91,7 +91,7 @@ export class Bands {
     this.look(live ? this.shown.length - 1 : Number(this.slider.value));
   }
 
-  /** Buttons for the outcomes that there are. */
+  /** Buttons for the outcomes present. */
   choose(history, m) {
     const seen = history.hello.outcomes.filter((name, at) => name === this.outcome || this.shown.some((point) => point.by[at]));
     keyed(this.choices, seen.length > 1 ? ['all', ...seen] : [], (name) => name, (name) => h('button', { class: name,
@@ -106,7 +106,7 @@ export class Bands {
       ...moments.map(([ago, x]) => words(x, HEIGHT - 8, ago ? `${span(ago)} ago` : 'now', x < LEFT + 20 ? 'start' : 'middle')));
   }
 
-  /** Names at the ends of lines, apart from each other. */
+  /** Labels at the ends of lines, moved apart. */
   label(ends) {
     let last = -Infinity;
     this.names.replaceChildren(...ends.filter(({ y }) => Number.isFinite(y)).sort((a, b) => a.y - b.y).map(({ name, y }) => {
@@ -115,7 +115,7 @@ export class Bands {
     }));
   }
 
-  /** Who answered, but for exact answers, as shares one upon the other. */
+  /** Stacked shares of the outcomes other than exact. */
   answers(outcomes, gap) {
     const shares = this.shown.map(({ by }) => by.slice(1).map((some) => some / (by.reduce((a, b) => a + b, 0) || 1)));
     const most = Math.max(...shares.map((some) => some.reduce((a, b) => a + b, 0)));

@@ -1,8 +1,8 @@
-// Scales and paths. Everything drawn is SVG of text and lines; the same figures stand in words or a table beside it.
+// Scales and paths. All drawings are SVG lines and text; the same figures are in words or in a table next to them.
 
 import { s } from './dom.js';
 
-/** Places of values on a logarithmic scale. */
+/** Positions of values on a logarithmic scale. */
 export function logarithmic([low, high], [from, to]) {
   const scale = linear([Math.log(low), Math.log(high)], [from, to]);
   return { at: (value) => scale.at(Math.log(Math.max(value, low))) };
@@ -14,7 +14,7 @@ export function linear([low, high], [from, to]) {
 
 const STEPS = [1, 1.5, 2, 3, 5, 7, 10];
 
-/** Round bounds that hold these values with a little room; what is no positive number does not count. */
+/** Round bounds around these values with a margin; values that are not positive numbers are ignored. */
 export function bounds(values) {
   const known = values.filter((value) => value > 0 && Number.isFinite(value));
   const [low, high] = [Math.min(...known) * 0.95, Math.max(...known) * 1.05];
@@ -26,7 +26,7 @@ export function bounds(values) {
   return [least, Math.max(least * 2, of(high, (step) => step >= high, Math.min))];
 }
 
-/** 1, 2 and 5 of each power of ten within bounds, or the powers alone where there are many. */
+/** 1, 2 and 5 of each power of ten within bounds, or only the powers if there are many. */
 export function ticks(low, high) {
   const all = [];
   for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) {
@@ -35,7 +35,7 @@ export function ticks(low, high) {
   return all.length <= 7 ? all : all.filter((tick) => tick.toExponential().startsWith('1'));
 }
 
-/** The stretches of a series: points that lie further apart than `gap`, or are no numbers, begin another. */
+/** Segments of a series: a gap of more than `gap`, or a value that is not a number, starts another. */
 export function stretches(points, gap) {
   const out = [];
   let open = null;
@@ -56,12 +56,12 @@ export function line(points, x, y, gap) {
   return stretches(points, gap).map((part) => `M${part.map((point) => place(x, y, point.at, point.y)).join('L')}h.5`).join('');
 }
 
-/** What lies between `low` and `y` of each point. */
+/** Area between `low` and `y` of each point. */
 export function area(points, x, y, gap) {
   return stretches(points, gap).map((part) => `M${part.map((point) => place(x, y, point.at, point.y)).join('L')}L${part.reverse().map((point) => place(x, y, point.at, point.low)).join('L')}Z`).join('');
 }
 
-/** A small line without axes, beside a figure that says the last value. */
+/** A small line without axes, next to the figure of its last value. */
 export class Spark {
   constructor(width = 120, height = 28) {
     this.size = [width, height];
@@ -69,7 +69,7 @@ export class Spark {
     this.root = s('svg', { viewBox: `0 0 ${width} ${height}`, class: 'sparkline', 'aria-hidden': 'true', preserveAspectRatio: 'none' }, this.path);
   }
 
-  /** `values` may hold `null`; the scale goes from 0 to `least` at the least. */
+  /** `values` may contain `null`; the scale covers at least 0 to `least`. */
   draw(values, least) {
     const [width, height] = this.size;
     const x = linear([0, Math.max(1, values.length - 1)], [0, width]);

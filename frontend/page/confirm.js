@@ -1,4 +1,4 @@
-// Nothing is changed before it was shown: what will happen, and the line that does the same.
+// Confirmation of changes: shows the effect and the equivalent command before anything is sent.
 
 import { h, say } from './dom.js';
 
@@ -16,7 +16,7 @@ export class Confirm {
     document.body.append(this.dialog);
   }
 
-  /** `{ title, body: nodes, line, yes, act }`: `act` is awaited; what it throws is shown. */
+  /** `{ title, body: nodes, line, yes, act }`: `act` is awaited; its errors are shown. */
   ask({ title, body, line, yes, act }) {
     say(this.title, title);
     this.body.replaceChildren(...body);
@@ -26,7 +26,7 @@ export class Confirm {
     this.yes.disabled = false;
     this.act = act;
     this.dialog.showModal();
-    // The harmless one, so that Enter alone changes nothing.
+    // Focus the harmless button, so that Enter alone changes nothing.
     this.no.focus();
   }
 

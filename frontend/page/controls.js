@@ -1,4 +1,4 @@
-// Settings that are worth changing while serving. Nothing is sent before it was shown, and beside each stands the line that does the same.
+// Settings that are useful to change at run time. Each change is confirmed first, next to the equivalent command.
 
 import { h, say, set, show } from './dom.js';
 import * as ctl from './ctl.js';
@@ -10,34 +10,34 @@ const number = { min: 0, max: 100, step: 'any' };
 const whole = { whole: true, min: 1, max: 65535, step: 1 };
 const [CODED, HEDGED] = [['parm', 'parm+'], ['hedge', 'parm+', 'stand-in']];
 
-/** `only`: policies under which it matters; `percent`: shown in hundredths, sent as a share. */
+/** `only`: policies with this setting; `percent`: shown in percent, sent as a fraction. */
 export const FIELDS = Object.entries({
   Policy: [{ path: 'policy', label: 'Policy', about: 'What hides slow and dead instances' }],
   'Stand-ins': [
     { path: 'stand_in.bound', label: 'Bound', about: 'Most answers that may be approximate', ...share, only: ['stand-in'] },
-    { path: 'stand_in.grace.factor', label: 'Grace', about: 'Medians that an approximate answer is held back', ...number, only: ['stand-in'] },
-    { path: 'stand_in.late_budget.ratio', label: 'Budget', about: 'Work on late queries, of all', ...share, only: ['stand-in'] },
+    { path: 'stand_in.grace.factor', label: 'Grace', about: 'Delay of an approximate answer, in medians', ...number, only: ['stand-in'] },
+    { path: 'stand_in.late_budget.ratio', label: 'Budget', about: 'Work on late queries, relative to all work', ...share, only: ['stand-in'] },
   ],
   Coding: [
     { path: 'coding.k', label: 'k', about: 'Queries per coding group', ...whole, max: 64, only: CODED },
     { path: 'coding.r', label: 'r', about: 'Parities per group', ...whole, max: 16, only: CODED },
-    { path: 'coding.grace.factor', label: 'Grace', about: 'Medians that a reconstruction is held back', ...number, only: ['parm+', 'approximate-backup'] },
+    { path: 'coding.grace.factor', label: 'Grace', about: 'Delay of a reconstruction, in medians', ...number, only: ['parm+', 'approximate-backup'] },
   ],
   Hedges: [
-    { path: 'hedge.budget.ratio', label: 'Budget', about: 'Jobs that may be duplicated; also how late is late', ...share, only: HEDGED },
-    { path: 'hedge.budget.burst', label: 'Burst', about: 'Duplicates that may come together', ...whole, only: HEDGED },
+    { path: 'hedge.budget.ratio', label: 'Budget', about: 'Jobs that may be hedged; also sets when a job is late', ...share, only: HEDGED },
+    { path: 'hedge.budget.burst', label: 'Burst', about: 'Hedges that may start together', ...whole, only: HEDGED },
   ],
   Limits: [
-    { path: 'retry.ratio', label: 'Retries', about: 'Failed jobs that may be tried again, of all', ...share },
+    { path: 'retry.ratio', label: 'Retries', about: 'Failed jobs that may be retried, relative to all', ...share },
     { path: 'queue_limit', label: 'Queue', about: 'Queries that may wait', ...whole, max: 1e6 },
-    { path: 'ejection.slow_factor', label: 'Slow', about: 'Medians beyond which an answer is slow', ...number },
+    { path: 'ejection.slow_factor', label: 'Slow', about: 'Medians after which an answer is slow', ...number },
   ],
 }).flatMap(([group, fields]) => fields.map((field) => ({ group, ...field })));
 
-/** What a field shows of a value. */
+/** Text of a field for a value. */
 export const shown = (field, value) => (field.percent ? String(Math.round(value * 1e6) / 1e4) : String(value));
 
-/** The value of what a field shows; `null` where that is none. */
+/** Value of a field's text; `null` if it is invalid. */
 export function value(field, text) {
   if (field.path === 'policy') return text;
   const is = Number(text);
@@ -57,7 +57,7 @@ export class Controls {
     root.append(this.lead, this.form);
   }
 
-  /** Follows a model: its settings are fetched when they are others. */
+  /** Follows a model: its settings are fetched when they change. */
   async draw(model, policies, may) {
     const of = `${model.name} ${model.revision} ${may}`;
     if (this.of === of) return;
@@ -71,10 +71,10 @@ export class Controls {
       this.settings = settings;
     } catch (error) {
       this.of = null;
-      return say(this.lead, `The settings are not known: ${error.message}.`);
+      return say(this.lead, `Cannot read the settings: ${error.message}.`);
     }
     if (!this.rows.length) this.build(policies);
-    say(this.lead, may ? `Changes for ${model.name} are in force at once and until the next start; the configuration file stays as it is.` : 'This key may read the settings and not change them.');
+    say(this.lead, may ? `Changes for ${model.name} take effect at once and last until the next start; the configuration file is not changed.` : 'This key may read the settings but not change them.');
     set(this.lead, 'data-tone', !may && 'warn');
     show(this.form, true);
     this.fill(edited);
@@ -96,7 +96,7 @@ export class Controls {
     }
   }
 
-  /** Shows what is in force, and what was being changed. */
+  /** Shows the effective settings, and pending changes. */
   fill(edited = {}) {
     for (const { field, input } of this.rows) {
       input.value = shown(field, edited[field.path] ?? ctl.at(this.settings, field.path));
@@ -105,7 +105,7 @@ export class Controls {
     this.changed();
   }
 
-  /** By path, what differs from what is in force; `null` for what is no value. */
+  /** Differences from the effective settings, by path; `null` for an invalid value. */
   changes() {
     return Object.fromEntries(this.rows.filter(({ row }) => !row.hidden).map(({ field, input }) => [field.path, value(field, input.value)])
       .filter(([path, is]) => is !== ctl.at(this.settings, path)));
@@ -137,8 +137,8 @@ export class Controls {
       h('td', words(field, ctl.at(this.settings, field.path))), h('td', h('b', words(field, changes[field.path])))));
     this.confirm.ask({
       title: `Change the settings of ${name}?`, yes: `Change ${many(rows.length, 'setting')}`, line: ctl.set(name, changes),
-      body: [h('table', h('thead', h('tr', ['Setting', 'In force', 'From now on'].map((head) => h('th', { scope: 'col' }, head)))), h('tbody', rows)),
-        h('p', 'Queries under way are not disturbed.')],
+      body: [h('table', h('thead', h('tr', ['Setting', 'Now', 'New'].map((head) => h('th', { scope: 'col' }, head)))), h('tbody', rows)),
+        h('p', 'Queries in progress are not affected.')],
       act: async () => {
         this.settings = await call('PATCH', `/admin/v1/settings/${encodeURIComponent(name)}`, ctl.patch(changes)).catch((error) => this.refused(error));
         this.fill();

@@ -1,4 +1,4 @@
-// The `parm ctl` line that does what a control does.
+// The `parm ctl` command equivalent to a control.
 
 const USUAL = 'http://127.0.0.1:8003';
 
@@ -6,7 +6,7 @@ export function set(model, changes) {
   return line('set', word(model), ...Object.entries(changes).map(([path, value]) => `${path}=${word(value)}`));
 }
 
-/** `drain`, `eject` or `return`, of one instance or several. */
+/** `drain`, `eject` or `return`, for one instance or several. */
 export function order(name, ...numbers) {
   return line(name === 'undrain' ? 'return' : name, ...numbers);
 }
@@ -18,13 +18,13 @@ function line(...words) {
   return ['parm', 'ctl', ...words, ...(here === USUAL ? [] : ['--url', here])].join(' ');
 }
 
-/** Quoted where a shell would read it otherwise. */
+/** Quotes an argument if a shell requires it. */
 function word(value) {
   const text = String(value);
   return /^[\w.+:@%/=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** A patch (RFC 7396) of changes by path: `{ 'coding.k': 4 }` is `{ coding: { k: 4 } }`. */
+/** Builds a patch (RFC 7396) from changes by path: `{ 'coding.k': 4 }` becomes `{ coding: { k: 4 } }`. */
 export function patch(changes) {
   const out = {};
   for (const [path, value] of Object.entries(changes)) {
@@ -36,7 +36,7 @@ export function patch(changes) {
   return out;
 }
 
-/** What a path leads to. */
+/** The value at a path. */
 export function at(settings, path) {
   return path.split('.').reduce((at, name) => at?.[name], settings);
 }

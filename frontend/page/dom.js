@@ -1,13 +1,13 @@
-// Elements, and text that is written only where it changed: a page that is drawn anew every second would lose focus and selection.
+// Elements, with text written only where it changed: redrawing the page each second would lose focus and selection.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** An element, `name.class.class`: attributes and `on...` listeners if any, then children (nodes or text). */
+/** Creates an element, `name.class.class`, with optional attributes and `on...` listeners, then children (nodes or text). */
 export function h(name, ...rest) {
   return made((tag) => document.createElement(tag), name, rest);
 }
 
-/** The same in SVG. */
+/** Creates an SVG element. */
 export function s(name, ...rest) {
   return made((tag) => document.createElementNS(SVG, tag), name, rest);
 }
@@ -25,7 +25,7 @@ function made(create, name, rest) {
   return element;
 }
 
-/** Sets an attribute, or takes it away where the value is `null` or `false`. */
+/** Sets an attribute, or removes it if the value is `null` or `false`. */
 export function set(element, name, value) {
   if (value === null || value === undefined || value === false) {
     if (element.hasAttribute(name)) element.removeAttribute(name);
@@ -52,7 +52,7 @@ export function facts(root, rows) {
   });
 }
 
-/** A button that shows all of a long list, or its beginning again. */
+/** A button that toggles between the start of a long list and all of it. */
 export function more(redraw, shown) {
   const button = h('button.quiet', { onclick: () => { button.whole = !button.whole; redraw(); } });
   button.cut = (list) => {
@@ -63,7 +63,7 @@ export function more(redraw, shown) {
   return button;
 }
 
-/** Makes the children of a parent those of a list, by key: what stays is kept, and with it focus. */
+/** Updates a parent's children from a list by key: unchanged ones are kept, and with them the focus. */
 export function keyed(parent, items, key, create, update) {
   const known = new Map();
   for (const child of [...parent.children]) {

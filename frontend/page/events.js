@@ -1,4 +1,4 @@
-// What happened, newest first.
+// Events, newest first.
 
 import { h, keyed, say, set, show } from './dom.js';
 import { clock, count, span } from './words.js';
@@ -6,17 +6,17 @@ import { clock, count, span } from './words.js';
 const SHOWN = 60;
 const TONES = { ejected: 'bad', lost: 'bad', refused: 'bad', suspect: 'bad', withheld: 'bad', kept: 'warn', draining: 'warn', returned: 'good', joined: 'good', resumed: 'good' };
 
-/** Who an event is about: an instance, or a model. */
+/** Subject of an event: an instance or a model. */
 export function about({ instance, m }, instances, models) {
   if (instance === null) return models.find((model) => model.m === m)?.name ?? '';
   const node = instances.get(instance)?.node;
   return `instance ${instance}${node ? ` on ${node}` : ''}`;
 }
 
-/** A slow instance is tried again and goes again every second or two: what comes again within this time is told once, with how often. */
+/** A slow instance is probed and ejected again every second or two: repetitions within this time are one entry with a count. */
 const AGAIN = 60_000;
 
-/** Events, oldest first, with such repetitions as one: the latest, its `times` and when they began. */
+/** Events, oldest first, with repetitions merged: the latest, its `times` and its start. */
 export function folded(events) {
   const all = new Map();
   for (const [at, event] of events.entries()) {

@@ -1,4 +1,4 @@
-// Coding groups as they fill and decode: those open now, and the latest that ended, a column each.
+// Coding groups: those open now, and the latest that ended, a column each.
 
 import { facts, h, keyed, s, say } from './dom.js';
 import { count, share, time } from './words.js';
@@ -16,7 +16,7 @@ export class Groups {
   /** Returns whether there is anything to draw. */
   draw(groups, { counts }, fresh) {
     if (!groups) return false;
-    // A frame is drawn again when another model is chosen; its groups are told once.
+    // A frame is redrawn when another model is selected, but its groups are added once.
     if (fresh) this.ended = [...groups.ended.map((group) => ({ key: (this.serial += 1), group })), ...this.ended].slice(0, KEPT);
     const open = groups.open.map(([k, filled, age], at) => ({ key: `open ${at}`, group: [k, 1, 'o'.repeat(filled).padEnd(k, 'w'), 'w', age] }));
     keyed(this.strip, [...open, ...this.ended], ({ key }) => key, ({ group }) => h('li', { class: group[5] ? null : 'open' }), (li, { group }) => this.column(li, group));

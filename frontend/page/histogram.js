@@ -1,7 +1,7 @@
-// Histograms of times as the stream sends them: bucket, count, bucket, count, ... They can be added up, so quantiles over any
-// stretch of time are those of its queries; quantiles themselves could not be averaged.
+// Histograms of times as in the stream: bucket, count, bucket, count, ... They can be summed, so quantiles over any
+// time span are those of its queries; quantiles themselves cannot be averaged.
 
-/** The sum of such lists, as a map of bucket to count. */
+/** Sum of such lists, as a map of bucket to count. */
 export function sum(lists) {
   const all = new Map();
   for (const list of lists) {
@@ -16,14 +16,14 @@ export function total(histogram) {
   return count;
 }
 
-/** Where a bucket begins, in microseconds. */
+/** Lower bound of a bucket, in microseconds. */
 export function edge(bucket, { first_us, per_octave }) {
   return first_us * 2 ** (bucket / per_octave);
 }
 
 /**
- * The time that this share of the queries stays below: within its bucket as if they were spread evenly. `never` more queries have no
- * time at all: where they are reached it is infinite. `null` without any.
+ * The quantile of a fraction of queries, interpolated within its bucket. `never` more queries have no time: the quantile is
+ * infinite if it falls among them. `null` without queries.
  */
 export function quantile(histogram, share, buckets, never = 0) {
   const all = total(histogram) + never;
@@ -37,14 +37,14 @@ export function quantile(histogram, share, buckets, never = 0) {
   return Infinity;
 }
 
-/** How many are slower than a time. */
+/** Number of queries slower than a time. */
 export function slower(histogram, us, buckets) {
   let count = 0;
   for (const [bucket, more] of histogram) if (edge(bucket + 0.5, buckets) > us) count += more;
   return count;
 }
 
-/** The deepest quantile that so many queries carry: at least five of them lie beyond it. */
+/** The highest quantile with at least five of so many queries beyond it. */
 export function deepest(count) {
   return [0.999, 0.99, 0.9].find((share) => count * (1 - share) >= 5 - 1e-9) ?? null;
 }

@@ -1,5 +1,5 @@
-// What the stream has said, within bounds: so many seconds of frames, so many events, a short series for each instance. What falls out
-// of them is gone, however long the page stays open.
+// Bounded history of the stream: seconds of frames, events, and a short series for each instance. Older data is dropped,
+// however long the page stays open.
 
 import { sound } from './sound.js';
 
@@ -16,11 +16,11 @@ export class History {
     /** Slowness of instances over the last frames, by number. */
     this.series = new Map();
     this.dropped = 0;
-    /** Lines that were not understood. */
+    /** Number of lines that were not understood. */
     this.strange = 0;
   }
 
-  /** Takes a line of the stream; returns what it was, and `null` where that was not understood. */
+  /** Processes a line of the stream; returns its kind, or `null` if it was not understood. */
   take(line) {
     const [kind, good] = sound(line, this.hello);
     if (!good) {
@@ -31,20 +31,20 @@ export class History {
     return kind;
   }
 
-  /** When the last frame was made. */
+  /** Time of the last frame. */
   get last() { return this.frames.at(-1)?.at ?? 0; }
 
-  /** What a frame says of a model. */
+  /** A frame's data of a model. */
   static part(frame, m) { return frame.models.find((model) => model.m === m); }
 
-  /** What the frames of the last so many milliseconds say of a model. */
+  /** Data of a model in the frames of the last milliseconds. */
   parts(m, ms) {
     const from = this.last - ms;
     return this.frames.filter((frame) => frame.at > from).map((frame) => History.part(frame, m)).filter(Boolean);
   }
 
   take_hello(hello) {
-    // Another frontend, or the same one started anew: its counts and numbers are others, and may mean something else.
+    // Another frontend, or the same one restarted: its counts and numbers start anew.
     const self = ({ at, role, key, ...rest }) => JSON.stringify(rest);
     if (this.hello && self(this.hello) !== self(hello)) Object.assign(this, new History());
     this.hello = hello;
@@ -59,7 +59,7 @@ export class History {
   }
 
   take_events(events) {
-    // A stream that begins anew tells them all again.
+    // A new stream sends all of them again.
     this.events = [...(this.anew ? [] : this.events), ...events].slice(-this.hello.bounds.events);
     this.anew = false;
   }

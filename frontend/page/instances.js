@@ -1,4 +1,4 @@
-// Instances as a table: who is slow against the pool, who is out of service and why.
+// Instances as a table: their speed relative to the pool, and which are out of service and why.
 
 import { h, more, say, set, show } from './dom.js';
 import { Spark } from './chart.js';
@@ -6,13 +6,13 @@ import { Table } from './table.js';
 import * as ctl from './ctl.js';
 import { apart, count, many, share, span, time } from './words.js';
 
-/** A job that is held for so many milliseconds, and so many times as long as usual, is worth a word. */
+/** A job held for this many milliseconds, and this multiple of the usual time, is reported. */
 const [LONG, TIMES] = [1000, 10];
 const SLOW = 2;
 const ORDERS = {
-  drain: ['Drain', 'It gets no more work and ends what it holds.', ['ready']],
-  eject: ['Eject', 'Its work is taken away at once and done elsewhere.', ['ready', 'draining']],
-  undrain: ['Return', 'It takes work again, a little at first.', ['draining', 'ejected']],
+  drain: ['Drain', 'It gets no more work and finishes its jobs.', ['ready']],
+  eject: ['Eject', 'Its work is retried elsewhere at once.', ['ready', 'draining']],
+  undrain: ['Return', 'It gets work again, a little at first.', ['draining', 'ejected']],
 };
 
 const host = ({ address = '' }) => address.replace(/^\w+:\/\//, '');
@@ -24,7 +24,7 @@ export function state(row) {
   return row.reason ? `in part: ${row.reason}` : silent(row) ? 'silent' : row.slowness >= SLOW ? 'ready, slow' : 'ready';
 }
 
-/** What else there is to say of it. */
+/** Further remarks. */
 export function remark(row) {
   return [row.problem, silent(row) && `holds a job for ${span(row.oldest_ms)}`,
     row.state === 'ejected' && row.retry_in_ms !== null && `probe in ${span(row.retry_in_ms)}`].filter(Boolean).join('; ');
@@ -41,7 +41,7 @@ const VALUES = {
   state,
 };
 
-/** In the order of a column, what is not known last; `trouble` puts those first that need somebody. */
+/** Sorts by a column with unknown values last; `trouble` puts instances with problems first. */
 export function sorted(rows, column, down) {
   const of = VALUES[column] ?? ((row) => row[column] ?? null);
   return [...rows].sort((a, b) => {

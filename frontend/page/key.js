@@ -1,4 +1,4 @@
-// The key, in this tab only: neither a cookie, which other pages could use, nor a place that outlives the tab.
+// The key, kept in this tab only: not in a cookie, which other pages could use, nor in storage that outlives the tab.
 
 import { h, say } from './dom.js';
 
@@ -8,13 +8,13 @@ export function key() { return sessionStorage.getItem(PLACE); }
 
 export function forget() { sessionStorage.removeItem(PLACE); }
 
-/** A call with the key. Refusals are errors with the server's words and its `status`. */
+/** A call with the key. Error responses become errors with the server's message and `status`. */
 export async function call(method, path, body) {
   const headers = { ...(key() ? { authorization: `Bearer ${key()}` } : {}), ...(body ? { 'content-type': 'application/json' } : {}) };
   const response = await fetch(path, { method, headers, body: body && JSON.stringify(body), cache: 'no-store' });
   const said = await response.json().catch(() => ({}));
   if (response.ok) return said;
-  const error = new Error(said.error ?? `the frontend answers ${response.status}`);
+  const error = new Error(said.error ?? `the frontend returned status ${response.status}`);
   error.status = response.status;
   throw error;
 }
@@ -26,13 +26,13 @@ export class KeyDialog {
     this.why = h('p.problem', { id: 'key-why' });
     const form = h('form', { method: 'dialog' },
       h('h2', { id: 'key-title' }, 'Key'),
-      h('p', 'What this frontend does is shown to those who have a key of the role ', h('code', 'read'), ' or ', h('code', 'control'), '.'),
+      h('p', 'This page needs a key with the role ', h('code', 'read'), ' or ', h('code', 'control'), '.'),
       this.why,
       h('label', { for: 'key' }, 'Key'), this.input,
       h('p.soft', 'It stays in this tab and is sent to this frontend only.'),
       h('div.buttons', h('button.main', 'Show')));
     this.dialog = h('dialog', { 'aria-labelledby': 'key-title', 'aria-describedby': 'key-why' }, form);
-    // A key has no place in a URL, so the form is never sent.
+    // A key must not be in a URL, so the form is never submitted.
     form.addEventListener('submit', (event) => {
       event.preventDefault();
       sessionStorage.setItem(PLACE, this.input.value.trim());

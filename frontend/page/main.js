@@ -1,4 +1,4 @@
-// The page: one stream, and parts that draw what it says.
+// The page: one stream, and the parts that draw its data.
 
 import { h, keyed, say, set, show } from './dom.js';
 import { Bands } from './bands.js';
@@ -19,7 +19,7 @@ import { Tiles } from './tiles.js';
 import { notes, verdict } from './verdict.js';
 import { clock, many, span } from './words.js';
 
-/** Figures are of the last minute; where it has too few queries for a tail, of all that is known. */
+/** Figures cover the last minute, or everything known if that has too few queries for a tail. */
 const RECENT = 60_000;
 const ENOUGH = 5000;
 
@@ -43,7 +43,7 @@ const stream = new Stream({
 });
 const dialog = new KeyDialog(() => stream.start());
 
-/** Orders for instances, one after the other, once they were confirmed. */
+/** Sends confirmed orders to instances, one after the other. */
 function order(name, numbers, { title, text, yes, line }) {
   confirm.ask({
     title, yes, line, body: [h('p', text)],
@@ -53,7 +53,7 @@ function order(name, numbers, { title, text, yes, line }) {
   });
 }
 
-/** A control was refused: with this key there is nothing to change. */
+/** A control was rejected: this key may not change anything. */
 function refused(error) {
   if (error.status === 403) {
     view.may = false;
@@ -62,7 +62,7 @@ function refused(error) {
   throw error;
 }
 
-/** Draws once for all lines that came together. */
+/** Draws once for all lines that arrived together. */
 function soon() {
   if (view.waits) return;
   view.waits = true;
@@ -127,7 +127,7 @@ function chooser(models) {
   if (view.model && select.value !== view.model) select.value = view.model;
 }
 
-/** What becomes of the connection, in the head; and over the page where what it shows grows old. */
+/** State of the connection, in the header; over the page when its data becomes old. */
 function connection() {
   const { is, until, why } = view.state;
   const wait = until ? Math.max(0, Math.ceil((until - Date.now()) / 1000)) : 0;
@@ -137,11 +137,11 @@ function connection() {
   say(place('clock'), history.last ? clock(history.last) : '');
   const { dropped, strange } = history;
   say(place('dropped'), [dropped && `${many(dropped, 'frame')} dropped`, strange && `${many(strange, 'line')} not understood`].filter(Boolean).join(', '));
-  // Told until it is back, not only between two tries.
+  // Shown until it is back, not only between two attempts.
   if (is !== 'connecting') view.lost = is === 'lost' ? why : null;
   show(place('lost'), view.lost !== null);
   if (view.lost === null) return;
-  say(place('lost-why'), `Connection lost: ${view.lost}.${history.last ? ` What is shown is of ${clock(history.last)}.` : ''}`);
+  say(place('lost-why'), `Connection lost: ${view.lost}.${history.last ? ` Shown data is of ${clock(history.last)}.` : ''}`);
   say(place('lost-until'), wait ? `Next try in ${wait} s.` : 'Trying now.');
 }
 

@@ -1,11 +1,11 @@
-// The same per node: what stands on one machine is slow together, and then it is the machine that has to go.
+// Slowness per node: if all instances of a node are slow, the machine is the cause.
 
 import { h, more, say, set, show } from './dom.js';
 import { Table } from './table.js';
 import * as ctl from './ctl.js';
 import { apart, count, many } from './words.js';
 
-/** Instances by node, and how slow they are against all others; the slowest first. Nothing where fewer than two are known. */
+/** Instances by node, with their slowness against all others; the slowest first. Empty with fewer than two known nodes. */
 export function nodes(rows, factor) {
   const by = new Map();
   for (const row of rows) if (row.node) by.set(row.node, [...(by.get(row.node) ?? []), row]);
@@ -18,7 +18,7 @@ export function nodes(rows, factor) {
     return {
       node, ratio, rows: own, zone: own[0].zone ?? '', usable: own.filter((row) => row.state === 'ready' && !row.reason).length,
       jobs: own.reduce((sum, row) => sum + (row.jobs * 1000) / row.over_ms, 0),
-      // One slow instance is that instance's matter; a node is slow where all that it has is.
+      // A node is slow only if all its instances are.
       slow: ratio >= factor && own.length > 1 && is[0] / others >= factor * 0.75,
     };
   }).sort((a, b) => b.ratio - a.ratio || a.node.localeCompare(b.node, 'en', { numeric: true }));
@@ -52,7 +52,7 @@ export class Nodes {
     Object.assign(this, { list, may, names: apart(list.map(({ node }) => node)) });
     const slow = list.filter((node) => node.slow);
     set(this.lead, 'data-tone', slow.length ? 'bad' : null);
-    say(this.lead, slow.map(cordon).join(' ') || (list.length ? `${many(list.length, 'node')}, none much slower than the others.` : 'It is not known which instances share a node.'));
+    say(this.lead, slow.map(cordon).join(' ') || (list.length ? `${many(list.length, 'node')}, none much slower than the others.` : 'Nodes of the instances are unknown.'));
     show(this.table.root, list.length > 0);
     this.table.draw(this.more.cut(list), ({ node }) => node, ({ slow, usable, rows }) => (slow ? 'bad' : usable < rows.length ? 'warn' : null));
   }
@@ -61,6 +61,6 @@ export class Nodes {
     const numbers = rows.filter((row) => row.state === 'ready').map((row) => row.number);
     const some = many(numbers.length, 'instance');
     this.order('drain', numbers, { title: `Drain ${node}?`, yes: `Drain ${some}`, line: ctl.order('drain', ...numbers),
-      text: `Its ${some} get no more work and end what they hold. The others take over.` });
+      text: `Its ${some} get no more work and finish their jobs. The others take over.` });
   }
 }

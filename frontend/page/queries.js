@@ -1,4 +1,4 @@
-// Why was this one approximate? The latest queries that are kept, and the timeline of one by its id.
+// Kept queries: a list of the latest, and the timeline of one by its id.
 
 import { h, say, set, show } from './dom.js';
 import { call } from './key.js';
@@ -39,7 +39,7 @@ export class Queries {
 
   look() {
     const word = this.word.value.trim();
-    // Ours are of 16 digits; whatever else there is, is the client's own.
+    // Query ids have 16 digits; other text is a client's request id.
     if (/^[0-9a-f]{16}$/.test(word)) return this.tell(word);
     const wanted = new URLSearchParams({ model: this.model, limit: 8, ...(word && { request: word }), ...(this.outcome.value && { outcome: this.outcome.value }),
       ...(this.slowest.checked && { slowest: true }) });

@@ -1,4 +1,4 @@
-// What waits, how busy the instances are, and what is left of each budget, as meters.
+// Queue, utilisation, and the rest of each budget, as meters.
 
 import { h, keyed, s, say, set } from './dom.js';
 import { count, figure, share, time } from './words.js';
@@ -28,7 +28,7 @@ export class Queue {
       'aria-valuemin': 0, 'aria-valuemax': 100 }, s('rect.rail', { width: 100, height: 6 }), s('rect.filled', { height: 6 })));
   }
 
-  /** Name, what there is and of how much, in words, and whether to warn. */
+  /** Name, amount and limit, in words, and whether to warn. */
   list({ queue, queue_limit: limit, busy, budgets, approximate }, settings) {
     const [waiting, , , usable, members, slots] = queue;
     const budget = (name, tokens, ratio) => tokens && [name, ...tokens, `${figure(tokens[0])} of ${count(tokens[1])} left${ratio === undefined ? '' : `, ${share(ratio)} of jobs`}`, tokens[0] < 1];

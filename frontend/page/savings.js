@@ -1,4 +1,4 @@
-// What redundancy saved and what it cost: latency with and without it, and the work and the approximation that it took.
+// Benefit and cost of redundancy: latency with and without it, and its work and approximate answers.
 
 import { bounds, logarithmic, ticks } from './chart.js';
 import { facts, h, s, say, set, show } from './dom.js';
@@ -32,7 +32,7 @@ export class Savings {
       : `No late answers were avoided: ${count(is)} took over ${time(late)}.`;
   }
 
-  /** Each quantile twice: as it is, and of the queries' own predictions. */
+  /** Each quantile twice: as measured, and of the queries' own predictions. */
   compare(now) {
     const rows = [...NAMES].filter(([share]) => share <= now.tail).map(([share, name]) => ({ name, is: now.at(share), would: now.without(share) }));
     const [low, high] = bounds(rows.flatMap(({ is, would }) => [is, would]));
@@ -41,7 +41,7 @@ export class Savings {
     const text = (at, y, words, anchor, kind) => s('text', { x: at, y, 'text-anchor': anchor, class: kind }, words);
     set(this.svg, 'viewBox', `0 0 ${WIDTH} ${floor + 14}`);
     set(this.svg, 'aria-label', rows.map(({ name, is, would }) => `${name} ${time(is)}, ${would === Infinity ? 'not known' : time(would)} without redundancy`).join('; '));
-    // Words of about this width must not touch.
+    // Labels of about this width must not touch.
     const apart = ticks(low, high).reduce((kept, us) => (kept.length && x.at(us) - x.at(kept.at(-1)) < 48 ? kept : [...kept, us]), []);
     this.svg.replaceChildren(...apart.map((us) => text(x.at(us), floor + 10, time(us), 'middle')), ...rows.flatMap(({ name, is, would }, at) => {
       const y = at * ROW + 16;
@@ -63,8 +63,8 @@ export class Savings {
       latest.agreement !== null && ['Agreement, live', `${share(latest.agreement)} say the same${latest.withheld ? ': withheld' : ''}`, latest.withheld && 'bad'],
       model.stand_in && ['Stand-ins', `${model.stand_in}: ${count(counts.stand_ins_spare)} early, ${count(counts.stand_ins_late)} late, ${count(counts.stand_ins_served)} given`],
       counts.hedges && ['Hedges', `${count(counts.hedges)}, of which ${count(counts.hedges_won)} answered first`],
-      counts.groups && ['Parities', `${count(counts.parities)} sent for ${count(counts.groups)} groups, ${count(counts.parities_late)} in too late`],
-      counts.retries && ['Retries', `${count(counts.retries)}; ${count(counts.retries_refused)} not for want of budget`],
+      counts.groups && ['Parities', `${count(counts.parities)} sent for ${count(counts.groups)} groups, ${count(counts.parities_late)} too late`],
+      counts.retries && ['Retries', `${count(counts.retries)}; ${count(counts.retries_refused)} refused by the budget`],
     ].filter(Boolean);
   }
 }

@@ -1,9 +1,9 @@
-// Whether a line of the stream is what CONTRACT.md says. One that is not (of another version, or garbled on its way) is left out and counted:
-// else a single field would stop the whole page, or show as NaN.
+// Validates lines of the stream against CONTRACT.md. Invalid lines (another version, or corrupted) are dropped and counted:
+// otherwise a single field would stop the whole page, or show as NaN.
 
-/** More than any count or time that there is, and still a number that can be added up. */
+/** More than any count or time, but still a number that can be summed. */
 const MOST = 1e15;
-/** The last bucket of a histogram, and what a group has at most. */
+/** Last bucket of a histogram, and limits of a group. */
 const [BUCKETS, GROUP] = [400, 255];
 
 const number = (is) => Number.isFinite(is) && Math.abs(is) <= MOST;
@@ -29,7 +29,7 @@ const part = ({ outcomes, counts, rejections, roles }) => fields({
   budgets: tuple(pair, pair, pair), approximate: or(tuple(number, number, positive)), agreement: or(number), groups,
 });
 const named = (names) => (is) => list(text)(is) && names.split(' ').every((name) => is.includes(name));
-/** Names that the page looks figures up by. */
+/** Names by which the page looks up figures. */
 const OUTCOMES = 'exact hedged reconstructed stand-in backup default rejected failed';
 const COUNTS = `arrived hedges hedges_won hedges_refused retries retries_refused groups groups_partial groups_dissolved parities parities_late reconstructions_served
 reconstructions_unsure stand_ins_spare stand_ins_late stand_ins_served`.replace('\n', ' ');
@@ -52,7 +52,7 @@ const LINES = {
   dropped: () => count,
 };
 
-/** `[kind, sound]`: of kinds that are not known nothing is said, as more may be added. */
+/** `[kind, sound]`: unknown kinds are accepted, as more may be added. */
 export function sound(line, hello) {
   const [kind] = line !== null && typeof line === 'object' ? Object.keys(line) : [];
   if (!Object.hasOwn(LINES, kind ?? '')) return [kind, kind !== undefined];

@@ -1,18 +1,18 @@
-// The stream of frames, read with fetch: an EventSource cannot send a key. It comes back by itself after growing waits, and is not read
-// while nobody looks.
+// The stream of frames, read with fetch because an EventSource cannot send a key. It reconnects with growing delays, and pauses
+// while the page is hidden.
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15_000;
-/** Without a line for so many intervals the connection is as good as lost. */
+/** Intervals without a line after which the connection counts as lost. */
 const SILENCE = 6;
-/** A line is a frame of at most a thousand instances; more is no frame. */
+/** Limit of a line: a frame has at most a thousand instances. */
 const LONGEST_LINE = 4 << 20;
 
-/** Cuts what comes into lines of JSON. */
+/** Splits received text into lines of JSON. */
 export class Lines {
   constructor() { this.rest = ''; }
 
-  /** The objects that are complete with this text. */
+  /** Objects that this text completes. */
   push(text) {
     const lines = (this.rest + text).split('\n');
     this.rest = lines.pop();
@@ -21,14 +21,14 @@ export class Lines {
   }
 }
 
-/** Milliseconds before a further try: twice as long each time within a bound, and not the same for every page that is open. */
+/** Milliseconds before the next attempt: doubles up to a limit, with jitter for each open page. */
 export function wait(tries, random = Math.random()) {
   return Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** Math.min(tries, 10)) * (0.75 + 0.5 * random);
 }
 
 /**
- * Reads the stream until it is stopped. `onLine` gets every line, `onState` what becomes of the connection: `{ is: 'connecting' | 'live' |
- * 'lost' | 'locked' | 'paused', until, why }`. `since` says which frames are known already, `key` what to send.
+ * Reads the stream until it is stopped. `onLine` receives every line, `onState` the connection's state: `{ is: 'connecting' | 'live' |
+ * 'lost' | 'locked' | 'paused', until, why }`. `since` returns the time of the last known frame, `key` the key to send.
  */
 export class Stream {
   constructor({ key, since, onLine, onState }) {
@@ -36,7 +36,7 @@ export class Stream {
     this.tries = 0;
   }
 
-  /** Connects now, whatever it was doing. */
+  /** Connects now, whatever the state. */
   start() {
     this.stop();
     const run = new AbortController();
@@ -57,7 +57,7 @@ export class Stream {
     this.run = null;
   }
 
-  /** Reads nothing until it is started again. */
+  /** Stops reading until it is started again. */
   pause() {
     this.stop();
     this.onState({ is: 'paused' });
@@ -76,7 +76,7 @@ export class Stream {
       this.onState({ is: 'locked', why: key ? 'the key was not accepted' : 'a key is needed' });
       return;
     }
-    if (!response.ok) throw new Error(`the frontend answers ${response.status}`);
+    if (!response.ok) throw new Error(`the frontend returned status ${response.status}`);
     const lines = new Lines();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let interval = 1000;
@@ -96,7 +96,7 @@ export class Stream {
     }
   }
 
-  /** Gives up a connection on which nothing comes. */
+  /** Closes a connection that receives nothing. */
   guard(run, ms) {
     clearTimeout(this.watch);
     this.watch = setTimeout(() => run.abort(new Error('nothing comes')), ms);

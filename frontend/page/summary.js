@@ -1,11 +1,11 @@
-// A stretch of time of one model in figures: what the sentence at the top, the tiles and the balance are made of.
+// Figures of one model over a time span, for the sentence at the top, the tiles and the savings.
 
 import { deepest, quantile, sum, total } from './histogram.js';
 
-/** Queries that get no answer, at the end of `hello.outcomes`. */
+/** Outcomes without an answer, at the end of `hello.outcomes`. */
 const UNANSWERED = ['rejected', 'failed'];
 
-/** Sums up what frames say of a model. */
+/** Sums up a model's data of several frames. */
 export function summary(parts, hello) {
   const { outcomes, buckets, rejections, counts, roles } = hello;
   const by = outcomes.map((_, at) => sum(parts.map((part) => part.latency[at])));
@@ -29,9 +29,9 @@ export function summary(parts, hello) {
     extra: work.deployed ? extra / work.deployed : null,
     p50: quantile(all, 0.5, buckets),
     at: (share) => quantile(all, share, buckets),
-    /** Without what redundancy did: of the queries' own predictions. Infinite where some never came. */
+    /** Without redundancy: of the queries' own predictions. Infinite if some never arrived. */
     without: (share) => quantile(alone, share, buckets, never),
-    /** What hedges alone would reach, about: the time after which a job is late, and one more run. */
+    /** Estimate for hedges alone: the time after which a job is late, plus one more run. */
     hedge: latest?.late_us && latest.service_us ? latest.late_us + latest.service_us[0] : null,
   };
 }

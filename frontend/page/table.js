@@ -1,4 +1,4 @@
-// A table whose rows are kept from second to second: columns say what stands in their cells.
+// A table that keeps its rows between updates; columns define their cells.
 
 import { h, keyed, say, set } from './dom.js';
 

@@ -1,4 +1,4 @@
-// A few figures with their last minutes.
+// A few figures with their recent history.
 
 import { h, keyed, say, set } from './dom.js';
 import { Spark } from './chart.js';
@@ -25,7 +25,7 @@ export class Tiles {
     });
   }
 
-  /** The figures of one frame; kept, as a frame does not change. */
+  /** Figures of one frame; cached, as a frame does not change. */
   of(part, buckets) {
     if (!this.cache.has(part)) {
       const all = sum(part.latency.slice(0, 6));
@@ -40,7 +40,7 @@ export class Tiles {
     return this.cache.get(part);
   }
 
-  /** Name, figure, what stands below it, its series and the least height of that, and whether to warn. */
+  /** Name, figure, note below it, its series with minimum height, and whether to warn. */
   figures(parts, now, recent) {
     const { latest, tail, buckets, approximate, extra } = now;
     const series = parts.map((part) => this.of(part, buckets));

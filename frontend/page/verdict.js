@@ -1,24 +1,24 @@
-// The sentence at the top: what redundancy does for this model just now, or what is wrong. It says no more than the queries carry,
-// and where a hedge would do as well it says that.
+// The sentence at the top: the effect of redundancy for this model, or what is wrong. It claims no more than the queries support,
+// and says so if a hedge would be as good.
 
 import { NAMES } from './histogram.js';
 import { cordon } from './nodes.js';
 import { beside, count, list, many, share, time } from './words.js';
 
 const RESCUERS = { 'stand-in': 'stand-ins', reconstructed: 'reconstructions', hedged: 'hedges', backup: 'the backup model', default: 'default answers' };
-/** Rarer than this they are not worth a word. */
+/** Shares below this are not mentioned. */
 const RARE = 0.0005;
-/** Within this factor two tails are the same. */
+/** Two tails within this factor count as equal. */
 const SAME = 1.1;
 
-/** `{ tone, text, more }`: tone is `good`, `bad`, `warn` or `none`; more are sentences of lesser weight. */
+/** `{ tone, text, more }`: tone is `good`, `bad`, `warn` or `none`; more are secondary sentences. */
 export function verdict(model, summary) {
   const { latest, answered } = summary;
   const none = (text, more = []) => ({ tone: 'none', text, more });
-  if (!latest) return none(`Nothing is known of ${model.name} yet.`);
+  if (!latest) return none(`No data of ${model.name} yet.`);
   const [, , , usable, members] = latest.queue;
   if (!usable) {
-    const text = members ? `Nobody serves ${model.name}: none of ${many(members, 'instance')} takes work.` : `Nobody serves ${model.name} yet.`;
+    const text = members ? `No instance serves ${model.name}: none of ${many(members, 'instance')} accepts work.` : `No instance serves ${model.name} yet.`;
     return { tone: 'bad', text, more: [] };
   }
   const asked = answered + summary.lost;
@@ -29,10 +29,10 @@ export function verdict(model, summary) {
   return effect(model, summary);
 }
 
-/** What redundancy does. */
+/** Effect of redundancy. */
 function effect(model, summary) {
   const { answered, tail, of, p50, hedge } = summary;
-  if (!tail) return { tone: 'none', text: `${many(answered, 'query')} so far: too few to speak of tails.`, more: [] };
+  if (!tail) return { tone: 'none', text: `${many(answered, 'query')} so far: too few for a tail.`, more: [] };
   const name = NAMES.get(tail);
   const is = summary.at(tail);
   const without = summary.without(tail);
@@ -65,8 +65,8 @@ function enough(hedge) {
   return `A hedge would be enough here: it reaches about ${time(hedge)}.`;
 }
 
-const CAUSES = { queue_full: 'the queue is full', overload: 'more waits than can be in time', no_instance: 'there is no instance for them', bad_query: 'instances refuse them',
-  deadline: 'their deadline passes', failed: 'instances fail them' };
+const CAUSES = { queue_full: 'the queue is full', overload: 'more queries wait than can be answered in time', no_instance: 'no instance serves the model', bad_query: 'instances reject them',
+  deadline: 'their deadline expires', failed: 'instances fail them' };
 
 function cause(rejections) {
   const most = Object.entries(rejections).sort((a, b) => b[1] - a[1])[0];
@@ -77,12 +77,12 @@ function sentence(text) {
   return text[0].toUpperCase() + text.slice(1);
 }
 
-/** What else an operator should know: `{ tone, text, to }`, where `to` is the part of the page that shows it. */
+/** Further notes for the operator: `{ tone, text, to }`, where `to` is the part of the page that shows it. */
 export function notes(model, summary, nodes, rows) {
   const { latest } = summary;
   const said = [];
   const note = (tone, text, to) => said.push({ tone, text, to });
-  if (model.problem) note('warn', `The policy ${model.policy} is not in force: ${model.problem}.`, 'controls');
+  if (model.problem) note('warn', `The policy ${model.policy} is not in effect: ${model.problem}.`, 'controls');
   for (const node of nodes.filter((node) => node.slow)) note('bad', cordon(node), 'nodes');
   const out = rows.filter((row) => row.state === 'ejected' && row.reason !== 'order');
   if (out.length) note('warn', `${many(out.length, 'instance')} ejected: ${list(out.slice(0, 5).map((row) => `${row.number}`))}${out.length > 5 ? ' and more' : ''}.`, 'instances');
@@ -91,10 +91,10 @@ export function notes(model, summary, nodes, rows) {
   if (latest) {
     const [waiting, , , , , slots] = latest.queue;
     if (waiting > Math.max(1, slots)) note('warn', `${many(waiting, 'query')} wait: more than a job per slot, so nothing is hedged or ejected.`, 'queue');
-    if (latest.withheld) note('bad', `Stand-ins agree with ${share(latest.agreement)} of predictions only: clients are given none.`, 'savings');
+    if (latest.withheld) note('bad', `Stand-ins agree with ${share(latest.agreement)} of predictions only: their answers are withheld.`, 'savings');
     const [given, most] = latest.approximate ?? [0, 0];
-    if (most && given >= most * 0.9) note('warn', `Approximate answers are at ${share(given / most)} of their bound: they are held back for longer.`, 'savings');
+    if (most && given >= most * 0.9) note('warn', `Approximate answers are at ${share(given / most)} of their bound: they are delayed for longer.`, 'savings');
   }
-  if (summary.counts.hedges_refused > 0) note('none', `${count(summary.counts.hedges_refused)} late jobs were not hedged for want of budget.`, 'queue');
+  if (summary.counts.hedges_refused > 0) note('none', `${count(summary.counts.hedges_refused)} late jobs were not hedged because the budget was spent.`, 'queue');
   return said;
 }

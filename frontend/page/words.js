@@ -1,6 +1,6 @@
-// Numbers in words. A figure has about three digits: more are noise in something that changes every second.
+// Numbers in words, with about three digits: more are noise in values that change every second.
 
-/** A time of microseconds: `1.2 ms`, `24 ms`, `1.4 s`. */
+/** A time in microseconds: `1.2 ms`, `24 ms`, `1.4 s`. */
 export function time(us) {
   if (us === null || us === undefined || Number.isNaN(us)) return '–';
   if (us === Infinity) return 'never';
@@ -8,7 +8,7 @@ export function time(us) {
   return `${figure(value)} ${unit}`;
 }
 
-/** The second of two times that stand beside each other: without its unit where that is the first one's. */
+/** The second of two adjacent times: without its unit if that is the first one's. */
 export function beside(us, first) {
   const [text, unit] = time(us).split(' ');
   return time(first).endsWith(` ${unit}`) ? text : time(us);
@@ -27,7 +27,7 @@ export function count(value) {
   return Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ',');
 }
 
-/** `1.1 %` of a share in 0..1. */
+/** `1.1 %` from a fraction. */
 export function share(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return '–';
   const percent = value * 100;
@@ -36,7 +36,7 @@ export function share(value) {
   return `${percent < 0.995 ? percent.toFixed(2) : percent < 99.95 ? percent.toFixed(1) : percent.toFixed(0)} %`;
 }
 
-/** A length of milliseconds: `8 s`, `4 min`, `3.2 h`. */
+/** A duration in milliseconds: `8 s`, `4 min`, `3.2 h`. */
 export function span(ms) {
   if (ms === null || ms === undefined) return '–';
   const seconds = Math.max(0, ms) / 1000;
@@ -46,7 +46,7 @@ export function span(ms) {
   return seconds < 172_800 ? `${figure(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} days`;
 }
 
-/** The clock: `13:22:10`. */
+/** Time of day: `13:22:10`. */
 export function clock(at) {
   const date = new Date(at);
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, '0')).join(':');
@@ -63,7 +63,7 @@ export function list(items) {
   return items.length < 2 ? items.join('') : `${items.slice(0, -1).join(', ')} and ${items.at(-1)}`;
 }
 
-/** Names without the long beginning or end that all of them share, so that what tells them apart can be read. */
+/** Names without the long prefix or suffix that all of them share, so that the difference is readable. */
 export function apart(names) {
   const [first = '', ...others] = names;
   const shared = (same) => {

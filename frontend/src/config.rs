@@ -1,4 +1,4 @@
-//! What an operator can set about the frontend. Dispatch has settings of its own, see [`PoolSettings`].
+//! Configuration of the frontend. Dispatch has its own settings in [`PoolSettings`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

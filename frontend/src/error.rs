@@ -1,4 +1,4 @@
-//! What can go wrong outside of requests: configuration, instances, admin calls. Requests fail with the protocol's errors.
+//! Errors of configuration, instances and admin calls. Requests fail with the protocol's errors.
 
 use std::net::SocketAddr;
 
@@ -8,30 +8,30 @@ use parm_protocol::DataType;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Error {
-    #[error("no instance has number {id}: list them with GET /admin/v1/instances")]
+    #[error("unknown instance {id}: list instances with GET /admin/v1/instances")]
     UnknownInstance { id: u32 },
-    #[error("an instance at '{url}' is known already, as number {id}")]
+    #[error("duplicate instance '{url}': it already has number {id}")]
     DuplicateInstance { url: String, id: u32 },
-    #[error("{limit} instances are known, no more are accepted: raise frontend.instances.limit")]
+    #[error("cannot add an instance: the limit of {limit} is reached: raise frontend.instances.limit")]
     TooManyInstances { limit: u32 },
-    #[error("'{url}' is no address of a server: {reason}")]
+    #[error("invalid server address '{url}': {reason}")]
     BadUrl { url: String, reason: String },
-    #[error("'{url}' cannot be followed: {reason}")]
+    #[error("cannot follow '{url}': {reason}")]
     Service { url: String, reason: String },
-    #[error("embedded instances cannot be removed: drain instance {id} instead")]
+    #[error("cannot remove embedded instance {id}: it is a thread of this process: drain it instead")]
     Embedded { id: u32 },
     #[error("unknown model '{name}': list the served models with POST /v2/repository/index")]
     UnknownModel { name: String },
     #[error("share: {0}")]
     Shares(#[from] parm_shares::Error),
-    #[error("these settings cannot be used: {reason}")]
+    #[error("invalid settings: {reason}")]
     BadSettings { reason: String },
     #[error(
         "model '{model}' on {instance} has {what} {actual}, other instances have {expected}: serve the same model everywhere"
     )]
     Disagreement { model: String, instance: String, what: &'static str, expected: String, actual: String },
     #[error(
-        "frontend.admin.address {address} can be reached from other machines, and nobody would be asked for a key: set server.keys_file or \
+        "frontend.admin.address {address} is reachable from other machines without a key: set server.keys_file or \
          frontend.admin.token, or listen on 127.0.0.1"
     )]
     OpenAdmin { address: SocketAddr },
@@ -39,42 +39,44 @@ pub enum Error {
     AdminAddress { address: SocketAddr, reason: String },
     #[error("cannot start the timer thread: {reason}")]
     Timer { reason: String },
-    #[error("{part} panicked, and without it requests could wait for ever: restart the frontend")]
+    #[error("{part} panicked: requests may hang: restart the frontend")]
     Panicked { part: &'static str },
-    #[error("instance {instance} answered with {actual} rows of '{output}' to {expected}")]
+    #[error("instance {instance} returned {actual} rows of '{output}', expected {expected}")]
     WrongRows { instance: String, output: String, expected: usize, actual: usize },
     #[error("code: {0}")]
     Code(#[from] parm_encoder::Error),
     #[error("tensor: {0}")]
     Tensor(#[from] parm_protocol::Error),
-    #[error("input '{input}' is {datatype}, which no code can take")]
+    #[error("cannot encode input '{input}': codes do not support {datatype}")]
     NotCodable { input: String, datatype: DataType },
-    #[error("output '{output}' is {datatype}: only FP32 can be reconstructed")]
+    #[error("cannot reconstruct output '{output}': it is {datatype}, not FP32")]
     NotDecodable { output: String, datatype: DataType },
-    #[error("the reconstruction of output '{output}' is not finite")]
+    #[error("reconstruction of output '{output}' is not finite")]
     NotFinite { output: String },
-    #[error("output '{output}' is missing in what a reconstruction needs")]
+    #[error("cannot reconstruct output '{output}': an input of the code lacks it")]
     PartMissing { output: String },
-    #[error("{limit} groups are being coded already")]
+    #[error("coders are busy: {limit} groups are being coded")]
     CodersBusy { limit: usize },
-    #[error("a code panicked: please report it")]
+    #[error("a code panicked: please report this bug")]
     CoderPanicked,
-    #[error("instance {instance} left out output '{output}'")]
+    #[error("instance {instance} did not return output '{output}'")]
     MissingOutput { instance: String, output: String },
-    #[error("{limit} recordings are under way, no more are accepted: end one of them")]
+    #[error("too many recordings: the limit is {limit}: end one of them")]
     TooManyRecordings { limit: usize },
-    #[error("query '{name}' is not kept (any more): GET /admin/v1/queries lists those that are")]
+    #[error(
+        "unknown query '{name}': it was not kept or is too old: list kept queries with GET /admin/v1/queries"
+    )]
     UnknownQuery { name: String },
-    #[error("{limit} watch already, no more are let in: close a page, or another parm top")]
+    #[error("too many watchers: the limit is {limit}: close a page or a `parm top`")]
     TooManyWatchers { limit: usize },
-    #[error("{limit} frontends are told already what this one holds, no more are let in")]
+    #[error("too many neighbours: {limit} frontends already follow this one")]
     TooManyFollowers { limit: usize },
-    #[error("'{url}' is no address of a neighbour: {reason}")]
+    #[error("invalid neighbour URL '{url}': {reason}")]
     BadNeighbour { url: String, reason: String },
     #[error("cannot record to {path}: {reason}")]
     Recording { path: std::path::PathBuf, reason: String },
     #[error("cannot capture queries in {path}: {reason}")]
     Capture { path: std::path::PathBuf, reason: String },
-    #[error("a recording of {seconds} seconds: ask for 1 to {limit}")]
+    #[error("invalid length of the recording: {seconds} s: use 1 to {limit}")]
     RecordingLength { seconds: u64, limit: u64 },
 }

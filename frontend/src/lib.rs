@@ -1,7 +1,7 @@
-//! The server in front of the instances: the dispatcher's tokio driver, discovery, admin and metrics.
+//! Server in front of the instances: the dispatcher's tokio driver, discovery, admin API and metrics.
 //!
-//! [`Frontend`] is a server of the Open Inference Protocol over instances that speak it too. It never sees an engine: an
-//! embedded instance is a [`Client`](parm_protocol::client::Client) like any other.
+//! [`Frontend`] serves the Open Inference Protocol and uses instances that speak it too. It does not depend on engines:
+//! an embedded instance is a [`Client`](parm_protocol::client::Client) like any other.
 
 pub mod admin;
 pub mod capture;

@@ -1,11 +1,15 @@
-//! Threads and tasks without which a frontend is half alive: the timer, supervisors of instances, loops that look for
-//! changes.
+//! Detects panics of the threads and tasks that a frontend cannot run without.
 //!
-//! A panic ends only the thread or task that it happens in. The rest goes on, and nobody notices that hedges, deadlines or
-//! discovery are gone: that is worse than a process that ends, which is restarted. So each of them holds a line that
-//! breaks when a panic unwinds through it. The first break is logged and kept, and whoever runs the frontend waits for it
-//! and ends. Rejected: to abort on the spot, as the program that a frontend is embedded in may have better plans; and to
-//! catch the panic and go on, as nobody knows what it left half done.
+//! These are the timer, the supervisors of instances and the loops that poll for changes.
+//!
+//! Problem: a panic ends only its own thread or task. The frontend would go on without hedges, deadlines or discovery,
+//! and without an error. That is worse than an exit, after which a supervisor restarts the process.
+//!
+//! Choice: each such task holds a line, which breaks when a panic unwinds through it. The first break is logged and
+//! stored. The owner of the frontend waits for it and exits.
+//!
+//! Rejected: aborting at once, because the embedding program may want to clean up; catching the panic and going on,
+//! because it may have left inconsistent state.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,30 +19,30 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// The lines of one frontend.
+/// All lines of one frontend.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lifelines(Arc<Broken>);
 
 #[derive(Debug)]
 struct Broken {
     first: watch::Sender<Option<&'static str>>,
-    /// What is known of the panic that is unwinding, for the log.
+    /// Details of the unwinding panic, for the log.
     told: Mutex<Option<String>>,
 }
 
-/// Breaks its line when it is dropped by a panic.
+/// Breaks its line if it is dropped by a panic.
 pub(crate) struct Line<'a> {
     lines: &'a Lifelines,
     part: &'static str,
 }
 
 impl Lifelines {
-    /// A line that breaks if a panic unwinds through whoever holds it.
+    /// Returns a guard that breaks if a panic unwinds through it.
     pub(crate) fn hold(&self, part: &'static str) -> Line<'_> {
         Line { lines: self, part }
     }
 
-    /// Says more of the panic that is about to unwind through a line.
+    /// Adds details to the panic that is about to unwind through a line.
     pub(crate) fn explain(&self, what: String) {
         *self.0.told.lock() = Some(what);
     }
@@ -57,13 +61,13 @@ impl Lifelines {
         });
     }
 
-    /// Waits until a line breaks, and says whose.
+    /// Waits until a line breaks, and returns its part.
     pub(crate) async fn broken(&self) -> &'static str {
         let mut broken = self.0.first.subscribe();
         let part = broken.wait_for(Option::is_some).await.map(|part| *part);
         match part {
             Ok(Some(part)) => part,
-            // The sender lives as long as we do, and what was waited for is there.
+            // The sender lives as long as `self`, and the awaited value is set.
             Ok(None) | Err(_) => std::future::pending().await,
         }
     }
@@ -77,10 +81,10 @@ impl Drop for Line<'_> {
         let part = self.part;
         match self.lines.0.told.lock().take() {
             Some(what) => {
-                tracing::error!(%part, %what, "panicked: this frontend cannot go on; please report it")
+                tracing::error!(%part, %what, "panicked: this frontend cannot continue: please report this bug")
             }
             None => {
-                tracing::error!(%part, "panicked: this frontend cannot go on; please report the message above")
+                tracing::error!(%part, "panicked: this frontend cannot continue: please report the message above")
             }
         }
         self.lines.0.first.send_if_modified(|broken| {
@@ -104,23 +108,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_panics_breaks_its_line() {
+    async fn panicking_task_breaks_its_line() {
         let lines = Lifelines::default();
         lines.spawn(&Handle::current(), "a task", async {
             tokio::task::yield_now().await;
-            panic!("as the test wants it");
+            panic!("intended by the test");
         });
         assert_eq!(lines.broken().await, "a task");
     }
 
     #[test]
-    fn a_thread_that_panics_breaks_its_line_and_the_first_is_kept() {
+    fn first_panicking_thread_is_reported() {
         let lines = Lifelines::default();
         for part in ["a thread", "another"] {
             let lines = lines.clone();
             let panics = move || {
                 let _line = lines.hold(part);
-                panic!("as the test wants it");
+                panic!("intended by the test");
             };
             thread::spawn(panics).join().unwrap_err();
         }
@@ -128,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_ends_well_breaks_nothing() {
+    async fn task_that_ends_normally_breaks_no_line() {
         let lines = Lifelines::default();
         let (done, ended) = tokio::sync::oneshot::channel();
         lines.spawn(&Handle::current(), "a task", async {

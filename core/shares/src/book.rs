@@ -1,4 +1,4 @@
-//! The accounts of all who are served by the same instances.
+//! Accounts of the shares that use the same instances, and the order in which they are served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,50 +7,50 @@ use super::share::{Clock, Due, Share};
 use super::usual::Usual;
 use serde::{Deserialize, Serialize};
 
-/// How far behind those that are served a share may be that waits, in seconds for each of its weight; and in jobs like the one
-/// that starts. Whoever waits for instances of its own must not hold up the clock for all others: they would be long in debt to
-/// everybody who comes new.
+/// How far a waiting share may hold the clock back: in seconds per unit of weight, and in jobs like the one that
+/// starts. A share that waits for instances of its own must not hold back the clock for all others, as they would owe
+/// new shares a large debt.
 const MOST_BEHIND: f64 = 1.0;
 const MOST_JOBS_BEHIND: f64 = 10.0;
 
-/// The accounts of shares, which are called `K`, for jobs of models that are called `M`.
+/// Accounts of shares with key `K`, for jobs of models with key `M`.
 #[derive(Clone, Debug)]
 pub struct Book<K, M> {
     clock: Clock,
     accounts: BTreeMap<K, Entry>,
-    /// Shares that wait for something or run something: with many models, few of all.
+    /// Shares with a waiting or running job: few, even if there are many models.
     active: BTreeSet<K>,
     usual: BTreeMap<M, Usual>,
 }
 
-/// What a share is promised.
+/// A share's configured weight and reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// So many times the time of a share of weight 1, while both want more.
+    /// Multiple of the time that a share of weight 1 receives while both have waiting jobs.
     pub weight: f64,
-    /// Instances that its queries have within a service time, whatever others ask for.
+    /// Instances that the share's queries receive within one service time, regardless of other load.
     pub reserved: u32,
 }
 
-/// What a job is to its share.
+/// Kind of a job, as shares count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Somebody asked for it.
+    /// A client waits for it.
     Query,
-    /// It may help, and need not be done: a hedge, a parity, a stand-in, a replica.
+    /// A redundant job: a hedge, parity, stand-in or replica.
     Redundancy,
 }
 
-/// A share's turn: the least is next.
+/// A share's place in the order of service; the least is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
-    /// It has no reserved instance to get. Comes before all else: also before how urgent anything is.
+    /// The share has no unused reservation. Compared first, even before urgency.
     pub waits_its_turn: bool,
-    /// Its place on the clock.
+    /// Place on the clock.
     pub due: Due,
 }
 
-/// What a job was charged when it began.
+/// Amount that a job was charged when it began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use = "a job that ends puts its charge right"]
 pub struct Charge {
@@ -58,18 +58,18 @@ pub struct Charge {
     work: Work,
 }
 
-/// How a share stands.
+/// State of a share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Account {
-    /// What it is promised.
+    /// Configured weight and reservation.
     pub terms: Terms,
-    /// Seconds of instances' time that it used so far.
+    /// Seconds of instance time used so far.
     pub used: f64,
-    /// Seconds that its weight gave it while it wanted some.
+    /// Seconds that its weight entitled it to while it had jobs.
     pub entitled: f64,
-    /// Its jobs that wait.
+    /// Waiting jobs.
     pub waiting: u32,
-    /// Its jobs that run.
+    /// Running jobs.
     pub running: u32,
 }
 
@@ -77,9 +77,9 @@ pub struct Account {
 struct Entry {
     share: Share,
     account: Account,
-    /// Queries among its jobs that run.
+    /// Queries among the running jobs.
     queries: u32,
-    /// Somebody waits for it elsewhere.
+    /// Another process has a waiting job of this share.
     wished: bool,
 }
 
@@ -101,7 +101,7 @@ impl<K, M> Default for Book<K, M> {
 }
 
 impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
-    /// A share is promised this from now on. What it has had and what it waits for stay.
+    /// Sets a share's weight and reservation. Its usage and its waiting jobs stay.
     pub fn promise(&mut self, key: &K, terms: Terms) {
         match self.accounts.get_mut(key) {
             Some(entry) => {
@@ -119,12 +119,12 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         self.accounts.contains_key(key)
     }
 
-    /// A share's weight; that of one without an account is 1.
+    /// A share's weight; 1 without an account.
     pub fn weight(&self, key: &K) -> f64 {
         self.accounts.get(key).map_or(1.0, |entry| entry.share.weight())
     }
 
-    /// A share's turn.
+    /// A share's turn for this kind of work.
     pub fn turn(&self, key: &K, work: Work) -> Turn {
         let entry = self.accounts.get(key);
         let owed = work == Work::Query && entry.is_some_and(|entry| entry.unused() > 0);
@@ -132,7 +132,7 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         Turn { waits_its_turn: !owed, due }
     }
 
-    /// A job of a share waits.
+    /// Counts a job of a share as waiting.
     pub fn wait(&mut self, key: &K) {
         let clock = self.clock;
         let entry = self.entry(key);
@@ -143,14 +143,14 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         self.note(key);
     }
 
-    /// So many jobs of a share wait no more.
+    /// Removes waiting jobs of a share.
     pub fn leave(&mut self, key: &K, jobs: u32) {
         let account = &mut self.entry(key).account;
         account.waiting = account.waiting.saturating_sub(jobs);
         self.note(key);
     }
 
-    /// Of all shares these are waited for elsewhere as well.
+    /// Sets the shares that also have jobs waiting at other processes.
     pub fn wish<'a>(&mut self, keys: impl Iterator<Item = &'a K>)
     where
         K: 'a,
@@ -168,7 +168,7 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         self.active = active.map(|(key, _)| key.clone()).collect();
     }
 
-    /// A job of a share starts; it waits no more.
+    /// Starts a waiting job of a share and charges its expected duration.
     pub fn begin(&mut self, key: &K, model: &M, work: Work) -> Charge {
         let seconds = self.usual.get(model).copied().unwrap_or_default().expected();
         let active = self.active.iter().filter_map(|key| self.accounts.get(key));
@@ -185,7 +185,7 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         Charge { seconds, work }
     }
 
-    /// It ended. Its time counts as used by its share, and as due to all that wanted some, by weight.
+    /// Ends a job. Its time counts as used by its share, and as an entitlement of all active shares, by weight.
     pub fn end(&mut self, key: &K, model: &M, charge: Charge, took: Duration) {
         let seconds = took.as_secs_f64();
         let active = self.active.iter().filter_map(|key| self.accounts.get(key));
@@ -204,36 +204,36 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         self.note(key);
     }
 
-    /// Reserved instances that their shares have not taken.
+    /// Reserved instances that their shares do not use.
     pub fn unused(&self) -> u32 {
         self.accounts.values().map(Entry::unused).sum()
     }
 
-    /// How shares stand.
+    /// All accounts.
     pub fn accounts(&self) -> impl Iterator<Item = (&K, &Account)> {
         self.accounts.iter().map(|(key, entry)| (key, &entry.account))
     }
 
-    /// A share is no more, nor its model.
+    /// Removes a share and its model.
     pub fn close(&mut self, key: &K, model: &M) {
         self.accounts.remove(key);
         self.active.remove(key);
         self.usual.remove(model);
     }
 
-    /// Forgets shares that nobody set up and that have nothing to ask or to make up for, and models with them.
+    /// Removes idle shares that `which` selects and that have no debt.
     pub fn forget(&mut self, which: impl Fn(&K) -> bool) {
         let clock = self.clock;
         let busy = |entry: &Entry| entry.waits() || entry.account.running > 0 || !entry.share.is_even(&clock);
         self.accounts.retain(|key, entry| !which(key) || busy(entry));
     }
 
-    /// Forgets what a model's jobs take.
+    /// Forgets the usual durations of models that `which` selects.
     pub fn forget_models(&mut self, which: impl Fn(&M) -> bool) {
         self.usual.retain(|model, _| !which(model));
     }
 
-    /// Notes whether a share still waits for something or runs something.
+    /// Updates whether a share has waiting or running jobs.
     fn note(&mut self, key: &K) {
         let is_active = self.accounts.get(key).is_some_and(Entry::is_active);
         if is_active && !self.active.contains(key) {
@@ -247,7 +247,7 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         if !self.accounts.contains_key(key) {
             self.accounts.insert(key.clone(), Entry::new(Terms::default()));
         }
-        self.accounts.get_mut(key).expect("it was just put there")
+        self.accounts.get_mut(key).expect("inserted above")
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
         Terms { weight, reserved: 0 }
     }
 
-    /// What shares that always want more were given, in seconds: each has a weight and the mean seconds of its jobs.
+    /// Seconds that shares with constant demand received; each has a weight and a mean job duration in seconds.
     fn given(shares: &[(f64, f64)], instances: usize, jobs: usize, seed: u64) -> Vec<f64> {
         let mut book = Book::<usize, usize>::default();
         for (share, (weight, _)) in shares.iter().enumerate() {
@@ -313,19 +313,22 @@ mod tests {
             assert!((account.used - given[*share]).abs() < 1e-6, "{share} {account:?}");
             let of = account.entitled / book.accounts().map(|(_, account)| account.entitled).sum::<f64>();
             let weights: f64 = shares.iter().map(|(weight, _)| weight).sum();
-            assert!((of - shares[*share].0 / weights).abs() < 1e-6, "all wanted more all the time");
+            assert!(
+                (of - shares[*share].0 / weights).abs() < 1e-6,
+                "entitlements follow weights under constant demand"
+            );
         }
         given
     }
 
-    /// A job of a share, for so long; nothing else happens meanwhile.
+    /// Runs one job of a share while nothing else happens.
     fn run(book: &mut Book<&'static str, &'static str>, share: &'static str, millis: u64) {
         let charge = book.begin(&share, &share, Work::Query);
         book.end(&share, &share, charge, Duration::from_millis(millis));
     }
 
     #[test]
-    fn time_is_shared_by_weight_however_long_jobs_are() {
+    fn time_is_shared_by_weight_for_short_and_long_jobs() {
         for instances in [1, 4] {
             let shares = [(1.0, 0.1), (1.0, 0.005), (2.0, 0.02)];
             let given = given(&shares, instances, 40_000, 1);
@@ -338,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_now_and_then_is_next_and_has_saved_nothing_up() {
+    fn occasional_share_is_served_next_without_savings() {
         let mut book = Book::default();
         book.wait(&"flood");
         (0..100).for_each(|_| run(&mut book, "flood", 100));
@@ -349,11 +352,11 @@ mod tests {
             run(&mut book, "light", 5);
             turns += 1;
         }
-        assert!((19..=21).contains(&turns), "{turns}: as much as one job of the flood, not as a hundred");
+        assert!((19..=21).contains(&turns), "{turns} turns: expected the time of one job of the flood");
     }
 
     #[test]
-    fn who_is_served_out_of_turn_takes_nothing_from_those_that_are_behind() {
+    fn share_served_out_of_turn_keeps_lag_of_others() {
         let mut book = Book::default();
         ["a", "b", "late"].iter().for_each(|share| book.wait(share));
         for share in ["a", "b", "late"] {
@@ -365,12 +368,12 @@ mod tests {
         };
         let before = apart(&book);
         (0..20).for_each(|_| run(&mut book, "late", 10));
-        assert_eq!(apart(&book), before, "what is late went first, and the others stand as they stood");
+        assert_eq!(apart(&book), before, "late work must not move other shares");
         assert!(before.0 < before.1);
     }
 
     #[test]
-    fn who_waits_for_instances_of_its_own_leaves_others_no_debt_without_end() {
+    fn share_stuck_on_own_instances_causes_bounded_debt() {
         let mut book = Book::default();
         ["stuck", "busy"].iter().for_each(|share| book.wait(share));
         (0..1000).for_each(|_| run(&mut book, "busy", 100));
@@ -380,11 +383,11 @@ mod tests {
             run(&mut book, "new", 100);
             turns += 1;
         }
-        assert!(turns <= 22, "{turns} turns in a row, where 1000 were missed by another");
+        assert!(turns <= 22, "{turns} turns in a row");
     }
 
     #[test]
-    fn an_instance_that_hangs_costs_a_share_no_more_than_a_few_jobs() {
+    fn hung_instance_costs_its_share_a_few_jobs() {
         let mut book = Book::default();
         ["hangs", "other"].iter().for_each(|share| book.wait(share));
         let turns = |book: &mut Book<&'static str, &'static str>| {
@@ -401,7 +404,7 @@ mod tests {
         run(&mut book, "hangs", 30_000);
         let missed = turns(&mut book);
         assert!((9..=11).contains(&missed), "{missed} jobs of 10 ms for one that hung");
-        // What jobs take from now on is learned all the same.
+        // Later jobs still update the average.
         (0..40).for_each(|_| run(&mut book, "hangs", 1000));
         turns(&mut book);
         run(&mut book, "hangs", 1000);
@@ -410,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_two_models_pays_for_the_long_as_for_the_short() {
+    fn share_of_two_models_pays_for_long_and_short_jobs() {
         let mut book = Book::<&str, &str>::default();
         let jobs = |book: &mut Book<&'static str, &'static str>, model, millis, count| {
             for _ in 0..count {
@@ -431,11 +434,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_comes_first_until_it_is_taken_and_redundancy_has_none_of_it() {
+    fn reservation_precedes_all_until_used_by_queries() {
         let mut book = Book::<&str, &str>::default();
         book.promise(&"kept", Terms { weight: 1.0, reserved: 2 });
         ["kept", "flood"].iter().for_each(|share| (0..9).for_each(|_| book.wait(share)));
-        // It is far ahead on the clock, and still first.
+        // Its reservation puts it first although it is far ahead on the clock.
         run(&mut book, "flood", 10);
         (0..50).for_each(|_| run(&mut book, "kept", 10));
         let first = |book: &Book<&'static str, &'static str>, work| {
@@ -443,7 +446,7 @@ mod tests {
         };
         assert!(first(&book, Work::Query) && !first(&book, Work::Redundancy));
         let spare = book.begin(&"kept", &"m", Work::Redundancy);
-        assert_eq!(book.unused(), 2, "redundancy takes none");
+        assert_eq!(book.unused(), 2, "redundancy must not use a reservation");
         let one = book.begin(&"kept", &"m", Work::Query);
         assert!(first(&book, Work::Query) && book.unused() == 1);
         let two = book.begin(&"kept", &"m", Work::Query);
@@ -455,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_that_is_none_counts_as_one() {
+    fn invalid_weight_counts_as_one() {
         let mut book = Book::default();
         for (share, weight) in [("none", 0.0), ("one", 1.0)] {
             book.promise(&share, of_weight(weight));

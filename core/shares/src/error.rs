@@ -1,26 +1,24 @@
-//! What can be wrong with shares: as they are set up, and as they are asked for.
+//! Errors of configured shares and of requests that name a share.
 
-/// Shares that cannot be set up so.
+/// Invalid configuration of shares.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Error {
-    #[error(
-        "share '{name}' has no name that can be used: take up to 64 letters, digits, '-', '_', '.' and '@'"
-    )]
+    #[error("invalid share name '{name}': use 1 to 64 letters, digits, '-', '_', '.' and '@'")]
     BadName { name: String },
-    #[error("{what} '{name}' is in the shares '{one}' and '{other}': put it into one")]
+    #[error("{what} '{name}' is in the shares '{one}' and '{other}': list it in one of them")]
     Twice { what: &'static str, name: String, one: String, other: String },
     #[error(
-        "shares reserve {reserved} instances of {instances}: lower share.NAME.reserved, or raise backend.instances"
+        "shares reserve {reserved} instances, but there are {instances}: lower share.NAME.reserved, or raise backend.instances"
     )]
     TooManyReserved { reserved: u64, instances: usize },
-    #[error("share '{share}' names the model '{model}', which is not served here: name one that is")]
+    #[error("unknown model '{model}' in share '{share}': list a model that is served here")]
     UnknownModel { share: String, model: String },
     #[error(
-        "share '{share}' names the key '{key}', which the key file does not have: make it with parm keys new"
+        "share '{share}' refers to key '{key}', which is not in the key file: create it with `parm keys new`"
     )]
     UnknownKey { share: String, key: String },
-    #[error("share '{share}' names the key '{key}', and nobody is asked for a key: set server.keys_file")]
+    #[error("share '{share}' refers to key '{key}', but keys are disabled: set server.keys_file")]
     NoKeyFile { share: String, key: String },
 }
 
@@ -28,17 +26,13 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Refusal {
-    #[error(
-        "parameter 'parm_share' is '{asked}', and no share is called so: use one of {known:?}, or leave it out"
-    )]
+    #[error("unknown share '{asked}' in parameter 'parm_share': use one of {known:?}, or omit it")]
     Unknown { asked: String, known: Vec<String> },
     #[error(
-        "key '{key}' belongs to the share '{own}' and cannot ask for '{asked}': leave 'parm_share' out, or send a key of that \
+        "key '{key}' belongs to share '{own}' and may not use '{asked}': omit 'parm_share', or send a key of that \
          share"
     )]
     Tied { key: String, own: String, asked: String },
-    #[error(
-        "the share '{asked}' is for the keys that it names: leave 'parm_share' out, or send one of those"
-    )]
+    #[error("share '{asked}' is restricted to its keys: omit 'parm_share', or send one of those keys")]
     Closed { asked: String },
 }

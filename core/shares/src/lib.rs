@@ -1,28 +1,31 @@
-//! Weighted fair shares of instances' time: who is served next where several wait.
+//! Weighted fair queueing of instance time between shares.
 //!
-//! Problem: instances that serve whoever came first belong to whoever asks most. Four instances, a model of 100 ms that 64
-//! clients ask without a pause, and one of 5 ms that is asked now and then: each of the latter's queries waits behind 64
-//! others, for 1.6 s.
+//! [`Book`] holds the accounts and orders shares; [`Table`] finds the share that a request is charged to; [`Settings`]
+//! are the shares that an operator configures.
 //!
-//! Choice: start-time fair queueing, in measured time. Every share has a place on a clock of its own making: each job
-//! moves it on by what the job took, divided by the share's weight. The share that is farthest back is served next, and
-//! the clock follows the farthest of those that wait. A share that had nothing to ask for does not save up what it did not
-//! use: when it comes back it stands where the clock is, before all that are ahead of it. What a job takes is not known when
-//! it starts; so what jobs of its model usually take is charged first, and put right when the job ends, within a bound: an
-//! instance that hangs is no use of time that anybody asked for.
+//! Problem: if instances serve queries in order of arrival, the busiest client takes nearly all of their time. With
+//! four instances, 64 clients that keep a model of 100 ms busy, and an occasional query to a model of 5 ms, each of the
+//! short queries waits behind 64 others for 1.6 s.
 //!
-//! Some shares have instances *reserved*. Nothing is held back for them. While fewer of their queries run than are reserved,
-//! the next one goes before everybody else's work whatever its place on the clock; so it has the first instance that comes
-//! free, which is within one service time. Until it comes others may use what is reserved: their jobs in progress end, and
-//! none is started before it. What helps and need not be done (hedges, parities, stand-ins, replicas) does not count: it uses
-//! up no reservation, and takes no instance that would otherwise stay free for one.
+//! Choice: start-time fair queueing in measured time. Each share has a place on a virtual clock. A job advances its
+//! share by the job's duration divided by the share's weight. The share that is farthest behind is served next, and the
+//! clock follows the share that is farthest behind among those with waiting jobs. An idle share saves nothing up: when
+//! it returns, it starts at the clock. The duration of a job is unknown when it starts, so the usual duration of its
+//! model's jobs is charged first and corrected when the job ends. The correction is bounded, so a hung instance does
+//! not use up its share's time.
 //!
-//! Rejected: turns, which give a model of 100 ms twenty times what one of 5 ms gets; deficit round robin, which needs to
-//! know what a job takes before it starts; reserved instances that are kept idle, which are idle when their owner is; a clock
-//! that follows whoever was served last: where somebody is served out of turn, as what is late is, it takes from all others
-//! what they are behind.
+//! Some shares have *reserved* instances. No instance is kept idle for them. While fewer queries of a share run than
+//! are reserved, its next query precedes all other work, wherever the share is on the clock. It therefore gets the next
+//! instance that becomes free, within one service time. Until then others may use the reserved instances: running jobs
+//! finish, and none starts before the reserved one. Redundant jobs (hedges, parities, stand-ins, replicas) use up no
+//! reservation and take no instance that is needed for one.
 //!
-//! Cold start: the first jobs of a model are charged nothing until one of them ends, so they are served in order of arrival.
+//! Rejected: round robin, which gives a model of 100 ms twenty times the time of a model of 5 ms; deficit round robin,
+//! which needs the duration of a job before it starts; reserved instances that are kept idle, which waste time; a clock
+//! that follows the share served last, because each job served out of turn (a late one) would erase the lag of all
+//! other shares.
+//!
+//! Cold start: the first jobs of a model are charged nothing until one of them ends, so they run in order of arrival.
 
 mod book;
 mod error;

@@ -1,4 +1,4 @@
-//! What an operator can set about shares.
+//! Settings of shares, with their checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -38,7 +38,7 @@ pub struct ShareSettings {
 const LONGEST_NAME: usize = 64;
 
 impl Settings {
-    /// Refuses what contradicts itself.
+    /// Rejects invalid names, and models or keys in two shares.
     pub fn check(&self) -> Result<(), Error> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         for name in self.0.keys() {
@@ -67,7 +67,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses reservations of more instances than there are.
+    /// Rejects reservations of more instances than exist.
     pub fn check_instances(&self, instances: usize) -> Result<(), Error> {
         let reserved: u64 = self.0.values().map(|share| u64::from(share.reserved)).sum();
         if reserved > instances as u64 {
@@ -76,7 +76,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses models that are not among those that are served.
+    /// Rejects models that are not served.
     pub fn check_models(&self, served: impl Fn(&str) -> bool) -> Result<(), Error> {
         let mut named = self.0.iter().flat_map(|(share, own)| own.models.iter().map(move |one| (share, one)));
         named.find(|(_, model)| !served(model)).map_or(Ok(()), |(share, model)| {
@@ -84,7 +84,7 @@ impl Settings {
         })
     }
 
-    /// Refuses keys that the key file does not have; `None` where there is no file.
+    /// Rejects keys that the key file does not contain; `None` if there is none.
     pub fn check_keys(&self, known: Option<&BTreeSet<String>>) -> Result<(), Error> {
         for (share, settings) in &self.0 {
             for key in &settings.keys {
@@ -101,7 +101,7 @@ impl Settings {
 }
 
 impl ShareSettings {
-    /// What the share is promised.
+    /// Weight and reservation of the share.
     pub fn terms(&self) -> Terms {
         Terms { weight: self.weight.get().into(), reserved: self.reserved }
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused_and_says_where() {
+    fn contradictory_shares_are_rejected_with_their_names() {
         let good = shares(&[("a", 1, &["m"], &["k"]), ("b", 2, &["n"], &[])]);
         assert_eq!(good.check(), Ok(()));
         let told = |settings: Settings| settings.check().unwrap_err().to_string();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_refused() {
+    fn unknown_models_keys_and_instances_are_rejected() {
         let good = shares(&[("a", 1, &["m"], &["k"]), ("b", 2, &[], &[])]);
         assert_eq!(good.check_instances(3), Ok(()));
         assert_eq!(good.check_instances(2), Err(Error::TooManyReserved { reserved: 3, instances: 2 }));

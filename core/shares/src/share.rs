@@ -1,22 +1,22 @@
-//! One share's place on the clock.
+//! One share's place on the virtual clock.
 
 use std::cmp::Ordering;
 
-/// The clock that shares are compared by: it goes on with the service that is given.
+/// Virtual clock that shares are compared with; service advances it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
     now: f64,
 }
 
-/// One of those that are served.
+/// A share's weight and place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     weight: f64,
-    /// Its place on the clock: when its next job is due.
+    /// Place on the clock at which its next job is due.
     due: f64,
 }
 
-/// A share's place in the order of service: the least is served next.
+/// Place in the order of service; the least is served next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Due(f64);
 
@@ -25,7 +25,7 @@ impl Share {
         Self { weight: usable(weight), due: 0.0 }
     }
 
-    /// Another weight from now on.
+    /// Changes the weight.
     pub(crate) fn weigh(&mut self, weight: f64) {
         self.weight = usable(weight);
     }
@@ -34,39 +34,39 @@ impl Share {
         self.weight
     }
 
-    /// When it is to be served.
+    /// Place at which the next job is due.
     pub(crate) fn due(&self, clock: &Clock) -> Due {
         Due(self.due.max(clock.now))
     }
 
-    /// Whether it has had no more than its part: forgetting it changes nothing.
+    /// Whether the share has used no more than its part; forgetting it then changes nothing.
     pub(crate) fn is_even(&self, clock: &Clock) -> bool {
         self.due <= clock.now
     }
 
-    /// It has something to ask for again: it has saved nothing up.
+    /// Moves an idle share up to the clock when it has a job again, as it saves nothing up.
     pub(crate) fn come(&mut self, clock: &Clock) {
         self.due = self.due.max(clock.now);
     }
 
-    /// It is served, for about so long.
+    /// Charges the expected seconds of a job.
     pub(crate) fn charge(&mut self, clock: &Clock, seconds: f64) {
         self.due = self.due.max(clock.now) + seconds / self.weight;
     }
 
-    /// It was so much more than was charged.
+    /// Adds the difference between the actual and the charged seconds.
     pub(crate) fn correct(&mut self, seconds: f64) {
         self.due += seconds / self.weight;
     }
 }
 
 impl Clock {
-    /// The place of somebody who comes new.
+    /// Place of a new share.
     pub(crate) fn due(&self) -> Due {
         Due(self.now)
     }
 
-    /// A share is served: the clock is where the farthest back of those that wait is, and no more than `most` behind.
+    /// Moves the clock to the waiting share that is farthest behind, at most `most` behind the served one.
     pub(crate) fn follow(&mut self, served: &Share, behind: Option<Due>, most: f64) {
         let from = served.due.max(self.now);
         let farthest = behind.map_or(from, |behind| behind.0.min(from));
@@ -74,7 +74,7 @@ impl Clock {
     }
 }
 
-/// Weights come from settings, which refuse what is none.
+/// Replaces invalid weights by 1; settings reject them before.
 fn usable(weight: f64) -> f64 {
     if weight.is_finite() && weight > 0.0 { weight } else { 1.0 }
 }

@@ -1,14 +1,15 @@
-//! Whose share a request is charged to: its key's; or the one that it names; or its model's; or its model's own.
+//! Table of configured shares that finds the share a request is charged to.
 //!
-//! A key comes first, and cannot be talked out of its share: who has a small one would name a large one. A share that names
-//! keys is theirs alone: who has none would use it up.
+//! The order is: the share of the request's key, the share it names, the share of its model, the model's own share. A
+//! key comes first, because clients of a small share could otherwise name a large one. A share with keys is closed to
+//! other clients, because they could otherwise use it up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Refusal, Settings, ShareSettings};
 
-/// The shares that are set up, ready to be looked up. A share's number is its place among their names.
+/// Configured shares, indexed for lookup. A share's number is its index in the order of names.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     shares: Vec<(Arc<str>, ShareSettings)>,
@@ -16,19 +17,19 @@ pub struct Table {
     keys: BTreeMap<String, u32>,
 }
 
-/// What a request says of itself.
+/// Properties of a request that decide its share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked<'a> {
-    /// The model.
+    /// Name of the model.
     pub model: &'a str,
-    /// The name of the key that it came with.
+    /// Name of the client's key.
     pub key: Option<&'a str>,
-    /// The share that it names.
+    /// Share that the request names.
     pub share: Option<&'a str>,
 }
 
 impl Table {
-    /// The shares of these settings.
+    /// Builds the table from settings.
     pub fn new(settings: &Settings) -> Self {
         let shares: Vec<(Arc<str>, ShareSettings)> =
             settings.0.iter().map(|(name, own)| (name.as_str().into(), own.clone())).collect();
@@ -40,7 +41,7 @@ impl Table {
         Self { shares, models, keys }
     }
 
-    /// The share that a request is charged to, if it is not its model's own; or why it may not be.
+    /// Returns the share that a request is charged to, `None` for its model's own, or why it may not use the named one.
     pub fn charged(&self, asked: Asked<'_>) -> Result<Option<u32>, Refusal> {
         let tied = asked.key.and_then(|key| Some((key, *self.keys.get(key)?)));
         let named = match asked.share {
@@ -61,28 +62,28 @@ impl Table {
         }
     }
 
-    /// The share that a model is in.
+    /// Returns the share that lists a model.
     pub fn of_model(&self, model: &str) -> Option<u32> {
         self.models.get(model).copied()
     }
 
-    /// The share of this name.
+    /// Returns the share with this name.
     pub fn find(&self, name: &str) -> Option<u32> {
         let at = self.shares.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
         u32::try_from(at).ok()
     }
 
-    /// A share's name.
+    /// Returns a share's name.
     pub fn name(&self, share: u32) -> &Arc<str> {
         &self.shares[share as usize].0
     }
 
-    /// The shares, with their numbers.
+    /// Iterates over shares with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>, &ShareSettings)> {
         self.shares.iter().zip(0..).map(|((name, settings), share)| (share, name, settings))
     }
 
-    /// Whether none are set up.
+    /// Whether no shares are configured.
     pub fn is_empty(&self) -> bool {
         self.shares.is_empty()
     }
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_first_then_what_is_asked_for_then_the_model() {
+    fn key_decides_before_named_share_and_model() {
         for (model, key, share, wanted) in [
             ("n", None, None, None),
             ("m", None, None, Some("heavy")),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_charged_to_a_share_that_is_not_theirs() {
+    fn request_is_rejected_when_its_key_may_not_use_share() {
         let unknown = charged("m", None, Some("gold")).unwrap_err().to_string();
         assert!(unknown.contains("'gold'") && unknown.contains("open"), "{unknown}");
         let tied = charged("m", Some("boss"), Some("open")).unwrap_err();

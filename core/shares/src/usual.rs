@@ -1,28 +1,30 @@
-//! What a model's jobs usually take.
+//! Usual duration of a model's jobs, as an exponential moving average.
 
 use std::time::Duration;
 
-/// How much of what the last job took goes into what jobs usually take.
+/// Weight of the latest job in the average.
 const SMOOTHING: f64 = 0.125;
 
-/// A job counts for at most so many usual ones: an instance that hangs must not cost its share the others as well.
+/// Bound on what one job costs its share, in usual durations: a hung instance must not use up the share's time
+/// elsewhere.
 const MOST: f64 = 10.0;
 
-/// Seconds that a usual job counts for at least in that bound, so that a model of which jobs failed at once is still measured.
+/// Lower bound in seconds on the usual duration for that limit: a model whose first jobs failed at once is still
+/// measured.
 const LEAST: f64 = 1e-4;
 
-/// In seconds; unknown before the first job has ended.
+/// In seconds; `None` before the first job ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usual(Option<f64>);
 
 impl Usual {
-    /// What a job is charged when it starts.
+    /// Seconds that a job is charged when it starts.
     pub(crate) fn expected(self) -> f64 {
         self.0.unwrap_or(0.0)
     }
 
-    /// What a job is charged that took so long. What it held an instance for beyond `MOST` times the usual was hardly its own
-    /// doing.
+    /// Seconds that a finished job is charged. Time beyond `MOST` usual durations is attributed to the instance, not to
+    /// the job.
     pub(crate) fn learn(&mut self, took: Duration) -> f64 {
         let most = self.0.map_or(f64::INFINITY, |usual| MOST * usual.max(LEAST));
         let took = took.as_secs_f64().min(most);

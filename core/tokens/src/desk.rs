@@ -1,6 +1,6 @@
-//! A worker's half: which tokens are out, and who has reserved.
+//! A worker's side of tokens: which are out, and which frontends have reservations.
 //!
-//! It has no clock, no I/O and no queue of jobs. Whoever drives it tells it the time, asks it before a job starts, and says
+//! The desk has no clock, no I/O and no job queue. Its owner passes the time, calls it before a job starts, and defines
 //! how jobs and reservations compare.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -8,43 +8,43 @@ use std::time::Duration;
 
 use super::{Class, Frontend, Grant, Message, Note, Order, Settings, Token};
 
-/// The tokens and reservations of one worker. `K` is what shares go by: the model's name.
+/// Tokens and reservations of one worker. `K` is the key that shares use: the model's name.
 #[derive(Debug)]
 pub struct Desk<K> {
     settings: Settings,
-    /// Jobs that the worker can run at a time.
+    /// Jobs that the worker runs at a time.
     slots: usize,
-    /// Jobs that run.
+    /// Running jobs.
     running: usize,
-    /// Jobs that came with a token and are about to run.
+    /// Jobs with a redeemed token that have not started.
     promised: usize,
-    /// Instances that are reserved and that their shares have not taken.
+    /// Reserved instances that their shares do not use.
     kept: usize,
-    /// Frontends that take part.
+    /// Connected frontends.
     frontends: BTreeSet<Frontend>,
     reservations: Vec<Reservation<K>>,
-    /// In the order in which they were given.
+    /// Granted tokens, oldest first.
     out: VecDeque<Out>,
     next: u32,
     mail: Vec<(Frontend, Message)>,
 }
 
-/// A frontend's wish for the next instance that is free.
+/// A frontend's request for the next free instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation<K> {
-    /// Whose it is.
+    /// The frontend.
     pub frontend: Frontend,
-    /// What the job is of.
+    /// Key of the job.
     pub key: K,
-    /// How urgent it is.
+    /// Urgency.
     pub class: Class,
-    /// Its place in the order of arrival, among jobs.
+    /// Order of arrival, shared with jobs.
     pub number: u64,
-    /// What its frontend calls it.
+    /// The frontend's own number for it.
     pub note: Note,
 }
 
-/// A token that was given.
+/// A granted token.
 #[derive(Clone, Copy, Debug)]
 struct Out {
     token: Token,
@@ -55,7 +55,7 @@ struct Out {
 }
 
 impl<K: Ord + Clone> Desk<K> {
-    /// The desk of a worker that runs so many jobs at a time.
+    /// Creates the desk of a worker that runs `slots` jobs at a time.
     pub fn new(slots: usize, settings: Settings) -> Self {
         Self {
             settings,
@@ -71,12 +71,12 @@ impl<K: Ord + Clone> Desk<K> {
         }
     }
 
-    /// So many instances are reserved by now, and their shares have not taken them: the last tokens are for queries only.
+    /// Sets how many reserved instances are unused: the last tokens are then for queries only.
     pub fn keep(&mut self, instances: usize) {
         self.kept = instances;
     }
 
-    /// A frontend takes part.
+    /// Adds a frontend.
     pub fn join(&mut self, frontend: Frontend) {
         let before = self.frontends.len();
         self.frontends.insert(frontend);
@@ -90,7 +90,7 @@ impl<K: Ord + Clone> Desk<K> {
         }
     }
 
-    /// A frontend is gone, and what it held and reserved with it.
+    /// Removes a frontend with its tokens and reservations.
     pub fn leave(&mut self, frontend: Frontend) {
         self.frontends.remove(&frontend);
         self.out.retain(|out| out.holder != frontend);
@@ -98,7 +98,7 @@ impl<K: Ord + Clone> Desk<K> {
         self.say_that_one_is_alone();
     }
 
-    /// What is in the mail for who is gone goes nowhere.
+    /// Informs the only frontend left, if there is one. Mail to a frontend that has left is dropped by the owner.
     fn say_that_one_is_alone(&mut self) {
         if let (Some(only), 1) = (self.frontends.first(), self.frontends.len()) {
             let slots = u16::try_from(self.slots).unwrap_or(u16::MAX);
@@ -106,10 +106,10 @@ impl<K: Ord + Clone> Desk<K> {
         }
     }
 
-    /// A frontend says something; `number` is its place among what arrives.
+    /// Handles an order of a frontend; `number` is its order of arrival.
     pub fn told(&mut self, frontend: Frontend, order: Order<K>, number: u64) {
         if !self.frontends.contains(&frontend) {
-            return; // it is gone
+            return; // it has left
         }
         match order {
             Order::Reserve(key, class, note) => {
@@ -131,8 +131,8 @@ impl<K: Ord + Clone> Desk<K> {
         }
     }
 
-    /// A job comes with a token. If that is true the job is the next to run, and an instance is free for it; else it is
-    /// one like any other, as when a job without a token has taken the instance meanwhile.
+    /// Redeems the token of a job. Returns true if the token is valid and an instance is free for the job. Otherwise
+    /// the job is like any other, as when a job without a token has taken the instance meanwhile.
     pub fn redeem(&mut self, frontend: Frontend, token: Token) -> bool {
         let free = self.running + self.promised < self.slots;
         let valid = self.take_back(frontend, token) && free;
@@ -140,12 +140,12 @@ impl<K: Ord + Clone> Desk<K> {
         valid
     }
 
-    /// A job that came with a token is not to run after all.
+    /// Cancels a job whose token was redeemed.
     pub fn let_go(&mut self) {
         self.promised = self.promised.saturating_sub(1);
     }
 
-    /// A job starts; with a token, if it was redeemed.
+    /// Starts a job, with or without a redeemed token.
     pub fn begin(&mut self, redeemed: bool, now: Duration) {
         if redeemed {
             self.let_go();
@@ -154,13 +154,13 @@ impl<K: Ord + Clone> Desk<K> {
         self.call_back(now);
     }
 
-    /// A job ended.
+    /// Ends a job.
     pub fn end(&mut self) {
         self.running = self.running.saturating_sub(1);
     }
 
-    /// Gives out what is free to those that come before the first job that waits, and says whether that job may run.
-    /// `rank` says how reservations and jobs compare: the least comes first.
+    /// Grants free instances to the reservations that come before the first waiting job. Returns whether that job may
+    /// run. `rank` orders reservations and jobs; the least comes first.
     pub fn settle<R: Ord>(
         &mut self,
         now: Duration,
@@ -187,7 +187,7 @@ impl<K: Ord + Clone> Desk<K> {
         job.is_some() && self.running + self.promised < self.slots
     }
 
-    /// A frontend's job ended and nobody waits: it may send another one.
+    /// Grants a token to the frontend whose job ended, if no reservation waits.
     pub fn stick(&mut self, frontend: Frontend, now: Duration) {
         let shared = self.frontends.len() > 1;
         if shared && self.home() > 0 && self.reservations.is_empty() && self.frontends.contains(&frontend) {
@@ -195,7 +195,7 @@ impl<K: Ord + Clone> Desk<K> {
         }
     }
 
-    /// Makes those tokens void whose time is over. Says when to come again.
+    /// Drops expired tokens. Returns when to call again.
     pub fn tick(&mut self, now: Duration) -> Option<Duration> {
         let Settings { young, recall, .. } = self.settings;
         let over = |out: &Out| match (out.recalled, out.lease) {
@@ -210,7 +210,7 @@ impl<K: Ord + Clone> Desk<K> {
         times.flatten().min()
     }
 
-    /// What is to be told to frontends, since this was asked for last.
+    /// Takes the messages to frontends since the last call.
     pub fn mail(&mut self) -> Vec<(Frontend, Message)> {
         std::mem::take(&mut self.mail)
     }
@@ -220,27 +220,27 @@ impl<K: Ord + Clone> Desk<K> {
         !self.reservations.is_empty()
     }
 
-    /// Whether any frontend takes part.
+    /// Whether a frontend is connected.
     pub fn is_used(&self) -> bool {
         !self.frontends.is_empty()
     }
 
-    /// The reservations that wait.
+    /// Waiting reservations.
     pub fn reservations(&self) -> &[Reservation<K>] {
         &self.reservations
     }
 
-    /// Whether no token is out and none is wished for.
+    /// Whether no token is out and no reservation waits.
     pub fn is_all_home(&self) -> bool {
         self.out.is_empty() && self.reservations.is_empty()
     }
 
-    /// Tokens that frontends hold.
+    /// Number of tokens that frontends hold.
     pub fn out(&self) -> usize {
         self.out.len()
     }
 
-    /// Instances that are free and promised to nobody.
+    /// Free instances without a promise or a token.
     pub fn home(&self) -> usize {
         self.slots.saturating_sub(self.running + self.promised + self.out.len())
     }
@@ -267,8 +267,8 @@ impl<K: Ord + Clone> Desk<K> {
         true
     }
 
-    /// Calls back as many tokens as reservations wait for, the oldest first. Who reserves holds none as far as it knows: if one
-    /// of its own is out all the same it was lost, so that one is called back as well, after those of others.
+    /// Recalls as many tokens as reservations wait for, oldest first. A frontend that reserves should hold no token, so
+    /// a token of its own was lost in transit: it is recalled too, after those of other frontends.
     fn call_back(&mut self, now: Duration) {
         if self.out.is_empty() || (self.reservations.is_empty() && !self.overdrawn()) {
             return;
@@ -298,7 +298,7 @@ mod tests {
     const TWO: Frontend = Frontend(2);
     const MS: Duration = Duration::from_millis(1);
 
-    /// A desk that two frontends take part in.
+    /// A desk with two frontends.
     fn desk(slots: usize) -> Desk<&'static str> {
         let mut desk = Desk::new(slots, Settings::default());
         [ONE, TWO].into_iter().for_each(|frontend| desk.join(frontend));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_alone_is_told_so_and_gets_no_tokens_until_another_comes() {
+    fn single_frontend_gets_no_tokens_until_another_joins() {
         let mut desk: Desk<&'static str> = Desk::new(3, Settings::default());
         desk.join(ONE);
         assert_eq!(desk.mail(), [(ONE, Message::Alone(3))]);
@@ -329,7 +329,7 @@ mod tests {
         desk.settle(now, None, |known| (known.class, known.number));
     }
 
-    /// The one token that was just given.
+    /// The one token that was just granted.
     fn granted(desk: &mut Desk<&'static str>, to: Frontend) -> Grant {
         let mail = desk.mail();
         match mail[..] {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_stays_with_the_frontend_whose_job_ended_unless_another_waits() {
+    fn token_stays_with_frontend_unless_another_waits() {
         let mut desk = desk(1);
         desk.begin(false, MS);
         desk.end();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_workers_token_is_called_back_for_who_waits_and_void_in_time() {
+    fn idle_token_is_recalled_for_reservation_and_expires() {
         for answers in [true, false] {
             let mut desk = desk(1);
             desk.stick(ONE, Duration::ZERO);
@@ -372,12 +372,12 @@ mod tests {
             }
             desk.settle(15 * MS, None, |known| (known.class, known.number));
             granted(&mut desk, TWO);
-            assert!(!desk.redeem(ONE, token), "it is another's now");
+            assert!(!desk.redeem(ONE, token), "the token was granted to another frontend");
         }
     }
 
     #[test]
-    fn a_token_that_is_hardly_given_is_not_called_back_yet() {
+    fn token_is_not_recalled_before_minimum_age() {
         let mut desk = desk(1);
         desk.stick(ONE, 10 * MS);
         let token = granted(&mut desk, ONE).token;
@@ -388,14 +388,14 @@ mod tests {
     }
 
     #[test]
-    fn the_late_come_first_and_a_job_that_waits_has_its_place_among_reservations() {
+    fn late_reservation_precedes_waiting_job_and_queries() {
         let mut desk = desk(1);
         desk.begin(false, MS);
         reserve(&mut desk, ONE, Class::Query, 1, MS);
         reserve(&mut desk, TWO, Class::Late, 3, MS);
         desk.end();
         let rank = |known: &Reservation<&'static str>| (known.class, known.number);
-        assert!(!desk.settle(MS, Some((Class::Query, 2)), rank), "two reservations come before the job");
+        assert!(!desk.settle(MS, Some((Class::Query, 2)), rank), "two reservations precede the job");
         let grant = granted(&mut desk, TWO);
         assert!(grant.contended);
         assert!(desk.redeem(TWO, grant.token));
@@ -406,19 +406,19 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_a_token_starts_at_once_and_the_promise_that_it_breaks_is_taken_back() {
+    fn job_without_token_starts_and_recalls_promised_token() {
         let mut desk = desk(1);
         desk.stick(ONE, Duration::ZERO);
         let token = granted(&mut desk, ONE).token;
         assert!(desk.settle(10 * MS, Some((Class::Query, 1)), |known| (known.class, known.number)));
         desk.begin(false, 10 * MS);
         assert_eq!(desk.mail(), [(ONE, Message::Recalled(token))]);
-        assert!(!desk.redeem(ONE, token), "the instance is taken");
+        assert!(!desk.redeem(ONE, token), "the instance is in use");
         assert_eq!(desk.out(), 0);
     }
 
     #[test]
-    fn the_last_tokens_are_for_queries_where_instances_are_reserved() {
+    fn last_tokens_are_for_queries_of_reserved_instances() {
         let mut desk = desk(3);
         desk.keep(2);
         let mut reserved = || {
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reserves_though_it_holds_the_token_has_lost_it_and_gets_another() {
+    fn reserving_token_holder_gets_a_new_token() {
         let mut desk = desk(1);
         desk.stick(ONE, Duration::ZERO);
         let lost = granted(&mut desk, ONE);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dead_held_and_wished_for_is_gone_and_lost_messages_cost_no_instance() {
+    fn leaving_frontend_and_lost_messages_free_instances() {
         let mut desk = desk(2);
         desk.stick(ONE, Duration::ZERO);
         desk.stick(TWO, Duration::ZERO);
@@ -449,15 +449,15 @@ mod tests {
         desk.leave(ONE);
         assert_eq!((desk.out(), desk.home()), (1, 1));
         desk.told(ONE, Order::Reserve("m", Class::Query, Note::default()), 1);
-        assert!(!desk.is_wanted(), "it is gone");
-        // The other's token was lost, or the word that it gives it back.
+        assert!(!desk.is_wanted(), "the frontend has left");
+        // Either the other frontend's token or its return was lost.
         assert_eq!(desk.tick(MS), Some(105 * MS));
         desk.tick(105 * MS);
         assert_eq!((desk.out(), desk.home()), (0, 2));
     }
 
     #[test]
-    fn what_is_said_twice_counts_once_and_reservations_are_bounded() {
+    fn duplicate_orders_count_once_and_are_bounded() {
         let settings = Settings { most_reservations: 2, ..Settings::default() };
         let mut desk = Desk::new(1, settings);
         [ONE, TWO].into_iter().for_each(|frontend| desk.join(frontend));

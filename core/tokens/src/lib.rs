@@ -1,31 +1,35 @@
-//! Which frontend may send an instance its next job, where several frontends share the instances.
+//! Tokens that assign instances of a worker to frontends, and the worker's side of them.
 //!
-//! Problem: frontends that do not know of each other send queries to the same instances, and leave others idle. Three of them
-//! more than double the p99 of a healthy fleet.
+//! [`Desk`] decides which frontend gets the next token; [`Message`] and [`Order`] are what workers and frontends
+//! exchange.
 //!
-//! Choice: the worker knows when it is idle, and says so to one frontend at a time. Who holds its *token* may send it one job
-//! and finds it idle. A frontend that has a query and no token leaves *reservations* at several workers, and keeps the query:
-//! the first that comes to its reservation gives it a token, and only then is the query bound to an instance (late binding).
-//! Until then it can be cancelled, answered by a stand-in, or go elsewhere. Reservations wait at a worker in one order with its
-//! jobs, so that what is late goes first whoever's it is.
+//! Problem: frontends that do not know each other's load send queries to busy instances while others are idle. Three
+//! such frontends more than double the p99 of a healthy fleet.
 //!
-//! A token goes with the answer to the frontend whose job ended, unless somebody waits: so frontends keep about as many as they
-//! use, and nearly every query finds one without a message. Where a reservation waits at an idle worker whose token is out, the
-//! worker calls the token back.
+//! Choice: a worker knows when it is idle, and offers itself to one frontend at a time. The holder of its *token* may
+//! send one job and finds the instance idle. A frontend that has a query and no token places *reservations* at several
+//! workers and keeps the query. The first worker that reaches its reservation grants a token, and only then is the
+//! query bound to an instance (late binding). Until then the query can be cancelled, answered by a stand-in or sent
+//! elsewhere. A worker orders reservations together with its waiting jobs, so late work goes first, whichever frontend
+//! it comes from.
 //!
-//! A frontend that is alone needs nobody's leave. It is told so, and that it is not any more when another comes: a message for
-//! each, where a token for every job cost a frontend before models of microseconds two thirds of what it could do.
+//! When a job ends and no reservation waits, the token goes with the answer to the frontend that sent the job.
+//! Frontends thus keep about as many tokens as they use, and nearly all queries find one without a message. If a
+//! reservation waits at an idle worker whose token is out, the worker recalls the token.
 //!
-//! A token that meets a reservation says which. The worker knows what everybody wants and what each share has had of it; the frontend
-//! knows only its own part. So what was reserved for is served before what else waits there, and shares are what they are set
-//! to be however their clients are spread over frontends.
+//! A single frontend needs no tokens. The worker tells it that it is alone, and that it is not once another joins. This
+//! costs two messages, while a token for each job cost a frontend of microsecond models two thirds of its throughput.
 //!
-//! Nothing depends on a token but the wait: a job that comes without one, or with one that is void, is queued like any other.
-//! So a lost message costs a time-out and never a query, and frontends that know nothing of tokens are served as ever.
+//! A token names the reservation that it meets. The worker knows the demand and the usage of all shares; a frontend
+//! knows only its own part. Serving the reserved query first therefore keeps shares fair, however clients are spread
+//! over frontends.
 //!
-//! Rejected: tokens to a frontend by chance (the first proposal of join-idle-queue): a message for every job, to one that may
-//! have nothing to send. Probing for the shortest queue: what it says is old when the query arrives, and it is most wrong where
-//! instances are slow. Tokens that are only hints: two jobs meet at an instance whenever one frontend is quicker than a message.
+//! Tokens affect only waiting: a job without a token, or with a void one, is queued like any other. A lost message thus
+//! costs a timeout and never a query, and frontends without tokens are still served.
+//!
+//! Rejected: tokens to random frontends (join-idle-queue), because each job costs a message, possibly to a frontend
+//! without queries. Probing for the shortest queue: the answer is stale when the query arrives, most of all at slow
+//! instances. Tokens as mere hints: two jobs meet at an instance whenever one frontend is faster than a message.
 //!
 //! Cold start: no frontend has a token. It reserves for its first jobs, and each answer brings one.
 

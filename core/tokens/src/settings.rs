@@ -5,13 +5,13 @@ use std::time::Duration;
 /// Times and bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// A frontend gives a token back that it has not used for so long.
+    /// Time after which a frontend gives back an unused token.
     pub lease: Duration,
-    /// A token is not called back before it is so old: it may just be on its way, or its job on the way back.
+    /// Minimum age of a token before it is recalled: it may be in transit, or its job on the way back.
     pub young: Duration,
-    /// A token that was called back is void after this time, whether it came back or not.
+    /// Time after which a recalled token is void, even if it was not returned.
     pub recall: Duration,
-    /// Reservations of all frontends; more are ignored, and made again by those who still wait.
+    /// Maximum reservations of all frontends; further ones are ignored, and repeated by frontends that still wait.
     pub most_reservations: usize,
 }
 

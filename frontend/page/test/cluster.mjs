@@ -1,5 +1,5 @@
-// A cluster that is played: queries, stragglers, a slow node, ejections, and what they make of latencies. Each second draws every
-// query of it, so that what is shown together belongs together. Randomness is by seed.
+// A simulated cluster: queries, stragglers, a slow node, ejections, and the resulting latencies. Each second draws
+// all its queries, so that the figures shown together are consistent. Random numbers are seeded.
 
 const COUNTS = ['arrived', 'cancelled', 'given_up', 'jobs', 'dropped', 'hedges', 'hedges_refused', 'hedges_won', 'groups', 'groups_partial',
   'groups_dissolved', 'parities', 'parities_unsent', 'parities_late', 'reconstructions', 'reconstructions_served',
@@ -77,7 +77,7 @@ export class Cluster {
     if (script.slow_node !== undefined) {
       this.tell('joined', { instance: 1, text: 'ready' }, -5_400_000);
       this.tell('settings', { m: 0, text: 'stand_in.bound 0.02 to 0.05', by: 'ops' }, -3_100_000);
-      this.tell('kept', { instance: this.instances[script.slow_node * 4].number, m: 0, text: 'slow, and the others cannot do without it' }, -95_000);
+      this.tell('kept', { instance: this.instances[script.slow_node * 4].number, m: 0, text: 'slow, but too few instances would remain' }, -95_000);
     }
   }
 
@@ -103,9 +103,9 @@ export class Cluster {
 
   now() { return this.at ?? Date.now(); }
 
-  // What a test or an operator does.
+  // Actions of a test or an operator.
 
-  /** An instance hangs: it takes jobs and gives nothing back. */
+  /** An instance hangs: it accepts jobs and does not answer. */
   stop(number) { this.one(number).stopped = true; }
 
   go(number) { this.one(number).stopped = false; }
@@ -134,7 +134,7 @@ export class Cluster {
     this.changed.models = true;
   }
 
-  // What the stream says.
+  // Contents of the stream.
 
   hello(role, key, interval) {
     return { format: 1, version: '0.1.0', at: Date.now(), started_at: this.started, role, key, interval_ms: interval, history_s: 300,
@@ -184,7 +184,7 @@ export class Cluster {
     const swing = 1 + 0.12 * Math.sin(this.second / 19) + 0.05 * (this.random() - 0.5);
     const arrived = Math.round(model.rate * swing);
     const late = model.median * 1.9;
-    const trouble = this.second % 97 > 80; // now and then half of the stragglers come together
+    const trouble = this.second % 97 > 80; // now and then half of the stragglers coincide
     for (let query = 0; query < arrived; query += 1) {
       counts.arrived += 1;
       if (!usable.length) { rejections[2] += 1; add(latency[6], 1_000_000); continue; }
@@ -242,7 +242,7 @@ export class Cluster {
   }
 
   pick(usable) {
-    // Whoever is free takes the next: slow ones take fewer.
+    // An idle instance takes the next query: slow ones take fewer.
     const drawn = Array.from({ length: 3 }, () => usable[Math.floor(this.random() * usable.length)]);
     const fast = drawn.filter((one) => one.factor < 2);
     return fast[0] ?? drawn[0];
@@ -286,20 +286,20 @@ export class Cluster {
     return { open, ended, made: [[2, Math.round(made * 0.3)], [4, Math.round(made * 0.7)]] };
   }
 
-  /** Ejects those that hang, and calls them back. */
+  /** Ejects hung instances, and returns them. */
   watch(one) {
     if (one.stopped && one.state === 'ready') {
       one.silent += 1000;
       if (one.silent >= 2000) {
         Object.assign(one, { state: 'ejected', reason: 'slow', out_for: 0 });
-        this.tell('ejected', { instance: one.number, m: 0, text: 'slow: it holds a job for 2.0 s and gives nothing back' });
+        this.tell('ejected', { instance: one.number, m: 0, text: 'slow: it holds a job for 2.0 s and does not answer' });
       }
     } else if (one.state === 'ejected' && one.reason !== 'order') {
       one.out_for += 1000;
       one.silent += 1000;
       if (!one.stopped && one.out_for >= 3000) {
         Object.assign(one, { state: 'ready', reason: null, silent: 0 });
-        this.tell('returned', { instance: one.number, text: 'a probe found it well' });
+        this.tell('returned', { instance: one.number, text: 'readmitted after a probe' });
       }
     } else one.silent = 0;
   }

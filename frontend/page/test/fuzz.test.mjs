@@ -1,5 +1,5 @@
-// Frames that are none: what the played cluster says, garbled. Whatever comes, the page takes it or leaves it out; nothing throws, and nothing
-// of what it would show is NaN. `RUNS` is how many lines, `SEED` which.
+// Invalid frames: corrupted lines of the simulated cluster. The page accepts or drops each; nothing throws, and nothing
+// that it would show is NaN. `RUNS` is the number of lines, `SEED` their seed.
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
@@ -34,7 +34,7 @@ function garbled(line, draw) {
   const copy = structuredClone(line);
   for (let times = 1 + draw(3); times > 0; times -= 1) {
     let [at, name] = [copy, Object.keys(copy)[0]];
-    // Somewhere in it, more often deep than not.
+    // A random place in it, usually deep.
     while (at[name] !== null && typeof at[name] === 'object' && Object.keys(at[name]).length && draw(8)) {
       at = at[name];
       const names = Object.keys(at);
@@ -46,18 +46,18 @@ function garbled(line, draw) {
     else if (change === 2 && typeof at[name] === 'number') at[name] *= [-1, 0, 1e6, 1e300, 0.001][draw(5)];
     else at[name] = strange(draw);
   }
-  // As it would come: without holes and infinities.
+  // As transmitted: without holes and infinities.
   return JSON.parse(JSON.stringify(copy));
 }
 
-/** A piece of the text cut out, doubled, or turned. */
+/** Cuts out, doubles or reverses a piece of the text. */
 function torn(text, draw) {
   const [from, length] = [draw(text.length), draw(20)];
   const piece = text.slice(from, from + length);
   return text.slice(0, from) + ['', piece + piece, [...piece].reverse().join(''), '\\n', '\u0000'][draw(5)] + text.slice(from + length);
 }
 
-/** All words and figures that the page makes of what it knows. */
+/** All words and figures that the page derives from its data. */
 function shown(history) {
   const { hello, models, rows } = history;
   if (!hello) return [];
@@ -89,7 +89,7 @@ function begun(cluster) {
   return history;
 }
 
-test('garbled_lines_are_left_out_or_shown_well', () => {
+test('corrupted_lines_are_dropped_or_shown_correctly', () => {
   const draw = generator(SEED);
   const cluster = new Cluster('cluster');
   let at = Date.now();
@@ -114,7 +114,7 @@ test('garbled_lines_are_left_out_or_shown_well', () => {
   assert.ok(left > RUNS / 4 && left < RUNS, `${left} of ${RUNS} were left out`);
 });
 
-test('torn_texts_end_in_lines_or_in_an_error_that_the_stream_tells', () => {
+test('truncated_text_gives_lines_or_a_stream_error', () => {
   const draw = generator(SEED + 1);
   const cluster = new Cluster('cluster');
   const text = `${JSON.stringify({ frame: cluster.frame() })}\n${JSON.stringify({ events: cluster.events })}\n`;
@@ -135,7 +135,7 @@ test('torn_texts_end_in_lines_or_in_an_error_that_the_stream_tells', () => {
   assert.ok(read > 0 && read < RUNS, `${read} of ${RUNS} could be read`);
 });
 
-test('what_is_well_is_never_left_out', () => {
+test('valid_lines_are_never_dropped', () => {
   for (const scenario of ['cluster', 'many', 'hedge', 'empty', 'quiet']) {
     const cluster = new Cluster(scenario);
     const history = begun(cluster);

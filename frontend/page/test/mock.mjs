@@ -1,4 +1,4 @@
-// A frontend's admin port that is played: CONTRACT.md, answered from a cluster of cluster.mjs. Tests steer it; people run it to look at
+// A simulated admin port: CONTRACT.md, served from a cluster of cluster.mjs. Tests control it; developers run it to look at
 // the page:  node frontend/page/test/mock.mjs [cluster|many|hedge|empty|quiet] [port]
 
 import { createServer } from 'node:http';
@@ -11,18 +11,18 @@ const FOLDER = new URL('..', import.meta.url);
 
 const TYPES = { html: 'text/html; charset=utf-8', css: 'text/css; charset=utf-8', js: 'text/javascript; charset=utf-8', svg: 'image/svg+xml' };
 
-/** The files of the page. */
+/** Files of the page. */
 export const FILES = ['style.css', 'icon.svg', 'main.js', 'bands.js', 'chart.js', 'confirm.js', 'controls.js', 'ctl.js', 'dom.js', 'events.js',
   'groups.js', 'histogram.js', 'history.js', 'instances.js', 'key.js', 'nodes.js', 'queries.js', 'queue.js', 'savings.js', 'sound.js', 'stream.js', 'summary.js', 'table.js', 'tiles.js',
   'timeline.js', 'verdict.js', 'words.js'];
 
-/** Sent with every asset. */
+/** Headers of every asset. */
 export const HEADERS = {
   'content-security-policy': "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
   'x-frame-options': 'DENY', 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer', 'cache-control': 'no-cache',
 };
 
-/** Starts one. `key`: what callers must send; `role`: `admin` or `read`; `interval`: ms between frames; `past`: seconds of history. */
+/** Starts one. `key`: required key; `role`: `admin` or `read`; `interval`: ms between frames; `past`: seconds of history. */
 export async function start({ scenario = 'cluster', port = 0, key = null, role = 'control', interval = 1000, past = 180, seed = 7 } = {}) {
   const cluster = new Cluster(scenario, seed);
   const mock = { cluster, key, role, calls: [], watchers: new Set(), down: false, past: [] };
@@ -74,7 +74,7 @@ export async function start({ scenario = 'cluster', port = 0, key = null, role =
       return one ? reply(202, { number: one.number, state: one.state }) : reply(404, { error: 'no such instance' });
     }
     if (!model) return reply(404, { error: 'unknown model' });
-    if (body.queue_limit === 0) return reply(400, { error: 'these settings cannot be used: invalid value: integer `0`, expected a nonzero u32' });
+    if (body.queue_limit === 0) return reply(400, { error: 'invalid settings: invalid value: integer `0`, expected a nonzero u32' });
     cluster.change(model, body, 'ops');
     return reply(200, model.settings);
   };
@@ -83,7 +83,7 @@ export async function start({ scenario = 'cluster', port = 0, key = null, role =
     const one = /^\/admin\/v1\/queries\/([0-9a-f]+)$/.exec(url.pathname);
     if (one) {
       const found = cluster.queries.find(({ id }) => id === one[1]);
-      return found ? reply(200, worded(found)) : reply(404, { error: `query ${one[1]} is not kept (any more)` });
+      return found ? reply(200, worded(found)) : reply(404, { error: `unknown query '${one[1]}': it was not kept or is too old` });
     }
     const want = (name) => url.searchParams.get(name);
     let found = cluster.queries.filter((query) => (!want('model') || query.model === want('model'))
@@ -118,7 +118,7 @@ export async function start({ scenario = 'cluster', port = 0, key = null, role =
   await new Promise((listens) => server.listen(port, '127.0.0.1', listens));
   const timer = setInterval(tick, interval);
   mock.url = `http://127.0.0.1:${server.address().port}`;
-  /** Connections end, and those that come are cut, until it is back. */
+  /** Closes connections, and refuses new ones until it is back. */
   mock.cut = () => { mock.down = true; for (const watcher of mock.watchers) watcher.destroy(); };
   mock.back = () => { mock.down = false; };
   mock.tick = tick;

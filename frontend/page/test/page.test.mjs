@@ -1,5 +1,5 @@
-// The page in a real browser, over a frontend that is played (mock.mjs). Frames come when a test asks for them, so that nothing depends
-// on how busy the machine is. `PAGE_TOOLS` is the folder with playwright-core and axe-core, `CHROMIUM` the browser.
+// Tests of the page in a real browser, over a simulated frontend (mock.mjs). Frames come on request, so that nothing depends
+// on the machine's load. `PAGE_TOOLS` is the folder with playwright-core and axe-core, `CHROMIUM` the browser.
 
 import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
@@ -22,7 +22,7 @@ after(async () => {
   await Promise.all(open.map((mock) => mock.close()));
 });
 
-/** A page over a frontend that is played: `{ page, mock, next }`, where `next` is one more second of it. */
+/** A page over a simulated frontend: `{ page, mock, next }`, where `next` adds one second. */
 async function watch({ width = 1280, scheme = 'light', shown = true, ...options } = {}) {
   const mock = await start({ interval: 600_000, past: 30, ...options });
   open.push(mock);
@@ -61,9 +61,9 @@ const says = (page, selector, words) => page.waitForFunction(([selector, words])
 const row = (number) => `#instances tr[data-key="${number}"]`;
 const changes = (mock) => mock.calls.filter(({ method }) => method !== 'GET').map(({ method, path, body }) => ({ method, path, body }));
 
-/** What axe finds, in all of the page or in what a selector names. */
+/** Findings of axe, on the whole page or within a selector. */
 async function violations(page, part) {
-  // Evaluated and not added: the page's policy allows no script but its own.
+  // Evaluated rather than added: the page's policy allows only its own scripts.
   if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(readFileSync(axe, 'utf8'));
   const found = await page.evaluate((part) => window.axe.run(part ?? document, { resultTypes: ['violations'] }), part);
   return found.violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html.slice(0, 140)).join(' | ')}`);
@@ -71,7 +71,7 @@ async function violations(page, part) {
 
 const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 
-test('nothing_is_asked_of_another_host_and_its_own_policy_holds', async () => {
+test('page_loads_nothing_from_other_hosts', async () => {
   const { page, mock, next } = await watch();
   await says(page, '#sentence', 'p99.9 is');
   await page.selectOption('#model', { index: 1 });
@@ -94,7 +94,7 @@ test('figures_move_with_every_frame', async () => {
   assert.deepEqual(page.faults, []);
 });
 
-test('the_row_of_a_stopped_worker_says_so_within_three_seconds', async () => {
+test('stopped_worker_is_shown_within_three_seconds', async () => {
   const { page, mock, next } = await watch();
   assert.equal(await text(page, `${row(7)} .badge`), 'ready');
   mock.cluster.stop(7);
@@ -110,7 +110,7 @@ test('the_row_of_a_stopped_worker_says_so_within_three_seconds', async () => {
   await says(page, `${row(7)} .badge`, '^ready');
 });
 
-test('a_slow_node_is_named_and_can_be_drained_as_a_whole', async () => {
+test('slow_node_is_named_and_can_be_drained', async () => {
   const { page, mock } = await watch();
   await says(page, '#notes', 'Node gpu-node-3 is 3\\.\\d times slower than the others: cordon it');
   await page.click('#nodes tr[data-key="gpu-node-3"] button');
@@ -121,7 +121,7 @@ test('a_slow_node_is_named_and_can_be_drained_as_a_whole', async () => {
   assert.deepEqual(changes(mock).map(({ path }) => path), [9, 10, 11, 12].map((number) => `/admin/v1/instances/${number}/drain`));
 });
 
-test('every_slow_node_is_noted_once_however_long_it_lasts', async () => {
+test('slow_node_is_noted_once', async () => {
   const { page, mock, next } = await watch();
   for (const one of mock.cluster.instances.filter(({ node }) => node === 'gpu-node-5')) Object.assign(one, { factor: 3.1, slow: [] });
   await next(30);
@@ -131,7 +131,7 @@ test('every_slow_node_is_noted_once_however_long_it_lasts', async () => {
   assert.equal(await page.locator('#notes li').filter({ hasText: 'cordon it' }).count(), 2);
 });
 
-test('a_changed_setting_is_shown_before_it_is_sent', async () => {
+test('changed_setting_is_shown_before_it_is_sent', async () => {
   const { page, mock, next } = await watch();
   await page.waitForSelector('#set-stand-in-bound');
   assert.equal(await page.inputValue('#set-stand-in-bound'), '5');
@@ -153,20 +153,20 @@ test('a_changed_setting_is_shown_before_it_is_sent', async () => {
   await says(page, '#controls .main', 'Nothing changed');
 });
 
-test('a_setting_that_is_refused_says_why_and_one_that_is_none_cannot_be_sent', async () => {
+test('rejected_setting_shows_why_and_invalid_one_is_not_sent', async () => {
   const { page } = await watch();
   await page.waitForSelector('#set-queue-limit');
   await page.fill('#set-queue-limit', '0');
   assert.equal(await page.getAttribute('#set-queue-limit', 'aria-invalid'), 'true');
   assert.equal(await page.isDisabled('#controls .main'), true);
   await page.fill('#set-queue-limit', '7');
-  await page.route('**/admin/v1/settings/*', (route) => (route.request().method() === 'PATCH' ? route.fulfill({ status: 400, json: { error: 'these settings cannot be used' } }) : route.continue()));
+  await page.route('**/admin/v1/settings/*', (route) => (route.request().method() === 'PATCH' ? route.fulfill({ status: 400, json: { error: 'invalid settings' } }) : route.continue()));
   await page.click('#controls .main');
   await page.click('dialog[open] .main');
-  await says(page, 'dialog[open] .problem', 'these settings cannot be used');
+  await says(page, 'dialog[open] .problem', 'invalid settings');
 });
 
-test('an_instance_is_ejected_and_returned', async () => {
+test('instance_is_ejected_and_returned', async () => {
   const { page, mock, next } = await watch();
   await page.click(`${row(3)} [data-order="eject"]`);
   assert.match(await text(page, 'dialog[open] code'), /^parm ctl eject 3/);
@@ -181,7 +181,7 @@ test('an_instance_is_ejected_and_returned', async () => {
   assert.deepEqual(changes(mock).map(({ path }) => path), ['/admin/v1/instances/3/eject', '/admin/v1/instances/3/undrain']);
 });
 
-test('a_key_is_asked_for_and_sent_as_bearer_only', async () => {
+test('key_is_sent_as_bearer_only', async () => {
   const { page, mock, next } = await watch({ key: 'secret-key', shown: false });
   await page.waitForSelector('dialog[open] #key');
   assert.equal(await page.evaluate(() => document.activeElement.id), 'key');
@@ -200,7 +200,7 @@ test('a_key_is_asked_for_and_sent_as_bearer_only', async () => {
   assert.deepEqual(await page.evaluate(() => [localStorage.length, document.cookie]), [0, '']);
 });
 
-test('a_key_that_may_only_read_has_no_controls', async () => {
+test('read_key_has_no_controls', async () => {
   const { page, mock } = await watch({ role: 'read' });
   await page.waitForSelector('#set-policy');
   assert.equal(await page.isDisabled('#set-policy'), true);
@@ -216,7 +216,7 @@ test('a_key_that_may_only_read_has_no_controls', async () => {
   await until(async () => (await other.page.locator('#instances [data-order]:visible').count()) === 0);
 });
 
-test('everything_is_reached_and_used_by_keyboard', async () => {
+test('all_controls_work_by_keyboard', async () => {
   const { page, next } = await watch({ past: 300 });
   await page.waitForSelector('#set-policy');
   const seen = [];
@@ -254,7 +254,7 @@ test('everything_is_reached_and_used_by_keyboard', async () => {
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Drain instance 3', 'focus comes back, though a frame came');
 });
 
-test('no_screen_has_to_be_scrolled_sideways', async () => {
+test('no_screen_scrolls_sideways', async () => {
   for (const scenario of ['cluster', 'many', 'empty', 'quiet']) {
     const { page, next, context } = await watch({ scenario });
     for (const width of [390, 768, 1280]) {
@@ -323,12 +323,12 @@ test('memory_and_elements_stay_within_bounds', async () => {
   assert.ok(Math.abs(second.elements - first.elements) < 20, `${first.elements} elements, then ${second.elements}`);
 });
 
-test('a_lost_connection_is_told_and_comes_back_by_itself', async () => {
+test('lost_connection_is_shown_and_reconnects', async () => {
   const { page, mock, next } = await watch();
   mock.cut();
   await page.waitForSelector('#lost:visible');
   await says(page, '#state', '^connection lost$');
-  await says(page, '#lost-why', 'What is shown is of \\d\\d:\\d\\d:\\d\\d');
+  await says(page, '#lost-why', 'Shown data is of \\d\\d:\\d\\d:\\d\\d');
   mock.back();
   await page.click('#retry');
   await next();
@@ -338,7 +338,7 @@ test('a_lost_connection_is_told_and_comes_back_by_itself', async () => {
   assert.match(again, /since=\d{13}/, 'only what is missing is asked for');
 });
 
-test('lines_that_are_none_are_told_and_the_page_goes_on', async () => {
+test('invalid_lines_are_counted_and_skipped', async () => {
   const { page, mock, next } = await watch();
   const garbled = mock.cluster.frame();
   garbled.models[0].busy = 'much';
@@ -353,7 +353,7 @@ test('lines_that_are_none_are_told_and_the_page_goes_on', async () => {
   assert.deepEqual(page.faults, []);
 });
 
-test('a_hidden_tab_reads_nothing', async () => {
+test('hidden_tab_reads_nothing', async () => {
   const { page, mock, next } = await watch();
   const hide = (hidden) => page.evaluate((hidden) => {
     Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
@@ -368,14 +368,14 @@ test('a_hidden_tab_reads_nothing', async () => {
   await page.waitForSelector('#state[data-is="live"]');
 });
 
-test('frames_that_were_dropped_are_told', async () => {
+test('dropped_frames_are_shown', async () => {
   const { page, mock, next } = await watch();
   for (const watcher of mock.watchers) watcher.write('{"dropped":3}\n');
   await next();
   await says(page, '#dropped', '^3 frames dropped$');
 });
 
-test('a_query_says_why_it_was_approximate', async () => {
+test('query_shows_why_it_was_approximate', async () => {
   const { page, mock } = await watch();
   const query = mock.cluster.queries.findLast(({ outcome, model }) => outcome === 'stand-in' && model === 'resnet50');
   await page.fill('#query', query.id);
@@ -385,7 +385,7 @@ test('a_query_says_why_it_was_approximate', async () => {
   assert.equal(await page.locator('#queries .steps li').count(), query.timeline.length);
   await page.fill('#query', 'ffffffffffffffff');
   await page.keyboard.press('Enter');
-  await says(page, '#queries [role="status"]', 'is not kept');
+  await says(page, '#queries [role="status"]', 'was not kept');
 });
 
 test('groups_are_drawn_as_they_fill_and_end', async () => {
@@ -400,7 +400,7 @@ test('groups_are_drawn_as_they_fill_and_end', async () => {
   await says(page, '#groups .lead', '^Filling now: \\d of 4');
 });
 
-test('who_wants_no_motion_gets_none', async () => {
+test('reduced_motion_is_respected', async () => {
   const { page, next } = await watch();
   await page.selectOption('#model', { index: 1 });
   await next();

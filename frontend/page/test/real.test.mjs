@@ -1,5 +1,5 @@
-// The page over real frontends and workers, under a small load: what the played one promises holds of `parm serve`. `PARM` is the binary;
-// `SCREENSHOTS` is a folder for pictures, if any are wanted.
+// Tests of the page over real frontends and workers, under a small load. `PARM` is the binary;
+// `SCREENSHOTS` is an optional folder for pictures.
 
 import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
@@ -27,7 +27,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** A process of the binary that is ready: `{ child, log, http, admin, ... }`. */
+/** A ready process of the binary: `{ child, log, http, admin, ... }`. */
 async function parm(...words) {
   const file = join(folder, `ready-${serial += 1}.json`);
   const ports = ['--http', '127.0.0.1:0', '--grpc', '127.0.0.1:0', '--metrics', '127.0.0.1:0', '--ready-file', file];
@@ -53,7 +53,7 @@ async function until(holds) {
   assert.fail(`never: ${holds}`);
 }
 
-/** Queries, some at a time, until it is stopped. */
+/** Sends queries, some at a time, until it is stopped. */
 function load({ http }) {
   const run = { on: true, answered: 0 };
   const body = JSON.stringify({ inputs: [{ name: 'x', shape: [1, 4], datatype: 'FP32', data: [1, 2, 3, 4] }], parameters: { timeout: 2_000_000 } });
@@ -81,7 +81,7 @@ async function open({ admin }, { width = 1280 } = {}) {
   return page;
 }
 
-/** Status of a call whose headers a browser would not let us choose. */
+/** Status of a call with headers that a browser would not allow. */
 const status = ({ admin }, path, headers, method = 'GET') => new Promise((told, failed) => {
   const [host, port] = admin.split(':');
   request({ host, port, path, method, headers }, (answer) => { answer.resume(); told(answer.statusCode); }).on('error', failed).end();
@@ -89,7 +89,7 @@ const status = ({ admin }, path, headers, method = 'GET') => new Promise((told, 
 
 const row = (number) => `#instances tr[data-key="${number}"]`;
 
-test('the_page_shows_a_real_frontend_and_what_is_changed_there_is_in_force', async () => {
+test('page_shows_real_frontend_and_applies_changes', async () => {
   const workers = [await worker(), await worker(), await worker()];
   const server = await frontend(workers);
   await until(async () => (await fetch(`http://${server.http}/v2/models/affine/ready`)).ok);
@@ -113,7 +113,7 @@ test('the_page_shows_a_real_frontend_and_what_is_changed_there_is_in_force', asy
   }
   await page.setViewportSize({ width: 1280, height: 900 });
 
-  // A setting: shown before it is sent, in force and logged after.
+  // A setting: shown before it is sent, then in effect and logged.
   await page.fill('#set-queue-limit', '77');
   assert.match(await page.textContent('#set-queue-limit-line'), /^parm ctl set affine queue_limit=77/);
   await page.click('#controls .main');
@@ -124,7 +124,7 @@ test('the_page_shows_a_real_frontend_and_what_is_changed_there_is_in_force', asy
   await page.waitForFunction(() => /queue_limit 1024 to 77/.test(document.querySelector('#events')?.textContent));
   await until(() => /dispatch settings changed/.test(server.log) && /queue_limit 1024 to 77/.test(server.log));
 
-  // A worker that stops says so. How long that takes is told by the frames in between: they are a second apart.
+  // A stopped worker is shown as such. The frames in between measure the time: they are a second apart.
   const frames = () => page.evaluate(async () => {
     const answer = await fetch('/admin/v1/stream');
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -152,7 +152,7 @@ test('the_page_shows_a_real_frontend_and_what_is_changed_there_is_in_force', asy
   assert.ok(queries.answered > 20, `${queries.answered} answered`);
 });
 
-test('pages_of_other_sites_and_other_names_are_refused', async () => {
+test('other_sites_and_host_names_are_rejected', async () => {
   const server = await frontend([await worker()]);
   const foreign = { host: server.admin, origin: 'http://evil.example' };
   for (const path of ['/', '/page/main.js', '/admin/v1/stream', '/admin/v1/settings']) {
@@ -163,7 +163,7 @@ test('pages_of_other_sites_and_other_names_are_refused', async () => {
   assert.equal(await status(server, '/', { host: server.admin }), 200);
 });
 
-test('a_real_frontend_asks_for_its_key', async () => {
+test('real_frontend_requires_its_key', async () => {
   const server = await frontend([await worker()], '--set', 'frontend.admin.token=sesame');
   const page = await open(server);
   await page.waitForSelector('dialog[open]');

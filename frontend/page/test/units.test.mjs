@@ -1,4 +1,4 @@
-// What needs no browser: figures, sentences, lines.
+// Tests without a browser: figures, sentences, lines.
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
@@ -33,14 +33,14 @@ test('times_and_shares_have_about_three_digits_and_a_unit', () => {
   assert.deepEqual([many(1, 'query'), many(3, 'query'), many(1200, 'instance'), list(['a', 'b', 'c'])], ['1 query', '3 queries', '1,200 instances', 'a, b and c']);
 });
 
-test('names_that_share_a_long_beginning_or_end_are_told_apart', () => {
+test('names_are_shown_without_shared_prefix_or_suffix', () => {
   assert.deepEqual([...apart(['gke-europe-west4-pool-a1', 'gke-europe-west4-pool-b2']).values()], ['…a1', '…b2']);
   assert.deepEqual([...apart(['worker-1.pool.svc.cluster.local:8000', 'worker-2.pool.svc.cluster.local:8000']).values()], ['worker-1…', 'worker-2…']);
   assert.deepEqual([...apart(['node-1', 'node-2']).values()], ['node-1', 'node-2']);
   assert.deepEqual([...apart(['a-name-that-stands-alone']).values()], ['a-name-that-stands-alone']);
 });
 
-test('histograms_that_are_added_up_have_the_quantiles_of_all_their_queries', () => {
+test('summed_histograms_have_quantiles_of_all_queries', () => {
   const fast = [bucket(20_000), 990];
   const slow = [bucket(20_000), 5, bucket(100_000), 5];
   const all = sum([fast, slow]);
@@ -51,13 +51,13 @@ test('histograms_that_are_added_up_have_the_quantiles_of_all_their_queries', () 
   assert.equal(quantile(new Map(), 0.5, buckets), null);
 });
 
-test('a_prediction_that_never_came_is_slower_than_all', () => {
+test('missing_prediction_counts_as_slowest', () => {
   const all = sum([[bucket(20_000), 995]]);
   assert.equal(quantile(all, 0.999, buckets, 5), Infinity);
   near(quantile(all, 0.99, buckets, 5), 20_000, 0.05);
 });
 
-test('a_quantile_is_told_only_where_five_queries_lie_beyond_it', () => {
+test('quantile_is_shown_only_with_five_queries_beyond_it', () => {
   assert.deepEqual([5000, 4999, 500, 499, 50, 49, 0].map(deepest), [0.999, 0.99, 0.99, 0.9, 0.9, null, null]);
 });
 
@@ -73,35 +73,35 @@ function part(latency, more = {}) {
 const model = (policy, more = {}) => ({ m: 0, name: 'resnet50', policy, in_force: policy, problem: null, codes: [], ...more });
 const said = (policy, latency, more) => verdict(model(policy), summary([part(latency, more)], hello));
 
-test('the_verdict_says_what_redundancy_did_and_what_would_be_without', () => {
+test('verdict_compares_with_and_without_redundancy', () => {
   const { text, tone, more } = said('stand-in', { exact: [[20_000, 9890]], 'stand-in': [[24_000, 110]] }, { alone: [[20_000, 9890], [98_000, 110]] });
   assert.match(text, /^Stand-ins answer 1\.1 % of queries; p99\.9 is 2[345] ms, (9[5-9]|10[0-2])( ms)? without them\.$/);
   assert.equal(tone, 'good');
   assert.match(more[0], /^Hedges alone would reach about 46 ms\.$/);
 });
 
-test('the_verdict_says_plainly_when_a_hedge_is_enough', () => {
+test('verdict_states_when_a_hedge_is_enough', () => {
   const { more } = said('parm+', { exact: [[20_000, 9890]], reconstructed: [[45_000, 110]] }, { alone: [[20_000, 9890], [98_000, 110]] });
   assert.deepEqual(more, ['A hedge would be enough here: it reaches about 46 ms.']);
 });
 
-test('what_would_be_without_is_not_told_where_it_is_not_known', () => {
+test('unknown_latency_without_redundancy_is_not_shown', () => {
   const { text, more } = said('hedge', { exact: [[20_000, 9890]], hedged: [[46_000, 110]] }, { alone: [[20_000, 9890], [98_000, 50]], never: 60 });
   assert.match(text, /^Hedges answer 1\.1 % of queries; p99\.9 is 4[5-8] ms\.$/);
   assert.match(more[0], /^60 predictions never came/);
 });
 
-test('the_verdict_names_what_is_wrong_first', () => {
+test('verdict_names_the_fault_first', () => {
   const cases = [
-    [said('hedge', {}, { queue: [0, 0, 0, 0, 12, 0] }), 'bad', /^Nobody serves resnet50: none of 12 instances takes work\.$/],
-    [said('hedge', {}, { queue: [0, 0, 0, 0, 0, 0] }), 'bad', /^Nobody serves resnet50 yet\.$/],
+    [said('hedge', {}, { queue: [0, 0, 0, 0, 12, 0] }), 'bad', /^No instance serves resnet50: none of 12 instances accepts work\.$/],
+    [said('hedge', {}, { queue: [0, 0, 0, 0, 0, 0] }), 'bad', /^No instance serves resnet50 yet\.$/],
     [said('hedge', { exact: [[20_000, 9000]], rejected: [[100, 1000]] }, { rejections: [1000, 0, 0, 0, 0, 0] }), 'bad', /^10\.0 % of queries fail: the queue is full\.$/],
-    [said('hedge', { exact: [[20_000, 9000]], rejected: [[100, 1000]] }, { rejections: [10, 990, 0, 0, 0, 0] }), 'bad', /fail: more waits than can be in time\.$/],
+    [said('hedge', { exact: [[20_000, 9000]], rejected: [[100, 1000]] }, { rejections: [10, 990, 0, 0, 0, 0] }), 'bad', /fail: more queries wait than can be answered in time\.$/],
     [said('hedge', {}), 'none', /^No queries/],
     [said('hedge', { exact: [[20_000, 12]] }), 'none', /^12 queries so far: too few/],
     [said('none', { exact: [[20_000, 9900], [210_000, 100]] }), 'warn', /^p99\.9 is 2\d\d ms, 1\d\.\d times the median\.$/],
     [said('hedge', { exact: [[20_000, 10_000]] }), 'good', /^All is well/],
-    [verdict(model('hedge'), summary([], hello)), 'none', /^Nothing is known of resnet50 yet\.$/],
+    [verdict(model('hedge'), summary([], hello)), 'none', /^No data of resnet50 yet\.$/],
   ];
   for (const [{ tone, text }, want, words] of cases) {
     assert.match(text, words);
@@ -112,7 +112,7 @@ test('the_verdict_names_what_is_wrong_first', () => {
 const row = (number, more = {}) => ({ number, address: `http://w${number}`, node: `node-${Math.ceil(number / 2)}`, state: 'ready', reason: null, inflight: 0, slots: 1, jobs: 10, over_ms: 1000, failures: 0,
   p50_us: 20_000, p99_us: 30_000, slowness: 1, oldest_ms: null, agreed: null, compared: null, retry_in_ms: null, problem: null, ...more });
 
-test('a_node_is_slow_where_all_that_it_has_is_slow', () => {
+test('node_is_slow_if_all_its_instances_are', () => {
   const rows = [1, 2, 3, 4, 5, 6].map((number) => row(number, { slowness: number > 4 ? 3.1 : 1 }));
   const [slow, ...others] = nodes(rows, 2);
   assert.equal(slow.node, 'node-3');
@@ -128,11 +128,11 @@ test('notes_name_nodes_instances_queues_and_bounds', () => {
   rows[0] = row(1, { state: 'ejected', reason: 'slow' });
   const now = summary([part({ exact: [[20_000, 9890]] }, { queue: [40, 50, 12, 11, 12, 11], also: { approximate: [2400, 2500, 50_000], withheld: true, agreement: 0.7 } })], hello);
   const words = notes(model('stand-in', { in_force: 'hedge', problem: 'the model has no stand-in' }), now, nodes(rows, 2), rows).map(({ text }) => text).join('\n');
-  for (const part of ['The policy stand-in is not in force: the model has no stand-in.', 'Node node-3 is 3.1 times slower than the others: cordon it.', '1 instance ejected: 1.',
+  for (const part of ['The policy stand-in is not in effect: the model has no stand-in.', 'Node node-3 is 3.1 times slower than the others: cordon it.', '1 instance ejected: 1.',
     '40 queries wait', 'agree with 70.0 %', '96.0 % of their bound']) assert.ok(words.includes(part), `${part}\n${words}`);
 });
 
-test('rows_say_what_is_wrong_and_trouble_comes_first', () => {
+test('rows_show_faults_and_sort_them_first', () => {
   const rows = [row(1), row(2, { slowness: 2.4 }), row(3, { state: 'ejected', reason: 'slow', retry_in_ms: 1200 }), row(4, { oldest_ms: 2100 }), row(5, { state: 'draining' }), row(6, { slowness: null })];
   assert.deepEqual(sorted(rows, 'trouble', true).map(({ number }) => number), [3, 4, 2, 5, 1, 6]);
   assert.deepEqual(sorted(rows, 'slowness', false).map(({ number }) => number).at(-1), 6, 'what is not known is last');
@@ -143,7 +143,7 @@ test('rows_say_what_is_wrong_and_trouble_comes_first', () => {
   assert.deepEqual(rows.map(tone), [null, 'warn', 'bad', 'bad', 'warn', null]);
 });
 
-test('the_history_keeps_to_its_bounds_however_long_it_runs', () => {
+test('history_is_bounded', () => {
   const cluster = new Cluster('hedge');
   const history = new History();
   history.take({ hello: cluster.hello('control', null, 1000) });
@@ -165,20 +165,20 @@ test('the_history_keeps_to_its_bounds_however_long_it_runs', () => {
   assert.deepEqual([history.frames.length, history.events.length], [0, 0], 'another frontend');
 });
 
-test('lines_are_cut_wherever_chunks_end', () => {
+test('lines_are_split_at_any_chunk_boundary', () => {
   const lines = new Lines();
   assert.deepEqual(lines.push('{"a":1}\n{"b"'), [{ a: 1 }]);
   assert.deepEqual(lines.push(':2}\n\n{"c":3}\n'), [{ b: 2 }, { c: 3 }]);
   assert.throws(() => lines.push('x'.repeat(5 << 20)), /too long/);
 });
 
-test('tries_come_more_slowly_within_a_bound', () => {
+test('retry_delay_grows_up_to_a_limit', () => {
   const waits = [0, 1, 2, 3, 10, 1000].map((tries) => wait(tries, 0.5));
   assert.deepEqual(waits, [500, 1000, 2000, 4000, 15_000, 15_000]);
   assert.ok(wait(0, 0) < wait(0, 1));
 });
 
-test('controls_make_a_merge_patch_and_the_line_that_does_the_same', () => {
+test('controls_make_a_merge_patch_and_its_command', () => {
   const changes = { 'stand_in.bound': 0.02, 'stand_in.grace.factor': 1.3, policy: 'parm+' };
   assert.deepEqual(ctl.patch(changes), { stand_in: { bound: 0.02, grace: { factor: 1.3 } }, policy: 'parm+' });
   assert.equal(ctl.set('resnet50', changes), 'parm ctl set resnet50 stand_in.bound=0.02 stand_in.grace.factor=1.3 policy=parm+');
@@ -186,7 +186,7 @@ test('controls_make_a_merge_patch_and_the_line_that_does_the_same', () => {
   assert.deepEqual([ctl.order('undrain', 3), ctl.order('drain', 9, 10), ctl.query('2a')], ['parm ctl return 3', 'parm ctl drain 9 10', 'parm ctl query 2a']);
 });
 
-test('fields_show_shares_as_percent_and_refuse_what_is_no_value', () => {
+test('fields_show_percent_and_reject_invalid_values', () => {
   const field = (path) => FIELDS.find((field) => field.path === path);
   const bound = field('stand_in.bound');
   assert.equal(shown(bound, 0.05), '5');
@@ -196,7 +196,7 @@ test('fields_show_shares_as_percent_and_refuse_what_is_no_value', () => {
   for (const { path } of FIELDS.filter(({ path }) => path !== 'replicate.copies')) assert.notEqual(ctl.at(cluster.models[0].settings, path), undefined, path);
 });
 
-test('a_timeline_says_why_and_who_worked', () => {
+test('timeline_shows_reason_and_instances', () => {
   const query = { outcome: 'stand-in', took_us: 24_800, alone_us: 98_200, timeline: [{ at_us: 0, what: 'arrived' }, { at_us: 40, what: 'given', instance: 3, job: 1 },
     { at_us: 60, what: 'stand_in_given', instance: 7, job: 2, urgency: 'spare' }, { at_us: 7000, what: 'stand_in_in', instance: 7, job: 2 }, { at_us: 23_000, what: 'late', after_us: 23_000 },
     { at_us: 24_800, what: 'answered', outcome: 'stand-in' }, { at_us: 98_200, what: 'prediction_in', instance: 3, job: 1, agrees: true }] };
@@ -206,7 +206,7 @@ test('a_timeline_says_why_and_who_worked', () => {
   assert.equal(jobs(exact)[0].to, 21_000);
 });
 
-test('lines_of_charts_break_where_nothing_is_known', () => {
+test('chart_lines_break_at_unknown_values', () => {
   const x = linear([0, 10], [0, 100]);
   const points = [{ at: 0, y: 1 }, { at: 1, y: 2 }, { at: 5, y: 2 }, { at: 6, y: null }, { at: 7, y: 1 }];
   assert.equal(line(points, x, x, 2).match(/M/g).length, 3);
@@ -215,14 +215,14 @@ test('lines_of_charts_break_where_nothing_is_known', () => {
   assert.deepEqual(ticks(1, 1e6), [1, 10, 100, 1000, 10_000, 100_000, 1_000_000]);
 });
 
-test('events_say_who_they_are_about', () => {
+test('events_name_their_subject', () => {
   const instances = new Map([[7, { node: 'node-2' }]]);
   assert.equal(about({ instance: 7, m: 0 }, instances, []), 'instance 7 on node-2');
   assert.equal(about({ instance: 9, m: 0 }, instances, []), 'instance 9');
   assert.equal(about({ instance: null, m: 0 }, instances, [{ m: 0, name: 'resnet50' }]), 'resnet50');
 });
 
-test('an_instance_that_goes_and_comes_is_told_of_once', () => {
+test('repeated_ejection_is_one_event', () => {
   const event = (at, kind, instance, by = null) => ({ at, kind, instance, m: null, text: '', by });
   const flaps = Array.from({ length: 20 }, (_, at) => event(at * 2000, at % 2 ? 'returned' : 'ejected', 3));
   const all = folded([event(0, 'settings', null, 'ops'), ...flaps, event(50_000, 'ejected', 4), event(51_000, 'ejected', 3, 'ops'), event(200_000, 'ejected', 3)]);
@@ -232,7 +232,7 @@ test('an_instance_that_goes_and_comes_is_told_of_once', () => {
   assert.deepEqual(folded([counted(60_000, 7), counted(61_000, 8)]).map(({ at, times, since }) => [at, times, since]), [[61_000, 8, 1000]]);
 });
 
-test('every_file_of_the_page_is_served_and_they_stay_small', async () => {
+test('page_files_are_served_and_small', async () => {
   const folder = new URL('../', import.meta.url);
   const kept = (await readdir(folder)).filter((name) => /\.(js|css|svg|html)$/.test(name));
   assert.deepEqual(kept.sort(), [...FILES, 'index.html'].sort());

@@ -1,17 +1,17 @@
-// What a frontend says of a query: the sentences that `parm ctl query` prints and the page shows.
+// Simulated words of a frontend about a query: the sentences that `parm ctl query` prints and the page shows.
 
 import { share, time } from '../words.js';
 
 const OUTCOMES = { exact: 'its own prediction', hedged: 'a hedge', reconstructed: 'a reconstruction', 'stand-in': 'a stand-in', backup: 'the backup model',
   default: 'the default answer', rejected: 'a refusal', failed: 'a failure' };
 
-/** Why it was answered as it was. */
+/** Reason for its outcome. */
 export function why({ outcome, took_us: took, alone_us: alone, timeline }) {
   const find = (wanted) => timeline.find(({ what }) => what === wanted);
   const [late, own] = [find('late'), find('given')];
   const came = alone === null ? 'has not come yet' : `came after ${time(alone)}`;
   if (outcome === 'exact') return `Its own prediction answered it after ${time(took)}.`;
-  if (outcome === 'rejected') return 'It was refused: nobody could take it.';
+  if (outcome === 'rejected') return 'It was rejected: no instance could take it.';
   if (outcome === 'failed') return `It got no answer in ${time(took)}.`;
   return `Its prediction${own ? ` from instance ${own.instance}` : ''} was late${late ? ` after ${time(late.after_us)}` : ''}, so ${OUTCOMES[outcome]} answered it after ${time(took)}${
     alone > took ? `, ${time(alone - took)} sooner than the prediction, which ${came}` : `; the prediction ${came}`}.`;

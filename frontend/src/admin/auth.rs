@@ -1,4 +1,4 @@
-//! Who calls: callers with a key are let in, and whoever answers them knows who they are.
+//! Authenticates callers of the admin API by key, and passes their identity to the handlers.
 
 use std::net::SocketAddr;
 
@@ -13,10 +13,10 @@ use parm_transport::keys::{self, Access, Entry, Keys, Role, Visit};
 use super::ROUTES;
 use super::refusal::{Refusal, unknown_path, wrong_method};
 
-/// What the key in the configuration is called.
+/// Name of the key from the configuration.
 const CONFIGURED: &str = "admin";
 
-/// The keys that open the admin API: those of the key file, and the one that the configuration names.
+/// Keys of the admin API: those of the key file and the one from the configuration.
 #[derive(Clone)]
 pub(super) struct Gate {
     keys: Keys,
@@ -29,7 +29,7 @@ impl Gate {
         Self { keys, configured: token.map_or_else(Keys::none, entry) }
     }
 
-    /// Whether an address may be listened on: nobody but this machine changes anything without a key.
+    /// Whether the API may listen on an address: without a key only on loopback.
     pub(super) fn allows(&self, address: SocketAddr) -> bool {
         let asks = self.keys.are_asked_for() || self.configured.are_asked_for();
         asks || address.ip().to_canonical().is_loopback()
@@ -40,7 +40,7 @@ impl Gate {
             return self.keys.admit(headers, access);
         }
         let admitted = self.configured.admit(headers, access);
-        // Where there are both, a key is known if either knows it.
+        // If both are configured, either may accept the key.
         if admitted.is_err() && self.keys.are_asked_for() {
             self.keys.admit(headers, access)
         } else {
@@ -49,7 +49,7 @@ impl Gate {
     }
 }
 
-/// Lets a request in that is served and whose caller may have it, as the table of routes says.
+/// Admits a request if its route exists and the caller's role allows it, per the table of routes.
 pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let access = keys::find(ROUTES, method, path).map(|route| route.access);

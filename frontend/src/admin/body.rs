@@ -1,4 +1,4 @@
-//! A time limit for request bodies: an operator's request is small, and one that never ends must not keep its connection.
+//! Timeout for request bodies: a body that never ends must not hold its connection.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 /// Time for a whole body to arrive.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The same request, with a body that ends with an error when it takes too long.
+/// Wraps the request's body so that it fails once it takes too long.
 pub(super) async fn in_time(request: Request) -> Request {
     request.map(|body| {
         let parts = Some((body.into_data_stream(), Box::pin(sleep(LIMIT))));
@@ -26,5 +26,5 @@ pub(super) async fn in_time(request: Request) -> Request {
 }
 
 fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("it did not arrive within {LIMIT:?}: send it faster"))
+    io::Error::new(io::ErrorKind::TimedOut, format!("request body timed out after {LIMIT:?}: send it faster"))
 }

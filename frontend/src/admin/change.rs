@@ -1,4 +1,4 @@
-//! What a change of settings changed, in words: for the log, and for those who watch.
+//! Describes changes of settings in words, for the log and the event stream.
 
 use parm_dispatch::PoolSettings;
 use parm_transport::keys::Caller;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::console::{Happening, Kind};
 use crate::serve::Frontend;
 
-/// Tells of a change of a model's settings, or of those for all. What is as it was is no news.
+/// Reports a change of one model's settings, or of the default ones. Unchanged settings are not reported.
 pub(super) fn tell(
     frontend: &Frontend,
     model: Option<&str>,
@@ -29,7 +29,7 @@ pub(super) fn tell(
     frontend.core.driver.tell(Kind::Settings, what);
 }
 
-/// Each field that is another: its path, what it was and what it is.
+/// Collects each changed field: its path, its old and its new value.
 fn differences(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
     if let (Value::Object(old), Value::Object(new)) = (before, after) {
         let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changed_is_told_field_by_field() {
+    fn change_of_settings_is_described_by_field() {
         let before = PoolSettings::default();
         let mut after = before.clone();
         after.stand_in.bound = parm_dispatch::Fraction::percent(2);

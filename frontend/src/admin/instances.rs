@@ -16,20 +16,20 @@ use crate::console::{Happening, Kind};
 use crate::discovery::{self, Member, Source, Wish};
 use crate::serve::{Frontend, Pool, Quantiles};
 
-/// An instance, as listed.
+/// An instance in a list.
 #[derive(Serialize)]
 pub(super) struct Entry {
     number: u32,
     address: String,
     source: Source,
-    /// The machine that it stands on, and the zone of that, as far as is known.
+    /// Node and zone, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     zone: Option<String>,
     /// `connecting`, `ready`, `draining`, `ejected` or `refused`.
     state: discovery::MemberState,
-    /// Whether it takes work: a ready instance does not while the dispatcher has it ejected.
+    /// Whether it receives work: a ready instance that the dispatcher has ejected does not.
     in_service: bool,
     inflight: u32,
     models: Vec<ServedModel>,
@@ -43,7 +43,7 @@ pub(super) struct Entry {
 struct ServedModel {
     name: String,
     version: String,
-    /// Whether the instance takes work of it: one that fails a model is ejected for that model alone.
+    /// Whether it receives work of this model: an instance may be ejected for a single model.
     in_service: bool,
 }
 
@@ -62,15 +62,15 @@ pub(super) struct New {
     url: String,
 }
 
-/// What an instance can be told.
+/// An operator's order to an instance.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Order {
-    /// No more work; what it holds is ended.
+    /// Send no more work; jobs in progress finish.
     Drain,
-    /// Back to work, after a drain or an ejection.
+    /// Send work again after a drain or an ejection.
     Undrain,
-    /// Its work is taken away at once and done elsewhere.
+    /// Retry its work elsewhere at once.
     Eject,
 }
 
@@ -101,7 +101,7 @@ pub(super) async fn remove(
 ) -> Result<(StatusCode, Json<Entry>), Refusal> {
     let Path(number) = number?;
     let member = frontend.fleet.remove(number)?;
-    // It drains from now on; the answer does not wait for that.
+    // Draining starts now; the response does not wait for its end.
     Ok((StatusCode::ACCEPTED, Json(entry(&frontend, &member))))
 }
 
@@ -118,7 +118,7 @@ pub(super) async fn order(
         Order::Eject => Wish::Eject,
     });
     let by = caller.name();
-    tracing::info!(instance = %member.name, ?order, by = by.as_deref().unwrap_or("-"), "an instance was given an order");
+    tracing::info!(instance = %member.name, ?order, by = by.as_deref().unwrap_or("-"), "instance received an order");
     let kind = match order {
         Order::Drain => Kind::Draining,
         Order::Undrain => Kind::Returned,

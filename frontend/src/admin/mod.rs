@@ -1,6 +1,6 @@
-//! The admin API: what runs where, and changes to it without a restart.
+//! Admin API: shows the state of the frontend and changes it at run time.
 //!
-//! It listens on an address of its own, so that it can be kept from clients by the network; off unless configured.
+//! It is off unless configured, and listens on an address of its own, so that a firewall can keep clients away from it.
 
 mod access;
 mod auth;
@@ -41,7 +41,7 @@ use self::auth::Gate;
 use crate::error::Error;
 use crate::serve::Frontend;
 
-/// Settings and lists are small; more is a mistake.
+/// Settings and lists are small; a larger body is a mistake.
 const MAX_BODY: usize = 1 << 20;
 
 /// Settings of the admin API.
@@ -61,7 +61,7 @@ pub struct Config {
     pub hosts: Vec<String>,
 }
 
-/// The admin API of a frontend.
+/// Admin API of a frontend.
 pub struct Api {
     frontend: Frontend,
     keys: Keys,
@@ -69,7 +69,7 @@ pub struct Api {
     connection_age: Duration,
 }
 
-/// The admin API, listening.
+/// The admin API with its listener.
 pub struct Bound {
     station: Station,
     router: Router,
@@ -80,17 +80,17 @@ impl Api {
         Self { frontend, keys: Keys::none(), tls: Tls::default(), connection_age: Duration::ZERO }
     }
 
-    /// Asks callers for these keys too: those that the frontend's own clients need.
+    /// Also accepts the keys of the frontend's own clients.
     pub fn guarded_by(self, keys: Keys) -> Self {
         Self { keys, ..self }
     }
 
-    /// Speaks TLS, as it says.
+    /// Serves over TLS as configured.
     pub fn with_tls(self, tls: Tls) -> Self {
         Self { tls, ..self }
     }
 
-    /// Ends connections at this age, a tenth more or less, once their requests are answered; zero bounds nothing.
+    /// Closes connections at this age (+-10 %) once their requests are answered; zero disables the limit.
     pub fn with_connection_age(self, connection_age: Duration) -> Self {
         Self { connection_age, ..self }
     }
@@ -120,7 +120,7 @@ impl Api {
         Ok(Some(Bound { station, router: self.router() }))
     }
 
-    /// The routes, for servers of the caller's own.
+    /// Returns the routes, for servers of the embedding program.
     pub fn router(self) -> Router {
         let hosts = Arc::<[String]>::from(self.frontend.core.config.admin.hosts.clone());
         let gate = self.gate();
@@ -140,7 +140,7 @@ impl Api {
     }
 }
 
-/// What holds no data.
+/// Routes without data.
 fn page() -> Routes<Frontend> {
     Routes::default().on(Method::GET, "/", page::index).on(Method::GET, "/page/{name}", page::file)
 }
@@ -169,19 +169,19 @@ fn api() -> Routes<Frontend> {
         .on(DELETE, "/admin/v1/settings/{model}", settings::forget_model)
 }
 
-/// What is told is of this moment.
+/// Prevents caching: responses show the current state.
 async fn uncached(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
 impl Bound {
-    /// The address, with the port that was free if 0 was asked for.
+    /// Local address, with the actual port if 0 was configured.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.station.listener().address()
     }
 
-    /// Serves until `shutdown` comes, and lets requests in progress finish for a few seconds.
+    /// Serves until `shutdown` completes, then lets requests in progress finish for a few seconds.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         self.station.serve(Routed(self.router), shutdown).await;
     }

@@ -1,14 +1,15 @@
-//! Keeps the pages of other sites out.
+//! Rejects requests that pages of other sites make through an operator's browser.
 //!
-//! Problem: an operator's browser reaches addresses that nobody else does, and runs whatever page it was led to. Such a page
-//! may send requests here (CSRF), or give its own host's name our address, so that the browser takes us for its own site and
-//! lets it read the answers too (DNS rebinding). On a loopback address there is no key that would stop either.
+//! Problem: an operator's browser reaches addresses that outsiders cannot, and runs the scripts of any page. A foreign
+//! page may send requests here (CSRF). It may also point its own host name at this address, so that the browser treats
+//! the frontend as the page's own site and lets it read the answers (DNS rebinding). A loopback address has no key that
+//! would prevent either.
 //!
-//! Choice: a name in `Host` must be one of ours: `localhost`, or one that is configured. Addresses are all let in: whoever
-//! rebinds a name sends that name. And where a browser says which site a request comes from (`Origin`, `Sec-Fetch-Site`),
-//! it must be this one, whatever the method. Nothing says CORS, so that answers are not for others anyway.
+//! Choice: a name in `Host` must be `localhost` or configured. IP addresses are accepted, because a rebinding attack
+//! sends its own name. If a browser states the origin of a request (`Origin`, `Sec-Fetch-Site`), it must be this site,
+//! for every method. Responses have no CORS headers, so other sites cannot read them.
 //!
-//! Rejected: tokens in forms (the page has no forms, and `parm ctl` would need them).
+//! Rejected: CSRF tokens, because the page has no forms and `parm ctl` would need them too.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::refusal::Refusal;
 
-/// Lets requests through that come from here, or from no browser.
+/// Admits requests from the own page, or from clients other than browsers.
 pub(super) async fn check(State(hosts): State<Arc<[String]>>, request: Request, next: Next) -> Response {
     match problem(request.headers(), request.uri(), &hosts) {
         None => next.run(request).await,
@@ -29,26 +30,28 @@ pub(super) async fn check(State(hosts): State<Arc<[String]>>, request: Request, 
     }
 }
 
-/// What is wrong with where a request comes from or goes to.
+/// Returns why the request's origin or host is not acceptable, if so.
 fn problem(headers: &HeaderMap, uri: &Uri, hosts: &[String]) -> Option<String> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let authority = text(HOST.as_str()).or_else(|| uri.authority().map(|authority| authority.as_str()));
-    // Every browser says whom it means.
+    // Every browser sends the host name.
     if let Some(authority) = authority.filter(|authority| !is_ours(authority, hosts)) {
         let host = host(authority);
         return Some(format!(
-            "'{host}' is no name of this frontend: use its address or localhost, or add the name to frontend.admin.hosts"
+            "unknown host name '{host}': use localhost or an IP address, or add the name to frontend.admin.hosts"
         ));
     }
     if let Some(origin) = text(ORIGIN.as_str()) {
         let from = origin.split_once("://").map(|(_, from)| from);
         if from.is_none() || from != authority {
-            return Some(format!("a page of '{origin}' may not call this: open the frontend's own page"));
+            return Some(format!(
+                "cross-origin request from '{origin}' rejected: open the frontend's own page"
+            ));
         }
     }
     match text("sec-fetch-site") {
         None | Some("same-origin" | "none") => None,
-        Some(_) => Some("a page of another site may not call this: open the frontend's own page".to_owned()),
+        Some(_) => Some("cross-site request rejected: open the frontend's own page".to_owned()),
     }
 }
 
@@ -60,7 +63,7 @@ fn is_ours(authority: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
 }
 
-/// The host in a host and perhaps a port.
+/// Strips the port from an authority.
 fn host(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,
@@ -79,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_names_and_addresses_are_hosts() {
+    fn only_own_names_and_ip_addresses_are_accepted_as_host() {
         let ours = [
             "127.0.0.1:8003",
             "[::1]:8003",
@@ -98,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_browser_sends_for_another_site_is_refused() {
+    fn cross_site_browser_request_is_rejected() {
         let host = ("host", "127.0.0.1:8003");
         assert!(allows(&[host, ("origin", "http://127.0.0.1:8003"), ("sec-fetch-site", "same-origin")]));
         assert!(allows(&[host, ("sec-fetch-site", "none")]), "typed by hand");

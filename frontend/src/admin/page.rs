@@ -1,6 +1,6 @@
-//! The page: files that hold no data, in the binary as they are in the repository.
+//! Operator page: static files without data, compiled into the binary.
 //!
-//! They need no key. Nothing of the page may come from elsewhere, and nobody may frame it: the policy says so to browsers.
+//! They need no key. The content security policy forbids foreign content and framing.
 
 use axum::extract::Path;
 use axum::http::header::{
@@ -26,7 +26,7 @@ macro_rules! file {
 
 const INDEX: File = file!("index.html");
 
-/// All others.
+/// All other files.
 const FILES: &[File] = &[
     file!("style.css"),
     file!("icon.svg"),
@@ -101,7 +101,7 @@ impl File {
     }
 }
 
-/// Tells one text from another (FNV-1a); nobody gains by finding two alike.
+/// Hashes a text for its ETag (FNV-1a). Collisions give an attacker nothing.
 fn digest(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_the_folder_is_served_and_loads_nothing_else() {
+    fn every_page_file_is_served_and_loads_no_foreign_content() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/page");
         let names =
             fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());

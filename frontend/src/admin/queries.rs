@@ -1,4 +1,4 @@
-//! Why was this one approximate? The latest queries that are kept, and the story of one.
+//! Lists the latest kept queries, and tells the story of one.
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -11,10 +11,10 @@ use crate::console::{Wanted, read_name};
 use crate::error::Error;
 use crate::serve::Frontend;
 
-/// Queries that are told at a time, at most.
+/// Maximum queries in one response.
 const MOST: usize = 1024;
 
-/// Which queries somebody asks for.
+/// Filter of the listed queries.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Asked {

@@ -1,4 +1,4 @@
-//! A recording as it happens: JSON lines, for as many seconds as were asked for.
+//! Live recording as JSON lines, for the requested number of seconds.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::serve::Frontend;
 /// Longest recording: a day.
 const LONGEST_S: u64 = 86_400;
 
-/// Longest wait before the time and the frontend's state are looked at again, where nothing happens.
+/// Interval at which an idle recording checks its time and the state of the frontend.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// How long to record.
+/// Duration of the recording.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Length {
@@ -61,14 +61,14 @@ struct LiveRecording {
 }
 
 impl LiveRecording {
-    /// The next lines, and what is left to record.
+    /// Returns the next lines, and the rest of the recording.
     async fn chunk(mut self) -> (Result<Vec<u8>, Infallible>, Option<Self>) {
         let mut text = Vec::new();
         while text.is_empty() {
             let beat = (Instant::now() + BEAT).min(self.until);
-            // Whether something happened shows in the text.
+            // An empty text shows that the wait timed out.
             let _ = timeout_at(beat, self.recording.next(&mut text)).await;
-            // A key that is taken out ends what it began.
+            // Revoking a key ends its open streams.
             let over = Instant::now() >= self.until || self.recording.is_over();
             if over || !self.caller.still_opens(Access::Read) {
                 self.recording.end(&mut text);

@@ -1,4 +1,4 @@
-//! Errors as the admin API sends them: `{"error": "..."}`, as on the data path.
+//! Errors of the admin API: `{"error": "..."}`, as on the data path.
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -9,12 +9,12 @@ use serde_json::json;
 
 use crate::error::Error;
 
-/// A refused call.
+/// A rejected call.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
     message: String,
-    /// When to try again, and that a key is wanted.
+    /// `Retry-After` and `WWW-Authenticate`.
     headers: HeaderMap,
 }
 
@@ -23,7 +23,7 @@ impl Refusal {
         Self { status, message, headers: HeaderMap::new() }
     }
 
-    /// Whoever asks may not have this.
+    /// Rejects a caller without permission.
     pub(super) fn forbidden(message: String) -> Self {
         Self::new(StatusCode::FORBIDDEN, message)
     }
@@ -82,7 +82,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// A path that the API does not have.
+/// Rejects an unknown path.
 pub(super) fn unknown_path(uri: &Uri) -> Refusal {
     let message = format!(
         "unknown path '{}': the admin API has /admin/v1/instances, /admin/v1/settings, /admin/v1/stream, \
@@ -92,8 +92,8 @@ pub(super) fn unknown_path(uri: &Uri) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, message)
 }
 
-/// A method that a path does not take.
+/// Rejects a method that a path does not support.
 pub(super) fn wrong_method(method: &Method, uri: &Uri) -> Refusal {
-    let message = format!("'{}' does not take {method}", uri.path());
+    let message = format!("'{}' does not support {method}", uri.path());
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }

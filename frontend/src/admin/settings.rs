@@ -1,6 +1,8 @@
-//! Dispatch settings at run time. A change is a merge patch (RFC 7396): fields that are sent replace, `null` restores the
-//! default, what is not sent stays. Queries under way stay too. Nothing is written to the configuration file.
-//! Answers show settings as they were wished and, as `in_force`, what comes of them with the models and bundles there are.
+//! Dispatch settings at run time.
+//!
+//! A change is a merge patch (RFC 7396): sent fields replace, `null` restores the default, other fields stay. Queries
+//! in progress are not affected. The configuration file is not written. Responses show the settings as requested and,
+//! as `in_force`, the effective ones, which also depend on the models and bundles.
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
@@ -16,7 +18,7 @@ use super::refusal::Refusal;
 use crate::error::Error;
 use crate::serve::{Frontend, PoolSettingsByModel};
 
-/// What is told beside settings, and cannot be set.
+/// Field with the effective settings, which cannot be set.
 const IN_FORCE: &str = "in_force";
 
 pub(super) async fn show(State(frontend): State<Frontend>) -> Json<Value> {
@@ -48,7 +50,7 @@ pub(super) async fn show_model(
     Ok(Json(shown_of(&frontend, &model, &frontend.core.settings())))
 }
 
-/// From now on the model has settings of its own: those it has now, patched.
+/// Gives the model settings of its own: its present ones, patched.
 pub(super) async fn change_model(
     State(frontend): State<Frontend>,
     Extension(caller): Extension<Caller>,
@@ -68,7 +70,7 @@ pub(super) async fn change_model(
     Ok(Json(shown_of(&frontend, &model, &settings)))
 }
 
-/// From now on the model follows the settings for all.
+/// Returns the model to the default settings.
 pub(super) async fn forget_model(
     State(frontend): State<Frontend>,
     Extension(caller): Extension<Caller>,
@@ -93,13 +95,13 @@ fn known(frontend: &Frontend, model: &str) -> Result<(), Error> {
     known.then_some(()).ok_or_else(|| Error::UnknownModel { name: model.to_owned() })
 }
 
-/// What was wished, and what is in force by model and version.
+/// Requested settings, and effective ones by model and version.
 fn shown(frontend: &Frontend, settings: &PoolSettingsByModel) -> Value {
     let in_force = frontend.core.standings(None);
     json!({ "dispatch": settings.default, "models": settings.models, IN_FORCE: in_force })
 }
 
-/// A model's settings, and what is in force of them by version.
+/// A model's requested settings, and effective ones by version.
 fn shown_of(frontend: &Frontend, model: &str, settings: &PoolSettingsByModel) -> Value {
     let mut shown = json!(settings.of(model));
     shown[IN_FORCE] = json!(frontend.core.standings(Some(model)).remove(model).unwrap_or_default());
@@ -109,7 +111,7 @@ fn shown_of(frontend: &Frontend, model: &str, settings: &PoolSettingsByModel) ->
 fn patched(settings: &PoolSettings, patch: &Value) -> Result<PoolSettings, Error> {
     let bad = |error: serde_json::Error| Error::BadSettings { reason: error.to_string() };
     if !patch.is_object() {
-        return Err(Error::BadSettings { reason: "send a JSON object of the fields to change".into() });
+        return Err(Error::BadSettings { reason: "not a JSON object: send the fields to change".into() });
     }
     let mut value = serde_json::to_value(settings).map_err(bad)?;
     merge(&mut value, patch);
@@ -117,7 +119,7 @@ fn patched(settings: &PoolSettings, patch: &Value) -> Result<PoolSettings, Error
         let schema = schema_for!(PoolSettings).to_value();
         let path = error.path().to_string();
         let problem = error.into_inner().to_string();
-        // The path is one dot where the error is about an unknown field of the object itself.
+        // The path is a single dot if the error is an unknown field of the object itself.
         let field = if path == "." { String::new() } else { format!("{path}: ") };
         Error::BadSettings { reason: format!("{field}{}", with_range(problem, &schema, path.split('.'))) }
     })
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_changes_what_it_names_and_nothing_else() {
+    fn patch_changes_only_the_fields_it_names() {
         let before = PoolSettings::default();
         let after = patched(&before, &json!({"policy": "none", "batch": {"max_size": 4}})).unwrap();
         assert_eq!((after.policy, after.batch.max_size.get()), (PolicyKind::None, 4));

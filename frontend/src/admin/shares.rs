@@ -1,4 +1,4 @@
-//! How the instances' time is shared, as this frontend gave it.
+//! Usage of instance time by share, as this frontend assigned it.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::serve::Frontend;
 
-/// Shares that are set up, and models' own that had some time.
+/// Lists configured shares, and own shares of models that used time.
 pub(super) async fn show(State(frontend): State<Frontend>) -> Json<Value> {
     let shares = frontend.core.shared();
     let share = |(named, account): &([String; 2], parm_dispatch::Account)| {

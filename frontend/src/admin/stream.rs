@@ -1,4 +1,4 @@
-//! Frames as they come, for whoever watches.
+//! Stream of frames for a watcher.
 
 use std::convert::Infallible;
 
@@ -15,11 +15,11 @@ use serde::Deserialize;
 use super::refusal::Refusal;
 use crate::serve::Frontend;
 
-/// What the caller knows already.
+/// Position from which a watcher resumes.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Resume {
-    /// When the last frame was made that it has.
+    /// Time of the last frame that it received.
     since: u64,
 }
 
@@ -32,7 +32,7 @@ pub(super) async fn watch(
     let watcher = frontend.watch(&caller, since)?;
     let lines = stream::unfold((watcher, caller), |(mut watcher, caller)| async {
         let line = watcher.next().await?;
-        // A key that is taken out ends what it began.
+        // Revoking a key ends its open streams.
         caller.still_opens(Access::Read).then_some((Ok::<_, Infallible>(line), (watcher, caller)))
     });
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())

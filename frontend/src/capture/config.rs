@@ -1,4 +1,4 @@
-//! What an operator can set about captured queries.
+//! Settings of captured queries.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;

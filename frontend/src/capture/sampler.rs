@@ -1,4 +1,4 @@
-//! Which requests are kept, and the way to the thread that keeps them.
+//! Samples requests and passes them to the writer thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,15 +14,15 @@ use crate::error::Error;
 use crate::metrics::Captured;
 use crate::serve::Outcome;
 
-/// The golden ratio's part of 2^64: multiples of it are spread evenly, however many there are.
+/// 2^64 divided by the golden ratio: its multiples are spread evenly.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Draws requests and hands them over.
+/// Selects requests and hands them over.
 pub(crate) struct Sampler {
     share: f64,
     drawn: AtomicU64,
     samples: mpsc::Sender<Told>,
-    /// Bytes that wait to be written, and the most that may.
+    /// Bytes that wait to be written, and their limit.
     waiting: Arc<AtomicUsize>,
     most: usize,
     ended: Arc<AtomicBool>,
@@ -49,13 +49,13 @@ impl Sampler {
         Ok(Self { share, drawn: AtomicU64::new(0), samples, waiting, most, ended, counted })
     }
 
-    /// Whether the next request is one to be kept.
+    /// Whether the next request is sampled.
     pub(crate) fn draws(&self) -> bool {
         let place = self.drawn.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
         (place as f64) < self.share * 2f64.powi(64) && !self.ended.load(Ordering::Relaxed)
     }
 
-    /// Hands a request and its answer over, if there is room.
+    /// Hands over a request and its answer, if there is room.
     pub(crate) fn keep(
         &self,
         source: Source,
@@ -79,11 +79,11 @@ impl Sampler {
         }
     }
 
-    /// Waits until all that was handed over is written.
+    /// Waits until everything handed over so far is written.
     pub(crate) async fn settled(&self) {
         let (told, written) = oneshot::channel();
         if self.samples.send(Told::Settle(told)).await.is_ok() {
-            // An error says that the thread has ended: nothing more will be written.
+            // An error means that the thread has ended and writes nothing more.
             let _ = written.await;
         }
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    /// A disk that is full after so many records.
+    /// A disk that is full after this many records.
     struct Full(usize);
 
     impl Keep for Full {
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// A disk that says when it was asked, and goes on when it is told to.
+    /// A disk that blocks until the test lets it go on.
     struct Slow(SyncSender<Record>, Receiver<()>);
 
     impl Keep for Slow {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_share_of_the_requests_is_drawn_evenly() {
+    async fn requests_are_sampled_evenly() {
         for share in [0.0, 0.01, 0.25, 1.0] {
             let config = Config { share: Fraction::try_from(share).unwrap(), ..Config::default() };
             let (sampler, _metrics) = over(Full(0), &config);
@@ -162,29 +162,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_ends_the_capture_and_nothing_else() {
+    async fn full_disk_ends_only_the_capture() {
         let config = Config { share: Fraction::percent(100), ..Config::default() };
         let (sampler, metrics) = over(Full(2), &config);
         for _ in 0..5 {
             sampler.keep(source(), (&tensors(), &[]), Outcome::Exact);
         }
         sampler.settled().await;
-        assert!(!sampler.draws(), "who cannot be kept need not be drawn");
+        assert!(!sampler.draws(), "ended capture must not sample");
         assert_eq!((count(&metrics, "kept"), count(&metrics, "failed")), (2, 1));
         sampler.keep(source(), (&tensors(), &[]), Outcome::Exact);
         sampler.settled().await;
-        assert_eq!(sampler.waiting.load(Ordering::Relaxed), 0, "nothing is held");
+        assert_eq!(sampler.waiting.load(Ordering::Relaxed), 0, "no bytes may be held");
     }
 
     #[tokio::test]
-    async fn a_slow_disk_costs_samples_and_no_memory() {
+    async fn slow_disk_drops_samples_and_bounds_memory() {
         let (asked, seen) = sync_channel(1);
         let (go, gone) = sync_channel(16);
         let config = Config { buffer: NonZeroUsize::new(3).unwrap(), ..Config::default() };
         let (sampler, metrics) = over(Slow(asked, gone), &config);
         sampler.keep(source(), (&tensors(), &tensors()), Outcome::Exact);
         assert_eq!(seen.recv().unwrap().outputs, tensors());
-        // One is with the disk, three wait, two are dropped.
+        // The disk has one record, three wait and two are dropped.
         for _ in 0..5 {
             sampler.keep(source(), (&tensors(), &tensors()), Outcome::StandIn);
         }
@@ -193,7 +193,7 @@ mod tests {
         let others: Vec<Record> = (0..3).map(|_| seen.recv().unwrap()).collect();
         assert!(
             others.iter().all(|record| record.outputs.is_empty()),
-            "a stand-in's answer is not the deployed model's"
+            "answers of stand-ins must not be kept"
         );
         sampler.settled().await;
         assert_eq!((count(&metrics, "kept"), sampler.waiting.load(Ordering::Relaxed)), (4, 0));

@@ -1,4 +1,4 @@
-//! The thread that writes what was drawn.
+//! Thread that writes sampled requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,22 +9,22 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::metrics::Captured;
 
-/// A request that is to be kept.
+/// A request to write.
 pub(super) struct Sample {
     pub(super) source: Source,
     pub(super) record: Record,
-    /// What it holds while it waits.
+    /// Bytes that it holds while it waits.
     pub(super) bytes: usize,
 }
 
-/// What the thread is told.
+/// Messages to the thread.
 pub(super) enum Told {
     Sample(Sample),
-    /// Somebody waits until all before is written.
+    /// A request to confirm that everything before it is written.
     Settle(oneshot::Sender<()>),
 }
 
-/// Says that nothing is written any more, also where a panic ends the thread.
+/// Marks the capture as ended, also if the thread panics.
 struct Ended(Arc<AtomicBool>);
 
 impl Drop for Ended {
@@ -33,7 +33,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts the thread. It ends when nobody can tell it anything any more, and when it cannot write.
+/// Starts the thread. It ends when all senders are gone, and when it cannot write.
 pub(super) fn start(
     mut keep: Box<dyn Keep>,
     mut told: mpsc::Receiver<Told>,
@@ -46,7 +46,7 @@ pub(super) fn start(
             let Sample { source, record, bytes } = match told {
                 Told::Sample(sample) => sample,
                 Told::Settle(written) => {
-                    // Whoever asked may have gone.
+                    // The receiver may be gone.
                     let _ = written.send(());
                     continue;
                 }
@@ -60,9 +60,9 @@ pub(super) fn start(
                     counted.failed();
                     tracing::error!(
                         %error,
-                        "no more queries are captured: make room or give another folder, and restart; serving goes on"
+                        "query capture stopped; serving goes on: free disk space or set another folder, and restart"
                     );
-                    // What still comes is taken and let go.
+                    // Later samples are received and dropped.
                     ended.0.store(true, Ordering::Relaxed);
                 }
             }

@@ -1,8 +1,9 @@
-//! Queries that people may ask about, in one ring: those that were not answered by their own prediction in good time, and a
-//! few of the others to compare them with.
+//! Ring of queries kept for inspection.
 //!
-//! Every query has its story while it is under way, as nobody knows beforehand which will be of interest. Most are not, and
-//! give the room of their story to the next.
+//! It keeps all queries without a timely prediction of their own, and a sample of the others.
+//!
+//! Every query has a story while it is in progress, because its outcome is unknown. Most stories are then discarded,
+//! and their memory is reused.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,24 +15,24 @@ use serde_json::{Value, json};
 use super::story::{Step, Story};
 use crate::serve::Pool;
 
-/// Queries that are kept.
+/// Maximum kept queries.
 pub(super) const KEPT: usize = 1024;
 
-/// One in so many of those that are of no interest is kept.
+/// One in this many ordinary queries is kept.
 const ONE_IN: u64 = 256;
 
-/// Rooms of stories that wait for queries.
+/// Maximum empty stories kept for reuse.
 const ROOMS: usize = 256;
 
-/// The ring.
+/// Ring of kept queries.
 #[derive(Default)]
 pub(crate) struct Archive {
     kept: VecDeque<KeptQuery>,
-    /// The number of the first of them, and of each by its name.
+    /// Number of the first kept query, and of each query by id.
     first: u64,
     numbers: HashMap<QueryId, u64>,
     rooms: Vec<Story>,
-    /// Queries of no interest so far.
+    /// Ordinary queries so far.
     usual: u64,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Archive {
 #[derive(Clone)]
 pub(crate) struct KeptQuery {
     pub(crate) id: QueryId,
-    /// The client's name for its request.
+    /// The client's id of the request.
     pub(crate) request: String,
     pub(crate) pool: Arc<Pool>,
     pub(crate) arrived: Time,
@@ -47,14 +48,14 @@ pub(crate) struct KeptQuery {
     pub(crate) deadline: Duration,
     pub(crate) outcome: &'static str,
     pub(crate) confidence: Option<f32>,
-    /// When its own prediction came.
+    /// Time at which its own prediction arrived.
     pub(crate) alone: Option<Duration>,
-    /// The number of the instance that answered.
+    /// Number of the instance that answered.
     pub(crate) instance: Option<u32>,
     pub(crate) story: Story,
 }
 
-/// Which queries somebody asks for.
+/// Filter of listed queries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) model: Option<String>,
@@ -65,19 +66,19 @@ pub(crate) struct Wanted {
 }
 
 impl Archive {
-    /// Room for a new story.
+    /// Returns an empty story.
     pub(crate) fn room(&mut self) -> Story {
         self.rooms.pop().unwrap_or_default()
     }
 
-    /// Nobody will ask for this story.
+    /// Takes back a story that is not kept.
     pub(crate) fn discard(&mut self, story: Story) {
         if self.rooms.len() < ROOMS {
             self.rooms.push(story.emptied());
         }
     }
 
-    /// Whether a query that was answered by its own prediction in good time is kept all the same.
+    /// Whether an ordinary query is kept as a sample.
     pub(crate) fn samples(&mut self) -> bool {
         self.usual += 1;
         self.usual % ONE_IN == 1
@@ -95,7 +96,7 @@ impl Archive {
         self.kept.push_back(query);
     }
 
-    /// Something more happened to a query; that is of no interest where it is not kept.
+    /// Returns a kept query, to add a later step; `None` if it is not kept.
     pub(crate) fn get_mut(&mut self, id: QueryId) -> Option<&mut KeptQuery> {
         let number = *self.numbers.get(&id)?;
         self.kept.get_mut((number - self.first) as usize)
@@ -106,7 +107,7 @@ impl Archive {
         self.kept.get((number - self.first) as usize).cloned()
     }
 
-    /// How many are kept, since when, and those that are wanted.
+    /// Returns how many queries are kept, since when, and those that match.
     pub(crate) fn find(&self, wanted: &Wanted) -> (usize, Option<Time>, Vec<KeptQuery>) {
         let fits = |query: &&KeptQuery| {
             wanted.model.as_ref().is_none_or(|name| *name == query.pool.model.name)
@@ -123,7 +124,7 @@ impl Archive {
 }
 
 impl KeptQuery {
-    /// As it is told in a list, of a query that arrived at this time.
+    /// As an entry of a list; `at_ms` is the query's arrival.
     pub(crate) fn told(&self, at_ms: u64) -> Value {
         json!({
             "id": name(self.id),
@@ -139,7 +140,7 @@ impl KeptQuery {
         })
     }
 
-    /// With its story.
+    /// As an entry with its story.
     pub(crate) fn told_whole(&self, at_ms: u64) -> Value {
         let mut told = self.told(at_ms);
         told["deadline_us"] = json!(self.deadline.as_micros() as u64);
@@ -153,12 +154,12 @@ impl KeptQuery {
     }
 }
 
-/// A query's name as people write it.
+/// Formats a query's id.
 fn name(id: QueryId) -> String {
     format!("{:016x}", id.0)
 }
 
-/// The query that people mean.
+/// Parses a query's id.
 pub(crate) fn read_name(name: &str) -> Option<QueryId> {
     (name.len() == 16).then(|| u64::from_str_radix(name, 16).ok()).flatten().map(QueryId)
 }

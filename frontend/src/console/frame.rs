@@ -1,4 +1,4 @@
-//! A second of everything: what two moments differ by, and how all stands at the later one.
+//! One frame per second: the difference between two moments and the state at the later one.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::moment::{Moment, OfInstance, OfPool};
 use super::sums::{REJECTIONS, ROLES, Totals};
 use crate::discovery::MemberState;
 
-/// A frame, as it is told. What its fields mean is in `page/CONTRACT.md`.
+/// A frame. Its fields are documented in `page/CONTRACT.md`.
 #[derive(Serialize)]
 pub(super) struct Frame {
     pub(super) at: u64,
     over_ms: u64,
     models: Vec<ModelFrame>,
-    /// Left out of the past.
+    /// Left out of kept frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) instances: Option<Vec<InstanceRow>>,
 }
@@ -44,9 +44,9 @@ struct ModelFrame {
 
 #[derive(Serialize)]
 struct Groups {
-    /// Members that it takes, members that it has, microseconds since the first.
+    /// Members expected, members joined, microseconds since the first.
     open: Vec<(u8, u8, u64)>,
-    /// Size, parities, a letter for each slot and for each parity, microseconds until full, microseconds until over.
+    /// Size, parities, a letter per slot and per parity, microseconds until full, microseconds until over.
     ended: Vec<(u8, u8, String, String, u64, u64)>,
     made: Vec<(u8, u32)>,
 }
@@ -69,7 +69,7 @@ type InstanceRow = (
     Option<u64>,
 );
 
-/// What a row of an instance says.
+/// Columns of an instance's row.
 pub(super) const COLUMNS: [&str; 14] = [
     "number",
     "state",
@@ -87,15 +87,15 @@ pub(super) const COLUMNS: [&str; 14] = [
     "retry_in_ms",
 ];
 
-/// States of instances, by the numbers in rows.
+/// States of instances, by their numbers in rows.
 pub(super) const STATES: [&str; 5] = ["connecting", "ready", "draining", "ejected", "refused"];
 
-/// Why an instance is ejected, by the numbers in rows.
+/// Reasons for ejection, by their numbers in rows.
 pub(super) const REASONS: [Option<&str>; 5] =
     [None, Some("slow"), Some("failing"), Some("wrong"), Some("order")];
 
 impl Frame {
-    /// What came between two moments.
+    /// The difference between two moments.
     pub(super) fn between(before: &Moment, now: &Moment, slots: u16) -> Self {
         let of_model = |own: &OfPool| {
             let earlier = before.pools.iter().find(|earlier| earlier.pool.id == own.pool.id);
@@ -166,7 +166,7 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
     let times = instance.and_then(|instance| instance.quantiles());
     let (state, reason) = standing(own);
     let compared = own.reading.and_then(|reading| reading.compared);
-    // One that comes back counts anew.
+    // Counters of an instance that came back restart at zero.
     let since = |at: usize| own.jobs[at].checked_sub(before[at]).unwrap_or(own.jobs[at]);
     let probe_in = own.reading.and_then(|reading| reading.probe_in);
     (
@@ -187,8 +187,8 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
     )
 }
 
-/// Where an instance stands, as numbers of [`STATES`] and [`REASONS`]. One that the dispatcher has ejected counts as ejected,
-/// and one that is out of service for some of its models only as ready, with the reason.
+/// Indices of an instance's state and reason in [`STATES`] and [`REASONS`]. An instance that the dispatcher ejected
+/// counts as ejected; one that is ejected for some of its models counts as ready, with the reason.
 fn standing(own: &OfInstance) -> (u8, u8) {
     let reason = |reason: Reason| match reason {
         Reason::Slow => 1,

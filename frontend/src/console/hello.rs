@@ -1,4 +1,4 @@
-//! The first line of a stream: who speaks, to whom, and what the numbers in all other lines mean.
+//! First line of a stream: the frontend, the caller's role, and the columns of later lines.
 
 use parm_dispatch::{Counters, PolicyKind};
 use parm_transport::keys::Caller;
@@ -12,13 +12,13 @@ use super::{archive, journal, moment};
 use crate::metrics::policy_name;
 use crate::serve::{Frontend, Outcome};
 
-/// Rises with every change that is not an addition.
+/// Incremented with each incompatible change.
 const FORMAT: u32 = 1;
 
-/// A node is slow when its instances take so many times as long as the others.
+/// A node is slow if its instances take this many times as long as the others.
 pub(crate) const NODE_SLOW_FACTOR: f64 = 2.0;
 
-/// What a caller is told first.
+/// The first line for a caller.
 pub(super) fn hello(frontend: &Frontend, caller: &Caller) -> Value {
     let driver = &frontend.core.driver;
     let outcomes = Outcome::ALL.map(Outcome::name).into_iter().chain(["rejected", "failed"]);

@@ -1,31 +1,31 @@
-//! Times, counted finely enough that quantiles far out can be read from them.
+//! Histogram of times with buckets fine enough for extreme quantiles.
 //!
-//! A bucket is a sixteenth of a power of two: 4.4 %. Those of metrics are half as much again each, too wide to tell a p99.9
-//! of 24 ms from one of 36. BucketCounts only ever grow and wrap; whoever wants those of a second subtracts.
+//! A bucket is a sixteenth of an octave: 4.4 %. The buckets of the metrics are 50 % wide each, too coarse to tell a
+//! p99.9 of 24 ms from one of 36 ms. Counts only grow, and wrap; readers subtract two moments.
 
 use std::array;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Where the first bucket starts; it holds all below, too.
+/// Lower bound of the first bucket, which also holds all shorter times.
 pub(super) const FIRST_US: u32 = 64;
 
-/// Buckets of each power of two.
+/// Buckets per octave.
 pub(super) const PER_OCTAVE: u32 = 16;
 
-/// The last bucket, beyond an hour.
+/// Last bucket, beyond an hour.
 const LAST: usize = 400;
 
-/// BucketCounts by bucket. Those of an outcome that never came take no room.
+/// Counts by bucket, allocated with the first time.
 #[derive(Debug, Default)]
 pub(super) struct Histogram(OnceLock<Box<[AtomicU32; LAST + 1]>>);
 
-/// BucketCounts as they were at some moment; empty before the first.
+/// Counts at some moment; empty before the first.
 pub(super) type BucketCounts = Vec<u32>;
 
 impl Histogram {
-    /// So many took so long.
+    /// Counts `count` times of this length.
     pub(super) fn note(&self, took: Duration, count: u32) {
         let counts = self.0.get_or_init(|| Box::new(array::from_fn(|_| AtomicU32::new(0))));
         counts[bucket(took)].fetch_add(count, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Histogram {
     }
 }
 
-/// What came between two moments: bucket, count, bucket, count, and so on in ascending order.
+/// Counts between two moments: bucket, count, bucket, count and so on, ascending.
 pub(super) fn between(before: &[u32], after: &[u32]) -> Vec<u32> {
     let earlier = |bucket: usize| before.get(bucket).copied().unwrap_or(0);
     let grown = after.iter().enumerate().map(|(bucket, count)| (bucket, count.wrapping_sub(earlier(bucket))));
@@ -46,7 +46,7 @@ pub(super) fn between(before: &[u32], after: &[u32]) -> Vec<u32> {
 
 fn bucket(took: Duration) -> usize {
     let octaves = (took.as_secs_f64() * 1e6 / f64::from(FIRST_US)).log2();
-    // What is below the first counts there, zero too.
+    // Times below the first bucket count there, including zero.
     ((octaves * f64::from(PER_OCTAVE)).floor().max(0.0) as usize).min(LAST)
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_fall_into_the_bucket_that_starts_at_or_before_them() {
+    fn time_falls_into_bucket_that_starts_at_or_before_it() {
         let start = |bucket: f64| Duration::from_secs_f64(64e-6 * (bucket / 16.0).exp2() * 1.000001);
         for (took, expected) in [
             (Duration::ZERO, 0),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_since_is_told() {
+    fn only_counts_since_the_last_moment_are_sent() {
         let histogram = Histogram::default();
         assert_eq!(histogram.counts(), BucketCounts::new());
         histogram.note(Duration::from_micros(64), 3);

@@ -1,12 +1,12 @@
-//! The latest events, in words: the last few hundred, kept whether a stream is open or not.
+//! Journal of the latest few hundred events, in words, kept whether or not a stream is open.
 //!
-//! Problem: an instance that is ejected and readmitted every second fills 200 entries in 100 s, and the changes of settings and
-//! the failures of other instances are lost.
+//! Problem: an instance that is ejected and readmitted every second fills 200 entries in 100 s. Changes of settings and
+//! failures of other instances are then lost.
 //!
-//! Choice: an event that repeats an earlier one (the same instance, kind and model, without an order) takes its place, with a count and the
-//! time of the first. An instance then has one entry for each kind and model.
+//! Choice: an event that repeats an earlier one (same instance, kind and model, without an order) replaces it, with a
+//! count and the time of the first. An instance thus has one entry for each kind and model.
 //!
-//! Rejected: a bound on entries for each instance, which drops events that differ and does not say how often the others came.
+//! Rejected: a bound on entries per instance, which drops distinct events and does not count repeated ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use parm_dispatch::PoolId;
 use parm_protocol::rest;
 use serde::{Serialize, Serializer};
 
-/// Events that are kept.
+/// Maximum kept events.
 pub(super) const KEPT: usize = 200;
 
-/// An instance that should go and is kept is told of once in so many milliseconds: it is found out with every answer.
+/// Interval in ms between events about an instance that should be ejected and is kept, which each answer detects anew.
 const KEPT_EVERY_MS: u64 = 60_000;
 
-/// Milliseconds within which an event repeats the one before. An instance that is ejected less often takes 12 entries an
-/// hour at most, so that the journal holds 16 hours of it. Ejections and quarantines last one minute at most by default.
+/// Milliseconds within which an event repeats the one before. An instance that flaps more slowly takes 12 entries an
+/// hour at most, so the journal holds 16 hours. Ejections and quarantines last one minute at most by default.
 const REPEATED_MS: u64 = 600_000;
 
 /// The latest events.
@@ -33,24 +33,24 @@ pub(crate) struct Journal(Mutex<Pages>);
 #[derive(Debug, Default)]
 struct Pages {
     events: VecDeque<Event>,
-    /// The number of the next one.
+    /// Number of the next event.
     next: u64,
-    /// Instances that should have gone, and when that was last told.
+    /// Instances that should be ejected and are kept, with the time of the last event.
     kept: Vec<(u32, u64)>,
 }
 
-/// Something that happened.
+/// Contents of an event.
 #[derive(Debug, Default)]
 pub(crate) struct Happening {
     pub(crate) instance: Option<u32>,
     pub(crate) model: Option<PoolId>,
     /// One phrase, lower case, no full stop.
     pub(crate) text: String,
-    /// The name of the key that ordered it.
+    /// Name of the key that ordered it.
     pub(crate) by: Option<Arc<str>>,
 }
 
-/// What kind of thing happened.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -69,13 +69,13 @@ pub(crate) enum Kind {
     Model,
 }
 
-/// An event, as it is told.
+/// An event, as it is sent.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Event {
     #[serde(skip)]
     number: u64,
     at: u64,
-    /// When the first of the events happened that it stands for, and how many they are.
+    /// Time of the first of the events that this entry stands for, and their number.
     since: u64,
     times: u64,
     kind: Kind,
@@ -87,7 +87,7 @@ pub(super) struct Event {
 }
 
 impl Journal {
-    /// Notes what happened at this time, in milliseconds since 1970.
+    /// Adds an event with its time in milliseconds since 1970.
     pub(crate) fn tell(&self, at: u64, kind: Kind, what: Happening) {
         let mut pages = self.0.lock();
         if kind == Kind::Kept && !pages.kept_is_news(at, what.instance.unwrap_or_default()) {
@@ -98,7 +98,7 @@ impl Journal {
             pages.events.pop_front();
         }
         let Happening { instance, model, mut text, by } = what;
-        // It may quote what a caller sent, and whoever watches is told all that are kept in one line.
+        // The text may quote a caller's data, and watchers receive all kept events in one line.
         rest::shorten(&mut text);
         let (since, times) = before.map_or((at, 1), |before| (before.since, before.times + 1));
         let (number, text) = (pages.next, text.into());
@@ -106,7 +106,7 @@ impl Journal {
         pages.next += 1;
     }
 
-    /// The events from this number on, as far as they are kept, and the number of the next one.
+    /// Kept events from this number on, and the number of the next event.
     pub(super) fn since(&self, number: u64) -> (Vec<Event>, u64) {
         let pages = self.0.lock();
         let old = pages.events.partition_point(|event| event.number < number);
@@ -115,7 +115,7 @@ impl Journal {
 }
 
 impl Pages {
-    /// Takes out the event that this one repeats. What was ordered is kept as it is, with the name of the key.
+    /// Takes out the event that this one repeats. Orders are kept as they are, with the name of the key.
     fn take_repeated(&mut self, at: u64, kind: Kind, what: &Happening) -> Option<Event> {
         if what.instance.is_none() || what.by.is_some() {
             return None;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_events_are_kept_and_told_once_each() {
+    fn latest_events_are_kept_and_sent_once() {
         let journal = Journal::default();
         (0..250).for_each(|at| journal.tell(at, Kind::Joined, of(at as u32)));
         let (events, next) = journal.since(0);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_event_quotes_at_length_is_cut() {
+    fn long_quotation_in_event_is_truncated() {
         let journal = Journal::default();
         journal.tell(0, Kind::Settings, Happening { text: "é".repeat(1_000_000), ..Happening::default() });
         let (events, _) = journal.since(0);
@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_is_kept_is_told_of_once_a_minute() {
+    fn kept_instance_is_reported_once_a_minute() {
         let journal = Journal::default();
         for (at, instance) in [(0, 1), (1, 1), (2, 2), (59_999, 1), (60_000, 1)] {
             journal.tell(at, Kind::Kept, of(instance));
         }
         let told: Vec<_> = journal.since(0).0.iter().map(|event| (event.at, event.instance)).collect();
         assert_eq!(told, [(2, Some(2)), (60_000, Some(1))]);
-        assert_eq!(journal.since(0).1, 3, "the first of instance 1 is counted in the last");
+        assert_eq!(journal.since(0).1, 3, "the first event of instance 1 is counted in its last");
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(
                 (news.len(), news[0].at, news[0].times),
                 (1, at, second.div_ceil(2)),
-                "a stream gets each"
+                "an open stream receives each event"
             );
             watched = next;
         }

@@ -1,9 +1,9 @@
-//! What people who run a frontend see: a stream of frames, one a second, and what happened.
+//! Operator's view of a frontend: a stream of frames, one per second, and of events.
 //!
-//! In reading order: what is counted along the way ([`Sums`], in `histogram` by time) and noted ([`Journal`]); a
-//! [`Moment`](moment::Moment) is all of it read at once, two of them make a `frame`; the [`Stream`] sends frames to whoever
-//! watches, beside what seldom changes (`hello`, `names`). A query's [`Story`] is kept in the [`Archive`], if people may ask
-//! about it. The whole protocol is in `page/CONTRACT.md`.
+//! Reading order: [`Sums`] and [`Journal`] collect counts (in `histogram` by time) and events. A
+//! [`Moment`](moment::Moment) is a reading of all of them, and two moments make a `frame`. The [`Stream`] sends frames
+//! to watchers, along with rarely changing data (`hello`, `names`). The [`Archive`] keeps the [`Story`] of queries for
+//! inspection. The protocol is documented in `page/CONTRACT.md`.
 
 mod archive;
 mod frame;

@@ -1,4 +1,4 @@
-//! Everything that frames are made of, read at one time: counts so far, and how all stand now.
+//! Reading of all counts and states at one time, from which frames are made.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::sums::Totals;
 use crate::discovery::{Member, View};
 use crate::serve::{Frontend, Pool};
 
-/// Instances that are told of at most.
+/// Maximum instances in a frame.
 pub(super) const INSTANCES: usize = 1024;
 
-/// A moment.
+/// A reading.
 pub(super) struct Moment {
     pub(super) at: Time,
     /// In milliseconds since 1970.
@@ -22,32 +22,32 @@ pub(super) struct Moment {
     pub(super) instances: Vec<OfInstance>,
 }
 
-/// A pool at that moment.
+/// State of a pool.
 pub(super) struct OfPool {
     pub(super) pool: Arc<Pool>,
     pub(super) reading: PoolReading,
     pub(super) totals: Totals,
     pub(super) queue_limit: u32,
-    /// Whether clients may be given stand-ins' answers at all.
+    /// Whether clients may receive answers of stand-ins.
     pub(super) stands_in: bool,
 }
 
-/// An instance at that moment.
+/// State of an instance.
 pub(super) struct OfInstance {
     pub(super) member: Arc<Member>,
     pub(super) view: View,
     pub(super) reading: Option<InstanceReading>,
-    /// Since when it has had the oldest job that it holds.
+    /// Age of the oldest job that it holds.
     pub(super) oldest: Option<Duration>,
-    /// Jobs that ended so far, and of these failed.
+    /// Finished jobs, and how many of them failed.
     pub(super) jobs: [u64; 2],
 }
 
-/// What is read under the dispatcher's lock.
+/// Values read under the dispatcher's lock.
 pub(crate) struct Glance {
     pub(crate) pools: Vec<Option<PoolReading>>,
     pub(crate) instances: HashMap<InstanceId, InstanceReading>,
-    /// Since when each instance has had the oldest job that it holds.
+    /// Start of the oldest job that each instance holds.
     pub(crate) oldest: HashMap<InstanceId, Time>,
 }
 

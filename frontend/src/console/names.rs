@@ -1,4 +1,4 @@
-//! What seldom changes: which models and instances there are, and what they say of themselves.
+//! Rarely changing data: models and instances with their properties.
 
 use parm_dispatch::PolicyKind;
 use parm_protocol::Place;
@@ -8,7 +8,7 @@ use super::moment::INSTANCES;
 use crate::discovery::Source;
 use crate::serve::Frontend;
 
-/// A model, as it is told.
+/// A model, as it is sent.
 #[derive(Serialize)]
 pub(super) struct ModelName {
     m: u32,
@@ -23,7 +23,7 @@ pub(super) struct ModelName {
     problem: Option<String>,
 }
 
-/// An instance, as it is told.
+/// An instance, as it is sent.
 #[derive(Serialize)]
 pub(super) struct InstanceName {
     number: u32,

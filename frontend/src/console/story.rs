@@ -1,6 +1,6 @@
-//! What happened to a query, step by step, and in words.
+//! Story of a query: its steps, and their description in words.
 //!
-//! The words are said here, once: `parm ctl query` prints them and the page shows them.
+//! `parm ctl query` prints these words and the page shows them, so both say the same.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use serde_json::{Map, Value, json};
 
 use super::words::{share, time};
 
-/// Steps that are kept of a query.
+/// Maximum kept steps of a query.
 const STEPS: usize = 64;
 
-/// The steps of a query so far.
+/// Steps of a query so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Story {
     steps: Vec<(Time, Step)>,
 }
 
-/// A job of an instance.
+/// A job at an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
-    /// The number of the instance.
+    /// Number of the instance.
     pub(crate) instance: u32,
     pub(crate) job: u64,
 }
 
-/// What happened to a query.
+/// A step of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Queued(u32),
@@ -58,12 +58,12 @@ impl Story {
         }
     }
 
-    /// Whether an instance has had it for the deployed model.
+    /// Whether an instance received the query for the deployed model.
     pub(crate) fn was_given(&self) -> bool {
         self.steps.iter().any(|(_, step)| matches!(step, Step::Given(..)))
     }
 
-    /// What its stand-in is worth is known only when somebody asks.
+    /// Sets the stand-in's confidence, which is computed only on demand.
     pub(crate) fn set_confidence(&mut self, sure: Option<f32>) {
         let last = self.steps.iter_mut().rev().find_map(|(_, step)| match step {
             Step::StandInIn(_, confidence) => Some(confidence),
@@ -72,7 +72,7 @@ impl Story {
         last.into_iter().for_each(|confidence| *confidence = sure);
     }
 
-    /// Whether its own prediction, from this job, says the same as its answer.
+    /// Sets whether the prediction of this job agrees with the answer.
     pub(crate) fn set_agrees(&mut self, job: u64, says: bool) {
         let step = self.steps.iter_mut().find_map(|(_, step)| match step {
             Step::PredictionIn(at, agrees) if at.job == job => Some(agrees),
@@ -81,13 +81,13 @@ impl Story {
         step.into_iter().for_each(|agrees| *agrees = Some(says));
     }
 
-    /// Nothing of it, and the room that it took.
+    /// Clears the steps and keeps the memory.
     pub(crate) fn emptied(mut self) -> Self {
         self.steps.clear();
         self
     }
 
-    /// The steps as they are told, of a query that arrived then.
+    /// The steps as they are sent; `arrived` is the query's arrival.
     pub(super) fn told(&self, arrived: Time) -> Vec<Value> {
         let since = |at: Time| at.since(arrived).as_micros() as u64;
         let tell = |(at, step): &(Time, Step)| {
@@ -104,11 +104,11 @@ impl Story {
         [first].into_iter().chain(self.steps.iter().map(tell)).collect()
     }
 
-    /// Why it was answered as it was.
+    /// Explains the query's outcome.
     pub(super) fn why(&self, outcome: &str, took: Duration, alone: Option<Duration>) -> String {
         let answered = match outcome {
             "exact" => return format!("Its own prediction answered it after {}.", time(took)),
-            "rejected" => return "It was refused: nobody could take it.".to_owned(),
+            "rejected" => return "It was rejected: no instance could take it.".to_owned(),
             "failed" => return format!("It got no answer in {}.", time(took)),
             other => by(other),
         };
@@ -116,7 +116,7 @@ impl Story {
             Step::Late(after) => Some((at, format!(" after {}", time(*after)))),
             _ => None,
         });
-        // What ran only later was not what was late.
+        // Jobs that started after the query was late are not the cause.
         let until = late.as_ref().map_or(self.steps.len(), |(at, _)| *at);
         let given = self.steps[..until].iter().find_map(|(_, step)| match step {
             Step::Given(at, _) => Some(at.instance),
@@ -124,7 +124,7 @@ impl Story {
         });
         let what = match given {
             Some(instance) => format!("Its prediction from instance {instance}"),
-            None if late.is_some() => "It still waited for an instance and".to_owned(),
+            None if late.is_some() => "It was still waiting for an instance and".to_owned(),
             None => "Its prediction".to_owned(),
         };
         let came = alone.map_or("has not come yet".to_owned(), |alone| format!("came after {}", time(alone)));
@@ -268,7 +268,7 @@ fn word(urgency: Urgency) -> &'static str {
     }
 }
 
-/// What answered a query with this outcome.
+/// Describes the source of an answer.
 fn by(outcome: &str) -> &'static str {
     match outcome {
         "exact" => "its own prediction",
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_says_who_had_the_query_and_why_it_was_answered_so() {
+    fn story_names_instances_and_reason_of_answer() {
         let mut story = Story::default();
         let (own, other) = (At { instance: 3, job: 7 }, At { instance: 5, job: 8 });
         story.push(at(0), Step::Given(own, 1));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_was_late_while_it_waited_does_not_blame_who_got_it_later() {
+    fn late_waiting_query_does_not_blame_later_instance() {
         let mut story = Story::default();
         let (own, other) = (At { instance: 3, job: 7 }, At { instance: 5, job: 8 });
         story.push(at(0), Step::Queued(1));
@@ -335,13 +335,13 @@ mod tests {
         story.push(at(12), Step::Answered("stand-in", None));
         assert_eq!(story.told(at(0))[1]["text"], "It had to wait: one was before it.");
         let why = story.why("stand-in", Duration::from_millis(12), None);
-        let expected = "It still waited for an instance and was late after 4.0 ms, so a stand-in answered it after 12 ms; \
+        let expected = "It was still waiting for an instance and was late after 4.0 ms, so a stand-in answered it after 12 ms; \
                         the prediction has not come yet.";
         assert_eq!(why, expected);
     }
 
     #[test]
-    fn a_long_story_is_cut_and_says_so() {
+    fn long_story_is_truncated_with_a_note() {
         let mut story = Story::default();
         (0..200).for_each(|n| story.push(at(n), Step::Queued(1)));
         let told = story.told(at(0));

@@ -1,16 +1,17 @@
-//! Frames for whoever watches: made once a second for all of them, and not at all for nobody.
+//! Stream of frames to watchers, with one frame per second for all of them and none without watchers.
 //!
-//! Problem: a page that is open must not cost what it watches over, however many are open and however slowly they read.
+//! Problem: an open page must not slow down the frontend, however many are open and however slowly they read.
 //!
-//! Choice: one task makes a frame a second as long as there are watchers and hands all of them the same bytes. Each has a
-//! short buffer; where it is full, frames are left out and their number is told, so one that reads slowly loses frames and
-//! nobody waits for it. Lines that are no frames must not be missing: where one does not fit, the stream ends, and who comes
-//! back is told everything anew. It ends too for a watcher that took no line for thirty seconds: places are few. Frames of the last minutes are kept without their instances, for those that come later.
+//! Choice: one task makes a frame per second while there are watchers, and sends all of them the same bytes. Each
+//! watcher has a short buffer. If it is full, frames are left out and counted, so a slow reader loses frames and delays
+//! no other. Other lines must arrive: if one does not fit, the stream ends, and a watcher that reconnects receives the
+//! full state again. The stream also ends for a watcher that took no line for thirty seconds, because places are
+//! limited. Frames of the last minutes are kept, without their instances, for later watchers.
 //!
-//! Rejected: frames for each watcher at its own time (every page costs the dispatcher's lock once more); a broadcast channel
-//! (it forgets other lines as it does frames).
+//! Rejected: frames for each watcher at its own time, because each page would take the dispatcher's lock; a broadcast
+//! channel, because it drops other lines as well as frames.
 //!
-//! Cold start: the first frame after a while without watchers is of the time since the first of them came.
+//! Cold start: the first frame after a time without watchers covers the time since the first watcher came.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,16 +33,16 @@ use super::names;
 use crate::error::Error;
 use crate::serve::Frontend;
 
-/// Between two frames.
+/// Interval between frames.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// For how long frames are kept.
+/// Time for which frames are kept.
 pub(super) const HISTORY: Duration = Duration::from_secs(300);
 
-/// Watchers at a time.
+/// Maximum watchers.
 const WATCHERS: usize = 8;
 
-/// Lines that wait for a watcher.
+/// Maximum lines that wait for a watcher.
 const BUFFER: usize = 8;
 
 /// The stream of a frontend.
@@ -51,33 +52,33 @@ pub(crate) struct Stream(Mutex<Hub>);
 #[derive(Default)]
 struct Hub {
     watching: Vec<Watching>,
-    /// When a frame was made, and its line.
+    /// Time and line of each kept frame.
     past: VecDeque<(u64, Bytes)>,
-    /// The moment of the last frame; none while nobody watches.
+    /// Moment of the last frame; `None` without watchers.
     last: Option<Moment>,
     models: Bytes,
     instances: Bytes,
 }
 
-/// Frames in a row during which a watcher may take no line, thirty seconds. It has lost more than twenty of them then: a machine
-/// that sleeps, or a page that is gone, and a place that another watcher needs.
+/// Frames in a row during which a watcher may take no line: thirty seconds. It has then lost more than twenty frames;
+/// the machine sleeps or the page is gone, and another watcher may need the place.
 const SILENT: u32 = 30;
 
-/// A watcher, from here.
+/// The stream's side of a watcher.
 struct Watching {
     lines: mpsc::Sender<Bytes>,
     /// Lines that it took so far.
     taken: Arc<AtomicU64>,
-    /// Lines that it had taken when the last frame was made, and the number of frames since it took one.
+    /// Value of `taken` at the last frame, and the number of frames since it changed.
     seen: u64,
     silent: u32,
-    /// Frames that it missed and was not told of.
+    /// Frames that it missed since the last notice.
     dropped: u64,
-    /// The number of the next event for it.
+    /// Number of its next event.
     event: u64,
 }
 
-/// A watcher's end of the stream. Dropping it ends it.
+/// The watcher's side of the stream. Dropping it ends it.
 pub(crate) struct Watcher {
     replay: VecDeque<Bytes>,
     lines: mpsc::Receiver<Bytes>,
@@ -85,7 +86,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// The next lines; `None` where the stream ends.
+    /// The next lines; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         let line = match self.replay.pop_front() {
             Some(line) => Some(line),
@@ -97,7 +98,7 @@ impl Watcher {
 }
 
 impl Frontend {
-    /// Watches from now on: all that is kept and later than `since`, and then what comes.
+    /// Adds a watcher: it receives everything kept that is later than `since`, then live lines.
     pub(crate) fn watch(&self, caller: &Caller, since: u64) -> Result<Watcher, Error> {
         let mut hub = self.core.stream.0.lock();
         hub.watching.retain(|watching| !watching.lines.is_closed());
@@ -122,12 +123,12 @@ impl Frontend {
             hub.last = Some(Moment::now(self));
             drop(hub);
             let frontend = self.clone();
-            self.spawn("the stream of frames", async move { frontend.stream().await });
+            self.spawn("frame stream", async move { frontend.stream().await });
         }
         Ok(Watcher { replay, lines, taken })
     }
 
-    /// Makes frames as long as somebody watches.
+    /// Makes frames while there are watchers.
     async fn stream(self) {
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -136,7 +137,7 @@ impl Frontend {
             ticks.tick().await;
             let mut hub = self.core.stream.0.lock();
             hub.watching.retain(|watching| !watching.lines.is_closed());
-            // Streams end with the frontend, or it would wait for them.
+            // Streams end with the frontend; otherwise shutdown would wait for them.
             if hub.watching.is_empty() || self.core.activity.is_draining() {
                 hub.watching.clear();
                 hub.last = None;
@@ -176,7 +177,7 @@ impl Hub {
             let (events, next) = journal.since(watching.event);
             watching.event = next;
             let events = (!events.is_empty()).then(|| line("events", &events));
-            // Where a line that is no frame does not fit, the stream ends.
+            // If a line other than a frame does not fit, the stream ends.
             let all = news.iter().cloned().chain(events).all(|line| watching.lines.try_send(line).is_ok());
             all && watching.give(&told)
         });
@@ -192,7 +193,7 @@ impl Hub {
 }
 
 impl Watching {
-    /// Whether it took no line for so long that its place is for another. Called once for each frame.
+    /// Whether the watcher took no line for too long. Called once per frame.
     fn is_silent(&mut self) -> bool {
         let taken = self.taken.load(Ordering::Relaxed);
         self.silent = if taken == self.seen { self.silent + 1 } else { 0 };
@@ -200,7 +201,7 @@ impl Watching {
         self.silent >= SILENT
     }
 
-    /// Gives a frame, or leaves it out. False where nobody watches any more.
+    /// Sends a frame, or leaves it out. False if the watcher is gone.
     fn give(&mut self, frame: &Bytes) -> bool {
         let room = self.lines.capacity();
         if room < 1 + usize::from(self.dropped > 0) {
@@ -217,9 +218,9 @@ impl Watching {
     }
 }
 
-/// A line of the stream, which says what it is.
+/// A line of the stream, with its kind as the key.
 fn line(kind: &str, value: &impl Serialize) -> Bytes {
-    // Numbers, names and lists of them: there is nothing in it that has no text.
+    // Numbers, names and lists always serialise.
     let value = serde_json::to_string(value).unwrap_or_default();
     format!("{{\"{kind}\":{value}}}\n").into()
 }

@@ -1,4 +1,4 @@
-//! What is counted of a model's queries for whoever watches, whether anybody does or not: atomics, and nothing else.
+//! Counts of a model's queries for watchers, kept at all times in atomics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,20 +8,20 @@ use parm_dispatch::{Reject, Role};
 use super::histogram::{BucketCounts, Histogram};
 use crate::serve::Outcome;
 
-/// Outcomes of queries as they are told: those of answers, then of errors.
+/// Outcomes of queries: those of answers, then of errors.
 pub(super) const OUTCOMES: usize = Outcome::ALL.len() + 2;
 
-/// The outcome of a query that nobody took.
+/// Outcome of a query that was rejected.
 const REJECTED: usize = Outcome::ALL.len();
 
-/// The outcome of a query that was taken and got no answer.
+/// Outcome of an accepted query without an answer.
 const FAILED: usize = REJECTED + 1;
 
-/// Why queries got no prediction, in the order in which it is told.
+/// Reasons for queries without a prediction, in the order of the protocol.
 pub(super) const REJECTIONS: [&str; 6] =
     ["queue_full", "overload", "no_instance", "bad_query", "deadline", "failed"];
 
-/// What jobs are for, in the order in which it is told.
+/// Roles of jobs, in the order of the protocol.
 pub(super) const ROLES: [&str; 5] = ["deployed", "copy", "parity", "backup", "stand-in"];
 
 /// Sums of one model.
@@ -34,7 +34,7 @@ pub(crate) struct Sums {
     work_us: [AtomicU64; ROLES.len()],
 }
 
-/// All of them at some moment.
+/// All sums at some moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Totals {
     pub(super) latency: [BucketCounts; OUTCOMES],
@@ -45,12 +45,12 @@ pub(super) struct Totals {
 }
 
 impl Sums {
-    /// A request of so many rows was answered.
+    /// Counts a request that was answered.
     pub(crate) fn answered(&self, outcome: Outcome, rows: usize, took: Duration) {
         self.latency[outcome as usize].note(took, rows as u32);
     }
 
-    /// A request of so many rows was not.
+    /// Counts a request that was rejected or failed.
     pub(crate) fn rejected(&self, why: Reject, rows: usize, took: Duration) {
         let (outcome, reason) = match why {
             Reject::QueueFull => (REJECTED, 0),
@@ -64,17 +64,17 @@ impl Sums {
         self.rejections[reason].fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    /// A query's own prediction came, so long after it arrived.
+    /// Counts the time until a query's own prediction.
     pub(crate) fn alone(&self, took: Duration) {
         self.alone.note(took, 1);
     }
 
-    /// A query was answered and its own prediction will never come.
+    /// Counts an answered query whose own prediction will never arrive.
     pub(crate) fn never_alone(&self) {
         self.alone_unknown.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A job ended.
+    /// Counts a finished job.
     pub(crate) fn worked(&self, role: Role, took: Duration) {
         let role = match role {
             Role::Deployed => 0,

@@ -1,4 +1,4 @@
-//! Numbers as people read them. A figure has about three digits: more are noise in something that changes every second.
+//! Numbers for people, with about three digits: more are noise in values that change every second.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) fn time(time: Duration) -> String {
     format!("{} {unit}", figure(value))
 }
 
-/// A share of 0..1: `1.1 %`.
+/// A fraction of 1 as a percentage: `1.1 %`.
 pub(super) fn share(value: f64) -> String {
     let percent = value * 100.0;
     match percent {
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_about_three_digits() {
+    fn figure_has_about_three_digits() {
         let micros = [0, 38, 1_234, 24_400, 999_499, 1_400_000, 61_000_000];
         let told: Vec<_> = micros.iter().map(|us| time(Duration::from_micros(*us))).collect();
         assert_eq!(told, ["0 µs", "38 µs", "1.2 ms", "24 ms", "999 ms", "1.4 s", "61 s"]);

@@ -1,4 +1,4 @@
-//! How a server is reached. A trait, so that tests script the servers.
+//! Trait for connections to servers, which tests implement with scripted servers.
 
 use std::io;
 use std::sync::Arc;
@@ -13,18 +13,19 @@ use super::name::Name;
 
 /// Connects to servers.
 pub trait Connect: Send + Sync + 'static {
-    /// Whether an address can be one, without asking the network; else what is wrong with it.
+    /// Checks an address without using the network; the error says what is wrong with it.
     fn check(&self, url: &str) -> Result<(), String>;
 
     /// Connects to the server at an address.
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>>;
 
-    /// The servers that a name stands for now, as `HOST:PORT`; else what went wrong.
+    /// Resolves a name to servers as `HOST:PORT`.
     fn resolve<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        Box::pin(async move { Err(format!("{name} cannot be looked up here")) })
+        Box::pin(async move { Err(format!("cannot resolve {name}: name resolution is not available")) })
     }
 
-    /// Opens a connection to what is no instance at `HOST:PORT`: the API server of Kubernetes, or another frontend.
+    /// Opens a connection to a server other than an instance at `HOST:PORT`: the API server of Kubernetes, or another
+    /// frontend.
     fn dial<'a>(
         &'a self,
         outgoing: &'a Outgoing,
@@ -35,8 +36,8 @@ pub trait Connect: Send + Sync + 'static {
     }
 }
 
-/// The machine in an address, where it tells one from another: what stands on one machine fails together. On this
-/// machine everything is one node, which says nothing, so there it is none.
+/// Extracts the host from an address as the default node, because instances on one host fail together. `None` for this
+/// host: all local instances would be on one node, which carries no information.
 pub(super) fn node(url: &str) -> Option<&str> {
     let (scheme, rest) = url.split_once("://")?;
     if scheme == "unix" {
@@ -51,7 +52,7 @@ pub(super) fn node(url: &str) -> Option<&str> {
     (!local && !host.is_empty()).then_some(host)
 }
 
-/// Host and port of an `http://` or `https://` address, and whether TLS is spoken there.
+/// Splits an `http://` or `https://` address into host with port, and whether it uses TLS.
 pub(crate) fn authority(text: &str) -> Option<(String, bool)> {
     let (rest, secured, port) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
         (Some(rest), _) => (rest, true, 443),
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_a_host_with_a_port_or_the_usual_one() {
+    fn server_address_has_default_port() {
         for (text, expected) in [
             ("https://kubernetes.default.svc", Some(("kubernetes.default.svc:443", true))),
             ("https://10.96.0.1:6443/", Some(("10.96.0.1:6443", true))),
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_is_the_host_unless_it_is_this_machine() {
+    fn node_is_the_host_unless_it_is_this_machine() {
         let cases = [
             ("http://10.0.0.5:8000", Some("10.0.0.5")),
             ("grpc://worker-3.pool:8001", Some("worker-3.pool")),

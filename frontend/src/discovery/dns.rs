@@ -1,9 +1,9 @@
-//! Follows a name that stands for several servers, such as that of a headless service.
+//! Follows a DNS name with several servers, such as a headless service.
 //!
-//! It is asked for at an interval, whatever times to live the answers carry: an interval is what an operator can bound. An
-//! answer without servers changes nothing, and neither does a failure: name servers fail as well, health checks take out
-//! what is dead, and losing every instance to somebody's restart would be the worst of all guesses. A server is removed once
-//! two answers in a row lack it: answers hold a part of the servers, or come from a name server that lags behind.
+//! The name is resolved at a fixed interval, regardless of time to live, because an operator can bound an interval. A
+//! failure or an answer without servers changes nothing: name servers fail too, health checks find dead instances, and
+//! losing all instances to a restart of a name server would be the worst outcome. A server is removed once two answers
+//! in a row lack it, as an answer may be partial or come from a stale name server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -23,10 +23,10 @@ pub(super) async fn watch(fleet: Weak<Fleet>, name: Name, every: Duration) {
     loop {
         let Some(connect) = fleet.upgrade().map(|fleet| fleet.connect.clone()) else { return };
         let answer = tokio::time::timeout(every, connect.resolve(&name)).await;
-        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {every:?}")));
+        let answer = answer.unwrap_or_else(|_| Err(format!("name resolution timed out after {every:?}")));
         let Some(fleet) = fleet.upgrade() else { return };
         let wanted = answer.and_then(|servers| match servers.is_empty() {
-            true => Err("it stands for no server now".to_owned()),
+            true => Err("it has no servers now".to_owned()),
             false => Ok(servers.iter().map(|server| name.url(server)).collect::<BTreeSet<_>>()),
         });
         if let Ok(wanted) = &wanted {
@@ -37,7 +37,7 @@ pub(super) async fn watch(fleet: Weak<Fleet>, name: Name, every: Duration) {
             match &wanted {
                 Ok(wanted) => add(&fleet, &mut ours, wanted),
                 Err(reason) => {
-                    tracing::warn!(%name, %reason, "cannot resolve a worker's name: nothing changes")
+                    tracing::warn!(%name, %reason, "cannot resolve a worker's name: keeping known workers")
                 }
             }
             last = Some(wanted);
@@ -47,15 +47,15 @@ pub(super) async fn watch(fleet: Weak<Fleet>, name: Name, every: Duration) {
     }
 }
 
-/// Removes members that this name brought and does not stand for any more.
+/// Removes members of this name that are not in the answer.
 fn remove(fleet: &Arc<Fleet>, ours: &mut BTreeMap<String, u32>, gone: &BTreeSet<String>) {
     for number in gone.iter().filter_map(|url| ours.remove(url)) {
-        // Gone meanwhile is gone too.
+        // It may have been removed meanwhile.
         let _ = fleet.remove(number);
     }
 }
 
-/// Adds the servers that this name stands for and that are new.
+/// Adds new servers of this name.
 fn add(fleet: &Arc<Fleet>, ours: &mut BTreeMap<String, u32>, wanted: &BTreeSet<String>) {
     for url in wanted {
         if ours.contains_key(url) {
@@ -65,9 +65,9 @@ fn add(fleet: &Arc<Fleet>, ours: &mut BTreeMap<String, u32>, wanted: &BTreeSet<S
             Ok(member) => {
                 ours.insert(url.clone(), member.number);
             }
-            // Another source named it too.
+            // Another source listed it too.
             Err(Error::DuplicateInstance { .. }) => {}
-            Err(error) => tracing::warn!(%error, "skipped a server that a name stands for"),
+            Err(error) => tracing::warn!(%error, "skipped a server of a name"),
         }
     }
 }

@@ -1,10 +1,9 @@
-//! A file of servers, one a line, that is watched for changes.
+//! Follows a file of servers, one per line.
 //!
-//! It is read whole at an interval: files of this kind are replaced by tools in ways that file events miss (renames,
-//! mounted config maps). Many tools empty a file before they write it, so a text is believed once two looks in a row saw
-//! it, and one that names nobody changes nothing, as with names: it takes longer to write an empty list by mistake than
-//! to stop a frontend on purpose. Neither does a file that cannot be read: the instances that it named last stay. A line
-//! that lists none is reported and skipped, and costs no other line anything.
+//! The file is read whole at an interval, because tools replace such files in ways that file events miss (renames,
+//! mounted config maps). Many tools truncate a file before they write it, so a text counts once two reads in a row
+//! returned it. An empty or unreadable file changes nothing, as with DNS names: an empty list is more likely a mistake
+//! than an order to stop. An invalid line is reported and skipped, and does not affect other lines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,12 +14,12 @@ use std::time::Duration;
 use parm_protocol::Place;
 use parm_transport::Settling;
 
+use super::file_line::Listed;
 use super::fleet::Fleet;
-use super::listed::Listed;
 use super::member::Source;
 use crate::error::Error;
 
-/// A file with more bytes than this is not read.
+/// Larger files are rejected.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Follows a file until the fleet is gone.
@@ -32,12 +31,12 @@ pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
         let read = timers.offload(move || read(&file)).await;
         let read = read.unwrap_or_else(|error| Err(error.to_string()));
         let Some(fleet) = fleet.upgrade() else { return };
-        // At the start there is nobody to lose: what is missing in half a file comes with the next look.
+        // At the start a partial file loses no members; the missing lines come with the next read.
         if settling.look(read.clone()) {
             match &read {
                 Ok(text) => follow(&fleet, &path, text),
                 Err(reason) => {
-                    tracing::warn!(file = %path.display(), %reason, "cannot read the workers file: nothing changes");
+                    tracing::warn!(file = %path.display(), %reason, "cannot read the workers file: keeping known workers");
                 }
             }
         }
@@ -49,12 +48,12 @@ pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
 fn read(path: &Path) -> Result<String, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > MAX_BYTES {
-        return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
+        return Err(format!("file is too large: {size} bytes, at most {MAX_BYTES}"));
     }
     fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
-/// Makes the fleet what the file says.
+/// Makes the members match the file.
 fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
     let mut wanted = BTreeMap::new();
     let mut bad = 0;
@@ -64,13 +63,13 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
             Ok(()) => {}
             Err(reason) => {
                 bad += 1;
-                tracing::warn!(file = %path.display(), line = number + 1, %reason, "skipped a line of the workers file");
+                tracing::warn!(file = %path.display(), line = number + 1, %reason, "skipped an invalid line of the workers file");
             }
         }
     }
     fleet.core.metrics.bad_lines.set(bad);
     if wanted.is_empty() {
-        tracing::warn!(file = %path.display(), "the workers file names no server now: nothing changes");
+        tracing::warn!(file = %path.display(), "the workers file lists no servers: keeping known workers");
         return;
     }
     let members = fleet.members();
@@ -78,27 +77,27 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
         match wanted.get(&member.name) {
             Some(place) => member.tell_place(place.clone()),
             None => {
-                // Gone meanwhile is gone too.
+                // It may have been removed meanwhile.
                 let _ = fleet.remove(member.number);
             }
         }
     }
     for (url, place) in wanted {
         match fleet.add_at(&url, Source::File, place) {
-            // It stays from before, or another source named it too.
+            // It is a member already, or another source listed it too.
             Ok(_) | Err(Error::DuplicateInstance { .. }) => {}
-            Err(error) => tracing::warn!(%error, "skipped a line of the workers file"),
+            Err(error) => tracing::warn!(%error, "skipped an unusable line of the workers file"),
         }
     }
 }
 
-/// Takes in what a line lists, if it can be one and no line before says something else of it.
+/// Adds a line's server if its address is valid and no earlier line contradicts it.
 fn take(fleet: &Fleet, wanted: &mut BTreeMap<String, Place>, listed: Listed) -> Result<(), String> {
     let Listed { url, place } = listed;
     fleet.connect.check(&url)?;
     match wanted.get(&url) {
         Some(other) if *other != place => {
-            Err(format!("a line above says of '{url}' that it stands elsewhere: list it once"))
+            Err(format!("conflicting place of '{url}': an earlier line has another: list it once"))
         }
         _ => {
             wanted.insert(url, place);

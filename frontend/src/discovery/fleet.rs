@@ -1,4 +1,4 @@
-//! The members: who they are, added and removed by the sources and the admin API.
+//! Members of the fleet, added and removed by the sources and the admin API.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,27 +12,27 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::atlas::Atlas;
 use super::connect::Connect;
 use super::dns;
 use super::file;
 use super::kubernetes::{self, ApiServer, Service};
 use super::member::{Identity, Member, MemberState, Source, Wish};
 use super::name::Name;
+use super::places::Places;
 use super::reminder;
 use super::supervisor::Supervisor;
 use crate::error::Error;
 use crate::metrics::{InstanceCounts, Pace};
 use crate::serve::Core;
 
-/// Bytes of an address. Everybody who watches is told all addresses in one line.
+/// Maximum bytes of an address: watchers receive all addresses in one line.
 const LONGEST_URL: usize = 2000;
 
-/// All members, known to whoever adds and removes them.
+/// All members.
 pub struct Fleet {
     pub(super) core: Arc<Core>,
     pub(super) connect: Arc<dyn Connect>,
-    pub(super) atlas: Arc<Atlas>,
+    pub(super) places: Arc<Places>,
     runtime: Handle,
     members: Mutex<Members>,
 }
@@ -44,7 +44,7 @@ struct Members {
     embedded: u32,
 }
 
-/// What a repository is asked to do.
+/// Operation of a model repository.
 #[derive(Clone, Copy)]
 enum LoadOrder {
     Load,
@@ -52,10 +52,10 @@ enum LoadOrder {
 }
 
 impl Fleet {
-    /// Adds the configured members and watches the configured file.
+    /// Adds the configured members and follows the configured file.
     pub(crate) fn start(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Arc<Self>, Error> {
-        let (runtime, atlas) = (Handle::current(), Arc::default());
-        let fleet = Arc::new(Self { core, connect, atlas, runtime, members: Mutex::default() });
+        let (runtime, places) = (Handle::current(), Arc::default());
+        let fleet = Arc::new(Self { core, connect, places, runtime, members: Mutex::default() });
         let config = &fleet.core.config;
         for url in &config.workers {
             match (Service::read(url), Name::read(url)) {
@@ -66,24 +66,24 @@ impl Fleet {
         }
         if let Some(path) = &config.workers_file {
             let watch = file::watch(Arc::downgrade(&fleet), path.clone(), config.instances.file_interval);
-            fleet.spawn("the look at the workers file", watch);
+            fleet.spawn("workers file polling", watch);
         }
         fleet.spawn("the reminder", reminder::run(Arc::downgrade(&fleet)));
         Ok(fleet)
     }
 
-    /// Adds the servers that a name stands for, now and later.
+    /// Follows a DNS name.
     fn follow(self: &Arc<Self>, url: &str, name: Result<Name, String>) -> Result<(), Error> {
         let bad = |reason| Error::BadUrl { url: url.to_owned(), reason };
         let name = name.map_err(bad)?;
-        // What the scheme cannot be is better known now than with the first answer.
+        // Check the scheme now rather than with the first answer.
         self.connect.check(&name.url("host:1")).map_err(bad)?;
         let every = self.core.config.instances.dns_interval;
-        self.spawn("the look for servers by name", dns::watch(Arc::downgrade(self), name, every));
+        self.spawn("DNS polling", dns::watch(Arc::downgrade(self), name, every));
         Ok(())
     }
 
-    /// Adds the endpoints of a Service of Kubernetes, now and later.
+    /// Follows a Service of Kubernetes.
     fn follow_service(self: &Arc<Self>, url: &str, service: Result<Service, String>) -> Result<(), Error> {
         let bad = |reason| Error::BadUrl { url: url.to_owned(), reason };
         let service = service.map_err(bad)?;
@@ -94,7 +94,7 @@ impl Fleet {
             api.map_err(|trouble| Error::Service { url: url.to_owned(), reason: trouble.to_string() })?;
         let tls = api.tls();
         let weak = Arc::downgrade(self);
-        self.spawn("the look at a Service of Kubernetes", async move {
+        self.spawn("Kubernetes watch", async move {
             let ended = CancellationToken::new();
             let _ends = ended.clone().drop_guard();
             tokio::spawn(tls.follow(ended));
@@ -103,12 +103,12 @@ impl Fleet {
         Ok(())
     }
 
-    /// Spawns what discovery cannot do without.
+    /// Spawns a task whose panic must end the frontend.
     fn spawn(&self, part: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.core.driver.lifelines.spawn(&self.runtime, part, task);
     }
 
-    /// Whether every instance of this process has joined, or has said why it cannot.
+    /// Whether every instance of this process has joined or has reported why it cannot.
     pub(crate) fn is_settled(&self) -> bool {
         let members = self.members.lock();
         let unsettled = |member: &Arc<Member>| {
@@ -123,7 +123,7 @@ impl Fleet {
         self.add_at(url, source, Place::default())
     }
 
-    /// Adds a server by its address, and where it stands as far as whoever names it knows.
+    /// Adds a server by its address, with the place that its source states.
     pub(super) fn add_at(
         self: &Arc<Self>,
         url: &str,
@@ -132,7 +132,7 @@ impl Fleet {
     ) -> Result<Arc<Member>, Error> {
         let bad = |reason| Error::BadUrl { url: url.to_owned(), reason };
         if url.len() > LONGEST_URL {
-            let reason = format!("it has {} bytes, and may have {LONGEST_URL}", url.len());
+            let reason = format!("address is too long: {} bytes, at most {LONGEST_URL}", url.len());
             return Err(Error::BadUrl { url: url.chars().take(80).collect(), reason });
         }
         self.connect.check(url).map_err(bad)?;
@@ -174,7 +174,7 @@ impl Fleet {
             let number = members.next;
             let identity = Identity { number, name: name.to_owned(), source, place, embedded };
             let member = Arc::new(Member::new(identity));
-            member.locate(&self.atlas, Place::default());
+            member.locate(&self.places, Place::default());
             members.by_number.insert(number, member.clone());
             member
         };
@@ -183,14 +183,14 @@ impl Fleet {
             connect: self.connect.clone(),
             wish: member.wish.subscribe(),
             member: member.clone(),
-            atlas: self.atlas.clone(),
+            places: self.places.clone(),
             fleet: Arc::downgrade(self),
         };
-        self.spawn("the supervisor of an instance", supervisor.run());
+        self.spawn("instance supervisor", supervisor.run());
         Ok(member)
     }
 
-    /// Every member, by number.
+    /// All members, by number.
     pub(crate) fn members(&self) -> Vec<Arc<Member>> {
         self.members.lock().by_number.values().cloned().collect()
     }
@@ -200,7 +200,7 @@ impl Fleet {
         self.members.lock().by_number.get(&number).cloned().ok_or(Error::UnknownInstance { id: number })
     }
 
-    /// Drains a member and forgets it.
+    /// Drains a member and removes it.
     pub(crate) fn remove(&self, number: u32) -> Result<Arc<Member>, Error> {
         let mut members = self.members.lock();
         let member = members.by_number.get(&number).ok_or(Error::UnknownInstance { id: number })?.clone();
@@ -212,7 +212,7 @@ impl Fleet {
         Ok(member)
     }
 
-    /// How many members are in which state.
+    /// Number of members by state.
     pub(crate) fn counts(&self) -> InstanceCounts {
         let mut counts = InstanceCounts::default();
         for member in self.members() {
@@ -233,7 +233,7 @@ impl Fleet {
         counts
     }
 
-    /// How fast members are beside each other, of those that are known well enough.
+    /// Relative speed of members, if enough jobs were measured.
     pub(crate) fn paces(&self) -> Vec<Pace> {
         let pace = |member: &Arc<Member>| {
             let slowness = member.view().instance?.slowness()?;
@@ -243,7 +243,7 @@ impl Fleet {
         self.members().iter().filter_map(pace).collect()
     }
 
-    /// Has every instance load a model; it is served when this returns.
+    /// Loads a model at every instance; returns once it is served.
     pub(crate) async fn load(&self, name: &str) -> Result<(), WireError> {
         let loaded = self.order(LoadOrder::Load, name).await?;
         let serves = |member: &Arc<Member>| {
@@ -256,24 +256,25 @@ impl Fleet {
         let reason = loaded.iter().find_map(|member| member.view().problem);
         let reason = reason.unwrap_or_else(|| {
             let waited = self.core.config.instances.load_wait;
-            format!("no instance was seen to serve it within {waited:?}")
+            format!("no instance served it within {waited:?}")
         });
-        let message = format!("model '{name}' was loaded and cannot be used: {reason}");
+        let message = format!("model '{name}' was loaded but is not usable: {reason}");
         Err(WireError::Unavailable { message })
     }
 
-    /// Has every instance that has it unload a model; it is not served any more when this returns.
+    /// Unloads a model at every instance that has it; returns once it is not served.
     pub(crate) async fn unload(&self, name: &str) -> Result<(), WireError> {
         self.order(LoadOrder::Unload, name).await.map(drop)
     }
 
-    /// Models that instances know and none serves, with their reasons.
+    /// Models that instances know but none serves, with their reasons.
     pub(crate) fn absent(&self) -> Vec<ModelIndex> {
         let members = self.members();
         members.iter().filter_map(|member| Some(member.view().instance?.absent())).flatten().collect()
     }
 
-    /// Has the instances do it, and looks what they serve now, but not for ever. Returns who did it.
+    /// Sends the order to all instances and waits, up to a limit, until their models are described anew. Returns the
+    /// instances that executed it.
     async fn order(&self, order: LoadOrder, name: &str) -> Result<Vec<Arc<Member>>, WireError> {
         let patience = self.core.config.instances.load_wait;
         let mut asked = JoinSet::new();
@@ -289,7 +290,7 @@ impl Fleet {
                     if matches!(order, LoadOrder::Unload) {
                         instance.disowns(&name);
                     }
-                    // One that is not seen to in time is looked at later, as always.
+                    // On a timeout the regular check describes it later.
                     let _ = timeout(patience, member.look_again()).await;
                 } else {
                     member.refresh.notify_one();
@@ -300,8 +301,8 @@ impl Fleet {
         if asked.is_empty() {
             return Err(WireError::NoInstance { model: name.to_owned() });
         }
-        // A task that panicked counts as an instance that could not be asked.
-        let lost = |_| Err(WireError::Unavailable { message: "an instance could not be asked".into() });
+        // A task that panicked counts as an unreachable instance.
+        let lost = |_| Err(WireError::Unavailable { message: "an instance could not be reached".into() });
         let mut answers = Vec::new();
         while let Some(answer) = asked.join_next().await {
             answers.push(answer.unwrap_or_else(lost));
@@ -318,8 +319,8 @@ impl Drop for Fleet {
     }
 }
 
-/// One verdict on the answers of several instances: it is enough if some did it and the others know nothing of it.
-/// Returns who did.
+/// Combines the answers of several instances: the order succeeds if some executed it and the others do not know the
+/// model. Returns the instances that executed it.
 fn verdict(answers: Vec<Result<Arc<Member>, WireError>>) -> Result<Vec<Arc<Member>>, WireError> {
     let (mut done, mut elsewhere, mut failed) = (Vec::new(), None, None);
     for answer in answers {

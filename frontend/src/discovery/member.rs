@@ -1,4 +1,4 @@
-//! A member of the fleet: one address (or thread), what is wanted of it, and how it stands.
+//! Member of the fleet: an address or a thread, its requested state and its actual state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use parm_protocol::client::Client;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::atlas::{Atlas, Stand};
 use super::connect;
+use super::places::{Location, Places};
 use crate::serve::Instance;
 
-/// Who named a member.
+/// Source that listed a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Source {
@@ -23,9 +23,9 @@ pub(crate) enum Source {
     Embedded,
     /// The configuration.
     Static,
-    /// The watched file.
+    /// The workers file.
     File,
-    /// A name that DNS knows.
+    /// A DNS name.
     Dns,
     /// A Service of Kubernetes.
     Kubernetes,
@@ -33,74 +33,74 @@ pub(crate) enum Source {
     Admin,
 }
 
-/// What is wanted of a member.
+/// Requested state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// That it works.
+    /// It should serve.
     Serve,
-    /// That it gets no more work.
+    /// It should receive no more work.
     Drain,
-    /// That its work is taken away at once and done elsewhere.
+    /// Its work should be retried elsewhere at once.
     Eject,
-    /// That it drains and is forgotten.
+    /// It should drain and be removed.
     Remove,
 }
 
-/// How a member stands.
+/// Actual state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum MemberState {
-    /// Not reached yet, or lost and sought again.
+    /// Not connected yet, or lost and reconnecting.
     Connecting,
-    /// In the dispatcher's hands (which may have ejected it).
+    /// Joined to the dispatcher (which may have ejected it).
     Ready,
-    /// Finishing what it holds: by wish, or because it says that it is not ready.
+    /// Finishing its jobs: by order, or because it is not ready.
     Draining,
-    /// Taken out by wish.
+    /// Ejected by order.
     Ejected,
-    /// Reached, but it serves nothing that can be used.
+    /// Connected, but it serves no usable model.
     Refused,
 }
 
 /// A member of the fleet.
 pub(crate) struct Member {
-    /// Its number for the admin API; stays over reconnects.
+    /// Number in the admin API; stays the same over reconnects.
     pub(crate) number: u32,
     /// Its address; `embedded:N` for a thread of this process.
     pub(crate) name: String,
     pub(crate) source: Source,
-    /// Where it stands, in the words of whoever named it.
+    /// Place that its source states.
     told: Mutex<Place>,
-    stand: Mutex<Stand>,
-    /// The client of an embedded member.
+    location: Mutex<Location>,
+    /// Client of an embedded member.
     pub(crate) embedded: Option<Arc<dyn Client>>,
     pub(crate) wish: watch::Sender<Wish>,
-    /// Told to look again at which models it serves.
+    /// Triggers a description of its models.
     pub(crate) refresh: Notify,
-    /// How many looks at its models have begun.
+    /// Descriptions started.
     looks: AtomicU64,
-    /// The number of the last look that has ended.
+    /// Number of the last description that ended.
     looked: watch::Sender<u64>,
     view: Mutex<View>,
-    /// When it is connected to next.
+    /// Time of the next connection attempt.
     next_try: Mutex<Option<Instant>>,
 }
 
-/// What others may know of a member.
+/// Public state of a member.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) state: MemberState,
     pub(crate) instance: Option<Arc<Instance>>,
-    /// What is wrong, in the words of the last error.
+    /// Last error, if the member is not usable.
     pub(crate) problem: Option<String>,
 }
 
-/// Who a new member is.
+/// Properties of a new member.
 pub(crate) struct Identity {
     pub(crate) number: u32,
     pub(crate) name: String,
     pub(crate) source: Source,
-    /// Where it stands, in the words of whoever named it.
+    /// Place that its source states.
     pub(crate) place: Place,
     pub(crate) embedded: Option<Arc<dyn Client>>,
 }
@@ -113,7 +113,7 @@ impl Member {
             name,
             source,
             told: Mutex::new(place),
-            stand: Mutex::default(),
+            location: Mutex::default(),
             embedded,
             wish: watch::channel(Wish::Serve).0,
             refresh: Notify::new(),
@@ -128,60 +128,60 @@ impl Member {
         self.view.lock().clone()
     }
 
-    /// Where it stands, as far as is known.
+    /// Its place, if known.
     pub(crate) fn place(&self) -> Place {
-        self.stand.lock().place()
+        self.location.lock().place()
     }
 
-    /// Whoever named it says where it stands now; it is looked at again if that is news.
+    /// Updates the place that its source states; a change triggers a description.
     pub(super) fn tell_place(&self, place: Place) {
         if std::mem::replace(&mut *self.told.lock(), place.clone()) != place {
             self.refresh.notify_one();
         }
     }
 
-    /// Finds out where it stands: who named it is believed before what it says itself, and without either the host in its
-    /// address counts as its node.
-    pub(super) fn locate(&self, atlas: &Atlas, announced: Place) -> Site {
+    /// Determines its place: the source's statement precedes the server's own. Without either, the host in its address
+    /// is its node.
+    pub(super) fn locate(&self, places: &Places, announced: Place) -> Site {
         let told = self.told.lock().clone();
         let host = connect::node(&self.name).map(str::to_owned);
-        let stand = atlas.find(told.or(announced).or(Place { node: host, zone: None }));
-        let site = stand.site();
-        *self.stand.lock() = stand;
+        let location = places.find(told.or(announced).or(Place { node: host, zone: None }));
+        let site = location.site();
+        *self.location.lock() = location;
         site
     }
 
-    /// How long until it is connected to again, if that is due.
+    /// Time until the next connection attempt, if one is due.
     pub(crate) fn retry_in(&self) -> Option<Duration> {
         self.next_try.lock().map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// It is connected to after this pause, or not any more.
+    /// Sets the pause until the next connection attempt; `None` if there is none.
     pub(super) fn tries_in(&self, pause: Option<Duration>) {
         *self.next_try.lock() = pause.map(|pause| Instant::now() + pause);
     }
 
-    /// A look at its models begins; returns its number.
+    /// Starts a description of its models; returns its number.
     pub(super) fn look_begins(&self) -> u64 {
         self.looks.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// That look ended, and what it saw is in force.
+    /// Ends a description whose result is in effect.
     pub(super) fn look_ends(&self, number: u64) {
         self.looked.send_replace(number);
     }
 
-    /// Asks for a look at its models, and waits until one that begins from now on has ended.
+    /// Triggers a description of its models, and waits until one that starts from now on has ended.
     pub(super) async fn look_again(&self) {
         let before = self.looks.load(Ordering::Acquire);
         let mut looked = self.looked.subscribe();
         self.refresh.notify_one();
-        // The sender is our own.
+        // The member owns the sender, so it cannot be dropped.
         let _ = looked.wait_for(|last| *last > before).await;
     }
 
-    /// The member is in another state, or has another instance or problem; changes of state are logged.
-    /// Returns what was shown before, if the state was another.
+    /// Updates the member's state, instance and problem, and logs changes of state. Returns the previous view if the
+    /// state changed.
     pub(crate) fn show(
         &self,
         state: MemberState,
@@ -192,9 +192,9 @@ impl Member {
         if view.state != state || view.problem != problem {
             match &problem {
                 Some(problem) => {
-                    tracing::warn!(instance = %self.name, ?state, %problem, "an instance is not as it should be");
+                    tracing::warn!(instance = %self.name, ?state, %problem, "instance has a problem");
                 }
-                None => tracing::info!(instance = %self.name, ?state, "an instance changed"),
+                None => tracing::info!(instance = %self.name, ?state, "instance changed state"),
             }
         }
         let before = std::mem::replace(&mut *view, View { state, instance, problem });

@@ -1,29 +1,29 @@
-//! Where instances come from, and who watches over them.
+//! Discovery of instances, and their supervision.
 //!
-//! Sources (the configured list, names that DNS knows, Services of Kubernetes, a watched file, the admin API, threads of this
-//! process) only name members of the [`Fleet`]; every member has a supervisor that connects, asks what it serves, joins it to
-//! the dispatcher, looks after its health and takes it out again.
+//! Sources (the configured list, DNS names, Services of Kubernetes, a file, the admin API, threads of this process)
+//! only add and remove members of the [`Fleet`]. Each member has a supervisor that connects, describes its models,
+//! joins it to the dispatcher, checks its health and removes it.
 
-mod atlas;
 mod connect;
-mod describe;
+mod description;
 mod dns;
 mod file;
+mod file_line;
 mod fleet;
 pub mod kubernetes;
-mod listed;
 mod member;
-mod missed;
+mod missing_models;
 mod name;
+mod network;
+mod places;
 mod reminder;
 mod resolver;
 mod supervisor;
-mod wire;
 
 pub use connect::Connect;
 pub(crate) use connect::authority;
+pub use file_line::Listed;
 pub use fleet::Fleet;
-pub use listed::Listed;
 pub(crate) use member::{Member, MemberState, Source, View, Wish};
 pub use name::{Name, Records};
-pub use wire::Wire;
+pub use network::Wire;

@@ -1,8 +1,8 @@
-//! An address that stands for several servers: DNS knows which, and may say something else the next time.
+//! Address of several servers by a DNS name, whose answers change over time.
 
 use std::fmt;
 
-/// A name to ask DNS for, as it was written.
+/// A DNS name, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     text: String,
@@ -10,14 +10,14 @@ pub struct Name {
     records: Records,
 }
 
-/// Which records tell the servers.
+/// Records that list the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Records {
-    /// Addresses (A, else AAAA) of a host, all with one port: `dns+http://HOST:PORT`.
+    /// Addresses (A, otherwise AAAA) of a host, all with one port: `dns+http://HOST:PORT`.
     Hosts {
-        /// The host's name.
+        /// Name of the host.
         host: String,
-        /// The port of each of its addresses.
+        /// Port of each address.
         port: u16,
     },
     /// Hosts and ports of a service (SRV): `srv+http://_SERVICE._tcp.DOMAIN`.
@@ -25,7 +25,7 @@ pub enum Records {
 }
 
 impl Name {
-    /// Reads `dns+SCHEME://HOST:PORT` and `srv+SCHEME://SERVICE`; `None` is another kind of address.
+    /// Reads `dns+SCHEME://HOST:PORT` and `srv+SCHEME://SERVICE`; `None` for another kind of address.
     pub fn read(text: &str) -> Option<Result<Self, String>> {
         let (kind, rest) = text.split_once('+')?;
         let (scheme, authority) = rest.split_once("://")?;
@@ -38,12 +38,12 @@ impl Name {
         Some(records.map(named))
     }
 
-    /// What to ask for.
+    /// Records to query.
     pub fn records(&self) -> &Records {
         &self.records
     }
 
-    /// The address of one server that the name stands for, from its host and port.
+    /// Address of one server, from its host and port.
     pub fn url(&self, authority: &str) -> String {
         format!("{}://{authority}", self.scheme)
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Name {
 }
 
 fn hosts(authority: &str) -> Result<Records, String> {
-    let bad = || format!("'{authority}' is no HOST:PORT: write dns+http://workers.example:8000");
+    let bad = || format!("invalid HOST:PORT '{authority}': use dns+http://workers.example:8000");
     let (host, port) = authority.rsplit_once(':').ok_or_else(bad)?;
     let port = port.parse().map_err(|_| bad())?;
     if host.is_empty() || host.contains(['/', '[', ':']) {
@@ -65,10 +65,10 @@ fn hosts(authority: &str) -> Result<Records, String> {
     Ok(Records::Hosts { host: host.to_owned(), port })
 }
 
-/// The port is the records' to say.
+/// Reads a service name; the records contain the port.
 fn service(authority: &str) -> Result<Records, String> {
     if authority.is_empty() || authority.contains(['/', ':', '[']) {
-        return Err(format!("'{authority}' is no service: write srv+http://_http._tcp.workers.example"));
+        return Err(format!("invalid service name '{authority}': use srv+http://_http._tcp.workers.example"));
     }
     Ok(Records::Service(authority.to_owned()))
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_what_to_ask_for_and_how_to_speak_with_what_it_stands_for() {
+    fn name_has_records_to_query_and_a_scheme() {
         let read = |text| Name::read(text).map(|name| name.map(|name| (name.url("h:1"), name.records)));
         let hosts = Records::Hosts { host: "w.pool".into(), port: 8001 };
         assert_eq!(read("dns+grpc://w.pool:8001"), Some(Ok(("grpc://h:1".into(), hosts))));

@@ -1,7 +1,7 @@
-//! Says again what is wrong with instances, for as long as it is.
+//! Repeats warnings about unusable instances for as long as they are unusable.
 //!
-//! Each instance's own troubles are logged when they begin; hours later nobody finds that line. One line at an interval,
-//! however many instances there are, says how many do not serve and gives the first one's reason.
+//! Each problem is logged when it begins, and is hard to find hours later. One line per interval says how many
+//! instances do not serve, with the first one's reason.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::fleet::Fleet;
 use super::member::MemberState;
 
-/// Between two reminders.
+/// Interval between reminders.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// Reminds until the fleet is gone.
+/// Repeats until the fleet is gone.
 pub(super) async fn run(fleet: Weak<Fleet>) {
     loop {
         tokio::time::sleep(EVERY).await;
@@ -34,7 +34,7 @@ pub(super) async fn run(fleet: Weak<Fleet>) {
                 of = members.len(),
                 first = %instance,
                 %reason,
-                "instances are still not usable"
+                "instances are still unusable"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Asks name servers. The resolver's types stay in this file.
+//! Queries name servers. The resolver's types stay private to this file.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
@@ -13,8 +13,7 @@ use hickory_resolver::{ResolverBuilder, TokioResolver};
 
 use super::name::{Name, Records};
 
-/// Asks the name servers that were configured, or the system's own where none was. Set up when it is first asked: most
-/// never are.
+/// Queries the configured name servers, or those of the system. Created on first use, as most frontends need none.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
     servers: Vec<SocketAddr>,
@@ -26,7 +25,7 @@ impl Resolver {
         Self { servers, made: OnceLock::new() }
     }
 
-    /// The servers that a name stands for, as `HOST:PORT`.
+    /// Resolves a name to servers as `HOST:PORT`.
     pub(super) async fn resolve(&self, name: &Name) -> Result<Vec<String>, String> {
         let resolver = self.made()?;
         let found = match name.records() {
@@ -57,9 +56,9 @@ impl Resolver {
             TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
         };
         let options: &mut ResolverOpts = builder.options_mut();
-        // Servers with addresses of both kinds would be found twice.
+        // Servers with addresses of both families would be found twice.
         options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
-        // How often is asked is ours to say.
+        // The caller decides how often to query.
         options.cache_size = 0;
         Ok(builder)
     }
@@ -78,8 +77,7 @@ async fn hosts(resolver: &TokioResolver, host: &str, port: u16) -> Result<Vec<St
     Ok(found.iter().map(|address: IpAddr| SocketAddr::new(address, port).to_string()).collect())
 }
 
-/// All servers of the first choice: what has a higher number stands by for when none of these is there, and the
-/// dispatcher spreads the load better than weights could.
+/// Servers of the first priority only: the others are backups, and the dispatcher balances load better than weights.
 async fn services(resolver: &TokioResolver, service: &str) -> Result<Vec<String>, NetError> {
     let found = resolver.srv_lookup(service).await?;
     let records = || {

@@ -1,13 +1,13 @@
-//! Looks after one member from its first connection to its removal.
+//! Supervises one member from its first connection to its removal.
 //!
-//! A member that cannot be reached is tried again, ever more slowly. One that can be is described, joined, and checked at
-//! an interval, or at once when a job failed in transport. A refused connection means that it is gone; silence may be a
-//! pause, so it takes several silent checks. One that says that it is not ready drains: it ends what it holds.
+//! A member that cannot be reached is retried with exponential backoff. A connected member is described, joined and
+//! health-checked at an interval, or at once after a transport error. A refused connection means that it is gone. A
+//! timeout may be a pause, so it takes several in a row. A member that is not ready drains.
 //!
-//! What it serves, and where it stands, is looked at beside that, however long it takes to tell: at an interval, when somebody asked for another
-//! model, or when it did not know one. A model that one look misses stays until the next look misses it too. A model that
-//! was refused because others serve it in another shape is tried again with every look, and as soon as the last of the
-//! others is gone.
+//! Its models and place are described concurrently, however long that takes: at an interval, after a load or unload, or
+//! when it rejected a job for a model. A model that one description misses stays until the next one misses it too. A
+//! model that was rejected, because other instances serve it with another shape, is retried after each description and
+//! once the last of those instances is gone.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -19,22 +19,22 @@ use parm_protocol::client::{BoxFuture, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-use super::atlas::Atlas;
 use super::connect::Connect;
-use super::describe::{self, Offer};
+use super::description::{self, Offer};
 use super::fleet::Fleet;
 use super::member::{Member, MemberState, Wish};
-use super::missed::Missed;
+use super::missing_models::MissingModels;
+use super::places::Places;
 use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::{Core, Departure, Instance};
 
-/// Watches over one member.
+/// Supervises one member.
 pub(super) struct Supervisor {
     pub(super) core: Arc<Core>,
     pub(super) connect: Arc<dyn Connect>,
     pub(super) member: Arc<Member>,
-    pub(super) atlas: Arc<Atlas>,
+    pub(super) places: Arc<Places>,
     pub(super) wish: watch::Receiver<Wish>,
     pub(super) fleet: Weak<Fleet>,
 }
@@ -43,28 +43,28 @@ pub(super) struct Supervisor {
 struct Ward {
     instance: Arc<Instance>,
     offer: Offer,
-    /// What of it the last look missed.
-    missed: Missed,
-    /// Where it stands.
+    /// Models that the last description missed.
+    missed: MissingModels,
+    /// Its location.
     site: Site,
-    /// What of it was refused.
+    /// Errors of rejected models.
     refused: Vec<Error>,
-    /// It says that it is ready.
+    /// Whether it is ready.
     ready: bool,
-    /// Checks in a row without an answer.
+    /// Consecutive health checks that timed out.
     silent: u16,
 }
 
-/// A look at what an instance serves.
+/// A description in progress.
 struct Look {
     number: u64,
     began: Instant,
-    /// Models that something else than the look says are gone.
+    /// Models that are gone by other evidence.
     disowned: BTreeSet<String>,
     offer: BoxFuture<'static, Result<Offer, WireError>>,
 }
 
-/// Why a connected instance is let go.
+/// Reason to end the supervision of a connected instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Lost,
@@ -82,7 +82,7 @@ impl Supervisor {
                 End::Lost => self.core.leave(&ward.instance, Departure::Lost),
                 End::Removed => {
                     self.core.leave(&ward.instance, Departure::Removed);
-                    self.tell(Kind::Left, "it was removed".to_owned());
+                    self.tell(Kind::Left, "the instance was removed".to_owned());
                     break;
                 }
                 End::Ejected => {
@@ -96,14 +96,14 @@ impl Supervisor {
                 }
             }
         }
-        // The same address may have been added again while this one drained.
+        // The address may have been added again while this member drained.
         let is_back = |fleet: Arc<Fleet>| fleet.members().iter().any(|other| other.name == self.member.name);
         if !self.fleet.upgrade().is_some_and(is_back) {
             self.core.metrics.forget_instance(&self.member.name);
         }
     }
 
-    /// Connects and describes, with pauses between tries; `None` if the member is removed meanwhile.
+    /// Connects and describes, with pauses between attempts; `None` if the member is removed meanwhile.
     async fn reach(&mut self) -> Option<(Arc<dyn Client>, Offer)> {
         let limits = &self.core.config.instances;
         let mut pause = limits.connect_backoff_min;
@@ -140,14 +140,12 @@ impl Supervisor {
                 None => self.connect.connect(&self.member.name).await?,
             };
             if !client.is_ready().await? {
-                return Err(WireError::Unavailable {
-                    message: format!("{} says that it is not ready", client.peer()),
-                });
+                return Err(WireError::Unavailable { message: format!("{} is not ready", client.peer()) });
             }
             Ok(client)
         };
         let client = timeout(limits.health_timeout, reach).await.unwrap_or_else(|_| Err(self.silence()))?;
-        let offer = describe::offer(&*client, limits).await?;
+        let offer = description::offer(&*client, limits).await?;
         Ok((client, offer))
     }
 
@@ -156,16 +154,16 @@ impl Supervisor {
         let name = (self.core.next_instance(), self.member.number);
         let instance = Arc::new(Instance::new(name, self.member.name.clone(), client, metrics));
         let site = Site::default();
-        let missed = Missed::default();
+        let missed = MissingModels::default();
         let mut ward = Ward { instance, offer, missed, site, refused: Vec::new(), ready: true, silent: 0 };
         self.joined(&mut ward);
         ward
     }
 
-    /// Joins an instance with its models as they are now, unless it should not work.
+    /// Joins an instance with its present models, unless it should not serve.
     fn joined(&self, ward: &mut Ward) {
         ward.instance.set_absent(ward.offer.absent.clone());
-        ward.site = self.member.locate(&self.atlas, ward.offer.place.clone());
+        ward.site = self.member.locate(&self.places, ward.offer.place.clone());
         let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone());
         let new = refused.iter().filter(|error| !ward.refused.contains(error)).count();
         self.core.metrics.disagreements.inc_by(new as u64);
@@ -175,7 +173,7 @@ impl Supervisor {
             self.core.drain(&ward.instance);
         }
         let problem = if ward.offer.models.is_empty() {
-            Some("it serves no model".to_owned())
+            Some("it serves no models".to_owned())
         } else {
             ward.refused.first().map(ToString::to_string)
         };
@@ -200,7 +198,7 @@ impl Supervisor {
                 Wish::Eject => return End::Ejected,
                 Wish::Drain | Wish::Serve => self.heed(ward, wish),
             }
-            // One that never knows what it says it serves is not asked about it without end.
+            // An instance that never knows its own models must not be described in a tight loop.
             let may_look = look.is_none() && looked.elapsed() >= limits.health_interval;
             let lost = tokio::select! {
                 biased;
@@ -246,7 +244,7 @@ impl Supervisor {
         }
     }
 
-    /// Does what is wished, where it is not so already.
+    /// Applies the requested state if it differs.
     fn heed(&self, ward: &mut Ward, wish: Wish) {
         let state = self.member.view().state;
         if wish == Wish::Serve && state == MemberState::Draining && ward.ready {
@@ -257,7 +255,7 @@ impl Supervisor {
         }
     }
 
-    /// Looks at an instance's health; true if it is gone.
+    /// Checks an instance's health; true if it is gone.
     async fn check(&self, ward: &mut Ward) -> bool {
         let limits = &self.core.config.instances;
         let answer = timeout(limits.health_timeout, ward.instance.client.is_ready()).await;
@@ -277,22 +275,22 @@ impl Supervisor {
                 self.joined(ward);
             } else {
                 self.core.drain(&ward.instance);
-                let problem = problem.or_else(|| Some("it says that it is not ready".to_owned()));
+                let problem = problem.or_else(|| Some("it is not ready".to_owned()));
                 self.show(MemberState::Draining, Some(ward.instance.clone()), problem);
             }
         }
         false
     }
 
-    /// Looks at which models an instance serves.
+    /// Starts a description of an instance's models.
     fn look(&self, ward: &Ward) -> Look {
         let (client, core) = (ward.instance.client.clone(), self.core.clone());
-        let offer = Box::pin(async move { describe::offer(&*client, &core.config.instances).await });
+        let offer = Box::pin(async move { description::offer(&*client, &core.config.instances).await });
         let disowned = ward.instance.take_disowned();
         Look { number: self.member.look_begins(), began: Instant::now(), disowned, offer }
     }
 
-    /// Takes over what a look saw. A failure to tell is left to the health check.
+    /// Applies a description. Its failure is left to the health check.
     fn saw(&self, ward: &mut Ward, offer: Result<Offer, WireError>, disowned: BTreeSet<String>) {
         let offer = offer.map(|mut offer| {
             ward.missed.look(&ward.offer, &mut offer, &disowned);
@@ -301,7 +299,7 @@ impl Supervisor {
         match offer {
             Ok(offer)
                 if offer != ward.offer
-                    || self.member.locate(&self.atlas, offer.place.clone()) != ward.site =>
+                    || self.member.locate(&self.places, offer.place.clone()) != ward.site =>
             {
                 ward.offer = offer;
                 self.joined(ward);
@@ -309,12 +307,12 @@ impl Supervisor {
             Ok(_) => self.try_refused(ward),
             Err(error) => {
                 disowned.iter().for_each(|name| ward.instance.disowns(name));
-                tracing::debug!(instance = %self.member.name, %error, "cannot tell which models it serves");
+                tracing::debug!(instance = %self.member.name, %error, "cannot describe the instance's models");
             }
         }
     }
 
-    /// Tries again what was refused, unless the instance should not work: then it is tried when it should.
+    /// Retries rejected models, unless the instance should not serve.
     fn try_refused(&self, ward: &mut Ward) {
         let works = ward.ready && *self.wish.borrow() == Wish::Serve;
         if works && !ward.refused.is_empty() {
@@ -322,12 +320,12 @@ impl Supervisor {
         }
     }
 
-    /// Lets a removed instance end what it holds.
+    /// Lets a removed instance finish its jobs.
     async fn finish(&self, ward: &Ward) -> End {
         self.core.drain(&ward.instance);
         self.show(MemberState::Draining, Some(ward.instance.clone()), None);
         if timeout(self.core.config.instances.drain_timeout, ward.instance.until_idle()).await.is_err() {
-            tracing::warn!(instance = %self.member.name, "removed with work that it did not finish");
+            tracing::warn!(instance = %self.member.name, "removed an instance before it finished its jobs");
         }
         End::Removed
     }
@@ -337,8 +335,8 @@ impl Supervisor {
         true
     }
 
-    /// The member is in another state, or has another instance or problem: shown, and told where it is a change. What was
-    /// ordered is told by whoever ordered it.
+    /// Updates the member's view, and reports a change of state to the event log. Orders are reported by the handler
+    /// that received them.
     fn show(&self, state: MemberState, instance: Option<Arc<Instance>>, problem: Option<String>) {
         let text = problem.clone();
         let Some(before) = self.member.show(state, instance, problem) else { return };
@@ -352,7 +350,7 @@ impl Supervisor {
             (MemberState::Draining, _) if !ordered => Kind::Draining,
             _ => return,
         };
-        let text = text.unwrap_or_else(|| "it is ready".to_owned());
+        let text = text.unwrap_or_else(|| "the instance is ready".to_owned());
         self.tell(kind, text);
     }
 
@@ -365,12 +363,12 @@ impl Supervisor {
         let waited = self.core.config.instances.health_timeout;
         WireError::Transport {
             peer: self.member.name.clone(),
-            message: format!("no answer within {waited:?}"),
+            message: format!("health check timed out after {waited:?}"),
         }
     }
 }
 
-/// What a look saw, once it has; never without a look.
+/// Awaits the description in progress; never completes without one.
 async fn seen(look: &mut Option<Look>) -> Result<Offer, WireError> {
     match look {
         Some(look) => look.offer.as_mut().await,
@@ -378,10 +376,10 @@ async fn seen(look: &mut Option<Look>) -> Result<Offer, WireError> {
     }
 }
 
-/// Ticks from one interval on, or a little earlier: a thousand members that joined together are not all to be looked at in the
-/// same moment. What was missed is not made up for.
+/// Creates an interval timer with an early first tick, so that a thousand members that joined together are not checked
+/// at once. Missed ticks are skipped.
 fn ticks(every: Duration, number: u32) -> tokio::time::Interval {
-    // Multiples of the golden section lie apart, however many there are.
+    // Multiples of the golden ratio are spread evenly.
     let part = (f64::from(number) * 0.618_033_988_749_895).fract();
     let mut ticks = interval_at(Instant::now() + every.mul_f64(1.0 - part / 2.0), every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,13 +1,13 @@
-//! Metrics of queries that are kept.
+//! Metrics of captured queries.
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 use super::register;
 
-/// Counters of a frontend's capture; the page has them once there is one.
+/// Counters of the capture; on the page once there is one.
 pub(super) struct CaptureFamily(IntCounterVec);
 
-/// Its handles.
+/// Handles of the counters.
 #[derive(Clone)]
 pub(crate) struct Captured {
     kept: IntCounter,
@@ -19,7 +19,7 @@ impl CaptureFamily {
     pub(super) fn new(registry: &Registry) -> Self {
         let opts = Opts::new(
             "parm_captured_requests_total",
-            "Requests drawn to be captured: written (kept), left out for want of room or time (dropped), and the one that could not be written, which ended the capture (failed)",
+            "Requests sampled for capture: written (kept), not written because a buffer was full (dropped), or failed to be written, which ends the capture (failed)",
         );
         Self(register(registry, IntCounterVec::new(opts, &["event"])))
     }

@@ -1,4 +1,4 @@
-//! Metrics of coding: what was grouped, sent, decoded and given to clients.
+//! Metrics of coding: groups, parities, reconstructions and comparisons.
 
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, exponential_buckets,
@@ -9,7 +9,7 @@ use super::counts::{Count, Counted, Counts};
 use super::series::Series;
 use super::{MODEL, register};
 
-/// The metrics of all models.
+/// Metrics of all models.
 pub(super) struct CodingFamilies {
     codes: IntGaugeVec,
     counts: Counts,
@@ -21,7 +21,7 @@ pub(super) struct CodingFamilies {
 
 /// Handles of one model.
 pub(crate) struct Coding {
-    /// Group sizes that there is a code for.
+    /// Group sizes with a code.
     pub(crate) codes: Series<IntGaugeVec>,
     pub(crate) encode_failures: Series<IntCounterVec>,
     pub(crate) decode_failures: Series<IntCounterVec>,
@@ -44,13 +44,13 @@ const COUNTS: &[Count] = &[
     },
     Count {
         name: "parm_parities_total",
-        help: "Parities: sent to an instance, unsent (useless before there was room), late (in when nobody needed them)",
+        help: "Parities: sent to an instance, unsent (not needed before an instance was free), late (arrived when no longer needed)",
         label: "event",
         counts: &[("sent", |c| c.parities), ("unsent", |c| c.parities_unsent), ("late", |c| c.parities_late)],
     },
     Count {
         name: "parm_reconstructions_total",
-        help: "Predictions reconstructed: made, and of these served, or unsure (not given for want of confidence)",
+        help: "Predictions reconstructed (made), and of these served, or withheld for low confidence (unsure)",
         label: "event",
         counts: &[
             ("made", |c| c.reconstructions),
@@ -66,13 +66,13 @@ const COUNTS: &[Count] = &[
     },
     Count {
         name: "parm_comparisons_total",
-        help: "Predictions compared with what parities say of them: compared, and of these disagreed",
+        help: "Predictions compared with their reconstructions (compared), and of these disagreed",
         label: "event",
         counts: &[("compared", |c| c.compared), ("disagreed", |c| c.disagreed)],
     },
     Count {
         name: "parm_suspects_total",
-        help: "Instances that became suspect of wrong answers: suspected, and of these ejected",
+        help: "Instances suspected of wrong answers (suspected), and of these ejected",
         label: "event",
         counts: &[("suspected", |c| c.suspected), ("ejected", |c| c.ejected_wrong)],
     },
@@ -86,13 +86,16 @@ impl CodingFamilies {
         Self {
             codes: register(
                 registry,
-                IntGaugeVec::new(Opts::new("parm_codes", "Group sizes that there is a code for"), MODEL),
+                IntGaugeVec::new(Opts::new("parm_codes", "Number of group sizes with a code"), MODEL),
             ),
             counts: Counts::new(registry, COUNTS),
             failures: register(
                 registry,
                 IntCounterVec::new(
-                    Opts::new("parm_coding_failures_total", "Groups or predictions that a code failed"),
+                    Opts::new(
+                        "parm_coding_failures_total",
+                        "Groups or predictions that a code failed to encode or decode",
+                    ),
                     &["model", "version", "stage"],
                 ),
             ),
@@ -100,8 +103,8 @@ impl CodingFamilies {
             decode_time: histogram("parm_decode_seconds", "Time to decode a prediction", microseconds()),
             confidence: histogram(
                 "parm_reconstruction_confidence",
-                "Confidence of reconstructions, where the bundle says how to find it",
-                linear_buckets(0.1, 0.1, 9).expect("a width and a count above zero"),
+                "Confidence of reconstructions, if the bundle defines it",
+                linear_buckets(0.1, 0.1, 9).expect("width and count are above zero"),
             ),
         }
     }
@@ -121,13 +124,13 @@ impl CodingFamilies {
 }
 
 impl Coding {
-    /// A coded model's failures are zeros before the first.
+    /// Shows the failures of a coded model as zeros before the first.
     pub(super) fn begin(&self) {
         let _ = (self.encode_failures.get(), self.decode_failures.get());
     }
 }
 
-/// 0.5 us to 130 ms, each twice the one before.
+/// 0.5 us to 130 ms, doubling.
 fn microseconds() -> Vec<f64> {
-    exponential_buckets(0.5e-6, 2.0, 19).expect("a start, a factor and a count above their minima")
+    exponential_buckets(0.5e-6, 2.0, 19).expect("start, factor and count are above their minima")
 }

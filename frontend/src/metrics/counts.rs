@@ -1,6 +1,6 @@
-//! What the dispatcher counts, as tables: a counter is one line.
+//! Metrics of the dispatcher's counters, defined as tables with one line per counter.
 //!
-//! A line says what a count is called and how it is read. Counts are copied when the page is read, and a series is there
+//! A line has the name of a counter and how to read it. Counters are copied when the page is read, and a series exists
 //! from its first copy on.
 
 use parm_dispatch::Counters;
@@ -9,20 +9,20 @@ use prometheus::{IntCounterVec, Opts, Registry};
 use super::series::Series;
 use super::{MODEL, register};
 
-/// What is read of the dispatcher's counts.
+/// Reads a counter of the dispatcher.
 type Read = fn(&Counters) -> u64;
 
-/// A metric that shows counts of the dispatcher.
+/// A metric that shows counters of the dispatcher.
 pub(super) struct Count {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
-    /// The label that tells its counts apart, beside the model's; empty where there is but one.
+    /// Name of the label that distinguishes the counters, next to the model's; empty for a single counter.
     pub(super) label: &'static str,
-    /// That label's value, and what is counted.
+    /// Values of that label, with their counters.
     pub(super) counts: &'static [(&'static str, Read)],
 }
 
-/// The metrics of a table.
+/// Metrics of a table.
 pub(super) struct Counts(Vec<(IntCounterVec, &'static Count)>);
 
 impl Counts {
@@ -47,11 +47,11 @@ impl Counts {
     }
 }
 
-/// A table's counts of one model.
+/// A table's counters of one model.
 pub(super) struct Counted(Vec<(Series<IntCounterVec>, Read)>);
 
 impl Counted {
-    /// Copies what was counted; what is zero only where that is wanted.
+    /// Copies the counters; zeros only if `zeros` is set.
     pub(super) fn copy(&self, counters: &Counters, zeros: bool) {
         for (series, read) in &self.0 {
             let value = read(counters);

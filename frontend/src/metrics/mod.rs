@@ -1,8 +1,8 @@
-//! Every metric of the frontend, defined in this file and its neighbours and nowhere else.
+//! Metrics of the frontend, all defined in this folder.
 //!
-//! Names are Triton's (`nv_*`) where the meaning is Triton's; ours are `parm_*`. Handles are resolved once, when they are
-//! first used, so that the request path touches atomics only and the page has what there is. What the dispatcher counts
-//! by itself is copied over when the page is read.
+//! Names are Triton's (`nv_*`) if the meaning is the same, otherwise `parm_*`. Handles are resolved on first use, so
+//! the request path uses only atomics and the page has no unused series. The dispatcher's counters are copied when the
+//! page is read.
 
 mod capture;
 mod coding;
@@ -35,11 +35,11 @@ pub(crate) use services::ServiceMetrics;
 
 const MODEL: &[&str] = &["model", "version"];
 
-/// What the dispatcher counts under every policy.
+/// Counters of the dispatcher under every policy.
 const DISPATCHED: &[Count] = &[
     Count {
         name: "parm_dispatch_total",
-        help: "Dispatch: queries arrived, cancelled and given up for overload, jobs started and dropped",
+        help: "Dispatch: queries that arrived, were cancelled or were shed under overload; jobs started and dropped",
         label: "event",
         counts: &[
             ("arrived", |c| c.arrived),
@@ -63,31 +63,31 @@ const DISPATCHED: &[Count] = &[
     },
     Count {
         name: "parm_hedges_refused_total",
-        help: "Late jobs that were not duplicated at once: the budget was spent, or too much waited",
+        help: "Late jobs not hedged at once because the budget was spent or too many queries waited",
         label: "",
         counts: &[("", |c| c.hedges_refused)],
     },
     Count {
         name: "parm_moved_total",
-        help: "Jobs of a fast model given ahead of time to an instance that fell silent, and given to another",
+        help: "Queued jobs of a fast model that were moved from a silent instance to another",
         label: "",
         counts: &[("", |c| c.moved)],
     },
     Count {
         name: "parm_retries_total",
-        help: "Failed jobs whose queries were tried again",
+        help: "Failed jobs whose queries were retried",
         label: "",
         counts: &[("", |c| c.retries)],
     },
     Count {
         name: "parm_retries_refused_total",
-        help: "Failed jobs whose queries were not tried again because the budget was spent",
+        help: "Failed jobs whose queries were not retried because the budget was spent",
         label: "",
         counts: &[("", |c| c.retries_refused)],
     },
     Count {
         name: "parm_ejections_total",
-        help: "Instances ejected (slow, failing) or kept for want of others (refused)",
+        help: "Instances ejected (slow, failing), or kept because too few would remain (refused)",
         label: "reason",
         counts: &[
             ("slow", |c| c.ejected_slow),
@@ -97,7 +97,7 @@ const DISPATCHED: &[Count] = &[
     },
 ];
 
-/// The metrics of one frontend.
+/// Metrics of one frontend.
 pub(crate) struct Metrics {
     registry: Registry,
     success: IntCounterVec,
@@ -123,11 +123,11 @@ pub(crate) struct Metrics {
     coding: coding::CodingFamilies,
     stand_ins: stand_ins::StandInFamilies,
     captured: capture::CaptureFamily,
-    /// Instances turned away because their model is not the others'.
+    /// Instances rejected because their model differs from that of the others.
     pub(crate) disagreements: IntCounter,
-    /// Other frontends that are heard.
+    /// Neighbours that are followed.
     pub(crate) neighbours: IntGauge,
-    /// Lines of the watched file that are no addresses, now.
+    /// Invalid lines of the workers file, now.
     pub(crate) bad_lines: IntGauge,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct PoolMetrics {
     status: Status,
 }
 
-/// By outcome, for the policy in force.
+/// Durations by outcome, for the policy in effect.
 type Durations = [Series<HistogramVec>; Outcome::ALL.len()];
 
 struct Status {
@@ -166,7 +166,7 @@ pub(crate) struct InstanceMetrics {
     pub(crate) failures: Series<IntCounterVec>,
 }
 
-/// How many instances are in each state.
+/// Number of instances by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InstanceCounts {
     pub(crate) connecting: i64,
@@ -187,44 +187,39 @@ impl Metrics {
         };
         let single = Opts::new(
             "parm_instances_refused_total",
-            "Instances turned away because their model is not the one that others serve",
+            "Instances rejected because their model differs from that of other instances",
         );
-        let neighbours = Opts::new("parm_neighbours", "Other frontends that tell this one what they hold");
-        let lines =
-            Opts::new("parm_workers_file_bad_lines", "Lines of the workers file that are no addresses");
+        let neighbours = Opts::new("parm_neighbours", "Other frontends that report their load to this one");
+        let lines = Opts::new("parm_workers_file_bad_lines", "Invalid lines of the workers file");
         Self {
             success: counter("nv_inference_request_success", "Requests answered with a prediction", MODEL),
             failure: counter(
                 "nv_inference_request_failure",
-                "Requests refused or failed, by reason",
+                "Requests rejected or failed, by reason",
                 &["model", "version", "reason"],
             ),
             inferences: counter("nv_inference_count", "Rows answered", MODEL),
             executions: counter("nv_inference_exec_count", "Batches answered by instances", MODEL),
-            pending: gauge("nv_inference_pending_request_count", "Queries without an answer", MODEL),
+            pending: gauge("nv_inference_pending_request_count", "Queries in progress", MODEL),
             request_time: counter(
                 "nv_inference_request_duration_us",
-                "Time of answered requests, added up",
+                "Total time of answered requests",
                 MODEL,
             ),
             queue_time: counter(
                 "nv_inference_queue_duration_us",
-                "Time from arrival to an instance, added up",
+                "Total time from arrival to the start at an instance",
                 MODEL,
             ),
-            compute_time: counter(
-                "nv_inference_compute_infer_duration_us",
-                "Time at instances, added up",
-                MODEL,
-            ),
+            compute_time: counter("nv_inference_compute_infer_duration_us", "Total time at instances", MODEL),
             duration: histogram(
                 "parm_request_duration_seconds",
                 "Time from a request's arrival to its answer, by outcome and policy",
                 &["model", "version", "outcome", "policy"],
             ),
-            queue_depth: gauge("parm_queue_depth", "Queries that wait for an instance", MODEL),
+            queue_depth: gauge("parm_queue_depth", "Queries waiting for an instance", MODEL),
             jobs_running: gauge("parm_jobs_running", "Jobs at instances", MODEL),
-            usable: gauge("parm_usable_instances", "Instances that take the model's work", MODEL),
+            usable: gauge("parm_usable_instances", "Instances that accept jobs of the model", MODEL),
             dispatched: Counts::new(&registry, DISPATCHED),
             inflight: gauge("parm_instance_inflight", "Jobs that an instance holds", &["instance"]),
             service_time: histogram(
@@ -247,27 +242,27 @@ impl Metrics {
         }
     }
 
-    /// The page.
+    /// Renders the page.
     pub(crate) fn text(&self) -> String {
         TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
     }
 
-    /// Handles of a Service of Kubernetes that is followed.
+    /// Handles of a followed Service of Kubernetes.
     pub(crate) fn service(&self, name: &str) -> ServiceMetrics {
         self.services.of(name)
     }
 
-    /// Counters of what is captured.
+    /// Counters of the capture.
     pub(crate) fn captured(&self) -> Captured {
         self.captured.handles()
     }
 
-    /// Counts a request that failed before a model was found for it: a name that a client made up is no label.
+    /// Counts a request that failed before its model was found: a name invented by a client must not become a label.
     pub(crate) fn rejected(&self, error: &Error) {
         self.failure.with_label_values(&["", "", error.reason()]).inc();
     }
 
-    /// Counts a request to a model that failed. Not resolved beforehand: failures are not what must be fast.
+    /// Counts a failed request to a model. Labels are resolved here, because failures need not be fast.
     pub(crate) fn failed(&self, pool: &PoolMetrics, error: &Error) {
         let [model, version] = &pool.labels;
         self.failure.with_label_values(&[model.as_str(), version, error.reason()]).inc();
@@ -297,7 +292,7 @@ impl Metrics {
         }
     }
 
-    /// From now on a model's durations are those of another policy.
+    /// Switches a model's durations to another policy.
     pub(crate) fn policy_changed(&self, pool: &PoolMetrics, policy: PolicyKind) {
         let [model, version] = &pool.labels;
         *pool.durations.write() = self.durations([model, version], policy);
@@ -309,30 +304,30 @@ impl Metrics {
             service_time: Series::new(&self.service_time, &[name]),
             failures: Series::new(&self.failures, &[name]),
         };
-        // Who is there is worth a line each, work or not.
+        // Each instance has a line, even before its first job.
         let _ = instance.inflight.get();
         instance
     }
 
-    /// An instance is gone for good: its numbers would be listed for ever.
+    /// Removes the series of an instance that is gone for good.
     pub(crate) fn forget_instance(&self, name: &str) {
-        // Unknown labels mean that it was never used.
+        // An error means that the series was never used.
         let _ = self.inflight.remove_label_values(&[name]);
         let _ = self.service_time.remove_label_values(&[name]);
         let _ = self.failures.remove_label_values(&[name]);
     }
 
-    /// How shares stand now, each with its share's or model's name.
+    /// Updates the shares' metrics; each account comes with the name of its share or model.
     pub(crate) fn share_out(&self, accounts: &[(Payer, [String; 2], Account)]) {
         self.shares.refresh(accounts);
     }
 
-    /// Who is slow now.
+    /// Updates the relative speed of instances and nodes.
     pub(crate) fn pace_instances(&self, paces: &[Pace]) {
         self.paces.refresh(paces);
     }
 
-    /// How busy a model's instances are now.
+    /// Updates a model's utilisation.
     pub(crate) fn utilised(&self, pool: &PoolMetrics, share: f64) {
         let [model, version] = &pool.labels;
         self.paces.utilisation.with_label_values(&[model.as_str(), version]).set(share);
@@ -355,7 +350,7 @@ impl Metrics {
 }
 
 impl PoolMetrics {
-    /// A request was answered.
+    /// Counts an answered request.
     pub(crate) fn answered(&self, outcome: Outcome, rows: usize, took: Duration) {
         self.success.inc();
         self.inferences.inc_by(rows as u64);
@@ -363,9 +358,9 @@ impl PoolMetrics {
         self.durations.read()[outcome as usize].observe(took.as_secs_f64());
     }
 
-    /// Copies what the dispatcher counted. From a model's first query on its counters are all there, as zeros where nothing
-    /// happened: the first hedge is an increase then, and not the beginning of a series. Whether there is anybody to serve
-    /// it is told before that, and how its stand-in does; what codes do once there are any.
+    /// Copies the dispatcher's counters. From a model's first query on all of them exist, as zeros if need be, so that
+    /// the first hedge is an increase and not the start of a series. Usable instances and stand-ins are shown before
+    /// that, and counters of codes once there are codes.
     pub(crate) fn refresh(&self, status: &PoolStatus) {
         let counters = &status.counters;
         self.status.usable.set(status.usable_instances.into());
@@ -391,19 +386,19 @@ impl PoolMetrics {
     }
 }
 
-/// The word that settings files use.
+/// Name of a policy as in settings.
 pub(crate) fn policy_name(policy: PolicyKind) -> String {
     serde_json::to_value(policy).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// 250 us to 60 s, each half as much again as the one before.
+/// 250 us to 60 s, each 1.51 times the one before.
 fn latency_buckets() -> Vec<f64> {
-    exponential_buckets(250e-6, 1.51, 31).expect("a start, a factor and a count above their minima")
+    exponential_buckets(250e-6, 1.51, 31).expect("start, factor and count are above their minima")
 }
 
 fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
-    let metric = metric.expect("names and labels are constants of this file");
-    registry.register(Box::new(metric.clone())).expect("names are used once in this file");
+    let metric = metric.expect("names and labels are valid constants");
+    registry.register(Box::new(metric.clone())).expect("names are unique");
     metric
 }
 
@@ -412,19 +407,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_reach_from_a_quarter_millisecond_to_a_minute() {
+    fn buckets_cover_a_quarter_millisecond_to_a_minute() {
         let buckets = latency_buckets();
         assert_eq!(buckets[0], 250e-6);
         assert!((50.0..75.0).contains(buckets.last().unwrap()), "{buckets:?}");
     }
 
     #[test]
-    fn the_dispatchers_counts_are_copied_once() {
+    fn dispatcher_counters_are_copied_once() {
         let metrics = Metrics::new();
         let pool = metrics.pool("m", "1", PolicyKind::Hedge);
         let mut status = PoolStatus { queued: 3, ..PoolStatus::default() };
         pool.refresh(&status);
-        assert!(!metrics.text().contains("parm_queue_depth{"), "nobody has asked for it yet");
+        assert!(!metrics.text().contains("parm_queue_depth{"), "a model without queries has no series");
         (status.counters.arrived, status.counters.hedges) = (8, 5);
         pool.refresh(&status);
         pool.refresh(&status);
@@ -434,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_told_apart_by_outcome_and_policy() {
+    fn durations_are_labelled_by_outcome_and_policy() {
         let metrics = Metrics::new();
         let pool = metrics.pool("m", "1", PolicyKind::Hedge);
         pool.answered(Outcome::Hedged, 1, Duration::from_millis(1));

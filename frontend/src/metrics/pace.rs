@@ -1,8 +1,8 @@
-//! Who is slow: instances beside the others of their models, nodes beside the other nodes, and how busy all are.
+//! Relative speed of instances and nodes, and utilisation.
 //!
-//! An instance's pace is the median of its last jobs, each as a multiple of what its model usually took then: so it means the
-//! same whatever models it serves and however the load is. That of a node is the median of its instances' against that of
-//! all others': one slow instance among well ones is no slow node.
+//! An instance's slowness is the median of its last jobs, each relative to what its model usually took at the time. It
+//! is therefore independent of models and load. A node's slowness is the median of its instances relative to those of
+//! all other nodes, so one slow instance does not make a node slow.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use prometheus::{GaugeVec, Opts, Registry};
 
 use super::{MODEL, register};
 
-/// How an instance is doing.
+/// Relative speed of an instance.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pace {
     pub(crate) instance: String,
-    /// Empty where it is not known.
+    /// Empty if unknown.
     pub(crate) node: String,
     pub(crate) slowness: f64,
 }
@@ -32,19 +32,23 @@ impl PaceFamilies {
         Self {
             instances: gauge(
                 "parm_instance_slow",
-                "Times as long as usual that an instance takes, by the median of its last jobs",
+                "Median service time of an instance's last jobs, relative to the usual time of their models",
                 &["instance", "node"],
             ),
             nodes: gauge(
                 "parm_node_slow",
-                "Times as long that the instances of a node take as those of all others",
+                "Service time of a node's instances, relative to those of all other nodes",
                 &["node"],
             ),
-            utilisation: gauge("parm_utilisation", "Share of the usable slots that queries keep busy", MODEL),
+            utilisation: gauge(
+                "parm_utilisation",
+                "Share of the usable slots that are busy with queries",
+                MODEL,
+            ),
         }
     }
 
-    /// All instances as they do now; who is gone is forgotten.
+    /// Replaces the values of all instances; those that are gone disappear.
     pub(super) fn refresh(&self, paces: &[Pace]) {
         self.instances.reset();
         self.nodes.reset();
@@ -57,7 +61,7 @@ impl PaceFamilies {
     }
 }
 
-/// How many times as long the instances of each node take as those of all others, where there are others.
+/// Slowness of each node relative to all others, if there are others.
 fn nodes(paces: &[Pace]) -> BTreeMap<&str, f64> {
     let names = paces.iter().map(|pace| pace.node.as_str()).filter(|node| !node.is_empty());
     let times = |node: &str| {
@@ -82,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_slow_when_its_instances_are_and_not_for_the_sake_of_one() {
+    fn node_is_slow_only_if_most_of_its_instances_are() {
         let all = [
             pace("a", "n1", 3.0),
             pace("b", "n1", 3.2),
@@ -95,11 +99,11 @@ mod tests {
         let nodes = nodes(&all);
         assert_eq!(nodes.keys().copied().collect::<Vec<_>>(), ["n1", "n2", "n3"]);
         assert_eq!((nodes["n1"], nodes["n3"]), (3.0, 1.0));
-        assert!(super::nodes(&all[..2]).is_empty(), "slower than whom?");
+        assert!(super::nodes(&all[..2]).is_empty(), "a single node has no slowness");
     }
 
     #[test]
-    fn who_is_gone_is_forgotten() {
+    fn instance_that_is_gone_has_no_series() {
         let registry = Registry::new();
         let families = PaceFamilies::new(&registry);
         families.refresh(&[pace("a", "n1", 3.0), pace("b", "n2", 1.0)]);

@@ -1,8 +1,8 @@
-//! One series of a metric, made when it is first used.
+//! Series of a metric that is created on first use.
 //!
-//! A model that nobody asks for, and a policy that is not in force, would otherwise fill the page with zeros: a model has
-//! half a hundred series, and each histogram among them thirty lines. The handle is kept, so the request path touches
-//! atomics only, as with one that is made at once.
+//! A model without queries, or a policy that is not in effect, would otherwise fill the page with zeros: a model has
+//! about fifty series, and each histogram has thirty lines. The handle is cached, so the request path uses only
+//! atomics.
 
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use prometheus::core::{MetricVec, MetricVecBuilder};
 
 /// A metric with labels.
 pub(crate) trait Family {
-    /// With its labels' values.
+    /// Type of a single series.
     type Metric;
 
     /// The series with these labels.
@@ -42,14 +42,14 @@ impl<F: Family + Clone> Series<F> {
 }
 
 impl<F: Family> Series<F> {
-    /// Whether it was ever used.
+    /// Whether it was used.
     pub(crate) fn is_used(&self) -> bool {
         self.made.get().is_some()
     }
 }
 
 impl Series<IntCounterVec> {
-    /// What it counted; reading makes no series.
+    /// Its value; reading does not create the series.
     pub(crate) fn count(&self) -> u64 {
         self.made.get().map_or(0, |counter| counter.get())
     }

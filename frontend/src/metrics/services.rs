@@ -1,4 +1,4 @@
-//! Metrics of Services of Kubernetes that are followed.
+//! Metrics of followed Services of Kubernetes.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
@@ -6,7 +6,7 @@ use super::register;
 
 const SERVICE: &[&str] = &["service"];
 
-/// What is known of all of them; the page has them once there is one.
+/// Metrics of all Services; on the page once there is one.
 pub(super) struct ServiceFamilies {
     current: IntGaugeVec,
     endpoints: IntGaugeVec,
@@ -14,10 +14,10 @@ pub(super) struct ServiceFamilies {
     failures: IntCounterVec,
 }
 
-/// Handles of one.
+/// Handles of one Service.
 #[derive(Clone)]
 pub(crate) struct ServiceMetrics {
-    /// 1 while what is known is what the API server says.
+    /// 1 while the known endpoints are current.
     pub(crate) current: IntGauge,
     pub(crate) endpoints: IntGauge,
     pub(crate) lists: IntCounter,
@@ -31,16 +31,16 @@ impl ServiceFamilies {
         Self {
             current: gauge(
                 "parm_kubernetes_current",
-                "1 while the API server is heard about the Service, 0 while what it said last is relied on",
+                "1 while the API server reports about the Service, 0 while its last report is used",
             ),
             endpoints: gauge(
                 "parm_kubernetes_endpoints",
-                "Endpoints of the Service, as the API server said last",
+                "Endpoints of the Service in the last report of the API server",
             ),
-            lists: counter("parm_kubernetes_lists_total", "Lists of the Service's endpoints that were read"),
+            lists: counter("parm_kubernetes_lists_total", "Successful lists of the Service's endpoints"),
             failures: counter(
                 "parm_kubernetes_failures_total",
-                "Lists and watches of the Service's endpoints that failed",
+                "Failed lists and watches of the Service's endpoints",
             ),
         }
     }

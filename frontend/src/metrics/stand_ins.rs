@@ -1,4 +1,4 @@
-//! Metrics of stand-ins: what was run, given to clients and held back, what it costs and how often it agrees.
+//! Metrics of stand-ins: jobs, answers, cost and agreement.
 
 use parm_dispatch::PoolStatus;
 use prometheus::{GaugeVec, IntGaugeVec, Opts, Registry};
@@ -7,7 +7,7 @@ use super::counts::{Count, Counted, Counts};
 use super::series::Series;
 use super::{MODEL, register};
 
-/// The metrics of all models.
+/// Metrics of all models.
 pub(super) struct StandInFamilies {
     counts: Counts,
     cost: GaugeVec,
@@ -23,12 +23,12 @@ pub(super) struct StandIns {
     withheld: Series<IntGaugeVec>,
 }
 
-/// Rows for which the cost is told.
+/// Rows for which the cost is shown.
 const ROWS: [&str; 4] = ["1", "2", "4", "8"];
 
 const COUNTS: &[Count] = &[Count {
     name: "parm_stand_ins_total",
-    help: "Queries given to a stand-in at once (spare) or because they were late (late), or not for want of budget (refused); its answers given (served), too unsure or unusable (unsure), held back because too many were approximate (over_bound), given to nobody (wasted)",
+    help: "Queries sent to a stand-in at once (spare) or when late (late), or not sent because the budget was spent (refused); its answers served, rejected for low confidence or as unusable (unsure), withheld because too many answers were approximate (over_bound), or not needed (wasted)",
     label: "event",
     counts: &[
         ("spare", |c| c.stand_ins_spare),
@@ -50,7 +50,7 @@ impl StandInFamilies {
                 GaugeVec::new(
                     Opts::new(
                         "parm_stand_in_cost",
-                        "Time of a stand-in's job of so many rows, as a share of a query's; NaN without a stand-in",
+                        "Time of a stand-in's job by rows, relative to a query's; NaN without a stand-in",
                     ),
                     &["model", "version", "rows"],
                 ),
@@ -60,7 +60,7 @@ impl StandInFamilies {
                 GaugeVec::new(
                     Opts::new(
                         "parm_stand_in_agreement",
-                        "Share of the latest predictions that their stand-ins agreed with; NaN where too few were compared",
+                        "Share of recent predictions that their stand-ins agreed with; NaN if too few were compared",
                     ),
                     MODEL,
                 ),
@@ -70,7 +70,7 @@ impl StandInFamilies {
                 IntGaugeVec::new(
                     Opts::new(
                         "parm_stand_ins_withheld",
-                        "1 while stand-ins agree too seldom for clients to be given their answers",
+                        "1 while stand-ins' answers are withheld because they agree too rarely",
                     ),
                     MODEL,
                 ),
@@ -89,12 +89,12 @@ impl StandInFamilies {
 }
 
 impl StandIns {
-    /// Whether the model has a stand-in, or had one.
+    /// Whether the model has or had a stand-in.
     pub(super) fn are_used(&self, status: &PoolStatus) -> bool {
         status.stand_in_cost.is_some() || self.withheld.is_used()
     }
 
-    /// How stand-ins are doing; what is not known is no number, as nothing would be true.
+    /// Updates cost and agreement; unknown values are NaN.
     pub(super) fn refresh(&self, status: &PoolStatus) {
         for (at, gauge) in self.cost.iter().enumerate() {
             gauge.set(status.stand_in_cost.map_or(f64::NAN, |cost| cost.rows[at]));

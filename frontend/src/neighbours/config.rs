@@ -1,4 +1,4 @@
-//! Which other frontends there are.
+//! Addresses of other frontends over the same servers.
 
 use parm_transport::client::Token;
 use schemars::JsonSchema;

@@ -1,26 +1,28 @@
-//! Other frontends over the same servers: each tells what it holds where, and hears what the others hold.
+//! Exchange of load between frontends over the same servers.
 //!
-//! Only servers that give no tokens need it; what is made of it, and why, is told in the dispatcher's `neighbours`.
+//! Each frontend reports how many jobs it holds at each server, and receives the reports of the others. Only servers
+//! without tokens need this; the dispatcher's `neighbours` explains how the reports are used.
 //!
-//! A frontend follows each of its neighbours by one open answer of their admin APIs (`GET /admin/v1/held`): a line says who
-//! tells, and for each server of which there is news how many jobs it holds there. The first line names all. A line follows a
-//! change as soon as the one before is a millisecond old, and where nothing changes there is an empty one now and then. A
-//! neighbour that is silent for half a second, or whose answer ends, holds nothing as far as anybody knows: what is forgotten
-//! too early costs a wait behind somebody else's job, what is believed too long keeps a server idle.
+//! A frontend follows each neighbour through one open response of its admin API (`GET /admin/v1/held`). A line has the
+//! name of the reporting frontend and the number of jobs at each server where it changed; the first line lists all
+//! servers. A line follows a change at once, at most one per millisecond, and an empty line is sent now and then. If a
+//! neighbour is silent for half a second or its response ends, its report is dropped. Dropping it too early costs a
+//! wait behind another frontend's job; keeping it too long leaves a server idle.
 //!
-//! Reading order: `telling` (what is told), `following` (how it is heard), `neighbourhood` (what is made of it).
+//! Reading order: `exchange` (reports of this frontend), `follower` (connections to neighbours), `neighbourhood`
+//! (evaluation).
 //!
-//! Rejected: datagrams, which would want keys and encryption of their own; telling by request, as then anybody with a key for
-//! inference could make servers seem busy; more than numbers, as whose queries go first cannot be agreed upon without a round
-//! trip (tokens do that, where the server is ours or has an agent beside it).
+//! Rejected: datagrams, which would need keys and encryption of their own; reports by request, because any client with
+//! a key for inference could make servers seem busy; richer data, because agreeing on the order of queries takes a
+//! round trip (tokens do that for parm workers and agents).
 
 mod config;
-mod following;
+mod exchange;
+mod follower;
 mod neighbourhood;
-mod telling;
-mod tidings;
+mod report;
 
 pub use config::Config;
-pub(crate) use following::follow;
+pub(crate) use exchange::{Exchange, ReportStream};
+pub(crate) use follower::follow;
 pub(crate) use neighbourhood::Neighbourhood;
-pub(crate) use telling::{Exchange, Telling};

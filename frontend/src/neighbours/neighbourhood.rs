@@ -1,43 +1,43 @@
-//! What is known of neighbours, and what it means for the servers here.
+//! Reports of neighbours, and their meaning for the servers of this frontend.
 
 use std::collections::BTreeMap;
 
 use parm_dispatch::{Elsewhere, Event, InstanceId};
 
-use super::tidings::Tidings;
+use super::report::LoadReport;
 
-/// Servers of which one neighbour is believed: more than any frontend may have.
+/// Maximum servers in a neighbour's report: more than any frontend may have.
 const MOST: usize = 16_384;
 
-/// Longest address that is remembered, in bytes: of servers here none is longer.
+/// Maximum bytes of an address; servers of this frontend have none longer.
 const LONGEST: usize = 2000;
 
-/// Why a neighbour is not listened to.
+/// Reason not to follow a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needless {
-    /// It is this frontend.
+    /// It is this frontend itself.
     Own,
-    /// It is heard by another address.
+    /// It is already followed by another address.
     Twice,
 }
 
-/// Neighbours, and the servers here.
+/// Known neighbours, and the servers of this frontend.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbourhood {
     own: String,
-    /// What neighbours hold, by their name and the server's address.
+    /// Jobs that neighbours hold, by neighbour and by server address.
     others: BTreeMap<String, BTreeMap<String, u16>>,
     ours: BTreeMap<String, Ours>,
 }
 
-/// A server here.
+/// A server of this frontend.
 #[derive(Debug)]
 struct Ours {
     id: InstanceId,
-    /// What it serves: homes are dealt among servers of the same.
+    /// Its models: homes are distributed among servers with the same models.
     models: String,
     home: bool,
-    /// What the dispatcher knows.
+    /// Last state sent to the dispatcher.
     told: Elsewhere,
 }
 
@@ -46,17 +46,17 @@ impl Neighbourhood {
         Self { own, ..Self::default() }
     }
 
-    /// The name that this frontend gives itself.
+    /// Name of this frontend.
     pub(super) fn own(&self) -> &str {
         &self.own
     }
 
-    /// How many neighbours are heard.
+    /// Number of neighbours that are followed.
     pub(crate) fn neighbours(&self) -> usize {
         self.others.len()
     }
 
-    /// A server joined the dispatcher, or another in its place.
+    /// Adds a server that joined the dispatcher, or replaces one at the same address.
     pub(crate) fn joined(&mut self, address: &str, models: String, id: InstanceId) -> Vec<Event> {
         match self.ours.get_mut(address).filter(|ours| ours.id == id) {
             Some(ours) if ours.models == models => return Vec::new(),
@@ -69,13 +69,13 @@ impl Neighbourhood {
         self.settle_all()
     }
 
-    /// It left.
+    /// Removes a server.
     pub(crate) fn left(&mut self, id: InstanceId) -> Vec<Event> {
         self.ours.retain(|_, ours| ours.id != id);
         self.settle_all()
     }
 
-    /// A neighbour is listened to from now on.
+    /// Starts to follow a neighbour.
     pub(super) fn begins(&mut self, name: &str) -> Result<(), Needless> {
         if name == self.own {
             return Err(Needless::Own);
@@ -87,8 +87,8 @@ impl Neighbourhood {
         Ok(())
     }
 
-    /// It said something.
-    pub(super) fn heard(&mut self, line: &Tidings, is_first: bool) -> Vec<Event> {
+    /// Takes in a line of a neighbour.
+    pub(super) fn heard(&mut self, line: &LoadReport, is_first: bool) -> Vec<Event> {
         let Some(holds) = self.others.get_mut(&line.frontend) else { return Vec::new() };
         for (address, jobs) in &line.holds {
             if *jobs == 0 {
@@ -100,15 +100,15 @@ impl Neighbourhood {
         if is_first { self.settle_all() } else { self.settle(line.holds.keys()) }
     }
 
-    /// It is not heard any more.
+    /// Removes a neighbour.
     pub(super) fn lost(&mut self, name: &str) -> Vec<Event> {
         self.others.remove(name);
         self.settle_all()
     }
 
-    /// Whose home each server is may have changed.
+    /// Recomputes the homes of all servers.
     fn settle_all(&mut self) -> Vec<Event> {
-        // Everybody who knows the same frontends and servers comes to the same end.
+        // Frontends with the same view of frontends and servers compute the same homes.
         let names = self.others.len() + 1;
         let own = self.others.keys().filter(|name| **name < self.own).count();
         let mut places: BTreeMap<&str, usize> = BTreeMap::new();
@@ -128,7 +128,7 @@ impl Neighbourhood {
 }
 
 impl Ours {
-    /// What the dispatcher is to be told, if it does not know.
+    /// Returns the event for the dispatcher if its state is stale.
     fn settle(&mut self, others: &BTreeMap<String, BTreeMap<String, u16>>, address: &str) -> Option<Event> {
         let held = others.values().filter_map(|holds| holds.get(address));
         let jobs = held.fold(0, |sum: u16, jobs| sum.saturating_add(*jobs));
@@ -142,20 +142,24 @@ impl Ours {
 mod tests {
     use super::*;
 
-    fn line(frontend: &str, holds: &[(&str, u16)]) -> Tidings {
+    fn line(frontend: &str, holds: &[(&str, u16)]) -> LoadReport {
         let holds = holds.iter().map(|(address, jobs)| ((*address).to_owned(), *jobs)).collect();
-        Tidings { frontend: frontend.into(), holds }
+        LoadReport { frontend: frontend.into(), holds }
     }
 
     fn told(id: u32, jobs: u16, home: bool) -> Event {
         Event::HeldElsewhere(InstanceId(id), Elsewhere { jobs, home })
     }
 
-    /// Three servers, and a neighbour that is heard.
-    fn beside_one() -> Neighbourhood {
+    /// Three servers, and one neighbour.
+    fn with_one_neighbour() -> Neighbourhood {
         let mut known = Neighbourhood::of("m".into());
         for (address, id) in [("a", 1), ("b", 2), ("c", 3)] {
-            assert_eq!(known.joined(address, "m".into(), InstanceId(id)), [], "alone everything is home");
+            assert_eq!(
+                known.joined(address, "m".into(), InstanceId(id)),
+                [],
+                "without neighbours every server is home"
+            );
         }
         known.begins("z").unwrap();
         assert_eq!(
@@ -166,32 +170,32 @@ mod tests {
     }
 
     #[test]
-    fn what_neighbours_hold_is_added_up_and_forgotten_with_them() {
-        let mut known = beside_one();
+    fn jobs_of_neighbours_are_summed_and_removed_with_them() {
+        let mut known = with_one_neighbour();
         known.begins("b").unwrap();
         let all = known.heard(&line("b", &[("a", 1), ("c", 1)]), true);
         assert_eq!(all, [told(1, 3, false), told(2, 0, true), told(3, 1, false)]);
         assert_eq!(known.heard(&line("b", &[("a", 1), ("c", 0)]), false), [told(3, 0, false)]);
-        assert_eq!(known.lost("z"), [told(1, 1, false)], "b is before m: a and c are its home");
+        assert_eq!(known.lost("z"), [told(1, 1, false)], "b sorts before m: a and c are its homes");
         assert_eq!(known.lost("b"), [told(1, 0, true), told(3, 0, true)]);
         assert_eq!(known.neighbours(), 0);
     }
 
     #[test]
-    fn a_server_that_joins_later_is_known_to_be_held_and_one_that_left_is_no_home() {
-        let mut known = beside_one();
+    fn later_server_counts_earlier_reports() {
+        let mut known = with_one_neighbour();
         assert_eq!(known.joined("x", "m".into(), InstanceId(4)), [told(4, 1, false)]);
+        assert_eq!(known.joined("x", "m".into(), InstanceId(4)), [], "same server with other models");
         assert_eq!(
-            known.joined("x", "m".into(), InstanceId(4)),
-            [],
-            "it serves something else, and is the same"
+            known.joined("x", "m".into(), InstanceId(5)),
+            [told(5, 1, false)],
+            "another server at the same address"
         );
-        assert_eq!(known.joined("x", "m".into(), InstanceId(5)), [told(5, 1, false)], "another in its place");
         assert_eq!(known.left(InstanceId(1)), [told(2, 0, true), told(3, 0, false), told(5, 1, true)]);
     }
 
     #[test]
-    fn homes_are_dealt_among_servers_of_the_same_models() {
+    fn homes_are_distributed_among_servers_of_same_models() {
         let mut known = Neighbourhood::of("m".into());
         for (address, id, models) in [("a", 1, "A"), ("b", 2, "B"), ("c", 3, "A"), ("d", 4, "B")] {
             known.joined(address, models.into(), InstanceId(id));
@@ -202,16 +206,16 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listens_to_itself_nor_to_one_neighbour_twice() {
-        let mut known = beside_one();
+    fn own_and_duplicate_neighbours_are_not_followed() {
+        let mut known = with_one_neighbour();
         assert_eq!(known.begins("m"), Err(Needless::Own));
         assert_eq!(known.begins("z"), Err(Needless::Twice));
         assert_eq!(known.heard(&line("never seen", &[("a", 9)]), false), []);
     }
 
     #[test]
-    fn a_neighbour_cannot_make_us_remember_without_end() {
-        let mut known = beside_one();
+    fn memory_per_neighbour_is_bounded() {
+        let mut known = with_one_neighbour();
         for at in 0..2 * MOST {
             known.heard(&line("z", &[(&format!("http://{at}"), 1)]), false);
         }

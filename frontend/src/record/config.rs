@@ -1,4 +1,4 @@
-//! What an operator can set about recordings.
+//! Settings of recordings.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;

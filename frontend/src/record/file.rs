@@ -1,4 +1,4 @@
-//! A recording that goes to a file for as long as the frontend serves.
+//! Recording to a file for as long as the frontend serves.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::Recording;
 use crate::error::Error;
 use crate::serve::Frontend;
 
-/// A file that is being written.
+/// A recording that is being written to a file.
 pub struct Writing {
     path: PathBuf,
     stop: oneshot::Sender<()>,
@@ -33,8 +33,8 @@ impl Frontend {
             let _line = core.driver.lifelines.hold("the recording");
             let written = sheet.fill(recording, stopped).await;
             if let Err(error) = &written {
-                // Said now: whoever waits for the recording should not learn it when the frontend ends.
-                tracing::error!(%error, "the recording ends here: make room, and restart to record again");
+                // Logged now, so that the operator does not learn of it only at shutdown.
+                tracing::error!(%error, "recording stopped: free disk space, and restart to record again");
             }
             written
         });
@@ -43,17 +43,17 @@ impl Frontend {
 }
 
 impl Writing {
-    /// Ends the recording; the file is whole afterwards.
+    /// Ends the recording and completes the file.
     pub async fn end(self) -> Result<(), Error> {
         let Self { path, stop, written } = self;
-        // It may have ended by itself, at its limit.
+        // The recording may have ended by itself at its limit.
         let _ = stop.send(());
         let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         written.map_err(|error| Error::Recording { path, reason: error.to_string() })
     }
 }
 
-/// What was recorded before is too dear to be overwritten by a restart.
+/// Keeps the previous recording: a restart must not overwrite it.
 async fn open(path: &Path) -> std::io::Result<fs::File> {
     if fs::try_exists(path).await? {
         let mut old = path.as_os_str().to_owned();
@@ -63,7 +63,7 @@ async fn open(path: &Path) -> std::io::Result<fs::File> {
     fs::File::create_new(path).await
 }
 
-/// A file with room for so many bytes more.
+/// A file with a bound on its size.
 struct Sheet {
     file: BufWriter<fs::File>,
     left: u64,
@@ -83,7 +83,7 @@ impl Sheet {
                 () = recording.next(&mut text) => {}
             }
             if text.len() as u64 > self.left {
-                tracing::warn!("the recording has reached recording.max_mb: it ends here");
+                tracing::warn!("recording stopped: it reached recording.max_mb");
                 return self.close().await;
             }
             self.left -= text.len() as u64;

@@ -1,10 +1,11 @@
-//! Recordings: when queries arrived and how long instances took, for `parm simulate` and `parm tune`.
+//! Recordings of query arrivals and job durations, for `parm simulate` and `parm tune`.
 //!
-//! What is noted is noted where it happens, under no lock of the dispatcher's longer than a push to a bounded queue takes;
-//! whoever listens writes it out as JSON lines. A listener that is too slow loses notes, never queries: what it lost is
-//! counted and written down. Tensors are not recorded, nor anything else that clients sent.
+//! Events are pushed to a bounded queue where they happen; the dispatcher's lock is held only for the push. A listener
+//! writes them as JSON lines. A slow listener loses events, never queries, and the recording states how many were lost.
+//! Tensors and other data of clients are not recorded.
 //!
-//! The format of the lines is `parm_dispatch::recording`. Reading order: `recorder` (who is told), `recording` (notes to lines), `file` (lines to a file).
+//! The format of the lines is `parm_dispatch::recording`. Reading order: `recorder` (events to listeners), `recording`
+//! (events to lines), `file` (lines to a file).
 
 mod config;
 mod file;

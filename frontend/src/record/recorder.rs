@@ -1,4 +1,4 @@
-//! Who is told what happens. Without a listener a note costs one look at a flag.
+//! Sends events to listeners. Without a listener an event costs one atomic read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,19 +11,19 @@ use tokio::sync::mpsc::error::TrySendError;
 use crate::error::Error;
 use crate::serve::{Instance, Pool};
 
-/// Listeners at a time: each costs every query some work, and a forgotten one should not be joined by many.
+/// Maximum listeners, as each adds work to every query.
 const LISTENERS: usize = 4;
 
-/// Something that happened.
+/// A recorded event.
 #[derive(Clone)]
 pub(crate) enum Note {
     /// A request arrived.
     Query { at: Time, pool: Arc<Pool>, rows: u32 },
-    /// An instance is done with a job.
+    /// An instance finished a job.
     Job { done: Done, pool: Arc<Pool>, instance: Arc<Instance> },
 }
 
-/// How a job went.
+/// Result of a job.
 #[derive(Clone, Copy)]
 pub(crate) struct Done {
     pub(crate) started: Time,
@@ -33,7 +33,7 @@ pub(crate) struct Done {
     pub(crate) ok: bool,
 }
 
-/// Tells listeners what happens.
+/// Sends events to listeners.
 #[derive(Default)]
 pub(crate) struct Recorder {
     heard: AtomicBool,
@@ -45,22 +45,22 @@ struct Listener {
     dropped: Arc<AtomicU64>,
 }
 
-/// A listener's end.
+/// A listener's receiving end.
 pub(super) struct Heard {
     pub(super) notes: mpsc::Receiver<Note>,
-    /// Notes that were lost since somebody last looked.
+    /// Events lost since the last read.
     pub(super) dropped: Arc<AtomicU64>,
 }
 
 impl Recorder {
-    /// Notes what happened, if anybody listens.
+    /// Records an event if there are listeners.
     pub(crate) fn note(&self, note: impl FnOnce() -> Note) {
         if self.heard.load(Ordering::Relaxed) {
             self.tell(&note());
         }
     }
 
-    /// Listens from now on, until the other end is dropped.
+    /// Adds a listener until its receiving end is dropped.
     pub(super) fn listen(&self, buffer: usize) -> Result<Heard, Error> {
         let mut listeners = self.listeners.lock();
         listeners.retain(|listener| !listener.notes.is_closed());

@@ -1,4 +1,4 @@
-//! Notes become lines: times count from the recording's start, models and instances get numbers.
+//! Converts events to lines: times relative to the start, numbers for models and instances.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,10 +11,10 @@ use super::recorder::{Done, Heard, Note};
 use crate::error::Error;
 use crate::serve::{Frontend, Instance, Pool};
 
-/// Most notes that become one chunk.
+/// Maximum events in one chunk.
 const CHUNK: usize = 1024;
 
-/// A recording under way. Dropping it ends it.
+/// A recording in progress. Dropping it ends it.
 pub struct Recording {
     frontend: Frontend,
     heard: Heard,
@@ -26,7 +26,7 @@ pub struct Recording {
 }
 
 impl Frontend {
-    /// Records from now on.
+    /// Starts recording.
     pub fn record(&self) -> Result<Recording, Error> {
         let buffer = self.core.config.recording.buffer.get();
         let heard = self.core.driver.recorder.listen(buffer)?;
@@ -44,14 +44,14 @@ impl Frontend {
 }
 
 impl Recording {
-    /// Waits until something happens and appends it to a text, as lines. Nothing is lost where the wait is cut short.
+    /// Waits for events and appends their lines to `text`. Cancel safe: no event is lost.
     pub async fn next(&mut self, text: &mut Vec<u8>) {
         self.begin(text);
         self.heard.notes.recv_many(&mut self.notes, CHUNK).await;
         self.write(text);
     }
 
-    /// Appends what has happened since, and the last line.
+    /// Appends the remaining events and the last line.
     pub fn end(&mut self, text: &mut Vec<u8>) {
         self.begin(text);
         while let Ok(note) = self.heard.notes.try_recv() {
@@ -62,7 +62,7 @@ impl Recording {
         Line::End { at_us }.write(text);
     }
 
-    /// Whether the frontend is going out of service, so that recordings should end.
+    /// Whether the frontend is shutting down, so that recordings should end.
     pub(crate) fn is_over(&self) -> bool {
         self.frontend.core.activity.is_draining()
     }
@@ -105,7 +105,7 @@ impl Recording {
         }
     }
 
-    /// Microseconds from the beginning; 0 for a job that began before.
+    /// Microseconds since the start; 0 for a job that began before it.
     fn micros(&self, at: Time) -> u64 {
         at.since(self.began).as_micros() as u64
     }
@@ -123,7 +123,7 @@ impl Recording {
     }
 }
 
-/// The place of a name in the list of those seen; a new one is introduced.
+/// Returns the index of a name among those seen, and introduces a new one.
 fn number<T: PartialEq>(seen: &mut Vec<T>, name: T, introduce: impl FnOnce(u32)) -> u32 {
     if let Some(place) = seen.iter().position(|other| *other == name) {
         return place as u32;

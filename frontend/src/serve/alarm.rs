@@ -1,11 +1,12 @@
-//! Wakes the dispatcher at the time it asked for, precisely.
+//! Wakes the dispatcher precisely at the time it requested.
 //!
-//! tokio's timers fire about a millisecond late, as long as a whole hedge delay of a fast model. A thread that waits on
-//! a condition with the smallest timer slack that the kernel has is late by some ten microseconds, and costs nothing
-//! while nothing is due. The dispatcher asks rarely: only when its earliest timer moves forward.
+//! tokio's timers fire about a millisecond late, which is as long as the hedge delay of a fast model. A thread that
+//! waits on a condition variable with the smallest timer slack is about ten microseconds late and costs nothing while
+//! idle. The dispatcher rarely sets the alarm: only when its earliest timer moves forward.
 //!
-//! It is set outside of the dispatcher's lock, so two settings may overtake each other. Each has a turn, given under the
-//! lock: one that comes after a later one is ignored, or the dispatcher would wait for a time that nobody watches.
+//! The alarm is set outside of the dispatcher's lock, so two settings may overtake each other. Each has a turn,
+//! assigned under the lock, and a setting older than the last one is ignored. Otherwise the dispatcher would wait for a
+//! time at which it is not woken.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -22,20 +23,20 @@ use tokio::time::Instant;
 use super::clock::Timers;
 use crate::lifelines::Lifelines;
 
-/// What is woken.
+/// Receiver of the alarm.
 pub(crate) trait Wake: Send + Sync + 'static {
-    /// The time has come.
+    /// Called at the set time.
     fn wake(self: Arc<Self>);
 }
 
-/// One settable alarm.
+/// An alarm with one time.
 pub(crate) enum Alarm {
     Thread(Arc<Shared>),
     Task(watch::Sender<Target>),
     Late(Late),
 }
 
-/// A task whose settings come late and may overtake each other, as those of preempted threads do.
+/// An alarm whose settings are delayed and may overtake each other, as on preempted threads.
 pub(crate) struct Late {
     set: Arc<watch::Sender<Target>>,
     runtime: Handle,
@@ -51,13 +52,13 @@ pub(crate) struct Shared {
 pub(crate) struct Target {
     at: Option<Instant>,
     turn: u64,
-    /// When the thread looks at this by itself; it need not be woken for what is later.
+    /// Time at which the thread checks the target by itself; later settings need not wake it.
     looked_at: Option<Instant>,
     ended: bool,
 }
 
 impl Alarm {
-    /// An alarm that is not set.
+    /// Creates an alarm without a time.
     pub(crate) fn new(timers: Timers) -> Self {
         match timers {
             Timers::Precise => {
@@ -72,7 +73,7 @@ impl Alarm {
         }
     }
 
-    /// Wakes `sleeper` from now on; ends when the alarm is dropped.
+    /// Starts to wake `sleeper`; ends when the alarm is dropped.
     pub(crate) fn start<W: Wake>(&self, sleeper: Weak<W>, lifelines: &Lifelines) -> io::Result<()> {
         match self {
             Self::Thread(shared) => {
@@ -93,7 +94,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// Sets the alarm, in place of what it was set to in an earlier turn.
+    /// Sets the time, replacing one of an earlier turn.
     pub(crate) fn set(&self, at: Instant, turn: u64) {
         match self {
             Self::Thread(shared) => {
@@ -122,7 +123,7 @@ impl Alarm {
 }
 
 impl Late {
-    /// How long the next setting takes: mostly no time (SplitMix64).
+    /// Delay of the next setting, usually zero (SplitMix64).
     fn pause(&self) -> Duration {
         let mixed = self.chance.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -141,7 +142,7 @@ impl Drop for Alarm {
 }
 
 impl Target {
-    /// Returns whether it was this one's turn.
+    /// Returns whether the setting was applied.
     fn set(&mut self, at: Instant, turn: u64) -> bool {
         let due = turn >= self.turn;
         if due {
@@ -153,7 +154,7 @@ impl Target {
 
 impl Shared {
     fn run<W: Wake>(&self, sleeper: &Weak<W>) {
-        // Refused only by exotic kernels; then wakes are some 50 us later.
+        // Rejected only by exotic kernels; wakes are then about 50 us later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while self.wait() {
             let Some(sleeper) = sleeper.upgrade() else { return };
@@ -161,7 +162,7 @@ impl Shared {
         }
     }
 
-    /// Waits until the alarm is due; false when it ended.
+    /// Waits until the alarm is due; false at its end.
     fn wait(&self) -> bool {
         let mut target = self.target.lock();
         loop {
@@ -192,7 +193,7 @@ async fn sleep<W: Wake>(mut target: watch::Receiver<Target>, sleeper: Weak<W>) {
             changed = target.changed() => if changed.is_err() { return },
             () = async { tokio::time::sleep_until(at.unwrap_or_else(Instant::now)).await }, if at.is_some() => {
                 let Some(sleeper) = sleeper.upgrade() else { return };
-                // Whatever was set meanwhile stays; only what fired is taken back.
+                // A setting made meanwhile stays; only the one that fired is cleared.
                 sleeper.wake();
                 if target.borrow_and_update().turn == turn && target.changed().await.is_err() {
                     return;
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_wakes_at_the_last_time_set_and_not_before() {
+    fn alarm_thread_wakes_at_last_set_time_and_not_before() {
         let (send, rung) = mpsc::sync_channel(4);
         let bell = Arc::new(Bell(send));
         let alarm = Alarm::new(Timers::Precise);
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_earlier_than_the_thread_looks_wakes_it_and_what_is_later_need_not() {
+    fn alarm_thread_is_woken_only_by_earlier_settings() {
         let (send, rung) = mpsc::sync_channel(4);
         let bell = Arc::new(Bell(send));
         let alarm = Alarm::new(Timers::Precise);
@@ -243,14 +244,14 @@ mod tests {
         }
         let looked_at = shared.target.lock().looked_at;
         alarm.set(Instant::now() + Duration::from_secs(7200), 2);
-        assert_eq!(shared.target.lock().looked_at, looked_at, "it sleeps on");
+        assert_eq!(shared.target.lock().looked_at, looked_at, "a later setting must not wake the thread");
         let soon = Instant::now() + Duration::from_millis(5);
         alarm.set(soon, 3);
         assert!(rung.recv_timeout(Duration::from_secs(60)).unwrap() >= soon);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_task_wakes_at_the_runtimes_time() {
+    async fn alarm_task_wakes_at_runtime_time() {
         let (send, rung) = mpsc::sync_channel(4);
         let bell = Arc::new(Bell(send));
         let alarm = Alarm::new(Timers::Runtime);
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_setting_that_was_overtaken_is_ignored() {
+    async fn overtaken_alarm_setting_is_ignored() {
         for timers in [Timers::Precise, Timers::Runtime] {
             let alarm = Alarm::new(timers);
             let (soon, far) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
@@ -274,7 +275,7 @@ mod tests {
             let target = match &alarm {
                 Alarm::Thread(shared) => *shared.target.lock(),
                 Alarm::Task(set) => *set.borrow(),
-                Alarm::Late(_) => unreachable!("simulated timers are late on purpose"),
+                Alarm::Late(_) => unreachable!("runtime timers use a task"),
             };
             assert_eq!(target.at, Some(soon), "{timers:?}");
         }
@@ -284,12 +285,12 @@ mod tests {
 
     impl Wake for Trap {
         fn wake(self: Arc<Self>) {
-            panic!("as the test wants it");
+            panic!("intended by the test");
         }
     }
 
     #[tokio::test]
-    async fn a_panic_while_waking_is_told() {
+    async fn panic_while_waking_breaks_the_line() {
         for timers in [Timers::Precise, Timers::Runtime] {
             let (trap, lifelines) = (Arc::new(Trap), Lifelines::default());
             let alarm = Alarm::new(timers);

@@ -1,26 +1,28 @@
-//! The models that are served, by name and version.
+//! Catalog of served models, by name and version.
 //!
-//! A model appears with the first instance that serves it, and that instance's description holds for all. It stays
-//! while its instances are merely gone, so that clients hear "no instance" and not "unknown model"; it goes when it was
-//! unloaded from the last instance that had it. An instance whose description is another is refused as long as anybody
-//! serves the known one: a version number is a promise, and a model of another shape wants another number.
+//! A model appears with its first instance, whose description holds for all. It stays while its instances are
+//! temporarily lost, so that clients get "no instance" rather than "unknown model", and is removed when the last
+//! instance has unloaded it. An instance with another description is rejected while any instance serves the known one,
+//! because a model with another shape must have another version number.
 //!
-//! ## Which version a request gets that names none
+//! ## Default version
 //!
-//! New versions come to one instance after another. Were the newest that is served the answer, the first instance to have
-//! it would get the traffic of all, and its queue would overflow beside idle neighbours; likewise the last that still has
-//! it when a version is taken back. So it is the newest version that a share of the model's instances serve, half of them
-//! unless told otherwise: whatever the direction of the change, neither side ever gets everything on less than that. Only
-//! if no version reaches the share, as with three of them about, it is the one that most serve.
+//! Problem: a new version arrives at one instance after another. If the newest served version were the default, the
+//! first instance with it would get all traffic, and its queue would overflow next to idle instances. The same holds
+//! for the last instance of a version during a rollback.
 //!
-//! Instances count that take new work, each once, however many versions it has; all have equally many slots. Those that
-//! the dispatcher has ejected count too: that is a matter of seconds, and no reason for clients to see versions flap. Before
-//! the first instance of a second version there is nothing to weigh; when no instance is left the last choice stays.
+//! Choice: the default is the newest version that a share of the model's instances serve, half of them unless
+//! configured. Whether an update or a rollback is in progress, all traffic never goes to fewer instances than that. If
+//! no version reaches the share, for example with three versions, the one that most instances serve is the default.
 //!
-//! Rejected: a share of the slots that the former version had at its height. That must be remembered, grows stale when the
-//! fleet is resized, and two frontends that started at different times would choose differently. Spreading requests over
-//! versions by slots was rejected too: clients of one model would see two models' answers, alternating, for as long as an
-//! update takes, rather than one switch.
+//! An instance counts if it accepts new work, once for each of its versions; all have the same number of slots.
+//! Instances that the dispatcher has ejected count too, because ejections last seconds and must not make versions flap.
+//! If no instance is left the last default stays.
+//!
+//! Rejected: a share of the slots that the former version had at its peak. That must be remembered, is stale when the
+//! fleet is resized, and differs between frontends that started at different times. Also rejected: spreading requests
+//! over versions by slots, because clients would get alternating answers of two models during an update, rather than a
+//! single switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +36,7 @@ use super::instance::Instance;
 use super::pool::{Description, Pool};
 use crate::error;
 
-/// The pools, by model and version.
+/// Pools by model and version.
 #[derive(Default)]
 pub(crate) struct Catalog {
     models: RwLock<BTreeMap<String, Model>>,
@@ -44,16 +46,16 @@ pub(crate) struct Catalog {
 #[derive(Default)]
 struct Model {
     versions: BTreeMap<Version, Arc<Pool>>,
-    /// Where requests go that name no version.
+    /// Default version, for requests without one.
     chosen: Option<Version>,
 }
 
-/// Versions in order: numbers by value, before them anything else by its letters.
+/// Versions in order: others by their text, then numbers by value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version(Option<u64>, String);
 
 impl Catalog {
-    /// The pool that a request is for: the version asked for, else the one that is chosen.
+    /// The pool of a request: its version, otherwise the default version.
     pub(crate) fn find(&self, model: &ModelRef) -> Result<Arc<Pool>, Error> {
         let models = self.models.read();
         let Model { versions, chosen } =
@@ -72,7 +74,7 @@ impl Catalog {
         })
     }
 
-    /// Every pool, in order of names and versions.
+    /// All pools, in order of names and versions.
     pub(crate) fn all(&self) -> Vec<Arc<Pool>> {
         self.models.read().values().flat_map(|model| model.versions.values()).cloned().collect()
     }
@@ -86,8 +88,8 @@ impl Catalog {
             .unwrap_or_default()
     }
 
-    /// Puts an instance into the pool that its model belongs to, made by `make` if it is the first. Returns whether it was
-    /// made, and the pool that it replaces: one that nobody else serves does not bind newcomers.
+    /// Adds an instance to the pool of its model, which `make` creates for the first instance. Returns whether the pool
+    /// was created, and the pool that it replaces: a pool without instances does not bind new ones.
     pub(crate) fn admit(
         &self,
         description: Description,
@@ -101,7 +103,7 @@ impl Catalog {
         if let Some(known) = versions.get(&version) {
             match disagreement(known, &description, &instance.name) {
                 None => {
-                    // Under the lock, or the pool might be taken out as unserved before its new instance is in it.
+                    // While the lock is held: otherwise the pool could be removed as unserved before its new instance is in it.
                     known.join(instance.id);
                     return Ok(Admitted { pool: known.clone(), is_new: false, replaced: None });
                 }
@@ -116,7 +118,7 @@ impl Catalog {
         Ok(Admitted { pool, is_new: true, replaced })
     }
 
-    /// Takes a pool out, if nobody serves it.
+    /// Removes a pool if it has no instance.
     pub(crate) fn remove_unserved(&self, pool: &Pool) -> bool {
         let mut models = self.models.write();
         let Some(Model { versions, .. }) = models.get_mut(&pool.model.name) else { return false };
@@ -131,7 +133,7 @@ impl Catalog {
         true
     }
 
-    /// Other instances serve a model's versions now: chooses again where requests go that name none.
+    /// Recomputes a model's default version after its instances changed.
     pub(crate) fn weigh(&self, name: &str, share: f64) {
         let mut models = self.models.write();
         let Some(Model { versions, chosen }) = models.get_mut(name) else { return };
@@ -140,24 +142,24 @@ impl Catalog {
         let best = versions.keys().nth(best).cloned();
         if chosen.is_some() && *chosen != best {
             let version = best.as_ref().map(|version| &*version.1);
-            tracing::info!(model = name, version, "requests that name no version go to another one now");
+            tracing::info!(model = name, version, "default version changed");
         }
         *chosen = best;
     }
 }
 
-/// Which of a model's versions, in order, is for requests that name none, by the instances that work for each; none if no
-/// instance does.
+/// Index of the default version among a model's versions, in order, by the instances that accept work for each; `None`
+/// without instances.
 fn choice(workers: &[BTreeSet<InstanceId>], share: f64) -> Option<usize> {
     let all = workers.iter().flatten().collect::<BTreeSet<_>>().len();
-    // What half an instance would be takes a whole one; rounding must not take one more.
+    // Half an instance counts as a whole one; rounding errors must not add another.
     let enough = (share * all as f64 - 1e-9).ceil().max(1.0) as usize;
     let newest = workers.iter().rposition(|own| own.len() >= enough);
     let most = || (0..workers.len()).max_by_key(|at| workers[*at].len());
     newest.or_else(most).filter(|_| all > 0)
 }
 
-/// A place in a pool.
+/// An instance's admission to a pool.
 pub(crate) struct Admitted {
     pub(crate) pool: Arc<Pool>,
     pub(crate) is_new: bool,
@@ -170,7 +172,7 @@ impl Version {
     }
 }
 
-/// What an instance's model has otherwise than the others'. The order of tensors is no matter: they go by name.
+/// The difference between an instance's model and that of other instances. Tensors are compared by name, in any order.
 fn disagreement(pool: &Pool, description: &Description, instance: &str) -> Option<error::Error> {
     let sides = [
         ("inputs", &pool.metadata.inputs, &description.metadata.inputs),
@@ -206,9 +208,10 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    /// Whoever is admitted is in the pool already: another that leaves it at that moment cannot have it taken out.
+    /// An admitted instance is in the pool already, so another that leaves at the same time cannot have the pool
+    /// removed.
     #[tokio::test]
-    async fn a_pool_with_a_newcomer_is_not_taken_out() {
+    async fn pool_with_new_instance_is_not_removed() {
         let (catalog, metrics) = (Catalog::default(), Metrics::new());
         let model = ModelRef { name: "m".into(), version: Some("1".into()) };
         let description =
@@ -226,7 +229,7 @@ mod tests {
         let pool = admit(0);
         pool.leave(InstanceId(0));
         admit(1);
-        assert!(!catalog.remove_unserved(&pool), "it was joined just before");
+        assert!(!catalog.remove_unserved(&pool), "the pool has a new instance");
         assert!(Arc::ptr_eq(&catalog.find(&model).unwrap(), &pool));
         pool.leave(InstanceId(1));
         assert!(catalog.remove_unserved(&pool));
@@ -234,8 +237,8 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_that_enough_instances_serve_is_chosen() {
-        /// Instances of each version from the oldest on, the share, and the version that is chosen.
+    fn default_is_newest_version_with_enough_instances() {
+        /// Instances by version from the oldest on, the share, and the default version.
         type Case<'a> = (&'a [&'a [u32]], f64, Option<usize>);
         let cases: [Case<'_>; 12] = [
             (&[&[0, 1, 2]], 0.5, Some(0)),

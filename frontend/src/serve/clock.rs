@@ -1,4 +1,4 @@
-//! Between the dispatcher's time and the runtime's.
+//! Conversion between the dispatcher's time and the runtime's.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,27 +7,27 @@ use tokio::time::Instant;
 
 use parm_dispatch::Time;
 
-/// Which timers wake the dispatcher.
+/// Timers that wake the dispatcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timers {
-    /// A thread of our own, some tens of microseconds late at most: grace and hedge delays are a few milliseconds, and
-    /// tokio's timers overshoot by one.
+    /// A dedicated thread, at most tens of microseconds late: grace periods and hedge delays are a few milliseconds,
+    /// and tokio's timers are one millisecond late.
     #[default]
     Precise,
-    /// The runtime's timers: for runtimes whose time is paused or simulated.
+    /// The runtime's timers: for runtimes with paused or simulated time.
     Runtime,
-    /// The same, with nothing left to threads and chance, so that the same seed is the same run: for random schedules in
-    /// a runtime of one thread whose time is paused. Alarms are set up to five milliseconds late, in any order, as by
-    /// threads that are preempted between an event and its effects.
+    /// Deterministic timers for random schedules, in a runtime of one thread with paused time: the same seed gives the
+    /// same run. Alarms are set up to five milliseconds late, in any order, as by threads that are preempted between an
+    /// event and its effects.
     Simulated {
-        /// Of all chance.
+        /// Seed of all random numbers.
         seed: u64,
     },
 }
 
 impl Timers {
-    /// Runs what may block: beside the runtime, unless its time is simulated, for then another thread would end first
-    /// in one run and last in the next.
+    /// Runs blocking work on another thread. With simulated time it runs inline, because the order of threads would
+    /// differ between runs.
     pub(crate) async fn offload<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -38,7 +38,7 @@ impl Timers {
         }
     }
 
-    /// What chance starts from. Frontends started together should not probe in step.
+    /// Seed of random numbers. Frontends started together should not probe in step.
     pub(crate) fn seed(self) -> u64 {
         use std::hash::{BuildHasher, RandomState};
         match self {
@@ -48,11 +48,11 @@ impl Timers {
     }
 }
 
-/// Counts from the moment it was made.
+/// Measures time since its creation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: Instant,
-    /// When that was, since 1970.
+    /// Time of creation since 1970.
     unix: Duration,
 }
 
@@ -62,23 +62,23 @@ impl Clock {
         Self { origin: Instant::now(), unix }
     }
 
-    /// Now, to the dispatcher.
+    /// The dispatcher's time now.
     pub(crate) fn now(&self) -> Time {
         Time::ZERO + self.origin.elapsed()
     }
 
-    /// A moment of the runtime's, to the dispatcher. Moments before the clock was made are its first.
+    /// Converts the runtime's time to the dispatcher's. Times before the clock's creation are its start.
     pub(crate) fn time_of(&self, at: Instant) -> Time {
         Time::ZERO + at.saturating_duration_since(self.origin)
     }
 
-    /// A moment of the dispatcher's, to people: milliseconds since 1970. It never goes back, whatever is done to the
-    /// machine's own clock meanwhile.
+    /// Converts the dispatcher's time to milliseconds since 1970. It never goes back, even if the system's clock is
+    /// changed meanwhile.
     pub(crate) fn wall_ms(&self, at: Time) -> u64 {
         (self.unix + at.since(Time::ZERO)).as_millis() as u64
     }
 
-    /// A moment of the dispatcher's, to the runtime. Moments too far to be told are a year away.
+    /// Converts the dispatcher's time to the runtime's. Times beyond its range are a year ahead.
     pub(crate) fn instant(&self, at: Time) -> Instant {
         let far = Duration::from_secs(365 * 24 * 3600);
         self.origin + at.since(Time::ZERO).min(self.origin.elapsed() + far)

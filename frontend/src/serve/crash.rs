@@ -1,7 +1,8 @@
-//! Reports a panic of the dispatcher: its message, and a file of the latest events that can be replayed.
+//! Reports a panic of the dispatcher: its message, and a file of the latest events for replay.
 //!
-//! The report is made while the panic unwinds and the process is about to end, so a failure to write is part of the report
-//! and nothing more. The file is new and readable by its owner only: the usual folder is one that everybody writes to.
+//! The report is written while the panic unwinds and the process is about to end, so a failure to write only becomes
+//! part of the report. The file is new and readable only by its owner, because the default folder is writable by all
+//! users.
 
 use std::any::Any;
 use std::fs::OpenOptions;
@@ -12,13 +13,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parm_dispatch::replay::Tape;
 
-/// What happened, and where the events are.
+/// Writes the latest events and describes the panic.
 pub(super) fn report(folder: Option<&Path>, tape: &Tape, panic: &Box<dyn Any + Send>) -> String {
     let known = panic.downcast_ref::<String>().map(String::as_str);
     let message =
         known.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message");
     let Some(folder) = folder else {
-        return format!("{message}; the latest events are lost: set frontend.recording.crash_folder");
+        return format!("{message}; the latest events were not written: set frontend.recording.crash_folder");
     };
     match write(folder, tape) {
         Ok(file) => format!("{message}; the latest events are in {}", file.display()),

@@ -1,13 +1,13 @@
-//! Drives the dispatcher: events in, actions out, inline.
+//! Drives the dispatcher inline: events in, actions out.
 //!
-//! There is no dispatcher task and no queue to it. Whoever has an event (a request handler, a job's completion, the
-//! alarm) takes the lock, lets the dispatcher react, notes under the same lock what the actions say about the ledger,
-//! and does what is left to do (start jobs, wake handlers) after letting go. A request that finds an idle instance thus
-//! costs one lock and no hand-off before its job is on its way. The rejected alternative, a task with a channel, costs
-//! two wake-ups per event: more than the whole time that a hop may add.
+//! The dispatcher is not a task with a queue. The source of an event (a request handler, a finished job, the alarm)
+//! takes the lock, lets the dispatcher react, updates the ledger from the actions, and does the remaining work
+//! (starting jobs, waking handlers) after releasing the lock. A request that finds an idle instance thus costs one lock
+//! and no hand-off. A task with a channel was rejected, because it costs two wake-ups per event: more than the time
+//! that a hop may add.
 //!
-//! Actions are carried out in order per ledger, but effects of two events may overtake each other between the locks: a
-//! job may be told to stop before it was started. Its stop signal is made under the lock, so it is not lost.
+//! Actions are applied to the ledger in order, but effects of two events may overtake each other after the lock: a job
+//! may be stopped before it is started. Its stop signal is made under the lock, so it is not lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -46,13 +46,13 @@ use crate::lifelines::Lifelines;
 use crate::neighbours::{Exchange, Neighbourhood};
 use crate::record::{Note, Recorder};
 
-/// The dispatcher with what it needs to act.
+/// The dispatcher and its environment.
 pub(crate) struct Driver {
     pub(super) clock: Clock,
     pub(crate) timers: Timers,
     pub(super) runtime: Handle,
     pub(super) limits: config::Instances,
-    /// The shares that are set up; the dispatcher knows them by number.
+    /// Configured shares; the dispatcher knows them by number.
     pub(crate) shares: Arc<Table>,
     pub(crate) recorder: Recorder,
     pub(crate) journal: Journal,
@@ -60,13 +60,13 @@ pub(crate) struct Driver {
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
     pub(crate) neighbours: Exchange,
-    /// Where the latest events go when the dispatcher panics.
+    /// Folder for the latest events if the dispatcher panics.
     pub(super) crash_folder: Option<PathBuf>,
     alarm: Alarm,
     state: Mutex<State>,
 }
 
-/// A request to be answered.
+/// A request to answer.
 pub(crate) struct Submission {
     pub(crate) pool: Arc<Pool>,
     pub(crate) inputs: Arc<Inputs>,
@@ -75,7 +75,7 @@ pub(crate) struct Submission {
     pub(crate) codable: bool,
 }
 
-/// A request that is being answered. Dropped before its verdict it is cancelled.
+/// A request in progress. Dropping it before its verdict cancels it.
 pub(crate) struct Ticket {
     driver: Arc<Driver>,
     call: Option<CallId>,
@@ -116,7 +116,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Hands a request's rows to the dispatcher.
+    /// Submits a request's rows to the dispatcher.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Ticket {
         let (told, verdict) = oneshot::channel();
         let mut effects = Effects::new();
@@ -143,7 +143,7 @@ impl Driver {
                 };
                 state.react(self, Event::QueryArrived(query), &mut effects);
                 if state.ledger.call(call).is_none() {
-                    break; // one row was refused, and with it the request
+                    break; // a rejected row rejects its request
                 }
             }
             call
@@ -152,7 +152,7 @@ impl Driver {
         Ticket { driver: self.clone(), call: Some(call), verdict }
     }
 
-    /// The next query makes the dispatcher panic.
+    /// Makes the dispatcher panic at the next query.
     #[cfg(test)]
     pub(super) fn plant_panic(&self) {
         self.state.lock().planted = true;
@@ -163,14 +163,14 @@ impl Driver {
         self.clock.now()
     }
 
-    /// Something happened.
+    /// Handles an event.
     pub(crate) fn on(self: &Arc<Self>, event: Event) {
         let mut effects = Effects::new();
         self.state.lock().react(self, event, &mut effects);
         self.act(effects);
     }
 
-    /// An instance joins, or serves something else from now on.
+    /// Adds an instance, or updates its models.
     pub(crate) fn join(self: &Arc<Self>, instance: &Arc<Instance>, spec: InstanceSpec) {
         // Before its first job, which opens the connection.
         if instance.is_new() {
@@ -192,7 +192,7 @@ impl Driver {
         }
     }
 
-    /// An instance is gone.
+    /// Removes an instance.
     pub(crate) fn leave(self: &Arc<Self>, instance: InstanceId) {
         let mut effects = Effects::new();
         {
@@ -204,35 +204,35 @@ impl Driver {
         self.neighbours.know(|known| known.left(instance), |event| self.on(event));
     }
 
-    /// A job ended, well or not.
+    /// Handles the end of a job.
     pub(super) fn finished(self: &Arc<Self>, job: JobId, ending: Ending) {
         let mut effects = Effects::new();
         self.state.lock().finish(self, job, ending, &mut effects);
         self.act(effects);
     }
 
-    /// A group was encoded, or could not be.
+    /// Handles the end of an encoding.
     pub(super) fn encoded(self: &Arc<Self>, group: GroupId, made: Result<Vec<ParityQuery>, Error>) {
         let mut effects = Effects::new();
         self.state.lock().encoded(self, group, made, &mut effects);
         self.act(effects);
     }
 
-    /// A prediction was decoded, or could not be.
+    /// Handles the end of a decoding.
     pub(super) fn decoded(self: &Arc<Self>, group: GroupId, query: QueryId, made: Result<Decoded, Error>) {
         let mut effects = Effects::new();
         self.state.lock().decoded(self, group, query, made, &mut effects);
         self.act(effects);
     }
 
-    /// A group's predictions were compared with its parities, or could not be.
+    /// Handles the end of a group's comparison.
     pub(super) fn compared(self: &Arc<Self>, group: GroupId, made: Result<Vec<Checked>, Error>) {
         let mut effects = Effects::new();
         self.state.lock().compared(self, group, made, &mut effects);
         self.act(effects);
     }
 
-    /// A stand-in's answer was looked at.
+    /// Handles the judgement of a stand-in's answer.
     pub(super) fn judged(self: &Arc<Self>, query: QueryId, output: Output, judgement: Judgement) {
         let mut effects = Effects::new();
         {
@@ -243,14 +243,14 @@ impl Driver {
         self.act(effects);
     }
 
-    /// Predictions were compared with their stand-ins' answers, or could not be.
+    /// Handles the comparison of predictions with their stand-ins' answers.
     pub(super) fn checked(self: &Arc<Self>, said: Vec<(Pair, Option<bool>)>) {
         let mut effects = Effects::new();
         self.state.lock().checked(self, said, &mut effects);
         self.act(effects);
     }
 
-    /// A pool is dispatched with these settings from now on, as far as they are in force.
+    /// Puts a pool's settings into effect.
     pub(crate) fn configure(self: &Arc<Self>, pool: &Arc<Pool>, settings: PoolSettings, in_force: InForce) {
         let mut effects = Effects::new();
         {
@@ -263,14 +263,14 @@ impl Driver {
         self.act(effects);
     }
 
-    /// A model has a new version, which starts with what counts for the version before it.
+    /// Adds a version of a model, which inherits the state of the version before.
     pub(crate) fn version_added(self: &Arc<Self>, pool: PoolId, predecessor: PoolId) {
         let mut effects = Effects::new();
         self.state.lock().react(self, Event::VersionAdded { pool, predecessor }, &mut effects);
         self.act(effects);
     }
 
-    /// A model is not served any more.
+    /// Removes a model.
     pub(crate) fn forget(self: &Arc<Self>, pool: PoolId) {
         let mut effects = Effects::new();
         {
@@ -281,14 +281,14 @@ impl Driver {
         self.act(effects);
     }
 
-    /// What is kept for requests and instances.
+    /// Amount of state kept for requests and instances.
     pub(crate) fn held(&self) -> Held {
         let state = self.state.lock();
         let (ledger, dispatched) = (state.ledger.held(), state.dispatcher.held());
         Held { ledger, dispatched }
     }
 
-    /// Jobs that servers hold which give no tokens, by their addresses.
+    /// Number of jobs at servers without tokens, by their addresses.
     pub(crate) fn held_without_tokens(&self) -> BTreeMap<String, u16> {
         let state = self.state.lock();
         let instances = &state.ledger.instances;
@@ -297,17 +297,17 @@ impl Driver {
         held.filter_map(|(id, jobs)| Some((shared(id)?.name.clone(), jobs))).collect()
     }
 
-    /// How shares stand.
+    /// Accounts of all shares.
     pub(crate) fn shared(&self) -> Vec<(Payer, Account)> {
         self.state.lock().dispatcher.shares().map(|(payer, account)| (payer, *account)).collect()
     }
 
-    /// How a pool is doing.
+    /// Status of a pool.
     pub(crate) fn status(&self, pool: PoolId) -> Option<PoolStatus> {
         self.state.lock().dispatcher.status(pool)
     }
 
-    /// How pools and instances stand, in one go.
+    /// State of pools and instances, read under one lock.
     pub(crate) fn glance(&self, pools: &[Arc<Pool>], instances: &[InstanceId]) -> Glance {
         let mut state = self.state.lock();
         let now = self.now();
@@ -325,43 +325,43 @@ impl Driver {
         }
     }
 
-    /// Somebody asks for the groups that end, or nobody does any more.
+    /// Enables or disables reports of finished groups.
     pub(crate) fn watch_groups(&self, watched: bool) {
         self.state.lock().dispatcher.watch_groups(watched);
     }
 
-    /// How many queries are kept, since when, and those that are wanted.
+    /// Returns how many queries are kept, since when, and those that match.
     pub(crate) fn queries(&self, wanted: &Wanted) -> (usize, Option<Time>, Vec<KeptQuery>) {
         self.state.lock().archive.find(wanted)
     }
 
-    /// A query that is kept.
+    /// A kept query.
     pub(crate) fn query(&self, id: QueryId) -> Option<KeptQuery> {
         self.state.lock().archive.get(id)
     }
 
-    /// A moment to people: milliseconds since 1970.
+    /// Converts the dispatcher's time to milliseconds since 1970.
     pub(crate) fn wall_ms(&self, at: Time) -> u64 {
         self.clock.wall_ms(at)
     }
 
-    /// Something happened that people are told of.
+    /// Adds an event to the journal.
     pub(crate) fn tell(&self, kind: Kind, what: Happening) {
         self.journal.tell(self.wall_ms(self.now()), kind, what);
     }
 
-    /// The share of a pool's usable slots that queries keep busy.
+    /// Share of a pool's usable slots that are busy with queries.
     pub(crate) fn utilisation(&self, pool: PoolId) -> Option<f64> {
         let now = self.now();
         self.state.lock().dispatcher.utilisation(now, pool)
     }
 
-    /// Whether an instance takes work.
+    /// Whether an instance accepts work.
     pub(crate) fn in_service(&self, instance: InstanceId) -> bool {
         self.state.lock().dispatcher.in_service(instance)
     }
 
-    /// Whether an instance takes work of a pool.
+    /// Whether an instance accepts work of a pool.
     pub(crate) fn takes(&self, instance: InstanceId, pool: PoolId) -> bool {
         self.state.lock().dispatcher.takes(instance, pool)
     }

@@ -1,4 +1,4 @@
-//! What is left to do once the lock is let go.
+//! Effects of an event that are executed after the lock is released.
 
 use std::sync::Arc;
 
@@ -16,28 +16,28 @@ use super::job::{self, Launch};
 use super::ledger::{Call, Running, Verdict};
 use super::probe;
 
-/// What one event leads to; most lead to few.
+/// Effects of one event; usually few.
 pub(super) type Effects = SmallVec<[Effect; 4]>;
 
-/// One thing to do outside of the lock.
+/// An effect outside of the lock.
 pub(super) enum Effect {
     /// Send a job to its instance.
     Launch(Launch),
     /// Wake a request's handler.
     Tell(oneshot::Sender<Verdict>, Verdict),
-    /// Tell an instance what is wished of its tokens.
+    /// Send a token order to an instance.
     Wish(Arc<Instance>, Order<Wish>),
-    /// Find out whether an instance works, with one pool's model or with all of them.
+    /// Probe an instance with one pool's model or with all of them.
     Probe(Arc<Instance>, Option<PoolId>),
-    /// Encode a group, decode a prediction, compare some.
+    /// Encode a group, decode a prediction or compare some.
     Code(Box<Work>),
     /// Set the alarm, in this turn.
     Wake(Time, u64),
-    /// Free what may hold many bytes.
+    /// Free memory that may be large.
     Discard(#[allow(dead_code)] Garbage), // held for the sake of its drop
 }
 
-/// What is only dropped.
+/// Values that are only dropped.
 #[allow(dead_code)] // held for the sake of its drop
 pub(super) enum Garbage {
     Call(Call),

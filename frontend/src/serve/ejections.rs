@@ -1,4 +1,4 @@
-//! Who is ejected, kept against better knowledge, and back: told to people.
+//! Reports ejections, refused ejections and readmissions to the event log.
 
 use parm_dispatch::{InstanceId, PoolId, Reason};
 
@@ -7,24 +7,24 @@ use super::state::State;
 use crate::console::{Happening, Kind};
 
 impl State {
-    /// An instance takes no more work.
+    /// An instance was ejected.
     pub(super) fn ejected(&self, driver: &Driver, id: InstanceId, pool: PoolId, why: Reason) {
         let text = self.why(id, why);
         self.tell(driver, Kind::Ejected, id, Some(pool), text);
     }
 
-    /// An instance should go, and stays.
+    /// An instance should be ejected, but is kept.
     pub(super) fn kept(&self, driver: &Driver, id: InstanceId, pool: PoolId, why: Reason) {
-        let text = format!("{}, and the others cannot do without it", self.why(id, why));
+        let text = format!("{}, but too few instances would remain", self.why(id, why));
         self.tell(driver, Kind::Kept, id, Some(pool), text);
     }
 
-    /// An instance takes work again.
+    /// An instance was readmitted.
     pub(super) fn readmitted(&self, driver: &Driver, id: InstanceId) {
-        self.tell(driver, Kind::Returned, id, None, "it is tried again".to_owned());
+        self.tell(driver, Kind::Returned, id, None, "readmitted after a probe".to_owned());
     }
 
-    /// Tells what happened to an instance.
+    /// Reports an event of an instance.
     pub(super) fn tell(
         &self,
         driver: &Driver,
@@ -44,8 +44,8 @@ impl State {
                 format!("slow: its jobs take {times:.1} times the median")
             }
             (Reason::Slow, _) => "slow: its last jobs took several times the median".to_owned(),
-            (Reason::Failing, _) => "failing: it fails jobs, or does not answer".to_owned(),
-            (Reason::Wrong, _) => "wrong: its answers disagree with the others'".to_owned(),
+            (Reason::Failing, _) => "failing: it fails jobs or does not answer".to_owned(),
+            (Reason::Wrong, _) => "wrong: its answers disagree with those of other instances".to_owned(),
         }
     }
 }

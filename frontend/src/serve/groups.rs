@@ -1,4 +1,4 @@
-//! What the ledger notes of coding groups: what is to be encoded and decoded, and what came of it.
+//! Coding groups in the ledger: starts encodings and decodings, and processes their results.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::console::Step;
 use crate::error::Error;
 
 impl State {
-    /// A group is to be encoded; it goes without parities where its queries or its code are gone.
+    /// Starts to encode a group; it has no parities if its queries or its code are gone.
     pub(super) fn encode(&mut self, id: GroupId, slots: &[Rows], effects: &mut Effects) {
         match self.encoding(id, slots) {
             Some(encoding) => effects.push(Effect::Code(Box::new(Work::Encode(encoding)))),
@@ -36,7 +36,7 @@ impl State {
             let mut rows = JobRows::new();
             for query in slot {
                 let query = self.ledger.known(*query)?;
-                // It came before these codes, and their guards have not looked at it: it could spoil the whole group.
+                // The query is older than these codes, and their guards did not check it: it could spoil the whole group.
                 if query.row.inputs.guarded_by != codes.turn {
                     return None;
                 }
@@ -58,7 +58,7 @@ impl State {
         Some(Encoding { group: id, pool, coder, slots: members })
     }
 
-    /// A group was encoded, or could not be.
+    /// Processes the result of an encoding.
     pub(super) fn encoded(
         &mut self,
         driver: &Driver,
@@ -74,14 +74,14 @@ impl State {
             }
             Err(error) => {
                 group.pool.metrics.coding.encode_failures.inc();
-                tracing::debug!(model = %group.pool.model.name, %error, "a group was not encoded");
+                tracing::debug!(model = %group.pool.model.name, %error, "encoding failed");
                 Event::GroupFailed(id)
             }
         };
         self.react(driver, event, effects);
     }
 
-    /// What a parity job is to run, and until when.
+    /// The pool, task and deadline of a parity job.
     pub(super) fn parity(&self, id: GroupId, index: u8) -> Option<(Arc<Pool>, Task, Time)> {
         let group = self.ledger.groups.get(&id)?;
         let query = group.queries.get(usize::from(index))?.clone();
@@ -89,7 +89,7 @@ impl State {
         Some((group.pool.clone(), Task::Parity(model, query), group.deadline))
     }
 
-    /// A prediction is to be decoded from the outputs that are in.
+    /// Starts to decode a prediction from the outputs that have arrived.
     pub(super) fn decode(&mut self, recovery: &Recovery, effects: &mut Effects) {
         match self.decoding(recovery) {
             Some(decoding) => effects.push(Effect::Code(Box::new(Work::Decode(decoding)))),
@@ -124,7 +124,7 @@ impl State {
         })
     }
 
-    /// A prediction was decoded, or could not be.
+    /// Processes the result of a decoding.
     pub(super) fn decoded(
         &mut self,
         driver: &Driver,
@@ -148,7 +148,7 @@ impl State {
             }
             Err(error) => {
                 metrics.decode_failures.inc();
-                tracing::debug!(model = %group.pool.model.name, %error, "a prediction was not decoded");
+                tracing::debug!(model = %group.pool.model.name, %error, "decoding failed");
                 Event::SlotFailed { group: id, query }
             }
         };

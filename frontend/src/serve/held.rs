@@ -1,22 +1,22 @@
-//! What a frontend keeps in memory, counted: of requests nothing once all are answered.
+//! Counts of the state that a frontend keeps in memory; requests keep none once all are answered.
 
-/// What is kept for requests and instances.
+/// State kept for requests and instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// By the driver.
+    /// State kept by the driver.
     pub ledger: Kept,
-    /// By the dispatcher, whose books are its own.
+    /// State kept by the dispatcher.
     pub dispatched: parm_dispatch::Held,
 }
 
-/// What the driver keeps.
+/// State kept by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Requests without a verdict.
     pub requests: usize,
-    /// Queries whose inputs somebody may still want.
+    /// Queries whose inputs are still in use.
     pub queries: usize,
-    /// Jobs whose outputs somebody may still want.
+    /// Jobs whose outputs are still in use.
     pub jobs: usize,
     /// Coding groups.
     pub groups: usize,

@@ -1,4 +1,4 @@
-//! The inputs of a request, shared by its queries, and how rows of them become the inputs of a job.
+//! Inputs of a request, shared by its queries, and the assembly of rows into the inputs of a job.
 
 use std::sync::Arc;
 
@@ -6,29 +6,29 @@ use bytes::Bytes;
 use parm_protocol::{Error, InferRequest, ModelRef, NamedTensor, Parameters, RequestedOutput, Tensor};
 use smallvec::SmallVec;
 
-/// What a request sent, in the model's order.
+/// Contents of a request, in the model's order.
 #[derive(Clone)]
 pub(crate) struct Inputs {
-    /// The client's name for the request.
+    /// The client's id of the request.
     pub(crate) id: String,
     /// Parameters for the instance.
     pub(crate) parameters: Parameters,
     pub(crate) tensors: Vec<NamedTensor>,
-    /// Wanted outputs; empty means all.
+    /// Requested outputs; empty means all.
     pub(crate) outputs: Vec<RequestedOutput>,
-    /// Queries in it.
+    /// Number of queries.
     pub(crate) rows: usize,
-    /// The codes whose guards found that its rows may be mixed with others; 0 where none did.
+    /// Turn of the codes whose guards accepted its rows for mixing; 0 without guards.
     pub(crate) guarded_by: u64,
-    /// The request's trace.
+    /// Span of the request.
     pub(crate) span: tracing::Span,
 }
 
-/// Bytes of a sample at most: it is kept for as long as its model is served, and no budget counts it.
+/// Maximum bytes of a sample, which is kept as long as its model is served and is in no budget.
 const LARGEST_SAMPLE: usize = 16 << 20;
 
 impl Inputs {
-    /// Whether instances are told nothing of it but its values and which outputs it wants: then it may share a batch.
+    /// Whether instances need only its values and requested outputs: then it may share a batch.
     pub(crate) fn is_plain(&self) -> bool {
         self.parameters.is_empty()
             && self.tensors.iter().all(|input| input.parameters.is_empty())
@@ -37,8 +37,8 @@ impl Inputs {
 }
 
 impl Row {
-    /// A copy of the row to keep, without its client's name and trace, and without a hold on its request's bytes. None if
-    /// it means nothing without its parameters, or is too large.
+    /// Copies the row without its client's id and span, and without a reference to the request's bytes. `None` if it
+    /// needs its parameters or is too large.
     pub(crate) fn sample(&self) -> Option<Inputs> {
         let Inputs { tensors, rows, .. } = &*self.inputs;
         let bytes: usize = tensors.iter().map(|input| input.tensor.data().len() / (*rows).max(1)).sum();
@@ -72,8 +72,8 @@ pub(crate) struct Row {
 /// The rows of a job, in order.
 pub(crate) type JobRows = SmallVec<[Row; 1]>;
 
-/// The request to an instance that runs these rows as one batch. A request that is sent whole shares its bytes, and so
-/// do neighbouring rows of one request; rows of several requests are copied together.
+/// Builds the request that runs these rows as one batch. A whole request and consecutive rows of one request share
+/// their bytes; rows of several requests are copied.
 pub(crate) fn request(model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Error> {
     let first = rows.first().ok_or(Error::NothingToConcatenate)?;
     let of_one = rows.iter().all(|row| Arc::ptr_eq(&row.inputs, &first.inputs));
@@ -114,7 +114,7 @@ fn concatenated(rows: &[Row], place: usize) -> Result<NamedTensor, Error> {
     Ok(NamedTensor::new(rows[0].inputs.tensors[place].name.clone(), Tensor::concat_rows(&parts)?))
 }
 
-/// The union of what the requests want; all outputs if one wants all.
+/// Union of the requested outputs; all outputs if one request wants all.
 fn wanted_by_any(rows: &[Row]) -> Vec<RequestedOutput> {
     let mut wanted: Vec<RequestedOutput> = Vec::new();
     for row in rows {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_rows_of_one_request_share_its_bytes() {
+    fn consecutive_rows_of_one_request_share_its_bytes() {
         let all = inputs(&[1., 2., 3.], &[]);
         let base = all.tensors[0].tensor.data().as_ptr();
         for (from, count) in [(0, 3), (1, 2), (2, 1)] {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_a_copy_of_one_row_and_nothing_else() {
+    fn sample_is_a_copy_of_one_row() {
         let all = inputs(&[1., 2., 3.], &["y"]);
         let sample = row(&all, 1).sample().unwrap();
         let tensor = &sample.tensors[0].tensor;
@@ -179,14 +179,14 @@ mod tests {
         assert!(!held.contains(&tensor.data().as_ptr()));
         let parameters = Parameters::from([("sequence_id".to_string(), 7u64.into())]);
         let session = Arc::new(Inputs { parameters, ..Inputs::clone(&all) });
-        assert!(row(&session, 0).sample().is_none(), "it is one of a sequence");
+        assert!(row(&session, 0).sample().is_none(), "a row of a sequence must not be sampled");
         let large = inputs(&vec![0.; LARGEST_SAMPLE / 4 + 1], &[]);
         let whole = Arc::new(Inputs { rows: 1, ..Inputs::clone(&large) });
         assert!(row(&whole, 0).sample().is_none() && row(&large, 0).sample().is_some());
     }
 
     #[test]
-    fn rows_of_several_requests_are_put_together_in_order() {
+    fn rows_of_several_requests_are_concatenated_in_order() {
         let (a, b) = (inputs(&[1., 2.], &["y"]), inputs(&[3.], &["z"]));
         let request = sent(&[row(&b, 0), row(&a, 1), row(&a, 0)]);
         assert_eq!(request.inputs[0].tensor.as_f32().unwrap().as_ref(), &[3., 2., 1.]);

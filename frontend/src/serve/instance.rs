@@ -1,4 +1,4 @@
-//! An instance as the driver knows it: a client, where it stands, and how it has been doing.
+//! Instance as the driver knows it: its client, its models and its measured times.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use tokio::sync::Notify;
 use super::pool::Pool;
 use crate::metrics;
 
-/// Service times that the quantiles are taken over.
+/// Number of service times for the quantiles.
 const WINDOW: usize = 512;
 
-/// Jobs by which it is told from the others of its pools.
+/// Number of jobs for its relative speed.
 const PACES: usize = 64;
 
-/// Fewer say nothing.
+/// Minimum number of jobs for its relative speed.
 const FEWEST_PACES: usize = 8;
 
 /// An instance: an embedded thread or a remote server.
@@ -33,24 +33,24 @@ pub(crate) struct Instance {
     pub(crate) client: Arc<dyn Client>,
     /// Jobs that it holds.
     inflight: AtomicU32,
-    /// Told whenever the last job is done.
+    /// Notified when the last job is done.
     idle: Notify,
-    /// Told when a job failed in transport: a look at its health should not wait.
+    /// Notified after a transport error: a health check should not wait.
     pub(crate) suspect: Notify,
-    /// Told when it did not know a model that it is said to serve: its models are others by now.
+    /// Notified when it did not know a model that it should serve: its models have changed.
     pub(crate) outdated: Notify,
     pools: RwLock<Vec<Arc<Pool>>>,
-    /// Models that it knows and does not serve.
+    /// Models that it knows but does not serve.
     absent: RwLock<Vec<ModelIndex>>,
-    /// Models that it refused a job for, or unloaded by order, since the last look at what it serves began.
+    /// Models that it rejected a job for, or unloaded by order, since the last description began.
     disowned: Mutex<BTreeSet<String>>,
     recent: Mutex<Recent>,
-    /// Its times of the deployed models as multiples of what their pools usually take.
+    /// Its times of deployed models relative to the usual times of their pools.
     paces: Mutex<VecDeque<f32>>,
-    /// Jobs that ended, and of these failed.
+    /// Finished jobs, and how many of them failed.
     ended: [AtomicU64; 2],
     metrics: metrics::InstanceMetrics,
-    /// Its tokens are being watched for.
+    /// Whether its tokens are being watched.
     watched: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Instance {
         }
     }
 
-    /// Whether this was never asked before.
+    /// Whether this is the first call.
     pub(super) fn is_new(&self) -> bool {
         !self.watched.swap(true, Ordering::AcqRel)
     }
@@ -108,7 +108,7 @@ impl Instance {
         *self.pools.write() = pools;
     }
 
-    /// Models that it knows and does not serve, with its reasons.
+    /// Models that it knows but does not serve, with its reasons.
     pub(crate) fn absent(&self) -> Vec<ModelIndex> {
         self.absent.read().clone()
     }
@@ -117,7 +117,7 @@ impl Instance {
         *self.absent.write() = models;
     }
 
-    /// Whether other frontends may have it too: a thread of this process is ours alone, whatever it is called elsewhere.
+    /// Whether other frontends may use it too: threads of this process are private, even if their names are equal.
     pub(super) fn may_be_shared(&self) -> bool {
         !self.name.starts_with("embedded:")
     }
@@ -139,7 +139,7 @@ impl Instance {
         }
     }
 
-    /// A job was answered after this time.
+    /// Records the service time of a job.
     pub(crate) fn served(&self, took: Duration) {
         self.metrics.service_time.observe(took.as_secs_f64());
         let mut recent = self.recent.lock();
@@ -151,7 +151,7 @@ impl Instance {
         recent.next = (next + 1) % WINDOW;
     }
 
-    /// A job of the deployed model took so many times what is usual.
+    /// Records the relative time of a job of the deployed model.
     pub(crate) fn paced(&self, pace: f64) {
         let mut paces = self.paces.lock();
         if paces.len() >= PACES {
@@ -160,35 +160,35 @@ impl Instance {
         paces.push_back(pace as f32);
     }
 
-    /// How many times as long as usual it takes, by the median of its last jobs; `None` before there are enough.
+    /// Median relative time of its last jobs; `None` before there are enough.
     pub(crate) fn slowness(&self) -> Option<f64> {
         let mut paces: Vec<f32> = self.paces.lock().iter().copied().collect();
         paces.sort_unstable_by(f32::total_cmp);
         (paces.len() >= FEWEST_PACES).then(|| f64::from(paces[paces.len() / 2]))
     }
 
-    /// A job ended.
+    /// Counts a finished job.
     pub(crate) fn ends(&self, ok: bool) {
         self.ended[0].fetch_add(1, Ordering::Relaxed);
         self.ended[1].fetch_add(u64::from(!ok), Ordering::Relaxed);
     }
 
-    /// Jobs that ended, and of these failed.
+    /// Finished jobs, and how many of them failed.
     pub(crate) fn ended(&self) -> [u64; 2] {
         self.ended.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Something else than its list of models says that it does not serve this one.
+    /// Records other evidence that it does not serve a model.
     pub(crate) fn disowns(&self, model: &str) {
         self.disowned.lock().insert(model.to_owned());
     }
 
-    /// The models that it does not serve by what else is known; they are forgotten here.
+    /// Takes the models with such evidence.
     pub(crate) fn take_disowned(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.disowned.lock())
     }
 
-    /// A job for a model failed.
+    /// Records a failed job.
     pub(crate) fn failed(&self, model: &str, error: &Error) {
         self.metrics.failures.inc();
         if matches!(error, Error::Transport { .. }) {
@@ -199,7 +199,7 @@ impl Instance {
         }
     }
 
-    /// Waits until it holds nothing.
+    /// Waits until it holds no jobs.
     pub(crate) async fn until_idle(&self) {
         loop {
             let idle = self.idle.notified();

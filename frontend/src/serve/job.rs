@@ -1,9 +1,9 @@
-//! One job at one instance: sent, awaited, given up when nobody waits any more.
+//! One job at one instance: sent, awaited, and cancelled if no client waits.
 //!
-//! A job that is no longer wanted because another answered first is awaited all the same: its instance is busy with it,
-//! sending more would only queue behind it, and how long it takes tells a slow instance from a dead one. A job whose
-//! clients went away is cancelled at the instance; its slot is given back once the instance has settled: a server when it
-//! answers a question, one of this process when its thread is done. How long that took counts against it.
+//! A job whose queries were answered otherwise is still awaited: its instance is busy with it, more work would only
+//! queue behind it, and its duration tells a slow instance from a dead one. A job whose clients went away is cancelled
+//! at the instance. Its slot is freed once the instance has settled: a server when it answers a request, a thread of
+//! this process when it is done. That time counts against the instance.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,13 +25,13 @@ use super::outputs::{Expected, Outputs};
 use super::pool::Pool;
 use super::trace;
 
-/// What a job runs.
+/// Work of a job.
 pub(super) enum Task {
     /// The deployed model on these queries.
     Deployed(JobRows),
-    /// The cheaper model on them.
+    /// The backup model on these queries.
     Backup(ModelRef, JobRows),
-    /// The stand-in on them.
+    /// The stand-in on these queries.
     StandIn(ModelRef, Urgency, JobRows),
     /// A parity model, or the deployed one, on the parity query of a group.
     Parity(Option<ModelRef>, ParityQuery),
@@ -42,27 +42,27 @@ pub(super) struct Launch {
     pub(super) job: JobId,
     pub(super) role: Role,
     pub(super) class: Class,
-    /// The instance's token that it uses.
+    /// Token of the instance that it uses.
     pub(super) token: Option<Token>,
-    /// The share of the instance that it is charged to, if not its model's own.
+    /// Share that it is charged to, if not its model's own.
     pub(super) share: Option<Arc<str>>,
     pub(super) instance: Arc<Instance>,
     pub(super) pool: Arc<Pool>,
     pub(super) task: Task,
-    /// When the instance has had it for too long.
+    /// Time at which the instance has held it for too long.
     pub(super) deadline: Instant,
     pub(super) stopped: oneshot::Receiver<Stop>,
 }
 
-/// How a job ended.
+/// Result of a job.
 pub(super) enum Ending {
     Completed(Outputs),
     Failed(Failure, Error),
-    /// Nobody waited any more.
+    /// Cancelled, as no client waits.
     GivenUp,
 }
 
-/// Reports a job as given up unless it ended otherwise, whatever happens to its task.
+/// Reports a job as given up unless it ended otherwise, even if its task is dropped.
 struct Report {
     driver: Arc<Driver>,
     job: JobId,
@@ -125,7 +125,7 @@ impl Launch {
             }
             Ok(Stop::Cancelled) => {
                 drop(call);
-                // No longer than it might have had the job for, and long enough for it to answer.
+                // At most until the job's deadline, but long enough for an answer.
                 let least = Instant::now() + driver.limits.health_timeout;
                 let longest = least.max(self.deadline);
                 let _ = timeout_at(longest, self.instance.client.settled()).await;
@@ -143,8 +143,8 @@ impl Launch {
                 let mut request = inputs::request(deployed, rows)?;
                 let plain = request.outputs.iter().all(|output| output.parameters.is_empty());
                 if plain && self.pool.coded.load(Ordering::Relaxed) {
-                    // What this client does not want a reconstruction for another may need. What asks for outputs in a
-                    // form of its own is in no group.
+                    // Another member may need an output for its reconstruction that this client did not request.
+                    // Queries that request outputs in another form are not grouped.
                     request.outputs.clear();
                 }
                 Ok(request)
@@ -165,7 +165,7 @@ impl Launch {
         }
     }
 
-    /// The request as a worker is to rank it among those of other frontends. A server without tokens is told as much as ever.
+    /// Adds the rank of the request among those of other frontends. A server without tokens gets the usual parameters.
     fn ranked(&self, mut request: InferRequest) -> InferRequest {
         let priority = match self.class {
             _ if self.token.is_none() => None,
@@ -200,7 +200,7 @@ impl Launch {
                 if let (Task::Deployed(rows), None) = (&self.task, self.pool.sample.get())
                     && let Some(sample) = rows[0].sample()
                 {
-                    // Another may have been first.
+                    // Another job may have set it first.
                     let _ = self.pool.sample.set(Arc::new(sample));
                 }
                 Ending::Completed(outputs)
@@ -209,7 +209,7 @@ impl Launch {
                 let failure = failure(&error);
                 if failure != Failure::Query {
                     self.instance.failed(&self.task.model(&self.pool.model).name, &error);
-                    tracing::debug!(instance = %self.instance.name, %error, "an instance failed a job");
+                    tracing::debug!(instance = %self.instance.name, %error, "instance failed a job");
                 }
                 Ending::Failed(failure, error)
             }
@@ -218,7 +218,7 @@ impl Launch {
 }
 
 impl Task {
-    /// The model that runs it, where `deployed` is the pool's.
+    /// The model that runs it; `deployed` is the pool's.
     fn model<'a>(&'a self, deployed: &'a ModelRef) -> &'a ModelRef {
         match self {
             Self::Deployed(_) => deployed,
@@ -244,8 +244,8 @@ impl Task {
     }
 }
 
-/// What a server's queue is to make of a stand-in among queries, which come without a priority: Triton's numbers, 1 being
-/// the most urgent. Where several frontends share a worker, its queue is the only place where their jobs meet.
+/// Priority of a stand-in among queries, which have none, in Triton's numbers: 1 is the most urgent. Frontends that
+/// share a worker meet only in its queue.
 fn priority(urgency: Urgency) -> u64 {
     match urgency {
         Urgency::Late => 1,
@@ -253,8 +253,8 @@ fn priority(urgency: Urgency) -> u64 {
     }
 }
 
-/// Whose fault an error is. An instance that does not know the model (any more) is at fault: others know it. That something
-/// went wrong inside may be due to either: an index that is out of range looks like a model that is broken.
+/// Attributes an error. An instance that does not know the model is at fault, because others do. An internal error may
+/// be the fault of either: an index out of range looks like a broken model.
 fn failure(error: &Error) -> Failure {
     match error.code() {
         Code::InvalidArgument | Code::TooLarge => Failure::Query,

@@ -1,5 +1,6 @@
-//! What waits beside the dispatcher: requests for their answers, queries' inputs, jobs' outputs. The dispatcher knows
-//! their names only.
+//! Ledger of requests without answers, inputs of queries and outputs of jobs.
+//!
+//! The dispatcher knows only their ids.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,25 +20,25 @@ use super::pool::Pool;
 use crate::console::Story;
 use crate::record::{Done, Note};
 
-/// What a request is told in the end.
+/// Result of a request.
 pub(crate) type Verdict = Result<Answers, Failed>;
 
-/// Why a request failed.
+/// Reason for a failed request.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) why: parm_dispatch::Reject,
-    /// What the last instance said that failed it.
+    /// The last instance's error.
     pub(crate) last: Option<Error>,
 }
 
-/// A request in the ledger: its place, and a serial number that tells it from others that had the place.
+/// Id of a request: its slot, and a serial number that tells it from earlier ones in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallId {
     place: usize,
     serial: u32,
 }
 
-/// A request that waits for its answers.
+/// A request in progress.
 pub(crate) struct Call {
     pub(crate) pool: Arc<Pool>,
     pub(crate) told: oneshot::Sender<Verdict>,
@@ -47,22 +48,22 @@ pub(crate) struct Call {
     serial: u32,
 }
 
-/// A query without an answer; or with one, as long as jobs that have it are not released, for a code may want its inputs.
+/// A query in progress. It stays after its answer while jobs hold it, because a code may need its inputs.
 pub(crate) struct Waiting {
     pub(crate) call: CallId,
     pub(crate) pool: PoolId,
     pub(crate) row: Row,
     pub(crate) arrived: Time,
     pub(crate) deadline: Time,
-    /// Whether an instance has had it.
+    /// Whether an instance has received it.
     pub(crate) sent: bool,
-    /// What the last instance said that failed it.
+    /// The last instance's error.
     pub(crate) failure: Option<Error>,
-    /// Its prediction came, or nobody wants to know any more when it will.
+    /// Whether its prediction arrived, or its time no longer matters.
     pub(crate) came: bool,
-    /// What happened to it so far.
+    /// Its story so far.
     pub(crate) story: Story,
-    /// Jobs that have it and are not released.
+    /// Jobs that hold it.
     jobs: u16,
     answered: bool,
     serial: u32,
@@ -74,42 +75,42 @@ pub(crate) struct Settled {
     pub(crate) failure: Option<Error>,
     index: usize,
     rows: usize,
-    /// Its inputs, where nobody wants them any more.
+    /// Its inputs, if no job holds them.
     pub(crate) gone: Option<Arc<Inputs>>,
-    /// Its prediction will not come any more.
+    /// Whether its prediction will never arrive.
     pub(crate) never_comes: bool,
 }
 
-/// A job that is not released yet.
+/// A job that is not released.
 pub(crate) struct Running {
     pub(crate) instance: Arc<Instance>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) role: Role,
     pub(crate) rows: Rows,
     pub(crate) started: Time,
-    /// Tells the job's task that nobody waits any more.
+    /// Signals the job's task that it is not needed.
     pub(crate) stop: Option<oneshot::Sender<Stop>>,
     pub(crate) outputs: Option<Arc<Outputs>>,
 }
 
 impl Running {
-    /// What a recording says of it now that it ended.
+    /// Builds the record of a finished job.
     pub(crate) fn note(&self, ended: Time, ok: bool) -> Note {
         let done = Done { started: self.started, ended, role: self.role, rows: self.rows.len() as u32, ok };
         Note::Job { done, pool: self.pool.clone(), instance: self.instance.clone() }
     }
 }
 
-/// Why nobody waits for a job any more.
+/// Reason why a job is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// It was answered otherwise: do not start it; once started let it end, as its instance is busy in any case.
+    /// Its queries were answered: do not start it; once started let it end, as its instance is busy anyway.
     Unwanted,
-    /// Its clients went away: the instance is told.
+    /// Its clients went away: cancel it at the instance.
     Cancelled,
 }
 
-/// Everything that waits.
+/// The ledger.
 #[derive(Default)]
 pub(crate) struct Ledger {
     calls: Slab<Call>,
@@ -122,7 +123,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A new request, without queries so far.
+    /// Adds a request without queries.
     pub(crate) fn open(&mut self, pool: Arc<Pool>, told: oneshot::Sender<Verdict>) -> CallId {
         let serial = self.next_serial();
         let (queries, answers) = (SmallVec::new(), SmallVec::new());
@@ -130,8 +131,8 @@ impl Ledger {
         CallId { place, serial }
     }
 
-    /// A new query of a request, from its arrival to its deadline. Its name is a place in the ledger and a serial number, so that a place that is used
-    /// again has another name.
+    /// Adds a query of a request, from its arrival to its deadline. Its id has a serial number next to its slot, so
+    /// that a reused slot gives a new id.
     pub(crate) fn enter(&mut self, call: CallId, row: Row, span: [Time; 2], story: Story) -> QueryId {
         let [arrived, deadline] = span;
         let serial = self.next_serial();
@@ -169,7 +170,7 @@ impl Ledger {
         self.queries.get_mut(place(id)).filter(|query| query.serial == serial)
     }
 
-    /// A job was started with these queries.
+    /// Adds a job with its queries.
     pub(crate) fn hold(&mut self, job: JobId, running: Running) {
         for id in &running.rows {
             if let Some(query) = self.known(*id) {
@@ -179,7 +180,7 @@ impl Ledger {
         self.jobs.insert(job, running);
     }
 
-    /// A job is released, and with it the inputs of queries that only it held.
+    /// Releases a job, and the inputs of queries that only it held.
     pub(crate) fn release(&mut self, job: JobId) -> Option<(Running, SmallVec<[Arc<Inputs>; 1]>)> {
         let running = self.jobs.remove(&job)?;
         let mut gone = SmallVec::new();
@@ -201,7 +202,7 @@ impl Ledger {
         self.calls.get(call.place).filter(|known| known.serial == call.serial)
     }
 
-    /// A query is answered.
+    /// Marks a query as answered.
     pub(crate) fn settle(&mut self, id: QueryId) -> Option<Settled> {
         let query = self.query(id)?;
         query.answered = true;
@@ -214,25 +215,25 @@ impl Ledger {
         Some(Settled { call, failure, index, rows, gone, never_comes })
     }
 
-    /// A query's client went away: it is as good as answered, and nobody wants to know when it would have been.
+    /// Cancels a query whose client went away: it counts as answered, and the time of its prediction no longer matters.
     pub(crate) fn cancel(&mut self, id: QueryId) -> Option<Settled> {
         self.query(id)?.came = true;
         self.settle(id)
     }
 
-    /// Notes the answer to a row of a request; returns the request when that was the last.
+    /// Stores the answer to a row; returns the request once it is complete.
     pub(crate) fn answer(
         &mut self,
         settled: &Settled,
         answer: RowAnswer,
     ) -> Option<(oneshot::Sender<Verdict>, Answers)> {
-        self.call(settled.call)?; // its place may be another's by now
+        self.call(settled.call)?; // its slot may have been reused
         let call = self.calls.get_mut(settled.call.place)?;
         let slot = call.answers.get_mut(settled.index)?;
         if slot.replace(answer).is_none() {
             call.missing -= 1;
         }
-        // A request whose queries are still being entered is not complete, whatever is missing.
+        // A request whose queries are still being added is incomplete.
         if call.missing > 0 || call.answers.len() < settled.rows {
             return None;
         }
@@ -240,8 +241,8 @@ impl Ledger {
         Some((call.told, call.answers.into_iter().flatten().collect()))
     }
 
-    /// Takes a request out, with the queries of it that have no answer yet. They stay until the dispatcher knows that
-    /// they are cancelled: what it starts until then it starts with all rows of a batch, or rows would change places.
+    /// Removes a request, and returns its unanswered queries. They stay until the dispatcher has cancelled them: jobs
+    /// that it starts until then need all rows of a batch, or rows would change places.
     pub(crate) fn close(&mut self, call: CallId) -> Option<(Call, SmallVec<[QueryId; 1]>)> {
         self.call(call)?;
         let call = self.calls.remove(call.place);
@@ -249,7 +250,7 @@ impl Ledger {
         Some((call, open))
     }
 
-    /// How much waits.
+    /// Counts of everything in the ledger.
     pub(crate) fn held(&self) -> Kept {
         Kept {
             requests: self.calls.len(),

@@ -1,10 +1,11 @@
 //! Serving: the dispatcher driven by tokio.
 //!
-//! The life of a request, in reading order: `service` takes it from the server, `terms` reads what it asks for, `driver`
-//! hands its rows to the dispatcher, `state` (and `groups`) note in the `ledger` who waits for what, `coding` encodes and
-//! decodes, `job` runs them at an instance,
-//! `outputs` puts the answer together. `catalog` and `pool` know the models, `core` holds it all.
+//! The life of a request, in reading order: `service` receives it, `terms` reads its parameters, and `driver` submits
+//! its rows to the dispatcher. `state` (and `groups`) update the `ledger`, `coding` encodes and decodes, `job` runs the
+//! rows at an instance, and `outputs` builds the response. `catalog` and `pool` hold the models, and `core` owns all
+//! parts.
 
+mod agreement;
 mod alarm;
 mod catalog;
 mod clock;
@@ -29,7 +30,6 @@ mod refusal;
 mod roster;
 mod service;
 mod shape;
-mod stand_ins;
 mod state;
 mod stories;
 mod suspects;

@@ -1,26 +1,26 @@
-//! How an answer came about, as the client is told.
+//! Outcome of an answer, as reported to the client.
 
 use parm_dispatch::Answer;
 
-/// From best to worst: a request of several rows is labelled with its worst.
+/// Outcomes from best to worst: a request of several rows is labelled with its worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
     /// The deployed model's prediction.
     Exact,
-    /// The deployed model's prediction, by a duplicate.
+    /// The deployed model's prediction, by a hedge.
     Hedged,
     /// Decoded from a parity.
     Reconstructed,
     /// The stand-in's prediction.
     StandIn,
-    /// The cheaper model's prediction.
+    /// The backup model's prediction.
     Backup,
     /// The model's configured default answer.
     Default,
 }
 
 impl Outcome {
-    /// All, in order.
+    /// All outcomes, in order.
     pub const ALL: [Outcome; 6] = [
         Outcome::Exact,
         Outcome::Hedged,

@@ -1,4 +1,4 @@
-//! The outputs of a job, shared by the queries that it answers, and how rows of them become a response.
+//! Outputs of a job, shared by its queries, and the assembly of rows into a response.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use super::outcome::Outcome;
 use super::pool::Pool;
 use crate::error;
 
-/// What an instance answered to a job.
+/// An instance's response to a job.
 pub(crate) struct Outputs {
     pub(crate) tensors: Vec<NamedTensor>,
     pub(crate) parameters: Parameters,
     pub(crate) rows: usize,
 }
 
-/// The answer to one query.
+/// Answer to one query.
 pub(crate) struct RowAnswer {
     pub(crate) outcome: Outcome,
     pub(crate) outputs: Arc<Outputs>,
-    /// Its row there.
+    /// Its row in the outputs.
     pub(crate) row: usize,
     pub(crate) confidence: Option<f32>,
     pub(crate) group: Option<u64>,
 }
 
-/// The answers to a request, in row order.
+/// Answers to a request, in row order.
 pub(crate) type Answers = SmallVec<[RowAnswer; 1]>;
 
-/// What the client gets to know beside the predictions.
+/// Data of the response in addition to the predictions.
 pub(crate) struct Reply {
     pub(crate) id: String,
     pub(crate) wanted: Vec<RequestedOutput>,
 }
 
 impl Outputs {
-    /// Checks that an instance answered every row of a job with every output that was asked for.
+    /// Checks that an instance returned all requested outputs for every row.
     pub(crate) fn check(response: InferResponse, expected: &Expected<'_>) -> Result<Self, error::Error> {
         let Expected { instance, model, wanted, batched, rows } = *expected;
         for declared in &model.outputs {
@@ -61,7 +61,7 @@ impl Outputs {
     }
 }
 
-/// What a job's answer must look like.
+/// Requirements on a job's response.
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) instance: &'a str,
@@ -71,7 +71,7 @@ pub(crate) struct Expected<'a> {
     pub(crate) rows: usize,
 }
 
-/// Puts the answers to a request together. Returns the worst outcome with the response.
+/// Builds the response to a request. Returns it with the worst outcome.
 pub(crate) fn response(
     pool: &Pool,
     reply: Reply,
@@ -113,7 +113,7 @@ pub(crate) fn response(
     Ok((worst, response))
 }
 
-/// `parm_outcome` is the worst of the rows'; where they differ `parm_outcomes` lists them in row order.
+/// `parm_outcome` is the worst of the rows; if they differ, `parm_outcomes` lists them in row order.
 fn parameters(answers: &[RowAnswer], worst: Outcome) -> Parameters {
     let mut parameters = Parameters::new();
     parameters.insert("parm_outcome".into(), worst.name().into());
@@ -121,7 +121,7 @@ fn parameters(answers: &[RowAnswer], worst: Outcome) -> Parameters {
         let all: Vec<&str> = answers.iter().map(|answer| answer.outcome.name()).collect();
         parameters.insert("parm_outcomes".into(), all.join(",").as_str().into());
     }
-    // The least sure row speaks for the request, as the worst outcome does.
+    // The least confident row represents the request, like the worst outcome.
     if let Some(confidence) = answers.iter().filter_map(|answer| answer.confidence).min_by(f32::total_cmp) {
         parameters.insert("parm_confidence".into(), f64::from(confidence).into());
     }
@@ -140,11 +140,11 @@ fn is_whole(pool: &Pool, answers: &[RowAnswer]) -> bool {
 fn whole(answers: Answers) -> Vec<NamedTensor> {
     let mut answers = answers.into_iter();
     let Some(first) = answers.next() else { return Vec::new() };
-    drop(answers); // the last holder takes the tensors, others copy the handles
+    drop(answers); // the last owner takes the tensors, others copy the handles
     Arc::try_unwrap(first.outputs).map_or_else(|shared| shared.tensors.clone(), |own| own.tensors)
 }
 
-/// The wanted outputs; jobs of one model may have answered more than this request wants, for others' sake.
+/// The requested outputs; jobs may have returned more, for other requests.
 fn gathered(answers: &[RowAnswer], wanted: &[&str]) -> Result<Vec<NamedTensor>, Error> {
     wanted.iter().map(|name| Ok(NamedTensor::new(*name, gather(answers, name)?))).collect()
 }
@@ -154,11 +154,14 @@ fn gather(answers: &[RowAnswer], name: &str) -> Result<Tensor, Error> {
     Tensor::concat_rows(&answers.iter().map(row).collect::<Result<Vec<_>, _>>()?)
 }
 
-/// An output of an answer. Every answer has what its request wants; a shorter tensor would pass for an answer.
+/// An output of an answer. A missing output is an error, because a shorter tensor would look like an answer.
 fn output<'a>(answer: &'a RowAnswer, name: &str) -> Result<&'a Tensor, Error> {
     let found = answer.outputs.tensors.iter().find(|output| output.name == name);
     found.map(|output| &output.tensor).ok_or_else(|| Error::Internal {
-        message: format!("an answer ({}) lacks output '{name}': please report it", answer.outcome.name()),
+        message: format!(
+            "an answer ({}) lacks output '{name}': please report this bug",
+            answer.outcome.name()
+        ),
     })
 }
 
@@ -167,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_without_an_output_is_an_error_and_no_shorter_tensor() {
+    fn missing_output_of_a_row_is_an_error() {
         let answer = |names: &[&str], outcome| {
             let tensor = || Tensor::from_f32([1, 1].as_slice(), &[1.0]).unwrap();
             let tensors = names.iter().map(|name| NamedTensor::new(*name, tensor())).collect();

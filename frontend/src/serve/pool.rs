@@ -1,4 +1,4 @@
-//! A model and version as the frontend serves it.
+//! Pool of the instances of one model version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -20,22 +20,22 @@ use super::shape::Shapes;
 use crate::console::Sums;
 use crate::metrics;
 
-/// What an instance says about one of its models.
+/// An instance's description of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Description {
-    /// The model, by version where it has one.
+    /// The model, with its version if it has one.
     pub(crate) model: ModelRef,
     pub(crate) metadata: ModelMetadata,
-    /// Where the server has such an endpoint.
+    /// Its configuration, if the server has that endpoint.
     pub(crate) config: Option<ModelConfig>,
 }
 
-/// The instances that serve one model and version.
+/// The instances of one model version.
 pub(crate) struct Pool {
     pub(crate) id: PoolId,
-    /// As instances are asked for it.
+    /// The model as requested from instances.
     pub(crate) model: ModelRef,
-    /// The version in responses; empty where the instances have none.
+    /// The version in responses; empty if the instances have none.
     pub(crate) version: String,
     pub(crate) metadata: ModelMetadata,
     pub(crate) config: ModelConfig,
@@ -44,11 +44,11 @@ pub(crate) struct Pool {
     pub(crate) shapes: Shapes,
     pub(crate) metrics: metrics::PoolMetrics,
     pub(crate) sums: Sums,
-    /// Whether stand-ins' answers were withheld when somebody last looked.
+    /// Whether stand-ins' answers were withheld at the last check.
     pub(crate) withheld: AtomicBool,
-    /// Its stand-in's answers have no confidence, and the settings ask for one.
+    /// Whether its stand-in's answers have no confidence although the settings require one.
     pub(crate) never_sure: AtomicBool,
-    /// Inputs that were answered once: what a probe sends.
+    /// Inputs of an answered query, for probes.
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
     pub(crate) coded: AtomicBool,
@@ -56,12 +56,12 @@ pub(crate) struct Pool {
     pub(crate) linearity: Linearity,
     codes: RwLock<Arc<Codes>>,
     standing: Mutex<Option<Standing>>,
-    /// Who serves it, and whether they take new work.
+    /// Instances, and whether they accept new work.
     members: Mutex<BTreeMap<InstanceId, bool>>,
     tally: Tally,
 }
 
-/// Statistics that metrics do not have.
+/// Statistics that the metrics lack.
 #[derive(Default)]
 struct Tally {
     last_ms: AtomicU64,
@@ -72,7 +72,7 @@ struct Tally {
 }
 
 impl Pool {
-    /// `whole` says that the first dimension is no batch, whatever it looks like.
+    /// `whole` states that the first dimension is not a batch dimension.
     pub(crate) fn new(
         id: PoolId,
         description: Description,
@@ -84,7 +84,7 @@ impl Pool {
         Self {
             id,
             version: model.version.clone().unwrap_or_default(),
-            // A server that believes in batches must not have clients send them.
+            // If batches are disabled here, clients must not send them, even if the server supports them.
             config: config
                 .filter(|config| batched || config.max_batch_size == 0)
                 .unwrap_or_else(|| configuration(&metadata, batched)),
@@ -112,18 +112,18 @@ impl Pool {
         Description { model, metadata, config: Some(self.config.clone()) }
     }
 
-    /// Whether an instance with this model has the pool's; one that names no versions has the one that is meant.
+    /// Whether an instance's model is the pool's; one without versions has the expected one.
     pub(crate) fn is_of(&self, served: &Description) -> bool {
         let version = served.model.version.as_deref().unwrap_or_default();
         self.model.name == served.model.name && self.version == version
     }
 
-    /// How many rows a request may have.
+    /// Number of rows that a request may have.
     pub(crate) fn rows(&self, limit: NonZeroUsize) -> Rows {
         if self.batched { Rows::UpTo(limit.get()) } else { Rows::Whole }
     }
 
-    /// Most rows that an instance takes in one batch, if it says.
+    /// Maximum rows per batch, if the instances state one.
     pub(crate) fn max_batch(&self) -> Option<u16> {
         match (self.batched, self.config.max_batch_size) {
             (false, _) => Some(1),
@@ -132,12 +132,12 @@ impl Pool {
         }
     }
 
-    /// What stands in for its predictions.
+    /// Its codes and other fallbacks.
     pub(crate) fn codes(&self) -> Arc<Codes> {
         self.codes.read().clone()
     }
 
-    /// Other codes from now on; groups that are encoded keep theirs.
+    /// Replaces the codes; encoded groups keep theirs.
     pub(crate) fn set_codes(&self, mut codes: Codes) {
         self.coded.store(codes.guards.is_some(), Ordering::Relaxed);
         if codes.len() > 0 || self.metrics.coding.codes.is_used() {
@@ -148,19 +148,20 @@ impl Pool {
         *known = Arc::new(codes);
     }
 
-    /// What is in force of its settings, once that was decided.
+    /// Its effective settings, once they are known.
     pub(crate) fn standing(&self) -> Option<Standing> {
         self.standing.lock().clone()
     }
 
-    /// Something else is in force from now on.
+    /// Sets its effective settings.
     pub(crate) fn set_standing(&self, standing: Standing) {
         *self.standing.lock() = Some(standing);
     }
 
-    /// Whether a query with these inputs may be mixed with others: by the codes of this turn, or 0 where nothing is mixed.
+    /// Returns the turn of the codes that may mix a query with these inputs with others, 0 if nothing is mixed, or `None` if
+    /// the query must not be mixed.
     pub(crate) fn mixes(&self, inputs: &[NamedTensor]) -> Option<u64> {
-        // Where nothing is coded nothing is mixed, and the look at the values can be spared.
+        // Without codes the check of values is skipped.
         if !self.coded.load(Ordering::Relaxed) {
             return Some(0);
         }
@@ -175,7 +176,7 @@ impl Pool {
         self.members.lock().insert(instance, true);
     }
 
-    /// An instance takes no new work.
+    /// Stops new work at an instance.
     pub(crate) fn drain(&self, instance: InstanceId) {
         if let Some(works) = self.members.lock().get_mut(&instance) {
             *works = false;
@@ -196,24 +197,24 @@ impl Pool {
         self.members.lock().keys().any(|member| *member != instance)
     }
 
-    /// The instances that take new work for it.
+    /// Instances that accept new work.
     pub(crate) fn workers(&self) -> BTreeSet<InstanceId> {
         self.members.lock().iter().filter(|(_, works)| **works).map(|(id, _)| *id).collect()
     }
 
-    /// A request failed.
+    /// Counts a failed request.
     pub(crate) fn failed(&self, took: Duration) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         self.tally.failed_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// A query found an instance.
+    /// Counts a query that was sent to an instance.
     pub(crate) fn dequeued(&self, waited: Duration) {
         self.tally.queries.fetch_add(1, Ordering::Relaxed);
         self.metrics.queue_time.inc_by(waited.as_micros() as u64);
     }
 
-    /// An instance answered a batch.
+    /// Counts a batch that an instance answered.
     pub(crate) fn executed(&self, rows: usize, took: Duration) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.tally.last_ms.store(now.as_millis() as u64, Ordering::Relaxed);
@@ -253,13 +254,13 @@ impl Pool {
     }
 }
 
-/// Whether the first dimension is a batch of rows. A first dimension that varies need not be: a server that says that its
-/// model takes no batches (`max_batch_size` 0) means a length of some kind, and rows of others would change its answer.
+/// Whether the first dimension is a batch of rows. A variable first dimension need not be: if a server states that its
+/// model does not support batches (`max_batch_size` 0), it is a length, and other rows would change the answer.
 pub(super) fn takes_batches(metadata: &ModelMetadata, config: Option<&ModelConfig>) -> bool {
     has_batch_dimension(metadata) && config.is_none_or(|config| config.max_batch_size > 0)
 }
 
-/// What a server without a configuration endpoint would say.
+/// The configuration for a server without that endpoint.
 fn configuration(metadata: &ModelMetadata, batched: bool) -> ModelConfig {
     let tensor = |tensor: &parm_protocol::TensorMetadata| parm_protocol::ModelConfigTensor {
         name: tensor.name.clone(),
@@ -272,7 +273,7 @@ fn configuration(metadata: &ModelMetadata, batched: bool) -> ModelConfig {
     ModelConfig {
         name: metadata.name.clone(),
         platform: metadata.platform.clone(),
-        // Without a stated bound a batch of any size is taken; Triton's clients want a positive number to send batches.
+        // Without a stated bound any batch size is accepted; Triton's clients need a positive number to send batches.
         max_batch_size: if batched { i32::from(u16::MAX) } else { 0 },
         input: metadata.inputs.iter().map(tensor).collect(),
         output: metadata.outputs.iter().map(tensor).collect(),

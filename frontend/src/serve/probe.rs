@@ -1,8 +1,8 @@
-//! Finds out whether an ejected instance works again, off the data path.
+//! Probes ejected instances, off the data path.
 //!
-//! That a server says it is ready proves little: a stalled model thread sits behind a lively HTTP server. So a probe
-//! also runs inputs that were answered before, where there are any, and throws the result away: of the model that is in
-//! question, or of all of them.
+//! A positive health check proves little: a stalled model thread may be behind a responsive HTTP server. A probe
+//! therefore also runs inputs that were answered before, if there are any, and discards the result. It uses the ejected
+//! model, or all models of the instance.
 
 use std::sync::Arc;
 

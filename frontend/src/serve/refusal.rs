@@ -1,4 +1,4 @@
-//! From the dispatcher's reasons to the protocol's errors.
+//! Conversion of the dispatcher's reject reasons to the protocol's errors.
 
 use std::time::Duration;
 
@@ -8,17 +8,19 @@ use parm_protocol::{Code, Error};
 use super::ledger::Failed;
 use super::pool::Pool;
 
-/// What the client of a failed request is told.
+/// The error for the client of a failed request.
 pub(super) fn error(pool: &Pool, failed: Failed, waited: Duration, retry_after: Duration) -> Error {
     let model = &pool.model.name;
     match (failed.why, failed.last) {
         (Reject::QueueFull, _) => Error::Overloaded {
-            message: format!("the queue of model '{model}' is full: try again later, or add instances"),
+            message: format!(
+                "model '{model}' is overloaded: its queue is full: try again later, or add instances"
+            ),
             retry_after,
         },
         (Reject::Overload, _) => Error::Overloaded {
             message: format!(
-                "more waits for model '{model}' than its instances do in time: try again later, or add instances"
+                "model '{model}' is overloaded: the query would miss its deadline: try again later, or add instances"
             ),
             retry_after,
         },
@@ -26,15 +28,15 @@ pub(super) fn error(pool: &Pool, failed: Failed, waited: Duration, retry_after: 
         (Reject::NoInstance, _) => Error::NoInstance { model: model.clone() },
         (Reject::BadQuery, Some(last)) => last,
         (Reject::Failed, Some(last)) => {
-            // A client can do nothing about what one instance says of load or of its models.
+            // Clients cannot act on an instance's statement about load or models.
             let code = match last.code() {
                 Code::Internal => Code::Internal,
                 _ => Code::Unavailable,
             };
-            Error::Remote { code, message: format!("every attempt failed, the last with: {last}") }
+            Error::Remote { code, message: format!("every attempt failed: last error: {last}") }
         }
         (Reject::Failed | Reject::BadQuery, None) => Error::Unavailable {
-            message: format!("model '{model}' could not be run by any instance: check the instances' health"),
+            message: format!("no instance could run model '{model}': check the instances' health"),
         },
     }
 }

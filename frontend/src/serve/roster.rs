@@ -1,8 +1,8 @@
-//! Which pools and parities the dispatcher may send to each instance, kept up to date while models, codes and settings
-//! change.
+//! Roster of joined instances, with the pools and parities that the dispatcher may send to each.
 //!
-//! Whether an instance can run a pool's parities depends on the models that it has, on the codes in force, and on pools
-//! that may come after it. So what all instances have is kept here, and worked out again whenever one of these changes.
+//! Whether an instance can run a pool's parities depends on its models, on the codes, and on pools that may be added
+//! later. The models of all instances are therefore kept here and reevaluated after each change of models, codes or
+//! settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use super::driver::Driver;
 use super::instance::Instance;
 use super::pool::{Description, Pool};
 
-/// The instances that have joined.
+/// Joined instances.
 #[derive(Default)]
 pub(crate) struct Roster {
     joined: Mutex<BTreeMap<InstanceId, Joined>>,
-    /// What the dispatcher was told of stand-ins' costs.
+    /// Costs of stand-ins last sent to the dispatcher.
     costs: Mutex<BTreeMap<PoolId, Cost>>,
     /// Called after the models are listed and before the dispatcher receives them.
     #[cfg(test)]
     pub(crate) before_settling: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
-/// An instance that has joined.
+/// A joined instance.
 pub(crate) struct Joined {
     instance: Arc<Instance>,
     site: Site,
     models: Vec<Description>,
     slots: u16,
     draining: bool,
-    /// What the dispatcher was told last.
+    /// Specification last sent to the dispatcher.
     told: Option<InstanceSpec>,
 }
 
 impl Joined {
-    /// An instance with these models, not draining.
+    /// An instance with these models that is not draining.
     pub(crate) fn new(instance: Arc<Instance>, site: Site, models: Vec<Description>, slots: u16) -> Self {
         Self { instance, site, models, slots, draining: false, told: None }
     }
 
-    /// What it is to these pools, and what is wrong with its parity models and stand-ins.
+    /// Its specification for these pools, and problems of its parity models and stand-ins.
     fn spec(&self, pools: &[Arc<Pool>]) -> (InstanceSpec, Vec<String>) {
         let own = self.instance.pools();
         let mut problems = Vec::new();
@@ -68,14 +68,14 @@ impl Joined {
         (InstanceSpec { serves, slots: self.slots, site: self.site }, problems)
     }
 
-    /// Tells the dispatcher what it is to the pools, if it is something new.
+    /// Sends its specification to the dispatcher if it has changed.
     fn settle(&mut self, driver: &Arc<Driver>, pools: &[Arc<Pool>]) {
         let (spec, problems) = self.spec(pools);
         if self.told.as_ref() == Some(&spec) {
             return;
         }
         for problem in problems {
-            tracing::warn!(instance = %self.instance.name, %problem, "it takes no parities, or no stand-ins");
+            tracing::warn!(instance = %self.instance.name, %problem, "instance cannot run parities or stand-ins");
         }
         self.told = Some(spec.clone());
         driver.join(&self.instance, spec);
@@ -86,7 +86,7 @@ impl Joined {
 }
 
 impl Roster {
-    /// An instance joins, or has other models; the dispatcher hears of it when all is settled, if it is news.
+    /// Adds an instance or updates its models; the dispatcher is informed by `settle`.
     pub(crate) fn join(&self, mut joined: Joined) {
         let mut all = self.joined.lock();
         let known = all.get_mut(&joined.instance.id).filter(|known| !known.draining);
@@ -94,7 +94,7 @@ impl Roster {
         all.insert(joined.instance.id, joined);
     }
 
-    /// An instance that serves a pool's model and takes new work.
+    /// An instance that serves a pool's model and accepts new work.
     pub(crate) fn one_of(&self, pool: &Pool) -> Option<Arc<Instance>> {
         let all = self.joined.lock();
         let serves = |joined: &&Joined| {
@@ -107,7 +107,7 @@ impl Roster {
         self.joined.lock().remove(&instance);
     }
 
-    /// An instance gets no more work.
+    /// Stops new work at an instance.
     pub(crate) fn drain(&self, driver: &Arc<Driver>, instance: InstanceId) {
         let mut all = self.joined.lock();
         if let Some(joined) = all.get_mut(&instance) {
@@ -116,9 +116,9 @@ impl Roster {
         driver.on(Event::InstanceDraining(instance));
     }
 
-    /// Tells the dispatcher what the instances are to the pools, where that is something new.
+    /// Sends changed specifications of all instances to the dispatcher.
     pub(crate) fn settle(&self, driver: &Arc<Driver>, catalog: &Catalog) {
-        // One at a time: what is told last must be what is known last.
+        // Serialised by the lock, so that the last specification sent is the latest.
         let mut all = self.joined.lock();
         let pools = catalog.all();
         #[cfg(test)]
@@ -127,21 +127,21 @@ impl Roster {
         self.tell_costs(driver, &pools, &all);
     }
 
-    /// Removes a pool from the dispatcher that the catalog no longer has. A thread that listed the pool before, to tell what
-    /// instances are to it, is done by then. Otherwise the dispatcher would set the pool up again and keep it for ever.
+    /// Removes a pool from the dispatcher that the catalog no longer has. A thread that listed the pool before, to send
+    /// specifications of instances, is done by then. Otherwise the dispatcher would add the pool again and keep it for ever.
     pub(crate) fn forget(&self, driver: &Arc<Driver>, pool: PoolId) {
         let _alone = self.joined.lock();
         driver.forget(pool);
     }
 
-    /// Stops where a test wants another thread to go first.
+    /// Stops here if a test wants another thread to go first.
     #[cfg(test)]
     fn before_settling(&self) {
         let hook = self.before_settling.lock().clone();
         hook.into_iter().for_each(|hook| hook());
     }
 
-    /// The same where only this instance is new: a thousand that join would else be looked at a million times.
+    /// Like `settle`, for one new instance: otherwise a thousand that join would need a million checks.
     pub(crate) fn settle_one(&self, driver: &Arc<Driver>, catalog: &Catalog, instance: InstanceId) {
         let mut all = self.joined.lock();
         let pools = catalog.all();
@@ -149,7 +149,7 @@ impl Roster {
         self.tell_costs(driver, &pools, &all);
     }
 
-    /// Tells the dispatcher what stand-ins cost where the servers say what they measured, and it is something new.
+    /// Sends changed costs of stand-ins to the dispatcher, if servers report measured times.
     fn tell_costs(&self, driver: &Arc<Driver>, pools: &[Arc<Pool>], all: &BTreeMap<InstanceId, Joined>) {
         let mut told = self.costs.lock();
         told.retain(|id, _| pools.iter().any(|pool| pool.id == *id));

@@ -1,4 +1,4 @@
-//! The frontend as a server of the Open Inference Protocol.
+//! Frontend as a server of the Open Inference Protocol.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::config::Config;
 use crate::discovery::{Connect, Fleet};
 use crate::neighbours;
 
-/// What the server says that it can do beside the protocol's base.
+/// Extensions of the protocol that the server supports.
 const EXTENSIONS: [&str; 5] =
     ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
 
@@ -49,7 +49,7 @@ impl Frontend {
         Self::over(core, connect)
     }
 
-    /// The same for bundles with learned codes too, whose nets are loaded by `nets`.
+    /// Like `start`, with `nets` as the loader of the nets of learned codes.
     pub fn start_with_nets(
         config: Config,
         connect: Arc<dyn Connect>,
@@ -66,22 +66,22 @@ impl Frontend {
         Ok(Self { core, fleet })
     }
 
-    /// Adds an instance of this process. `node` names the machine or whatever else its instances fail together with.
+    /// Adds an instance of this process. `node` is the failure domain that its instances share, such as the machine.
     pub fn embed(&self, client: Arc<dyn Client>, node: Option<&str>) -> Result<(), crate::Error> {
         self.fleet.embed(client, node).map(|_| ())
     }
 
-    /// Whether every embedded instance has joined, or has said why it cannot. Servers elsewhere may take their time.
+    /// Whether every embedded instance has joined or has reported why it cannot. Remote servers may take longer.
     pub fn is_settled(&self) -> bool {
         self.fleet.is_settled()
     }
 
-    /// The Prometheus page.
+    /// Renders the Prometheus page.
     pub fn metrics(&self) -> String {
         self.core.page(self.fleet.counts(), &self.fleet.paces())
     }
 
-    /// What is kept in memory for requests and instances.
+    /// Counts of the state kept for requests and instances.
     pub fn held(&self) -> Held {
         self.core.driver.held()
     }
@@ -91,30 +91,30 @@ impl Frontend {
         admin::Api::new(self.clone())
     }
 
-    /// Goes out of service: not ready from now on, so that balancers turn away. What comes in is still answered.
+    /// Reports not ready from now on, so that load balancers turn away. New requests are still answered.
     pub fn start_draining(&self) {
         self.core.activity.start_draining();
     }
 
-    /// Goes out of service and waits until every request is answered.
+    /// Reports not ready and waits until all requests are answered.
     pub async fn drain(&self) {
         self.start_draining();
         self.core.activity.until_idle().await;
     }
 
-    /// Waits until all queries that were drawn to be captured are written.
+    /// Waits until all sampled queries are written.
     pub async fn settle_capture(&self) {
         if let Some(sampler) = &self.core.sampler {
             sampler.settled().await;
         }
     }
 
-    /// Waits until a part panicked without which a frontend must not go on, and says which: its process should end.
+    /// Waits for a panic of a part that a frontend cannot run without; the process should exit then.
     pub async fn broken(&self) -> crate::Error {
         crate::Error::Panicked { part: self.core.driver.lifelines.broken().await }
     }
 
-    /// Runs what serves this frontend beside itself, and must not panic either.
+    /// Spawns a task of the embedding program that must not panic either.
     pub fn spawn(&self, part: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.core.driver.lifelines.spawn(&self.core.driver.runtime, part, task);
     }
@@ -158,7 +158,7 @@ impl Frontend {
         let parameters = terms::forwarded(request.parameters);
         let (id, outputs) = (request.id, request.outputs);
         let mut inputs = Inputs { id, parameters, tensors, outputs, rows, guarded_by: 0, span };
-        // What an instance is told beside the inputs holds for its whole batch: such a query shares with nobody.
+        // Parameters for an instance apply to its whole batch, so a query with parameters shares no batch.
         let plain = inputs.is_plain();
         let mixes = if plain { pool.mixes(&inputs.tensors) } else { None };
         let codable = mixes.is_some();
@@ -168,8 +168,8 @@ impl Frontend {
         Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable })
     }
 
-    /// Answers a request; `pool` becomes the one that did. One whose pool went away under it is answered by the pool that
-    /// took its place, if any did: what clients mean by a name is still served.
+    /// Answers a request; `pool` is set to the one that did. If the pool is removed meanwhile, the pool that replaced
+    /// it answers, so that the model's name stays valid.
     async fn infer_at(
         &self,
         pool: &mut Arc<Pool>,
@@ -313,7 +313,7 @@ impl InferenceService for Frontend {
     }
 }
 
-/// How long ago a request came, by the runtime's clock.
+/// Time since a request's arrival, by the runtime's clock.
 fn age(context: &Context) -> Duration {
     context.arrived.elapsed()
 }

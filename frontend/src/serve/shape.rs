@@ -1,4 +1,4 @@
-//! Names for the shapes of queries: only queries of one shape share a batch or a coding group.
+//! Ids of query shapes: only queries of one shape share a batch or a coding group.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 
 use parm_dispatch::ShapeId;
 
-/// Shapes that are remembered; with more about, some equal shapes get different names and just share less.
+/// Maximum remembered shapes; beyond it equal shapes may get different ids and share less.
 const REMEMBERED: usize = 4096;
 
 type Dimensions = SmallVec<[usize; 8]>;
 
-/// The shapes of one model's queries.
+/// Shapes of one model's queries.
 pub(crate) struct Shapes {
-    /// Every dimension but the batch is fixed, so there is one shape only.
+    /// Whether every dimension but the batch is fixed, so that there is only one shape.
     fixed: bool,
     known: Mutex<Known>,
 }
@@ -33,7 +33,7 @@ impl Shapes {
         Self { fixed, known: Mutex::default() }
     }
 
-    /// The name of the shape of one row of these inputs.
+    /// The id of the shape of one row of these inputs.
     pub(crate) fn name(&self, inputs: &[NamedTensor], batched: bool) -> ShapeId {
         if self.fixed {
             return ShapeId(0);
@@ -57,7 +57,7 @@ impl Shapes {
         name
     }
 
-    /// A name that no other query has: for one that must share with nobody.
+    /// A unique id, for a query that must not share.
     pub(crate) fn alone(&self) -> ShapeId {
         self.known.lock().fresh()
     }
@@ -65,7 +65,7 @@ impl Shapes {
 
 impl Known {
     fn fresh(&mut self) -> ShapeId {
-        // Names come back after four billion; by then nothing of the first is left. 0 is the fixed shape's.
+        // Ids repeat after four billion; by then the first are unused. 0 is the fixed shape.
         self.last = self.last.checked_add(1).unwrap_or(1);
         ShapeId(self.last)
     }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_batch_is_no_part_of_the_shape_and_everything_else_is() {
+    fn shape_has_all_dimensions_but_the_batch() {
         let shapes = Shapes::of(&model(&[-1, -1]), true);
         let name = |shape: &[usize]| shapes.name(&inputs(shape), true);
         assert_eq!(name(&[1, 4]), name(&[7, 4]));

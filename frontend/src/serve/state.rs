@@ -1,4 +1,4 @@
-//! What an event does to dispatcher and ledger, under one lock; what is left to do outside of it comes out as effects.
+//! Applies an event to dispatcher and ledger under one lock; the remaining work is returned as effects.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,19 +31,19 @@ pub(super) struct State {
     pub(super) archive: Archive,
     /// Reused from event to event.
     actions: Actions,
-    /// Events that follow from actions, handled under the same lock, in the order in which they came up.
+    /// Events that follow from actions, handled under the same lock in order.
     pub(super) follow_up: VecDeque<Event>,
-    /// Requests that fail by the event at hand. They are closed once all of its actions are noted, for a job that it
-    /// starts may hold rows of theirs: the dispatcher learns only then that nobody waits for those.
+    /// Requests that fail by the present event. They are closed after its actions, because a job that it starts may
+    /// hold rows of theirs, and the dispatcher cancels those only then.
     failing: Vec<(CallId, Failed)>,
-    /// Settings of the alarm so far.
+    /// Number of alarm settings so far.
     turn: u64,
-    /// The event at hand is a client going away.
+    /// Whether the present event is a client going away.
     pub(super) cancelling: bool,
-    /// The latest events, for a report of a panic.
+    /// Latest events, for the report of a panic.
     tape: Tape,
     reported: bool,
-    /// The next query panics.
+    /// Makes the next query panic.
     #[cfg(test)]
     pub(super) planted: bool,
 }
@@ -66,7 +66,7 @@ impl State {
         }
     }
 
-    /// Lets the dispatcher react to an event, and to what follows from its actions.
+    /// Lets the dispatcher react to an event and to its follow-ups.
     pub(super) fn react(&mut self, driver: &Driver, event: Event, effects: &mut Effects) {
         // The state of the dispatcher after a panic is unknown.
         let _line = driver.lifelines.hold("the dispatcher");
@@ -95,7 +95,7 @@ impl State {
                 self.note(driver, action, effects);
             }
             self.actions = actions;
-            // Only now that the dispatcher has let go of it: until then it may have started it.
+            // Only after the dispatcher has released the query: until then it may have started it.
             if let Some(inputs) = gone.and_then(|query| self.ledger.cancel(query)?.gone) {
                 effects.push(Effect::Discard(Garbage::Inputs(inputs)));
             }
@@ -104,10 +104,10 @@ impl State {
         }
     }
 
-    /// One row's failure is its request's: nobody waits for the other rows any more.
+    /// The failure of a row fails its request, so its other rows are cancelled.
     fn close_failing(&mut self, effects: &mut Effects) {
         for (call, failed) in self.failing.drain(..) {
-            // Two of its rows may have failed at once: the first that did says why.
+            // If several of its rows failed at once, the first one's reason is reported.
             let Some((call, open)) = self.ledger.close(call) else { continue };
             self.follow_up.extend(open.into_iter().map(Event::QueryCancelled));
             effects.push(Effect::Tell(call.told, Err(failed)));
@@ -168,8 +168,8 @@ impl State {
             role => self.batch(role, &rows, now),
         };
         let instance = self.ledger.instances.get(&job.instance).cloned();
-        // Neither can be missing while the dispatcher keeps its word, unless a backup model is no longer named. What we
-        // lack ourselves is no instance's failure.
+        // Both exist unless a backup model was removed from the settings. Such an internal gap is not an instance's
+        // failure.
         let (Some((pool, task, latest)), Some(instance)) = (task, instance) else {
             self.follow_up.push_back(Event::JobFailed(job.id, Failure::Query));
             return;
@@ -203,7 +203,7 @@ impl State {
         }));
     }
 
-    /// What is wished of an instance's tokens, in the words of its server.
+    /// Sends an order about an instance's tokens in the protocol of its server.
     fn wish(&self, driver: &Driver, instance: InstanceId, order: Order<Wanted>, effects: &mut Effects) {
         let Some(instance) = self.ledger.instances.get(&instance) else { return };
         let wish = |wanted: Wanted| {
@@ -222,12 +222,12 @@ impl State {
         effects.extend(order.map(|order| Effect::Wish(instance.clone(), order)));
     }
 
-    /// What a job on queries is to run, and the latest of their deadlines.
+    /// The task of a job on queries, and the latest of their deadlines.
     fn batch(&mut self, role: Role, rows: &Rows, now: Time) -> Option<(Arc<Pool>, Task, Time)> {
         let (mut pool, mut inputs, mut latest) = (None, SmallVec::new(), now);
         for id in rows {
             let query = self.ledger.query(*id)?;
-            // A query that only its stand-in has waits for an instance as before.
+            // A query of which only the stand-in runs still waits for an instance.
             let stands_in = matches!(role, Role::StandIn(_));
             let waited = (!query.sent && !stands_in).then(|| now.since(query.arrived));
             query.sent |= !stands_in;
@@ -281,7 +281,7 @@ impl State {
         }
     }
 
-    /// Where the outputs of an answer are.
+    /// The outputs of an answer.
     fn outputs(&self, id: QueryId, answer: &Answer, settled: &Settled) -> Option<(Arc<Outputs>, usize)> {
         match *answer {
             Answer::Exact { job, row }
@@ -301,7 +301,7 @@ impl State {
         }
     }
 
-    /// A job ended: its outputs are kept for those that they answer.
+    /// Handles the end of a job; its outputs are kept while queries need them.
     pub(super) fn finish(&mut self, driver: &Driver, job: JobId, ending: Ending, effects: &mut Effects) {
         let Some(running) = self.ledger.jobs.get_mut(&job) else { return };
         let now = driver.clock.now();
@@ -330,7 +330,7 @@ impl State {
             }
             Ending::Failed(failure, error) => {
                 self.job_failed(now, at, &rows, &error);
-                // What became of a stand-in is no reason why there is no prediction.
+                // A stand-in's failure does not explain a missing prediction.
                 let stands_in = matches!(role, Role::StandIn(_));
                 for query in if stands_in { Rows::new() } else { rows } {
                     if let Some(waiting) = self.ledger.query(query) {
@@ -344,7 +344,7 @@ impl State {
         self.react(driver, event, effects);
     }
 
-    /// Queries' own predictions came: what redundancy saved is told by how long they would have had to wait.
+    /// Records that queries' own predictions arrived, which shows the time that redundancy saved.
     fn predicted(&mut self, now: Time, rows: &Rows) {
         for query in rows {
             let Some(waiting) = self.ledger.known(*query).filter(|waiting| !waiting.came) else { continue };
@@ -356,7 +356,7 @@ impl State {
     }
 }
 
-/// What a worker is to charge a job to. What runs another model than its queries' is theirs all the same.
+/// The share that a worker should charge a job to. Redundant models are charged to the share of their queries.
 fn share(driver: &Driver, pool: &Pool, job: &JobSpec) -> Option<Arc<str>> {
     match job.payer {
         Payer::Share(share) => Some(driver.shares.name(share.0).clone()),
@@ -365,7 +365,7 @@ fn share(driver: &Driver, pool: &Pool, job: &JobSpec) -> Option<Arc<str>> {
     }
 }
 
-/// Whether a query was not taken: then nobody would have answered it.
+/// Whether a query was rejected, so that it would not have had a prediction either.
 fn refused(answer: &Answer) -> bool {
     use Reject::{BadQuery, NoInstance, Overload, QueueFull};
     matches!(answer, Answer::Rejected(QueueFull | Overload | NoInstance | BadQuery))

@@ -1,5 +1,4 @@
-//! What happened to queries, noted as it happens: while they are under way in the ledger, and then, of those that people may
-//! ask about, in the archive.
+//! Records stories of queries, in the ledger while they are in progress and then in the archive.
 
 use parm_dispatch::{Answer, GroupId, Judgement, Pair, QueryId, Reject, Role, Rows, Step as Told, Time};
 
@@ -9,11 +8,11 @@ use super::outcome::Outcome;
 use super::state::State;
 use crate::console::{At, KeptQuery, Step};
 
-/// A text of an error is cut here: it may hold what a client sent.
+/// Maximum length of an error's text, which may contain a client's data.
 const LONGEST_ERROR: usize = 200;
 
 impl State {
-    /// One more step of a query.
+    /// Adds a step of a query.
     pub(super) fn step(&mut self, at: Time, query: QueryId, step: Step) {
         if let Some(waiting) = self.ledger.query(query) {
             waiting.story.push(at, step);
@@ -22,7 +21,7 @@ impl State {
         }
     }
 
-    /// The dispatcher tells a step.
+    /// Adds a step reported by the dispatcher.
     pub(super) fn stepped(&mut self, at: Time, query: QueryId, told: Told) {
         let step = match told {
             Told::Queued(waiting) => Step::Queued(waiting),
@@ -33,7 +32,7 @@ impl State {
         self.step(at, query, step);
     }
 
-    /// A job starts.
+    /// Adds the start of a job.
     pub(super) fn job_given(&mut self, now: Time, role: Role, job: At, rows: &Rows) {
         if let Role::Parity(group, _) = role {
             for query in self.members(group) {
@@ -55,7 +54,7 @@ impl State {
         }
     }
 
-    /// A job is done. That of a query's own prediction is told by the answer, unless there was one before.
+    /// Adds the end of a job. The job of a query's own prediction is part of the answer, unless it was answered before.
     pub(super) fn job_in(&mut self, now: Time, role: Role, job: At, rows: &Rows) {
         if let Role::Parity(group, _) = role {
             for query in self.members(group) {
@@ -76,20 +75,20 @@ impl State {
         }
     }
 
-    /// A job failed.
+    /// Adds the failure of a job.
     pub(super) fn job_failed(&mut self, now: Time, job: At, rows: &Rows, error: &parm_protocol::Error) {
         let text: String = error.to_string().chars().take(LONGEST_ERROR).collect();
         rows.iter().for_each(|query| self.step(now, *query, Step::Failed(job, text.as_str().into())));
     }
 
-    /// A stand-in's answer was looked at.
+    /// Sets the confidence of a judged stand-in's answer.
     pub(super) fn sure(&mut self, query: QueryId, judgement: Judgement) {
         if let (Judgement::Fit(sure), Some(waiting)) = (judgement, self.ledger.query(query)) {
             waiting.story.set_confidence(sure);
         }
     }
 
-    /// A prediction was compared with the answer that its query was given before.
+    /// Sets whether a prediction agrees with the earlier answer to its query.
     pub(super) fn agrees(&mut self, pair: Pair, agrees: Option<bool>) {
         let (Some(agrees), job) = (agrees, pair.prediction.job) else { return };
         let query = self.ledger.jobs.get(&job).and_then(|job| job.rows.get(pair.prediction.row as usize));
@@ -98,14 +97,14 @@ impl State {
         }
     }
 
-    /// A query's own prediction came, so long after it arrived.
+    /// Sets the time until a query's own prediction.
     pub(super) fn came(&mut self, query: QueryId, alone: std::time::Duration) {
         if let Some(kept) = self.archive.get_mut(query) {
             kept.alone = Some(alone);
         }
     }
 
-    /// A query is about to be answered: its story is kept, if people may ask about it.
+    /// Archives the story of a query about to be answered, if it is kept.
     pub(super) fn archive(&mut self, driver: &Driver, id: QueryId, answer: &Answer) {
         let now = driver.clock.now();
         let instance = self.answering(answer);
@@ -141,7 +140,7 @@ impl State {
         });
     }
 
-    /// The instance whose outputs an answer is.
+    /// The instance of an answer's outputs.
     fn answering(&self, answer: &Answer) -> Option<u32> {
         match answer {
             Answer::Exact { job, .. }
@@ -158,23 +157,25 @@ impl State {
 }
 
 impl Running {
-    /// Which job it is, to people.
+    /// Its number and job id.
     pub(super) fn at(&self, job: parm_dispatch::JobId) -> At {
         At { instance: self.instance.number, job: job.0 }
     }
 }
 
-/// The outcome of an answer, and what went wrong.
+/// The outcome of an answer, and the error.
 fn named(answer: &Answer) -> (&'static str, Option<&'static str>) {
     if let Some(outcome) = Outcome::of(answer) {
         return (outcome.name(), None);
     }
     match answer {
         Answer::Rejected(Reject::QueueFull) => ("rejected", Some("the queue is full")),
-        Answer::Rejected(Reject::Overload) => ("rejected", Some("more waits than can be done in time")),
+        Answer::Rejected(Reject::Overload) => {
+            ("rejected", Some("overload: the query would miss its deadline"))
+        }
         Answer::Rejected(Reject::NoInstance) => ("rejected", Some("no instance serves the model")),
-        Answer::Rejected(Reject::BadQuery) => ("rejected", Some("the request is at fault")),
+        Answer::Rejected(Reject::BadQuery) => ("rejected", Some("the request is invalid")),
         Answer::Rejected(Reject::Failed) => ("failed", Some("every attempt failed")),
-        _ => ("failed", Some("the deadline passed")),
+        _ => ("failed", Some("the deadline expired")),
     }
 }

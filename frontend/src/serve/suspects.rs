@@ -1,4 +1,4 @@
-//! Whose answers are wrong: groups are compared on behalf of the dispatcher, and its suspicions are told.
+//! Compares groups for the dispatcher to find wrong answers, and reports its suspicions.
 
 use parm_dispatch::{Comparison, Event, GroupId, InstanceId, Part, PoolId, Source, Verdict};
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use crate::console::Kind;
 use crate::error::Error;
 
 impl State {
-    /// A group is to be compared; nothing is said of it where what that takes is gone.
+    /// Starts to compare a group, unless its data is gone.
     pub(super) fn compare(&mut self, comparison: &Comparison, effects: &mut Effects) {
         match self.comparing(comparison) {
             Some(comparing) => effects.push(Effect::Code(Box::new(Work::Compare(comparing)))),
@@ -61,7 +61,7 @@ impl State {
         Some(Check { slot, row: row as u32, prediction: arrived(own)?, views, leans })
     }
 
-    /// A group was compared, or could not be.
+    /// Processes the comparison of a group.
     pub(super) fn compared(
         &mut self,
         driver: &Driver,
@@ -70,22 +70,23 @@ impl State {
         effects: &mut Effects,
     ) {
         let verdicts = made.unwrap_or_else(|error| {
-            tracing::debug!(%error, "a group was not compared");
+            tracing::debug!(%error, "comparison failed");
             Vec::new()
         });
         self.react(driver, Event::Compared(id, verdicts), effects);
     }
 
-    /// An instance is suspect of wrong answers.
+    /// Reports an instance suspected of wrong answers.
     pub(super) fn suspect(&self, driver: &Driver, instance: InstanceId, pool: PoolId) {
-        let text = "its answers disagree with parities or stand-ins far more often than others' do";
+        let text =
+            "its answers disagree with parities or stand-ins far more often than those of other instances";
         self.tell(driver, Kind::Suspect, instance, Some(pool), text.to_owned());
         let instance = self.ledger.instances.get(&instance).map_or("", |instance| instance.name.as_str());
         let model = self.ledger.pools.get(&pool).map_or("", |pool| pool.model.name.as_str());
         tracing::warn!(
             instance,
             model,
-            "its answers disagree with parities or stand-ins far more often than others' do: check its model"
+            "instance is suspected of wrong answers: they disagree with parities or stand-ins far more often than those of others: check its model"
         );
     }
 }

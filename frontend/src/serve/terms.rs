@@ -1,9 +1,8 @@
-//! What a request asks for beside its prediction: until when, how urgently, whether an approximation will do, and which share
-//! of the instances' time pays for it.
+//! Terms of a request: deadline, priority, accepted approximation, and the share that pays.
 //!
-//! What it may not ask for is a place in a sequence. A stateful model wants the requests of a sequence at one instance, each
-//! once and in order; here they are balanced, split by rows, repeated when late and mixed by codes, which would not fail but
-//! answer wrongly. Pinning sequences to instances would leave none of what a frontend is for, so they are refused.
+//! Sequences are not supported. A stateful model needs the requests of a sequence at one instance, each once and in
+//! order. Requests here are balanced, split by rows, hedged and mixed by codes, so answers would be wrong without an
+//! error. Pinning sequences to instances would disable all of that, so such requests are rejected.
 
 use std::time::Duration;
 
@@ -15,10 +14,10 @@ use parm_shares::{Asked, Refusal, Table};
 use super::clock::Clock;
 use crate::config::Requests;
 
-/// Parameters that end here; all others travel on to the instance.
+/// Parameters that are not forwarded to the instance.
 const OURS: [&str; 4] = ["timeout", "priority", "parm_accept", SHARE];
 
-/// Parameters that only stateful models understand.
+/// Parameters that only stateful models support.
 const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
 
 /// The terms of a request.
@@ -29,13 +28,13 @@ pub(crate) struct Terms {
     /// 0 is the default, 1 the most urgent.
     pub(crate) priority: u8,
     pub(crate) accept: Accept,
-    /// Who pays for it; by default the model's own share.
+    /// The share that pays for it; by default the model's own.
     pub(crate) share: Option<ShareId>,
 }
 
 impl Terms {
-    /// Reads a request's terms. The deadline is the earliest of the `timeout` parameter's (microseconds from arrival),
-    /// the transport's, and the server's bound.
+    /// Reads a request's terms. The deadline is the earliest of the `timeout` parameter (microseconds from arrival),
+    /// the transport's deadline and the server's bound.
     pub(crate) fn read(
         request: &InferRequest,
         context: &Context,
@@ -61,7 +60,7 @@ impl Terms {
     }
 }
 
-/// The parameters that an instance should see.
+/// Removes the parameters that instances should not see.
 pub(crate) fn forwarded(mut parameters: Parameters) -> Parameters {
     if !parameters.is_empty() {
         parameters.retain(|name, _| !OURS.contains(&name.as_str()));
@@ -69,7 +68,7 @@ pub(crate) fn forwarded(mut parameters: Parameters) -> Parameters {
     parameters
 }
 
-/// Clients that always send these parameters say 0, nothing or false when they mean none.
+/// Rejects sequences. Clients that always send these parameters use 0, an empty string or false for none.
 fn no_sequence(parameters: &Parameters) -> Result<(), Error> {
     if parameters.is_empty() {
         return Ok(());
@@ -92,15 +91,15 @@ fn no_sequence(parameters: &Parameters) -> Result<(), Error> {
 fn timeout(parameters: &Parameters) -> Result<Option<Duration>, Error> {
     let Some(value) = parameters.get("timeout") else { return Ok(None) };
     let micros = value.as_u64().ok_or_else(|| malformed("timeout", value, "a number of microseconds"))?;
-    // More than a century is no deadline, and could not be added to a clock.
+    // Bounded to about a century, because more could not be added to a clock.
     Ok(Some(Duration::from_micros(micros.min(1 << 51))))
 }
 
-/// Urgencies beyond the last are the last: Triton's range is wider than anybody's use of it.
+/// Priorities beyond the last count as the last: Triton's range is wider.
 fn priority(parameters: &Parameters) -> Result<u8, Error> {
     let Some(value) = parameters.get("priority") else { return Ok(0) };
     let priority =
-        value.as_u64().ok_or_else(|| malformed("priority", value, "a number, 1 being the most urgent"))?;
+        value.as_u64().ok_or_else(|| malformed("priority", value, "a number, with 1 as the most urgent"))?;
     Ok(u8::try_from(priority).unwrap_or(u8::MAX))
 }
 
@@ -131,7 +130,7 @@ fn charged(request: &InferRequest, context: &Context, shares: &Table) -> Result<
     Ok(share.map(ShareId))
 }
 
-/// The most answers that may be approximate, as a share of all in 0..=1; less than a thousandth is none.
+/// Maximum share of approximate answers in 0..=1, in steps of a thousandth.
 fn share(value: &Parameter) -> Option<Accept> {
     let share = match value {
         Parameter::Double(share) => *share,
@@ -141,7 +140,7 @@ fn share(value: &Parameter) -> Option<Accept> {
     if !(0.0..=1.0).contains(&share) {
         return None;
     }
-    // 0.029 is a little less than that in binary.
+    // 0.029 is slightly less in binary.
     Some(match (share * 1000.0 + 1e-6) as u16 {
         0 => Accept::Exact,
         1000.. => Accept::Any,
@@ -150,7 +149,7 @@ fn share(value: &Parameter) -> Option<Accept> {
 }
 
 fn malformed(name: &str, value: &Parameter, wanted: &str) -> Error {
-    Error::Malformed { message: format!("parameter '{name}' is {value:?}, it should be {wanted}") }
+    Error::Malformed { message: format!("invalid parameter '{name}': {value:?}: use {wanted}") }
 }
 
 #[cfg(test)]
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_earliest_deadline_counts() {
+    async fn earliest_deadline_counts() {
         let timeout = |micros: u64| ("timeout", Parameter::Uint64(micros));
         let second = Duration::from_secs(1);
         // (parameters, transport's deadline, what remains)
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_malformed_and_names_the_parameter() {
+    fn invalid_parameter_error_names_the_parameter() {
         for name in ["timeout", "priority", "parm_accept", "parm_share"] {
             let error = read(&[(name, Parameter::Bool(true))], None).unwrap_err();
             assert!(matches!(&error, Error::Malformed { message } if message.contains(name)), "{error}");
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_approximate_answers_can_be_asked_for() {
+    fn share_of_approximate_answers_is_read() {
         let check = |value: Parameter, accept| {
             let terms = read(&[("parm_accept", value.clone())], None);
             assert_eq!(terms.ok().map(|terms| terms.accept), accept, "{value:?}");
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_asked_for_by_name_and_a_key_has_its_own() {
+    fn share_is_read_by_name_and_key_has_its_own() {
         let charged = |key: Option<&str>, share: Option<&str>| {
             let arrived = Instant::now();
             let (transport, key) = (Transport::Http, key.map(Into::into));
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_parameters_of_others_travel_on() {
+    fn own_parameters_are_not_forwarded() {
         let mut all = Parameters::new();
         all.insert("timeout".into(), 5u64.into());
         all.insert("parm_share".into(), "open".into());
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_a_sequence_is_refused_with_what_to_do_and_none_is_not() {
+    fn sequence_is_rejected_with_advice() {
         for (name, value) in [
             ("sequence_id", Parameter::Uint64(7)),
             ("sequence_id", "session-7".into()),

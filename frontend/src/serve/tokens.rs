@@ -1,4 +1,4 @@
-//! What comes of an instance's tokens, on its way from the connection to the dispatcher.
+//! Forwards token messages from an instance's connection to the dispatcher.
 
 use std::num::NonZeroU16;
 use std::sync::{Arc, Weak};
@@ -10,11 +10,11 @@ use parm_tokens::Message;
 
 use super::driver::Driver;
 
-/// Tells the dispatcher of one instance's tokens. What comes of a connection that another has followed is void.
+/// Forwards one instance's token messages. Messages of an older connection are dropped.
 pub(super) struct Tokens {
     driver: Weak<Driver>,
     instance: InstanceId,
-    /// The connection on which tokens are given now.
+    /// The present connection.
     connection: Mutex<Option<u64>>,
 }
 
@@ -27,7 +27,7 @@ impl Tokens {
 impl Watcher for Tokens {
     fn heard(&self, connection: u64, news: News) {
         let Some(driver) = self.driver.upgrade() else { return };
-        // Held until the dispatcher knows, so that it hears in the order in which it came.
+        // Held until the dispatcher is informed, which keeps the order of messages.
         let mut current = self.connection.lock();
         let event = match news {
             News::Offered if current.is_some_and(|known| known > connection) => return,

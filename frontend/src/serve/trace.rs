@@ -1,7 +1,7 @@
-//! The spans of a request: one per query at the frontend, one below it per job.
+//! Spans of a request: one per query at the frontend, with one child per job.
 //!
-//! They are of level `debug` and of a target of their own, so that without a collector they are disabled at their call
-//! sites and cost a load and a branch.
+//! They have level `debug` and their own target, so without a collector they cost a load and a branch at each call
+//! site.
 
 use parm_protocol::{Context, InferRequest};
 use tracing::Span;
@@ -9,7 +9,7 @@ use tracing::field::Empty;
 
 use super::job::Launch;
 
-/// The span of a request, below the client's where it sent one.
+/// The span of a request, a child of the client's if it sent one.
 pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
     let span = tracing::debug_span!(
         target: "parm_frontend::trace",
@@ -24,7 +24,7 @@ pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
     span
 }
 
-/// The span of a job, below that of its first query; those of the others are linked.
+/// The span of a job, a child of its first query's; those of its other queries are linked.
 pub(super) fn job(launch: &Launch) -> Span {
     let queries = launch.task.queries();
     let Some(first) = queries.first() else { return Span::none() };

@@ -1,4 +1,4 @@
-//! The admin API, called without a network.
+//! Tests of the admin API, called without a network.
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -31,7 +31,7 @@ fn fleet(servers: &[&std::sync::Arc<Scripted>]) -> Frontend {
 }
 
 #[tokio::test(start_paused = true)]
-async fn instances_are_listed_with_how_they_do() {
+async fn instances_are_listed_with_state_and_times() {
     let frontend = fleet(&[&Scripted::quick("test://a", 20)]);
     until("it joined", || ready(&frontend) == 1.0).await;
     infer(&frontend, request(&[1.0])).await.unwrap();
@@ -48,9 +48,9 @@ async fn instances_are_listed_with_how_they_do() {
     assert_eq!(call(&frontend, "GET", "/instances/1", json!(null)).await.1["number"], json!(1));
 }
 
-/// Pages and `parm top` give a stream up whose lines are too long.
+/// Pages and `parm top` reject streams with lines that are too long.
 #[tokio::test(start_paused = true)]
-async fn what_callers_send_at_length_is_told_to_nobody_at_length() {
+async fn long_text_of_callers_is_truncated_in_stream_and_errors() {
     let frontend = fleet(&[&Scripted::quick("test://a", 20)]);
     until("it joined", || ready(&frontend) == 1.0).await;
     let long = "x".repeat(1 << 19);
@@ -72,17 +72,17 @@ async fn what_callers_send_at_length_is_told_to_nobody_at_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn body_is_refused_when_it_does_not_arrive_in_time() {
+async fn body_is_rejected_when_it_times_out() {
     let frontend = fleet(&[]);
     let body = Body::from_stream(futures::stream::pending::<Result<&str, std::io::Error>>());
     let request = Request::patch("/admin/v1/settings").header("content-type", "application/json");
     let answered = frontend.admin().router().oneshot(request.body(body).unwrap());
     let answered = tokio::time::timeout(std::time::Duration::from_secs(60), answered).await;
-    let response = answered.expect("it is waited for without a limit").unwrap();
+    let response = answered.expect("the body has no timeout").unwrap();
     assert_eq!(response.status(), StatusCode::BAD_REQUEST);
     let words = response.into_body().collect().await.unwrap().to_bytes();
     let words = String::from_utf8_lossy(&words).into_owned();
-    assert!(words.contains("did not arrive within 10s"), "{words}");
+    assert!(words.contains("timed out after 10s"), "{words}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +112,7 @@ async fn instances_are_added_and_removed_while_serving() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_is_drained_ejected_and_brought_back() {
+async fn instance_is_drained_ejected_and_returned() {
     let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
     let frontend = fleet(&[&a, &b]);
     until("both joined", || ready(&frontend) == 2.0).await;
@@ -122,15 +122,15 @@ async fn an_instance_is_drained_ejected_and_brought_back() {
     infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
     assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (0, 2));
     call(&frontend, "POST", "/instances/1/undrain", json!(null)).await;
-    until("it is back", || ready(&frontend) == 2.0).await;
+    until("the instance is back", || ready(&frontend) == 2.0).await;
     let held = start(&frontend, request(&[1.0, 2.0]));
     until("both work", || a.seen.lock().len() == 1).await;
     call(&frontend, "POST", "/instances/1/eject", json!(null)).await;
     held.await.unwrap().unwrap();
     assert_eq!(state("ejected"), 1.0);
-    assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (1, 4), "its work was done elsewhere");
+    assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (1, 4), "its work must run elsewhere");
     call(&frontend, "POST", "/instances/1/undrain", json!(null)).await;
-    until("it is back again", || ready(&frontend) == 2.0).await;
+    until("the instance is back again", || ready(&frontend) == 2.0).await;
     let (status, answer) = call(&frontend, "POST", "/instances/1/polish", json!(null)).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(answer["error"].as_str().unwrap().contains("drain"), "{answer}");
@@ -147,7 +147,7 @@ async fn settings_are_read_and_changed_without_losing_a_query() {
     let (status, changed) = call(&frontend, "PATCH", "/settings", patch).await;
     assert_eq!((status, &changed["dispatch"]["policy"]), (StatusCode::OK, &json!("hedge")));
     held.await.unwrap().unwrap();
-    assert_eq!(server.batches(), [1, 2], "what waited is batched by the new settings");
+    assert_eq!(server.batches(), [1, 2], "waiting queries must be batched by the new settings");
     let (_, own) = call(&frontend, "PATCH", "/settings/double", json!({"queue_limit": 7})).await;
     assert_eq!((&own["queue_limit"], &own["policy"]), (&json!(7), &json!("hedge")));
     assert_eq!(own["in_force"]["1"]["policy"], json!("hedge"));
@@ -169,7 +169,7 @@ async fn settings_are_read_and_changed_without_losing_a_query() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_force_stands_beside_what_was_wished() {
+async fn effective_settings_are_shown_with_requested_ones() {
     let server = Scripted::quick("test://a", 20);
     let frontend = fleet(&[&server]);
     until("it joined", || ready(&frontend) == 1.0).await;
@@ -188,7 +188,7 @@ async fn what_is_in_force_stands_beside_what_was_wished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strangers_and_strange_paths_are_refused_in_json() {
+async fn unknown_keys_and_paths_are_rejected_in_json() {
     let mut config = config(PolicyKind::None);
     let open = Frontend::start(config.clone(), Network::with(&[]), Timers::Runtime).unwrap();
     let (status, answer) = call(&open, "GET", "/nothing", json!(null)).await;
@@ -208,7 +208,7 @@ async fn strangers_and_strange_paths_are_refused_in_json() {
 }
 
 #[tokio::test]
-async fn an_address_that_others_can_reach_wants_a_key() {
+async fn public_admin_address_requires_a_key() {
     let mut config = config(PolicyKind::None);
     config.admin.address = Some("0.0.0.0:0".parse().unwrap());
     let frontend = Frontend::start(config.clone(), Network::with(&[]), Timers::Runtime).unwrap();

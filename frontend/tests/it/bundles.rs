@@ -1,7 +1,6 @@
-//! Bundles decide which codes are used, with which parity models, and how sure a reconstruction must be.
+//! Tests of bundles: the codes in use, their parity models, and the confidence of reconstructions.
 
 use std::fs;
-use std::num::NonZeroU8;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +14,11 @@ use parm_parity_models::bundle::{
 };
 use parm_protocol::{DataType, InferenceService, ModelMetadata, Parameter};
 
-use crate::rig::{
-    Network, column, config, frontend, infer, metric, outcome, ready, request, start, until, with,
-};
+use crate::fleet::{MS, coding, over, workers_with};
+use crate::rig::{Network, column, config, infer, metric, outcome, ready, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
-const MS: Duration = Duration::from_millis(1);
-
-/// An entry whose model is called after the code, as `sum2`.
+/// An entry whose model is named after the code, such as `sum2`.
 fn parity(kind: Kind, k: usize) -> Parity {
     let model = ModelFile { name: format!("{kind}{k}"), version: 1, sha256: "0".repeat(64) };
     let calibration = Some(Calibration::default());
@@ -56,7 +52,7 @@ fn write(folder: &Path, manifest: &Manifest) {
     manifest.write(&folder.join("double/parm.toml")).unwrap();
 }
 
-/// A scripted parity model; those of the code `slots` take the queries side by side.
+/// A scripted parity model; those of the code `slots` take the concatenated queries.
 fn model(name: &str, width: i64) -> ModelMetadata {
     let mut model = doubler(name);
     model.inputs.iter_mut().chain(&mut model.outputs).for_each(|tensor| tensor.shape[1] = width);
@@ -64,30 +60,10 @@ fn model(name: &str, width: i64) -> ModelMetadata {
 }
 
 fn bundled(folder: &Path, k: u8) -> Config {
-    let mut config = config(PolicyKind::ParmPlus);
-    config.bundles = Some(folder.to_owned());
-    let coding = &mut config.dispatch.coding;
-    coding.k = NonZeroU8::new(k).unwrap();
-    coding.parm_plus.k_follows_load = false;
-    coding.parm_plus.hedge = false;
-    coding.grace.cold = 30 * MS;
-    config
+    Config { bundles: Some(folder.to_owned()), ..coding(PolicyKind::ParmPlus, k) }
 }
 
-fn instances(count: usize, models: &[ModelMetadata]) -> Vec<Arc<Scripted>> {
-    let instance = |number| {
-        let instance = Scripted::quick(&format!("i{number}"), 10);
-        instance.serve(models);
-        instance
-    };
-    (0..count).map(instance).collect()
-}
-
-async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
-    frontend(config, &instances.iter().collect::<Vec<_>>()).await
-}
-
-/// One of two queries hangs; returns what the outcomes were, having checked the answers.
+/// Lets one of two queries hang; returns the outcomes after checking the answers.
 async fn one_of_two_hangs(frontend: &Frontend, hanging: &Scripted) -> Vec<String> {
     hanging.then(Act::Hang);
     let asked =
@@ -109,12 +85,12 @@ async fn one_of_two_hangs(frontend: &Frontend, hanging: &Scripted) -> Vec<String
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_parity_models_of_a_bundle_run_its_parities() {
+async fn parity_models_of_bundle_run_its_parities() {
     for (kind, width) in [(Kind::Sum, 2), (Kind::Slots, 4)] {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &manifest(vec![parity(kind, 2)]));
         let name = format!("{kind}2");
-        let instances = instances(3, &[doubler("double"), model(&name, width)]);
+        let instances = workers_with(3, &[doubler("double"), model(&name, width)]);
         let frontend = over(bundled(folder.path(), 2), &instances).await;
         assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
         let sent = |instance: &Arc<Scripted>| {
@@ -125,7 +101,7 @@ async fn the_parity_models_of_a_bundle_run_its_parities() {
     }
 }
 
-/// A stand-in as a bundle has it.
+/// A stand-in in a bundle.
 fn stand_in(name: &str, cost: f64, threshold: f32) -> StandIn {
     StandIn {
         model: ModelFile { name: name.into(), version: 1, sha256: "0".repeat(64) },
@@ -137,7 +113,7 @@ fn stand_in(name: &str, cost: f64, threshold: f32) -> StandIn {
     }
 }
 
-/// The bundle's stand-ins are used, from 15 ms on.
+/// A configuration that uses the bundle's stand-ins after 15 ms.
 fn standing_in(folder: &Path, stand_ins: Vec<StandIn>) -> Config {
     let mut manifest = manifest(Vec::new());
     manifest.stand_ins = stand_ins;
@@ -150,12 +126,12 @@ fn standing_in(folder: &Path, stand_ins: Vec<StandIn>) -> Config {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cheapest_stand_in_of_a_bundle_answers_with_its_confidence() {
+async fn cheapest_stand_in_of_bundle_answers_with_confidence() {
     for (threshold, expected) in [(0.5, "stand-in"), (0.8, "exact")] {
         let folder = tempfile::tempdir().unwrap();
         let both = vec![stand_in("dear", 0.6, threshold), stand_in("cheap", 0.2, threshold)];
         let config = standing_in(folder.path(), both);
-        let instances = instances(3, &["double", "dear", "cheap"].map(doubler));
+        let instances = workers_with(3, &["double", "dear", "cheap"].map(doubler));
         instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
         let frontend = over(config, &instances).await;
         instances[0].then(Act::Answer(200 * MS));
@@ -163,7 +139,7 @@ async fn the_cheapest_stand_in_of_a_bundle_answers_with_its_confidence() {
         assert_eq!((column(&response), outcome(&response)), (vec![2.0], expected));
         let confidence = response.parameters.get("parm_confidence");
         match confidence {
-            // The softmax of z, whose classes are one apart; y's are two, and so surer.
+            // Softmax of z, whose classes differ by one; y's differ by two and have a higher confidence.
             Some(Parameter::Double(confidence)) => {
                 assert!((confidence - 0.7311).abs() < 1e-3, "{confidence}")
             }
@@ -175,11 +151,11 @@ async fn the_cheapest_stand_in_of_a_bundle_answers_with_its_confidence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stand_in_that_was_made_again_under_its_number_is_not_used() {
+async fn stand_in_with_another_digest_is_not_used() {
     for (said, expected) in [("0", "stand-in"), ("1", "exact")] {
         let folder = tempfile::tempdir().unwrap();
         let config = standing_in(folder.path(), vec![stand_in("cheap", 0.2, 0.5)]);
-        let instances = instances(3, &["double", "cheap"].map(doubler));
+        let instances = workers_with(3, &["double", "cheap"].map(doubler));
         instances.iter().for_each(|instance| {
             instance.model_takes("cheap", 2 * MS);
             instance.says_digest(&said.repeat(64));
@@ -187,15 +163,15 @@ async fn a_stand_in_that_was_made_again_under_its_number_is_not_used() {
         let frontend = over(config, &instances).await;
         instances[0].then(Act::Answer(200 * MS));
         let response = infer(&frontend, request(&[1.0])).await.unwrap();
-        assert_eq!(outcome(&response), expected, "its file's digest is said to be {said}...");
+        assert_eq!(outcome(&response), expected, "the digest of its file is {said}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_slot_of_a_group_follows_from_one_parity_with_slots() {
+async fn slots_code_reconstructs_every_slot_from_one_parity() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Slots, 3)]));
-    let instances = instances(4, &[doubler("double"), model("slots3", 6)]);
+    let instances = workers_with(4, &[doubler("double"), model("slots3", 6)]);
     let frontend = over(bundled(folder.path(), 3), &instances).await;
     instances.iter().take(2).for_each(|instance| instance.then(Act::Hang));
     let response = infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
@@ -206,12 +182,12 @@ async fn every_slot_of_a_group_follows_from_one_parity_with_slots() {
     };
     assert!(
         (confidence - 0.7311).abs() < 1e-3,
-        "the softmax of z, whose classes are one apart: {confidence}"
+        "the softmax of z, whose classes differ by one: {confidence}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconstruction_that_is_not_sure_enough_is_not_given() {
+async fn reconstruction_with_low_confidence_is_not_served() {
     let folder = tempfile::tempdir().unwrap();
     let mut unsure = parity(Kind::Sum, 2);
     unsure.calibration = Some(Calibration { temperature: 1.0, threshold: 0.8, curve: None });
@@ -219,7 +195,7 @@ async fn a_reconstruction_that_is_not_sure_enough_is_not_given() {
     for (then, outcomes) in
         [(Unsure::Wait, ["DeadlineExceeded", "exact"]), (Unsure::Hedge, ["exact", "hedged"])]
     {
-        let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+        let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
         let mut config = bundled(folder.path(), 2);
         config.dispatch.coding.unsure = then;
         let frontend = over(config, &instances).await;
@@ -232,29 +208,29 @@ async fn a_reconstruction_that_is_not_sure_enough_is_not_given() {
 async fn instances_may_serve_parity_models_only() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    // The parity server comes first: what it is good for shows when the deployed model comes.
-    let mut all = instances(1, &[model("sum2", 2)]);
-    all.extend(instances(2, &[doubler("double")]));
+    // The parity server joins first; the deployed model, which decides about its use, arrives later.
+    let mut all = workers_with(1, &[model("sum2", 2)]);
+    all.extend(workers_with(2, &[doubler("double")]));
     let frontend = over(bundled(folder.path(), 2), &all).await;
     assert_eq!(one_of_two_hangs(&frontend, &all[1]).await, ["exact", "reconstructed"]);
     assert_eq!(all[0].seen.lock().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parity_model_of_another_shape_is_not_used() {
+async fn parity_model_of_another_shape_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 3)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 3)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["DeadlineExceeded", "exact"]);
     assert_eq!(metric(&frontend, "parm_parities_total", &["event=\"sent\""]), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parity_model_that_was_trained_again_under_its_number_is_not_used_until_the_bundle_is_its_own() {
+async fn parity_model_with_another_digest_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
     let said = |digest: &str| instances.iter().for_each(|instance| instance.says_digest(digest));
     said(&"0".repeat(64));
     let frontend = over(bundled(folder.path(), 2), &instances).await;
@@ -266,7 +242,7 @@ async fn a_parity_model_that_was_trained_again_under_its_number_is_not_used_unti
     for _ in 0..3 {
         infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
     }
-    assert_eq!(sent(), 1.0, "its outputs are of another model than those that the code was trained with");
+    assert_eq!(sent(), 1.0, "a retrained parity model must not be used with the old code");
     said(&"0".repeat(64));
     tokio::time::sleep(Duration::from_secs(6)).await;
     infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
@@ -274,10 +250,10 @@ async fn a_parity_model_that_was_trained_again_under_its_number_is_not_used_unti
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_outside_the_range_of_training_is_served_alone() {
+async fn query_outside_training_range_is_not_coded() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     for _ in 0..3 {
         let far = [500.0, 1.0].map(|value| start(&frontend, request(&[value])));
@@ -289,12 +265,12 @@ async fn a_query_outside_the_range_of_training_is_served_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_deadline_a_default_answer_is_given_to_those_who_take_it() {
+async fn default_answer_is_served_at_deadline_if_accepted() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
     let mut config = bundled(folder.path(), 2);
     config.dispatch.default_answer = true;
-    let instances = instances(1, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(1, &[doubler("double"), model("sum2", 2)]);
     let frontend = over(config, &instances).await;
     instances[0].becomes(Act::Hang);
     let asked = with(request(&[1.0]), "timeout", 50_000u64);
@@ -305,10 +281,10 @@ async fn at_the_deadline_a_default_answer_is_given_to_those_who_take_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_bundle_is_used_from_then_on() {
+async fn changed_bundle_is_applied() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 2), model("sum3", 2)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 2), model("sum3", 2)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     let codes = || metric(&frontend, "parm_codes", &["model=\"double\""]);
     assert_eq!(codes(), 1.0);
@@ -316,11 +292,11 @@ async fn a_changed_bundle_is_used_from_then_on() {
     until("the new code is known", || codes() == 2.0).await;
     fs::write(folder.path().join("double/parm.toml"), "format = 1\nhalf").unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(codes(), 2.0, "what cannot be read changes nothing");
+    assert_eq!(codes(), 2.0, "an unreadable bundle must change nothing");
     assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
 }
 
-/// Nets that learned to add up and to subtract.
+/// Nets that add and subtract.
 #[derive(Debug)]
 struct Adders;
 
@@ -349,7 +325,7 @@ impl LoadNets for Adders {
 }
 
 #[tokio::test(start_paused = true)]
-async fn learned_codes_are_run_by_whoever_brings_an_engine() {
+async fn learned_codes_run_with_the_provided_engine() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| ModelFile { name: name.into(), version: 1, sha256: "0".repeat(64) };
     let mut learned = parity(Kind::Learned, 2);
@@ -359,7 +335,7 @@ async fn learned_codes_are_run_by_whoever_brings_an_engine() {
     let config = bundled(folder.path(), 2);
     let frontend =
         Frontend::start_with_nets(config, Network::with(&[]), Timers::Runtime, Arc::new(Adders)).unwrap();
-    let instances = instances(3, &[doubler("double")]);
+    let instances = workers_with(3, &[doubler("double")]);
     instances.iter().for_each(|instance| frontend.embed(instance.clone(), None).unwrap());
     until("all joined", || ready(&frontend) == 3.0).await;
     assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
@@ -369,7 +345,7 @@ async fn learned_codes_are_run_by_whoever_brings_an_engine() {
 async fn models_without_a_bundle_are_hedged() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(2, &[doubler("twice"), doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(2, &[doubler("twice"), doubler("double"), model("sum2", 2)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     let mut asked = request(&[1.0]);
     asked.model.name = "twice".into();
@@ -380,10 +356,10 @@ async fn models_without_a_bundle_are_hedged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bundle_is_not_put_aside_for_the_code_of_linear_models() {
+async fn bundle_is_not_replaced_by_code_of_linear_models() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
     let mut config = bundled(folder.path(), 2);
     config.dispatch.coding.code = Some(Kind::Mds);
     let frontend = over(config, &instances).await;
@@ -397,10 +373,10 @@ async fn a_bundle_is_not_put_aside_for_the_code_of_linear_models() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn models_that_only_serve_others_are_marked_in_the_index() {
+async fn models_that_serve_others_are_marked_in_index() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(1, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(1, &[doubler("double"), model("sum2", 2)]);
     let parity_models = over(bundled(folder.path(), 2), &instances).await;
     let mut config = config(PolicyKind::ApproximateBackup);
     config.dispatch.backup_model = Some("sum2".into());

@@ -1,4 +1,4 @@
-//! Captured queries: what is kept of them, and a folder that cannot be written to.
+//! Tests of captured queries, and of a folder that cannot be written.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn count(frontend: &Frontend, event: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn requests_are_kept_with_what_the_deployed_model_answered() {
+async fn captured_requests_have_the_deployed_models_answers() {
     let folder = tempfile::TempDir::new().unwrap();
     let frontend = frontend(to(folder.path()), &[&Scripted::quick("a", 1)]).await;
     for values in [&[1.0, 2.0][..], &[5.0]] {
@@ -38,7 +38,7 @@ async fn requests_are_kept_with_what_the_deployed_model_answered() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_unless_a_folder_is_given() {
+async fn nothing_is_captured_without_a_folder() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("a", 1)]).await;
     infer(&frontend, request(&[1.0])).await.unwrap();
     frontend.settle_capture().await;
@@ -46,9 +46,9 @@ async fn nothing_is_kept_unless_a_folder_is_given() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_written_the_capture_ends_and_requests_are_answered() {
+async fn capture_ends_and_serving_goes_on_when_writing_fails() {
     let folder = tempfile::TempDir::new().unwrap();
-    // A file is where the model's folder would have to be.
+    // A file is in the place of the model's folder.
     std::fs::write(folder.path().join("double"), "").unwrap();
     let frontend = frontend(to(folder.path()), &[&Scripted::quick("a", 1)]).await;
     for _ in 0..3 {
@@ -60,7 +60,7 @@ async fn where_nothing_can_be_written_the_capture_ends_and_requests_are_answered
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_made_is_named_before_anything_is_served() {
+async fn folder_that_cannot_be_created_is_an_error_at_start() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();

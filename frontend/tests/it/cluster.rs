@@ -1,5 +1,6 @@
-//! A scripted API server of Kubernetes: HTTP over pipes in the process, the EndpointSlices of one Service, and what can go
-//! wrong with them.
+//! Scripted API server of Kubernetes with the EndpointSlices of one Service and injected faults.
+//!
+//! Connections are in-process pipes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,21 +12,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Words that a watch may have before it.
+/// Maximum words queued for a watch.
 const MOST: usize = 4096;
 
-/// What it does to whoever asks.
+/// Behaviour of the server.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
     Answers,
-    /// Nobody is there.
+    /// Refuses connections.
     Away,
     Refuses(u16, &'static str),
-    /// It takes questions and says nothing.
+    /// Accepts requests and never responds.
     Silent,
-    /// It answers lists without end.
+    /// Responds to lists without an end.
     Endless,
-    /// It answers with this text.
+    /// Responds with this text.
     Babbles(&'static str),
 }
 
@@ -35,28 +36,28 @@ pub(crate) struct Cluster(Mutex<State>);
 struct State {
     version: u64,
     slices: BTreeMap<String, Value>,
-    /// What a watch is told, with the version from which on it is old.
+    /// Lines for watches, each with the version from which it is old.
     log: Vec<(u64, String)>,
-    /// Versions before this one are forgotten.
+    /// Versions before this one have expired.
     oldest: u64,
-    /// It says so in the head of the answer, and not in a line.
+    /// Reports expiry by the status of the response rather than by a line.
     says_at_once: bool,
     page: usize,
     manner: Manner,
-    /// The token that it knows.
+    /// The valid token.
     token: Option<String>,
     watches: Vec<Sender<Word>>,
     asked: Vec<String>,
 }
 
-/// What a watch is told.
+/// An instruction for watches.
 enum Word {
     Line(String),
     End,
     Sever,
 }
 
-/// A pod as an endpoint; `more` is put over it.
+/// A pod as an endpoint; `more` overrides its fields.
 pub(crate) fn pod(address: &str, node: &str, more: Value) -> Value {
     let conditions = json!({"ready": true, "serving": true, "terminating": false});
     let mut pod = json!({"addresses": [address], "nodeName": node, "zone": "z", "conditions": conditions});
@@ -66,7 +67,7 @@ pub(crate) fn pod(address: &str, node: &str, more: Value) -> Value {
     pod
 }
 
-/// The conditions of a pod that was deleted, and still answers or does not.
+/// Conditions of a deleted pod that still serves or does not.
 pub(crate) fn ending(serving: bool) -> Value {
     json!({"conditions": {"ready": false, "serving": serving, "terminating": true}})
 }
@@ -87,7 +88,7 @@ impl Cluster {
         })))
     }
 
-    /// A slice is this from now on, and watches are told.
+    /// Sets a slice and informs watches.
     pub(crate) fn put(&self, name: &str, endpoints: &[Value]) {
         let mut state = self.0.lock();
         let kind = if state.slices.contains_key(name) { "MODIFIED" } else { "ADDED" };
@@ -95,7 +96,7 @@ impl Cluster {
         state.tell(kind, &slice);
     }
 
-    /// The same, and no watch is told.
+    /// Sets a slice without informing watches.
     pub(crate) fn put_silently(&self, name: &str, endpoints: &[Value]) {
         self.0.lock().change(name, endpoints);
     }
@@ -103,12 +104,12 @@ impl Cluster {
     pub(crate) fn delete(&self, name: &str) {
         let mut state = self.0.lock();
         state.version += 1;
-        let mut slice = state.slices.remove(name).expect("it is there");
+        let mut slice = state.slices.remove(name).expect("the slice exists");
         slice["metadata"]["resourceVersion"] = json!(state.version.to_string());
         state.tell("DELETED", &slice);
     }
 
-    /// Watches are told how far they are.
+    /// Sends watches a bookmark.
     pub(crate) fn bookmark(&self) {
         let mut state = self.0.lock();
         state.version += 1;
@@ -117,22 +118,22 @@ impl Cluster {
         state.tell("BOOKMARK", &object);
     }
 
-    /// Watches are told this, whatever it is.
+    /// Sends watches any line.
     pub(crate) fn says(&self, line: &str) {
         self.0.lock().say(|| Word::Line(line.to_owned()));
     }
 
-    /// All watches end as they should.
+    /// Ends all watches regularly.
     pub(crate) fn ends_watches(&self) {
         self.0.lock().say(|| Word::End);
     }
 
-    /// The connections of all watches break.
+    /// Breaks the connections of all watches.
     pub(crate) fn severs(&self) {
         self.0.lock().say(|| Word::Sever);
     }
 
-    /// What was is forgotten: watches from before are too old, and are told at once or in a line.
+    /// Expires all versions: older watches get the error as a status or in a line.
     pub(crate) fn forgets(&self, at_once: bool) {
         let mut state = self.0.lock();
         state.version += 1;
@@ -143,17 +144,17 @@ impl Cluster {
         self.0.lock().manner = manner;
     }
 
-    /// Lists come in pages of so many slices.
+    /// Sets the number of slices in a page.
     pub(crate) fn pages(&self, slices: usize) {
         self.0.lock().page = slices;
     }
 
-    /// From now on it knows this token and no other.
+    /// Sets the only valid token.
     pub(crate) fn knows(&self, token: &str) {
         self.0.lock().token = Some(token.to_owned());
     }
 
-    /// The paths that it was asked for and that contain this.
+    /// Requested paths that contain a text.
     pub(crate) fn asked(&self, part: &str) -> Vec<String> {
         self.0.lock().asked.iter().filter(|path| path.contains(part)).cloned().collect()
     }
@@ -162,21 +163,21 @@ impl Cluster {
         self.0.lock().version
     }
 
-    /// Watches that are open.
+    /// Number of open watches.
     pub(crate) fn watches(&self) -> usize {
         let mut state = self.0.lock();
         state.watches.retain(|watch| !watch.is_closed());
         state.watches.len()
     }
 
-    /// Somebody connects.
+    /// Opens a connection.
     pub(crate) fn dialled(self: &Arc<Self>) -> io::Result<DuplexStream> {
         if matches!(self.0.lock().manner, Manner::Away) {
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
         }
         let (theirs, ours) = tokio::io::duplex(64 << 10);
         let cluster = self.clone();
-        // Whoever asked may be gone.
+        // The client may be gone.
         tokio::spawn(async move { drop(cluster.serve(ours).await) });
         Ok(theirs)
     }
@@ -186,7 +187,7 @@ impl Cluster {
         while !head.ends_with(b"\r\n\r\n") {
             head.push(pipe.read_u8().await?);
         }
-        let head = String::from_utf8(head).expect("a head is text");
+        let head = String::from_utf8(head).expect("the head is text");
         let path = head.split(' ').nth(1).expect("a path").to_owned();
         let bearer =
             |line: &str| line.to_lowercase().strip_prefix("authorization: bearer ").map(str::to_owned);
@@ -203,17 +204,13 @@ impl Cluster {
             Manner::Away => Ok(()),
             Manner::Refuses(status, message) => refuse(&mut pipe, status, message).await,
             Manner::Silent => {
-                // Until whoever asks goes away.
+                // Until the client disconnects.
                 pipe.read_u8().await.map(drop)
             }
             Manner::Babbles(text) => whole(&mut pipe, 200, text).await,
             Manner::Endless if !path.contains("watch=true") => endless(&mut pipe).await,
             Manner::Answers | Manner::Endless if path.contains("watch=true") => {
-                self.watch(
-                    &mut pipe,
-                    number(&path, "resourceVersion").expect("a watch goes on from somewhere"),
-                )
-                .await
+                self.watch(&mut pipe, number(&path, "resourceVersion").expect("a watch has a version")).await
             }
             Manner::Answers | Manner::Endless => {
                 let page = self.0.lock().list(number(&path, "continue").unwrap_or(0) as usize);
@@ -248,7 +245,7 @@ impl Cluster {
     }
 }
 
-/// The next word, unless whoever watches is gone.
+/// The next word, unless the watcher is gone.
 async fn next(heard: &mut Receiver<Word>, pipe: &mut DuplexStream) -> Option<Word> {
     tokio::select! {
         biased;
@@ -279,14 +276,14 @@ impl State {
         self.watches.retain(|watch| match watch.try_send(word()) {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => false,
-            Err(TrySendError::Full(_)) => panic!("a test says more than {MOST} words at once"),
+            Err(TrySendError::Full(_)) => panic!("too many words at once: the limit is {MOST}"),
         });
     }
 
     fn join(&mut self, from: u64) -> Receiver<Word> {
         let (tell, heard) = channel(MOST);
         for (_, line) in self.log.iter().filter(|(version, _)| *version > from) {
-            tell.try_send(Word::Line(line.clone())).expect("there is room");
+            tell.try_send(Word::Line(line.clone())).expect("the channel has room");
         }
         self.watches.push(tell);
         heard

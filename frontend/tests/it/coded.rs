@@ -1,6 +1,8 @@
-//! Coded serving over scripted instances: their model is linear, so it is its own parity model under the code `mds`.
+//! Tests of coded serving over scripted instances.
+//!
+//! Their model is linear, so it is its own parity model with the code `mds`.
 
-use std::num::{NonZeroU8, NonZeroU16};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,35 +11,16 @@ use parm_encoder::Kind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{Code, InferResponse};
 
-use crate::rig::{
-    Network, column, config, frontend, infer, metric, outcome, request, start, until, wanting, with,
-};
+use crate::fleet::{self, MS, coded, workers};
+use crate::rig::{Network, column, config, infer, metric, outcome, request, start, until, wanting, with};
 use crate::scripted::{Act, Scripted};
 
-const MS: Duration = Duration::from_millis(1);
-
-/// Groups of `k` whatever the load, with the code of linear models.
-fn coded(policy: PolicyKind, k: u8, r: u8) -> Config {
-    let mut config = config(policy);
-    let coding = &mut config.dispatch.coding;
-    (coding.k, coding.r) = (NonZeroU8::new(k).unwrap(), NonZeroU8::new(r).unwrap());
-    coding.code = Some(Kind::Mds);
-    coding.parm_plus.k_follows_load = false;
-    coding.parm_plus.hedge = false;
-    coding.grace.cold = 30 * MS;
-    config
-}
-
-fn instances(count: usize, millis: u64) -> Vec<Arc<Scripted>> {
-    (0..count).map(|number| Scripted::quick(&format!("i{number}"), millis)).collect()
-}
-
-/// A frontend over these, once it knows that their model is linear where it has to be.
+/// A frontend over these instances, after the linearity test if the code needs one.
 async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
     let is_tried = config.dispatch.coding.code == Some(Kind::Mds);
-    let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
+    let frontend = fleet::over(config, instances).await;
     if is_tried {
-        until("the model was tried", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
+        until("the linearity test is done", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
         instances.iter().for_each(|instance| instance.seen.lock().clear());
     }
     frontend
@@ -51,9 +34,9 @@ fn is_near(response: &InferResponse, expected: &[f32]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prediction_that_never_comes_is_reconstructed() {
+async fn missing_prediction_is_reconstructed() {
     for policy in [PolicyKind::Parm, PolicyKind::ParmPlus] {
-        let instances = instances(3, 10);
+        let instances = workers(3, 10);
         let frontend = over(coded(policy, 2, 1), &instances).await;
         instances[0].then(Act::Hang);
         let asked = [start(&frontend, request(&[1.0])), start(&frontend, request(&[5.0]))];
@@ -78,7 +61,7 @@ async fn a_prediction_that_never_comes_is_reconstructed() {
 
 #[tokio::test(start_paused = true)]
 async fn two_lost_of_four_are_reconstructed_from_two_parities() {
-    let instances = instances(6, 10);
+    let instances = workers(6, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 4, 2), &instances).await;
     instances[0].then(Act::Hang);
     instances[1].then(Act::Hang);
@@ -94,14 +77,14 @@ async fn two_lost_of_four_are_reconstructed_from_two_parities() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn healthy_instances_answer_as_without_a_code() {
-    let instances = instances(4, 10);
+async fn coded_answers_of_healthy_instances_are_exact() {
+    let instances = workers(4, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     for value in 0..50u8 {
         let asked = [f32::from(value), 0.5].map(|value| (value, start(&frontend, request(&[value, -value]))));
         for (value, asked) in asked {
             let response = asked.await.unwrap().unwrap();
-            assert_eq!(column(&response), [2.0 * value, -2.0 * value], "to the last bit");
+            assert_eq!(column(&response), [2.0 * value, -2.0 * value], "answers must be bit-identical");
             assert_eq!(outcome(&response), "exact");
         }
     }
@@ -110,7 +93,7 @@ async fn healthy_instances_answer_as_without_a_code() {
 
 #[tokio::test(start_paused = true)]
 async fn rows_of_one_request_are_coded_one_by_one() {
-    let instances = instances(4, 10);
+    let instances = workers(4, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 3, 1), &instances).await;
     instances[0].then(Act::Hang);
     let response = infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
@@ -125,7 +108,7 @@ async fn rows_of_one_request_are_coded_one_by_one() {
 async fn batches_are_coded_row_by_row() {
     let mut config = coded(PolicyKind::ParmPlus, 2, 1);
     config.dispatch.batch.max_size = NonZeroU16::new(3).unwrap();
-    let instances = instances(3, 10);
+    let instances = workers(3, 10);
     let frontend = over(config, &instances).await;
     instances[0].then(Act::Hang);
     let rows = [1.0, 2.0, 3.0, 4.0, 5.0];
@@ -135,8 +118,8 @@ async fn batches_are_coded_row_by_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_does_not_fill_up_is_coded_when_it_is_old() {
-    let instances = instances(4, 50);
+async fn incomplete_group_is_coded_at_its_maximum_age() {
+    let instances = workers(4, 50);
     let frontend = over(coded(PolicyKind::ParmPlus, 4, 1), &instances).await;
     instances[0].then(Act::Hang);
     let response = infer(&frontend, request(&[7.0, 8.0])).await.unwrap();
@@ -146,12 +129,12 @@ async fn a_group_that_does_not_fill_up_is_coded_when_it_is_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_poisoned_query_leaves_its_neighbours_intact() {
-    let instances = instances(4, 10);
+async fn poisoned_query_does_not_change_other_members() {
+    let instances = workers(4, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     for bad in [f32::NAN, f32::INFINITY, 1e30] {
         instances[0].then(Act::Hang);
-        // Two good ones and a bad one at once: whichever hangs, the good ones are right.
+        // Two good queries and a bad one at once: whichever hangs, the good ones must be right.
         let poisoned = start(&frontend, with(request(&[bad]), "timeout", 200_000u64));
         let good =
             [3.0, 4.0].map(|value| (value, start(&frontend, with(request(&[value]), "timeout", 200_000u64))));
@@ -160,13 +143,16 @@ async fn a_poisoned_query_leaves_its_neighbours_intact() {
             is_near(&response, &[2.0 * value]);
         }
         let served = poisoned.await.unwrap();
-        assert!(served.is_err() || outcome(&served.unwrap()) == "exact", "never from a parity");
+        assert!(
+            served.is_err() || outcome(&served.unwrap()) == "exact",
+            "a poisoned query must not be reconstructed"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_want_predictions_only_get_nothing_else() {
-    let instances = instances(4, 10);
+async fn clients_of_exact_answers_get_no_reconstruction() {
+    let instances = workers(4, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     instances.iter().take(2).for_each(|instance| instance.then(Act::Answer(200 * MS)));
     let exact = [1.0, 2.0].map(|value| start(&frontend, with(request(&[value]), "parm_accept", "exact")));
@@ -177,8 +163,8 @@ async fn clients_that_want_predictions_only_get_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn neighbours_that_want_other_outputs_help_all_the_same() {
-    let instances = instances(3, 10);
+async fn group_members_with_different_outputs_reconstruct() {
+    let instances = workers(3, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     instances[0].then(Act::Hang);
     let asked = [["y"], ["z"]].map(|output| start(&frontend, wanting(request(&[6.0]), &output)));
@@ -191,12 +177,12 @@ async fn neighbours_that_want_other_outputs_help_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parity_of_nonsense_reaches_nobody() {
-    let instances = instances(3, 10);
+async fn nan_from_a_parity_is_not_served() {
+    let instances = workers(3, 10);
     let mut config = coded(PolicyKind::Parm, 2, 1);
     config.dispatch.coding.unsure = Unsure::Wait;
     let frontend = over(config, &instances).await;
-    // The last to join keeps to parities.
+    // The instance that joined last runs parities.
     instances[2].then(Act::Nan);
     instances[0].then(Act::Hang);
     let asked = [1.0, 2.0].map(|value| start(&frontend, with(request(&[value]), "timeout", 300_000u64)));
@@ -212,11 +198,11 @@ async fn a_parity_of_nonsense_reaches_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_backup_model_answers_what_is_late() {
+async fn backup_model_answers_late_queries() {
     let mut config = config(PolicyKind::ApproximateBackup);
     config.dispatch.backup_model = Some("small".into());
     config.dispatch.coding.grace.cold = 30 * MS;
-    let instances = instances(3, 10);
+    let instances = workers(3, 10);
     let both = [crate::scripted::doubler("double"), crate::scripted::doubler("small")];
     instances.iter().for_each(|instance| instance.serve(&both));
     let frontend = over(config, &instances).await;
@@ -228,8 +214,8 @@ async fn the_backup_model_answers_what_is_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn settings_change_under_load_and_no_query_is_lost() {
-    let instances = instances(6, 10);
+async fn no_query_is_lost_when_settings_change_under_load() {
+    let instances = workers(6, 10);
     let mut config = coded(PolicyKind::ParmPlus, 2, 1);
     config.dispatch.coding.parm_plus.hedge = true;
     let frontend = over(config, &instances).await;
@@ -259,7 +245,7 @@ async fn settings_change_under_load_and_no_query_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_coded_is_refused_at_the_start() {
+async fn impossible_code_is_rejected_at_start() {
     let refused = |dispatch: PoolSettings| {
         let config = Config { dispatch, ..Config::default() };
         match Frontend::start(config, Network::with(&[]), Timers::Runtime) {
@@ -275,8 +261,8 @@ async fn what_cannot_be_coded_is_refused_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_code_that_does_not_exist_is_refused_at_run_time() {
-    let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances(3, 10)).await;
+async fn missing_code_is_rejected_at_run_time() {
+    let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &workers(3, 10)).await;
     for (kind, word) in
         [(Kind::Replicate, "policy replicate"), (Kind::Berrut, "approximate"), (Kind::Sum, "bundle")]
     {
@@ -286,16 +272,16 @@ async fn a_code_that_does_not_exist_is_refused_at_run_time() {
         assert_eq!(status, 400, "{answer}");
         assert!(answer.to_string().contains(word), "{answer}");
     }
-    until("the old settings hold", || metric(&frontend, "parm_codes", &[]) == 3.0).await;
+    until("the old settings are in effect", || metric(&frontend, "parm_codes", &[]) == 3.0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_answers_wrongly_is_found_and_ejected() {
+async fn wrong_instance_is_found_by_parities_and_ejected() {
     let mut config = coded(PolicyKind::ParmPlus, 2, 2);
     let detection = &mut config.dispatch.coding.detection;
     (detection.enabled, detection.eject) = (true, true);
     detection.min_samples = std::num::NonZeroU32::new(20).unwrap();
-    let instances = instances(6, 10);
+    let instances = workers(6, 10);
     let frontend = over(config, &instances).await;
     let ask = async |rounds: u16| {
         for round in 0..rounds {
@@ -322,13 +308,13 @@ async fn an_instance_that_answers_wrongly_is_found_and_ejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_is_not_linear_is_not_coded_as_if_it_were() {
-    let bent = instances(3, 10);
+async fn nonlinear_model_is_not_coded_by_mds() {
+    let bent = workers(3, 10);
     bent.iter().for_each(|instance| instance.becomes(Act::Bent(10 * MS)));
-    let frontend = frontend(coded(PolicyKind::ParmPlus, 2, 1), &bent.iter().collect::<Vec<_>>()).await;
+    let frontend = fleet::over(coded(PolicyKind::ParmPlus, 2, 1), &bent).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let tried: usize = bent.iter().map(|instance| instance.seen.lock().len()).sum();
-    assert!((1..=8).contains(&tried), "it is tried once, with {tried} requests");
+    assert!((1..=8).contains(&tried), "it must be tested once: {tried} requests");
     for value in [1.0, 5.0, -3.0, 2.0] {
         let response = infer(&frontend, request(&[value, 7.0])).await.unwrap();
         assert_eq!(outcome(&response), "exact");
@@ -341,8 +327,8 @@ async fn a_model_that_is_not_linear_is_not_coded_as_if_it_were() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_is_tried_again_when_nobody_could_tell() {
-    let instances = instances(3, 10);
+async fn linearity_test_is_retried_when_no_instance_answers() {
+    let instances = workers(3, 10);
     instances.iter().for_each(|instance| instance.then(Act::Hang));
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     instances.iter().for_each(|instance| instance.forget());
@@ -355,11 +341,11 @@ async fn a_model_is_tried_again_when_nobody_could_tell() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_breaks_once_does_not_decide_whether_a_model_is_linear() {
-    let instances = instances(3, 10);
-    let broke = parm_protocol::Error::Internal { message: "the engine broke".into() };
+async fn linearity_test_is_retried_after_engine_failure() {
+    let instances = workers(3, 10);
+    let broke = parm_protocol::Error::Internal { message: "engine failure".into() };
     instances.iter().for_each(|instance| instance.then(Act::Fail(MS, broke.clone())));
-    // Ends only when the model is coded, so when it was tried again.
+    // Completes only once the model is coded, which takes a second test.
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     assert!(metric(&frontend, "parm_codes", &[]) > 0.0);
 }

@@ -1,4 +1,4 @@
-//! The operators' page and its stream of frames, called without a network.
+//! Tests of the operator page and its stream of frames, called without a network.
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use crate::rig::{Network, config, frontend, get, infer, outcome, request, start, until, with};
 use crate::scripted::{Act, Scripted};
 
-/// Somebody who watches, and reads when told to.
+/// A watcher that reads on demand.
 struct Reader {
     body: Body,
     lines: Vec<Value>,
@@ -33,7 +33,7 @@ async fn watch(frontend: &Frontend, since: u64) -> Reader {
 }
 
 impl Reader {
-    /// The next line; none where the stream has ended.
+    /// The next line; `None` at the end of the stream.
     async fn line(&mut self) -> Option<Value> {
         let data = self.body.frame().await?.unwrap().into_data().unwrap();
         let line: Value = serde_json::from_slice(&data).unwrap();
@@ -44,7 +44,7 @@ impl Reader {
     /// The next line of a kind.
     async fn next(&mut self, kind: &str) -> Value {
         loop {
-            let line = self.line().await.expect("the stream goes on");
+            let line = self.line().await.expect("the stream continues");
             if let Some(found) = line.get(kind) {
                 return found.clone();
             }
@@ -57,7 +57,7 @@ fn sum(histogram: &Value) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_is_told_who_there_is_and_then_every_second_what_happened() {
+async fn watcher_gets_names_first_and_then_a_frame_per_second() {
     let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
     let frontend = frontend(config(PolicyKind::Hedge), &[&a, &b]).await;
     let mut reader = watch(&frontend, 0).await;
@@ -93,15 +93,15 @@ async fn a_watcher_is_told_who_there_is_and_then_every_second_what_happened() {
     let jobs: u64 = [0, 1].iter().map(|at| frame["instances"][*at][column("jobs")].as_u64().unwrap()).sum();
     let row = &frame["instances"][0];
     assert_eq!((jobs, &row[column("state")], &row[column("oldest_ms")]), (20, &json!(1), &json!(null)));
-    // 20 ms lie in the bucket that begins at 64 us * 2^(132 / 16).
+    // 20 ms is in the bucket that begins at 64 us * 2^(132 / 16).
     assert_eq!(own["latency"][0][0], json!(132));
     let second = reader.next("frame").await;
-    assert_eq!(second["models"][0]["counts"][counted], json!(0), "each frame is of its own second");
+    assert_eq!(second["models"][0]["counts"][counted], json!(0), "a frame must cover one second");
     assert!(reader.lines.iter().all(|line| line.as_object().unwrap().len() == 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_made_for_nobody_and_the_past_is_kept_for_who_comes_later() {
+async fn frames_are_made_only_with_watchers_and_past_is_kept() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
     let mut first = watch(&frontend, 0).await;
     let seen = [first.next("frame").await, first.next("frame").await];
@@ -114,16 +114,16 @@ async fn nothing_is_made_for_nobody_and_the_past_is_kept_for_who_comes_later() {
     let next = second.next("frame").await;
     assert!(
         second.lines.iter().filter(|line| line.get("past").is_some()).count() == 2,
-        "no frame for nobody"
+        "no frame may be made without watchers"
     );
     let gap = next["at"].as_u64().unwrap() - seen[1]["at"].as_u64().unwrap();
     assert_eq!((next["over_ms"].clone(), gap > 60_000), (json!(1000), true));
     let mut third = watch(&frontend, seen[1]["at"].as_u64().unwrap()).await;
-    assert_eq!(third.next("past").await["at"], next["at"], "what it has is left out");
+    assert_eq!(third.next("past").await["at"], next["at"], "known frames must be left out");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_reads_slowly_is_told_how_many_frames_it_missed() {
+async fn slow_watcher_gets_the_number_of_missed_frames() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
     let (mut slow, mut quick) = (watch(&frontend, 0).await, watch(&frontend, 0).await);
     for _ in 0..20 {
@@ -134,12 +134,12 @@ async fn who_reads_slowly_is_told_how_many_frames_it_missed() {
     }
     let dropped = slow.next("dropped").await.as_u64().unwrap();
     let frames = slow.lines.iter().filter(|line| line.get("frame").is_some()).count() as u64;
-    assert!(frames + dropped >= 20 && dropped >= 10, "{frames} came, {dropped} were left out");
+    assert!(frames + dropped >= 20 && dropped >= 10, "{frames} received, {dropped} dropped");
     slow.next("frame").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn eight_may_watch_and_who_goes_makes_room() {
+async fn watchers_are_limited_to_eight() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
     let mut readers = Vec::new();
     for _ in 0..8 {
@@ -150,7 +150,7 @@ async fn eight_may_watch_and_who_goes_makes_room() {
     watch(&frontend, 0).await.next("hello").await;
 }
 
-/// A laptop that sleeps, seven times: it holds no place that another watcher needs.
+/// Seven sleeping laptops must not occupy the places of other watchers.
 #[tokio::test(start_paused = true)]
 async fn watcher_is_dropped_when_it_takes_no_line_for_30_s() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
@@ -163,7 +163,7 @@ async fn watcher_is_dropped_when_it_takes_no_line_for_30_s() {
         quick.next("frame").await;
     }
     let refused = ask(&frontend, "/admin/v1/stream").await.status();
-    assert_eq!(refused, StatusCode::SERVICE_UNAVAILABLE, "a pause of 20 s ends no stream");
+    assert_eq!(refused, StatusCode::SERVICE_UNAVAILABLE, "a pause of 20 s must not end a stream");
     for _ in 0..20 {
         quick.next("frame").await;
     }
@@ -186,10 +186,10 @@ async fn watcher_stays_when_it_takes_a_line_now_and_then() {
     for _ in 0..200 {
         quick.next("frame").await;
     }
-    // A slow link: 200 lines of the past are ahead of the first frame for it.
+    // A slow link: it has 200 lines of the past to read before its first frame.
     let mut slow = watch(&frontend, 0).await;
     for _ in 0..30 {
-        slow.line().await.expect("the stream goes on");
+        slow.line().await.expect("the stream continues");
         for _ in 0..20 {
             quick.next("frame").await;
         }
@@ -206,7 +206,7 @@ async fn streams_end_with_the_frontend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_operator_does_is_told_with_what_it_was_before() {
+async fn operator_change_is_reported_with_previous_value() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
     let mut reader = watch(&frontend, 0).await;
     let before = reader.next("models").await[0]["revision"].as_u64().unwrap();
@@ -233,7 +233,7 @@ async fn what_an_operator_does_is_told_with_what_it_was_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_hangs_shows_the_age_of_what_it_holds_and_is_told_of_when_it_goes() {
+async fn hung_instance_shows_job_age_and_ejection_event() {
     let mut config = config(PolicyKind::Hedge);
     config.dispatch.ejection.enabled = true;
     let good: Vec<_> = (0..3).map(|n| Scripted::quick(&format!("test://{n}"), 20)).collect();
@@ -265,7 +265,7 @@ async fn an_instance_that_hangs_shows_the_age_of_what_it_holds_and_is_told_of_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_page_needs_no_key_and_data_does() {
+async fn page_needs_no_key_but_data_does() {
     let mut config = config(PolicyKind::None);
     config.admin.token = Some(Token::new("open sesame"));
     let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
@@ -293,7 +293,7 @@ async fn the_page_needs_no_key_and_data_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_of_other_sites_reach_nothing() {
+async fn pages_of_other_sites_are_rejected() {
     let mut config = config(PolicyKind::None);
     config.admin.hosts = vec!["parm.example".into()];
     let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
@@ -323,7 +323,7 @@ async fn pages_of_other_sites_reach_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_redundancy_saved_shows_beside_what_it_would_have_been() {
+async fn saved_time_is_shown_with_time_without_redundancy() {
     let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
     let frontend = frontend(config(PolicyKind::Hedge), &[&a, &b]).await;
     for _ in 0..40 {
@@ -334,10 +334,10 @@ async fn what_redundancy_saved_shows_beside_what_it_would_have_been() {
     a.then(Act::Answer(Duration::from_millis(300)));
     let mut answers = Vec::new();
     while !answers.contains(&"hedged".to_owned()) {
-        assert!(answers.len() < 8, "who is free takes the next, so this one soon: {answers:?}");
+        assert!(answers.len() < 8, "an idle instance takes the next query: {answers:?}");
         answers.push(outcome(&infer(&frontend, request(&[1.0])).await.unwrap()).to_owned());
     }
-    until("the straggler is in", || frontend.held().ledger.jobs == 0).await;
+    until("the straggler has answered", || frontend.held().ledger.jobs == 0).await;
     let (mut hedged, mut alone, mut slowest) = (0, 0, 0);
     for _ in 0..2 {
         let own = reader.next("frame").await["models"][0].clone();
@@ -346,13 +346,13 @@ async fn what_redundancy_saved_shows_beside_what_it_would_have_been() {
         let buckets = own["alone"].as_array().unwrap().chunks(2).map(|pair| pair[0].as_u64().unwrap());
         slowest = slowest.max(buckets.max().unwrap_or_default());
     }
-    assert_eq!((hedged, alone), (1, answers.len() as u64), "each is told once");
-    // 300 ms lie in the bucket that begins at 64 us * 2^(195 / 16).
-    assert_eq!(slowest, 195, "late as it would have been");
+    assert_eq!((hedged, alone), (1, answers.len() as u64), "each must be counted once");
+    // 300 ms is in the bucket that begins at 64 us * 2^(195 / 16).
+    assert_eq!(slowest, 195, "the time without redundancy");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_that_was_not_answered_by_its_own_prediction_can_be_asked_about() {
+async fn story_of_hedged_query_is_kept() {
     let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
     let frontend = frontend(config(PolicyKind::Hedge), &[&a, &b]).await;
     for _ in 0..40 {
@@ -366,7 +366,7 @@ async fn a_query_that_was_not_answered_by_its_own_prediction_can_be_asked_about(
         request.id = "frame-88".into();
         infer(&frontend, request).await.unwrap();
     }
-    until("the straggler is in", || frontend.held().ledger.jobs == 0).await;
+    until("the straggler has answered", || frontend.held().ledger.jobs == 0).await;
     let (_, found) = get(&frontend, "/queries?model=double&request=frame-88&slowest=true&limit=1").await;
     let query = &found["queries"][0];
     assert_eq!((&query["outcome"], &query["request"]), (&json!("hedged"), &json!("frame-88")));
@@ -376,7 +376,7 @@ async fn a_query_that_was_not_answered_by_its_own_prediction_can_be_asked_about(
     let steps: Vec<_> =
         told["timeline"].as_array().unwrap().iter().map(|step| step["what"].clone()).collect();
     assert_eq!(steps, ["arrived", "given", "late", "hedged", "answered", "prediction_in"]);
-    assert_eq!(told["timeline"][3]["instance"], told["instance"], "who has the hedge answered");
+    assert_eq!(told["timeline"][3]["instance"], told["instance"], "the hedge's instance must have answered");
     assert!(told["why"].as_str().unwrap().contains("sooner than the prediction"), "{}", told["why"]);
     assert_eq!(get(&frontend, "/queries/0123456789abcdef").await.0, 404);
     assert_eq!(get(&frontend, "/queries/nonsense").await.0, 404);
@@ -384,7 +384,7 @@ async fn a_query_that_was_not_answered_by_its_own_prediction_can_be_asked_about(
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_and_failures_can_be_asked_about_too() {
+async fn stories_of_rejected_and_failed_queries_are_kept() {
     let mut config = config(PolicyKind::None);
     config.dispatch.no_instance_grace = Duration::from_millis(50);
     let server = Scripted::quick("test://a", 20);
@@ -396,12 +396,12 @@ async fn refusals_and_failures_can_be_asked_about_too() {
     let id = found["queries"][0]["id"].as_str().unwrap().to_owned();
     let told = get(&frontend, &format!("/queries/{id}")).await.1;
     let last = told["timeline"].as_array().unwrap().last().unwrap().clone();
-    assert_eq!((&last["what"], &last["error"]), (&json!("answered"), &json!("the deadline passed")));
+    assert_eq!((&last["what"], &last["error"]), (&json!("answered"), &json!("the deadline expired")));
     assert_eq!((&told["instance"], &told["deadline_us"]), (&json!(null), &json!(200_000)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_shows_what_its_role_allows_and_one_that_is_taken_out_ends_its_stream() {
+async fn revoked_key_ends_its_stream() {
     let frontend = Frontend::start(config(PolicyKind::None), Network::with(&[]), Timers::Runtime).unwrap();
     let key = |name: &str, role| Entry::new(name, role, Digest::of(name.as_bytes()));
     let all = [key("client", Role::Infer), key("viewer", Role::Read), key("operator", Role::Control)];
@@ -441,7 +441,7 @@ async fn a_key_shows_what_its_role_allows_and_one_that_is_taken_out_ends_its_str
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_configured_key_opens_the_admin_api_beside_those_of_the_file() {
+async fn configured_key_opens_admin_api_next_to_key_file() {
     let mut config = config(PolicyKind::None);
     config.admin.token = Some(Token::new("open sesame"));
     let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();

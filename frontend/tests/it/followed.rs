@@ -1,4 +1,4 @@
-//! A frontend that follows a Service of a scripted cluster.
+//! A frontend under test that follows a Service of a scripted cluster.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::scripted::Scripted;
 
 pub(crate) const SERVICE: &str = "kubernetes+test://workers.ml:http";
 
-/// A frontend that follows a Service, and three workers that may be its pods.
+/// A frontend that follows a Service, and three workers for its pods.
 pub(crate) struct Followed {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) workers: [Arc<Scripted>; 3],
@@ -36,7 +36,7 @@ impl Followed {
         Self { cluster, workers, network, frontend }
     }
 
-    /// A cluster with the first so many of the workers, each on a node of its own, all in one slice.
+    /// Starts with pods for the first `pods` workers, each on its own node, in one slice.
     pub(crate) async fn with(pods: usize) -> Self {
         let cluster = Cluster::new();
         cluster.put("w-1", &well(pods));
@@ -47,16 +47,16 @@ impl Followed {
     }
 
     pub(crate) async fn until_ready(&self, count: usize) {
-        until("the Service is followed", || ready(&self.frontend) == count as f64).await;
+        until("the instances are ready", || ready(&self.frontend) == count as f64).await;
     }
 
     pub(crate) async fn until_watched(&self) {
-        until("it is watched", || self.cluster.watches() == 1).await;
+        until("the Service is watched", || self.cluster.watches() == 1).await;
     }
 
     pub(crate) async fn until_current(&self, current: bool) {
         let expected = if current { 1.0 } else { 0.0 };
-        until("it is known how it stands", || self.metric("parm_kubernetes_current") == expected).await;
+        until("the state is known", || self.metric("parm_kubernetes_current") == expected).await;
     }
 
     pub(crate) fn metric(&self, name: &str) -> f64 {
@@ -67,11 +67,11 @@ impl Followed {
         self.cluster.asked("limit=").len()
     }
 
-    /// Where a worker stands, as the admin API says.
+    /// A worker's node and zone in the admin API.
     pub(crate) async fn place(&self, address: &str) -> (Value, Value) {
         let (_, instances) = get(&self.frontend, "/instances").await;
         let own = instances.as_array().unwrap().iter().find(|one| one["address"] == address);
-        let own = own.unwrap_or_else(|| panic!("{address} is not known: {instances}"));
+        let own = own.unwrap_or_else(|| panic!("unknown instance {address}: {instances}"));
         assert_eq!(own["source"], "kubernetes");
         (own["node"].clone(), own["zone"].clone())
     }
@@ -81,7 +81,7 @@ impl Followed {
     }
 }
 
-/// The first so many workers as pods that are well, each on its own node.
+/// The first `pods` workers as healthy pods, each on its own node.
 pub(crate) fn well(pods: usize) -> Vec<Value> {
     (1..=pods).map(|number| pod(&format!("10.0.0.{number}"), &format!("n{number}"), json!({}))).collect()
 }

@@ -1,4 +1,4 @@
-//! What instances serve, and what of it is believed.
+//! Tests of the models that instances report.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::rig::{column, config, frontend, infer, metric, ready, request, start,
 use crate::scripted::{Act, Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_whose_model_is_another_is_refused() {
+async fn instance_with_another_model_is_rejected() {
     let first = Scripted::quick("a", 10);
     let frontend = frontend(config(PolicyKind::None), &[&first]).await;
     let other = Scripted::quick("b", 1);
@@ -17,7 +17,7 @@ async fn an_instance_whose_model_is_another_is_refused() {
     model.inputs[0].datatype = "FP64".into();
     other.serve(&[model]);
     frontend.embed(other.clone(), None).unwrap();
-    until("it is refused", || metric(&frontend, "parm_instances_refused_total", &[]) == 1.0).await;
+    until("the instance is rejected", || metric(&frontend, "parm_instances_refused_total", &[]) == 1.0).await;
     for _ in 0..4 {
         infer(&frontend, request(&[1.0])).await.unwrap();
     }
@@ -26,7 +26,7 @@ async fn an_instance_whose_model_is_another_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_order_of_tensors_and_the_platform_are_no_disagreement() {
+async fn order_of_tensors_and_platform_may_differ() {
     let first = Scripted::quick("a", 10);
     let second = Scripted::quick("b", 10);
     let mut model = doubler("double");
@@ -40,7 +40,7 @@ async fn the_order_of_tensors_and_the_platform_are_no_disagreement() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_serves_all_its_models_and_the_index_is_the_union() {
+async fn index_is_the_union_of_all_instances_models() {
     let both = Scripted::quick("a", 1);
     both.serve(&[doubler("double"), doubler("twice")]);
     let one = Scripted::quick("b", 1);
@@ -64,7 +64,7 @@ async fn loading_and_unloading_reach_every_instance() {
     assert_eq!(
         frontend.is_model_ready(&ModelRef::latest("more")),
         Ok(true),
-        "as soon as it is said to be loaded"
+        "a loaded model must be ready at once"
     );
     let mut more = request(&[1.0]);
     more.model = ModelRef::latest("more");
@@ -88,25 +88,25 @@ async fn model_missing_from_one_list_stays() {
     let is_ready = |name: &str| frontend.is_model_ready(&ModelRef::latest(name)) == Ok(true);
     server.serve(&[doubler("other")]);
     until("a list without the model was seen", || is_ready("other")).await;
-    assert!(is_ready("double"), "one list missed it");
+    assert!(is_ready("double"), "one list without the model must not remove it");
     server.serve(&[doubler("double"), doubler("other")]);
     infer(&frontend, request(&[1.0])).await.unwrap();
     tokio::time::sleep(Duration::from_secs(12)).await;
     assert!(is_ready("double"));
     server.serve(&[doubler("other")]);
     tokio::time::sleep(Duration::from_secs(7)).await;
-    assert!(!is_ready("double"), "two lists in a row missed it");
+    assert!(!is_ready("double"), "two lists without the model must remove it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_is_loaded_and_never_seen_is_an_error_after_a_while() {
+async fn load_fails_when_no_instance_serves_the_model() {
     let instance = Scripted::quick("a", 1);
     let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
-    // It takes the order, and the model never comes.
+    // The instance accepts the order, but never serves the model.
     let error = frontend.load_model("ghost").await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
-    assert!(error.to_string().contains("'ghost' was loaded and cannot be used"), "{error}");
-    // One whose answer is too long in coming is not waited for without end.
+    assert!(error.to_string().contains("'ghost' was loaded but is not usable"), "{error}");
+    // An instance that takes too long to answer is not awaited for ever.
     instance.thinks_for(std::time::Duration::from_secs(3600));
     let error = frontend.load_model("other").await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
@@ -120,7 +120,7 @@ async fn a_server_with_hundreds_of_models_joins() {
     far.thinks_for(std::time::Duration::from_millis(30));
     let frontend = frontend(config(PolicyKind::None), &[&far]).await;
     assert_eq!(frontend.repository_index(true).unwrap().len(), 400);
-    // While it is asked again and again it is watched all the same.
+    // It is still watched while it is described again and again.
     tokio::time::sleep(std::time::Duration::from_secs(6)).await;
     far.set_ready(Ok(false));
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
@@ -128,12 +128,12 @@ async fn a_server_with_hundreds_of_models_joins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_is_not_ready_ends_its_work_and_gets_no_more() {
+async fn unready_instance_drains() {
     let leaving = Scripted::new("a", Act::Hang);
     let frontend = frontend(config(PolicyKind::None), &[&leaving]).await;
     leaving.then(Act::Answer(std::time::Duration::from_secs(5)));
     let held = start(&frontend, request(&[1.0]));
-    until("it holds a job", || leaving.seen.lock().len() == 1).await;
+    until("the instance holds a job", || leaving.seen.lock().len() == 1).await;
     leaving.set_ready(Ok(false));
     let draining = || metric(&frontend, "parm_instances", &["state=\"draining\""]) == 1.0;
     until("it drains", draining).await;
@@ -144,5 +144,5 @@ async fn an_instance_that_is_not_ready_ends_its_work_and_gets_no_more() {
     assert_eq!(column(&held.await.unwrap().unwrap()), [2.0]);
     assert_eq!((leaving.seen.lock().len(), other.seen.lock().len()), (1, 1));
     leaving.set_ready(Ok(true));
-    until("it is back", || ready(&frontend) == 2.0).await;
+    until("the instance is back", || ready(&frontend) == 2.0).await;
 }

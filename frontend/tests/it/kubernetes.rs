@@ -1,4 +1,4 @@
-//! Workers behind a Service of Kubernetes: found, told apart by node, drained and kept, whatever the API server does.
+//! Tests of workers behind a Service of Kubernetes, with failures of the API server.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::followed::{Followed, SERVICE, well};
 use crate::rig::{Network, ask, config, get, metric, ready, request, start, until};
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_found_with_their_nodes_and_new_ones_at_once() {
+async fn pods_are_found_with_nodes_and_new_ones_at_once() {
     let followed = Followed::with(1).await;
     assert_eq!(followed.place("test://10.0.0.1:8000").await, (json!("n1"), json!("z")));
     let asked = followed.cluster.asked("limit=").remove(0);
@@ -27,12 +27,12 @@ async fn pods_are_found_with_their_nodes_and_new_ones_at_once() {
     assert_eq!(followed.place("test://10.0.0.3:8000").await, (json!("n3"), json!("z")));
     followed.cluster.delete("w-2");
     followed.until_ready(1).await;
-    assert_eq!(followed.lists(), 1, "a watch tells all of it");
+    assert_eq!(followed.lists(), 1, "the watch must report all changes");
     assert_eq!(followed.metric("parm_kubernetes_endpoints"), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_ends_gets_nothing_more_and_ends_what_it_holds() {
+async fn terminating_pod_drains() {
     let followed = Followed::with(2).await;
     let held = [start(&followed.frontend, request(&[1.0])), start(&followed.frontend, request(&[2.0]))];
     let seen = |worker: usize| followed.workers[worker].seen.lock().len();
@@ -46,7 +46,7 @@ async fn a_pod_that_ends_gets_nothing_more_and_ends_what_it_holds() {
     }
     followed.works().await;
     assert_eq!([seen(0), seen(1)], [1, 2]);
-    // While it is still listed it stays away, and when it is gone nothing changes.
+    // It stays drained while it is listed, and nothing changes when it is gone.
     followed.cluster.bookmark();
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!(ready(&followed.frontend), 1.0);
@@ -56,7 +56,7 @@ async fn a_pod_that_ends_gets_nothing_more_and_ends_what_it_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_pods_end_those_that_still_serve_go_on() {
+async fn serving_pods_stay_when_all_terminate() {
     let followed = Followed::with(2).await;
     let ends = |serving: [bool; 2]| {
         [("10.0.0.1", serving[0]), ("10.0.0.2", serving[1])]
@@ -66,22 +66,22 @@ async fn where_all_pods_end_those_that_still_serve_go_on() {
     followed.until_ready(1).await;
     followed.works().await;
     assert_eq!(followed.workers[0].seen.lock().len(), 1);
-    // They were seen to end, so that they are gone means something.
+    // They were seen to terminate, so their deletion counts.
     followed.cluster.delete("w-1");
     followed.until_ready(0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_names_nobody_changes_nothing() {
+async fn empty_service_changes_nothing() {
     let followed = Followed::with(2).await;
     followed.cluster.put("w-1", &[]);
     followed.cluster.delete("w-1");
-    until("that was seen", || followed.metric("parm_kubernetes_endpoints") == 0.0).await;
+    until("the deletion was seen", || followed.metric("parm_kubernetes_endpoints") == 0.0).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(ready(&followed.frontend), 2.0);
-    // Who is named then is the whole truth again.
+    // The next endpoints replace all others.
     followed.cluster.put("w-3", &well(3)[2..]);
-    until("the others are gone", || {
+    until("the other instances are gone", || {
         let page = followed.frontend.metrics();
         ready(&followed.frontend) == 1.0 && page.contains("10.0.0.3:8000") && !page.contains("10.0.0.1:8000")
     })
@@ -89,13 +89,13 @@ async fn a_service_that_names_nobody_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_severed_watch_goes_on_from_where_it_was() {
+async fn severed_watch_continues_from_its_version() {
     let followed = Followed::with(1).await;
     followed.cluster.bookmark();
     let version = followed.cluster.version();
     followed.cluster.severs();
     followed.until_current(false).await;
-    // What happens meanwhile is told by the next watch.
+    // Changes in the meantime are reported by the next watch.
     followed.cluster.put("w-2", &well(2)[1..]);
     followed.until_ready(2).await;
     followed.until_current(true).await;
@@ -105,12 +105,12 @@ async fn a_severed_watch_goes_on_from_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_as_it_should_is_no_failure_and_is_not_asked_for_without_end() {
+async fn regular_end_of_watch_is_not_a_failure() {
     let followed = Followed::with(1).await;
     let asked = || followed.cluster.asked("watch=true").len();
     for watches in 2..=6 {
         followed.cluster.ends_watches();
-        until("it is watched again", || asked() == watches).await;
+        until("the watch is open again", || asked() == watches).await;
     }
     assert_eq!((followed.lists(), followed.metric("parm_kubernetes_failures_total")), (1, 0.0));
     let cluster = followed.cluster.clone();
@@ -126,7 +126,7 @@ async fn a_watch_that_ends_as_it_should_is_no_failure_and_is_not_asked_for_witho
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_after_what_is_forgotten_shows_who_is_silently_gone() {
+async fn list_after_expiry_removes_missing_pods() {
     for at_once in [true, false] {
         let followed = Followed::with(3).await;
         followed.cluster.put_silently("w-1", &well(2));
@@ -134,14 +134,18 @@ async fn a_list_after_what_is_forgotten_shows_who_is_silently_gone() {
         followed.cluster.severs();
         followed.until_ready(2).await;
         followed.until_current(true).await;
-        assert_eq!(followed.lists(), 3, "at once: {at_once}: the second list that misses it decides");
+        assert_eq!(
+            followed.lists(),
+            3,
+            "at_once = {at_once}: the second list without the pod must remove it"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_forgets_at_once_is_not_asked_without_end() {
+async fn expiring_versions_do_not_cause_a_tight_loop() {
     let followed = Followed::with(1).await;
-    // Every version that a list gives is too old by the time of the watch.
+    // Every version of a list has expired by the time of the watch.
     let cluster = followed.cluster.clone();
     let forgets = tokio::spawn(async move {
         loop {
@@ -157,11 +161,11 @@ async fn a_server_that_forgets_at_once_is_not_asked_without_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lapse_of_time_shows_what_no_watch_tells() {
+async fn periodic_list_finds_changes_that_the_watch_missed() {
     let followed = Followed::with(3).await;
     followed.cluster.put_silently("w-1", &well(1));
     tokio::time::sleep(Duration::from_secs(240)).await;
-    assert_eq!(ready(&followed.frontend), 3.0, "nobody told it");
+    assert_eq!(ready(&followed.frontend), 3.0, "the watch must not have reported it");
     tokio::time::sleep(Duration::from_secs(70)).await;
     assert_eq!((ready(&followed.frontend), followed.lists()), (1.0, 3));
 }
@@ -174,7 +178,7 @@ async fn pod_missing_from_one_list_stays() {
     until("all is listed again", || followed.lists() == 2).await;
     followed.cluster.put_silently("w-1", &well(3));
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!((ready(&followed.frontend), followed.lists()), (3.0, 3), "the second list has it");
+    assert_eq!((ready(&followed.frontend), followed.lists()), (3.0, 3), "the second list has the pod");
     followed.cluster.put_silently("w-1", &well(2));
     tokio::time::sleep(Duration::from_secs(240)).await;
     until("the pod is gone", || ready(&followed.frontend) == 2.0).await;
@@ -198,26 +202,29 @@ async fn frontends_that_start_together_list_apart() {
         }
     }
     let (first, last) = (at.first().unwrap(), at.last().unwrap());
-    assert!((269_000..=300_000).contains(first) && *last <= 301_000, "shortened by a tenth at most: {at:?}");
+    assert!(
+        (269_000..=300_000).contains(first) && *last <= 301_000,
+        "intervals may be shortened by 10 % at most: {at:?}"
+    );
     assert!(at.len() >= 2, "all list again at {at:?} ms");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_died_without_a_word_is_noticed() {
+async fn silently_broken_connection_is_detected() {
     let followed = Followed::with(1).await;
     let asked = followed.cluster.asked("watch=true").len();
-    // Nothing is said for longer than the watch was asked for.
+    // Silence for longer than the requested time of the watch.
     tokio::time::sleep(Duration::from_secs(72)).await;
     assert_eq!(followed.cluster.asked("watch=true").len(), asked + 1);
     assert_eq!(followed.lists(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_takes_nobody_away() {
+async fn unavailable_api_server_removes_no_instance() {
     for manner in [
         Manner::Away,
         Manner::Silent,
-        Manner::Refuses(500, "etcd is gone"),
+        Manner::Refuses(500, "etcd is unavailable"),
         Manner::Refuses(403, "no"),
         Manner::Babbles("<html>"),
         Manner::Babbles("{}"),
@@ -243,7 +250,7 @@ async fn an_api_server_that_is_away_takes_nobody_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_at_the_start_is_waited_for() {
+async fn api_server_unavailable_at_start_is_retried() {
     let cluster = Cluster::new();
     cluster.is(Manner::Away);
     cluster.put("w-1", &well(1));
@@ -255,7 +262,7 @@ async fn an_api_server_that_is_away_at_the_start_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_cannot_be_read_leads_to_a_list_and_loses_nobody() {
+async fn unreadable_line_causes_a_list_and_keeps_instances() {
     for garbage in
         ["nonsense", "{\"type\": \"ADDED\", \"object\": 5}", "{\"type\": \"PARTY\", \"object\": {}}"]
     {
@@ -273,7 +280,7 @@ async fn a_line_that_cannot_be_read_leads_to_a_list_and_loses_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_and_lines_without_end_are_refused_and_lose_nobody() {
+async fn endless_lists_and_lines_fail_and_keep_instances() {
     let followed = Followed::with(2).await;
     followed.cluster.says(&"x".repeat(5 << 20));
     followed.until_current(false).await;
@@ -282,14 +289,14 @@ async fn lists_and_lines_without_end_are_refused_and_lose_nobody() {
     followed.cluster.says("nonsense");
     followed.until_current(false).await;
     let failures = followed.metric("parm_kubernetes_failures_total");
-    until("the list is refused", || followed.metric("parm_kubernetes_failures_total") > failures).await;
+    until("the list fails", || followed.metric("parm_kubernetes_failures_total") > failures).await;
     assert_eq!(ready(&followed.frontend), 2.0);
     followed.cluster.is(Manner::Answers);
     followed.until_current(true).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_list_comes_in_pages() {
+async fn long_list_is_read_in_pages() {
     let cluster = Cluster::new();
     for (number, pod) in well(3).into_iter().enumerate() {
         cluster.put(&format!("w-{number}"), &[pod]);
@@ -302,7 +309,7 @@ async fn a_long_list_comes_in_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endpoints_beyond_the_limit_of_instances_are_left_out_and_come_in_when_there_is_room() {
+async fn endpoint_over_limit_is_added_when_another_leaves() {
     let cluster = Cluster::new();
     cluster.put("w-1", &well(3));
     let followed = Followed::start_with(cluster, |config| config.instances.limit = 2.try_into().unwrap());
@@ -310,12 +317,12 @@ async fn endpoints_beyond_the_limit_of_instances_are_left_out_and_come_in_when_t
     followed.until_watched().await;
     let gone = [pod("10.0.0.1", "n1", ending(false)), well(3)[1].clone(), well(3)[2].clone()];
     followed.cluster.put("w-1", &gone);
-    until("the third is in", || followed.frontend.metrics().contains("10.0.0.3:8000")).await;
+    until("the third instance joined", || followed.frontend.metrics().contains("10.0.0.3:8000")).await;
     followed.until_ready(2).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_became_ready_is_connected_to_at_once() {
+async fn pod_that_becomes_ready_is_connected_at_once() {
     let starting = json!({"conditions": {"ready": false, "serving": false, "terminating": false}});
     let cluster = Cluster::new();
     cluster.put("w-1", &[pod("10.0.0.1", "n1", starting)]);
@@ -324,8 +331,10 @@ async fn a_pod_that_became_ready_is_connected_to_at_once() {
         config.instances.connect_backoff_max = Duration::from_secs(500);
     });
     followed.network.kill(&followed.workers[0]);
-    until("it is known", || metric(&followed.frontend, "parm_instances", &["state=\"connecting\""]) == 1.0)
-        .await;
+    until("the instance is connecting", || {
+        metric(&followed.frontend, "parm_instances", &["state=\"connecting\""]) == 1.0
+    })
+    .await;
     followed.until_watched().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     followed.workers[0].set_ready(Ok(true));
@@ -333,11 +342,11 @@ async fn a_pod_that_became_ready_is_connected_to_at_once() {
     followed.cluster.put("w-1", &well(1));
     let before = tokio::time::Instant::now();
     followed.until_ready(1).await;
-    assert!(before.elapsed() < Duration::from_secs(1), "it need not wait for the next try");
+    assert!(before.elapsed() < Duration::from_secs(1), "it must not wait for the next attempt");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_kubernetes_takes_for_not_ready_serves_as_long_as_it_does() {
+async fn pod_not_ready_in_kubernetes_keeps_serving() {
     let followed = Followed::with(2).await;
     let cut_off = json!({"conditions": {"ready": false, "serving": false, "terminating": false}});
     followed.cluster.put("w-1", &[pod("10.0.0.1", "n1", cut_off.clone()), pod("10.0.0.2", "n2", cut_off)]);
@@ -347,7 +356,7 @@ async fn what_kubernetes_takes_for_not_ready_serves_as_long_as_it_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_is_another_pods_now_stands_on_that_ones_node() {
+async fn reused_address_moves_to_the_new_pods_node() {
     let followed = Followed::with(1).await;
     followed.cluster.put("w-1", &[pod("10.0.0.1", "n9", json!({"zone": "y"}))]);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -356,7 +365,7 @@ async fn an_address_that_is_another_pods_now_stands_on_that_ones_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_was_removed_by_hand_stays_away() {
+async fn member_removed_by_an_operator_stays_removed() {
     let followed = Followed::with(2).await;
     let (_, instances) = get(&followed.frontend, "/instances").await;
     let first = instances.as_array().unwrap().iter().find(|one| one["node"] == "n1").unwrap();
@@ -369,7 +378,7 @@ async fn a_member_that_was_removed_by_hand_stays_away() {
     assert_eq!(ready(&followed.frontend), 2.0);
 }
 
-/// A service account's folder.
+/// The folder of a service account.
 fn account(token: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let key = rcgen::generate_simple_self_signed(vec!["api.test".into()]).unwrap();
@@ -380,7 +389,7 @@ fn account(token: &str) -> tempfile::TempDir {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_token_is_read_again_for_every_question() {
+async fn token_is_read_for_each_request() {
     let (folder, cluster) = (account("first\n"), Cluster::new());
     cluster.put("w-1", &well(1));
     cluster.knows("first");
@@ -390,16 +399,16 @@ async fn the_token_is_read_again_for_every_question() {
     });
     followed.until_ready(1).await;
     followed.until_watched().await;
-    // It is rotated, and the old one is not known any more: the watch that is open goes on.
+    // The token is rotated and the old one is invalid: the open watch continues.
     fs::write(folder.path().join("token"), "second").unwrap();
     followed.cluster.knows("second");
     followed.cluster.put("w-1", &well(2));
     followed.until_ready(2).await;
     followed.cluster.ends_watches();
-    until("it is watched again", || followed.cluster.asked("watch=true").len() == 2).await;
+    until("the watch is open again", || followed.cluster.asked("watch=true").len() == 2).await;
     followed.until_watched().await;
     assert_eq!(followed.metric("parm_kubernetes_failures_total"), 0.0);
-    // One that is rotated late is a failure that ends by itself.
+    // A late rotation is a failure that ends by itself.
     followed.cluster.knows("third");
     followed.cluster.severs();
     followed.until_current(false).await;
@@ -421,28 +430,24 @@ async fn look(cluster: &Arc<Cluster>, account: &Path) -> Result<(Vec<String>, Op
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_says_who_is_there_or_which_right_is_missing() {
+async fn look_reports_endpoints_or_missing_permission() {
     let (folder, cluster) = (account("t"), Cluster::new());
     cluster.put("w-1", &[pod("10.0.0.1", "n1", json!({})), pod("10.0.0.2", "n1", ending(true))]);
     assert_eq!(look(&cluster, folder.path()).await, Ok((vec!["test://10.0.0.1:8000".into()], None)));
-    assert_eq!(
-        cluster.asked("namespaces/ml/").len(),
-        2,
-        "the namespace is our own, and watching is tried too"
-    );
+    assert_eq!(cluster.asked("namespaces/ml/").len(), 2, "the own namespace must be listed and watched");
     cluster.is(Manner::Refuses(403, "User \"system:serviceaccount:ml:parm\" cannot list"));
     let told = look(&cluster, folder.path()).await.unwrap_err().to_string();
     for word in
         ["bind a Role", "list and watch endpointslices", "namespace ml", "system:serviceaccount:ml:parm"]
     {
-        assert!(told.contains(word), "{word:?} is missing in {told}");
+        assert!(told.contains(word), "expected {word:?} in {told}");
     }
     cluster.knows("another");
     assert_eq!(look(&cluster, folder.path()).await, Err(Trouble::Unauthenticated));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_that_cannot_work_is_an_error_at_once() {
+async fn invalid_kubernetes_settings_are_an_error_at_start() {
     let empty = tempfile::tempdir().unwrap();
     let start = |url: &str, server: &str| {
         let mut config = Config { workers: vec![url.into()], ..config(PolicyKind::None) };
@@ -452,13 +457,13 @@ async fn a_configuration_that_cannot_work_is_an_error_at_once() {
     };
     for (url, server, word) in [
         ("kubernetes+test://No.Service:http", "http://api.test", "SERVICE[.NAMESPACE][:PORT]"),
-        ("kubernetes+http://workers.ml:http", "http://api.test", "not of the tests"),
+        ("kubernetes+http://workers.ml:http", "http://api.test", "not an address of the tests"),
         (SERVICE, "api.test", "https://HOST:PORT"),
         (SERVICE, "https://api.test", "automountServiceAccountToken"),
-        ("kubernetes+test://workers:http", "http://api.test", "no namespace is given"),
+        ("kubernetes+test://workers:http", "http://api.test", "has no namespace"),
     ] {
         let error = start(url, server);
         assert!(matches!(&error, Error::BadUrl { .. } | Error::Service { .. }), "{error:?}");
-        assert!(error.to_string().contains(word), "{word:?} is missing in {error}");
+        assert!(error.to_string().contains(word), "expected {word:?} in {error}");
     }
 }

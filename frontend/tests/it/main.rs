@@ -1,4 +1,4 @@
-//! The frontend over scripted instances: time is paused, the test decides what every instance answers and when.
+//! Tests of the frontend over scripted instances, with paused time.
 
 mod admin;
 mod bundles;
@@ -6,18 +6,19 @@ mod capture;
 mod cluster;
 mod coded;
 mod console;
+mod fleet;
 mod followed;
-mod frontends;
-mod hangs;
+mod hung_instances;
 mod instances;
 mod kubernetes;
 mod metrics;
-mod neighbours;
+mod neighbour_load;
 mod recording;
 mod requests;
 mod resilience;
 mod rig;
 mod scripted;
+mod shared_batches;
 mod shares;
 mod sources;
 mod stand_in;

@@ -1,4 +1,4 @@
-//! The metrics page: one test holds its names, which dashboards rely on.
+//! Tests of the metrics page, whose names dashboards rely on.
 
 use std::num::NonZeroU8;
 
@@ -11,7 +11,7 @@ use crate::rig::{config, frontend, infer, metric, request, until};
 use crate::scripted::{Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
-async fn the_page_has_the_names_that_dashboards_rely_on() {
+async fn page_has_the_names_that_dashboards_use() {
     let instance = Scripted::quick("a", 1);
     let frontend = frontend(config(PolicyKind::Hedge), &[&instance]).await;
     infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
@@ -37,14 +37,14 @@ async fn the_page_has_the_names_that_dashboards_rely_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_is_coded_has_what_codes_do() {
+async fn coded_model_has_metrics_of_codes() {
     let instances = ["a", "b", "c"].map(|name| Scripted::quick(name, 1));
     let mut config = config(PolicyKind::ParmPlus);
     config.dispatch.coding.code = Some(Kind::Mds);
     (config.dispatch.coding.k, config.dispatch.coding.parm_plus.k_follows_load) =
         (NonZeroU8::new(2).unwrap(), false);
     let frontend = frontend(config, &instances.each_ref()).await;
-    until("it is known to be linear", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
+    until("the model is known to be linear", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
     infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
     let page = frontend.metrics();
     for line in [
@@ -62,7 +62,7 @@ async fn a_model_that_is_coded_has_what_codes_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn models_that_nobody_asks_for_have_one_series_each() {
+async fn unused_models_have_one_series_each() {
     let instance = Scripted::quick("a", 1);
     let models: Vec<_> = (0..7).map(|number| doubler(&format!("m{number}"))).collect();
     instance.serve(&models);

@@ -1,4 +1,4 @@
-//! Recordings: of a second through the admin API, to a file, and by a listener that is too slow.
+//! Tests of recordings: through the admin API, to a file, and by a slow listener.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ async fn get(frontend: &Frontend, path: &str) -> (StatusCode, Body) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_of_traffic_is_streamed_with_who_took_how_long() {
+async fn traffic_is_streamed_with_instances_and_times() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("a", 20)]).await;
     let (status, body) = get(&frontend, "recording?seconds=1").await;
     assert_eq!(status, StatusCode::OK);
@@ -58,7 +58,7 @@ async fn a_second_of_traffic_is_streamed_with_who_took_how_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_admin_api_bounds_recordings_in_length_and_number() {
+async fn admin_api_limits_recordings_in_length_and_number() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("a", 20)]).await;
     for bad in ["seconds=0", "seconds=86401", "seconds=soon", "second=5"] {
         assert_eq!(get(&frontend, &format!("recording?{bad}")).await.0, StatusCode::BAD_REQUEST, "{bad}");
@@ -70,7 +70,7 @@ async fn the_admin_api_bounds_recordings_in_length_and_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_is_too_slow_loses_notes_and_is_told_how_many() {
+async fn slow_listener_loses_events_and_gets_their_number() {
     let mut config = config(PolicyKind::None);
     config.recording.buffer = NonZeroUsize::new(3).unwrap();
     let frontend = frontend(config, &[&Scripted::quick("a", 20)]).await;
@@ -87,7 +87,7 @@ async fn a_listener_that_is_too_slow_loses_notes_and_is_told_how_many() {
 }
 
 #[tokio::test]
-async fn a_file_is_whole_when_the_recording_ends_and_the_one_before_is_kept() {
+async fn recording_file_is_complete_and_previous_one_kept() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("run.jsonl");
     std::fs::write(&path, "before").unwrap();
@@ -102,7 +102,7 @@ async fn a_file_is_whole_when_the_recording_ends_and_the_one_before_is_kept() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_made_is_named() {
+async fn file_that_cannot_be_created_is_named_in_error() {
     let frontend = frontend(to(&PathBuf::from("/no/such/folder/run.jsonl")), &[]).await;
     let error = frontend.record_to_file().await.err().unwrap();
     assert!(matches!(&error, Error::Recording { path, .. } if path.ends_with("run.jsonl")), "{error}");

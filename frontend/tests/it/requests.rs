@@ -1,4 +1,4 @@
-//! What a client gets for what it sends.
+//! Tests of requests and their responses.
 
 use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -10,13 +10,12 @@ use parm_frontend::Config;
 use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
 use tokio::time::Instant;
 
+use crate::fleet::MS;
 use crate::rig::{column, config, frontend, infer, metric, outcome, request, start, until, wanting, with};
 use crate::scripted::{Act, Scripted, doubler};
 
-const MS: Duration = Duration::from_millis(1);
-
 #[tokio::test(start_paused = true)]
-async fn rows_are_split_over_instances_and_put_together_in_order() {
+async fn rows_are_split_over_instances_and_returned_in_order() {
     let instances = [Scripted::quick("a", 30), Scripted::quick("b", 10), Scripted::quick("c", 20)];
     let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
     let values: Vec<f32> = (0..7u8).map(f32::from).collect();
@@ -54,7 +53,7 @@ async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_to_a_model_without_a_batch_dimension_are_never_put_together() {
+async fn requests_without_batch_dimension_share_no_batch() {
     let mut whole = doubler("double");
     for tensor in whole.inputs.iter_mut().chain(&mut whole.outputs) {
         tensor.shape = vec![2, 2];
@@ -70,18 +69,18 @@ async fn requests_to_a_model_without_a_batch_dimension_are_never_put_together() 
         assert_eq!(column(&response), [value * 2.0, value * 2.0 + 2.0]);
         assert_eq!(response.outputs[0].tensor.shape(), [2, 2]);
     }
-    assert_eq!(instance.batches(), [2, 2, 2], "each as it came");
+    assert_eq!(instance.batches(), [2, 2, 2], "each request must be sent unchanged");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_no_batches_is_given_none_though_the_first_dimension_varies() {
+async fn server_without_batches_gets_whole_requests() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     instances.iter().for_each(|instance| instance.says_max_batch(0));
     nothing_is_split_or_put_together(config(PolicyKind::None), &instances).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_is_declared_unbatched_is_given_no_batches_whatever_its_server_says() {
+async fn model_configured_as_unbatched_gets_whole_requests() {
     for stated in [None, Some(1024)] {
         let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
         for (instance, stated) in instances.iter().zip([stated; 2]) {
@@ -105,12 +104,12 @@ async fn nothing_is_split_or_put_together(mut config: Config, instances: &[Arc<S
     }
     let mut seen: Vec<usize> = instances.iter().flat_map(|instance| instance.batches()).collect();
     seen.sort_unstable();
-    assert_eq!(seen, [1, 1, 3, 3], "neither split nor put together");
+    assert_eq!(seen, [1, 1, 3, 3], "requests must be neither split nor merged");
     assert_eq!(frontend.model_config(&ModelRef::latest("double")).unwrap().max_batch_size, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_sent_whole_shares_its_bytes() {
+async fn whole_request_shares_its_bytes() {
     let instance = Scripted::quick("a", 1);
     let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
     let request = request(&[5.0]);
@@ -120,7 +119,7 @@ async fn a_request_sent_whole_shares_its_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_with_parameters_of_its_own_shares_no_batch() {
+async fn query_with_parameters_shares_no_batch() {
     let instance = Scripted::quick("a", 10);
     let mut config = config(PolicyKind::None);
     config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
@@ -135,12 +134,12 @@ async fn a_query_with_parameters_of_its_own_shares_no_batch() {
     assert_eq!(
         seen[1].parameters.keys().collect::<Vec<_>>(),
         ["temperature"],
-        "our own parameters stay here"
+        "own parameters must not be forwarded"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_wanted_outputs_come_back() {
+async fn only_requested_outputs_are_returned() {
     let instance = Scripted::quick("a", 1);
     let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
     let response = infer(&frontend, wanting(request(&[1.0, 2.0]), &["y"])).await.unwrap();
@@ -148,23 +147,23 @@ async fn only_wanted_outputs_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_goes_away_cancels_its_work_at_the_instance() {
+async fn leaving_client_cancels_its_job_at_the_instance() {
     let instance = Scripted::new("a", Act::Hang);
     let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
     let leaving = start(&frontend, request(&[1.0]));
     let queued = start(&frontend, request(&[2.0]));
-    until("the job is under way", || instance.seen.lock().len() == 1).await;
+    until("the job is running", || instance.seen.lock().len() == 1).await;
     queued.abort();
     leaving.abort();
-    until("the instance is told", || instance.cancelled.load(Ordering::SeqCst) == 1).await;
+    until("the job is cancelled", || instance.cancelled.load(Ordering::SeqCst) == 1).await;
     instance.becomes(Act::Answer(MS));
     assert_eq!(column(&infer(&frontend, request(&[3.0])).await.unwrap()), [6.0]);
-    assert_eq!(instance.seen.lock().len(), 2, "what was queued never ran");
+    assert_eq!(instance.seen.lock().len(), 2, "the queued query must not run");
     assert_eq!(metric(&frontend, "parm_dispatch_total", &["event=\"cancelled\""]), 2.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_passes_when_it_says() {
+async fn request_fails_at_its_deadline() {
     let instance = Scripted::new("a", Act::Hang);
     let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
     let sent = Instant::now();
@@ -177,13 +176,13 @@ async fn a_deadline_passes_when_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
+async fn full_queue_rejects_at_once_with_retry_after() {
     let instance = Scripted::quick("a", 10);
     let mut config = config(PolicyKind::None);
     config.dispatch.queue_limit = NonZeroU32::new(2).unwrap();
     let frontend = frontend(config, &[&instance]).await;
     let served: Vec<_> = (0..3).map(|_| start(&frontend, request(&[1.0]))).collect();
-    until("one is at the instance and two wait", || {
+    until("one query runs and two wait", || {
         metric(&frontend, "parm_queue_depth", &[]) == 2.0 && instance.seen.lock().len() == 1
     })
     .await;
@@ -197,7 +196,7 @@ async fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_of_which_a_row_is_refused_leaves_nothing_behind() {
+async fn request_with_rejected_row_leaves_no_state() {
     let instance = Scripted::quick("a", 10);
     let mut config = config(PolicyKind::None);
     config.dispatch.queue_limit = NonZeroU32::new(2).unwrap();
@@ -206,11 +205,11 @@ async fn a_request_of_which_a_row_is_refused_leaves_nothing_behind() {
     assert_eq!(error.code(), Code::Overloaded);
     assert_eq!(metric(&frontend, "nv_inference_pending_request_count", &[]), 0.0);
     infer(&frontend, request(&[1.0])).await.unwrap();
-    assert_eq!(instance.seen.lock().len(), 1, "nothing of the refused request was started");
+    assert_eq!(instance.seen.lock().len(), 1, "no row of the rejected request may start");
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_faults_are_told_apart_and_counted() {
+async fn client_errors_are_counted_by_reason() {
     let instance = Scripted::quick("a", 1);
     let mut config = config(PolicyKind::None);
     config.requests.max_rows = NonZeroUsize::new(2).unwrap();
@@ -242,7 +241,7 @@ async fn client_faults_are_told_apart_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_calls_the_query_bad_is_believed() {
+async fn bad_query_reported_by_instance_is_not_retried() {
     let instances = [Scripted::quick("a", 1), Scripted::quick("b", 1)];
     let bad = Error::Remote { code: Code::InvalidArgument, message: "token 9 is out of range".into() };
     instances.iter().for_each(|instance| instance.becomes(Act::Fail(MS, bad.clone())));
@@ -253,7 +252,7 @@ async fn an_instance_that_calls_the_query_bad_is_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outputs_in_a_form_of_their_own_are_asked_for_alone() {
+async fn outputs_with_parameters_are_requested_alone() {
     let instance = Scripted::quick("a", 10);
     let mut config = config(PolicyKind::None);
     config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
@@ -273,7 +272,7 @@ async fn outputs_in_a_form_of_their_own_are_asked_for_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_runs_one_row_and_nothing_that_was_its_clients_own() {
+async fn probe_runs_one_row_without_client_data() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     let mut config = config(PolicyKind::None);
     config.dispatch.ejection.enabled = true;
@@ -286,9 +285,9 @@ async fn a_probe_runs_one_row_and_nothing_that_was_its_clients_own() {
         infer(&frontend, request(&[4.0])).await.unwrap();
     }
     let before = instances[0].seen.lock().len();
-    until("it is probed", || instances[0].seen.lock().len() > before).await;
+    until("the instance is probed", || instances[0].seen.lock().len() > before).await;
     let probe = instances[0].seen.lock().last().cloned().unwrap();
     let rows = probe.inputs[0].tensor.as_f32().unwrap().to_vec();
     assert_eq!((probe.id.as_str(), probe.parameters.len(), probe.outputs.len()), ("", 0, 0));
-    assert_eq!(rows, [1.0, 2.0], "the first row of the first that means something without parameters");
+    assert_eq!(rows, [1.0, 2.0], "the first row of the first request without parameters");
 }

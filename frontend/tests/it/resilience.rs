@@ -1,4 +1,4 @@
-//! Instances are slow, break, hang and lie; clients notice little.
+//! Tests of slow, broken, hung and wrong instances.
 
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -13,15 +13,14 @@ use parm_protocol::client::{BoxFuture, Client};
 use parm_protocol::{Code, Error, InferenceService, ModelRef};
 use tokio::time::Instant;
 
+use crate::fleet::MS;
 use crate::rig::{
     Network, column, config, frontend, gone, infer, metric, outcome, ready, request, start, until, with,
 };
 use crate::scripted::{Act, Scripted, doubler};
 
-const MS: Duration = Duration::from_millis(1);
-
 #[tokio::test(start_paused = true)]
-async fn work_of_an_instance_that_dies_is_done_by_another() {
+async fn job_of_dead_instance_is_retried_at_another() {
     let instances = Scripted::pair(10);
     let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
     instances[0].then(Act::Fail(5 * MS, gone("it")));
@@ -32,21 +31,17 @@ async fn work_of_an_instance_that_dies_is_done_by_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_every_attempt_fails_the_client_hears_why() {
+async fn last_error_is_returned_when_every_attempt_fails() {
     let broken = Scripted::new("a", Act::Fail(MS, Error::Internal { message: "out of memory".into() }));
     let frontend = frontend(config(PolicyKind::None), &[&broken]).await;
     let error = infer(&frontend, request(&[1.0])).await.unwrap_err();
     assert_eq!(error.code(), Code::Internal);
     assert!(error.to_string().contains("out of memory"), "{error}");
-    assert_eq!(
-        broken.seen.lock().len(),
-        2,
-        "twice at the only instance: nobody can tell it from the query's fault"
-    );
+    assert_eq!(broken.seen.lock().len(), 2, "twice at the only instance, as the query may be at fault");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_answer_is_hedged_and_says_so() {
+async fn late_query_is_hedged_and_labelled() {
     let instances = Scripted::pair(10);
     let frontend = frontend(config(PolicyKind::Hedge), &instances.each_ref()).await;
     for value in 0..200u8 {
@@ -64,7 +59,7 @@ async fn a_late_answer_is_hedged_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_with_one_hedged_row_says_which() {
+async fn request_lists_outcomes_of_its_rows() {
     let instances = Scripted::pair(10);
     let frontend = frontend(config(PolicyKind::Hedge), &instances.each_ref()).await;
     for value in 0..200u8 {
@@ -77,7 +72,7 @@ async fn a_request_with_one_hedged_row_says_which() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_hangs_holds_one_job_and_no_more() {
+async fn hung_instance_holds_only_one_job() {
     let hung = Scripted::new("a", Act::Hang);
     let frontend = frontend(config(PolicyKind::None), &[&hung]).await;
     for _ in 0..3 {
@@ -88,7 +83,7 @@ async fn an_instance_that_hangs_holds_one_job_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_with_the_wrong_number_of_rows_is_a_failure_of_the_instance() {
+async fn wrong_number_of_rows_counts_as_instance_failure() {
     let liar = Scripted::quick("a", 1);
     let frontend = frontend(config(PolicyKind::None), &[&liar]).await;
     liar.then(Act::Short);
@@ -97,20 +92,20 @@ async fn an_answer_with_the_wrong_number_of_rows_is_a_failure_of_the_instance() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_loses_nothing_and_goes_out_of_service_first() {
+async fn draining_frontend_answers_all_requests() {
     let instance = Scripted::quick("a", 50);
     let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
     assert!(frontend.is_ready());
     let accepted: Vec<_> = (0..4).map(|_| start(&frontend, request(&[1.0]))).collect();
-    until("work is under way", || !instance.seen.lock().is_empty()).await;
+    until("a job is running", || !instance.seen.lock().is_empty()).await;
     let draining = {
         let frontend = frontend.clone();
         tokio::spawn(async move { frontend.drain().await })
     };
-    until("it is out of service", || !frontend.is_ready()).await;
+    until("the frontend is not ready", || !frontend.is_ready()).await;
     assert!(!draining.is_finished());
     let late = infer(&frontend, request(&[3.0])).await.unwrap();
-    assert_eq!(column(&late), [6.0], "what still comes in is still answered");
+    assert_eq!(column(&late), [6.0], "late requests must still be answered");
     for request in accepted {
         assert_eq!(column(&request.await.unwrap().unwrap()), [2.0]);
     }
@@ -119,7 +114,7 @@ async fn draining_loses_nothing_and_goes_out_of_service_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_instance_is_ejected_and_comes_back_by_a_probe() {
+async fn failing_instance_is_ejected_until_a_probe_succeeds() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     let mut config = config(PolicyKind::None);
     config.dispatch.ejection.enabled = true;
@@ -131,14 +126,14 @@ async fn a_failing_instance_is_ejected_and_comes_back_by_a_probe() {
     assert_eq!(metric(&frontend, "parm_ejections_total", &["reason=\"failing\""]), 1.0);
     let before = instances[0].seen.lock().len();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(ready(&frontend), 1.0, "a probe runs inputs, and those fail");
+    assert_eq!(ready(&frontend), 1.0, "a probe must fail while jobs fail");
     assert!(instances[0].seen.lock().len() > before);
     instances[0].becomes(Act::Answer(10 * MS));
-    until("a probe finds it well", || ready(&frontend) == 2.0).await;
+    until("a probe succeeds", || ready(&frontend) == 2.0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_without_a_server_is_sought_until_it_is_back() {
+async fn lost_instance_is_reconnected() {
     let server = Scripted::quick("test://a", 10);
     let network = Network::with(&[&server]);
     let config = parm_frontend::Config { workers: vec!["test://a".into()], ..config(PolicyKind::None) };
@@ -146,17 +141,17 @@ async fn an_instance_without_a_server_is_sought_until_it_is_back() {
         parm_frontend::Frontend::start(config, network.clone(), parm_frontend::Timers::Runtime).unwrap();
     until("it joined", || ready(&frontend) == 1.0).await;
     network.kill(&server);
-    until("it is gone", || ready(&frontend) == 0.0).await;
+    until("the instance is gone", || ready(&frontend) == 0.0).await;
     let error = infer(&frontend, request(&[1.0])).await.unwrap_err();
-    assert_eq!(error.code(), Code::Unavailable, "the model is known, nobody serves it: {error}");
+    assert_eq!(error.code(), Code::Unavailable, "the model must stay known: {error}");
     server.set_ready(Ok(true));
     network.start(&server);
-    until("it is back", || ready(&frontend) == 1.0).await;
+    until("the instance is back", || ready(&frontend) == 1.0).await;
     assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_are_kept_after_a_model_was_unloaded_whose_groups_were_watched() {
+async fn deadlines_hold_after_unloading_a_coded_model() {
     let mut config = config(PolicyKind::ParmPlus);
     let coding = &mut config.dispatch.coding;
     (coding.k, coding.r) = (NonZeroU8::new(2).unwrap(), NonZeroU8::new(2).unwrap());
@@ -178,7 +173,7 @@ async fn deadlines_are_kept_after_a_model_was_unloaded_whose_groups_were_watched
     assert!(frontend.broken().now_or_never().is_none(), "nothing panicked");
 }
 
-/// A way to servers that panics.
+/// A connector that panics.
 struct Trap;
 
 impl Connect for Trap {
@@ -187,19 +182,17 @@ impl Connect for Trap {
     }
 
     fn connect<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
-        Box::pin(async { panic!("as the test wants it") })
+        Box::pin(async { panic!("intended by the test") })
     }
 
     fn resolve<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        Box::pin(async { panic!("as the test wants it") })
+        Box::pin(async { panic!("intended by the test") })
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frontend_of_which_a_part_panicked_says_so() {
-    for (worker, part) in
-        [("test://a", "the supervisor of an instance"), ("dns+http://a:1", "the look for servers by name")]
-    {
+async fn panicked_part_of_frontend_is_reported() {
+    for (worker, part) in [("test://a", "instance supervisor"), ("dns+http://a:1", "DNS polling")] {
         let config = Config { workers: vec![worker.into()], ..config(PolicyKind::None) };
         let frontend = Frontend::start(config, Arc::new(Trap), Timers::Runtime).unwrap();
         assert_eq!(frontend.broken().await, parm_frontend::Error::Panicked { part });
@@ -207,7 +200,7 @@ async fn a_frontend_of_which_a_part_panicked_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn inputs_that_break_one_model_take_no_instance_from_another() {
+async fn inputs_that_break_one_model_do_not_affect_another() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10), Scripted::quick("c", 10)];
     let broken = Error::Internal { message: "gather index 99 out of range".into() };
     for instance in &instances {
@@ -235,7 +228,7 @@ async fn inputs_that_break_one_model_take_no_instance_from_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_goes_back_to_an_idle_instance_when_the_others_hang() {
+async fn retry_uses_an_idle_instance_when_others_hang() {
     let instances = [Scripted::quick("a", 10), Scripted::new("b", Act::Hang)];
     let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
     let hangs = [start(&frontend, request(&[1.0])), start(&frontend, request(&[2.0]))];
@@ -248,7 +241,7 @@ async fn a_retry_goes_back_to_an_idle_instance_when_the_others_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_hangs_goes_even_if_every_client_gives_up_first() {
+async fn hung_instance_is_ejected_though_clients_cancel_first() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10), Scripted::quick("c", 10)];
     let mut config = config(PolicyKind::None);
     config.dispatch.ejection.enabled = true;
@@ -263,7 +256,7 @@ async fn an_instance_that_hangs_goes_even_if_every_client_gives_up_first() {
         lost += u32::from(tokio::time::timeout(100 * MS, infer(&frontend, request(&[1.0]))).await.is_err());
     }
     assert_eq!(ready(&frontend), 2.0);
-    assert_eq!(lost, 2, "two slow answers in a row");
+    assert_eq!(lost, 2, "two slow answers in a row must eject");
     let probes = instances[0].seen.lock().len() - before - 2;
     assert!(probes < 10, "{probes} probes");
 }

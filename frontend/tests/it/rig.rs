@@ -1,4 +1,4 @@
-//! A frontend under test, on the runtime's own (paused) time.
+//! Test rig: a frontend with paused time over a scripted network.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +26,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::cluster::Cluster;
 use crate::scripted::Scripted;
 
-/// Servers by address; an address without a server refuses connections. What names stand for, and a cluster's API server.
+/// Servers by address; an address without a server refuses connections. Also answers DNS names and connects to a
+/// cluster's API server.
 #[derive(Default)]
 pub(crate) struct Network {
     servers: Mutex<BTreeMap<String, Arc<Scripted>>>,
@@ -37,7 +38,7 @@ pub(crate) struct Network {
     wires: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
-/// What is said of every name.
+/// The answer for every name.
 type Answer = Result<Vec<String>, String>;
 
 impl Network {
@@ -47,13 +48,13 @@ impl Network {
         Arc::new(network)
     }
 
-    /// It has a frontend whose admin API is at this `HOST:PORT`, until it is gone.
+    /// Serves a frontend's admin API at this `HOST:PORT` until the handle is dropped.
     pub(crate) fn listens(&self, authority: &str, frontend: &Frontend) -> AbortOnDropHandle<()> {
         let (dialled, pipes) = mpsc::channel(8);
         self.admins.lock().insert(authority.into(), dialled);
         let router = frontend.admin().router();
         AbortOnDropHandle::new(tokio::spawn(async move {
-            axum::serve(Pipes(pipes), router).await.expect("it has no reason to end");
+            axum::serve(Pipes(pipes), router).await.expect("the server does not end");
         }))
     }
 
@@ -61,23 +62,23 @@ impl Network {
         self.servers.lock().insert(server.peer().into(), server.clone());
     }
 
-    /// Connections to admin APIs break.
+    /// Breaks connections to admin APIs.
     pub(crate) fn severs(&self) {
         self.wires.lock().clear();
     }
 
-    /// It has the API server of this cluster.
+    /// Adds the API server of this cluster.
     pub(crate) fn has(&self, cluster: &Arc<Cluster>) {
         *self.cluster.lock() = Some(cluster.clone());
     }
 
-    /// Every name stands for this from now on.
+    /// Sets the servers of every name.
     pub(crate) fn resolves(&self, answer: Result<&[&str], &str>) {
         let owned = |servers: &[&str]| servers.iter().map(|server| (*server).to_owned()).collect();
         *self.names.lock() = Some(answer.map(owned).map_err(str::to_owned));
     }
 
-    /// No one can connect to it any more; those connected find it gone.
+    /// Disconnects a server: new connections are refused and existing ones broken.
     pub(crate) fn kill(&self, server: &Scripted) {
         self.servers.lock().remove(server.peer());
         server.set_ready(Err(gone(server.peer())));
@@ -86,7 +87,7 @@ impl Network {
 
 impl Connect for Network {
     fn check(&self, url: &str) -> Result<(), String> {
-        if url.starts_with("test://") { Ok(()) } else { Err("it is not of the tests".into()) }
+        if url.starts_with("test://") { Ok(()) } else { Err("not an address of the tests".into()) }
     }
 
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
@@ -147,14 +148,14 @@ pub(crate) fn gone(peer: &str) -> Error {
     Error::Transport { peer: peer.into(), message: "connection refused".into() }
 }
 
-/// A configuration with a policy; ejection is off, so that only what a test is about happens.
+/// A configuration with a policy, and without ejection, which few tests need.
 pub(crate) fn config(policy: PolicyKind) -> Config {
     let mut dispatch = PoolSettings { policy, ..PoolSettings::default() };
     dispatch.ejection.enabled = false;
     Config { dispatch, ..Config::default() }
 }
 
-/// A frontend over these instances as embedded ones, once all of them joined.
+/// A frontend with these embedded instances, once all have joined.
 pub(crate) async fn frontend(config: Config, instances: &[&Arc<Scripted>]) -> Frontend {
     let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
     for instance in instances {
@@ -164,12 +165,12 @@ pub(crate) async fn frontend(config: Config, instances: &[&Arc<Scripted>]) -> Fr
     frontend
 }
 
-/// Instances in service.
+/// Number of ready instances.
 pub(crate) fn ready(frontend: &Frontend) -> f64 {
     metric(frontend, "parm_instances", &["state=\"ready\""])
 }
 
-/// The sum of a metric's samples whose labels contain all of these.
+/// Sum of a metric's samples whose labels contain all of these.
 pub(crate) fn metric(frontend: &Frontend, name: &str, labels: &[&str]) -> f64 {
     let page = frontend.metrics();
     let is_sample = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
@@ -180,7 +181,7 @@ pub(crate) fn metric(frontend: &Frontend, name: &str, labels: &[&str]) -> f64 {
         .sum()
 }
 
-/// Lets paused time pass until a condition holds.
+/// Advances the paused time until a condition holds.
 pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if condition() {
@@ -188,10 +189,10 @@ pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("in vain waited until {what}");
+    panic!("timed out waiting until {what}");
 }
 
-/// A request with these values of the first column; the second is one more.
+/// A request with these values in the first column; the second is one more.
 pub(crate) fn request(values: &[f32]) -> InferRequest {
     let data: Vec<f32> = values.iter().flat_map(|value| [*value, value + 1.0]).collect();
     InferRequest {
@@ -227,15 +228,15 @@ pub(crate) async fn infer(frontend: &Frontend, request: InferRequest) -> Result<
     frontend.infer(request, context).await
 }
 
-/// The same, beside the test.
+/// Like `infer`, in a task.
 pub(crate) fn start(frontend: &Frontend, request: InferRequest) -> JoinHandle<Result<InferResponse, Error>> {
     let frontend = frontend.clone();
     tokio::spawn(async move { infer(&frontend, request).await })
 }
 
-/// The first column of output `y`, which is twice what was sent.
+/// First column of output `y`, which is twice the input.
 pub(crate) fn column(response: &InferResponse) -> Vec<f32> {
-    let output = response.outputs.iter().find(|output| output.name == "y").expect("there is a y");
+    let output = response.outputs.iter().find(|output| output.name == "y").expect("the response has y");
     output.tensor.as_f32().unwrap().chunks(2).map(|row| row[0]).collect()
 }
 
@@ -243,13 +244,13 @@ pub(crate) fn outcome(response: &InferResponse) -> &str {
     response.parameters["parm_outcome"].as_str().unwrap()
 }
 
-/// Changes dispatch settings for all models by the admin API.
+/// Changes the dispatch settings of all models through the admin API.
 pub(crate) async fn change(frontend: &Frontend, settings: &PoolSettings) {
     let (status, answer) = patch(frontend, "/settings", settings).await;
     assert_eq!(status, 200, "{answer}");
 }
 
-/// A patch by the admin API: status and answer.
+/// Sends a patch to the admin API; returns status and answer.
 pub(crate) async fn patch(
     frontend: &Frontend,
     path: &str,
@@ -267,12 +268,12 @@ pub(crate) async fn patch(
     (status, serde_json::from_slice(&body).unwrap())
 }
 
-/// What the admin API shows at a path: status and answer.
+/// Reads a path of the admin API; returns status and answer.
 pub(crate) async fn get(frontend: &Frontend, path: &str) -> (u16, serde_json::Value) {
     ask("GET", frontend, path).await
 }
 
-/// What the admin API makes of a request without a body: status and answer.
+/// Sends a request without a body to the admin API; returns status and answer.
 pub(crate) async fn ask(method: &str, frontend: &Frontend, path: &str) -> (u16, serde_json::Value) {
     use http_body_util::BodyExt;
     use tower::ServiceExt;

@@ -1,4 +1,4 @@
-//! An instance that does what the test says.
+//! Scripted instance, the fake worker of all tests of the frontend.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,58 +14,58 @@ use parm_protocol::{
 };
 use parm_tokens::{Order, Token};
 
-/// What an instance does with a request.
+/// Reaction of an instance to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    /// Answers after a while: `y` is twice `x`, `z` its negative.
+    /// Answers after a while: `y` is twice `x`, `z` is `-x`.
     Answer(Duration),
     /// Fails after a while.
     Fail(Duration, Error),
     /// Never answers.
     Hang,
-    /// Answers at once, with values that are none.
+    /// Answers at once with NaN.
     Nan,
-    /// Answers after a while, and wrongly: as if `x` were another.
+    /// Answers after a while, wrongly: for another `x`.
     Wrong(Duration),
-    /// Answers after a while, as a model that is linear only on one side of zero.
+    /// Answers after a while, with a model that is linear only on one side of zero.
     Bent(Duration),
-    /// Answers at once, one row too few.
+    /// Answers at once with a row too few.
     Short,
-    /// Answers after a while, but fails with this error where a row begins with this value.
+    /// Answers after a while, but fails with this error if a row begins with this value.
     Unless(Duration, f32, Error),
 }
 
 /// A scripted instance.
 pub(crate) struct Scripted {
     name: String,
-    /// What it does with the next requests; then `otherwise`.
+    /// Reactions to the next requests; then `otherwise`.
     script: Arc<Mutex<VecDeque<Act>>>,
     otherwise: Mutex<Act>,
-    /// What it does with requests for models that have a mind of their own; the script is for the others.
+    /// Reactions of single models; the script is for the others.
     own: Mutex<BTreeMap<String, Act>>,
     models: Mutex<Vec<ModelMetadata>>,
-    /// Models that it was told to unload.
+    /// Unloaded models.
     unloaded: Mutex<Vec<ModelIndex>>,
-    /// How long it takes to answer a question about its models.
+    /// Time to answer a request about its models.
     thinks: Mutex<Duration>,
-    /// What it says of every model's configuration, if it has such an endpoint.
+    /// Configuration of every model, if the endpoint exists.
     config: Mutex<Option<ModelConfig>>,
-    /// What it says that runs of its models take.
+    /// Reported run times of its models.
     run_times: Mutex<BTreeMap<String, Vec<Duration>>>,
     ready: Mutex<Result<bool, Error>>,
-    /// Where it says that it stands.
+    /// Reported place.
     place: Mutex<Place>,
-    /// Requests as they came.
+    /// Received requests.
     pub(crate) seen: Mutex<Vec<InferRequest>>,
-    /// Requests that were given up before an answer.
+    /// Requests that were cancelled before an answer.
     pub(crate) cancelled: AtomicUsize,
     /// Orders to load and unload.
     pub(crate) orders: Mutex<Vec<String>>,
-    /// Who is to be told of tokens.
+    /// Receiver of token messages.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
-    /// What was wished of its tokens.
+    /// Received token orders.
     pub(crate) wishes: Mutex<Vec<Order<Wish>>>,
-    /// The tokens that came with requests.
+    /// Tokens of received requests.
     pub(crate) redeemed: Mutex<Vec<Option<Token>>>,
 }
 
@@ -95,36 +95,36 @@ impl Scripted {
         })
     }
 
-    /// Two that answer after so many milliseconds and have one script: the first to be asked does its first act.
+    /// Two instances with one script that answer after `millis`: the first to receive a request executes the first act.
     pub(crate) fn pair(millis: u64) -> [Arc<Self>; 2] {
         let first = Self::quick("a", millis);
         let second = Self::quick("b", millis);
-        let mut second = Arc::into_inner(second).expect("nobody else has it");
+        let mut second = Arc::into_inner(second).expect("the instance is not shared yet");
         second.script = first.script.clone();
         [first, Arc::new(second)]
     }
 
-    /// One that answers after so many milliseconds.
+    /// An instance that answers after `millis`.
     pub(crate) fn quick(name: &str, millis: u64) -> Arc<Self> {
         Self::new(name, Act::Answer(Duration::from_millis(millis)))
     }
 
-    /// There is news of its tokens on a connection.
+    /// Sends a token message on a connection.
     pub(crate) fn says(&self, connection: u64, news: News) {
         let watcher = self.watcher.lock().clone();
-        watcher.expect("somebody watches").heard(connection, news);
+        watcher.expect("the instance is watched").heard(connection, news);
     }
 
     pub(crate) fn then(&self, act: Act) {
         self.script.lock().push_back(act);
     }
 
-    /// Says from now on that it stands here.
+    /// Reports this place from now on.
     pub(crate) fn stands_at(&self, node: &str, zone: &str) {
         *self.place.lock() = Place::announced(node, zone);
     }
 
-    /// Does nothing any more but what it does otherwise.
+    /// Clears the script.
     pub(crate) fn forget(&self) {
         self.script.lock().clear();
     }
@@ -137,7 +137,7 @@ impl Scripted {
         *self.models.lock() = models.to_vec();
     }
 
-    /// Takes this long to answer a question about its models from now on.
+    /// Delays answers to requests about its models.
     pub(crate) fn thinks_for(&self, time: Duration) {
         *self.thinks.lock() = time;
     }
@@ -150,28 +150,28 @@ impl Scripted {
         self.models.lock().iter().find(is_it).cloned()
     }
 
-    /// Has a configuration endpoint from now on, which says this.
+    /// Enables the configuration endpoint with this batch size.
     pub(crate) fn says_max_batch(&self, max_batch_size: i32) {
         *self.config.lock() = Some(ModelConfig { max_batch_size, ..ModelConfig::default() });
     }
 
-    /// Says from now on that its models' files have this digest.
+    /// Reports this digest of its models' files.
     pub(crate) fn says_digest(&self, digest: &str) {
         let config = ModelConfig { max_batch_size: 64, ..ModelConfig::default() };
         *self.config.lock() = Some(config.with_digest(digest));
     }
 
-    /// One of its models takes so long from now on.
+    /// Sets the time of one of its models.
     pub(crate) fn model_takes(&self, model: &str, time: Duration) {
         self.model_does(model, Act::Answer(time));
     }
 
-    /// One of its models does this from now on.
+    /// Sets the reaction of one of its models.
     pub(crate) fn model_does(&self, model: &str, act: Act) {
         self.own.lock().insert(model.into(), act);
     }
 
-    /// Has a configuration endpoint from now on, which says that runs of a model take so long.
+    /// Enables the configuration endpoint with run times of a model.
     pub(crate) fn says_run_times(&self, model: &str, times: &[Duration]) {
         self.run_times.lock().insert(model.into(), times.to_vec());
     }

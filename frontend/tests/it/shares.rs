@@ -1,4 +1,4 @@
-//! Requests are charged to shares: by name, and as it is counted.
+//! Tests of the shares that requests are charged to.
 
 use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Frontend, Timers};
@@ -14,7 +14,7 @@ fn shares(names: &[&str]) -> Config {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_charged_to_the_share_that_it_names_or_to_its_model() {
+async fn request_is_charged_to_named_share_or_its_model() {
     let instance = Scripted::quick("a", 10);
     let frontend = frontend(shares(&["gold", "silver"]), &[&instance]).await;
     infer(&frontend, with(request(&[1.0]), "parm_share", "gold")).await.unwrap();
@@ -30,7 +30,7 @@ async fn a_request_is_charged_to_the_share_that_it_names_or_to_its_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shares_that_contradict_each_other_start_no_frontend() {
+async fn contradictory_shares_are_an_error_at_start() {
     let mut twice = shares(&["gold", "silver"]);
     twice.shares.0.values_mut().for_each(|share| share.models.push("double".into()));
     let error = Frontend::start(twice, Network::with(&[]), Timers::Runtime).err().expect("refused");

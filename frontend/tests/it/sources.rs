@@ -1,4 +1,4 @@
-//! Where instances come from: the configured list, the watched file, threads of the process.
+//! Tests of the sources of instances: the configured list, the workers file, threads of the process.
 
 use std::fs;
 use std::path::PathBuf;
@@ -34,19 +34,19 @@ impl Watched {
     }
 
     async fn until_ready(&self, count: f64) {
-        until("the file is followed", || ready(&self.frontend) == count).await;
+        until("the file is applied", || ready(&self.frontend) == count).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_watched_file_adds_and_removes_and_loses_nothing() {
+async fn workers_file_adds_and_removes_without_lost_queries() {
     let servers = [Scripted::quick("test://a", 40), Scripted::quick("test://b", 40)];
     let watched = Watched::start("# workers\ntest://a\n", &servers.each_ref());
     watched.until_ready(1.0).await;
     watched.write("test://a\ntest://b # the second\n");
     watched.until_ready(2.0).await;
     let held = [start(&watched.frontend, request(&[1.0])), start(&watched.frontend, request(&[2.0]))];
-    until("both work", || servers.iter().all(|server| server.seen.lock().len() == 1)).await;
+    until("both instances work", || servers.iter().all(|server| server.seen.lock().len() == 1)).await;
     watched.write("test://b\n");
     watched.until_ready(1.0).await;
     for request in held {
@@ -57,24 +57,24 @@ async fn the_watched_file_adds_and_removes_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_line_is_counted_and_costs_the_others_nothing() {
+async fn invalid_line_is_counted_and_skipped() {
     let server = Scripted::quick("test://a", 1);
     let watched = Watched::start("nonsense\ntest://a\nhttp://elsewhere\n", &[&server]);
     watched.until_ready(1.0).await;
     assert_eq!(metric(&watched.frontend, "parm_workers_file_bad_lines", &[]), 2.0);
     watched.write("test://a\n");
-    until("the lines are gone", || metric(&watched.frontend, "parm_workers_file_bad_lines", &[]) == 0.0)
+    until("the lines are fixed", || metric(&watched.frontend, "parm_workers_file_bad_lines", &[]) == 0.0)
         .await;
     assert_eq!(ready(&watched.frontend), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_being_written_changes_nothing() {
+async fn partially_written_file_changes_nothing() {
     let servers = [Scripted::quick("test://a", 1), Scripted::quick("test://b", 1)];
     let watched = Watched::start("test://a\ntest://b\n", &servers.each_ref());
     watched.until_ready(2.0).await;
-    // First it is empty, then half of it is there, then all: each for one look at most.
-    for (half, looks) in [("", 1), ("test://a\n", 1), ("test://a\ntest", 1), ("", 60), ("# nobody\n", 60)] {
+    // The file is empty, then partial, then complete: each state is read once at most.
+    for (half, looks) in [("", 1), ("test://a\n", 1), ("test://a\ntest", 1), ("", 60), ("# empty\n", 60)] {
         watched.write(half);
         tokio::time::sleep(Duration::from_secs(1) * looks).await;
         assert_eq!(ready(&watched.frontend), 2.0, "{half:?}");
@@ -85,7 +85,7 @@ async fn a_file_that_is_being_written_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_gone_changes_nothing() {
+async fn missing_file_changes_nothing() {
     let server = Scripted::quick("test://a", 1);
     let watched = Watched::start("test://a", &[&server]);
     watched.until_ready(1.0).await;
@@ -99,7 +99,7 @@ async fn a_file_that_is_gone_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_is_followed_and_no_answer_changes_nothing() {
+async fn name_is_followed_and_empty_answer_changes_nothing() {
     let servers = ["test://a:1", "test://b:1", "test://c:1"].map(|name| Scripted::quick(name, 1));
     let network = Network::with(&servers.each_ref());
     network.resolves(Err("the name server is down"));
@@ -107,9 +107,9 @@ async fn a_name_is_followed_and_no_answer_changes_nothing() {
         Config { workers: vec!["dns+test://pool:1".into(), "test://a:1".into()], ..config(PolicyKind::None) };
     config.instances.dns_interval = Duration::from_millis(20);
     let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
-    let until_ready = async |count: f64| until("the name is followed", || ready(&frontend) == count).await;
+    let until_ready = async |count: f64| until("the name is applied", || ready(&frontend) == count).await;
     until_ready(1.0).await;
-    // One of them has joined by another way: it is no reason to fail, and not the name's to take away.
+    // One of them has joined through another source: this is not an error, and the name does not remove it.
     network.resolves(Ok(&["a:1", "b:1", "c:1"]));
     until_ready(3.0).await;
     for nothing in [Ok(&[][..]), Err("the name server is down")] {
@@ -122,7 +122,7 @@ async fn a_name_is_followed_and_no_answer_changes_nothing() {
     let held = infer(&frontend, request(&[1.0])).await.unwrap();
     assert_eq!(column(&held), [2.0]);
     network.resolves(Ok(&["b:1"]));
-    until("the first is left and the second is back", || {
+    until("only the configured and the named server are left", || {
         let page = frontend.metrics();
         let in_service = |name: &str| page.contains(&format!("instance=\"{name}\""));
         ready(&frontend) == 2.0 && in_service("test://b:1") && !in_service("test://c:1")
@@ -139,7 +139,7 @@ async fn server_missing_from_one_answer_stays() {
     config.instances.dns_interval = Duration::from_secs(5);
     let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
     until("both joined", || ready(&frontend) == 2.0).await;
-    // Looks come every 5 s: each answer is given to one of them.
+    // The name is resolved every 5 s: each answer is used once.
     let look = async |answer: &[&str]| {
         network.resolves(Ok(answer));
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -149,7 +149,7 @@ async fn server_missing_from_one_answer_stays() {
         assert_eq!(look(answer).await, 2.0, "{answer:?}");
     }
     assert_eq!(look(&["b:1"]).await, 2.0);
-    assert_eq!(look(&["b:1"]).await, 1.0, "two answers in a row lack it");
+    assert_eq!(look(&["b:1"]).await, 1.0, "two answers without the server must remove it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,9 +167,9 @@ async fn line_missing_from_one_look_at_the_file_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_name_in_the_configuration_is_an_error_at_once() {
+async fn invalid_name_in_configuration_is_an_error_at_start() {
     for (url, reason) in
-        [("dns+test://pool", "HOST:PORT"), ("srv+http://_http._tcp.pool", "not of the tests")]
+        [("dns+test://pool", "HOST:PORT"), ("srv+http://_http._tcp.pool", "not an address of the tests")]
     {
         let config = Config { workers: vec![url.into()], ..config(PolicyKind::None) };
         let error = Frontend::start(config, Network::with(&[]), Timers::Runtime).err().unwrap();
@@ -178,13 +178,13 @@ async fn a_bad_name_in_the_configuration_is_an_error_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_address_in_the_configuration_is_an_error_at_once() {
+async fn invalid_address_is_an_error_at_start() {
     let config = Config { workers: vec!["nonsense".into()], ..config(PolicyKind::None) };
     let error = Frontend::start(config, Network::with(&[]), Timers::Runtime).err().unwrap();
-    assert_eq!(error, Error::BadUrl { url: "nonsense".into(), reason: "it is not of the tests".into() });
+    assert_eq!(error, Error::BadUrl { url: "nonsense".into(), reason: "not an address of the tests".into() });
 }
 
-/// Where each instance stands, by address: node and zone.
+/// Place of each instance, by address: node and zone.
 async fn places(frontend: &Frontend) -> Vec<(String, String, String)> {
     let (_, instances) = get(frontend, "/instances").await;
     let word = |one: &serde_json::Value, name: &str| one[name].as_str().unwrap_or("-").to_owned();
@@ -197,7 +197,7 @@ fn stands(address: &str, node: &str, zone: &str) -> (String, String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_says_where_it_stands_and_the_file_knows_better() {
+async fn place_in_file_precedes_place_of_worker() {
     let servers = ["test://a:1", "test://b:1", "test://c:1"].map(|name| Scripted::quick(name, 1));
     servers[0].stands_at("n1", "eu-1a");
     servers[1].stands_at("n1", "eu-1a");
@@ -205,14 +205,14 @@ async fn a_worker_says_where_it_stands_and_the_file_knows_better() {
     let watched = Watched::start(lines, &servers.each_ref());
     watched.until_ready(3.0).await;
     assert_eq!(metric(&watched.frontend, "parm_workers_file_bad_lines", &[]), 1.0);
-    // Without a word of either the address counts, as it always did.
+    // Without a statement of either, the address is the node.
     let expected = [
         stands("test://a:1", "n1", "eu-1a"),
         stands("test://b:1", "rack-4", "eu-1a"),
         stands("test://c:1", "c", "-"),
     ];
     assert_eq!(places(&watched.frontend).await, expected);
-    // The file says something else, and a worker that is moved says so itself.
+    // The file changes, and a worker reports that it was moved.
     watched.write("test://a:1 zone=eu-1b\ntest://b:1\ntest://c:1\n");
     servers[2].stands_at("n3", "");
     let expected = [
@@ -226,7 +226,7 @@ async fn a_worker_says_where_it_stands_and_the_file_knows_better() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_is_listed_once_or_says_the_same_twice() {
+async fn conflicting_line_of_a_listed_server_is_rejected() {
     let servers = [Scripted::quick("test://a:1", 1), Scripted::quick("test://b:1", 1)];
     let lines = "test://a:1 node=n1\ntest://b:1\ntest://b:1\ntest://a:1 node=n2\n";
     let watched = Watched::start(lines, &servers.each_ref());
@@ -236,8 +236,8 @@ async fn a_server_is_listed_once_or_says_the_same_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_goes_to_another_machine_than_the_original() {
-    // Six workers on two machines, whose addresses do not tell it, as in Kubernetes.
+async fn hedge_uses_another_node_than_the_original() {
+    // Six workers on two nodes, which their addresses do not show, as in Kubernetes.
     let names: [_; 6] = std::array::from_fn(|number| format!("test://10.0.0.{number}:1"));
     let servers = names.each_ref().map(|name| Scripted::quick(name, 10));
     for (number, server) in servers.iter().enumerate() {
@@ -251,8 +251,8 @@ async fn a_copy_goes_to_another_machine_than_the_original() {
         let before = servers.each_ref().map(|server| server.seen.lock().len());
         infer(&frontend, request(&[1.0])).await.unwrap();
         let seen = |server: usize| servers[server].seen.lock().len() - before[server];
-        assert_eq!([(0..3).map(seen).sum::<usize>(), (3..6).map(seen).sum()], [1, 1], "one on each machine");
-        // The other one ends as well.
+        assert_eq!([(0..3).map(seen).sum::<usize>(), (3..6).map(seen).sum()], [1, 1], "one job on each node");
+        // The other job ends too.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

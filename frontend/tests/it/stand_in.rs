@@ -1,48 +1,28 @@
-//! Stand-ins over scripted instances, all of which have both models.
+//! Tests of stand-ins over scripted instances that have both models.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parm_dispatch::{Fraction, PolicyKind, StandInSettings};
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{InferenceService, ModelMetadata, TensorMetadata};
 
-use crate::rig::{Network, column, config, frontend, infer, metric, outcome, request, start, until, with};
+use crate::fleet::{self, MS, over, workers_with_stand_ins};
+use crate::rig::{Network, column, config, infer, metric, outcome, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
-const MS: Duration = Duration::from_millis(1);
-
-/// The stand-in `small`, whose answers are given 15 ms after a query came until more is known.
+/// The stand-in `small`, whose answers are served 15 ms after a query's arrival until more is known.
 fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
-    let mut config = config(PolicyKind::StandIn);
-    let settings = &mut config.dispatch.stand_in;
-    settings.model = Some("small".into());
-    settings.cost = parm_dispatch::Factor::percent(25);
-    settings.grace.cold = 15 * MS;
-    settings.hedge = false;
-    settings.bound = Fraction::percent(50);
-    change(settings);
-    config
+    fleet::stand_in(|settings| {
+        settings.cost = parm_dispatch::Factor::percent(25);
+        settings.grace.cold = 15 * MS;
+        settings.hedge = false;
+        settings.bound = Fraction::percent(50);
+        change(settings);
+    })
 }
 
-/// Instances on which a query takes 10 ms and its stand-in 2 ms.
-fn instances(count: usize) -> Vec<Arc<Scripted>> {
-    let both = [doubler("double"), doubler("small")];
-    let instance = |number| {
-        let instance = Scripted::quick(&format!("i{number}"), 10);
-        instance.serve(&both);
-        instance.model_takes("small", 2 * MS);
-        instance
-    };
-    (0..count).map(instance).collect()
-}
-
-async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
-    frontend(config, &instances.iter().collect::<Vec<_>>()).await
-}
-
-/// Whichever instance gets a query does this with it.
+/// Lets any instance that receives a query do this.
 fn all_then(instances: &[Arc<Scripted>], act: &Act) {
     instances.iter().for_each(|instance| instance.then(act.clone()));
 }
@@ -51,8 +31,8 @@ fn stand_ins(frontend: &Frontend, event: &str) -> f64 {
     metric(frontend, "parm_stand_ins_total", &[&format!("event=\"{event}\""), "model=\"double\""])
 }
 
-/// Queries one by one, so many milliseconds apart on average: were they all, an instance would always have the same one to
-/// stand in for it.
+/// Sends queries one by one, `apart` milliseconds apart on average; with constant gaps the same instance would always
+/// run the stand-in of another.
 async fn ask(frontend: &Frontend, count: u16, apart: u32) {
     for number in 0..count {
         start(frontend, request(&[f32::from(number % 50)]));
@@ -63,8 +43,8 @@ async fn ask(frontend: &Frontend, count: u16, apart: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_query_is_answered_by_its_stand_in() {
-    let instances = instances(3);
+async fn late_query_is_answered_by_its_stand_in() {
+    let instances = workers_with_stand_ins(3);
     let frontend = over(stand_in(|_| {}), &instances).await;
     instances[0].then(Act::Hang);
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
@@ -75,8 +55,8 @@ async fn a_late_query_is_answered_by_its_stand_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exact_answer_wins_until_the_grace_is_over() {
-    let instances = instances(3);
+async fn exact_answer_wins_during_grace() {
+    let instances = workers_with_stand_ins(3);
     let frontend = over(stand_in(|_| {}), &instances).await;
     for value in 0..20u8 {
         let response = infer(&frontend, request(&[f32::from(value)])).await.unwrap();
@@ -89,8 +69,8 @@ async fn an_exact_answer_wins_until_the_grace_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_want_predictions_only_get_no_stand_in() {
-    let instances = instances(3);
+async fn clients_of_exact_answers_get_no_stand_in() {
+    let instances = workers_with_stand_ins(3);
     let frontend = over(stand_in(|_| {}), &instances).await;
     for accept in ["exact", "0"] {
         instances[0].then(Act::Answer(200 * MS));
@@ -101,8 +81,8 @@ async fn clients_that_want_predictions_only_get_no_stand_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_no_number_is_given_to_nobody() {
-    let instances = instances(3);
+async fn nan_from_a_stand_in_is_not_served() {
+    let instances = workers_with_stand_ins(3);
     instances.iter().for_each(|instance| instance.model_does("small", Act::Nan));
     let frontend = over(stand_in(|settings| settings.unsure = parm_dispatch::Unsure::Wait), &instances).await;
     instances[0].then(Act::Answer(200 * MS));
@@ -112,8 +92,8 @@ async fn an_answer_that_is_no_number_is_given_to_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stand_ins_that_agree_too_seldom_are_withheld_until_they_agree_again() {
-    let instances = instances(4);
+async fn disagreeing_stand_ins_are_withheld_until_they_agree() {
+    let instances = workers_with_stand_ins(4);
     instances.iter().for_each(|instance| instance.model_does("small", Act::Wrong(2 * MS)));
     let watched = |settings: &mut StandInSettings| {
         settings.agreement.window = NonZeroU32::new(200).unwrap();
@@ -139,8 +119,8 @@ async fn stand_ins_that_agree_too_seldom_are_withheld_until_they_agree_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_answers_wrongly_is_found_by_its_stand_ins_and_ejected() {
-    let instances = instances(6);
+async fn wrong_instance_is_found_by_stand_ins_and_ejected() {
+    let instances = workers_with_stand_ins(6);
     let quick = |settings: &mut StandInSettings| {
         settings.agreement.min_samples = NonZeroU32::new(20).unwrap();
     };
@@ -156,8 +136,8 @@ async fn an_instance_that_answers_wrongly_is_found_by_its_stand_ins_and_ejected(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_tells_servers_how_urgent_it_is() {
-    let instances = instances(2);
+async fn job_has_priority_for_servers() {
+    let instances = workers_with_stand_ins(2);
     let frontend = over(stand_in(|_| {}), &instances).await;
     instances[0].then(Act::Hang);
     infer(&frontend, request(&[4.0])).await.unwrap();
@@ -171,8 +151,8 @@ async fn a_job_tells_servers_how_urgent_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stand_ins_of_several_queries_share_a_job_and_each_gets_its_own_answer() {
-    let instances = instances(5);
+async fn stand_ins_of_several_queries_share_a_job() {
+    let instances = workers_with_stand_ins(5);
     instances.iter().for_each(|instance| {
         instance.says_run_times("double", &[10 * MS]);
         instance.says_run_times("small", &[2 * MS; 4]);
@@ -190,13 +170,13 @@ async fn stand_ins_of_several_queries_share_a_job_and_each_gets_its_own_answer()
     assert_eq!(stand_ins(&frontend, "late"), 4.0);
     let seen = instances.iter().flat_map(|instance| instance.seen.lock().clone());
     let jobs = seen.filter(|seen| seen.model.name == "small").map(|seen| seen.inputs[0].tensor.rows());
-    // One instance is idle: it stands in for the first, and then for those that have become late meanwhile.
+    // One instance is idle: it runs the stand-in of the first query, then of those that are late by then.
     assert_eq!(jobs.collect::<Vec<_>>(), [1, 3]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_servers_measured_is_what_a_stand_in_costs() {
-    let instances = instances(2);
+async fn stand_in_cost_is_measured_by_servers() {
+    let instances = workers_with_stand_ins(2);
     instances.iter().for_each(|instance| {
         instance.says_run_times("double", &[10 * MS]);
         instance.says_run_times("small", &[MS, 2 * MS, 3 * MS, 4 * MS]);
@@ -210,10 +190,10 @@ async fn what_servers_measured_is_what_a_stand_in_costs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_of_other_tensors_stands_in_for_nobody_and_it_is_said_why() {
+async fn model_with_other_tensors_is_rejected_as_stand_in() {
     let odd = TensorMetadata { name: "y".into(), datatype: "FP32".into(), shape: vec![-1, 3] };
     let small = ModelMetadata { outputs: vec![odd, doubler("small").outputs[1].clone()], ..doubler("small") };
-    let instances = instances(2);
+    let instances = workers_with_stand_ins(2);
     instances.iter().for_each(|instance| instance.serve(&[doubler("double"), small.clone()]));
     let frontend = over(stand_in(|_| {}), &instances).await;
     let (status, shown) = crate::rig::get(&frontend, "/settings/double").await;
@@ -225,15 +205,15 @@ async fn a_model_of_other_tensors_stands_in_for_nobody_and_it_is_said_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_stands_in_for_another_is_marked_in_the_index() {
-    let frontend = over(stand_in(|_| {}), &instances(1)).await;
+async fn stand_in_is_marked_in_index() {
+    let frontend = over(stand_in(|_| {}), &workers_with_stand_ins(1)).await;
     let index = frontend.repository_index(true).unwrap();
     let listed: Vec<_> = index.iter().map(|model| (model.name.as_str(), model.reason.as_str())).collect();
     assert_eq!(listed, [("double", ""), ("small", "stand-in of 'double'")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_policy_needs_a_model() {
+async fn policy_stand_in_needs_a_model() {
     let config = config(PolicyKind::StandIn);
     match Frontend::start(config, Network::with(&[]), Timers::Runtime) {
         Err(Error::BadSettings { reason }) => assert!(reason.contains("stand_in.model"), "{reason}"),

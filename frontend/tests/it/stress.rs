@@ -1,4 +1,4 @@
-//! Many clients on real threads and real timers: what may race, races here.
+//! Stress test with many clients on real threads and timers, for data races.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ const INSTANCES: usize = 4;
 const CLIENTS: usize = 32;
 const REQUESTS: usize = 60;
 
-/// Deterministic and uneven: what an instance does with its `n`-th request. Only one fails any: a query that fails on two
-/// is at fault itself.
+/// Deterministic, uneven reactions of an instance to its `n`-th request. Only one instance fails requests: a query that
+/// fails on two is at fault itself.
 fn act(seed: usize, n: usize) -> Act {
     let mixed = (seed * 7919 + n).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     match mixed % 16 {
@@ -43,7 +43,7 @@ async fn fleet() -> (Frontend, Vec<Arc<Scripted>>) {
     (frontend, instances)
 }
 
-/// Sends requests of one to three rows, some of which it takes back.
+/// Sends requests of one to three rows, and cancels some of them.
 async fn client(frontend: Frontend, number: usize) -> usize {
     let mut answered = 0;
     for n in 0..REQUESTS {
@@ -63,7 +63,7 @@ async fn client(frontend: Frontend, number: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_client_gets_its_own_rows_and_nothing_is_left_behind() {
+async fn clients_get_their_own_rows_and_no_state_is_left() {
     let (frontend, _instances) = fleet().await;
     let clients: Vec<_> = (0..CLIENTS).map(|number| tokio::spawn(client(frontend.clone(), number))).collect();
     let mut answered = 0;
@@ -79,7 +79,7 @@ async fn every_client_gets_its_own_rows_and_nothing_is_left_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn deadlines_of_many_pass_while_instances_hang() {
+async fn many_deadlines_expire_while_instances_hang() {
     let frontend = Frontend::start(config(PolicyKind::Hedge), Network::with(&[]), Timers::Precise).unwrap();
     for name in ["a", "b"] {
         frontend.embed(Scripted::new(name, Act::Hang), None).unwrap();

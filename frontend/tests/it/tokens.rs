@@ -1,4 +1,4 @@
-//! A frontend at instances that give tokens, as they do where several frontends share them.
+//! Tests of a frontend at instances that grant tokens, as shared workers do.
 
 use std::time::Duration;
 
@@ -16,15 +16,20 @@ fn granted(token: u32, contended: bool) -> News {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_waits_at_its_frontend_until_an_instance_is_its_own() {
+async fn query_waits_at_frontend_until_a_token_is_granted() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     let frontend = frontend(config(PolicyKind::Equal), &instances.each_ref()).await;
     instances.iter().for_each(|instance| instance.says(1, News::Offered));
     let answer = start(&frontend, request(&[1.0]));
     let reserved = |wish: &Order<Wish>| matches!(wish, Order::Reserve(wish, Class::Query, _) if *wish == Wish::of("double"));
-    until("it is reserved at both", || instances.iter().all(|at| at.wishes.lock().iter().any(reserved)))
-        .await;
-    assert!(instances.iter().all(|instance| instance.seen.lock().is_empty()), "nobody has it yet");
+    until("both instances have a reservation", || {
+        instances.iter().all(|at| at.wishes.lock().iter().any(reserved))
+    })
+    .await;
+    assert!(
+        instances.iter().all(|instance| instance.seen.lock().is_empty()),
+        "no instance may have the query yet"
+    );
     instances[1].says(1, granted(7, false));
     assert_eq!(column(&answer.await.unwrap().unwrap()), [2.0]);
     assert_eq!(*instances[1].redeemed.lock(), [Some(Token(7))]);
@@ -33,37 +38,37 @@ async fn a_query_waits_at_its_frontend_until_an_instance_is_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_is_of_no_use_goes_back() {
+async fn unused_token_is_returned() {
     let instance = Scripted::quick("a", 10);
     let frontend = frontend(config(PolicyKind::Equal), &[&instance]).await;
     instance.says(1, News::Offered);
     let back = |token| Order::GiveBack(Token(token));
     instance.says(1, granted(1, true));
-    assert_eq!(*instance.wishes.lock(), [back(1)], "others wait: at once");
+    assert_eq!(*instance.wishes.lock(), [back(1)], "a contended token must go back at once");
     instance.says(1, granted(2, false));
     instance.says(1, News::Told(Message::Recalled(Token(2))));
-    assert_eq!(*instance.wishes.lock(), [back(1), back(2)], "when it is called back");
+    assert_eq!(*instance.wishes.lock(), [back(1), back(2)], "a recalled token must go back");
     instance.says(1, granted(3, false));
-    until("its lease is over", || instance.wishes.lock().len() == 3).await;
+    until("its lease has expired", || instance.wishes.lock().len() == 3).await;
     assert_eq!(instance.wishes.lock()[2], back(3));
     instance.says(1, granted(4, false));
     infer(&frontend, request(&[1.0])).await.unwrap();
     instance.says(1, News::Told(Message::Recalled(Token(4))));
-    assert_eq!(instance.wishes.lock().len(), 3, "that was used");
+    assert_eq!(instance.wishes.lock().len(), 3, "a used token must not go back");
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_end_with_their_connection_and_jobs_come_as_ever() {
+async fn tokens_expire_with_their_connection() {
     let instance = Scripted::quick("a", 10);
     let frontend = frontend(config(PolicyKind::Equal), &[&instance]).await;
     instance.says(1, News::Offered);
     let waiting = start(&frontend, request(&[1.0]));
-    until("it is reserved", || !instance.wishes.lock().is_empty()).await;
+    until("the instance has a reservation", || !instance.wishes.lock().is_empty()).await;
     instance.says(2, News::Offered);
     instance.says(1, granted(1, false));
     instance.says(1, News::Ended);
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert!(instance.seen.lock().is_empty(), "what an old connection says is void");
+    assert!(instance.seen.lock().is_empty(), "messages of an old connection must be ignored");
     instance.says(2, News::Ended);
     assert_eq!(column(&waiting.await.unwrap().unwrap()), [2.0]);
     assert_eq!(*instance.redeemed.lock(), [None]);

@@ -1,4 +1,6 @@
-//! Rolling updates under load: versions and shapes change and servers restart, one after another, and no request fails.
+//! Tests of rolling updates under load.
+//!
+//! Versions and shapes change and servers restart in turn, and no request fails.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -12,25 +14,25 @@ use parm_protocol::{Error, InferResponse, InferenceService, ModelMetadata, Model
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::rig::{Network, config, frontend, gone, infer, metric, ready, request, start, until};
+use crate::fleet::{MS, over};
+use crate::rig::{Network, config, gone, infer, metric, ready, request, start, until};
 use crate::scripted::{Act, Scripted, doubler};
 
-const MS: Duration = Duration::from_millis(1);
-/// Between two servers' turns: longer than it takes to notice.
+/// Interval between two servers' updates: longer than it takes to detect.
 const TURN: Duration = Duration::from_secs(7);
 
 fn version(number: u32) -> ModelMetadata {
     ModelMetadata { versions: vec![number.to_string()], ..doubler("double") }
 }
 
-/// The same version, whose output `z` is declared otherwise: requests for one are requests for the other.
+/// The same version with another declaration of output `z`: requests for one are valid for the other.
 fn reshaped() -> ModelMetadata {
     let mut model = doubler("double");
     model.outputs[1].shape[1] = -1;
     model
 }
 
-/// A queue that shows at once when too few instances get all the work.
+/// A short queue, which overflows if too few instances get all the work.
 fn tight() -> Config {
     let mut config = config(PolicyKind::Hedge);
     config.dispatch.queue_limit = NonZeroU32::new(8).unwrap();
@@ -41,7 +43,8 @@ fn six() -> Vec<Arc<Scripted>> {
     ["a", "b", "c", "d", "e", "f"].map(|name| Scripted::quick(&format!("test://{name}"), 100)).to_vec()
 }
 
-/// A request each 50 ms, a third of what six such instances can do, for as many turns as there are servers and one more.
+/// A request every 50 ms, a third of the capacity of six such instances, for as many intervals as there are servers and
+/// one more.
 fn load(frontend: &Frontend, servers: usize) -> JoinHandle<Vec<JoinHandle<Result<InferResponse, Error>>>> {
     let frontend = frontend.clone();
     let ends = Instant::now() + TURN * (servers as u32 + 1);
@@ -66,12 +69,12 @@ async fn versions(load: JoinHandle<Vec<JoinHandle<Result<InferResponse, Error>>>
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_version_comes_to_all_in_turn_and_no_request_fails() {
-    // Forward, and back: the last instances of a version are as few as the first.
+async fn no_request_fails_during_rolling_update_of_versions() {
+    // Forward and back: the last instances of a version are as few as the first.
     for (from, to) in [(1, 2), (2, 1)] {
         let servers = six();
         servers.iter().for_each(|server| server.serve(&[version(from)]));
-        let frontend = frontend(tight(), &servers.iter().collect::<Vec<_>>()).await;
+        let frontend = over(tight(), &servers).await;
         let answers = load(&frontend, servers.len());
         for server in &servers {
             server.serve(&[version(to)]);
@@ -81,16 +84,19 @@ async fn another_version_comes_to_all_in_turn_and_no_request_fails() {
         let (before, after) = (from.to_string(), to.to_string());
         let switch = versions.iter().position(|version| *version == after).expect("the switch");
         assert!(versions[..switch].iter().all(|version| *version == before), "{versions:?}");
-        assert!(versions[switch..].iter().all(|version| *version == after), "one switch: {versions:?}");
+        assert!(
+            versions[switch..].iter().all(|version| *version == after),
+            "expected one switch: {versions:?}"
+        );
         let turn = switch / (TURN.as_millis() / 50) as usize;
-        assert!((2..=3).contains(&turn), "at about half, not in turn {turn}");
+        assert!((2..=3).contains(&turn), "expected the switch at half, not in turn {turn}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_few_serve_is_there_for_those_who_name_it() {
+async fn version_at_few_instances_is_used_only_by_name() {
     let servers = six();
-    let frontend = frontend(tight(), &servers.iter().collect::<Vec<_>>()).await;
+    let frontend = over(tight(), &servers).await;
     servers[0].serve(&[version(2)]);
     tokio::time::sleep(TURN).await;
     let newest = ModelRef { name: "double".into(), version: Some("2".into()) };
@@ -102,38 +108,38 @@ async fn a_version_that_few_serve_is_there_for_those_who_name_it() {
     let served: BTreeSet<_> =
         frontend.model_metadata(&ModelRef::latest("double")).unwrap().versions.into_iter().collect();
     assert_eq!(served, BTreeSet::from(["1".into(), "2".into()]));
-    // One that drains takes no new work, and counts for nothing.
+    // A draining instance does not count.
     servers[1..].iter().for_each(|server| server.set_ready(Ok(false)));
-    until("the others drain", || ready(&frontend) == 1.0).await;
+    until("the other instances drain", || ready(&frontend) == 1.0).await;
     assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap().model_version, "2");
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_shape_comes_to_all_in_turn_and_no_request_fails() {
+async fn no_request_fails_during_rolling_update_of_shapes() {
     let servers = &six()[..3];
     let other = doubler("other");
     servers.iter().for_each(|server| server.serve(&[doubler("double"), other.clone()]));
-    // The last that has the old shape answers everything, until the others may.
+    // The last instance with the old shape answers all requests until the others are admitted.
     let mut config = tight();
     config.dispatch.queue_limit = NonZeroU32::new(512).unwrap();
-    let frontend = frontend(config, &servers.iter().collect::<Vec<_>>()).await;
+    let frontend = over(config, servers).await;
     let asked = load(&frontend, servers.len());
     for server in servers {
         server.serve(&[reshaped(), other.clone()]);
         tokio::time::sleep(TURN).await;
     }
     versions(asked).await;
-    assert_eq!(metric(&frontend, "parm_instances_refused_total", &[]), 2.0, "each refusal counts once");
+    assert_eq!(metric(&frontend, "parm_instances_refused_total", &[]), 2.0, "each rejection must count once");
     servers.iter().for_each(|server| server.seen.lock().clear());
     for _ in 0..3 {
         infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
     }
     let counts: Vec<_> = servers.iter().map(|server| server.seen.lock().len()).collect();
-    assert!(counts.iter().all(|count| *count > 0), "all serve it again: {counts:?}");
+    assert!(counts.iter().all(|count| *count > 0), "all must serve it again: {counts:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn servers_restart_in_turn_and_no_request_fails() {
+async fn no_request_fails_during_rolling_restart() {
     let servers = six();
     let network = Network::with(&servers.iter().collect::<Vec<_>>());
     let workers = servers.iter().map(|server| server.peer().to_owned()).collect();
@@ -142,7 +148,7 @@ async fn servers_restart_in_turn_and_no_request_fails() {
     let asked = load(&frontend, servers.len());
     for (number, server) in servers.iter().enumerate() {
         if number % 2 == 0 {
-            // It is asked to end, says so, and is gone when it holds nothing any more.
+            // It is asked to end, reports not ready, and exits once it holds no jobs.
             server.set_ready(Ok(false));
             tokio::time::sleep(2000 * MS).await;
         }
@@ -152,7 +158,7 @@ async fn servers_restart_in_turn_and_no_request_fails() {
         server.becomes(Act::Answer(100 * MS));
         server.set_ready(Ok(true));
         network.start(server);
-        until("it is back", || ready(&frontend) == 6.0).await;
+        until("the server is back", || ready(&frontend) == 6.0).await;
         tokio::time::sleep(TURN - 4000 * MS).await;
     }
     versions(asked).await;

@@ -1,4 +1,4 @@
-//! The admin API, asked without a network.
+//! Calls of the admin API without a network.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Admin {
         self.send(request).await.1
     }
 
-    /// Every instance, by address.
+    /// All instances, by address.
     pub(crate) async fn instances(&self) -> BTreeMap<String, Value> {
         let listed = self.get("/instances").await;
         let entry = |entry: &Value| (entry["address"].as_str().unwrap_or_default().to_owned(), entry.clone());
@@ -49,7 +49,7 @@ impl Admin {
         self.get("/settings").await
     }
 
-    /// Patches the settings of a model, or of all; returns whether that was accepted.
+    /// Patches the settings of a model, or of all; returns whether the patch was accepted.
     pub(crate) async fn patch(&self, model: Option<u8>, patch: &Value) -> bool {
         let path = model.map_or(String::new(), |model| format!("/{}", Model::Asked(model).name()));
         let request =
@@ -59,7 +59,7 @@ impl Admin {
     }
 }
 
-/// What a patch makes of settings (RFC 7396, without nulls).
+/// Applies a patch to settings (RFC 7396, without nulls).
 pub(crate) fn merged(target: &Value, patch: &Value) -> Value {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {
@@ -74,7 +74,7 @@ pub(crate) fn merged(target: &Value, patch: &Value) -> Value {
     }
 }
 
-/// Notes what settings mean for what may be expected.
+/// Updates the expectations that depend on settings.
 pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
     truth.excuses.add(&settings["dispatch"]);
     for model in 0..models {

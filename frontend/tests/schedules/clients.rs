@@ -1,4 +1,4 @@
-//! Clients: they ask, wait or go away, and judge what they get.
+//! Clients that send requests, wait or cancel, and check the answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::instances::{curve, factor, shifted};
 use crate::schedule::{Ask, Guilt, Model, Wanted};
 use crate::world::{Request, Truth, World, values};
 
-/// How late an answer may be: timers tick in milliseconds, and alarms are set up to five late.
+/// Tolerance for late answers: timers tick in milliseconds, and alarms are set up to five late.
 pub(crate) const LATE: Duration = Duration::from_millis(25);
 
-/// What requests may take that name no time.
+/// Deadline of requests without a timeout.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Sends a request and judges what comes back.
+/// Sends a request and checks the answer.
 pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
     let sent = Instant::now();
     let deadline = sent + ask.timeout.map_or(DEFAULT_DEADLINE, Duration::from_millis);
@@ -40,7 +40,7 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
     };
     let mut answer = Box::pin(frontend.infer(request, context));
     let early = match ask.asleep {
-        // The future is polled once, and then nobody looks at it for a while.
+        // The future is polled once, and then not for a while.
         Some(asleep) => {
             let first = futures::poll!(&mut answer);
             sleep(Duration::from_millis(asleep)).await;
@@ -127,11 +127,11 @@ fn request(asked: &Request, number: usize) -> InferRequest {
     }
 }
 
-/// Whether an answer is the asker's own, and what was asked for.
+/// Checks that an answer belongs to the request and matches it.
 fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResponse) {
     let ask = &asked.ask;
     if response.id != format!("r{number}") {
-        truth.breach("answers go to who asked", || format!("request {number} got {}", response.id));
+        truth.breach("answers go to their requests", || format!("request {number} got {}", response.id));
     }
     let names: Vec<&str> = response.outputs.iter().map(|output| output.name.as_str()).collect();
     let wanted = match ask.wanted {
@@ -140,7 +140,7 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
         Wanted::Z => vec!["z"],
     };
     if names != wanted {
-        truth.breach("answers are what was asked for", || {
+        truth.breach("answers match their requests", || {
             format!("request {number} wanted {wanted:?}, got {names:?}")
         });
     }
@@ -153,19 +153,23 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
         false => each.split(',').collect(),
     };
     if ask.exact && outcomes.iter().any(|outcome| !matches!(*outcome, "exact" | "hedged")) {
-        truth.breach("who wants predictions gets nothing else", || format!("request {number}: {outcomes:?}"));
+        truth.breach("clients of exact answers get no approximation", || {
+            format!("request {number}: {outcomes:?}")
+        });
     }
     accounts::notes(truth, ask, &outcomes);
     let guilty = ask.rows.iter().any(|guilt| *guilt != Guilt::Good);
     if guilty && outcomes.iter().all(|outcome| matches!(*outcome, "exact" | "hedged")) {
-        truth.breach("what no model answers is not answered", || format!("request {number}: {response:?}"));
+        truth.breach("rows that every instance fails get no prediction", || {
+            format!("request {number}: {response:?}")
+        });
     }
     if truth.lied {
         return;
     }
     let version: u8 = response.model_version.parse().unwrap_or(1);
     if ask.version.is_some_and(|asked| asked != version) {
-        truth.breach("answers are what was asked for", || format!("request {number}: version {version}"));
+        truth.breach("answers match their requests", || format!("request {number}: version {version}"));
     }
     for output in &response.outputs {
         let had = output.tensor.as_f32().map(|values| values.to_vec()).unwrap_or_default();
@@ -183,7 +187,7 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
             };
             let tolerance = if *outcome == "reconstructed" { 0.5 + 1e-4 * expected.abs() } else { 0.0 };
             let got = had.get(place * 2).copied().unwrap_or(f32::NAN);
-            // NaN is near nothing.
+            // NaN is not close to any number.
             if got.is_nan() || (got - expected).abs() > tolerance {
                 let name = output.name.clone();
                 truth.breach("rows get their own answers", || {
@@ -194,7 +198,7 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
     }
 }
 
-/// Whether a failure has a reason; `at_once` says that it was known when the request was sent.
+/// Checks that a failure has a reason; `at_once` states that it failed when the request was sent.
 fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_once: bool) {
     let ask = &asked.ask;
     let now = Instant::now();
@@ -205,47 +209,47 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_o
     let rows = truth.rows[own].to_vec();
     let told = |why: &str| format!("request {number} ({ask}) failed though {why}: {error}; {rows:?}");
     match error.code() {
-        Code::InvalidArgument => {
-            truth.breach("nobody is refused for another", || told("nothing is wrong with it"))
-        }
+        Code::InvalidArgument => truth.breach("no request is rejected for another", || told("it is valid")),
         Code::NotFound => {
             if truth.could_be_answered(asked) {
                 truth.breach("models stay known", || told("its model is served"));
             }
         }
-        Code::Overloaded if error.to_string().contains("in time") => {
+        Code::Overloaded if error.to_string().contains("miss its deadline") => {
             if truth.queued() == 0 {
-                truth.breach("nobody is given up for nothing", || told("nobody else waits"));
+                truth.breach("no query is shed without load", || told("no other query waits"));
             }
         }
         Code::Overloaded => {
-            // Who is refused later was submitted again: its model went away under it meanwhile.
+            // A request that is rejected later was submitted again, because its pool was removed meanwhile.
             let again = (!at_once).then(|| truth.queued());
             let most = |queued: usize| again.unwrap_or(queued).max(asked.pressed);
             let queue = asked.queue.map(|(queued, limit)| (most(queued), limit));
             if let Some((queued, limit)) = queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit) {
-                truth.breach("only a full queue refuses", || told(&format!("{queued} of {limit} wait")));
+                truth.breach("only a full queue rejects", || told(&format!("{queued} of {limit} wait")));
             }
         }
         Code::DeadlineExceeded => {
             if now + Duration::from_millis(2) < asked.deadline {
-                truth.breach("nobody is given up early", || told("there was time"));
+                truth.breach("no query expires early", || told("there was time"));
             }
         }
         _ if matches!(error, Error::NoInstance { .. }) => {
             if truth.could_be_answered(asked) {
-                truth.breach("instances stay known", || told("an instance is there"));
+                truth.breach("instances stay known", || told("an instance is available"));
             }
         }
         _ => {
             let failed = rows.iter().any(|row| row.faults > 0);
             let beside = rows.iter().any(|row| row.neighbours > 0);
             if !failed && beside && truth.excuses.neighbours {
-                // There may be no try left, as settings say.
+                // The settings may allow no further attempt.
             } else if !failed && beside {
-                truth.breach("nobody loses an answer through another", || told("only its neighbours failed"));
+                truth.breach("no query fails through another client's row", || {
+                    told("only other rows of its batch failed")
+                });
             } else if !failed && truth.could_be_answered(asked) {
-                truth.breach("failures are not made up", || told("no instance failed it"));
+                truth.breach("failures have a cause", || told("no instance failed it"));
             }
         }
     }

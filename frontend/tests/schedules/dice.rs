@@ -1,6 +1,6 @@
-//! All chance of a schedule, from one seed (SplitMix64): ordered, portable, and the same on every machine.
+//! Random numbers of a schedule, from one seed (SplitMix64): ordered, portable, equal on all machines.
 
-/// A source of chance.
+/// A random source.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
@@ -16,12 +16,12 @@ impl Dice {
         mixed ^ mixed >> 31
     }
 
-    /// A number from the first up to, not including, the second.
+    /// A number from `from` up to, not including, `to`.
     pub(crate) fn range(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from).max(1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     pub(crate) fn percent(&mut self, chance: u64) -> bool {
         self.next() % 100 < chance
     }

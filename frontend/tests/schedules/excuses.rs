@@ -1,35 +1,39 @@
-//! Promises that are conditional on a setting. An operator who takes such a setting to an end of its range asks for what the promise excludes.
+//! Conditions on settings under which a promise does not apply.
+//!
+//! An operator who sets an extreme value accepts that.
 
 use std::time::Duration;
 
 use parm_dispatch::PoolSettings;
 use serde_json::Value;
 
-/// Which promises are not judged, from the first settings on that excuse it: what an instance went through lasts.
+/// Promises that are not checked, from the first settings on that excuse them, because their effects on instances last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Excuses {
-    /// Instances that are well may be out of service.
+    /// Healthy instances may be out of service.
     pub(crate) health: bool,
-    /// Queries may wait while an instance that could answer them is idle.
+    /// Queries may wait while a suitable instance is idle.
     pub(crate) waits: bool,
-    /// Instances that hang may be given jobs for ever.
+    /// Hung instances may receive jobs for ever.
     pub(crate) hangs: bool,
-    /// Queries may fail with another client's row in their batch, and that row's failure may count against the instance.
+    /// Queries may fail with another client's row in their batch, and that row's failure may count against the
+    /// instance.
     pub(crate) neighbours: bool,
     /// Queries may be kept after their answers.
     pub(crate) keeps: bool,
 }
 
 impl Excuses {
-    /// Takes the settings of a model, or of all.
+    /// Adds the settings of a model, or of all.
     pub(crate) fn add(&mut self, settings: &Value) {
         let Ok(own) = serde_json::from_value::<PoolSettings>(settings.clone()) else { return };
         self.health |= ejects_the_well(&own);
         self.waits |= lets_wait(&own);
         self.hangs |= feeds_the_hung(&own);
-        // What failed in a batch is tried again by itself, and only a second try tells a bad row from a broken instance.
+        // Queries of a failed batch are retried alone, and only a second attempt tells a bad row from a broken
+        // instance.
         self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;
-        // A group that is not full keeps its queries until it is this old.
+        // A group that is not full keeps its queries until this age.
         self.keeps |= own.coding.max_age > Duration::from_secs(10)
             || own.coding.detection.max_wait > Duration::from_secs(10);
     }
@@ -37,12 +41,12 @@ impl Excuses {
 
 fn ejects_the_well(own: &PoolSettings) -> bool {
     let (ejection, agreement, detection) = (&own.ejection, &own.stand_in.agreement, &own.coding.detection);
-    // One slow answer, or one that is slower than usual at all, is enough.
+    // A single slow answer, or one slightly slower than usual, suffices.
     let hasty =
         ejection.slow_factor.get() < 2.0 || ejection.slow_answers.get() < 2 || ejection.failures.get() < 2;
-    // An ejected instance is not tried again in the time that a recovery may take.
+    // An ejected instance is not probed within the time of a recovery.
     let slow = ejection.backoff_min > Duration::from_secs(2) || ejection.backoff_max > Duration::from_secs(2);
-    // Suspicion falls on instances without evidence, and keeps them out for longer than a recovery.
+    // Instances are suspected without evidence, and stay ejected for longer than a recovery.
     let suspects = agreement.significance.get() > 0.01
         || agreement.min_samples.get() < 50
         || agreement.wrong_share.get() < 0.3;
@@ -61,11 +65,11 @@ fn lets_wait(own: &PoolSettings) -> bool {
 
 fn feeds_the_hung(own: &PoolSettings) -> bool {
     let ejection = &own.ejection;
-    // No answer is slow enough, or no instance may go, or what it holds is not taken for silence.
+    // No answer is slow enough, no instance may be ejected, or a silent instance is not detected.
     let patient =
         ejection.slow_factor.get() > 10.0 || ejection.slow_answers.get() > 10 || ejection.failures.get() > 10;
     let keeps = ejection.least_in_service.get() > 0.5 || ejection.max_utilisation.get() < 0.5;
-    // A probe that follows at once brings it back at once.
+    // An immediate probe returns it at once.
     let restless = ejection.backoff_min < Duration::from_millis(100)
         || ejection.backoff_max < Duration::from_millis(100);
     patient || keeps || restless || own.ahead > Duration::from_millis(100)

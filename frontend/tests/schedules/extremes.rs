@@ -1,6 +1,6 @@
 //! Dispatch settings at the ends of their ranges, as the schema of the settings states them.
 //!
-//! A promise that does not hold at an end is conditional on the setting, and `excuses` says why.
+//! A promise that does not hold at an end is conditional on the setting, and `excuses` explains why.
 
 use parm_dispatch::PoolSettings;
 use parm_durations::{leaves, range};
@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 
 use crate::dice::Dice;
 
-/// Settings that keep their value, because schedules draw them elsewhere or the judgement of answers depends on them: `k` and `r` select
-/// the bundle's codes, `parity_instances` keeps all instances from queries, `default_priority` changes which of two queries is the more urgent.
+/// Settings that keep their value, because schedules draw them elsewhere or the checks of answers depend on them: `k`
+/// and `r` select the bundle's codes, `parity_instances` keeps all instances from queries, `default_priority` changes
+/// which of two queries is more urgent.
 const KEPT: [&str; 5] =
     ["coding.k", "coding.r", "coding.k_choices", "default_priority", "coding.parity_instances"];
 
-/// Settings that a change at run time may take to an end of their range. None of them takes instances out of service: what an
-/// instance went through under older settings would outlive them.
+/// Settings that a change at run time may set to an end of their range. None of them takes instances out of service,
+/// because the effects of older settings on instances would last.
 const AT_RUN_TIME: [&str; 12] = [
     "queue_limit",
     "ahead_us",
@@ -31,27 +32,28 @@ const AT_RUN_TIME: [&str; 12] = [
     "no_instance_grace_ms",
 ];
 
-/// A numeric setting, with the smallest and the largest number that it takes.
+/// A numeric setting with its least and largest value.
 struct Ends {
     path: Vec<String>,
     least: Value,
     most: Value,
 }
 
-/// Takes each numeric setting to an end of its range in so many of a hundred cases.
+/// Sets each numeric setting to an end of its range with this probability in percent.
 pub(crate) fn settings(dice: &mut Dice, settings: &PoolSettings, percent: u64) -> PoolSettings {
     let mut value = serde_json::to_value(settings).expect("settings are JSON");
     for Ends { path, least, most } in all() {
         if dice.percent(percent) {
             let end = if dice.percent(50) { least } else { most };
-            *value.pointer_mut(&format!("/{}", path.join("/"))).expect("the schema lists what is there") =
-                end;
+            *value
+                .pointer_mut(&format!("/{}", path.join("/")))
+                .expect("the schema lists existing settings") = end;
         }
     }
-    serde_json::from_value(value).expect("the ends of a range belong to it")
+    serde_json::from_value(value).expect("the ends of a range are valid")
 }
 
-/// A merge patch that takes one setting to an end of its range.
+/// A merge patch that sets one setting to an end of its range.
 pub(crate) fn patch(dice: &mut Dice) -> Value {
     let named = |path: &str| AT_RUN_TIME.iter().any(|name| path.starts_with(name));
     let some: Vec<Ends> = all().into_iter().filter(|ends| named(&ends.path.join("."))).collect();
@@ -67,7 +69,7 @@ fn all() -> Vec<Ends> {
         if name.contains('*') || KEPT.contains(&name.as_str()) {
             return None;
         }
-        // Such as `a whole number from 1 to 65535`.
+        // For example `a whole number from 1 to 65535`.
         let stated = range(&schema, &leaf.path)?;
         let (_, bounds) = stated.split_once("from ")?;
         let (least, most) = bounds.split_once(" to ")?;
@@ -78,7 +80,7 @@ fn all() -> Vec<Ends> {
 }
 
 #[test]
-fn every_numeric_setting_has_two_ends_that_are_accepted() {
+fn every_numeric_setting_accepts_both_ends_of_its_range() {
     let all = all();
     assert!(all.len() > 40, "{} numeric settings", all.len());
     for Ends { path, least, most } in all {

@@ -1,5 +1,6 @@
-//! Makes a schedule of a seed: some traffic, and a few stories of what goes wrong or is changed meanwhile. Worker 0 is
-//! always there and well, so that there is always somebody who could answer.
+//! Generates the schedule of a seed: traffic, and a few stories of faults and changes.
+//!
+//! Worker 0 is always present and healthy, so that there is always an instance that could answer.
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::dice::Dice;
 use crate::schedule::{
     Ask, Event, Guilt, Model, Schedule, Serving, Setup, Source, Temper, Wanted, What, Worker,
 };
-use crate::wider;
+use crate::stories;
 
 pub(crate) struct Maker {
     pub(crate) dice: Dice,
@@ -20,26 +21,26 @@ pub(crate) struct Maker {
     pub(crate) models: u8,
     pub(crate) events: Vec<Event>,
     pub(crate) length: u64,
-    /// In a thousand rows.
+    /// Per thousand rows.
     bad: u64,
-    /// In a hundred requests.
+    /// Per hundred requests.
     impatient: u64,
-    /// Clients name no time.
+    /// Clients set no timeout.
     timeless: bool,
-    /// Clients come in pairs between which nothing happens.
+    /// Clients come in pairs, with idle time between.
     lulls: bool,
 }
 
 /// The schedule of a seed.
 pub(crate) fn schedule(seed: u64) -> Schedule {
     let mut maker = maker(seed);
-    // Dice of their own, so that what is drawn there leaves the rest of a seed as it is.
+    // Separate dice, so that their use does not change the rest of a seed's schedule.
     maker.dice = Dice::new(seed ^ 0x5DEE_CE66_D000_0001);
-    wider::widen(&mut maker);
+    stories::widen(&mut maker);
     finished(seed, maker)
 }
 
-/// The schedule of a seed without the stories of `wider`: seeds that once broke a promise are replayed so.
+/// The schedule of a seed without the stories of `stories`: replays seeds that once broke a promise.
 pub(crate) fn narrow(seed: u64) -> Schedule {
     finished(seed, maker(seed))
 }
@@ -97,7 +98,7 @@ fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
             } else {
                 dice.pick(&[Source::Static, Source::File, Source::Dns])
             };
-            // One after the other, its answers take longer than any one may.
+            // Described one after the other, its models take longer than a single timeout.
             let crowd = if crowded && number == 1 { dice.range(250, 450) as usize } else { 0 };
             let question = if crowd > 0 { dice.range(5, 9) } else { 0 };
             Worker { source, models, pace: (quick, 2 * quick), question, crowd }
@@ -113,7 +114,7 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     let mut settings = PoolSettings { policy: dice.pick(&PolicyKind::ALL), ..PoolSettings::default() };
     settings.batch.max_size = NonZeroU16::new(dice.pick(&[1, 1, 4, 8])).expect("positive");
     settings.batch.max_delay = Duration::from_millis(dice.pick(&[0, 0, 2]));
-    // At most, so that what takes a few milliseconds here counts as fast.
+    // An upper bound, so that jobs of a few milliseconds count as fast.
     settings.ahead = Duration::from_millis(dice.pick(&[0, 0, 20]));
     settings.queue_limit = NonZeroU32::new(dice.pick(&[1024, 1024, 64, 16])).expect("positive");
     settings.max_attempts = NonZeroU8::new(dice.pick(&[3, 3, 2, 5])).expect("positive");
@@ -135,7 +136,7 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     stand_in.hedge = dice.percent(50);
     stand_in.grace.cold = Duration::from_millis(30);
     stand_in.bound = Fraction::percent(dice.pick(&[5, 100]));
-    // It agrees with nobody.
+    // The agreement is always below it.
     stand_in.agreement.floor = Fraction::percent(dice.pick(&[0, 0, 80]));
     if !bundle {
         coding.code = Some(Kind::Mds);
@@ -152,7 +153,7 @@ impl Maker {
         }
     }
 
-    /// A time when something may begin.
+    /// A time at which a story may begin.
     pub(crate) fn time(&mut self) -> u64 {
         self.dice.range(500, self.length * 2 / 3)
     }
@@ -190,7 +191,7 @@ impl Maker {
         }
     }
 
-    /// Somebody asks again and again for what makes the model fail.
+    /// A client repeats inputs that make the model fail.
     fn poison(&mut self) {
         let (model, from) = (self.model(), self.time());
         let (until, every) = (from + self.dice.range(1000, 6000), self.dice.range(20, 300));
@@ -212,21 +213,21 @@ impl Maker {
         }
     }
 
-    /// A server hangs, and every client of it goes away first: no deadline passes there, and nothing is copied elsewhere.
+    /// A server hangs and all its clients go away first: no deadline expires there, and no job is hedged.
     fn desert(&mut self) {
         self.hang();
         self.setup.settings.policy = self.dice.pick(&[PolicyKind::None, PolicyKind::Equal]);
         (self.impatient, self.timeless) = (100, true);
     }
 
-    /// A server hangs while there is so little to do that nobody but the alarm ever wakes the dispatcher.
+    /// A server hangs while there is so little traffic that only the alarm wakes the dispatcher.
     fn lull(&mut self) {
         self.lulls = true;
         let (worker, from) = (self.worker(), self.dice.range(0, 2000));
         self.at(from, What::Temper(worker, Temper::Hung));
     }
 
-    /// A model's new version comes to one server after the other.
+    /// A new version of a model comes to one server after the other.
     pub(crate) fn update(&mut self) {
         let (model, keep) = (Model::Asked(self.model()), self.dice.percent(30));
         let (mut at, pause) = (self.time(), self.dice.range(500, 7000));
@@ -244,7 +245,7 @@ impl Maker {
         }
     }
 
-    /// A model is changed for another of the same version and another shape, server by server.
+    /// A model is replaced by one of another shape and the same version, server by server.
     fn reshape(&mut self) {
         let (model, mut at) = (Model::Asked(self.models - 1), self.time());
         let pause = self.dice.range(500, 7000);
@@ -256,7 +257,7 @@ impl Maker {
         }
     }
 
-    /// What a worker has at a time, as far as planned.
+    /// Models that a worker is planned to have at a time.
     pub(crate) fn setup_now(&self, worker: usize, at: u64) -> Vec<Serving> {
         let changed = self.events.iter().filter(|event| event.at <= at);
         let last = changed.filter_map(|event| match &event.what {
@@ -272,7 +273,7 @@ impl Maker {
         workers.filter(|(_, worker)| worker.source == source).map(|(number, _)| number).collect()
     }
 
-    /// The file and the name stand for some of theirs, now these and now those; the file is often seen half written.
+    /// The file and the name list changing subsets of their workers; the file is often read when half written.
     fn membership(&mut self) {
         let mut at = self.time() / 2;
         while at < self.length {
@@ -305,7 +306,7 @@ impl Maker {
         self.at(after, What::Load(model));
     }
 
-    /// Now and then a server fails one job.
+    /// A server fails single jobs.
     fn blips(&mut self) {
         let mut at = self.time() / 2;
         while at < self.length {
@@ -315,7 +316,7 @@ impl Maker {
         }
     }
 
-    /// Settings are changed for all models or for one.
+    /// Changes settings for all models or for one.
     fn change(&mut self) {
         for _ in 0..self.dice.range(1, 4) {
             let of = self.dice.percent(40).then(|| self.model());
@@ -353,7 +354,7 @@ impl Maker {
         }
     }
 
-    /// A server is not well for a while.
+    /// A server is faulty for a while.
     fn spell(&mut self) {
         let (worker, from) = (self.worker(), self.time());
         let one = Temper::FailingOne(self.model());
@@ -373,14 +374,14 @@ impl Maker {
         self.at(until, What::Temper(worker, Temper::Well));
     }
 
-    /// Requests, in phases of their own rate.
+    /// Requests, in phases with their own rates.
     fn traffic(&mut self) {
         let (mut at, mut left) = (0, 1300);
         let quiet = self.dice.percent(15);
         while at < self.length && left > 0 {
             let until = at + self.dice.range(1000, 8000);
             let gap = if quiet { self.dice.range(300, 1500) } else { self.dice.pick(&[7, 15, 30, 60, 200]) };
-            // In clumps, between which nothing happens.
+            // Requests in clumps, with idle time between.
             let clump = self.dice.pick(&[1, 1, 3]);
             while at < until.min(self.length) && left > 0 {
                 at += match left % clump {
@@ -394,7 +395,7 @@ impl Maker {
         }
     }
 
-    /// Of two requests in a row the second has less time. Before the next two come the dispatcher has nothing to wait for.
+    /// The second of two requests in a row has less time. The dispatcher has nothing to wait for before the next two.
     fn pairs(&mut self) {
         let mut at = 0;
         while at < self.length {

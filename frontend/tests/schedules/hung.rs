@@ -1,5 +1,7 @@
-//! Queries at instances that hang: where late jobs are duplicated and no budget limits it, a query does not wait for its deadline
-//! while another instance, which is well and could answer it, is idle.
+//! Promise about queries at hung instances.
+//!
+//! If late jobs are hedged without a budget limit, a query does not wait for its deadline at hung instances while a
+//! healthy, suitable instance is idle.
 
 use std::time::Duration;
 
@@ -10,15 +12,15 @@ use tokio::time::Instant;
 use crate::schedule::{Guilt, Model, Temper};
 use crate::world::{Row, Truth};
 
-/// How long a query may be at instances that hang. The slowest job of an instance that was made slow takes less.
+/// Time that a query may be at hung instances. The slowest job of a slowed instance takes less.
 const LEFT: Duration = Duration::from_millis(1200);
-/// How long another instance has been idle by then: an alarm and a job take less.
+/// Time that another instance has been idle by then: an alarm and a job take less.
 const IDLE: Duration = Duration::from_millis(150);
-/// Most of a budget that schedules of other settings draw.
+/// The largest budget that other schedules draw.
 const AMPLE: u32 = 1000;
 
-/// Whether settings let the dispatcher duplicate every late job. A duplicate counts as a try, and a job is not late before
-/// `min_delay` and so many medians.
+/// Whether settings allow a hedge of every late job. A hedge counts as an attempt, and a job is late only after
+/// `min_delay` and a multiple of the median.
 pub(crate) fn hedges_at_will(settings: &Value) -> bool {
     let Ok(own) = serde_json::from_value::<PoolSettings>(settings.clone()) else { return false };
     let hedges = match own.policy {
@@ -35,7 +37,7 @@ pub(crate) fn hedges_at_will(settings: &Value) -> bool {
         && own.ahead < Duration::from_millis(100)
 }
 
-/// Looks for a query that is left to instances that hang.
+/// Finds a query that is left to hung instances.
 pub(crate) fn nothing_is_left_to_the_hung(truth: &mut Truth) {
     let now = Instant::now();
     // An idle instance that settings have taken out of service helps no query.
@@ -56,7 +58,7 @@ pub(crate) fn nothing_is_left_to_the_hung(truth: &mut Truth) {
     });
 }
 
-/// The idle instance that could answer a row which only instances have that hang.
+/// The idle instance that could answer a row that only hung instances have.
 fn is_left(truth: &Truth, row: &Row, now: Instant) -> Option<usize> {
     let request = &truth.requests[row.request];
     let ask = &request.ask;
@@ -75,7 +77,7 @@ fn is_left(truth: &Truth, row: &Row, now: Instant) -> Option<usize> {
         || !row.holders.iter().all(hung)
         || ask.asleep.is_some()
         || request.deadline < now
-        // A new version's service times are not known.
+        // The service times of a new version are unknown.
         || (versions(1) && versions(2))
         || truth.is_in_flux(ask.model, request.sent)
         || !row.warm;

@@ -1,5 +1,7 @@
-//! Servers that behave as the schedule says. Their model names every row by its answer: `y` is `x` times a number that
-//! model and version have, and what the client's own parameters add to it.
+//! Fake servers that behave as the schedule defines.
+//!
+//! Their model identifies each row by its answer: `y` is `x` times a number of the model and version, plus an offset
+//! from the client's parameters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +14,13 @@ use parm_protocol::{
     NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::dice::Dice;
 use crate::schedule::{Guilt, Model, Schedule, Serving, Temper, address};
 use crate::world::World;
 
-/// Rows that servers take at a time, where they say so.
+/// Rows that servers accept at a time, if they state it.
 pub(crate) const MAX_BATCH: i32 = 64;
 
 /// A server.
@@ -30,17 +32,17 @@ pub(crate) struct Instance {
     question: Duration,
     curved: bool,
     pub(crate) temper: watch::Sender<Temper>,
-    /// It fails the next job.
+    /// Whether it fails the next job.
     pub(crate) blip: Mutex<bool>,
     pub(crate) models: Mutex<Vec<Serving>>,
-    /// The next list of its models lacks this one.
+    /// Model that is missing from the next list.
     pub(crate) unlisted: Mutex<Option<Model>>,
-    /// Rows of the backup model are cheaper together, and it reports run times.
+    /// Whether rows of the backup model share its cost, and run times are reported.
     thrifty: bool,
     dice: Mutex<Dice>,
 }
 
-/// A job at a server, as long as it is there.
+/// A job at a server, while it is there.
 struct Job<'a> {
     instance: &'a Instance,
     model: ModelRef,
@@ -48,13 +50,13 @@ struct Job<'a> {
     taken: Instant,
 }
 
-/// All servers, and what names stand for.
+/// All servers, and the members of DNS names.
 pub(crate) struct Network {
     pub(crate) instances: Vec<Arc<Instance>>,
     pub(crate) world: Arc<World>,
 }
 
-/// What `y` is times `x`.
+/// The factor from `x` to `y`.
 pub(crate) fn factor(model: Model, version: u8) -> f32 {
     match model {
         Model::Asked(number) => 2.0 + f32::from(number) + 4.0 * f32::from(version - 1),
@@ -64,12 +66,12 @@ pub(crate) fn factor(model: Model, version: u8) -> f32 {
     }
 }
 
-/// What a model that is curved makes of a number, before anything else.
+/// The nonlinear part of a curved model, applied first.
 pub(crate) fn curve(model: Model, x: f32) -> f32 {
     if model == Model::Asked(0) { x.abs() } else { x }
 }
 
-/// What a client's parameter of output `y` adds to it.
+/// The offset of output `y` from a client's parameter.
 pub(crate) fn shifted(shift: u64) -> f32 {
     100_000.0 * shift as f32
 }
@@ -99,7 +101,7 @@ impl Instance {
         Error::Transport { peer: self.address.clone(), message: "connection refused".into() }
     }
 
-    /// Waits while nothing is answered; an error if the server is gone, now or meanwhile.
+    /// Waits while nothing is answered; an error if the server is or gets lost.
     async fn listens(&self) -> Result<Temper, Error> {
         let mut temper = self.temper.subscribe();
         let now = *temper.wait_for(|temper| *temper != Temper::Deaf).await.map_err(|_| self.gone())?;
@@ -141,7 +143,7 @@ impl Instance {
             matches!((now, model), (Temper::FailingOne(one), Some(Model::Asked(asked))) if one == asked);
         if now == Temper::Failing || one {
             self.fault(job);
-            return Err(Error::Internal { message: "the engine broke".into() });
+            return Err(Error::Internal { message: "engine failure".into() });
         }
         self.spoiled(job)?;
         let answer = answer(request, serving, self.curved, now);
@@ -157,7 +159,7 @@ impl Instance {
         answer
     }
 
-    /// Fails a job that has a row which any server would fail.
+    /// Fails a job with a row that every server fails.
     fn spoiled(&self, job: &Job<'_>) -> Result<(), Error> {
         let mut truth = self.world.0.lock();
         let has = |guilt| job.rows.iter().any(|row| truth.rows[*row].guilt == guilt);
@@ -190,7 +192,7 @@ impl Instance {
         truth.fails(self.number, &job.model);
     }
 
-    /// The model that a request is for: the newest unless it names a version.
+    /// The model of a request: the newest unless it has a version.
     fn serving(&self, model: &ModelRef) -> Result<Serving, Error> {
         let version: Option<u8> = model.version.as_deref().and_then(|version| version.parse().ok());
         let models = self.models.lock();
@@ -202,7 +204,7 @@ impl Instance {
     }
 }
 
-/// Tenths of a job's time that a job of the backup model takes where its rows are cheaper together than singly.
+/// Tenths of a job's time for a job of the backup model whose rows share its cost.
 fn cheap(rows: usize) -> u32 {
     2 + rows.min(8) as u32
 }
@@ -213,7 +215,7 @@ impl Drop for Job<'_> {
     }
 }
 
-/// What a model answers.
+/// The answer of a model.
 fn answer(
     request: &InferRequest,
     serving: Serving,
@@ -362,7 +364,7 @@ fn metadata(own: Serving) -> ModelMetadata {
 
 impl Connect for Network {
     fn check(&self, url: &str) -> Result<(), String> {
-        if url.starts_with("test://") { Ok(()) } else { Err("it is not of the tests".into()) }
+        if url.starts_with("test://") { Ok(()) } else { Err("not an address of the tests".into()) }
     }
 
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {

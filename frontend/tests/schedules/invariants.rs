@@ -1,4 +1,4 @@
-//! Promises that are looked at again and again, and those that hold in the end.
+//! Promises that are checked repeatedly, and those that hold at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::instances::Network;
 use crate::schedule::{Model, Serving, Temper, address};
 use crate::world::{Request, Truth, World};
 
-/// Between two looks.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a query may wait beside an idle instance that suits.
+/// Time that a query may wait next to a suitable idle instance.
 const BESIDE: Duration = Duration::from_millis(150);
-/// Jobs that a hanging instance may be given while it hangs.
+/// Jobs that a hung instance may receive.
 const IN_VAIN: u32 = 10;
-/// How long everything may take to be as it should, once nothing goes wrong any more.
+/// Time for everything to converge once there are no more faults.
 const CONVERGENCE: Duration = Duration::from_secs(60);
 
-/// Looks until it is aborted.
+/// Checks until it is aborted.
 pub(crate) async fn watch(world: Arc<World>, admin: Admin) {
     for look in 0u64.. {
         sleep(LOOK).await;
@@ -57,14 +57,16 @@ fn nobody_waits_beside_the_idle(truth: &mut Truth) {
     let versions: BTreeSet<u8> = servings.map(|own| own.version).collect();
     let newer = versions.len() > 1;
     let rule = match (newer, truth.rows[row].faults > 0) {
-        (true, _) => "no update makes anybody wait beside the idle",
-        (false, true) => "no retry waits beside an idle instance",
-        (false, false) => "nobody waits beside an idle instance",
+        (true, _) => "no update makes a query wait next to an idle instance",
+        (false, true) => "no retry waits next to an idle instance",
+        (false, false) => "no query waits next to an idle instance",
     };
-    truth.breach(rule, || format!("row {row} of request {request} ({ask}) waits beside worker {server}"));
+    truth.breach(rule, || {
+        format!("row {row} of request {request} ({ask}) waits next to idle worker {server}")
+    });
 }
 
-/// A server that has been idle while a row waited that it could have had.
+/// A server that has been idle while a row waited that it could have run.
 fn beside(truth: &Truth, row: usize, since: Instant) -> Option<usize> {
     let known = &truth.rows[row];
     let request = &truth.requests[known.request];
@@ -88,8 +90,8 @@ fn beside(truth: &Truth, row: usize, since: Instant) -> Option<usize> {
     idle.iter().copied().find(|server| !is_of_another_version(truth, request, *server, &idle))
 }
 
-/// Whether a server is idle because requests that name no version go to another one, as they should: half of the servers
-/// have it, and none of those that are known to is idle.
+/// Whether a server is rightly idle because the default version is another one: half of the servers have it, and none
+/// of those known to have it is idle.
 fn is_of_another_version(truth: &Truth, request: &Request, server: usize, idle: &[usize]) -> bool {
     let (ask, sent) = (&request.ask, request.sent);
     let now = Instant::now();
@@ -135,7 +137,7 @@ fn open_requests_are_in_time(truth: &mut Truth) {
         fed.filter(|_| !truth.excuses.hangs && truth.rules.values().all(|rules| rules.ejects))
     {
         let jobs = truth.servers[server].fed_in_vain;
-        truth.breach("who gives nothing back is not fed for ever", || {
+        truth.breach("hung instances do not receive jobs for ever", || {
             format!("worker {server}: {jobs} jobs in vain")
         });
     }
@@ -157,9 +159,9 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
             let crowd = truth.servers[server].models.len() > 50;
             let rule = match (poisoned > 0, crowd) {
                 _ if entry.is_none() => "members stay members",
-                (true, _) => "nobody's queries cost the healthy their health",
-                (false, true) => "who has many models joins",
-                (false, false) => "the healthy are in service",
+                (true, _) => "bad queries do not eject healthy instances",
+                (false, true) => "an instance with many models joins",
+                (false, false) => "healthy instances are in service",
             };
             truth.breach(rule, || {
                 let entry = entry.map(ToString::to_string).unwrap_or_default();
@@ -169,14 +171,14 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
     }
 }
 
-/// Whether an instance takes work of all of its models.
+/// Whether an instance accepts work of all its models.
 fn in_service(entry: &Value) -> bool {
     let takes = |model: &Value| model["in_service"] == true;
     let every = entry["models"].as_array().is_some_and(|models| models.iter().all(takes));
     entry["state"] == "ready" && entry["in_service"] == true && every
 }
 
-/// Waits until everything is as it should be, or says what is not.
+/// Waits until everything has converged, or reports what has not.
 pub(crate) async fn converges(frontend: &Frontend, network: &Network, admin: &Admin) {
     let until = Instant::now() + CONVERGENCE;
     loop {
@@ -227,13 +229,13 @@ async fn difference(frontend: &Frontend, network: &Network, admin: &Admin) -> Op
             && !truth.excuses.health
             && truth.servers[server].temper == Temper::Well
         {
-            return Some(("the healthy come back", format!("worker {server} is {entry}")));
+            return Some(("recovered instances return", format!("worker {server} is {entry}")));
         }
     }
     if truth.excuses.keeps { None } else { idle(frontend.held(), listed.len()) }
 }
 
-/// What is left when nobody asks for anything.
+/// State that is left without requests.
 fn idle(held: Held, members: usize) -> Option<(&'static str, String)> {
     let Held { ledger, dispatched } = held;
     let left = [ledger.requests, ledger.queries, ledger.jobs, ledger.groups];
@@ -241,5 +243,5 @@ fn idle(held: Held, members: usize) -> Option<(&'static str, String)> {
     let equal =
         ledger.instances == members && dispatched.instances == members && ledger.pools == dispatched.pools;
     let clean = left.iter().chain(&also).all(|count| *count == 0) && equal;
-    (!clean).then(|| ("nothing is left behind", format!("{held:?} with {members} members")))
+    (!clean).then(|| ("no state is left behind", format!("{held:?} with {members} members")))
 }

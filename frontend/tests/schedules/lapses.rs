@@ -1,4 +1,4 @@
-//! Lapses: a folder, a file, an answer or a list that is away for less than two looks. Nothing is removed because of one.
+//! Short lapses of a folder, a file, an answer or a list: nothing is removed because of a single one.
 
 use std::fs;
 use std::path::Path;
@@ -13,16 +13,16 @@ use crate::run::Stage;
 use crate::schedule::{Lapse, Model, What};
 use crate::world::Truth;
 
-/// How long a change may take to be in force: two looks at bundles, a look at models, an examination.
+/// Time for a change to be in effect: two polls of bundles, a description of models, a linearity test.
 const SETTLING: Duration = Duration::from_secs(8);
-/// How long the frontend has to notice a lapse: two looks at bundles, and the reading.
+/// Time for the frontend to notice a lapse: two polls of bundles, and reading them.
 const NOTICE: Duration = Duration::from_millis(2600);
-/// Between two comparisons.
+/// Interval between two comparisons.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Notes that an event may change what is in force.
+/// Records an event that may change the effective settings.
 pub(crate) fn notes(truth: &mut Truth, what: &What) {
-    // Instances come and go without it: one that has all models is always there.
+    // Instances do not matter: one that has all models is always present.
     let decides = matches!(
         what,
         What::Settings(..)
@@ -33,7 +33,7 @@ pub(crate) fn notes(truth: &mut Truth, what: &What) {
             | What::Serve(..)
     );
     if let What::Unload(model) = what {
-        // What is served again starts without service times.
+        // A model that is served again starts without service times.
         truth.ran.retain(|ran, _| ran.name != Model::Asked(*model).name());
     }
     if decides {
@@ -41,7 +41,7 @@ pub(crate) fn notes(truth: &mut Truth, what: &What) {
     }
 }
 
-/// Puts the folder of bundles back into its place.
+/// Restores the folder of bundles.
 pub(crate) fn give_back(folder: &Path) {
     let away = folder.join("away");
     if away.is_dir() {
@@ -50,7 +50,7 @@ pub(crate) fn give_back(folder: &Path) {
 }
 
 impl Truth {
-    /// What the name server answers now.
+    /// The name server's next answer.
     pub(crate) fn resolves(&mut self) -> Result<Vec<String>, String> {
         let mut servers = self.dns.clone()?;
         match self.lapse.take() {
@@ -64,7 +64,7 @@ impl Truth {
 }
 
 impl Stage {
-    /// The folder of bundles is away for less than two looks: what is in force stays.
+    /// The folder of bundles is missing for less than two polls: the effective settings stay.
     pub(crate) async fn takes_bundles(&self, ms: u64) {
         let since = self.world.0.lock().changed;
         let before = in_force(&self.admin).await;
@@ -78,8 +78,8 @@ impl Stage {
             while settled && Instant::now() < until && world.0.lock().changed == since {
                 let now = in_force(&admin).await;
                 if now != before {
-                    world.0.lock().breach("what is back within one look is not removed", || {
-                        format!("without bundles for {ms} ms {now} is in force, before it was {before}")
+                    world.0.lock().breach("a lapse of one poll removes nothing", || {
+                        format!("after {ms} ms without bundles {now} is in effect, before it was {before}")
                     });
                 }
                 sleep(PAUSE).await;
@@ -87,7 +87,7 @@ impl Stage {
         });
     }
 
-    /// The workers file is away for less than two looks: its members stay.
+    /// The workers file is missing for less than two polls: its members stay.
     pub(crate) fn takes_file(&self, ms: u64) {
         let (file, text) = (self.folder.join("workers"), self.listed.lock().clone());
         let (writes, own) = (self.writes.clone(), self.writes.fetch_add(1, Ordering::Relaxed) + 1);
@@ -101,7 +101,7 @@ impl Stage {
     }
 }
 
-/// What bundles decide of model 0.
+/// The effective settings of model 0 that depend on bundles.
 async fn in_force(admin: &Admin) -> Value {
     let standing = &admin.settings().await["in_force"][Model::Asked(0).name()]["1"];
     json!({ "policy": standing["policy"], "coding": standing["coding"], "default": standing["default_answer"] })

@@ -1,19 +1,20 @@
-//! Random schedules over the real frontend: driver, ledger, groups, coding, discovery, catalog and admin API, over servers
-//! that do what a schedule says, in time that stands still. Whatever happens, promises are kept.
+//! Random schedules over the whole frontend, which must keep its promises.
 //!
-//! Unit tests and the dispatcher's own random schedules miss what lives in the seams: a driver that takes a row away
-//! while the dispatcher starts it, a file read while it is written, an alarm overtaken by another. Here all parts run as in
-//! service, and the seed decides the rest, so that a run that fails fails again.
+//! Driver, ledger, groups, coding, discovery, catalog and admin API run as in service, over fake servers that follow a
+//! schedule, with paused time. Unit tests and the dispatcher's own random schedules miss faults between the parts: a
+//! driver that removes a row while the dispatcher starts it, a file read while it is written, an alarm overtaken by
+//! another. The seed decides everything else, so a failing run can be repeated.
 //!
-//! `generate` draws the traffic and the first stories, `wider` the others.
+//! `generate` draws the traffic and the first stories, `stories` the others.
 //!
-//! `SCHEDULE_SEEDS=0..1000` runs these seeds, and tells in words what broke a promise; `SCHEDULE_ALL=1` goes on after the
-//! first and lists every promise with the seeds that broke it; `SCHEDULE_RULE=WORDS` makes the schedule smaller for the
-//! promise that has these words, where a seed breaks several. `just schedules` runs a million requests.
+//! `SCHEDULE_SEEDS=0..1000` runs these seeds and describes what broke a promise. `SCHEDULE_ALL=1` continues after the
+//! first failure and lists each promise with the seeds that broke it. `SCHEDULE_RULE=WORDS` shrinks the schedule for
+//! the promise with these words, if a seed breaks several. `just schedules` runs a million requests.
 
 mod accounts;
 mod admin;
 mod clients;
+mod concurrent;
 mod dice;
 mod excuses;
 mod extremes;
@@ -27,8 +28,7 @@ mod run;
 mod schedule;
 mod shrink;
 mod standing;
-mod together;
-mod wider;
+mod stories;
 mod world;
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ use tokio::time::Instant;
 use crate::generate::{narrow, schedule};
 use crate::run::{Report, run};
 
-/// What seeds came to.
+/// Results of all seeds.
 #[derive(Default)]
 struct Tally {
     requests: usize,
@@ -57,10 +57,10 @@ fn variable(name: &str) -> Option<String> {
 fn seeds(default: Range<u64>) -> Range<u64> {
     let Some(text) = variable("SCHEDULE_SEEDS") else { return default };
     let bounds = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
-    bounds.unwrap_or_else(|| panic!("SCHEDULE_SEEDS is '{text}': give FROM..TO"))
+    bounds.unwrap_or_else(|| panic!("invalid SCHEDULE_SEEDS '{text}': use FROM..TO"))
 }
 
-/// Runs seeds on all cores; `on` is told of every one, and says whether to go on.
+/// Runs seeds on all cores; `on` receives each report and returns whether to continue.
 fn run_all(seeds: Range<u64>, on: impl Fn(u64, Report) -> bool + Sync) {
     let (next, stopped) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -109,18 +109,18 @@ fn random_schedules_keep_every_promise() {
         let least = shrink::shrink(&schedule(seeds[0]), rule);
         panics::print();
         panic!(
-            "'{rule}' is broken. {example}\nAgain: SCHEDULE_SEEDS={0}..{1}\nA smaller schedule that breaks it:\n{least}",
+            "broken promise: '{rule}': {example}\nRepeat with SCHEDULE_SEEDS={0}..{1}\nA smaller schedule that breaks it:\n{least}",
             seeds[0],
             seeds[0] + 1
         );
     }
     panics::print();
-    assert!(broken.is_empty(), "{} promises are broken", broken.len());
+    assert!(broken.is_empty(), "{} broken promises", broken.len());
 }
 
-/// Without the stories of `wider`, as they were drawn when they broke it.
+/// Without the stories of `stories`, as the seeds were when they broke a promise.
 #[test]
-fn seeds_that_once_broke_a_promise_break_none() {
+fn seeds_that_broke_a_promise_keep_all_now() {
     panics::note();
     for seed in [254, 754] {
         let broken = run(&narrow(seed)).breaches.into_iter().next();
@@ -130,7 +130,7 @@ fn seeds_that_once_broke_a_promise_break_none() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_gives_the_same_run() {
     panics::note();
     for seed in seeds(0..60).step_by(10) {
         let schedule = schedule(seed);

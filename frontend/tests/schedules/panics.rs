@@ -1,4 +1,4 @@
-//! What panicked in this thread, whoever caught it: a task that panics ends quietly.
+//! Records panics of this thread, because a task that panics ends silently.
 
 use std::cell::RefCell;
 use std::panic;
@@ -8,7 +8,7 @@ thread_local! {
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Panics are noted from now on, and those of runs are not printed.
+/// Starts to record panics; those of runs are not printed.
 pub(crate) fn note() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -29,12 +29,12 @@ pub(crate) fn note() {
     });
 }
 
-/// The first panic of a run, if there was one; a new run begins.
+/// Takes the first panic of a run, and starts the next run.
 pub(crate) fn forget() -> Option<String> {
     LAST.replace(Some(String::new())).filter(|told| !told.is_empty())
 }
 
-/// No run is under way: panics are printed again.
+/// Prints panics again, as no run is in progress.
 pub(crate) fn print() {
     LAST.set(None);
 }

@@ -1,4 +1,4 @@
-//! One run: a frontend over the servers of a schedule, in time that stands still until everybody waits.
+//! One run: a frontend over the servers of a schedule, with paused time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,21 +24,21 @@ use crate::standing::{self, Basis};
 use crate::world::{Breach, EVER, SIZES, Server, Truth, WIDTH, World};
 use crate::{accounts, clients, invariants, lapses, panics};
 
-/// How long all may take to join.
+/// Time for all instances to join.
 const START: Duration = Duration::from_secs(4);
-/// How long the name server takes to be asked twice, and to answer.
+/// The time in which the name server is asked twice and answers.
 const SAID_TWICE: Duration = Duration::from_secs(3);
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) breaches: Vec<Breach>,
     pub(crate) requests: usize,
-    /// Of everything that was seen.
+    /// Hash of all observations.
     pub(crate) trace: u64,
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Stage {
     pub(crate) frontend: Frontend,
     pub(crate) admin: Admin,
@@ -47,9 +47,9 @@ pub(crate) struct Stage {
     pub(crate) folder: PathBuf,
     pub(crate) models: u8,
     pub(crate) schedule: Schedule,
-    /// Times that the file was written.
+    /// Number of writes of the file.
     pub(crate) writes: Arc<AtomicU64>,
-    /// The whole text of the file, as it was written last.
+    /// The complete text of the file.
     pub(crate) listed: Mutex<String>,
     clients: JoinSet<()>,
 }
@@ -87,7 +87,7 @@ impl Stage {
         }
         let config = config(schedule, folder);
         let timers = Timers::Simulated { seed: schedule.seed };
-        let frontend = Frontend::start(config, network.clone(), timers).expect("a configuration that works");
+        let frontend = Frontend::start(config, network.clone(), timers).expect("a valid configuration");
         let admin = Admin::of(&frontend);
         let models = schedule.setup.workers[0].models.iter();
         let models = models.filter(|own| matches!(own.model, Model::Asked(_))).count() as u8;
@@ -182,7 +182,7 @@ impl Stage {
                 truth.unsettles(number);
             }
         }
-        // What belongs to a crowd stays.
+        // The crowd's models stay.
         let crowd = before.into_iter().filter(|own| matches!(own.model, Model::Crowd(_)));
         *self.network.instances[worker].models.lock() = models.iter().copied().chain(crowd).collect();
     }
@@ -199,7 +199,7 @@ impl Stage {
                     .expect("a file can be written");
                 tokio::spawn(async move {
                     sleep(Duration::from_millis(after)).await;
-                    // Whoever writes the file anew has done with what was being written.
+                    // A later write supersedes this one.
                     if writes.load(Ordering::Relaxed) == own {
                         fs::write(file, text).expect("a file can be written");
                     }
@@ -221,15 +221,15 @@ impl Stage {
         truth.names(&of(&self.schedule, Source::Dns), workers);
     }
 
-    /// What is in force is what follows from settings.
+    /// Checks that the effective settings follow from the requested ones.
     pub(crate) fn stands(&self, truth: &mut Truth, settings: &serde_json::Value, settled: bool) {
         let basis = Basis { setup: &self.schedule.setup, sizes: &truth.sizes, settled };
         if let Some(difference) = standing::difference(settings, &basis) {
-            truth.breach("what is in force follows from settings", || difference);
+            truth.breach("effective settings follow from requested ones", || difference);
         }
     }
 
-    /// Everything is well again, and all servers agree on their models.
+    /// Makes all servers healthy, with the same models.
     fn restore(&self) {
         {
             let mut truth = self.world.0.lock();
@@ -331,7 +331,7 @@ fn config(schedule: &Schedule, folder: &Path) -> Config {
     config
 }
 
-/// Writes model 0's bundle. The file's time is the run's, as the machine's would be another in every run.
+/// Writes model 0's bundle. The file's time is simulated, because the system's would differ between runs.
 fn bundle(folder: &Path, sizes: &[u8], millis: u64) {
     let (datatype, shape) = (DataType::Fp32, vec![-1, 2]);
     let file = |name: String| ModelFile { name, version: 1, sha256: "0".repeat(64) };

@@ -1,45 +1,45 @@
-//! A schedule: what there is at the start, and what happens when. It is data, so that it can be told in words, replayed and
-//! made smaller.
+//! Schedule: the initial state and the events, as data to describe, replay and shrink.
 
 use std::fmt;
 
 use parm_dispatch::PoolSettings;
 use serde_json::Value;
 
-/// What happens in one run.
+/// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     pub(crate) seed: u64,
     pub(crate) setup: Setup,
-    /// In order of time.
+    /// Ordered by time.
     pub(crate) events: Vec<Event>,
-    /// Milliseconds until everything is made well again.
+    /// Milliseconds until all faults are removed.
     pub(crate) length: u64,
 }
 
-/// What there is at the start.
+/// The initial state.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) workers: Vec<Worker>,
     pub(crate) settings: PoolSettings,
     /// Whether model 0 has a bundle, with parity models of the code `sum`.
     pub(crate) bundle: bool,
-    /// Model 0 answers with the magnitude of `x` times its number: no sum of answers is the answer to a sum.
+    /// Whether model 0 answers with the magnitude of `x` times its number, so that sums of answers are not answers to
+    /// sums.
     pub(crate) curved: bool,
-    /// The rows of a job of the backup model share its cost, and servers report run times.
+    /// Whether the rows of a job of the backup model share its cost, and servers report run times.
     pub(crate) thrifty: bool,
 }
 
-/// A server and how the frontend comes to know of it.
+/// A server, and the source that lists it.
 #[derive(Clone, Debug)]
 pub(crate) struct Worker {
     pub(crate) source: Source,
     pub(crate) models: Vec<Serving>,
-    /// Milliseconds that it takes for a job, from and to.
+    /// Minimum and maximum milliseconds of a job.
     pub(crate) pace: (u64, u64),
-    /// Milliseconds that it takes for a question about its models.
+    /// Milliseconds of a request about its models.
     pub(crate) question: u64,
-    /// Models that nobody asks for.
+    /// Number of models without clients.
     pub(crate) crowd: usize,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Source {
     Dns,
 }
 
-/// A model as a server has it.
+/// A model at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Serving {
     pub(crate) model: Model,
@@ -61,9 +61,9 @@ pub(crate) struct Serving {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Model {
-    /// One that clients ask for.
+    /// One with clients.
     Asked(u8),
-    /// The parity model of model 0 for groups of so many.
+    /// The parity model of model 0 for groups of this size.
     Parity(u8),
     /// The backup model.
     Cheap,
@@ -71,7 +71,7 @@ pub(crate) enum Model {
     Crowd(u16),
 }
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     /// Milliseconds from the start.
@@ -82,21 +82,21 @@ pub(crate) struct Event {
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Ask(Ask),
-    /// A server behaves so from now on.
+    /// A server behaves like this from now on.
     Temper(usize, Temper),
-    /// A server fails its next job, as one that is busy.
+    /// A server rejects its next job as overloaded.
     Blip(usize),
     /// A server has these models from now on.
     Serve(usize, Vec<Serving>),
-    /// The file names these; where two numbers are given, so many percent of it are there for so many milliseconds first.
+    /// The file lists these; with two numbers, first only this percentage of it for this many milliseconds.
     File(Vec<usize>, Option<(u64, u64)>),
-    /// The name stands for these; an error if there are none.
+    /// The name has these servers; an error if there are none.
     Dns(Vec<usize>),
-    /// A merge patch of a model's settings, or of everybody's.
+    /// A merge patch of a model's settings, or of the default ones.
     Settings(Option<u8>, Value),
     Load(u8),
     Unload(u8),
-    /// Model 0's bundle has parity models for these sizes of groups.
+    /// Model 0's bundle has parity models for these group sizes.
     Bundle(Vec<u8>),
     /// Merge patches that arrive at the same moment.
     Together(Vec<(Option<u8>, Value)>),
@@ -110,7 +110,7 @@ pub(crate) enum What {
     Unlisted(usize, Model),
 }
 
-/// How one answer of the name server is wrong.
+/// Error in one answer of the name server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lapse {
     /// It has no members.
@@ -120,13 +120,13 @@ pub(crate) enum Lapse {
     Short(usize),
 }
 
-/// How a server behaves.
+/// Behaviour of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Temper {
     Well,
-    /// So many times slower.
+    /// Slower by this factor.
     Slow(u64),
-    /// Ready, and never answers a job.
+    /// Ready, but never answers a job.
     Hung,
     /// Answers nothing at all.
     Deaf,
@@ -138,7 +138,7 @@ pub(crate) enum Temper {
     Wrong,
     /// Answers with a row too few.
     Short,
-    /// Says that it is not ready.
+    /// Reports that it is not ready.
     NotReady,
     /// Refuses connections.
     Gone,
@@ -161,19 +161,19 @@ pub(crate) struct Ask {
     /// A parameter of output `y`, which is shifted by it.
     pub(crate) shift: Option<u8>,
     pub(crate) wanted: Wanted,
-    /// The client goes away after so many milliseconds.
+    /// Milliseconds after which the client goes away.
     pub(crate) patience: Option<u64>,
-    /// The client looks away for so many milliseconds once it has asked.
+    /// Milliseconds for which the client does not poll after sending.
     pub(crate) asleep: Option<u64>,
 }
 
-/// What a row does to the model.
+/// Effect of a row on the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guilt {
     Good,
-    /// Any instance refuses it, as malformed.
+    /// Every instance rejects it as malformed.
     Bad,
-    /// Any instance fails on it, as if it were the instance's own fault.
+    /// Every instance fails on it, as if by its own fault.
     Poison,
 }
 
@@ -203,7 +203,7 @@ impl Model {
 }
 
 impl Ask {
-    /// Its priority, where 0 stands for the default: less is more urgent.
+    /// Its priority, with 0 as the default: less is more urgent.
     pub(crate) fn urgency(&self) -> u8 {
         if self.priority == 0 { 128 } else { self.priority }
     }
@@ -227,7 +227,7 @@ impl Ask {
     }
 }
 
-/// The address of a server; two of them stand on one machine.
+/// The address of a server; two of them are on one node.
 pub(crate) fn host(worker: usize) -> String {
     format!("h{}:{worker}", worker / 2)
 }
@@ -279,11 +279,11 @@ impl fmt::Display for Event {
             What::Temper(worker, temper) => write!(f, "worker {worker} is {temper:?}"),
             What::Blip(worker) => write!(f, "worker {worker} fails its next job as overloaded"),
             What::Serve(worker, models) => write!(f, "worker {worker} has {}", listed(models)),
-            What::File(workers, None) => write!(f, "the file names {workers:?}"),
+            What::File(workers, None) => write!(f, "the file lists {workers:?}"),
             What::File(workers, Some((percent, ms))) => {
-                write!(f, "the file names {workers:?}, {percent} % of it for the first {ms} ms")
+                write!(f, "the file lists {workers:?}, {percent} % of it for the first {ms} ms")
             }
-            What::Dns(workers) => write!(f, "the name stands for {workers:?}"),
+            What::Dns(workers) => write!(f, "the name has {workers:?}"),
             What::Settings(Some(model), patch) => write!(f, "settings of m{model}: {patch}"),
             What::Settings(None, patch) => write!(f, "settings of all: {patch}"),
             What::Load(model) => write!(f, "load m{model}"),
@@ -293,8 +293,8 @@ impl fmt::Display for Event {
                 write!(f, "settings at the same moment:")?;
                 patches.iter().try_for_each(|(model, patch)| write!(f, " {model:?} {patch}"))
             }
-            What::NoBundles(ms) => write!(f, "the folder of bundles is away for {ms} ms"),
-            What::NoFile(ms) => write!(f, "the workers file is away for {ms} ms"),
+            What::NoBundles(ms) => write!(f, "the folder of bundles is missing for {ms} ms"),
+            What::NoFile(ms) => write!(f, "the workers file is missing for {ms} ms"),
             What::OneAnswer(lapse) => write!(f, "the next answer of the name server: {lapse:?}"),
             What::Unlisted(worker, model) => {
                 write!(f, "the next list of worker {worker} lacks {}", model.name())
@@ -316,7 +316,7 @@ impl fmt::Display for Ask {
             (self.shift.map(u64::from), "shift of y"),
             (self.share.map(u64::from), "accepts thousandths"),
             (self.patience, "gone after"),
-            (self.asleep, "looks away for"),
+            (self.asleep, "does not poll for"),
             (Some(self.priority.into()).filter(|priority| *priority > 0), "priority"),
         ];
         for (number, what) in numbers {

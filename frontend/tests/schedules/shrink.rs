@@ -1,10 +1,11 @@
-//! Makes a schedule that breaks a promise smaller: events are left out, half of them, a quarter, ... one by one, as long as
-//! the same promise is still broken.
+//! Shrinks a schedule that breaks a promise.
+//!
+//! Leaves out half of the events, a quarter, and so on, as long as the same promise is broken.
 
 use crate::run::run;
 use crate::schedule::{Event, Schedule};
 
-/// Runs that are spent on it.
+/// Maximum runs.
 const RUNS: usize = 300;
 
 /// A smaller schedule that breaks the same promise.

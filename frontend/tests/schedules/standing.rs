@@ -1,21 +1,22 @@
-//! What has to be in force, given what was wished: the policy, or a reason why not, with batches, default answer and codes
-//! that follow from settings, models and bundle.
+//! Expected effective settings, as they follow from settings, models and bundle.
+//!
+//! These are the policy or a reason against it, batches, default answer and codes.
 
 use serde_json::Value;
 
 use crate::instances::MAX_BATCH;
 use crate::schedule::{Model, Setup};
 
-/// What decides over what is in force, beside the settings.
+/// Conditions other than the settings.
 pub(crate) struct Basis<'a> {
     pub(crate) setup: &'a Setup,
-    /// Sizes of groups that model 0's bundle has codes for.
+    /// Group sizes for which model 0's bundle has codes.
     pub(crate) sizes: &'a [u8],
-    /// Models were examined and bundles read: nothing is about to change.
+    /// Whether models are tested and bundles read, so that nothing is about to change.
     pub(crate) settled: bool,
 }
 
-/// What is in force and should not be, in words.
+/// Describes wrong effective settings.
 pub(crate) fn difference(settings: &Value, basis: &Basis<'_>) -> Option<String> {
     let models = settings["in_force"].as_object()?;
     models.iter().find_map(|(name, versions)| {
@@ -40,8 +41,8 @@ fn wrong(
     let as_wished = standing["policy"] == wished["policy"];
     let can = can(wished, name, version, basis);
     let explained = standing["not_coded"].is_string() != as_wished;
-    // A model that was not examined so far is hedged without a reason, and parities' own models never are. What stands in
-    // for another must have its shape, and shapes change.
+    // A model that was not tested so far is hedged without a reason, and so are parity models for ever. A stand-in must
+    // have the model's shape, and shapes change.
     let certain = !is_parity(name) && (wished["policy"] != "stand-in" || !can);
     let stands = match (as_wished, basis.settled && certain) {
         (true, settled) => explained && (can || !settled),
@@ -63,7 +64,7 @@ fn wrong(
     each.into_iter().find_map(|(fits, what)| (!fits).then_some(what))
 }
 
-/// Batches are no larger than servers say that they take.
+/// Batches are limited to the size that servers state.
 fn batch(wished: &Value, basis: &Basis<'_>) -> Value {
     let mut batch = wished["batch"].clone();
     if basis.setup.thrifty {
@@ -72,7 +73,7 @@ fn batch(wished: &Value, basis: &Basis<'_>) -> Value {
     batch
 }
 
-/// Whether a model can be served by the policy that was wished.
+/// Whether a model can be served with the requested policy.
 fn can(wished: &Value, name: &str, version: &str, basis: &Basis<'_>) -> bool {
     match wished["policy"].as_str().unwrap_or_default() {
         "parm" | "parm+" if wished["coding"]["code"] == "mds" => {

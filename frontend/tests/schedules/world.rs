@@ -1,4 +1,4 @@
-//! What is true: which servers there are and how they are, which rows are where, and which promises were broken.
+//! Ground truth of a run: the state of servers, the place of rows, and broken promises.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::accounts::Account;
 use crate::excuses::Excuses;
 use crate::schedule::{Ask, Guilt, Lapse, Model, Serving, Temper};
 
-/// How long a server that was not well may take to be trusted again: probes, reconnections, a trial.
+/// Time until a recovered server is trusted again: probes, reconnections, a linearity test.
 const RECOVERY: Duration = Duration::from_secs(12);
-/// How long a new member or model may take to be found.
+/// Time until a new member or model is found.
 const DISCOVERY: Duration = Duration::from_secs(9);
 
-/// As good as for ever.
+/// Practically for ever.
 pub(crate) const EVER: Duration = Duration::from_secs(1_000_000);
-/// Numbers in a row, as clients think.
+/// Numbers in a row, as clients know the model.
 pub(crate) const WIDTH: u8 = 2;
 
-/// Jobs after which service times are known: before that no job counts as late.
+/// Jobs after which service times are known; before that no job counts as late.
 const WARM: u32 = 20;
 
-/// Sizes of groups that a bundle has codes for at first.
+/// Initial group sizes of a bundle's codes.
 pub(crate) const SIZES: [u8; 2] = [2, 3];
 
 /// A broken promise.
@@ -46,44 +46,44 @@ pub(crate) struct Row {
     pub(crate) faults: u16,
     /// Jobs that failed with it because of another client's row.
     pub(crate) neighbours: u16,
-    /// A server answered it.
+    /// Whether a server answered it.
     pub(crate) answered: bool,
-    /// The servers that hold it, one entry for each job.
+    /// Servers that hold it, one entry per job.
     pub(crate) holders: Vec<usize>,
-    /// When a server took it last.
+    /// Time at which a server last took it.
     pub(crate) taken: Instant,
-    /// Service times of the model were known then.
+    /// Whether the model's service times were known then.
     pub(crate) warm: bool,
-    /// Since when nobody has had it.
+    /// Time since which no server has had it.
     pub(crate) free_since: Instant,
     pub(crate) done: bool,
 }
 
-/// One server, as it is.
+/// State of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) temper: Temper,
-    /// It has told nobody anything since then.
+    /// Time since which it has answered nothing.
     pub(crate) silent_since: Option<Instant>,
     pub(crate) member: bool,
-    /// From then on nothing excuses that it is not used.
+    /// Time from which it must be used.
     pub(crate) steady_at: Instant,
     pub(crate) models: BTreeMap<Serving, Instant>,
-    /// Models that it has no more, and until when the frontend may take it for one of their instances.
+    /// Models that it no longer has, and the time until which the frontend may count it as their instance.
     pub(crate) had: BTreeMap<Serving, Instant>,
-    /// When a list of its models lacked one last.
+    /// When a list of its models last lacked one.
     pub(crate) missed: Option<Instant>,
-    /// Jobs that it holds, and since when it has held none.
+    /// Jobs that it holds, and the time since which it holds none.
     pub(crate) holds: u32,
     pub(crate) idle_since: Instant,
-    /// Its own failures in a row, by what it was asked to run: one model says nothing of the others.
+    /// Consecutive own failures by model: one model says nothing about the others.
     pub(crate) failures: BTreeMap<ModelRef, u32>,
-    /// Jobs that it gave nothing back for while it hung, and since when they are enough to show that.
+    /// Jobs that ended without an answer while it hung, and the time since which they suffice as evidence.
     pub(crate) vain: u8,
     pub(crate) shown: Option<Instant>,
-    /// Jobs given to it long after that, with rows that clients waited for and other servers could answer.
+    /// Jobs with wanted rows that others could answer, received long after that.
     pub(crate) fed_in_vain: u32,
-    /// Jobs failed by rows of poison: no fault of its own.
+    /// Jobs failed by poisoned rows, without its fault.
     pub(crate) poisoned: u32,
 }
 
@@ -94,26 +94,26 @@ pub(crate) struct Request {
     pub(crate) first: usize,
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
-    /// Rows that waited then, and the least that were allowed to since, where settings had not just changed.
+    /// Rows waiting then and the lowest limit since, unless settings had just changed.
     pub(crate) queue: Option<(usize, usize)>,
-    /// The most rows that waited when a more urgent request came: it may have taken this one's place in a full queue.
+    /// Maximum rows waiting when a more urgent request came: it may have taken this one's place in a full queue.
     pub(crate) pressed: usize,
     pub(crate) done: bool,
 }
 
-/// Settings of a model that matter to what may be expected.
+/// Settings of a model that affect expectations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// Instances may be kept for redundancy.
+    /// Instances may be reserved for redundancy.
     pub(crate) reserves: bool,
-    /// Answers may come of jobs that no server knows to be for a row.
+    /// Answers may come from jobs that no server can attribute to a row.
     pub(crate) stands_in: bool,
     pub(crate) queue_limit: usize,
     pub(crate) ejects: bool,
-    /// After how long an answer counts as slow, at most, and how many in a row are too many.
+    /// The longest time after which an answer counts as slow, and the number of slow answers that eject.
     pub(crate) slow_after: Duration,
     pub(crate) slow_answers: u8,
-    /// Late jobs are duplicated, and no budget limits it.
+    /// Late jobs are hedged without a budget limit.
     pub(crate) hedges: bool,
 }
 
@@ -121,47 +121,47 @@ pub(crate) struct Truth {
     pub(crate) start: Instant,
     pub(crate) rows: Vec<Row>,
     by_value: HashMap<(i32, i32), usize>,
-    /// Rows that nobody has and that have no answer.
+    /// Rows without an answer that no server has.
     pub(crate) waiting: BTreeSet<usize>,
-    /// Rows without an answer that no server has had for their own model; one that stands in for it may have them.
+    /// Rows without an answer that no server has had for their own model; a stand-in may have them.
     untried: BTreeSet<usize>,
     pub(crate) servers: Vec<Server>,
     pub(crate) requests: Vec<Request>,
-    /// Requests that are not answered.
+    /// Requests without an answer.
     pub(crate) open: BTreeSet<usize>,
     pub(crate) rules: BTreeMap<u8, Rules>,
     pub(crate) rules_since: Instant,
-    /// Until when a model may be missing, or have another shape than clients think.
+    /// Time until which a model may be missing, or have another shape than clients expect.
     pub(crate) in_flux: BTreeMap<u8, Instant>,
-    /// An instance has answered wrongly: what is right cannot be told any more, and whom to suspect neither.
+    /// Whether an instance has answered wrongly: correctness and suspicion can then not be checked.
     pub(crate) lied: bool,
-    /// Model 0 is not linear.
+    /// Whether model 0 is not linear.
     pub(crate) curved: bool,
     pub(crate) dns: Result<Vec<String>, String>,
-    /// When that became its answer.
+    /// Time since which this is its answer.
     pub(crate) dns_since: Instant,
     /// Its last answer before it went down, if the frontend may not have had that answer twice: a member goes once two answers lack
     /// it.
     pub(crate) unsaid: Option<Vec<String>>,
-    /// The next answer of the name server is wrong so.
+    /// Error of the next answer of the name server.
     pub(crate) lapse: Option<Lapse>,
-    /// When something was changed last that decides over what is in force.
+    /// Time of the last change that affects the effective settings.
     pub(crate) changed: Instant,
-    /// Jobs with queries that servers have answered since the model was served last. Parities may be of the same model, and their
+    /// Jobs with queries that servers answered since the model was last added. Parities may be of the same model, and their
     /// times are not those of queries.
     pub(crate) ran: BTreeMap<ModelRef, u32>,
     /// Promises that settings at the ends of their ranges have made conditional.
     pub(crate) excuses: Excuses,
     /// Answers to clients that accept a share of approximate ones, by model and share.
     pub(crate) accounts: BTreeMap<(u8, u16), Account>,
-    /// Sizes of groups that model 0's bundle has codes for.
+    /// Group sizes for which model 0's bundle has codes.
     pub(crate) sizes: Vec<u8>,
     pub(crate) breaches: Vec<Breach>,
-    /// Of everything that was seen: the same seed must give the same.
+    /// Hash of all observations: the same seed must give the same.
     pub(crate) trace: u64,
 }
 
-/// The truth, shared.
+/// Shared ground truth.
 pub(crate) struct World(pub(crate) Mutex<Truth>);
 
 impl World {
@@ -196,7 +196,7 @@ impl World {
     }
 }
 
-/// The numbers of a row: the pair is its name.
+/// The numbers of a row, which identify it.
 pub(crate) fn values(row: usize) -> (i32, i32) {
     ((row * 37 % 4001) as i32 - 2000, (row * 7919 % 3989) as i32 - 1994)
 }
@@ -206,7 +206,7 @@ impl Truth {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// A promise is broken; the first time counts.
+    /// Records a broken promise; the first time counts.
     pub(crate) fn breach(&mut self, rule: &'static str, what: impl FnOnce() -> String) {
         if !self.breaches.iter().any(|known| known.rule == rule) {
             let at = self.millis();
@@ -214,7 +214,7 @@ impl Truth {
         }
     }
 
-    /// Something was seen.
+    /// Adds an observation to the hash.
     pub(crate) fn saw(&mut self, kind: u64, what: u64) {
         let now = self.start.elapsed().as_nanos() as u64;
         for number in [kind, what, now] {
@@ -222,7 +222,7 @@ impl Truth {
         }
     }
 
-    /// A request is sent; returns its number.
+    /// Adds a sent request; returns its number.
     pub(crate) fn sends(&mut self, ask: &Ask, deadline: Instant) -> usize {
         let (number, first, now) = (self.requests.len(), self.rows.len(), Instant::now());
         self.charges(ask);
@@ -269,12 +269,12 @@ impl Truth {
         number
     }
 
-    /// How many rows may be in queues.
+    /// Number of rows that may be in queues.
     pub(crate) fn queued(&self) -> usize {
         self.waiting.union(&self.untried).count()
     }
 
-    /// A request has its answer, or its client went away.
+    /// Ends a request with its answer or because its client went away.
     pub(crate) fn ends(&mut self, number: usize) {
         self.open.remove(&number);
         let request = &mut self.requests[number];
@@ -286,7 +286,7 @@ impl Truth {
         }
     }
 
-    /// The row with these numbers, if a client sent it: parities are none.
+    /// The row with these numbers; `None` for parities.
     pub(crate) fn row(&self, x: &[f32]) -> Option<usize> {
         self.by_value
             .get(&(x[0] as i32, x[1] as i32))
@@ -294,12 +294,12 @@ impl Truth {
             .filter(|_| x[0].fract() == 0.0 && x[1].fract() == 0.0)
     }
 
-    /// A server gets a job with these rows, for the model that they are for or for one that stands in.
+    /// A server takes a job with these rows, for their model or for its stand-in.
     pub(crate) fn takes(&mut self, server: usize, rows: &[usize], model: &ModelRef) {
         let now = Instant::now();
         let stands_in = Model::named(&model.name) == Some(Model::Cheap);
         let warm = self.ran.get(model).is_some_and(|jobs| *jobs >= WARM);
-        // What nobody else has is asked of it though it hangs.
+        // A hung server may still receive rows that no other server could answer.
         let elsewhere = |row: &Row| self.could_be_answered(&self.requests[row.request]);
         let wanted = rows.iter().map(|row| &self.rows[*row]).any(|row| !row.done && elsewhere(row));
         for row in rows {
@@ -319,7 +319,7 @@ impl Truth {
         own.fed_in_vain += u32::from(hangs && wanted);
     }
 
-    /// A server lets go of a job with these rows, which it took then.
+    /// A server releases a job with these rows, which it took at `taken`.
     pub(crate) fn lets_go(&mut self, server: usize, rows: &[usize], taken: Instant) {
         let now = Instant::now();
         self.shows(server, now - taken);
@@ -328,7 +328,7 @@ impl Truth {
             let known = &mut self.rows[*row];
             known.held -= 1;
             known.holders.iter().position(|own| *own == server).map(|at| known.holders.swap_remove(at));
-            // What is taken from a server that is not well counts as failed there.
+            // A row taken from a faulty server counts as failed there.
             known.faults += u16::from(!well && !known.done);
             if known.held == 0 {
                 known.free_since = now;
@@ -342,7 +342,7 @@ impl Truth {
         own.idle_since = now;
     }
 
-    /// A job ended at a server after so long. Until several took long there, the frontend has no evidence that the server hangs.
+    /// Notes that a job ended at a server after `took`. Until several took long there, the frontend has no evidence that the server hangs.
     fn shows(&mut self, server: usize, took: Duration) {
         let own = &mut self.servers[server];
         let slow = self.rules.values().map(|rules| rules.slow_after).max().unwrap_or_default();
@@ -355,12 +355,12 @@ impl Truth {
         }
     }
 
-    /// A server is another from now on.
+    /// A server changes its behaviour.
     pub(crate) fn becomes(&mut self, server: usize, temper: Temper) {
         let now = Instant::now();
         self.lied |= matches!(temper, Temper::Wrong);
         let own = &mut self.servers[server];
-        // What one that tells nobody was given meanwhile is found out from now on.
+        // Models that a silent server received are discovered from now on.
         let since = own.silent_since.take();
         let unknown =
             own.models.iter().filter(|(_, at)| since.is_some_and(|since| **at >= since + DISCOVERY));
@@ -380,7 +380,7 @@ impl Truth {
         }
     }
 
-    /// A list of a server's models lacks one that is there. That changes nothing where the frontend knows the server and the list
+    /// A list of a server's models lacks one that is there. Nothing changes if the frontend knows the server and the list
     /// before had the model. Otherwise the server joins, or has the model again, with one of the next lists.
     pub(crate) fn misses(&mut self, server: usize) {
         let now = Instant::now();
@@ -392,12 +392,12 @@ impl Truth {
         }
     }
 
-    /// A server is asked for a model that it has no more: it may go for that.
+    /// A server was asked for a model that it has no more: it may be ejected for that.
     pub(crate) fn lacks(&mut self, server: usize) {
         self.servers[server].steady_at = Instant::now() + RECOVERY;
     }
 
-    /// A server failed a job by its own fault; several in a row are a reason to eject it.
+    /// A server failed a job by its own fault; several in a row may eject it.
     pub(crate) fn fails(&mut self, server: usize, model: &ModelRef) {
         let now = Instant::now();
         let own = &mut self.servers[server];
@@ -413,7 +413,7 @@ impl Truth {
         let now = Instant::now();
         let had = std::mem::take(&mut self.servers[server].models);
         if self.servers[server].silent_since.is_some() {
-            // Nobody can know: requests may go to what only this one had.
+            // Requests may go to a model that only this server had.
             had.keys().filter(|own| !models.contains(own)).for_each(|own| self.unsettles_if_asked(own.model));
         }
         let own = &mut self.servers[server];
@@ -426,7 +426,7 @@ impl Truth {
             models.iter().map(|model| (*model, had.get(model).copied().unwrap_or(now + DISCOVERY))).collect();
     }
 
-    /// Whoever is named is a member, others are not.
+    /// Sets the members among `all`.
     pub(crate) fn names(&mut self, all: &[usize], named: &[usize]) {
         let now = Instant::now();
         for server in all {
@@ -439,7 +439,8 @@ impl Truth {
         }
     }
 
-    /// A model may be missing for a while, and has another shape than clients think for as long as a server says so.
+    /// Marks a model as possibly missing for a while. Its shape differs from the one that clients know for as long as a
+    /// server reports it.
     pub(crate) fn unsettles(&mut self, model: u8) {
         let other = |own: &Serving| own.model == Model::Asked(model) && own.width != WIDTH;
         let stays = self.servers.iter().any(|server| server.models.keys().any(other));
@@ -450,13 +451,13 @@ impl Truth {
         self.in_flux.get(&model).is_some_and(|until| at < *until)
     }
 
-    /// Whether a server has been well, known and in use, at this time and until now.
+    /// Whether a server has been healthy, known and in use since this time.
     pub(crate) fn is_steady(&self, server: usize, at: Instant) -> bool {
         let own = &self.servers[server];
         own.member && own.temper == Temper::Well && own.steady_at <= at
     }
 
-    /// Whether a server has had a model that a client asks for at this time and until now.
+    /// Whether a server has had a request's model since this time.
     pub(crate) fn has(&self, server: usize, ask: &Ask, at: Instant) -> bool {
         self.servers[server].models.iter().any(|(serving, since)| {
             serving.model == Model::Asked(ask.model)
@@ -465,7 +466,7 @@ impl Truth {
         })
     }
 
-    /// Whether somebody steady could have answered a request all the time.
+    /// Whether a steady server could have answered a request all the time.
     pub(crate) fn could_be_answered(&self, request: &Request) -> bool {
         let able =
             |server| self.is_steady(server, request.sent) && self.has(server, &request.ask, request.sent);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_values_mean_decides_what_is_the_same() {
+    fn meaning_of_values_decides_equality() {
         let (a, b) = (rows(&[0.6, 0.4, 0.1, 0.9]), rows(&[0.9, 0.1, 0.6, 0.4]));
         assert_eq!(judge(&a, &b, Meaning::Probabilities), [true, false]);
         assert_eq!(judge(&a, &b, Meaning::Values), [false, false]);

@@ -1,4 +1,4 @@
-//! Asks the API server: a list in pages, and a watch line by line.
+//! Requests to the API server: a list in pages, and a watch line by line.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,39 +14,39 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::census::Census;
 use super::config::Config;
+use super::error::Trouble;
 use super::service::{Service, is_label};
 use super::slice::{Page, Rebuff};
-use super::trouble::Trouble;
 use crate::discovery::connect::{Connect, authority};
 
-/// Where the API server is by DNS, in every cluster.
+/// DNS address of the API server in every cluster.
 const USUAL: &str = "https://kubernetes.default.svc";
 
-/// Slices in a page of a list. Each has a hundred endpoints as a rule.
+/// Slices in a page of a list. A slice usually has up to a hundred endpoints.
 const PAGE: usize = 50;
 
-/// Longest page, in bytes: a slice may have a megabyte and a half at most, and has 50 kilobytes as a rule.
+/// Maximum bytes of a page: a slice has up to 1.5 MB, and usually 50 kB.
 const PAGE_BYTES: usize = 32 << 20;
 
-/// Most pages of a list.
+/// Maximum pages of a list.
 const PAGES: usize = 1000;
 
-/// Longest line of a watch, in bytes: one slice.
+/// Maximum bytes of a line of a watch: one slice.
 const LINE_BYTES: usize = 4 << 20;
 
-/// Longest refusal that is read, in bytes.
+/// Maximum bytes read of an error response.
 const REFUSAL_BYTES: usize = 16 << 10;
 
-/// Longest token, in bytes.
+/// Maximum bytes of a token.
 const TOKEN_BYTES: u64 = 64 << 10;
 
-/// A whole list may take so many times as long as the beginning of an answer.
+/// Timeout of a whole list, as a multiple of the timeout of a response's start.
 const LIST_PATIENCE: u32 = 6;
 
-/// How long after the time that we asked for a watch must have ended.
+/// Time after its requested end by which a watch must have ended.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The API server, as far as one Service is concerned.
+/// The API server, for one Service.
 pub struct ApiServer {
     connect: Arc<dyn Connect>,
     config: Config,
@@ -58,14 +58,14 @@ pub struct ApiServer {
     service: Service,
 }
 
-/// A watch that is open.
+/// An open watch.
 pub(super) struct Watch {
     lines: Lines,
     until: Instant,
 }
 
 impl ApiServer {
-    /// Reads what is needed to ask, apart from the token. Nothing is asked yet.
+    /// Reads the service account, except for the token. Makes no request.
     pub fn open(config: &Config, service: &Service, connect: Arc<dyn Connect>) -> Result<Self, Trouble> {
         let server = config.server.as_deref().unwrap_or(USUAL);
         let (authority, secured) =
@@ -85,12 +85,11 @@ impl ApiServer {
             Some(namespace) => namespace.clone(),
             None => {
                 let file = config.service_account.join("namespace");
-                let read = read(&file).map_err(|reason| {
-                    account(format!("no namespace is given with the Service, and {reason}"))
-                })?;
+                let read = read(&file)
+                    .map_err(|reason| account(format!("the Service has no namespace, and {reason}")))?;
                 match read.trim() {
                     name if is_label(name, 63) => name.to_owned(),
-                    _ => return Err(account(format!("{} holds no name", file.display()))),
+                    _ => return Err(account(format!("{} has no valid name", file.display()))),
                 }
             }
         };
@@ -102,12 +101,12 @@ impl ApiServer {
         &self.config
     }
 
-    /// TLS towards the API server, whose authorities' file should be followed.
+    /// TLS towards the API server; the caller should follow the file of its certificate authorities.
     pub(in crate::discovery) fn tls(&self) -> Tls {
         self.tls.clone()
     }
 
-    /// All endpoints, and from which version a watch goes on.
+    /// Lists all endpoints. Returns them with the version from which a watch continues.
     pub(super) async fn list(&self) -> Result<(Census, String), Trouble> {
         let patience = self.config.timeout * LIST_PATIENCE;
         let listed = timeout(patience, self.pages()).await;
@@ -137,7 +136,7 @@ impl ApiServer {
         Err(Trouble::TooLong { what: "a list", limit: PAGES * PAGE_BYTES })
     }
 
-    /// What changes from a version on.
+    /// Starts a watch from a version.
     pub(super) async fn watch(&self, version: &str) -> Result<Watch, Trouble> {
         let seconds = self.config.watch.as_secs().max(1);
         let mut query =
@@ -148,8 +147,8 @@ impl ApiServer {
         Ok(Watch { lines: Lines::of(hearing, LINE_BYTES), until })
     }
 
-    /// The addresses of all endpoints that do not end, for whoever wants to know whether this would work: whether we may
-    /// watch is seen too. What of it cannot be used is the second.
+    /// Checks that following would work, including the permission to watch. Returns the addresses of all endpoints that
+    /// are not terminating, and why some are unusable.
     pub async fn look(&self) -> Result<(Vec<String>, Option<String>), Trouble> {
         let (census, version) = self.list().await?;
         self.watch(&version).await?;
@@ -157,7 +156,7 @@ impl ApiServer {
         Ok((urls.collect(), census.problem().map(str::to_owned)))
     }
 
-    /// Asks for the slices of the Service, with something more in the query.
+    /// Requests the slices of the Service, with further query parameters.
     async fn ask(&self, query: &str) -> Result<Hearing, Trouble> {
         let token = self.token().await?;
         let path = format!(
@@ -173,7 +172,10 @@ impl ApiServer {
         let hearing = asked.map_err(|error| Trouble::Unreachable {
             server: self.authority.clone(),
             reason: match self.secured {
-                true => format!("{error}; believed is who {} names", authorities(&self.config).display()),
+                true => format!(
+                    "{error} (trusted: the certificate authorities in {})",
+                    authorities(&self.config).display()
+                ),
                 false => error.to_string(),
             },
         })?;
@@ -183,7 +185,8 @@ impl ApiServer {
         }
     }
 
-    /// The token, as it is now: it is replaced while we run. In plain it would be anybody's.
+    /// Reads the current token, as it is replaced at run time. Without TLS it is not sent, because it would be
+    /// readable.
     async fn token(&self) -> Result<Option<Token>, Trouble> {
         if !self.secured {
             return Ok(None);
@@ -203,7 +206,7 @@ impl ApiServer {
         self.refused(status, said.message)
     }
 
-    /// What a status means, that of an answer or of a line.
+    /// Interprets a status code of a response or of a line.
     pub(super) fn refused(&self, status: u16, message: String) -> Trouble {
         match status {
             401 => Trouble::Unauthenticated,
@@ -233,10 +236,11 @@ impl ApiServer {
 }
 
 impl Watch {
-    /// The next line; none where the API server ended the watch, as it was asked to. May be dropped and called again.
+    /// The next line; `None` once the API server ended the watch as requested. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         let next = timeout_at(self.until, self.lines.next()).await;
-        let next = next.map_err(|_| Trouble::Severed { reason: "it should have ended by now".into() })?;
+        let next =
+            next.map_err(|_| Trouble::Severed { reason: "it is open past its requested end".into() })?;
         next.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => Trouble::TooLong { what: "a line", limit: LINE_BYTES },
             _ => severed(error),
@@ -244,7 +248,7 @@ impl Watch {
     }
 }
 
-/// Whose certificates are believed.
+/// File of the trusted certificate authorities.
 fn authorities(config: &Config) -> PathBuf {
     config.service_account.join("ca.crt")
 }
@@ -257,7 +261,7 @@ fn read(file: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// What an answer says is put into the next question as it is.
+/// Percent-encodes a text of the server for use in the next request.
 fn escape(path: &mut String, text: &str) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -278,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_says_cannot_add_to_the_question() {
+    fn server_text_cannot_add_query_parameters() {
         let mut path = String::new();
         escape(&mut path, "a-1&watch=x y/é");
         assert_eq!(path, "a-1%26watch%3Dx%20y%2F%C3%A9");

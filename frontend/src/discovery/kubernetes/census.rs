@@ -1,23 +1,22 @@
-//! All endpoints of a Service, put together from its slices.
+//! Endpoints of a Service, merged from its slices.
 //!
-//! A Service with many endpoints, or with two families of addresses, has several slices, and while Kubernetes moves an
-//! endpoint from one to another it stands in both. So slices are kept by name, and what is known of an address is put
-//! together from all of them. Pods with addresses of both families would be found twice: as with DNS, IPv6 counts where there
-//! is no IPv4.
+//! A Service with many endpoints or both address families has several slices. While Kubernetes moves an endpoint, it is
+//! in two of them. Slices are therefore kept by name, and the state of an address is merged from all of them. Pods with
+//! addresses of both families would be found twice, so IPv6 counts only without IPv4, as with DNS.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use parm_protocol::{Place, place};
 
+use super::error::Trouble;
 use super::service::{Port, Service};
 use super::slice::{Endpoint, EndpointPort, EndpointSlice};
-use super::trouble::Trouble;
 
-/// Most endpoints of one Service. What says more is no Service of workers, and would cost memory without end.
+/// Maximum endpoints of a Service: more are not workers, and would use unbounded memory.
 const MOST: usize = 100_000;
 
-/// What is known of a Service's endpoints.
+/// Endpoints of a Service.
 #[derive(Debug)]
 pub(super) struct Census {
     service: Service,
@@ -25,11 +24,11 @@ pub(super) struct Census {
     endpoints: usize,
 }
 
-/// What one slice says.
+/// Endpoints of one slice.
 #[derive(Debug, Default)]
 struct Portion {
     found: Vec<(IpAddr, u16, Found)>,
-    /// Why some or all of it cannot be used.
+    /// Why some or all of it is unusable.
     problem: Option<String>,
 }
 
@@ -39,7 +38,7 @@ pub(super) struct Found {
     pub(super) place: Place,
     /// Kubernetes would send it requests.
     pub(super) serving: bool,
-    /// It is about to end.
+    /// It is terminating.
     pub(super) terminating: bool,
 }
 
@@ -48,7 +47,7 @@ impl Census {
         Self { service, slices: BTreeMap::new(), endpoints: 0 }
     }
 
-    /// Adds a slice, or puts it in the place of what it said before.
+    /// Adds or replaces a slice.
     pub(super) fn put(&mut self, slice: EndpointSlice) -> Result<(), Trouble> {
         let name = slice.metadata.name.clone();
         let portion = self.portion(slice);
@@ -66,7 +65,7 @@ impl Census {
         self.endpoints -= gone.map_or(0, |portion| portion.found.len());
     }
 
-    /// Every endpoint by its address.
+    /// All endpoints, by address.
     pub(super) fn found(&self) -> BTreeMap<String, Found> {
         let all = || self.slices.values().flat_map(|portion| &portion.found);
         let has_ipv4 = all().any(|(host, ..)| host.is_ipv4());
@@ -79,13 +78,13 @@ impl Census {
             let known = by_url.entry(self.service.url(&host, *port)).or_default();
             known.place = std::mem::take(&mut known.place).or(found.place.clone());
             known.serving |= found.serving;
-            // Nobody takes that back; what says nothing of it is older.
+            // Termination cannot be undone, so a slice without it is older.
             known.terminating |= found.terminating;
         }
         by_url
     }
 
-    /// Why some of it cannot be used, if so.
+    /// Why some endpoints are unusable, if so.
     pub(super) fn problem(&self) -> Option<&str> {
         self.slices.values().find_map(|portion| portion.problem.as_deref())
     }
@@ -104,13 +103,13 @@ impl Census {
             }
         };
         for endpoint in slice.endpoints {
-            // One without an address is not there yet.
+            // An endpoint without an address is not assigned yet.
             let Some(address) = endpoint.addresses.first() else { continue };
             match address.parse() {
                 Ok(host) => portion.found.push((host, port, found(endpoint))),
                 Err(_) => {
                     portion.problem = Some(format!(
-                        "slice {name}: {} address '{address}' is no IP address",
+                        "slice {name}: {} address '{address}' is not an IP address",
                         slice.address_type
                     ));
                 }
@@ -132,14 +131,14 @@ impl Census {
             Port::Number(number) => Ok(*number),
             Port::Named(wanted) => {
                 usable.find(|(name, _)| name == wanted).map(|(_, number)| number).ok_or_else(|| {
-                    format!("the Service has no port '{wanted}': name one of its own ({})", list())
+                    format!("the Service has no port '{wanted}': use one of its ports ({})", list())
                 })
             }
             Port::Only => match (usable.next(), usable.next()) {
                 (Some((_, number)), None) => Ok(number),
-                (None, _) => Err("the Service has no port: give one by its number".to_owned()),
+                (None, _) => Err("the Service has no port: specify a port by its number".to_owned()),
                 (Some(_), Some(_)) => {
-                    Err(format!("the Service has several ports ({}): name one of them", list()))
+                    Err(format!("the Service has several ports ({}): specify one of them", list()))
                 }
             },
         }
@@ -151,7 +150,7 @@ fn found(endpoint: Endpoint) -> Found {
     let named = |text: Option<String>| place::name(&text.unwrap_or_default()).unwrap_or_default();
     Found {
         place: Place { node: named(node_name), zone: named(zone) },
-        // Servers before 1.26 may say `ready` alone.
+        // Servers before 1.26 may report only `ready`.
         serving: conditions.serving.or(conditions.ready).unwrap_or(true),
         terminating: conditions.terminating.unwrap_or(false),
     }
@@ -184,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_one_service_are_put_together_with_what_each_knows() {
+    fn slices_of_one_service_are_merged() {
         let mut census = census("kubernetes+http://w:http");
         let first = json!([{"addresses": ["10.0.0.1", "10.9.9.9"], "nodeName": "n1", "zone": "a"},
             {"addresses": ["10.0.0.2"], "conditions": {"ready": true, "serving": true, "terminating": false}}]);
         census.put(slice("w-1", first)).unwrap();
-        // The second stands in both while it is moved, and by now it ends.
+        // The second endpoint is in both slices while it is moved, and is now terminating.
         let moved = json!([{"addresses": ["10.0.0.2"], "nodeName": "n2",
             "conditions": {"ready": true, "serving": true, "terminating": true}}]);
         census.put(slice("w-2", moved)).unwrap();
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_counts_where_there_is_no_ipv4() {
+    fn ipv6_counts_only_without_ipv4() {
         let mut census = census("kubernetes+grpc://w:8001");
         census.put(slice("v6", json!([{"addresses": ["fd00::1"]}, {"addresses": ["fd00::2"]}]))).unwrap();
         assert_eq!(urls(&census), ["grpc://[fd00::1]:8001", "grpc://[fd00::2]:8001"]);
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_the_named_one_or_the_only_one_or_a_number_of_the_pods() {
+    fn port_is_named_or_the_only_one_or_a_number() {
         let with = |service: &str, ports: Value| {
             let mut census = census(service);
             let endpoints = json!([{"addresses": ["10.0.0.1"]}]);
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_well_and_what_is_no_address_is_told() {
+    fn missing_conditions_are_good_and_bad_address_is_reported() {
         let mut census = census("kubernetes+http://w:http");
         census.put(read(&json!({"metadata": {"name": "empty"}, "endpoints": null, "ports": null}))).unwrap();
         assert_eq!((urls(&census).len(), census.problem()), (0, None));
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_census_without_end_is_refused() {
+    fn too_many_endpoints_are_rejected() {
         let mut census = census("kubernetes+http://w:http");
         let mut put = |name: &str, count: usize| {
             let endpoints: Vec<_> = (0..count).map(|_| json!({"addresses": ["10.0.0.1"]})).collect();

@@ -1,4 +1,4 @@
-//! How the API server of Kubernetes is reached and followed.
+//! Settings of the connection to the API server of Kubernetes.
 
 use std::path::PathBuf;
 use std::time::Duration;

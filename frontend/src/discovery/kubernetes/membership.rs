@@ -1,4 +1,4 @@
-//! Makes the members that a Service brought what it stands for now.
+//! Makes the members of a Service match its endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use crate::discovery::fleet::Fleet;
 use crate::discovery::member::Source;
 use crate::error::Error;
 
-/// The members that came from one Service, by address.
+/// Members from one Service, by address.
 #[derive(Debug, Default)]
 pub(super) struct Membership(BTreeMap<String, Own>);
 
-/// What was known of a member last.
+/// Last known state of a member.
 #[derive(Debug)]
 struct Own {
     number: u32,
@@ -20,33 +20,33 @@ struct Own {
     terminating: bool,
 }
 
-/// What came of it.
+/// Result of an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footing {
-    /// Members that stay though the Service does not name them, as it names nobody.
+    /// Members that stay although the Service has no endpoints.
     pub(super) kept: usize,
-    /// Endpoints that could not be added, and why the first could not.
+    /// Endpoints that could not be added, and the reason for the first.
     pub(super) left_out: usize,
     pub(super) reason: Option<String>,
 }
 
 impl Membership {
-    /// The members' addresses.
+    /// Addresses of the members.
     pub(super) fn urls(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }
 
-    /// Removes members that lists do not name any more.
+    /// Removes members that lists no longer have.
     pub(super) fn remove(&mut self, fleet: &Fleet, gone: &BTreeSet<String>) {
         for own in gone.iter().filter_map(|url| self.0.remove(url)) {
-            // Gone meanwhile is gone too.
+            // It may have been removed meanwhile.
             let _ = fleet.remove(own.number);
         }
     }
 
-    /// Follows what was found. Who ends, or is not named any more, drains and goes. A Service that names nobody changes
-    /// nothing, but for those that were seen to end: selectors are mistyped, and whoever is dead our own checks find. Members that a
-    /// list has just missed stay until the next list.
+    /// Updates the members. A terminating or missing endpoint drains and is removed. A Service without endpoints
+    /// changes nothing, except for members seen to terminate: selectors are mistyped, and health checks find dead
+    /// members. Members that only the last list missed stay until the next list.
     pub(super) fn follow(
         &mut self,
         fleet: &Arc<Fleet>,
@@ -54,7 +54,7 @@ impl Membership {
         is_missed: impl Fn(&String) -> bool,
     ) -> Footing {
         let stays = found.values().any(|one| !one.terminating);
-        // Where all of them end, those that still serve are better than nobody.
+        // If all endpoints are terminating, those that still serve stay in use.
         let wanted = |one: &Found| if stays { !one.terminating } else { one.serving };
         let mut footing = Footing::default();
         self.0.retain(|url, own| {
@@ -65,7 +65,7 @@ impl Membership {
             own.terminating = one.map_or(own.terminating, |one| one.terminating);
             let goes = !one.is_some_and(wanted) && (stays || own.terminating);
             if goes {
-                // Gone meanwhile is gone too.
+                // It may have been removed meanwhile.
                 let _ = fleet.remove(own.number);
             }
             footing.kept += usize::from(!goes && one.is_none());
@@ -79,7 +79,7 @@ impl Membership {
                         let (number, serving, terminating) = (member.number, one.serving, one.terminating);
                         self.0.insert(url.clone(), Own { number, serving, terminating });
                     }
-                    // Another source named it too.
+                    // Another source listed it too.
                     Err(Error::DuplicateInstance { .. }) => {}
                     Err(error) => {
                         footing.left_out += 1;
@@ -94,11 +94,11 @@ impl Membership {
 
 impl Own {
     fn is_now(&mut self, fleet: &Fleet, one: &Found) {
-        // Whoever removed it by hand meant it.
+        // An operator may have removed it on purpose.
         let Ok(member) = fleet.member(self.number) else { return };
         member.tell_place(one.place.clone());
         if one.serving && !self.serving {
-            // It became ready: no need to wait for the next try.
+            // It became ready: connect now rather than at the next try.
             member.refresh.notify_one();
         }
         self.serving = one.serving;

@@ -1,38 +1,39 @@
-//! Workers behind a Service of Kubernetes, followed by its EndpointSlices.
+//! Workers behind a Service of Kubernetes, followed through its EndpointSlices.
 //!
-//! Problem: DNS tells addresses and nothing else, as old as its caches. Which machine a pod stands on, that it is about to
-//! end, and that a new one is there, the API server tells at once.
+//! Problem: DNS provides only addresses, as old as its caches. The API server reports at once which node a pod runs on,
+//! that a pod is terminating, and that a new one exists.
 //!
-//! Choice: a list, then a watch from where the list was taken, by hand on the client that is linked anyway. What is seen is
-//! a `Census`, and the fleet is made what it says. Whatever is in doubt (a watch that is too old, a line
-//! that cannot be read, three failures in a row) ends in another list, and so does a lapse of time: a list shows what a
-//! watch lost. An API server that is away changes nothing: workers that are known go on, and our own health checks tell
-//! who is dead.
+//! Choice: a list, then a watch from the list's version, with hand-written requests over the HTTP client that is linked
+//! anyway. The endpoints form a `Census`, and the members are made to match it. Any doubt (an expired version, an
+//! unreadable line, three consecutive failures) leads to another list. So does an interval, because a list shows what a
+//! watch lost. If the API server is unavailable nothing changes: known workers continue, and health checks find dead
+//! ones.
 //!
-//! Readiness as Kubernetes sees it decides nothing either. Our own look at a worker is as good and quicker, and where a
-//! node is cut off from the control plane all of its pods are "not ready" while they serve. That a pod *became* ready is
-//! worth a look at once. That it is terminating is believed: nobody takes that back, so it gets nothing more and ends what it
-//! holds. Only where all of them are, those that still serve go on, as kube-proxy does it.
+//! Readiness in Kubernetes is not decisive either. The frontend's own health checks are as good and faster, and if a
+//! node is cut off from the control plane, all its pods are "not ready" while they serve. A pod that *becomes* ready is
+//! checked at once. A terminating pod receives no more work and finishes its jobs, because termination cannot be
+//! undone. If all pods are terminating, those that still serve stay in use, as in kube-proxy.
 //!
-//! Rejected: a client library (a hundred crates for two requests); Endpoints (they end at 1000 and know no zone); pods (they
-//! want wider rights, and say less about the Service).
+//! Rejected: a client library (a hundred crates for two requests); Endpoints (limited to 1000, without zones); pods
+//! (which need wider permissions and say less about the Service).
 //!
-//! Reading order: `service` is what the operator writes, `config` how the API server is reached, `slice` and `news` what
-//! it says, `census` what that means, `trouble` what can go wrong; `api` asks, `following` keeps at it, `membership` changes the fleet.
+//! Reading order: `service` (the configured address), `config` (the API server), `slice` and `watch_line` (its responses),
+//! `census` (the merged endpoints), `error` (errors); `api` makes requests, `follower` retries, `membership` changes
+//! the fleet.
 
 mod api;
 mod census;
 mod config;
-mod following;
+mod error;
+mod follower;
 mod membership;
-mod news;
 mod service;
 mod slice;
-mod trouble;
+mod watch_line;
 
 pub use api::ApiServer;
 pub use config::Config;
-pub(super) use following::follow;
-pub use news::survives;
+pub use error::Trouble;
+pub(super) use follower::follow;
 pub use service::Service;
-pub use trouble::Trouble;
+pub use watch_line::survives;

@@ -1,41 +1,41 @@
-//! A Service that stands for workers, as it is written among `frontend.workers`.
+//! Address of a Service of workers, as written in `frontend.workers`.
 
 use std::fmt;
 
-/// A Service, and the port of its pods to speak with.
+/// A Service, and the port of its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     scheme: String,
-    /// The Service's name.
+    /// Name of the Service.
     pub name: String,
-    /// Its namespace, if not our own.
+    /// Its namespace, if different from the frontend's.
     pub namespace: Option<String>,
     /// The port.
     pub port: Port,
 }
 
-/// Which port of an endpoint is spoken to.
+/// Selects a port of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// The only one there is.
+    /// The only port.
     Only,
-    /// The one that the Service calls so.
+    /// The port with this name in the Service.
     Named(String),
-    /// This one of the pods.
+    /// This port of the pods.
     Number(u16),
 }
 
-/// What addresses of this kind begin with.
+/// Prefix of such addresses.
 const KIND: &str = "kubernetes+";
 
 impl Service {
-    /// Reads `kubernetes+SCHEME://SERVICE[.NAMESPACE][:PORT]`; `None` is another kind of address.
+    /// Reads `kubernetes+SCHEME://SERVICE[.NAMESPACE][:PORT]`; `None` for another kind of address.
     pub fn read(text: &str) -> Option<Result<Self, String>> {
         let (scheme, rest) = text.strip_prefix(KIND)?.split_once("://")?;
         Some(parse(scheme, rest))
     }
 
-    /// The address of one endpoint, from its host (IPv6 addresses in brackets) and port.
+    /// Address of an endpoint, from its host (IPv6 in brackets) and port.
     pub fn url(&self, host: &str, port: u16) -> String {
         format!("{}://{host}:{port}", self.scheme)
     }
@@ -44,15 +44,15 @@ impl Service {
 fn parse(scheme: &str, rest: &str) -> Result<Service, String> {
     let bad = || {
         format!(
-            "'{rest}' is no SERVICE[.NAMESPACE][:PORT]: write kubernetes+http://workers.my-namespace:http, the port by its name in \
-             the Service or by its number in the pods"
+            "invalid SERVICE[.NAMESPACE][:PORT] '{rest}': use kubernetes+http://workers.my-namespace:http, with the port's name in \
+             the Service or its number in the pods"
         )
     };
     let (name, port) = match rest.split_once(':') {
         None => (rest, Port::Only),
         Some((name, port)) => match port.parse::<u16>() {
             Ok(1..) => (name, Port::Number(port.parse().map_err(|_| bad())?)),
-            // Names of ports have a letter at least.
+            // Names of ports contain a letter.
             Err(_) if is_label(port, 15) && port.bytes().any(|byte| byte.is_ascii_lowercase()) => {
                 (name, Port::Named(port.to_owned()))
             }
@@ -63,7 +63,7 @@ fn parse(scheme: &str, rest: &str) -> Result<Service, String> {
         None => (name, None),
         Some((name, namespace)) => (name, Some(namespace)),
     };
-    // Both become part of a path: nothing but a DNS label may.
+    // Both become part of a path, so only DNS labels are allowed.
     if !is_label(name, 63) || namespace.is_some_and(|name| !is_label(name, 63)) {
         return Err(bad());
     }
@@ -75,7 +75,7 @@ fn parse(scheme: &str, rest: &str) -> Result<Service, String> {
     })
 }
 
-/// Whether a text is a label of DNS, as Kubernetes' names are.
+/// Whether a text is a DNS label, as names in Kubernetes are.
 pub(super) fn is_label(text: &str, most: usize) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=most).contains(&text.len())
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_read_and_shown_again() {
+    fn service_is_read_and_displayed() {
         for (text, name, namespace, port) in [
             ("kubernetes+http://workers", "workers", None, Port::Only),
             ("kubernetes+grpc://workers.ml:grpc", "workers", Some("ml"), Port::Named("grpc".into())),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_service_says_what_is_one() {
+    fn invalid_service_error_shows_expected_format() {
         for bad in
             ["", "W", "w.a.b", "w:0", "w:99999", "w:", "-w", "w/../secrets", "w?x", ".ml", "w.:1", "w:a b"]
         {

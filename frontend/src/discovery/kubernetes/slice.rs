@@ -1,5 +1,6 @@
-//! What the API server says: EndpointSlices of `discovery.k8s.io/v1`, in lists and in the lines of a watch. Only what is
-//! used is read, and what may be left out or null is.
+//! JSON types of EndpointSlices (`discovery.k8s.io/v1`), in lists and in lines of a watch.
+//!
+//! Only used fields are read; optional fields may be missing or null.
 
 use serde::{Deserialize, Deserializer};
 
@@ -11,7 +12,7 @@ pub(super) struct Page {
     pub(super) items: Vec<EndpointSlice>,
 }
 
-/// Where a list was taken, and where it goes on.
+/// Version of a list, and the token of its next page.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PageMetadata {
@@ -20,7 +21,7 @@ pub(super) struct PageMetadata {
     pub(super) rest: Option<String>,
 }
 
-/// A line of a watch. What the object is depends on the kind.
+/// A line of a watch. The type of the object depends on the kind.
 #[derive(Debug, Deserialize)]
 pub(super) struct Change {
     #[serde(rename = "type")]
@@ -28,13 +29,13 @@ pub(super) struct Change {
     pub(super) object: Box<serde_json::value::RawValue>,
 }
 
-/// An object of which only the version matters: a bookmark.
+/// An object of which only the version is read: a bookmark.
 #[derive(Debug, Deserialize)]
 pub(super) struct Bookmark {
     pub(super) metadata: SliceMetadata,
 }
 
-/// Why the API server refuses, in its words.
+/// Error of the API server.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Rebuff {
     #[serde(default, deserialize_with = "or_default")]
@@ -43,7 +44,7 @@ pub(super) struct Rebuff {
     pub(super) code: Option<u16>,
 }
 
-/// Some of the endpoints of a Service.
+/// A part of a Service's endpoints.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct EndpointSlice {
@@ -56,7 +57,7 @@ pub(super) struct EndpointSlice {
     pub(super) ports: Vec<EndpointPort>,
 }
 
-/// A slice's name and version.
+/// Name and version of a slice.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SliceMetadata {
@@ -66,11 +67,11 @@ pub(super) struct SliceMetadata {
     pub(super) resource_version: String,
 }
 
-/// A pod, mostly.
+/// An endpoint, usually a pod.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Endpoint {
-    /// All lead to the same; the first is used, as everybody does.
+    /// All are equivalent; the first is used, as in kube-proxy.
     #[serde(default, deserialize_with = "or_default")]
     pub(super) addresses: Vec<String>,
     #[serde(default, deserialize_with = "or_default")]
@@ -81,10 +82,10 @@ pub(super) struct Endpoint {
     pub(super) zone: Option<String>,
 }
 
-/// How a pod is; what is not said is well.
+/// State of an endpoint; a missing field is good.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct Conditions {
-    /// Always true where the Service publishes addresses that are not ready.
+    /// Always true if the Service publishes addresses that are not ready.
     #[serde(default)]
     pub(super) ready: Option<bool>,
     #[serde(default)]
@@ -104,7 +105,7 @@ pub(super) struct EndpointPort {
     pub(super) protocol: Option<String>,
 }
 
-/// What is null is what is left out.
+/// Reads null as a missing field.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }

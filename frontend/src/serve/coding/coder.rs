@@ -1,4 +1,4 @@
-//! One code with its models: what a group of k is encoded and decoded with.
+//! A code with its models, for groups of k queries.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::serve::pool::Description;
 #[derive(Debug)]
 pub(crate) struct Coder {
     pub(crate) code: Arc<dyn Code>,
-    /// The parity models in order; none where the deployed model runs the parity queries.
+    /// Parity models in order; empty if the deployed model runs the parity queries.
     pub(crate) models: Vec<ModelRef>,
     /// SHA-256 of their files, in the same order.
     pub(super) digests: Vec<String>,
     pub(super) calibration: Calibration,
-    /// What the outputs mean, by name; empty where no bundle says it, and then nothing is said of confidence.
+    /// Meanings of outputs, by name; empty without a bundle, and answers then have no confidence.
     pub(super) meanings: Vec<(String, Meaning)>,
-    /// The deployed model's tensors as the bundle has them.
+    /// The deployed model's tensors as the bundle states them.
     pub(super) deployed: Option<Signature>,
 }
 
@@ -36,20 +36,20 @@ impl Coder {
         }
     }
 
-    /// Values agree that are closer than this share of what they are. Where the deployed model runs the parity queries it
-    /// is linear, and what is decoded is exact but for rounding.
+    /// Relative tolerance for equal values. A deployed model that runs the parity queries is linear, so decoding is
+    /// exact except for rounding.
     pub(super) fn tolerance(&self) -> f32 {
         if self.models.is_empty() { 1e-3 } else { 0.1 }
     }
 
-    /// What is wrong with the parity model at this place as an instance serves it. One that was trained again under the
-    /// same number looks the same, and answers otherwise: its file is told by its digest, where the server says it.
+    /// Why an instance's parity model at this index is not the expected one. A model that was retrained under the same
+    /// version number looks the same and answers differently; its digest shows this if the server reports one.
     pub(super) fn misfit(&self, place: usize, served: &Description) -> Option<String> {
         let (model, digest) = (self.models.get(place)?, self.digests.get(place)?);
         let actual = served.config.as_ref().and_then(|config| config.digest());
         if let Some(actual) = actual.filter(|actual| !actual.eq_ignore_ascii_case(digest)) {
             return Some(format!(
-                "its parity model '{}' has sha256 {actual}, the bundle says {digest}: put the same files everywhere",
+                "parity model '{}' has sha256 {actual}, the bundle has {digest}: deploy the same files everywhere",
                 model.name
             ));
         }

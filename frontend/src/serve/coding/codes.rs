@@ -1,4 +1,4 @@
-//! Everything of a pool's that is not its deployed model: codes by group size, a backup model, a default answer.
+//! Fallbacks of a pool: codes by group size, a backup model, a stand-in and a default answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use parm_protocol::ModelRef;
 
 use super::coder::Coder;
-use super::default::DefaultAnswer;
+use super::default_answer::DefaultAnswer;
 use super::{Guards, StandIn};
 use crate::serve::pool::Description;
 
-/// The codes of a pool, and what else stands in for its predictions.
+/// Codes and other fallbacks of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Codes {
-    /// Tells these codes from those that the pool had before; the first have 1.
+    /// Number of these codes among those of the pool, starting at 1.
     pub(crate) turn: u64,
     pub(super) coders: BTreeMap<usize, Arc<Coder>>,
-    /// What keeps bad queries apart; `None` where nothing is mixed.
+    /// Checks of queries; `None` if nothing is mixed.
     pub(crate) guards: Option<Guards>,
-    /// The cheaper model.
+    /// The backup model.
     pub(crate) backup: Option<ModelRef>,
-    /// The model that stands in for late predictions.
+    /// The stand-in for late predictions.
     pub(crate) stand_in: Option<Arc<StandIn>>,
     pub(crate) default_answer: Option<DefaultAnswer>,
 }
@@ -31,12 +31,12 @@ impl Codes {
         self.coders.get(&k)
     }
 
-    /// How many there are.
+    /// Number of codes.
     pub(crate) fn len(&self) -> usize {
         self.coders.len()
     }
 
-    /// Whether an instance with these models can run every parity; `deployed` says whether it has the deployed model.
+    /// Whether an instance with these models can run every parity; `deployed` states whether it has the deployed model.
     pub(crate) fn parity_at(&self, models: &[Description], deployed: bool) -> Result<bool, String> {
         if self.coders.is_empty() {
             return Ok(false);
@@ -67,7 +67,7 @@ impl Codes {
     }
 }
 
-/// A server that names no versions has the one that is meant.
+/// A server without versions has the expected one.
 fn is(wanted: &ModelRef, served: &Description) -> bool {
     wanted.name == served.model.name
         && (wanted.version.is_none()

@@ -1,17 +1,17 @@
-//! Predictions beside what parities say of them: who computed something else than its peers.
+//! Compares predictions with their decodings from parities, to find wrong instances.
 //!
-//! Where a parity output predicts every member by itself, that is decoded and compared. Other codes need the members'
-//! predictions, of which one may be wrong, so with one parity nobody could say whose fault a disagreement is. With two,
-//! each member is decoded from either parity on its own, with the help of the other members' predictions. If those are
-//! right, both parities say the same. So if one member of a row is wrong, the parities agree about that member only (its
-//! decoding does not use its own prediction), and disagree about the others, or are further apart.
+//! If a parity output predicts every member directly, its decoding is compared. Other codes need the members'
+//! predictions, one of which may be wrong, so a single parity cannot tell which. With two parities each member is
+//! decoded from either one with the help of the other members' predictions. If those are right, both decodings are
+//! equal. If one member of a row is wrong, the decodings agree for that member only (its decoding does not use its own
+//! prediction), and differ for the others.
 
 use parm_dispatch::{GroupId, Verdict};
 use parm_parity_models::bundle::Meaning;
 use smallvec::SmallVec;
 
-use super::alike::{near, same_classes};
 use super::decoding::{Arrived, Decoding};
+use super::equality::{near, same_classes};
 use super::work::Scratch;
 use crate::error::Error;
 use crate::serve::outputs::Outputs;
@@ -19,22 +19,22 @@ use crate::serve::outputs::Outputs;
 /// A group whose predictions are to be compared.
 pub(crate) struct Comparing {
     pub(crate) group: GroupId,
-    /// Row by row of the group.
+    /// Checks by row of the group.
     pub(crate) rows: Vec<Vec<Check>>,
 }
 
-/// One prediction, and what it is decoded from without it: once for each parity that tells something of its own.
+/// One prediction, and its decodings without it: one for each parity with independent information.
 pub(crate) struct Check {
     pub(crate) slot: u8,
     pub(crate) row: u32,
     pub(crate) prediction: Arrived,
     pub(crate) views: SmallVec<[Decoding; 2]>,
-    /// Whether what parities say of it depends on the other members' predictions.
+    /// Whether the decodings depend on the other members' predictions.
     pub(crate) leans: bool,
 }
 
 impl Comparing {
-    /// Bytes that are read, about.
+    /// Approximate number of bytes read.
     pub(super) fn bytes(&self) -> usize {
         self.views().map(Decoding::bytes).sum()
     }
@@ -43,7 +43,7 @@ impl Comparing {
         self.views().any(Decoding::runs_models)
     }
 
-    /// What the parities say; nothing of predictions that they contradict each other about.
+    /// Compares all predictions. Those on which the parities disagree get no verdict.
     pub(super) fn compare(&self, scratch: &mut Scratch) -> Result<Vec<Verdict>, Error> {
         let mut verdicts = Vec::new();
         for row in &self.rows {
@@ -52,7 +52,7 @@ impl Comparing {
             for (at, (check, said)) in row.iter().zip(&said).enumerate() {
                 let agrees = match culprit {
                     Some(culprit) => Some(at != culprit),
-                    // Somebody is wrong and nobody knows who: what is said of all of them is void.
+                    // A member is wrong and it is unclear which, so disagreements of the row are void.
                     None if check.leans => said.agrees.filter(|agrees| *agrees),
                     None => said.agrees,
                 };
@@ -68,19 +68,19 @@ impl Comparing {
     }
 }
 
-/// What the parities say of one prediction.
+/// Result for one prediction.
 struct Said {
-    /// Whether it is what the prediction says; `None` if the parities do not say the same.
+    /// Whether the prediction equals its decodings; `None` if the decodings differ.
     agrees: Option<bool>,
-    /// How far apart they are: squared distance between the outputs decoded from each.
+    /// Squared distance between the decodings.
     spread: f32,
 }
 
 impl Said {
-    /// Whose prediction is wrong, of a row in which one can be at most, if that is clear.
+    /// Index of the wrong prediction in a row with at most one, if it is clear.
     ///
-    /// An error in one member moves what each parity says of the others, by amounts that differ; of the member itself they
-    /// still say the same. Where they all happen to name the same class, the one about whom they are closest is wrong.
+    /// An error in one member changes the decodings of the others by different amounts; those of the member itself stay
+    /// equal. If all decodings have the same class, the member with the closest ones is wrong.
     fn culprit(row: &[Self]) -> Option<usize> {
         let accused = || row.iter().enumerate().filter(|(_, said)| said.agrees == Some(false));
         let (at, least) = accused().min_by(|(_, a), (_, b)| a.spread.total_cmp(&b.spread))?;
@@ -89,7 +89,7 @@ impl Said {
     }
 }
 
-/// Squared distances that differ less than this many times do not tell members apart.
+/// Minimum ratio of squared distances that distinguishes members.
 const CLEARLY: f32 = 4.0;
 
 impl Check {
@@ -110,7 +110,7 @@ impl Check {
     }
 }
 
-/// Squared distance between decoded outputs, which come in the same order.
+/// Squared distance between decoded outputs, which are in the same order.
 fn distance(a: &Outputs, b: &Outputs) -> Result<f32, Error> {
     let mut sum = 0.0;
     for (a, b) in a.tensors.iter().zip(&b.tensors) {
@@ -121,7 +121,7 @@ fn distance(a: &Outputs, b: &Outputs) -> Result<f32, Error> {
 }
 
 impl Decoding {
-    /// Whether a row of some outputs and a decoded prediction say the same.
+    /// Whether a row of some outputs equals a decoded prediction.
     fn alike(&self, outputs: &Outputs, row: usize, decoded: &Outputs) -> Result<bool, Error> {
         for said in &decoded.tensors {
             let declared = self.pool.metadata.outputs.iter().find(|output| output.name == said.name);
@@ -156,18 +156,18 @@ mod tests {
     }
 
     #[test]
-    fn who_alone_is_contradicted_is_wrong() {
+    fn single_contradicted_member_is_wrong() {
         assert_eq!(Said::culprit(&row(&[(None, 9.0), (Some(false), 0.1), (Some(true), 0.1)])), Some(1));
     }
 
     #[test]
-    fn of_several_the_one_about_whom_parities_are_at_one_is_wrong() {
+    fn member_with_closest_decodings_is_wrong() {
         assert_eq!(Said::culprit(&row(&[(Some(false), 9.0), (Some(false), 0.0), (None, 5.0)])), Some(1));
         assert_eq!(Said::culprit(&row(&[(Some(false), 2.0), (Some(false), 1.0)])), None);
     }
 
     #[test]
-    fn nobody_is_wrong_where_nobody_is_contradicted() {
+    fn no_member_is_wrong_without_contradiction() {
         assert_eq!(Said::culprit(&row(&[(Some(true), 0.0), (None, 3.0)])), None);
     }
 }

@@ -1,8 +1,8 @@
-//! From the outputs that are in to the prediction that is not.
+//! Decodes a missing prediction from the outputs of its group.
 //!
-//! Every floating point output that the client asked for is decoded on its own; a client that also wants an output which
-//! is no float gets no reconstruction, as half an answer is none. What comes out is looked at: a NaN from a parity model
-//! never reaches anybody.
+//! Each floating point output that the client requested is decoded on its own. A client that also wants another type of
+//! output gets no reconstruction, because a partial answer is useless. The result is checked, so a NaN from a parity
+//! model never reaches a client.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::serve::inputs::Inputs;
 use crate::serve::outputs::Outputs;
 use crate::serve::pool::Pool;
 
-/// A prediction to be decoded.
+/// A prediction to decode.
 pub(crate) struct Decoding {
     pub(crate) group: GroupId,
     pub(crate) query: QueryId,
@@ -30,22 +30,22 @@ pub(crate) struct Decoding {
     pub(crate) slot: usize,
     pub(crate) members: Set,
     pub(crate) parts: Vec<Arrived>,
-    /// The query's request, which says what it wants.
+    /// The query's request, with the requested outputs.
     pub(crate) inputs: Arc<Inputs>,
 }
 
-/// One output that is in.
+/// An output that has arrived.
 pub(crate) struct Arrived {
     pub(crate) source: Source,
     pub(crate) outputs: Arc<Outputs>,
     pub(crate) row: usize,
 }
 
-/// A decoded prediction and how sure it is.
+/// A decoded prediction with its confidence.
 pub(crate) type Decoded = (Outputs, Option<f32>);
 
 impl Decoding {
-    /// Bytes that are read, about.
+    /// Approximate number of bytes read.
     pub(super) fn bytes(&self) -> usize {
         let of = |part: &Arrived| -> usize {
             part.outputs.tensors.iter().map(|o| o.tensor.data().len() / part.outputs.rows.max(1)).sum()
@@ -128,7 +128,7 @@ impl Decoding {
         Ok(if self.pool.batched { output.tensor.slice_rows(part.row, 1)? } else { output.tensor.clone() })
     }
 
-    /// The shape of a prediction, which is not always a parity output's: that may have an axis for its slots.
+    /// Shape of a prediction, which may differ from a parity output's: that may have an axis for its slots.
     fn shape(&self, declared: &TensorMetadata, parity: &Tensor, scale: usize) -> Option<Vec<usize>> {
         let batch = usize::from(self.pool.batched);
         let fixed: Option<Vec<usize>> =

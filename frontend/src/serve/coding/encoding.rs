@@ -1,7 +1,7 @@
-//! From the queries of a group to what its parity models run.
+//! Encodes the queries of a group into the inputs of its parity models.
 //!
-//! Row `i` of every parity query encodes the `i`-th query of each slot that has one. Each input tensor is read once. What
-//! codes add up is read in place where the bytes lie at a float's address, else through a buffer that is kept.
+//! Row `i` of every parity query encodes the `i`-th query of each slot that has one. Each input tensor is read once.
+//! Arithmetic codes read it in place if it is aligned, otherwise through a reused buffer.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use parm_encoder::{Element, Input, Members};
 use parm_protocol::{DataType, NamedTensor, Tensor};
 use smallvec::SmallVec;
 
+use super::buffers::{Buffer, Stock};
 use super::coder::Coder;
 use super::group::ParityQuery;
-use super::stock::{Buffer, Stock};
 use super::work::Scratch;
 use crate::error::Error;
 use crate::serve::inputs::JobRows;
 use crate::serve::pool::Pool;
 
-/// A group to be encoded.
+/// A group to encode.
 pub(crate) struct Encoding {
     pub(crate) group: GroupId,
     pub(crate) coder: Arc<Coder>,
     pub(crate) pool: Arc<Pool>,
-    /// The queries of each slot; none in a blank one.
+    /// Queries of each slot; none in a blank one.
     pub(crate) slots: SmallVec<[JobRows; 4]>,
 }
 
@@ -39,7 +39,7 @@ struct Column<'a> {
 }
 
 impl Encoding {
-    /// Bytes that are read.
+    /// Number of bytes read.
     pub(super) fn bytes(&self) -> usize {
         let of = |row: &crate::serve::inputs::Row| -> usize {
             let tensors = &row.inputs.tensors;
@@ -123,7 +123,7 @@ impl Encoding {
         Ok((dims, buffers))
     }
 
-    /// The bytes of a row in every slot.
+    /// Bytes of a row in every slot.
     fn queries<'a>(&'a self, row: usize, column: &'a Column<'_>) -> impl Iterator<Item = Option<&'a [u8]>> {
         self.slots.iter().map(move |slot| bytes(slot, row, column))
     }
@@ -152,7 +152,7 @@ fn bytes<'a>(slot: &'a JobRows, row: usize, column: &Column<'_>) -> Option<&'a [
     tensor.data().get(row.index * column.bytes..(row.index + 1) * column.bytes)
 }
 
-/// Copies the floats of a row that lie at odd addresses to where they do not.
+/// Copies the unaligned floats of a row to an aligned buffer.
 fn align(slots: &[JobRows], row: usize, column: &Column<'_>, aligned: &mut Vec<f32>) -> Result<(), Error> {
     let len = column.bytes / 4;
     for (index, slot) in slots.iter().enumerate() {
@@ -169,7 +169,7 @@ fn align(slots: &[JobRows], row: usize, column: &Column<'_>, aligned: &mut Vec<f
     Ok(())
 }
 
-/// Floats in place, where they lie as this machine wants them.
+/// Views bytes as floats if they are aligned and in native order.
 pub(super) fn floats(bytes: &[u8]) -> Option<&[f32]> {
     if cfg!(target_endian = "little") { bytemuck::try_cast_slice(bytes).ok() } else { None }
 }

@@ -1,8 +1,8 @@
-//! The bundles of a folder, by the model that they are for, and when to read them again.
+//! Library of bundles by deployed model, reread when their files change.
 //!
-//! Bundles are looked at as their models are: by polling, as network mounts tell nobody of changes, and read again once two
-//! looks in a row saw the same new state, so that half a copy is not read. A manifest that has become unreadable changes
-//! nothing; one whose models have other digests than it says takes their codes out of use.
+//! Bundles are polled as models are, because network mounts report no changes. They are reread once two looks in a row
+//! saw the same new state, so that a partial copy is not read. An unreadable manifest changes nothing; codes whose
+//! models have other digests than the manifest states are disabled.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,18 +17,18 @@ use parm_parity_models::repository::Repository;
 
 use super::LoadNets;
 
-/// The name of a bundle's manifest.
+/// Name of a bundle's manifest.
 const MANIFEST: &str = "parm.toml";
-/// Bundles that are read; more is another kind of folder.
+/// Maximum bundles: a folder with more is probably another kind of folder.
 const MOST: usize = 4096;
 
-/// What a bundle offers.
+/// A bundle's contents.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bundle {
     pub(crate) manifest: Manifest,
-    /// Its codes that fit the files that are there.
+    /// Codes whose files match.
     pub(crate) entries: Vec<TrainedCode>,
-    /// Its stand-ins whose files are what it says, the cheapest first.
+    /// Stand-ins whose files match, the cheapest first.
     pub(crate) stand_ins: Vec<StandIn>,
 }
 
@@ -53,23 +53,23 @@ pub(crate) struct Library {
     bundles: RwLock<BTreeMap<String, Arc<Bundle>>>,
 }
 
-/// Names, sizes and times of everything that bundles are made of.
+/// Names, sizes and times of all files of bundles.
 pub(crate) type Stamp = BTreeMap<PathBuf, Option<(u64, Option<SystemTime>)>>;
 
 impl Library {
-    /// The bundles of a repository, or of one manifest; learned codes need somebody who runs their nets.
+    /// Opens a repository's bundles or a single manifest; learned codes need `nets` to run their nets.
     pub(crate) fn open(path: Option<PathBuf>, nets: Option<Arc<dyn LoadNets>>) -> Self {
         let library = Self { path, nets, bundles: RwLock::default() };
         library.read();
         library
     }
 
-    /// Whether there can be any.
+    /// Whether bundles are configured.
     pub(crate) fn exists(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Whether there is none now.
+    /// Whether no bundle was found.
     pub(crate) fn is_empty(&self) -> bool {
         self.bundles.read().is_empty()
     }
@@ -79,7 +79,7 @@ impl Library {
         self.bundles.read().values().any(|bundle| !bundle.stand_ins.is_empty())
     }
 
-    /// The bundle for a version of a model; a server that names no version has the one that is meant.
+    /// The bundle of a model's version; a server without versions has the expected one.
     pub(crate) fn bundle(&self, model: &str, version: &str) -> Option<Arc<Bundle>> {
         let bundles = self.bundles.read();
         let bundle = bundles.get(model)?;
@@ -87,7 +87,7 @@ impl Library {
         meant.then(|| bundle.clone())
     }
 
-    /// What a model is to another that it only serves, as part of its bundle.
+    /// Describes the role of a model in another model's bundle.
     pub(crate) fn part_of(&self, model: &str) -> Option<String> {
         let bundles = self.bundles.read();
         bundles.iter().find_map(|(deployed, bundle)| {
@@ -100,14 +100,14 @@ impl Library {
         })
     }
 
-    /// Reads all again; what cannot be read any more stays as it was. Returns whether anything is another.
+    /// Rereads all bundles; unreadable ones stay as they were. Returns whether anything changed.
     pub(crate) fn read(&self) -> bool {
         let mut next = BTreeMap::new();
         for (name, path) in self.manifests() {
             match self.bundle_at(&name, &path) {
                 Ok(bundle) => drop(next.insert(name, Arc::new(bundle))),
                 Err(problem) => {
-                    tracing::warn!(model = %name, %problem, "a bundle cannot be read");
+                    tracing::warn!(model = %name, %problem, "cannot read a bundle");
                     if let Some(known) = self.bundles.read().get(&name) {
                         next.insert(name, known.clone());
                     }
@@ -120,7 +120,7 @@ impl Library {
         changed
     }
 
-    /// What the bundles are made of now.
+    /// Present state of all files of bundles.
     pub(crate) fn stamp(&self) -> Stamp {
         let mut stamp = Stamp::new();
         let of = |path: &Path| fs::metadata(path).ok().map(|file| (file.len(), file.modified().ok()));
@@ -142,8 +142,8 @@ impl Library {
         stamp
     }
 
-    /// Reads a manifest and holds to it the files that lie beside it. Those that do not are at the workers; how their tensors
-    /// look is seen when an instance joins.
+    /// Reads a manifest and checks the files next to it. Other files are at the workers; their tensors are checked when
+    /// an instance joins.
     fn bundle_at(&self, name: &str, path: &Path) -> Result<Bundle, String> {
         let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
         let root = path.parent().and_then(Path::parent);
@@ -152,7 +152,9 @@ impl Library {
         let own = ModelFile { name: name.into(), version: deployed.version, sha256: deployed.sha256.clone() };
         let mut problems: Vec<String> = manifest.check().iter().map(ToString::to_string).collect();
         problems.extend(repository.as_ref().and_then(|repository| other_file(repository, &own)));
-        problems.iter().for_each(|problem| tracing::warn!(model = name, %problem, "a bundle does not fit"));
+        problems
+            .iter()
+            .for_each(|problem| tracing::warn!(model = name, %problem, "bundle does not match its models"));
         let mut entries = Vec::new();
         for parity in manifest.parities.iter().filter(|_| problems.is_empty()) {
             let mut found: Vec<String> = parity.check().iter().map(ToString::to_string).collect();
@@ -163,7 +165,7 @@ impl Library {
                 Ok(code) => entries.push(TrainedCode { parity: parity.clone(), code }),
                 Err(problem) => {
                     let (kind, k) = (parity.code.kind, parity.code.k);
-                    tracing::warn!(model = name, %kind, k, %problem, "a code is not used");
+                    tracing::warn!(model = name, %kind, k, %problem, "code disabled");
                 }
             }
         }
@@ -172,12 +174,15 @@ impl Library {
         Ok(Bundle { manifest, entries, stand_ins })
     }
 
-    /// The code of an entry; that of a learned one runs the two nets that lie beside the bundle.
+    /// Builds the code of an entry; a learned one loads its two nets.
     fn code(&self, parity: &Parity, root: Option<&Path>) -> Result<Arc<dyn Code>, String> {
         let Some(learned) = parity.learned.as_ref().filter(|_| parity.code.kind.runs_nets()) else {
             return parity.code.build().map(Arc::from).map_err(|error| error.to_string());
         };
-        let nets = self.nets.as_ref().ok_or("this frontend has no engine for learned codes")?;
+        let nets = self
+            .nets
+            .as_ref()
+            .ok_or("learned codes are not supported: this frontend has no engine for their nets")?;
         let root = root.unwrap_or(Path::new("."));
         let nets = nets.load(&file(root, &learned.encoder), &file(root, &learned.decoder))?;
         let code = Learned::new(&parity.code, nets).map_err(|error| error.to_string())?;
@@ -209,7 +214,7 @@ impl Bundle {
         fitting.max_by(|a, b| degraded(a).total_cmp(&degraded(b)))
     }
 
-    /// The entries of a kind with r parities, the most accurate first.
+    /// Entries of a kind with r parities, the most accurate first.
     pub(crate) fn of(&self, kind: Kind, r: usize) -> Vec<&TrainedCode> {
         let mut found: Vec<_> = self
             .entries
@@ -225,20 +230,20 @@ fn degraded(entry: &TrainedCode) -> f64 {
     entry.parity.accuracy.as_ref().map_or(0.0, |accuracy| accuracy.degraded)
 }
 
-/// The models that serve another: parities, learned nets, stand-ins.
+/// Models of a bundle other than the deployed one: parities, learned nets, stand-ins.
 fn files(manifest: &Manifest) -> impl Iterator<Item = &ModelFile> {
     let stand_ins = manifest.stand_ins.iter().map(|stand_in| &stand_in.model);
     manifest.parities.iter().flat_map(Parity::files).chain(stand_ins)
 }
 
-/// The stand-ins that are what the manifest says, the cheapest first.
+/// Stand-ins that match the manifest, the cheapest first.
 fn usable(manifest: &Manifest, name: &str, repository: Option<&Repository>) -> Vec<StandIn> {
     let is_usable = |stand_in: &&StandIn| {
         let mut found: Vec<String> = stand_in.check().iter().map(ToString::to_string).collect();
         found.extend(repository.and_then(|repository| other_file(repository, &stand_in.model)));
         let stands_in = &stand_in.model.name;
         found.iter().for_each(
-            |problem| tracing::warn!(model = name, stand_in = %stands_in, %problem, "a stand-in is not used"),
+            |problem| tracing::warn!(model = name, stand_in = %stands_in, %problem, "stand-in disabled"),
         );
         found.is_empty()
     };
@@ -248,19 +253,19 @@ fn usable(manifest: &Manifest, name: &str, repository: Option<&Repository>) -> V
     usable
 }
 
-/// Where a model lies in a repository.
+/// Path of a model in a repository.
 fn file(root: &Path, file: &ModelFile) -> PathBuf {
     root.join(&file.name).join(file.version.to_string()).join("model.onnx")
 }
 
-/// What is wrong with a model's file, if it is there.
+/// Why a model's file is not the expected one, if it exists.
 fn other_file(repository: &Repository, file: &ModelFile) -> Option<String> {
     let model = repository.model(&file.name).ok()?;
     let digest = model.versions.get(&file.version)?.digest().map_err(|error| error.to_string());
     match digest {
         Ok(actual) if actual.eq_ignore_ascii_case(&file.sha256) => None,
         Ok(actual) => Some(format!(
-            "model '{}' version {} has sha256 {actual}, the manifest says {}: restore the file or train again",
+            "model '{}' version {} has sha256 {actual}, the manifest has {}: restore the file or train again",
             file.name, file.version, file.sha256
         )),
         Err(error) => Some(error),

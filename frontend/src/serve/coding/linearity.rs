@@ -1,14 +1,16 @@
-//! Whether a model is linear, found out by asking it.
+//! Tests whether a model is linear by running it.
 //!
-//! The code `mds` has the deployed model run the parity queries, which is right only if `f(a) + f(b) - f(0) = f(a + b)`.
-//! Under any other model every reconstruction is wrong, and looks like an answer. One setting turns the code on for all
-//! models, and nobody can be relied on to know all of them, so each is tried on made-up inputs before it is coded: small
-//! ones, and larger ones for what is bent only far from zero. A model that fails is not coded, and the log says so; until
-//! its answers are in, its late queries are hedged.
+//! Problem: with the code `mds` the deployed model runs the parity queries, which is right only if `f(a) + f(b) - f(0)
+//! = f(a + b)`. Reconstructions by any other model are wrong but look like answers. One setting enables the code for
+//! all models, and an operator may not know all of them.
 //!
-//! Rejected: reading the graph. A server elsewhere does not show it, and a graph of nonlinear operators may be linear all
-//! the same. Made-up inputs can miss a kink that real ones find; nobody has a reason to build such a model, and whoever
-//! has one is told that `mds` is for linear models.
+//! Choice: each model is tested on random inputs before it is coded: small ones, and larger ones for functions that
+//! bend only far from zero. A model that fails is not coded, and the log says so. Until the test is done, its late
+//! queries are hedged.
+//!
+//! Rejected: analysing the graph. A remote server does not expose it, and a graph of nonlinear operators may still be
+//! linear. Random inputs can miss a kink that real ones find, but such models are unlikely, and the documentation
+//! limits `mds` to linear models.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,14 +25,14 @@ use crate::serve::pool::Pool;
 
 /// Magnitudes of the inputs.
 const SCALES: [f32; 2] = [1.0, 50.0];
-/// Answers agree that are closer than this share of the largest of them: linear models are exact but for rounding.
+/// Tolerance relative to the largest answer: linear models are exact except for rounding.
 const TOLERANCE: f32 = 1e-3;
-/// Values of one input; what is larger is not tried, and not coded.
+/// Maximum values of an input; larger models are neither tested nor coded.
 const MOST: usize = 1 << 24;
-/// What a dimension is taken for that varies and is no batch.
+/// Size used for a variable dimension other than the batch.
 const ANY: usize = 3;
 
-/// What is known of a model's linearity.
+/// A model's linearity, as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Linearity {
     asked: AtomicBool,
@@ -38,24 +40,24 @@ pub(crate) struct Linearity {
 }
 
 impl Linearity {
-    /// Whether it is linear, or why it counts as not; none before anybody found out.
+    /// Whether the model is linear, or why not; `None` before the test.
     pub(crate) fn verdict(&self) -> Option<Result<(), String>> {
         self.verdict.get().cloned()
     }
 
-    /// Whether it is for the caller to find out: true once.
+    /// Claims the test for the caller: true once.
     pub(crate) fn claim(&self) -> bool {
         !self.asked.swap(true, Ordering::Relaxed)
     }
 
-    /// What was found out.
+    /// Stores the verdict.
     pub(crate) fn settle(&self, verdict: Result<(), String>) {
-        // Only who claimed it gets here.
+        // Only the claimer calls this.
         let _ = self.verdict.set(verdict);
     }
 }
 
-/// Tries a pool's model at an instance. An error says nothing about the model: ask again.
+/// Tests a pool's model at an instance. An error says nothing about the model: try again.
 pub(crate) async fn examine(
     pool: &Pool,
     client: &dyn Client,
@@ -75,7 +77,7 @@ pub(crate) async fn examine(
             match answer.unwrap_or(Err(Error::DeadlineExceeded { waited: patience })) {
                 Ok(answer) => answers.push(answer.outputs),
                 Err(error) if is_refusal(&error) => {
-                    return Ok(Err(format!("it cannot be tried whether it is linear: {error}")));
+                    return Ok(Err(format!("testing its linearity failed: {error}")));
                 }
                 Err(error) => return Err(error),
             }
@@ -87,26 +89,26 @@ pub(crate) async fn examine(
     Ok(Ok(()))
 }
 
-/// Whether the model does not take such inputs, today or tomorrow. Any other error is the server's: an engine that breaks
-/// once is mended or replaced, and must not decide over the model for good.
+/// Whether the model never accepts such inputs. Other errors are the server's: a broken engine is repaired or replaced,
+/// and must not decide about the model for good.
 fn is_refusal(error: &Error) -> bool {
     use Code::{InvalidArgument, TooLarge, Unimplemented};
     matches!(error.code(), InvalidArgument | TooLarge | Unimplemented)
 }
 
-/// A request of one row: the sum of the inputs that these seeds stand for.
+/// A request of one row: the sum of the inputs that these seeds generate.
 fn request(pool: &Pool, seeds: &[u64], scale: f32) -> Result<InferRequest, String> {
     let inputs = pool.metadata.inputs.iter().enumerate();
     let inputs = inputs.map(|(place, declared)| {
         if declared.datatype != DataType::Fp32.as_str() {
             return Err(format!(
-                "input '{}' is {}, which cannot be added up",
+                "input '{}' is {}, which codes cannot add up",
                 declared.name, declared.datatype
             ));
         }
         let shape = one_row(declared, pool.batched);
         let len = shape.iter().try_fold(1usize, |len, dim| len.checked_mul(*dim)).filter(|len| *len <= MOST);
-        let len = len.ok_or_else(|| format!("input '{}' is too large to try", declared.name))?;
+        let len = len.ok_or_else(|| format!("input '{}' is too large to test", declared.name))?;
         let value = |at: usize| seeds.iter().map(|seed| scale * noise(*seed, place, at)).sum::<f32>();
         let values: Vec<f32> = (0..len).map(value).collect();
         let tensor = Tensor::from_f32(shape, &values).map_err(|error| error.to_string())?;
@@ -130,7 +132,7 @@ fn one_row(declared: &TensorMetadata, batched: bool) -> Shape {
     declared.shape.iter().enumerate().map(size).collect()
 }
 
-/// Whether the answers to 0, a, b and a + b do.
+/// Whether the answers to 0, a, b and a + b add up.
 fn add_up(pool: &Pool, answers: &[Vec<NamedTensor>]) -> Result<(), String> {
     let bent = |name: &str| {
         format!(
@@ -141,7 +143,7 @@ fn add_up(pool: &Pool, answers: &[Vec<NamedTensor>]) -> Result<(), String> {
     let is_float = |output: &&TensorMetadata| output.datatype == DataType::Fp32.as_str();
     let mut decodable = pool.metadata.outputs.iter().filter(is_float).peekable();
     if decodable.peek().is_none() {
-        return Err("none of its outputs is FP32, which a code could make up".into());
+        return Err("it has no FP32 output, which a code could reconstruct".into());
     }
     for declared in decodable {
         let of = |answer: &Vec<NamedTensor>| {
@@ -160,7 +162,7 @@ fn add_up(pool: &Pool, answers: &[Vec<NamedTensor>]) -> Result<(), String> {
     Ok(())
 }
 
-/// A number from -1 to 1, the same whenever it is asked for (SplitMix64).
+/// A deterministic number from -1 to 1 (SplitMix64).
 fn noise(seed: u64, input: usize, at: usize) -> f32 {
     let mut mixed =
         (seed << 48 ^ (input as u64) << 40 ^ at as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);

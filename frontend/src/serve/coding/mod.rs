@@ -1,39 +1,40 @@
-//! Where the dispatcher's coding meets tensors: groups are encoded here, lost predictions decoded.
+//! Coding on tensors: encodes groups and decodes missing predictions.
 //!
-//! The dispatcher knows groups and slots by name; what the bytes are lives here. In reading order: a [`Library`] reads
-//! bundles from a repository, and [`examine`] finds out whether a model without one is linear; a [`plan`](plan()) makes of one of them, and of the settings, the [`Codes`] of a pool and the
-//! settings that its dispatch is to have; an [`Encoding`] makes parity queries of a group, a [`Decoding`] a prediction of
-//! what came back, and [`Comparing`] tells whose predictions are wrong. Small ones run where they came up, for a hand-off costs more than a few microseconds of adding up;
-//! large ones on the runtime's blocking threads.
+//! The dispatcher knows groups and slots only by id; their bytes are here. Reading order: a [`Library`] reads bundles
+//! from a repository, and [`examine`] tests whether a model without one is linear. A [`plan`](plan()) derives from them
+//! and the settings the [`Codes`] of a pool and the dispatcher's settings. An [`Encoding`] makes parity queries of a
+//! group, a [`Decoding`] makes a prediction of the outputs, and [`Comparing`] finds wrong predictions. Small work runs
+//! inline, because handing it to another thread costs more than a few microseconds of arithmetic; large work runs on
+//! the runtime's blocking threads.
 
-mod alike;
-mod codable;
+mod buffers;
 mod coder;
 mod codes;
 mod comparing;
 mod decoding;
-mod default;
+mod default_answer;
 mod encoding;
+mod equality;
 mod group;
+mod guards;
+mod judging;
 mod library;
 mod linearity;
 mod nets;
 mod plan;
-mod stand_in;
-mod stock;
 mod work;
 
-pub(crate) use codable::Guards;
+pub(super) use buffers::Stock;
 pub(crate) use codes::Codes;
 pub(super) use comparing::{Check, Comparing};
 pub(super) use decoding::{Arrived, Decoded, Decoding};
 pub(super) use encoding::Encoding;
 pub(super) use group::{Group, ParityQuery};
+pub(crate) use guards::Guards;
+pub(super) use judging::{Checking, Judging, Twin};
+pub(crate) use judging::{StandIn, cost};
 pub(crate) use library::{Bundle, Library};
 pub(crate) use linearity::{Linearity, examine};
 pub use nets::LoadNets;
 pub(crate) use plan::{Plan, StandInStanding, Standing, plan};
-pub(super) use stand_in::{Checking, Judging, Twin};
-pub(crate) use stand_in::{StandIn, cost};
-pub(super) use stock::Stock;
 pub(super) use work::{Desk, Work};

@@ -1,4 +1,6 @@
-//! Learned codes encode and decode with models. The frontend runs none, so whoever starts it brings an engine along.
+//! Loader of the nets of learned codes.
+//!
+//! The embedding program provides it, because the frontend has no engine.
 
 use std::path::Path;
 
@@ -6,6 +8,6 @@ use parm_encoder::Nets;
 
 /// Loads the nets of learned codes.
 pub trait LoadNets: Send + Sync + 'static {
-    /// The encoder and the decoder in these files, ready to run; or what is wrong with them.
+    /// Loads the encoder and the decoder from these files.
     fn load(&self, encoder: &Path, decoder: &Path) -> Result<Box<dyn Nets>, String>;
 }

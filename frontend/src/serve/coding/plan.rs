@@ -1,7 +1,7 @@
-//! What a pool's settings come to: which of the bundle's codes are used, and what the dispatcher is to do with them.
+//! Derives a pool's codes and dispatcher settings from its configuration and its bundle.
 //!
-//! Settings say what is wanted (a policy, k, r, perhaps a code); a bundle says what there is. Where the two do not meet the
-//! reason is told, and nothing is coded: a code that the parity models were not trained for would give wrong answers.
+//! Settings request a policy, k, r and perhaps a code; a bundle has certain codes. If they do not match, the reason is
+//! reported and nothing is coded, because a code that the parity models were not trained for would give wrong answers.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -14,52 +14,52 @@ use parm_protocol::ModelRef;
 use serde::Serialize;
 
 use super::StandIn;
-use super::codable::Guards;
 use super::coder::Coder;
 use super::codes::Codes;
-use super::default::DefaultAnswer;
+use super::default_answer::DefaultAnswer;
+use super::guards::Guards;
 use super::library::{Bundle, TrainedCode};
 use crate::serve::pool::Pool;
 
-/// Group sizes that are used when none are named. Of larger groups more members are late together, and a parity is worth
-/// less.
+/// Group sizes that are used by default. In larger groups more members are late together, and a parity is worth less.
 const SIZES: std::ops::RangeInclusive<u8> = 2..=4;
 
-/// What is in force of a pool's settings, and the codes that this needs. The settings stay as they are.
+/// A pool's effective settings, and the codes that they need. The requested settings are unchanged.
 pub(crate) struct Plan {
     pub(crate) in_force: InForce,
     pub(crate) codes: Codes,
 }
 
-/// What is in force in a pool, as it is shown.
+/// Effective settings of a pool, as shown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Standing {
     #[serde(flatten)]
     pub(crate) in_force: InForce,
-    /// Why the policy is another than was wished.
+    /// Why the policy differs from the requested one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) not_coded: Option<String>,
-    /// The pool's stand-in, as it is doing.
+    /// State of the pool's stand-in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stand_in: Option<StandInStanding>,
 }
 
-/// A stand-in, as it is shown.
+/// A stand-in, as shown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct StandInStanding {
     /// The model.
     pub(crate) model: String,
-    /// Time of its jobs of 1, 2, 4 and 8 rows, as a share of a query's.
+    /// Time of its jobs of 1, 2, 4 and 8 rows, relative to a query's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost: Option<[f64; 4]>,
-    /// Share of the latest predictions that it agreed with.
+    /// Share of recent predictions that it agreed with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agreement: Option<f64>,
-    /// That is below the floor: clients are not given its answers.
+    /// Whether the agreement is below the floor, so that clients do not receive its answers.
     pub(crate) withheld: bool,
 }
 
-/// What a pool is to do, or why it cannot do as the settings say. `magnitude` is the largest that may be mixed.
+/// Plans a pool's codes and settings, or returns why they are impossible. `magnitude` bounds the values that may be
+/// mixed.
 pub(crate) fn plan(
     pool: &Pool,
     wished: &PoolSettings,
@@ -78,7 +78,7 @@ pub(crate) fn plan(
         PolicyKind::None | PolicyKind::Equal | PolicyKind::Replicate | PolicyKind::Hedge => {}
         PolicyKind::ApproximateBackup => {
             let name = wished.backup_model.clone().filter(|name| *name != pool.model.name);
-            let name = name.ok_or("name a cheaper model with backup_model")?;
+            let name = name.ok_or("it has no backup model: set backup_model")?;
             codes.backup = Some(ModelRef::latest(name));
         }
         PolicyKind::StandIn => {
@@ -96,7 +96,7 @@ pub(crate) fn plan(
     Ok(Plan { in_force, codes })
 }
 
-/// Chooses the stand-in: the model that is named, else the bundle's cheapest.
+/// Chooses the stand-in: the configured model, otherwise the bundle's cheapest.
 fn stand_in(pool: &Pool, wished: &PoolSettings, bundle: Option<&Bundle>) -> Result<StandIn, String> {
     let described = bundle.map_or(&[][..], |bundle| &bundle.stand_ins);
     let (model, known) = match &wished.stand_in.model {
@@ -105,14 +105,14 @@ fn stand_in(pool: &Pool, wished: &PoolSettings, bundle: Option<&Bundle>) -> Resu
             (ModelRef::latest(name.clone()), described.iter().find(|known| known.model.name == *name))
         }
         None => {
-            let known = described.first().ok_or(
-                "no model stands in for it: name a cheaper one with stand_in.model, or put [[stand_in]] into its bundle",
-            )?;
+            let known = described
+                .first()
+                .ok_or("it has no stand-in: set stand_in.model, or add [[stand_in]] to its bundle")?;
             (reference(&known.model), Some(known))
         }
     };
     let outputs = bundle.iter().flat_map(|bundle| &bundle.manifest.deployed.outputs);
-    // Another version of a model that was named may be served in its place, and is for the operator to answer for.
+    // The operator may serve another version of a configured model.
     let digest = known.filter(|_| wished.stand_in.model.is_none()).map(|known| known.model.sha256.clone());
     Ok(StandIn {
         digest,
@@ -141,7 +141,7 @@ fn coders(coding: &CodingSettings, bundle: Option<&Bundle>) -> Result<BTreeMap<u
     }
     let mut coders: BTreeMap<usize, Arc<Coder>> = BTreeMap::new();
     if let Some(bundle) = bundle {
-        // The best come first, so that the first of each k stays.
+        // The best come first, so the first of each k stays.
         for entry in bundle.of(kind, r) {
             if let std::collections::btree_map::Entry::Vacant(place) = coders.entry(entry.parity.code.k) {
                 place.insert(Arc::new(trained(entry, bundle)));
@@ -174,8 +174,8 @@ fn coders(coding: &CodingSettings, bundle: Option<&Bundle>) -> Result<BTreeMap<u
     Ok(coders)
 }
 
-/// What the dispatcher is to know of the codes. The threshold of a calibration counts where it is higher than what was
-/// wished.
+/// Coding parameters for the dispatcher. The calibrated confidence threshold counts if it is higher than the configured
+/// one.
 fn coding(min_confidence: Fraction, coders: &BTreeMap<usize, Arc<Coder>>) -> Coding {
     let threshold = coders.values().map(|coder| coder.calibration.threshold).fold(0.0, f32::max);
     let threshold = Fraction::try_from(f64::from(threshold)).unwrap_or_default();
@@ -183,7 +183,7 @@ fn coding(min_confidence: Fraction, coders: &BTreeMap<usize, Arc<Coder>>) -> Cod
     Coding::new(coders.values().map(|coder| coder.code.recovery()).collect(), least)
 }
 
-/// The coder of an entry of a bundle.
+/// The coder of a bundle's entry.
 fn trained(entry: &TrainedCode, bundle: &Bundle) -> Coder {
     let parity = &entry.parity;
     let deployed = &bundle.manifest.deployed;
@@ -198,12 +198,12 @@ fn trained(entry: &TrainedCode, bundle: &Bundle) -> Coder {
     }
 }
 
-/// Why a code is not served, if it is not.
+/// Why a code is not supported for serving, if so.
 fn refusal(code: &CodeSpec) -> Option<String> {
     match code.recovery().needs {
         Needs::AsManyAsMissing | Needs::OneParity => None,
         Needs::OwnCopy => Some(format!(
-            "code {} only copies queries: choose policy replicate, which needs no groups",
+            "code {} only copies queries: use policy replicate, which needs no groups",
             code.kind
         )),
         Needs::AnyOutputs(_) => Some(format!(
@@ -216,7 +216,7 @@ fn refusal(code: &CodeSpec) -> Option<String> {
 
 fn lack(k: usize, r: usize, bundle: Option<&Bundle>) -> String {
     let Some(bundle) = bundle else {
-        return "there is no bundle for it: put NAME/parm.toml into the folder that `bundles` names, or set coding.code = \
+        return "it has no bundle: add NAME/parm.toml to the folder of `bundles`, or set coding.code = \
                 \"mds\" if the model is linear"
             .into();
     };
@@ -227,6 +227,6 @@ fn lack(k: usize, r: usize, bundle: Option<&Bundle>) -> String {
             format!("{} k={} r={}", parity.code.kind, parity.code.k, parity.code.r)
         })
         .collect();
-    let has = if has.is_empty() { "none that can be used".into() } else { has.join(", ") };
+    let has = if has.is_empty() { "none that are usable".into() } else { has.join(", ") };
     format!("its bundle has no code for k = {k}, r = {r}: it has {has}")
 }

@@ -1,6 +1,8 @@
-//! Who does the arithmetic. Adding up a few kilobytes takes a microsecond, handing that to another thread takes several; so
-//! small work is done by whoever comes by, outside of the lock. Large work goes to the runtime's blocking threads, and so
-//! does every code that runs a model: not more at a time than a bound, beyond which a group goes without parities.
+//! Runs the arithmetic of codes inline or on blocking threads.
+//!
+//! Adding up a few kilobytes takes a microsecond, and handing it to another thread takes several. Small work therefore
+//! runs inline, outside of the lock. Large work, and every code that runs a model, goes to the runtime's blocking
+//! threads. Their number is bounded, and a group beyond the bound has no parities.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,12 +17,12 @@ use crate::error::Error;
 use crate::serve::clock::Timers;
 use crate::serve::driver::Driver;
 
-/// Bytes that are read where the work comes up: some ten microseconds of it.
+/// Bytes up to which work runs inline: about ten microseconds.
 const AT_ONCE: usize = 64 << 10;
-/// Large work that may wait or run; the memory of its groups is what this bounds.
+/// Maximum large work that waits or runs, which bounds the memory of its groups.
 const MOST: usize = 64;
 
-/// Arithmetic that is to be done.
+/// Arithmetic to do.
 pub(crate) enum Work {
     Encode(Encoding),
     Decode(Decoding),
@@ -29,17 +31,17 @@ pub(crate) enum Work {
     Check(Checking),
 }
 
-/// Counts the large work that waits or runs.
+/// Counts large work that waits or runs.
 #[derive(Default)]
 pub(crate) struct Desk {
     busy: AtomicUsize,
 }
 
-/// Memory that is used from work to work.
+/// Memory that is reused.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub(super) workspace: Workspace,
-    /// Queries that lie at odd addresses.
+    /// Copies of unaligned queries.
     pub(super) aligned: Vec<f32>,
 }
 
@@ -48,7 +50,7 @@ thread_local! {
 }
 
 impl Work {
-    /// Does it, now or soon, and tells the driver.
+    /// Does the work now or soon, and reports to the driver.
     pub(crate) fn start(self, driver: &Arc<Driver>) {
         let (bytes, runs_models) = match &self {
             Self::Encode(work) => (work.bytes(), work.runs_models()),
@@ -104,14 +106,14 @@ impl Work {
             Self::Encode(work) => driver.encoded(work.group, Err(busy)),
             Self::Decode(work) => driver.decoded(work.group, work.query, Err(busy)),
             Self::Compare(work) => driver.compared(work.group, Err(busy)),
-            // A client waits for it, and to look takes less than to refuse.
+            // A client waits for it, and judging is faster than rejecting.
             Self::Judge(work) => Self::Judge(work).finish(driver),
             Self::Check(work) => driver.checked(work.unknown()),
         }
     }
 }
 
-/// Whatever happens the driver must hear of it, or the group would never end.
+/// Catches panics: the driver must get a result, or the group would never end.
 fn caught<T>(work: impl FnOnce(&mut Scratch) -> Result<T, Error>) -> Result<T, Error> {
     let work = AssertUnwindSafe(|| SCRATCH.with_borrow_mut(work));
     catch_unwind(work).unwrap_or(Err(Error::CoderPanicked))

@@ -1,10 +1,10 @@
-//! Requests under way: how many there are, and that no more come once the frontend is about to end.
+//! Counts requests in progress, and rejects new ones before the frontend ends.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// The requests under way.
+/// Requests in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     draining: AtomicBool,
@@ -16,7 +16,7 @@ pub(crate) struct Activity {
 pub(crate) struct Active<'a>(&'a Activity);
 
 impl Activity {
-    /// Counts a request in.
+    /// Counts a request.
     pub(crate) fn enter(&self) -> Active<'_> {
         self.active.fetch_add(1, Ordering::Relaxed);
         Active(self)

@@ -1,4 +1,4 @@
-//! Bundles that change while the frontend runs: they are looked at again and again, and used once they have settled.
+//! Polls bundles for changes, and applies them once they have settled.
 
 use std::sync::{Arc, Weak};
 
@@ -6,7 +6,7 @@ use parm_transport::Settling;
 
 use super::Core;
 
-/// Looks for changes of the bundles as long as the frontend lives.
+/// Polls bundles for as long as the frontend lives.
 pub(super) async fn follow(core: Weak<Core>) {
     let mut settling = Settling::default();
     while let Some(strong) = core.upgrade() {
@@ -16,7 +16,7 @@ pub(super) async fn follow(core: Weak<Core>) {
             let is_first = settling.is_new();
             if settling.look(strong.library.stamp()) && !is_first {
                 strong.reload();
-                // A new manifest names new files.
+                // A new manifest refers to new files.
                 settling.believe(strong.library.stamp());
             }
             settling
@@ -33,7 +33,7 @@ pub(super) async fn follow(core: Weak<Core>) {
 }
 
 impl Core {
-    /// Reads the bundles again, and uses what they offer now.
+    /// Rereads the bundles and applies their contents.
     fn reload(self: &Arc<Self>) {
         if self.library.read() {
             tracing::info!("bundles changed");

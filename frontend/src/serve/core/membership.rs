@@ -1,4 +1,4 @@
-//! Which instances there are and what they serve: they join, drain and leave, and models come and go with them.
+//! Instances of the frontend and their models: they join, drain and leave.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,23 +13,24 @@ use crate::serve::instance::Instance;
 use crate::serve::pool::{Description, Pool};
 use crate::serve::roster::Joined;
 
-/// What became of an instance that is gone.
+/// Reason for an instance's departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// It may well come back: its models stay known.
+    /// It may come back: its models stay known.
     Lost,
-    /// It was taken away: models that only it served are forgotten.
+    /// It was removed: models that only it served are forgotten.
     Removed,
 }
 
 impl Core {
-    /// A name for an instance, never given before.
+    /// A new, unused instance id.
     pub(crate) fn next_instance(&self) -> InstanceId {
         InstanceId(self.instances.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// An instance joins with these models, or serves these from now on, or stands elsewhere. Models that are not what other instances serve
-    /// are refused; without any model left the instance does not join. Returns what was refused.
+    /// Adds an instance with these models, or updates its models or place. Models that differ from those of other
+    /// instances are rejected; an instance without any other model does not join. Returns the errors of rejected
+    /// models.
     pub(crate) fn join(
         self: &Arc<Self>,
         instance: &Arc<Instance>,
@@ -73,7 +74,7 @@ impl Core {
     }
 
     fn admit(&self, description: Description, instance: &Instance) -> Result<Arc<Pool>, Error> {
-        // Before the catalog is locked: who changes settings locks them in this order too.
+        // Before the catalog is locked: a change of settings takes the locks in the same order.
         let policy = self.settings.lock().of(&description.model.name).policy;
         let Admitted { pool, is_new, replaced } =
             self.catalog.admit(description, instance, |id, description| {
@@ -100,7 +101,7 @@ impl Core {
         Ok(pool)
     }
 
-    /// An instance gets no more work; what it holds it will still complete.
+    /// Stops sending work to an instance; it completes its jobs.
     pub(crate) fn drain(&self, instance: &Instance) {
         self.roster.drain(&self.driver, instance.id);
         let pools = instance.pools();
@@ -108,7 +109,7 @@ impl Core {
         self.weigh(&pools);
     }
 
-    /// An instance is gone.
+    /// Removes an instance.
     pub(crate) fn leave(&self, instance: &Instance, departure: Departure) {
         self.roster.remove(instance.id);
         self.driver.leave(instance.id);
@@ -127,27 +128,27 @@ impl Core {
     fn forget_unserved(&self, pool: &Pool) {
         self.vacated.notify_waiters();
         if self.catalog.remove_unserved(pool) {
-            tracing::info!(model = %pool.model.name, version = %pool.version, "no instance serves the model any more");
+            tracing::info!(model = %pool.model.name, version = %pool.version, "the last instance of the model is gone");
             self.forget(pool.id);
-            self.tell_model(pool, "is served by no instance any more");
+            self.tell_model(pool, "has no instances left");
         }
     }
 
-    /// Forgets a model that the catalog has no more. A change of settings that listed it before is through by then, or finds
-    /// it gone: otherwise the dispatcher would set the model up again and keep it for ever.
+    /// Forgets a model that the catalog has removed. A concurrent change of settings is finished by then or finds the
+    /// model removed. Otherwise the dispatcher would configure the model again and keep it for ever.
     fn forget(&self, pool: PoolId) {
         let _alone = self.applying.lock();
         self.roster.forget(&self.driver, pool);
     }
 
-    /// Tells people of a model that came or went.
+    /// Reports a model that was added or removed to the event log.
     fn tell_model(&self, pool: &Pool, what: &str) {
         let version = if pool.version.is_empty() { String::new() } else { format!(" {}", pool.version) };
         let text = format!("{}{version} {what}", pool.model.name);
         self.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
     }
 
-    /// Other instances serve these now.
+    /// Recomputes default versions after instances changed.
     fn weigh<'a>(&self, pools: impl IntoIterator<Item = &'a Arc<Pool>>) {
         let share = self.config.instances.version_share.get();
         pools.into_iter().for_each(|pool| self.catalog.weigh(&pool.model.name, share));

@@ -1,10 +1,10 @@
-//! What a frontend is made of, shared by its service, its instances' supervisors and its admin API.
+//! Core of a frontend, shared by its service, its instances' supervisors and its admin API.
 
 mod activity;
 mod bundles;
 mod membership;
+mod roles;
 mod settings;
-mod stand_in;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -33,24 +33,24 @@ use crate::console::Stream;
 use crate::error::Error;
 use crate::metrics::{self, Metrics};
 
-/// The parts of a frontend; what it does is in the files beside this one.
+/// The parts of a frontend; its operations are in the files of this folder.
 pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) driver: Arc<Driver>,
     pub(crate) catalog: Catalog,
     pub(crate) metrics: Metrics,
-    /// Told when an instance has left a model: one that was refused for its sake may be taken now.
+    /// Notified when an instance has left a model: a rejected one may be admitted now.
     pub(crate) vacated: Notify,
     pub(crate) activity: Activity,
     pub(crate) stream: Stream,
     pub(crate) sampler: Option<Sampler>,
     settings: Mutex<PoolSettingsByModel>,
-    /// Held from the look at the wished settings until they are in force.
+    /// Held from reading the requested settings until they are in effect.
     applying: Mutex<()>,
     /// Called between the two.
     #[cfg(test)]
     before_force: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
-    /// Changes of settings so far.
+    /// Number of changes of settings.
     revision: AtomicU64,
     instances: AtomicU32,
     library: Library,
@@ -95,13 +95,13 @@ impl Core {
         });
         if core.library.exists() {
             let follow = bundles::follow(Arc::downgrade(&core));
-            core.driver.lifelines.spawn(&Handle::current(), "the look for changed bundles", follow);
+            core.driver.lifelines.spawn(&Handle::current(), "bundle polling", follow);
         }
         Ok(core)
     }
 
-    /// How the instances' time was shared: by the name of a share that is set up, or of the model whose own it is. Of models
-    /// only those that had some are listed.
+    /// Usage of instance time by configured shares, and by the own shares of models that used some. Each comes with the
+    /// name of the share or model.
     pub(crate) fn shared(&self) -> Vec<([String; 2], Account)> {
         self.shares_named().into_iter().map(|(_, named, account)| (named, account)).collect()
     }
@@ -122,11 +122,11 @@ impl Core {
         self.driver.shared().into_iter().filter_map(named).collect()
     }
 
-    /// The metrics page.
+    /// Renders the metrics page.
     pub(crate) fn page(&self, instances: metrics::InstanceCounts, paces: &[metrics::Pace]) -> String {
         for pool in self.catalog.all() {
             if let Some(mut status) = self.driver.status(pool.id) {
-                // The dispatcher keeps the books of stand-ins that a pool could have, or had.
+                // The dispatcher also has accounts of stand-ins that the pool could have, or had.
                 if pool.codes().stand_in.is_none() {
                     (status.stand_in_cost, status.agreement, status.withheld) = (None, None, false);
                 }

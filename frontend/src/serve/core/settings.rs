@@ -1,5 +1,6 @@
-//! The dispatch settings wished for, and what is refused of them: what could never be followed, and a change that no model
-//! it is about could follow.
+//! Requested dispatch settings, with their checks.
+//!
+//! Settings that could never apply are rejected, and so is a change that no model concerned could follow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::error::Error;
 use crate::serve::coding::Library;
 use crate::serve::pool::Pool;
 
-/// Dispatch settings as they are wished for: those of the configuration until the admin API changes them.
+/// Requested dispatch settings: those of the configuration, until the admin API changes them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PoolSettingsByModel {
     pub(crate) default: PoolSettings,
@@ -25,25 +26,25 @@ impl PoolSettingsByModel {
         self.models.get(model).unwrap_or(&self.default)
     }
 
-    /// Refuses policies that could never be followed, whatever models come.
+    /// Rejects policies that could never apply to any model.
     pub(super) fn check(&self, library: &Library) -> Result<(), Error> {
         std::iter::once(&self.default).chain(self.models.values()).try_for_each(|own| check(own, library))
     }
 }
 
 impl Core {
-    /// Dispatch settings as they are wished for.
+    /// The requested dispatch settings.
     pub(crate) fn settings(&self) -> PoolSettingsByModel {
         self.settings.lock().clone()
     }
 
-    /// How often they were changed.
+    /// Number of changes.
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// Changes dispatch settings; queries under way stay. If `change` fails nothing is changed, nor if a policy is wanted
-    /// for which there are no codes: `of` names the model that the change is about, or none for all.
+    /// Changes dispatch settings; queries in progress are not affected. Nothing changes if `change` fails or if a
+    /// policy needs codes that do not exist. `of` is the model concerned, or `None` for all.
     pub(crate) fn change_settings(
         self: &Arc<Self>,
         of: Option<&str>,
@@ -59,14 +60,14 @@ impl Core {
             self.revision.fetch_add(1, Ordering::Relaxed);
             next
         };
-        // Listed now: a model that arrives later finds the new settings, one that arrived before must get them here.
+        // Listed now: a model that arrives later uses the new settings, and one that arrived before gets them here.
         self.catalog.all().iter().for_each(|pool| self.apply_settings(pool));
         self.roster.settle(&self.driver, &self.catalog);
         self.examine();
         Ok(changed)
     }
 
-    /// Settings that no served model of those concerned could follow are a mistake.
+    /// Rejects settings that none of the served models concerned could follow.
     fn check_plans(
         &self,
         pools: &[Arc<Pool>],
@@ -83,7 +84,7 @@ impl Core {
                 Ok(_) => return Ok(()),
                 Err(reason) => {
                     let name = &pool.model.name;
-                    problem.get_or_insert_with(|| format!("model '{name}' cannot be coded so: {reason}"));
+                    problem.get_or_insert_with(|| format!("cannot code model '{name}': {reason}"));
                 }
             }
         }
@@ -98,7 +99,7 @@ fn check(settings: &PoolSettings, library: &Library) -> Result<(), Error> {
              --bundles, or, for linear models, set coding.code = \"mds\""
         }
         PolicyKind::ApproximateBackup if settings.backup_model.is_none() => {
-            "policy approximate-backup needs a cheaper model: name one with backup_model"
+            "policy approximate-backup needs a cheaper model: set backup_model"
         }
         PolicyKind::StandIn if settings.stand_in.model.is_none() && !library.has_stand_ins() => {
             "policy stand-in needs a cheaper model: name one with stand_in.model or --stand-in, or a folder with bundles \

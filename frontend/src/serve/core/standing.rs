@@ -1,4 +1,4 @@
-//! What is in force of a model's settings: those wished for, as far as it can be served so.
+//! Derives a model's effective settings from the requested ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::console::{Happening, Kind};
 use crate::serve::coding::{self, Codes, Plan, StandIn, Standing};
 use crate::serve::pool::Pool;
 
-/// Warns once of a stand-in whose answers are never given: the settings ask for a confidence, and no bundle gives it one.
+/// Warns once if a stand-in's answers are never used, because the settings require a confidence and no bundle defines
+/// one.
 fn warn_if_never_sure(pool: &Pool, wished: &PoolSettings, in_force: &InForce, codes: &Codes) {
     let least = wished.stand_in.min_confidence.get();
     let stand_in = codes.stand_in.as_ref().filter(|_| in_force.policy == PolicyKind::StandIn && least > 0.0);
@@ -30,7 +31,7 @@ fn warn_if_never_sure(pool: &Pool, wished: &PoolSettings, in_force: &InForce, co
 }
 
 impl Core {
-    /// What is in force of the settings, by model and version; of one model only if it is named.
+    /// Effective settings by model and version, of one model or all.
     pub(crate) fn standings(&self, of: Option<&str>) -> BTreeMap<String, BTreeMap<String, Standing>> {
         let mut standings = BTreeMap::<_, BTreeMap<_, _>>::new();
         for pool in self.catalog.all().iter().filter(|pool| of.is_none_or(|name| pool.model.name == name)) {
@@ -54,15 +55,16 @@ impl Core {
         problem.map_or(Ok(plan), Err)
     }
 
-    /// Puts a pool's settings in force. One that cannot be coded as they say is hedged instead, and the log says why: the
-    /// settings for all models hold for parity models too, which have no parities of their own.
+    /// Puts a pool's settings into effect. If they need a code that is not available, late queries are hedged instead,
+    /// and the log has the reason. The default settings also apply to parity models, which have no parities of their
+    /// own.
     ///
-    /// One at a time: two threads that read different wishes could otherwise overtake each other, and the older wish would
-    /// stay in force. Whoever changes the wish calls this afterwards, so the last call of all applies the last wish.
+    /// Calls are serialised: otherwise a thread with older settings could overtake another and leave them in effect.
+    /// Each change of settings calls this afterwards, so the last call applies the last change.
     pub(super) fn apply_settings(&self, pool: &Arc<Pool>) {
         let _alone = self.applying.lock();
         if !self.catalog.versions(&pool.model.name).iter().any(|known| known.id == pool.id) {
-            // It was listed and has gone meanwhile.
+            // It was listed and has been removed meanwhile.
             return;
         }
         let wished = self.settings.lock().of(&pool.model.name).clone();
@@ -73,11 +75,11 @@ impl Core {
         let plan = self.plan(pool, &wished).or_else(|reason| {
             let model = &pool.model.name;
             if is_stand_in || self.library.part_of(model).is_some() {
-                // Nobody expects it.
+                // Parity models do not need a warning.
             } else if wished.coding.code.is_some() {
-                tracing::warn!(%model, %reason, "not coded as coding.code says: its late queries are hedged instead");
+                tracing::warn!(%model, %reason, "cannot use coding.code: hedging late queries instead");
             } else {
-                tracing::info!(%model, %reason, "not coded: its late queries are hedged instead");
+                tracing::info!(%model, %reason, "not coded: hedging late queries instead");
             }
             not_coded = Some(reason);
             self.plan(pool, &PoolSettings { policy: PolicyKind::Hedge, ..wished.clone() })
@@ -96,7 +98,7 @@ impl Core {
         self.driver.configure(pool, wished, in_force);
     }
 
-    /// Stops where a test wants another thread to go first.
+    /// Stops here if a test wants another thread to go first.
     #[cfg(test)]
     fn before_force(&self) {
         let hook = self.before_force.lock().clone();
@@ -104,7 +106,7 @@ impl Core {
     }
 
     fn tell_codes(&self, pool: &Pool, before: usize, now: usize) {
-        let text = format!("{} has other codes: {before} before, {now} now", pool.model.name);
+        let text = format!("codes of {} changed from {before} to {now}", pool.model.name);
         self.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
     }
 }

@@ -1,4 +1,4 @@
-//! Settings in force are the wished ones, whatever happens at the same time.
+//! Tests that the requested settings are in effect after concurrent changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::{Core, Departure};
 use crate::config::Config;
 use crate::serve::{Description, Instance, Timers};
 
-/// An outer bound on waits. A correct frontend waits this long once in each test.
+/// Outer bound on waits. A correct frontend waits this long once in each test.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// A function that is called between two steps.
@@ -26,7 +26,7 @@ fn core(runtime: &Runtime) -> Arc<Core> {
     Core::start(Config::default(), Timers::Runtime, None).unwrap()
 }
 
-/// An instance joins with a model.
+/// Adds an instance with a model.
 fn join(core: &Arc<Core>, model: &str) -> Arc<Instance> {
     let id = core.next_instance();
     let client = client::connect(&"http://127.0.0.1:1".parse().unwrap(), &client::Config::default()).unwrap();
@@ -53,17 +53,18 @@ fn wish(core: &Arc<Core>, policy: PolicyKind) {
     core.change_settings(None, change).unwrap();
 }
 
-/// Policies in force, model by model.
+/// Effective policies, model by model.
 fn in_force(core: &Core) -> Vec<PolicyKind> {
     core.catalog.all().iter().map(|pool| pool.standing().unwrap().in_force.policy).collect()
 }
 
-/// Stops the first thread that has read the wished settings. Says that it stopped, and lets it go on.
+/// Stops the first thread that has read the requested settings. Returns channels that report the stop and let it
+/// continue.
 fn stop_first(core: &Core) -> (Receiver<()>, SyncSender<()>) {
     stop_first_at(&core.before_force)
 }
 
-/// The same for the first thread that calls a hook.
+/// Like `stop_first`, for the first thread that calls a hook.
 fn stop_first_at(hook: &Hook) -> (Receiver<()>, SyncSender<()>) {
     let (stopped, at_rest) = sync_channel(1);
     let (go, gone) = sync_channel::<()>(1);
@@ -120,7 +121,7 @@ fn change_reaches_a_model_that_arrives_meanwhile() {
     let core = core(&runtime);
     let _inside = runtime.enter();
     join(&core, "a");
-    // The model that arrives has read the older wish when the change comes.
+    // The new model has read the older settings when the change comes.
     let (at_rest, go) = stop_first(&core);
     let (one, two) = (core.clone(), core.clone());
     let arrival = beside(&runtime, move || drop(join(&one, "b")));
@@ -139,7 +140,7 @@ fn model_that_leaves_during_a_change_leaves_nothing_behind() {
     let _inside = runtime.enter();
     let instance = join(&core, "m");
     let pool = core.catalog.all()[0].clone();
-    // The change has listed the model, and then the model goes.
+    // The change has listed the model before it is removed.
     let (at_rest, go) = stop_first(&core);
     let (one, two) = (core.clone(), core.clone());
     let change = beside(&runtime, move || wish(&one, PolicyKind::Equal));
@@ -148,9 +149,9 @@ fn model_that_leaves_during_a_change_leaves_nothing_behind() {
     until_done(&departure);
     go.send(()).unwrap();
     [change, departure].into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(core.driver.held().dispatched.pools, 0, "the dispatcher keeps a model that nobody serves");
+    assert_eq!(core.driver.held().dispatched.pools, 0, "the dispatcher keeps a model without instances");
     core.apply_settings(&pool);
-    assert_eq!(core.driver.held().dispatched.pools, 0, "the model is set up again");
+    assert_eq!(core.driver.held().dispatched.pools, 0, "the dispatcher must not have the model again");
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn replaced_model_is_not_set_up_again_for_its_stand_in() {
     let _inside = runtime.enter();
     let big = join(&core, "big");
     join(&core, "small");
-    // The instance of the stand-in is about to be told of the big model, which another model replaces meanwhile.
+    // The specification of the stand-in's instance is about to be sent while another model replaces the big one.
     let (at_rest, go) = stop_first_at(&core.roster.before_settling);
     let (one, two) = (core.clone(), core.clone());
     let change = beside(&runtime, move || {
@@ -214,7 +215,7 @@ fn panic_of_the_dispatcher_leaves_a_tape_that_replays() {
     let text = std::fs::read_to_string(&files[0]).unwrap();
     assert!(
         text.lines().last().unwrap().contains("QueryArrived"),
-        "the event that panicked is the last one: {text}"
+        "the last event must be the one that panicked: {text}"
     );
     let played = parm_dispatch::replay::Replay::read(&text).unwrap().play();
     assert!(played.complete && played.skipped == 0);
@@ -222,7 +223,7 @@ fn panic_of_the_dispatcher_leaves_a_tape_that_replays() {
     assert_eq!(
         played.actions.iter().filter(|action| runs(action)).count(),
         1,
-        "the query finds the instance"
+        "the replayed query must reach the instance"
     );
 }
 
@@ -244,8 +245,8 @@ fn stand_in_that_can_never_be_sure_is_noticed() {
         let pools = core.catalog.all();
         pools.iter().find(|pool| pool.model.name == "big").unwrap().never_sure.load(Ordering::Relaxed)
     };
-    assert!(is_noticed(50, true), "no bundle says what its outputs mean");
-    assert!(!is_noticed(0, true), "no confidence is asked for");
+    assert!(is_noticed(50, true), "no bundle defines the meaning of outputs");
+    assert!(!is_noticed(0, true), "no confidence is required");
     assert!(is_noticed(1, true));
-    assert!(!is_noticed(50, false), "another policy gives no stand-in's answer");
+    assert!(!is_noticed(50, false), "another policy uses no stand-in");
 }

@@ -1,4 +1,4 @@
-//! Which models must be linear, and that they are tried before they are coded.
+//! Linearity tests of models that run their own parities, before they are coded.
 
 use std::sync::{Arc, Weak};
 
@@ -9,19 +9,19 @@ use super::Core;
 use crate::serve::coding::{self, Bundle};
 use crate::serve::pool::Pool;
 
-/// Whether a pool may be coded as its settings say, as far as its model must be linear for that: not yet while that is not
-/// known, and never if it is not.
+/// Whether a pool may be coded as configured, as far as its model must be linear: not before the test, and never if it
+/// fails.
 pub(super) fn passed(pool: &Pool, settings: &PoolSettings, bundle: Option<&Bundle>) -> Result<bool, String> {
     if !runs_own_parities(settings, bundle) {
         return Ok(true);
     }
     if bundle.is_some() {
-        return Err("its bundle has no code mds: leave coding.code out to use one that it has".into());
+        return Err("its bundle has no code mds: omit coding.code to use one that it has".into());
     }
     pool.linearity.verdict().map_or(Ok(false), |verdict| verdict.map(|()| true))
 }
 
-/// Whether settings want the deployed model to run its own parities, as no bundle has models for them.
+/// Whether the deployed model would run its own parities, because no bundle has models for them.
 fn runs_own_parities(settings: &PoolSettings, bundle: Option<&Bundle>) -> bool {
     let is_coded = matches!(settings.policy, PolicyKind::Parm | PolicyKind::ParmPlus);
     let trained = |bundle: &Bundle| !bundle.of(Kind::Mds, settings.coding.r.get().into()).is_empty();
@@ -31,12 +31,12 @@ fn runs_own_parities(settings: &PoolSettings, bundle: Option<&Bundle>) -> bool {
 }
 
 impl Core {
-    /// Finds out which of the models are linear that would have to be.
+    /// Starts the linearity tests that the settings require.
     pub(super) fn examine(self: &Arc<Self>) {
         for pool in self.catalog.all() {
             let settings = self.settings.lock().of(&pool.model.name).clone();
             let bundle = self.library.bundle(&pool.model.name, &pool.version);
-            // Parity models have no parities of their own, linear or not.
+            // Parity models have no parities of their own.
             let is_own = bundle.is_none() && self.library.part_of(&pool.model.name).is_none();
             let is_wanted = is_own && runs_own_parities(&settings, None);
             if is_wanted && pool.is_served() && pool.linearity.claim() {
@@ -46,7 +46,7 @@ impl Core {
     }
 }
 
-/// Finds out whether a pool's model is linear, and codes it if it is. An instance that cannot tell now is asked again.
+/// Tests a pool's model, and codes it if it is linear. An instance that fails is retried.
 async fn settle(core: Weak<Core>, pool: Arc<Pool>) {
     loop {
         let Some(strong) = core.upgrade() else { return };
@@ -68,7 +68,7 @@ async fn settle(core: Weak<Core>, pool: Arc<Pool>) {
                 }
                 Err(error) => {
                     let model = &pool.model.name;
-                    tracing::warn!(%model, %error, "cannot tell yet whether the model is linear: it is asked again");
+                    tracing::warn!(%model, %error, "linearity test failed: trying again");
                 }
             }
         }

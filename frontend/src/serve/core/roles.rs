@@ -1,4 +1,4 @@
-//! Models that only stand in for others, and those others.
+//! Models that stand in for others, and the models that they serve.
 
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::serve::coding::{Codes, StandInStanding};
 use crate::serve::pool::{Description, Pool};
 
 impl Core {
-    /// What a model is to another that it only stands in for, if it is.
+    /// Describes the role of a model that only serves others, such as a stand-in.
     pub(crate) fn serves_others(&self, model: &str) -> Option<String> {
         if let Some(part) = self.library.part_of(model) {
             return Some(part);
@@ -26,7 +26,7 @@ impl Core {
         self.catalog.all().iter().find_map(serves)
     }
 
-    /// The pool's stand-in as it is served, if it is by now; a server that names no versions has the one that is meant.
+    /// The pool's stand-in as it is served; a server without versions has the expected one.
     pub(super) fn stand_in_of(&self, codes: &Codes) -> Option<Description> {
         let wanted = &codes.stand_in.as_ref()?.model;
         let unnamed = || ModelRef { version: Some(String::new()), ..wanted.clone() };
@@ -34,7 +34,7 @@ impl Core {
         served.ok().map(|pool| pool.description())
     }
 
-    /// Jobs of a stand-in have no more rows than it takes.
+    /// Limits jobs of a stand-in to the rows that it accepts.
     pub(super) fn stand_in_settings(&self, pool: &Pool, wished: &PoolSettings) -> StandInSettings {
         let own = self.stand_in_of(&pool.codes());
         let takes = own.and_then(|served| served.config).map(|config| config.max_batch_size);
@@ -54,7 +54,7 @@ impl Core {
         Some(StandInStanding { model, cost, agreement: status.agreement, withheld: status.withheld })
     }
 
-    /// A model is new: those that it stands in for can now be held to it.
+    /// Checks a new model against the models that it stands in for.
     pub(super) fn stand_in_came(&self, newcomer: &Pool) {
         for pool in self.catalog.all() {
             let named = self.settings.lock().of(&pool.model.name).stand_in.model.clone();

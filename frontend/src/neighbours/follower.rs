@@ -1,4 +1,4 @@
-//! Hears what neighbours tell, and keeps at it.
+//! Receives the reports of neighbours, and reconnects when a connection fails.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,33 +13,33 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::neighbourhood::Needless;
-use super::tidings::Tidings;
+use super::report::LoadReport;
 use crate::discovery::{Connect, Name, authority};
 use crate::error::Error;
 use crate::serve::{Core, Driver};
 
-/// Where a neighbour tells.
+/// Path of the report stream.
 const PATH: &str = "/admin/v1/held";
 
-/// Who says nothing for so long is not believed any more.
+/// Timeout after which a silent neighbour's report is dropped.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// Between two tries; doubles with every failure.
+/// First and longest pause between two tries; the pause doubles with each failure.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 
-/// An address that turned out to be our own, or another neighbour's, may be somebody's later.
+/// Pause before retrying an address of this frontend itself or of a known neighbour, as it may change.
 const NEEDLESS: Duration = Duration::from_secs(30);
 
-/// Longest line: every server's address and a number.
+/// Maximum bytes of a line: every server's address and a number.
 const LONGEST_LINE: usize = 4 << 20;
 
-/// Longest refusal that is read.
+/// Maximum bytes read of an error response.
 const LONGEST_REFUSAL: usize = 16 << 10;
 
-/// Neighbours that one name may stand for.
+/// Maximum addresses of one name.
 const MOST_NAMED: usize = 64;
 
-/// How neighbours are reached.
+/// Resources for reaching neighbours.
 #[derive(Clone)]
 struct Ways {
     core: Weak<Core>,
@@ -55,7 +55,7 @@ struct Neighbour {
     outgoing: Outgoing,
 }
 
-/// Follows the neighbours that are configured.
+/// Follows the configured neighbours.
 pub(crate) fn follow(core: &Arc<Core>, connect: &Arc<dyn Connect>) -> Result<(), Error> {
     let config = &core.config;
     let ways = Ways {
@@ -67,7 +67,7 @@ pub(crate) fn follow(core: &Arc<Core>, connect: &Arc<dyn Connect>) -> Result<(),
     for url in &config.neighbours.urls {
         let bad = |reason| Error::BadNeighbour { url: url.clone(), reason };
         let name = Name::read(url).transpose().map_err(bad)?;
-        // What the scheme cannot be is better known now than with the first answer.
+        // Check the scheme now rather than with the first answer.
         let first = name.as_ref().map_or_else(|| url.clone(), |name| name.url("host:1"));
         let neighbour = ways.to(core, &first).map_err(bad)?;
         let (ways, every) = (ways.clone(), config.instances.dns_interval);
@@ -77,32 +77,32 @@ pub(crate) fn follow(core: &Arc<Core>, connect: &Arc<dyn Connect>) -> Result<(),
                 None => neighbour.keep_listening().await,
             }
         };
-        core.driver.lifelines.spawn(&Handle::current(), "the look for neighbours", following);
+        core.driver.lifelines.spawn(&Handle::current(), "neighbour discovery", following);
     }
     Ok(())
 }
 
 impl Ways {
-    /// The way to one.
+    /// Prepares the connection to one neighbour.
     fn to(&self, core: &Core, url: &str) -> Result<Neighbour, String> {
         let (authority, secured) =
-            authority(url).ok_or("write http://HOST:PORT, https://HOST:PORT or dns+http://HOST:PORT")?;
+            authority(url).ok_or("use http://HOST:PORT, https://HOST:PORT or dns+http://HOST:PORT")?;
         let outgoing = core.config.client.tls.outgoing(&authority, secured, Spoken::Http1);
         let outgoing = outgoing.map_err(|error| error.to_string())?;
         Ok(Neighbour { ways: self.clone(), authority, outgoing })
     }
 
-    /// Follows everybody whom a name stands for. As with workers an answer without anybody changes nothing.
+    /// Follows all addresses of a name. As with workers, an empty answer changes nothing.
     async fn follow_name(self, name: Name, every: Duration) {
         let mut listening: BTreeMap<String, AbortOnDropHandle<()>> = BTreeMap::new();
         let mut last = None;
         while let Some(core) = self.core.upgrade() {
             let answer = timeout(every, self.connect.resolve(&name)).await;
-            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {every:?}")));
+            let answer = answer.unwrap_or_else(|_| Err(format!("name resolution timed out after {every:?}")));
             match &answer {
                 _ if last.as_ref() == Some(&answer) => {}
                 Err(reason) => {
-                    tracing::warn!(%name, %reason, "cannot resolve the neighbours' name: nothing changes")
+                    tracing::warn!(%name, %reason, "cannot resolve the neighbours' name: keeping known neighbours")
                 }
                 Ok(found) if found.is_empty() => {}
                 Ok(found) => {
@@ -137,7 +137,7 @@ impl Neighbour {
                     let reason = error.to_string();
                     if heard || told.as_ref() != Some(&reason) {
                         let neighbour = &self.authority;
-                        tracing::warn!(%neighbour, %reason, "a neighbour is not heard: what it holds counts as nothing");
+                        tracing::warn!(%neighbour, %reason, "lost a neighbour: its jobs count as none until it returns");
                         told = Some(reason);
                     }
                     pause = if heard { least } else { pause };
@@ -150,7 +150,7 @@ impl Neighbour {
         }
     }
 
-    /// Listens until something is wrong, or it turns out that there is no need.
+    /// Receives reports until an error, or until the connection proves needless.
     async fn listen(&self, driver: Arc<Driver>, heard: &mut bool) -> io::Result<Needless> {
         let mut lines = self.ask().await?;
         let first = next(&mut lines).await?;
@@ -158,15 +158,15 @@ impl Neighbour {
             return Ok(needless);
         }
         *heard = true;
-        tracing::info!(neighbour = %self.authority, "a neighbour is heard");
+        tracing::info!(neighbour = %self.authority, "connected to a neighbour");
         let listening = Listening { driver, name: first.frontend.clone() };
         listening.hear(&first, true);
         loop {
             let line = next(&mut lines).await?;
             if line.frontend != first.frontend {
-                return Err(io::Error::other("it is another frontend now"));
+                return Err(io::Error::other("another frontend answers at this address now"));
             }
-            // What a frontend that is gone would make of it matters to nobody.
+            // The core is shutting down, so reports no longer matter.
             if self.ways.core.strong_count() == 0 {
                 return Ok(Needless::Own);
             }
@@ -182,7 +182,7 @@ impl Neighbour {
         };
         let asked = timeout(*patience, asked).await;
         let hearing = asked.map_err(|_| {
-            io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {patience:?}"))
+            io::Error::new(io::ErrorKind::TimedOut, format!("connecting timed out after {patience:?}"))
         })??;
         if hearing.status() == 200 {
             return Ok(Lines::of(hearing, LONGEST_LINE));
@@ -193,27 +193,27 @@ impl Neighbour {
         let said = serde_json::from_slice::<Refused>(&said).map(|refused| refused.error).unwrap_or_default();
         let hint = match status {
             401 => "set frontend.neighbours.token to one of its keys that has the role read",
-            404 => "is that the admin address of a frontend as new as this one?",
+            404 => "check that this is the admin address of a frontend of the same version",
             _ => "",
         };
-        Err(io::Error::other(format!("it refuses with status {status}: {said} {hint}").trim_end().to_owned()))
+        Err(io::Error::other(format!("rejected with status {status}: {said} {hint}").trim_end().to_owned()))
     }
 }
 
-/// What the admin API says when it refuses.
+/// Error response of the admin API.
 #[derive(Deserialize)]
 struct Refused {
     error: String,
 }
 
-/// A neighbour that is being heard. Dropped, it holds nothing any more.
+/// An open connection to a neighbour. Dropping it removes the neighbour's report.
 struct Listening {
     driver: Arc<Driver>,
     name: String,
 }
 
 impl Listening {
-    fn hear(&self, line: &Tidings, is_first: bool) {
+    fn hear(&self, line: &LoadReport, is_first: bool) {
         self.driver.neighbours.know(|known| known.heard(line, is_first), |event| self.driver.on(event));
     }
 }
@@ -224,7 +224,7 @@ impl Drop for Listening {
     }
 }
 
-async fn next(lines: &mut Lines) -> io::Result<Tidings> {
+async fn next(lines: &mut Lines) -> io::Result<LoadReport> {
     let next = timeout(SILENCE, lines.next()).await;
     let next =
         next.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("silent for {SILENCE:?}")))??;

@@ -1,4 +1,4 @@
-//! The answer for when nothing else is there by the deadline: the same to every query, from the bundle.
+//! Default answer of a model at the deadline, from the bundle, equal for all queries.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::serve::outputs::Outputs;
 pub(crate) struct DefaultAnswer(Arc<Outputs>);
 
 impl DefaultAnswer {
-    /// The default answer of a bundle; `None` unless it has one for every output.
+    /// The default answer of a bundle; `None` unless every output has one.
     pub(super) fn of(deployed: &Deployed, batched: bool) -> Option<Self> {
         let tensor = |output: &parm_parity_models::bundle::Output| {
             let values = output.default_answer.as_ref().filter(|_| output.datatype == DataType::Fp32)?;
@@ -26,7 +26,7 @@ impl DefaultAnswer {
         (!outputs.tensors.is_empty()).then(|| Self(Arc::new(outputs)))
     }
 
-    /// Its tensors, one row of each.
+    /// Its tensors, with one row each.
     pub(crate) fn outputs(&self) -> Arc<Outputs> {
         self.0.clone()
     }

@@ -1,28 +1,28 @@
-//! Keeps a model that one list of an instance's models misses.
+//! Keeps a model that a single list of an instance's models misses.
 //!
-//! Problem: a server that reads its repository anew, or a proxy in front of it, may return a list without a model that is there. An
-//! instance that loses the model for a look gets none of its queries until the next one, and where no other instance serves the
-//! model its queries fail.
+//! Problem: a server that is rereading its repository, or a proxy in front of it, may return an incomplete list. The
+//! instance then gets no queries for the missing model until the next list. If no other instance serves the model, its
+//! queries fail.
 //!
-//! Choice: a model is gone once two looks in a row miss it, as members of DNS answers and folders are ([`Absence`]). A look is
-//! believed at once where something else says the same: the list names the model as not ready or in another version, the
-//! instance has refused a job for it, or an operator has unloaded it.
+//! Choice: a model is gone once two lists in a row miss it, as with DNS answers and folders ([`Absence`]). A single
+//! list counts if there is other evidence: it has the model as not ready or in another version, the instance has
+//! rejected a job for it, or an operator has unloaded it.
 //!
-//! Rejected: waiting for a second look always. After an update queries would go to the version that is gone until then, each
-//! of them to be refused and tried elsewhere.
+//! Rejected: always waiting for a second list. After an update queries would be sent to the removed version until then,
+//! and each of them would be rejected and retried.
 
 use std::collections::BTreeSet;
 
 use parm_protocol::{Absence, ModelRef};
 
-use super::describe::Offer;
+use super::description::Offer;
 
-/// The models that the last look at an instance missed.
+/// Models that the last list of an instance missed.
 #[derive(Debug, Default)]
-pub(super) struct Missed(Absence<ModelRef>);
+pub(super) struct MissingModels(Absence<ModelRef>);
 
-impl Missed {
-    /// Takes in a look. Models of `before` that it is the first to miss stay in the offer; those in `disowned` do not.
+impl MissingModels {
+    /// Processes a list. Models of `before` that it is the first to miss stay in the offer, unless they are `disowned`.
     pub(super) fn look(&mut self, before: &Offer, now: &mut Offer, disowned: &BTreeSet<String>) {
         let stated: BTreeSet<&str> = now.models.iter().map(|own| own.model.name.as_str()).collect();
         let stated = |name: &str| {
@@ -38,7 +38,7 @@ impl Missed {
             .cloned()
             .collect();
         let known: Vec<&ModelRef> = before.models.iter().map(|own| &own.model).collect();
-        // An empty list counts as well: a server may have unloaded all that it had.
+        // An empty list counts too: a server may have unloaded all its models.
         let gone = self.0.look(known.iter().copied(), known.len(), |model| !missing.contains(model));
         for (place, own) in before.models.iter().enumerate() {
             if missing.contains(&own.model) && !gone.contains(&own.model) {
@@ -47,7 +47,7 @@ impl Missed {
         }
     }
 
-    /// Whether the next look decides about a model.
+    /// Whether the next list decides about a model.
     pub(super) fn is_open(&self) -> bool {
         self.0.is_open()
     }
@@ -83,9 +83,9 @@ mod tests {
         offer.models.iter().map(named).collect::<Vec<_>>().join(" ")
     }
 
-    /// Takes in looks one after the other; returns what the instance counts as serving after each.
+    /// Processes lists one after the other; returns the instance's models after each.
     fn looks(first: &[&str], looks: &[&[&str]]) -> Vec<String> {
-        let (mut missed, mut known) = (Missed::default(), offer(first));
+        let (mut missed, mut known) = (MissingModels::default(), offer(first));
         let mut take = |models: &&[&str]| {
             let mut now = offer(models);
             missed.look(&known, &mut now, &BTreeSet::new());
@@ -99,7 +99,7 @@ mod tests {
     fn model_stays_until_two_looks_in_a_row_miss_it() {
         let found = looks(&["a1", "b1"], &[&["b1"], &["a1", "b1"], &["b1"], &["b1"], &["b1"]]);
         assert_eq!(found, ["a1 b1", "a1 b1", "a1 b1", "b1", "b1"]);
-        assert_eq!(looks(&["a1"], &[&[], &[]]), ["a1", ""], "an empty list counts as well");
+        assert_eq!(looks(&["a1"], &[&[], &[]]), ["a1", ""], "an empty list counts too");
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn model_is_gone_at_once_when_the_server_says_so() {
-        let (mut missed, known) = (Missed::default(), offer(&["a1", "b1"]));
+        let (mut missed, known) = (MissingModels::default(), offer(&["a1", "b1"]));
         let mut now = offer(&["b1"]);
         now.absent.push(ModelIndex {
             name: "a".into(),
@@ -121,6 +121,6 @@ mod tests {
         assert_eq!((names(&now).as_str(), missed.is_open()), ("b1", false));
         let mut now = offer(&["b1"]);
         missed.look(&known, &mut now, &BTreeSet::from(["a".to_owned()]));
-        assert_eq!((names(&now).as_str(), missed.is_open()), ("b1", false), "it refused a job");
+        assert_eq!((names(&now).as_str(), missed.is_open()), ("b1", false), "the instance rejected a job");
     }
 }

@@ -1,4 +1,4 @@
-//! Frontends over the same servers, which give no tokens: they hear what the others hold.
+//! Tests of several frontends over the same servers without tokens, which exchange their load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,12 +36,12 @@ impl Two {
     async fn start_with(change: impl Fn(&mut Config)) -> Self {
         let two = Self::new(change);
         for frontend in &two.frontends {
-            until("all servers are there", || ready(frontend) == 4.0).await;
+            until("all servers are ready", || ready(frontend) == 4.0).await;
         }
         two
     }
 
-    /// The same without servers.
+    /// Two frontends without servers.
     fn over_none() -> Self {
         Self::new(|config| config.workers.clear())
     }
@@ -61,34 +61,34 @@ impl Two {
 
     async fn until_heard(&self, counts: [f64; 2]) {
         let heard = || [0, 1].map(|at| metric(&self.frontends[at], "parm_neighbours", &[]));
-        until("neighbours are heard, or not any more", || heard() == counts).await;
+        until("the number of neighbours matches", || heard() == counts).await;
     }
 
-    /// Requests that each server has seen.
+    /// Number of requests that each server has received.
     fn seen(&self) -> Vec<usize> {
         self.servers.iter().map(|server| server.seen.lock().len()).collect()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_frontends_meet_nowhere_while_there_is_another_server() {
+async fn frontends_use_different_servers_while_one_is_free() {
     let two = Two::start().await;
     two.until_heard([1.0, 1.0]).await;
     let [one, other] = &two.frontends;
-    // Each begins with its own two.
+    // Each begins with its own two servers.
     let asked = [one, other, one, other].map(|frontend| start(frontend, request(&[1.0])));
-    until("all are given", || two.seen().iter().sum::<usize>() == 4).await;
+    until("all jobs are sent", || two.seen().iter().sum::<usize>() == 4).await;
     assert_eq!(two.seen(), [1, 1, 1, 1]);
     for answer in asked {
         answer.await.unwrap().unwrap();
     }
     tokio::time::sleep(Duration::from_millis(5)).await;
-    // One alone uses all of them.
+    // A single busy frontend uses all of them.
     let asked = [1.0; 4].map(|x| start(one, request(&[x])));
-    until("all are given", || two.seen().iter().sum::<usize>() == 8).await;
+    until("all jobs are sent", || two.seen().iter().sum::<usize>() == 8).await;
     assert_eq!(two.seen(), [2, 2, 2, 2]);
     tokio::time::sleep(Duration::from_millis(5)).await;
-    // What comes to the other waits here for the first that is free, and for as long as a batch takes at most.
+    // A query of the other frontend waits for the first free server, at most for the time of a batch.
     let late = start(other, request(&[9.0]));
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert_eq!(two.seen(), [2, 2, 2, 2]);
@@ -99,34 +99,34 @@ async fn two_frontends_meet_nowhere_while_there_is_another_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn threads_of_a_process_are_its_own_though_another_has_some_of_the_same_name() {
+async fn embedded_instances_are_not_shared_despite_equal_names() {
     let two = Two::over_none();
     for (frontend, server) in two.frontends.iter().zip(&two.servers) {
         frontend.embed(server.clone(), None).unwrap();
-        until("it is there", || ready(frontend) == 1.0).await;
+        until("the instance is ready", || ready(frontend) == 1.0).await;
     }
     two.until_heard([1.0, 1.0]).await;
     let asked = start(&two.frontends[0], request(&[1.0]));
     tokio::time::sleep(Duration::from_millis(10)).await;
     let other = start(&two.frontends[1], request(&[1.0]));
     tokio::time::sleep(Duration::from_millis(3)).await;
-    assert_eq!(two.seen(), [1, 1, 0, 0], "nobody waits for the other's");
+    assert_eq!(two.seen(), [1, 1, 0, 0], "queries must not wait for instances of the other process");
     asked.await.unwrap().unwrap();
     other.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_neighbour_that_is_gone_holds_nothing() {
+async fn lost_neighbours_jobs_are_ignored() {
     let mut two = Two::start().await;
     two.until_heard([1.0, 1.0]).await;
     let asked = [1.0; 4].map(|x| start(&two.frontends[0], request(&[x])));
-    until("all are given", || two.seen() == [1, 1, 1, 1]).await;
+    until("all jobs are sent", || two.seen() == [1, 1, 1, 1]).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     two.admins.clear();
     two.network.severs();
     two.until_heard([0.0, 0.0]).await;
     infer(&two.frontends[1], request(&[1.0])).await.unwrap();
-    // It comes back at another time.
+    // It comes back later.
     let admins = two.frontends.iter().zip(["10.0.0.1:8003", "10.0.0.2:8003"]);
     two.admins = admins.map(|(frontend, at)| two.network.listens(at, frontend)).collect();
     two.until_heard([1.0, 1.0]).await;
@@ -136,7 +136,7 @@ async fn a_neighbour_that_is_gone_holds_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_ends_and_holds_nothing_is_not_heard_again() {
+async fn stopped_neighbour_without_jobs_is_not_followed() {
     let two = Two::start().await;
     two.until_heard([1.0, 1.0]).await;
     two.frontends[0].start_draining();
@@ -148,7 +148,7 @@ async fn one_that_ends_and_holds_nothing_is_not_heard_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_stand_for_all_frontends_and_nobody_listens_to_itself() {
+async fn name_of_all_frontends_excludes_itself() {
     let two = Two::start_with(|config| {
         config.neighbours.urls = vec!["dns+http://frontends.ml:8003".into()];
     })
@@ -162,7 +162,7 @@ async fn names_stand_for_all_frontends_and_nobody_listens_to_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_asked_for_and_only_one_that_may_read_is_told() {
+async fn neighbour_needs_a_key_with_role_read() {
     let locked = |token: &'static str| {
         move |config: &mut Config| {
             config.admin.token = Some(Token::new("open sesame"));
@@ -177,7 +177,7 @@ async fn a_key_is_asked_for_and_only_one_that_may_read_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_cannot_be_one_is_an_error_at_once() {
+async fn invalid_neighbour_address_is_an_error_at_start() {
     for url in ["10.0.0.1:8003", "frames://10.0.0.1:8003", "dns+http://frontends", "https://10.0.0.1:8003"] {
         let error = Frontend::start(beside(url), Network::with(&[]), Timers::Runtime).err().unwrap();
         assert!(matches!(&error, Error::BadNeighbour { .. }), "{url}: {error:?}");

@@ -1,10 +1,10 @@
-//! Whether two answers say the same, as far as clients care.
+//! Compares two answers for equality as a client would judge it.
 //!
-//! What the values mean decides. Scores of classes say the same where the same class is best, at every position. Numbers do
-//! where they are no further apart than a share of their size, embeddings where they point the same way. Whole numbers, flags and strings must be equal. Where nobody
-//! says what floats mean, either will do: scores of a smaller model are other numbers for the same class, and coordinates
-//! that are close need not have the same largest one. That is lenient, for who is too strict here takes good answers for
-//! wrong ones and withholds them.
+//! The meaning of the values decides. Class scores are equal if the same class is best at every position. Numbers are
+//! equal if their difference is below a share of their magnitude, embeddings if they have the same direction. Integers,
+//! booleans and strings must be identical. For floats without a stated meaning either comparison may succeed: a smaller
+//! model has other scores for the same class, and close coordinates need not have the same largest one. This is
+//! lenient, because a strict comparison would withhold good answers.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use half::{bf16, f16};
 use parm_parity_models::bundle::Meaning;
 use parm_protocol::{DataType, Tensor};
 
-/// Whether two answers of one output say the same; `None` where they cannot be compared, such as lists of other lengths.
+/// Whether two answers of one output are equal; `None` if they cannot be compared, for example with different lengths.
 pub(super) fn alike(a: &Tensor, b: &Tensor, meaning: Option<Meaning>, tolerance: f32) -> Option<bool> {
     if a.datatype() != b.datatype() || a.shape() != b.shape() {
         return None;
@@ -30,12 +30,12 @@ pub(super) fn alike(a: &Tensor, b: &Tensor, meaning: Option<Meaning>, tolerance:
     })
 }
 
-/// Whether the values are of a kind that can be no number.
+/// Whether the type has values that are not numbers (NaN).
 pub(super) fn is_float(datatype: DataType) -> bool {
     matches!(datatype, DataType::Fp16 | DataType::Fp32 | DataType::Fp64 | DataType::Bf16)
 }
 
-/// The values of a tensor of floats.
+/// Values of a tensor of floats.
 pub(super) fn floats(tensor: &Tensor) -> Option<Cow<'_, [f32]>> {
     let data = tensor.data();
     let two = || data.as_chunks::<2>().0.iter().copied();
@@ -50,12 +50,12 @@ pub(super) fn floats(tensor: &Tensor) -> Option<Cow<'_, [f32]>> {
     })
 }
 
-/// Whether the same class is best at every position; the classes lie along the last axis.
+/// Whether the same class is best at every position; classes are along the last axis.
 pub(super) fn same_classes(a: &[f32], b: &[f32], classes: usize) -> bool {
     a.len() == b.len() && a.chunks(classes).zip(b.chunks(classes)).all(|(a, b)| top(a) == top(b))
 }
 
-/// Whether two lists of numbers are no further apart than this share of their size.
+/// Whether two lists differ by less than this share of their magnitude.
 pub(super) fn near(a: &[f32], b: &[f32], tolerance: f32) -> bool {
     let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
     let apart = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_values_mean_decides_what_is_the_same() {
+    fn meaning_of_values_decides_equality() {
         let check = |a: &[f32], b: &[f32], meaning, same| {
             assert_eq!(alike(&floats(a), &floats(b), meaning, 0.1), Some(same), "{a:?} {b:?} {meaning:?}");
         };
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_must_be_equal_and_other_shapes_say_nothing() {
+    fn integers_must_be_equal_and_shapes_must_match() {
         let ints = |value: i64| {
             Tensor::new(DataType::Int64, [1].as_slice(), value.to_le_bytes().to_vec().into()).unwrap()
         };
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_and_doubles_are_numbers_too() {
+    fn half_and_double_precision_floats_are_compared() {
         let tensor = |datatype, bytes: Vec<u8>| Tensor::new(datatype, [1].as_slice(), bytes.into()).unwrap();
         let all = [
             tensor(DataType::Fp16, f16::from_f32(1.5).to_le_bytes().to_vec()),

@@ -1,22 +1,22 @@
-//! A line of the workers file: a server's address, and behind it where it stands: `http://10.0.0.5:8000 node=rack-4 zone=a`.
+//! Line of the workers file: a server's address and place, as `http://10.0.0.5:8000 node=rack-4`.
 //!
-//! Labels are read from the end of the line, for the path of a Unix socket may have blanks.
+//! Labels are read from the end of the line, because the path of a Unix socket may contain blanks.
 
 use std::fmt;
 
 use parm_protocol::{Place, place};
 
-/// A server with where it stands.
+/// A server with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its address, not looked at yet.
+    /// Its address, not validated yet.
     pub url: String,
-    /// Where it stands, as far as the line says.
+    /// Its place, as far as the line states it.
     pub place: Place,
 }
 
 impl Listed {
-    /// Reads a line; `None` is an empty one or a comment.
+    /// Reads a line; `None` for an empty line or a comment.
     pub fn read(line: &str) -> Option<Result<Self, String>> {
         let line = line.split_once('#').map_or(line, |(before, _)| before).trim();
         (!line.is_empty()).then(|| parse(line))
@@ -30,18 +30,17 @@ fn parse(line: &str) -> Result<Listed, String> {
         let known = match label {
             "node" => &mut place.node,
             "zone" => &mut place.zone,
-            // What a socket is called is nobody's business.
+            // A socket's path may contain any text.
             _ if rest.contains("unix:") => break,
             _ => {
-                return Err(format!("'{word}' is no label: write node=NAME or zone=NAME behind the address"));
+                return Err(format!("invalid label '{word}': use node=NAME or zone=NAME after the address"));
             }
         };
         if known.is_some() {
-            return Err(format!("{label} stands there twice: write it once"));
+            return Err(format!("duplicate label {label} (given twice): keep one"));
         }
         let name = place::name(value).map_err(|reason| format!("{label}: {reason}"))?;
-        *known =
-            Some(name.ok_or_else(|| format!("{label} has no name: write {label}=NAME, or leave it out"))?);
+        *known = Some(name.ok_or_else(|| format!("{label} has no name: use {label}=NAME, or omit it"))?);
         rest = before.trim_end();
     }
     Ok(Listed { url: rest.to_owned(), place })
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_an_address_and_where_it_stands_or_nothing() {
+    fn line_has_an_address_and_place_or_nothing() {
         let cases = [
             ("http://a:1", listed("http://a:1", None, None)),
             ("  http://a:1  # the first", listed("http://a:1", None, None)),
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_label_says_what_is_right() {
+    fn invalid_label_error_shows_expected_format() {
         for (line, word) in [
             ("http://a:1 nod=n1", "node=NAME or zone=NAME"),
             ("http://a:1 rack=4 node=n1", "'rack=4'"),

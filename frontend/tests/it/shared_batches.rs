@@ -1,7 +1,6 @@
-//! Requests that share batches and instances: what is wrong with one is no other's trouble, nor an instance's.
+//! Tests of requests that share batches: a bad request must not affect others or instances.
 
 use std::num::NonZeroU16;
-use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
 use parm_frontend::Config;
@@ -9,11 +8,11 @@ use parm_protocol::{Code, Error};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::fleet::{MS, over};
 use crate::rig::{column, config, frontend, infer, metric, ready, request, start, until};
 use crate::scripted::{Act, Scripted};
 
-const MS: Duration = Duration::from_millis(1);
-/// What no instance takes.
+/// A value that every instance rejects.
 const BAD: f32 = 99.0;
 
 fn refusal() -> Error {
@@ -28,7 +27,7 @@ fn batching(size: u16) -> Config {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_row_of_a_long_request_is_no_fault_of_the_instances() {
+async fn rejected_row_of_long_request_blames_no_instance() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     let frontend = frontend(batching(1), &instances.each_ref()).await;
     instances[0].then(Act::Fail(MS, refusal()));
@@ -41,12 +40,12 @@ async fn a_refused_row_of_a_long_request_is_no_fault_of_the_instances() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stranger_in_the_batch_of_a_request_that_failed_is_answered() {
+async fn other_request_in_batch_of_failed_request_is_answered() {
     let instance = Scripted::quick("a", 10);
     let frontend = frontend(batching(8), &[&instance]).await;
     instance.then(Act::Fail(5 * MS, refusal()));
     let guilty = start(&frontend, request(&[1.0, 2.0, 3.0]));
-    until("its first row is under way", || !instance.seen.lock().is_empty()).await;
+    until("its first row is running", || !instance.seen.lock().is_empty()).await;
     // Its other rows wait, and share the next batch with this one.
     let stranger = start(&frontend, request(&[5.0]));
     assert_eq!(guilty.await.unwrap().unwrap_err().code(), Code::InvalidArgument);
@@ -54,7 +53,7 @@ async fn a_stranger_in_the_batch_of_a_request_that_failed_is_answered() {
     assert_eq!(metric(&frontend, "parm_retries_total", &[]), 0.0);
 }
 
-/// Requests as they come: their rows, whether one of them is bad, and how long after the one before.
+/// Requests with their rows, the index of a bad row if any, and the time since the previous one.
 fn traffic() -> impl Strategy<Value = Vec<(usize, Option<usize>, u64)>> {
     vec((1..6usize, prop::option::weighted(0.3, 0..6usize), 0..15u64), 1..16)
 }
@@ -63,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_refused_the_others_are_answered_and_no_instance_is_blamed(
+    fn good_requests_are_answered_next_to_rejected_ones(
         traffic in traffic(), size in 1..9u16, count in 1..4usize,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -72,7 +71,7 @@ proptest! {
                 .iter()
                 .map(|name| Scripted::new(name, Act::Unless(10 * MS, BAD, refusal())))
                 .collect();
-            let frontend = frontend(batching(size), &instances.iter().collect::<Vec<_>>()).await;
+            let frontend = over(batching(size), &instances).await;
             let mut asked = Vec::new();
             for (number, (rows, bad, pause)) in traffic.into_iter().enumerate() {
                 let mut values: Vec<f32> = (0..rows).map(|row| (100 + 10 * number + row) as f32).collect();

@@ -1,23 +1,23 @@
-//! A line of a watch: what became of a slice, or how far the watch is.
+//! Line of a watch: a change of a slice, or the watch's progress.
 
 use super::census::Census;
+use super::error::Trouble;
 use super::slice::{Bookmark, Change, EndpointSlice, Page, Rebuff};
-use super::trouble::Trouble;
 
-/// What a line says.
+/// Content of a line.
 #[derive(Debug)]
-pub(super) enum News {
-    /// A slice is new, or other than before.
+pub(super) enum WatchLine {
+    /// A slice is new or has changed.
     Put(EndpointSlice),
-    /// A slice of this name is gone.
+    /// The slice with this name was deleted.
     Gone { name: String, version: String },
-    /// Nothing but how far it is.
+    /// Only the progress.
     Bookmark { version: String },
-    /// The watch cannot go on.
+    /// The watch cannot continue.
     Refused { status: u16, message: String },
 }
 
-impl News {
+impl WatchLine {
     /// Reads a line.
     pub(super) fn read(line: &[u8]) -> Result<Self, Trouble> {
         let Change { kind, object } = serde_json::from_slice(line).map_err(Trouble::unreadable)?;
@@ -38,41 +38,42 @@ impl News {
             }
             _ => {
                 let kind: String = kind.chars().take(40).collect();
-                return Err(Trouble::Unreadable { reason: format!("a line of kind '{kind}'") });
+                return Err(Trouble::Unreadable { reason: format!("unknown kind of line '{kind}'") });
             }
         })
     }
 }
 
-/// For fuzzing: takes any bytes as a page of a list and as a line of a watch, and puts together what they say. What is found
-/// are addresses, and it can be taken away again. Says what could be read.
+/// For fuzzing: reads any bytes as a page of a list and as a line of a watch, and merges the result. The endpoints
+/// found must have valid addresses and be removable. Returns what could be read.
 #[doc(hidden)]
 pub fn survives(bytes: &[u8]) -> Vec<&'static str> {
-    let service =
-        super::Service::read("kubernetes+http://workers:http").expect("a Service").expect("a sound one");
+    let service = super::Service::read("kubernetes+http://workers:http")
+        .expect("valid kind of address")
+        .expect("valid Service");
     let (mut census, mut names, mut read) = (Census::new(service), Vec::new(), Vec::new());
     if let Ok(page) = serde_json::from_slice::<Page>(bytes) {
         for slice in page.items {
             names.push(slice.metadata.name.clone());
-            census.put(slice).expect("so few bytes are not too many");
+            census.put(slice).expect("few bytes hold few endpoints");
         }
         read.push("page");
     }
-    match News::read(bytes) {
-        Ok(News::Put(slice)) => {
+    match WatchLine::read(bytes) {
+        Ok(WatchLine::Put(slice)) => {
             names.push(slice.metadata.name.clone());
-            census.put(slice).expect("so few bytes are not too many");
+            census.put(slice).expect("few bytes hold few endpoints");
             read.push("slice");
         }
-        Ok(News::Gone { name, .. }) => {
+        Ok(WatchLine::Gone { name, .. }) => {
             census.remove(&name);
             read.push("removal");
         }
-        Ok(News::Bookmark { .. } | News::Refused { .. }) => read.push("word"),
+        Ok(WatchLine::Bookmark { .. } | WatchLine::Refused { .. }) => read.push("word"),
         Err(_) => {}
     }
     for url in census.found().into_keys() {
-        url.parse::<parm_transport::client::Endpoint>().expect("what is found is an address");
+        url.parse::<parm_transport::client::Endpoint>().expect("found endpoint has a valid address");
     }
     names.iter().for_each(|name| census.remove(name));
     assert!(census.found().is_empty() && census.problem().is_none());

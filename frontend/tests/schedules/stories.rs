@@ -1,5 +1,7 @@
-//! More stories of a schedule: changes of settings that meet, lapses of what the frontend looks at, settings at their ends,
-//! clients with a share of approximate answers, instances that hang next to well ones.
+//! More stories of a schedule.
+//!
+//! These are concurrent changes of settings, lapses of polled sources, settings at their ends, clients with a share of
+//! approximate answers, and hung instances next to healthy ones.
 
 use parm_dispatch::{Factor, Fraction, PolicyKind};
 use serde_json::{Value, json};
@@ -43,7 +45,7 @@ impl Maker {
         }
     }
 
-    /// Two or three patches at once, in part while a model arrives or changes its version.
+    /// Two or three patches at once, some while a model arrives or changes its version.
     fn changes_meet(&mut self) {
         for _ in 0..self.dice.range(1, 4) {
             let at = self.time();
@@ -53,7 +55,7 @@ impl Maker {
                     self.at(at, What::Unload(model));
                     let back = at + self.dice.range(500, 3000);
                     self.at(back, What::Load(model));
-                    // The load takes a few milliseconds: the change meets it at its beginning, in it or after it.
+                    // The load takes a few milliseconds: the change comes at its beginning, during it or after it.
                     let change = back + self.dice.range(0, 12);
                     let patches = self.patches();
                     self.at(change, What::Together(patches));
@@ -62,7 +64,7 @@ impl Maker {
                     self.update();
                     let served = |event: &&Event| matches!(event.what, What::Serve(..));
                     let last = self.events.iter().filter(served).map(|event| event.at).max().unwrap_or(at);
-                    // What a server has is known when it was looked at, within five seconds.
+                    // The models of a server are known after the next description, within five seconds.
                     let change = last + self.dice.range(0, 5000);
                     let patches = self.patches();
                     self.at(change, What::Together(patches));
@@ -92,10 +94,10 @@ impl Maker {
             .collect()
     }
 
-    /// What the frontend looks at is away, but back before the second look.
+    /// A polled source is missing, but back before the second poll.
     fn lapses(&mut self) {
         if self.setup.bundle && self.dice.percent(60) {
-            // With the bundle's codes in force it shows what becomes of them.
+            // With the bundle's codes in effect their state is visible.
             self.setup.settings.policy = self.dice.pick(&[PolicyKind::Parm, PolicyKind::ParmPlus]);
         }
         let mut at = self.time() / 3;
@@ -117,7 +119,7 @@ impl Maker {
                 }
             };
             self.at(at, what);
-            // An answer that comes between two lapses ends the first.
+            // A correct answer between two lapses ends the first.
             at += self.dice.range(6500, 12_000);
         }
     }
@@ -144,7 +146,7 @@ impl Maker {
         own.agreement.floor = Fraction::percent(0);
     }
 
-    /// An instance hangs while two others are well and duplicates cost nothing.
+    /// An instance hangs while two others are healthy and hedges have no limit.
     fn hangs_next_to_the_well(&mut self) {
         let like = self.setup.workers[0].clone();
         while self.setup.workers.len() < 4 {

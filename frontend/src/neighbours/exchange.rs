@@ -1,4 +1,4 @@
-//! What this frontend tells of itself, to whoever follows it.
+//! Reports of the jobs that this frontend holds, for the neighbours that follow it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::neighbourhood::Neighbourhood;
-use super::tidings::Tidings;
+use super::report::LoadReport;
 use crate::error::Error;
 use crate::serve::Core;
 
-/// Between two lines: what is told sooner is heard no sooner, and costs both ends.
+/// Minimum interval between two lines: a shorter one costs both ends and gains nothing.
 const GAP: Duration = Duration::from_millis(1);
 
-/// After so long a line is told though nothing changed.
+/// Interval after which a line is sent without a change.
 pub(super) const BEAT: Duration = Duration::from_millis(100);
 
-/// Followers at a time.
+/// Maximum followers.
 const FOLLOWERS: usize = 64;
 
-/// What neighbours are told, and what they told.
+/// Reports sent to neighbours and received from them.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     /// Locked before the dispatcher is.
@@ -35,22 +35,22 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// For a frontend that gives itself a name of this number.
+    /// Creates the exchange of a frontend whose name derives from this number.
     pub(crate) fn by(number: u64) -> Self {
-        // Frontends of one process may have begun with the same.
+        // Frontends of one process may have the same start number.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self { known: Mutex::new(Neighbourhood::of(format!("{number:016x}-{count}"))), ..Self::default() }
     }
 
-    /// What is held may have changed.
+    /// Wakes followers, as the held jobs may have changed.
     pub(crate) fn may_have_changed(&self) {
         if self.followers.load(Ordering::Relaxed) > 0 {
             self.changed.notify_waiters();
         }
     }
 
-    /// Changes what is known and tells the dispatcher of it, in the order in which it came.
+    /// Changes the reports and forwards the events to the dispatcher in order.
     pub(crate) fn know(
         &self,
         change: impl FnOnce(&mut Neighbourhood) -> Vec<Event>,
@@ -60,23 +60,23 @@ impl Exchange {
         change(&mut known).into_iter().for_each(&mut tell);
     }
 
-    /// How many neighbours are heard.
+    /// Number of neighbours that are followed.
     pub(crate) fn neighbours(&self) -> usize {
         self.known.lock().neighbours()
     }
 }
 
-/// A follower's end. Dropping it ends it.
-pub(crate) struct Telling {
+/// A follower's stream. Dropping it ends it.
+pub(crate) struct ReportStream {
     core: Arc<Core>,
     own: String,
-    /// What was told last; none before the first line.
+    /// Last report; `None` before the first line.
     last: Option<BTreeMap<String, u16>>,
     next: Instant,
 }
 
-impl Telling {
-    /// Tells somebody else from now on.
+impl ReportStream {
+    /// Adds a follower.
     pub(crate) fn begin(core: Arc<Core>) -> Result<Self, Error> {
         let told = &core.driver.neighbours;
         if told.followers.fetch_add(1, Ordering::Relaxed) >= FOLLOWERS {
@@ -87,7 +87,7 @@ impl Telling {
         Ok(Self { own, last: None, next: Instant::now(), core })
     }
 
-    /// The next line; none once this frontend ends and holds nothing.
+    /// The next line; `None` once this frontend shuts down and holds no jobs.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         let core = self.core.clone();
         let told = &core.driver.neighbours;
@@ -109,14 +109,14 @@ impl Telling {
                 self.next = Instant::now() + GAP;
                 return Some(line(&self.own, news));
             }
-            // Whether it came or the time is over is seen above.
+            // The loop checks whether a change came or the wait timed out.
             let _ = timeout(beat.saturating_duration_since(Instant::now()), changed).await;
-            // What was no news is looked at no more often than what was.
+            // Limits the rate of checks to that of lines.
             sleep_until(looked + GAP).await;
         }
     }
 
-    /// What changed since the last line.
+    /// Servers whose number of jobs changed since the last line.
     fn news(&self, held: &BTreeMap<String, u16>) -> BTreeMap<String, u16> {
         let Some(last) = &self.last else { return held.clone() };
         let gone = last.keys().filter(|address| !held.contains_key(*address)).map(|address| (address, &0));
@@ -125,15 +125,15 @@ impl Telling {
     }
 }
 
-impl Drop for Telling {
+impl Drop for ReportStream {
     fn drop(&mut self) {
         self.core.driver.neighbours.followers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 fn line(own: &str, holds: BTreeMap<String, u16>) -> Bytes {
-    let line = Tidings { frontend: own.to_owned(), holds };
-    // Names and numbers: there is nothing in it that has no text.
+    let line = LoadReport { frontend: own.to_owned(), holds };
+    // Names and numbers always serialise.
     let mut text = serde_json::to_vec(&line).unwrap_or_default();
     text.push(b'\n');
     text.into()

@@ -1,4 +1,6 @@
-//! Keeps at it: a list, a watch from there, and again, with pauses that grow from failure to failure. See the module for why.
+//! Follows a Service: a list, a watch from there, and retries with exponential backoff.
+//!
+//! The module's documentation has the reasons.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -8,38 +10,38 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::ApiServer;
 use super::census::Census;
+use super::error::Trouble;
 use super::membership::{Footing, Membership};
-use super::news::News;
 use super::service::Service;
-use super::trouble::Trouble;
+use super::watch_line::WatchLine;
 use crate::discovery::fleet::Fleet;
 use crate::metrics::ServiceMetrics;
 
-/// Failures in a row after which what is known is not built upon any more.
+/// Consecutive failures after which the known version is dropped and all is listed again.
 const DOUBTFUL: u32 = 3;
 
-/// The fractional part of the golden ratio, of 2^64: its multiples are spread evenly.
+/// 2^64 divided by the golden ratio: its multiples are spread evenly.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How following a Service stands.
+/// State of following a Service.
 struct Following {
     fleet: Weak<Fleet>,
     api: ApiServer,
     service: Service,
     census: Census,
     members: Membership,
-    /// Where the next watch goes on; none where only a list helps.
+    /// Version from which the next watch continues; `None` if a list is needed.
     version: Option<String>,
-    /// When all is listed again.
+    /// Time of the next list.
     list_at: Instant,
     /// Members that the last list missed.
     absence: Absence<String>,
     failures: u32,
-    /// What pauses are shortened by, of 2^64: frontends that lost one server must not all come back at once.
+    /// Jitter of pauses, of 2^64: frontends that lost the same server must not all return at once.
     sooner: u64,
-    /// Since when it works.
+    /// Start of the current period without failures.
     well_since: Option<Instant>,
-    /// What was told last of what is wrong.
+    /// Last logged failure.
     told: Option<Trouble>,
     footing: Footing,
     problem: Option<String>,
@@ -49,7 +51,7 @@ struct Following {
 /// The fleet is gone.
 struct Over;
 
-/// What ends a step.
+/// Reason to end a step.
 enum Halt {
     Over,
     Trouble(Trouble),
@@ -102,7 +104,7 @@ impl Following {
     }
 
     async fn list(&mut self) -> Result<(), Halt> {
-        // Where it fails and a watch could go on, that is not given up for it.
+        // A failed list does not prevent a watch from continuing.
         self.list_at = Instant::now() + self.list_interval();
         let (census, version) = self.api.list().await?;
         self.metrics.lists.inc();
@@ -112,7 +114,7 @@ impl Following {
             self.members.remove(&fleet, &gone);
         }
         if self.absence.is_open() {
-            // A watch tells nothing of members that a list missed, so a second list must decide, and soon.
+            // A watch reports nothing about members that a list missed, so a second list decides soon.
             self.list_at = self.list_at.min(Instant::now() + self.api.config().backoff_min);
         }
         self.census = census;
@@ -122,8 +124,8 @@ impl Following {
         Ok(())
     }
 
-    /// How long until the next list: as configured, shortened by up to a tenth by chance. Frontends that started together, or
-    /// that lost the API server together, would list at the same moment for ever.
+    /// Time until the next list: as configured, less up to a tenth at random. Otherwise frontends that started
+    /// together, or lost the API server together, would always list at the same moment.
     fn list_interval(&mut self) -> Duration {
         self.api.config().list.mul_f64(1.0 - self.chance() / 10.0)
     }
@@ -147,7 +149,7 @@ impl Following {
             match line {
                 Some(line) => self.take(&line)?,
                 None => {
-                    // One that ends at once would be asked for again and again.
+                    // A watch that ends at once must not be repeated in a tight loop.
                     sleep_until(began + self.api.config().backoff_min).await;
                     return Ok(());
                 }
@@ -156,22 +158,22 @@ impl Following {
         }
     }
 
-    /// Takes in a line of a watch.
+    /// Processes a line of a watch.
     fn take(&mut self, line: &[u8]) -> Result<(), Halt> {
-        let version = match News::read(line)? {
-            News::Put(slice) => {
+        let version = match WatchLine::read(line)? {
+            WatchLine::Put(slice) => {
                 let version = slice.metadata.resource_version.clone();
                 self.census.put(slice)?;
                 self.apply()?;
                 version
             }
-            News::Gone { name, version } => {
+            WatchLine::Gone { name, version } => {
                 self.census.remove(&name);
                 self.apply()?;
                 version
             }
-            News::Bookmark { version } => version,
-            News::Refused { status, message } => return Err(self.api.refused(status, message).into()),
+            WatchLine::Bookmark { version } => version,
+            WatchLine::Refused { status, message } => return Err(self.api.refused(status, message).into()),
         };
         if !version.is_empty() {
             self.version = Some(version);
@@ -179,7 +181,7 @@ impl Following {
         Ok(())
     }
 
-    /// Makes the fleet what is known.
+    /// Makes the members match the known endpoints.
     fn apply(&mut self) -> Result<(), Halt> {
         let fleet = self.fleet.upgrade().ok_or(Over)?;
         let found = self.census.found();
@@ -189,18 +191,18 @@ impl Following {
         if footing != self.footing {
             if footing.kept > 0 {
                 let workers = footing.kept;
-                tracing::warn!(%service, workers, "the Service names nobody now: nothing changes");
+                tracing::warn!(%service, workers, "the Service has no endpoints: keeping known workers");
             }
             if let Some(reason) = &footing.reason {
                 let endpoints = footing.left_out;
-                tracing::warn!(%service, endpoints, %reason, "left out endpoints of the Service");
+                tracing::warn!(%service, endpoints, %reason, "skipped endpoints of the Service");
             }
             self.footing = footing;
         }
         let problem = self.census.problem().map(str::to_owned);
         if problem != self.problem {
             if let Some(problem) = &problem {
-                tracing::warn!(%service, %problem, "some endpoints of the Service cannot be used");
+                tracing::warn!(%service, %problem, "some endpoints of the Service are unusable");
             }
             self.problem = problem;
         }
@@ -211,11 +213,11 @@ impl Following {
         self.well_since.get_or_insert_with(Instant::now);
         self.metrics.current.set(1);
         if self.told.take().is_some() {
-            tracing::info!(service = %self.service, "the Service is followed again");
+            tracing::info!(service = %self.service, "following the Service again");
         }
     }
 
-    /// It failed; returns how long to wait.
+    /// Records a failure; returns the pause before the next try.
     fn failed(&mut self, trouble: Trouble) -> Duration {
         let (least, most) = (self.api.config().backoff_min, self.api.config().backoff_max);
         if self.well_since.take().is_some_and(|since| since.elapsed() >= most) {
@@ -225,9 +227,9 @@ impl Following {
         if trouble.wants_a_list() || self.failures >= DOUBTFUL {
             self.version = None;
         }
-        // That a server forgets is its right, and no failure the first time.
+        // A server may expire versions, so the first time is not a failure.
         if trouble == Trouble::Expired && self.failures == 1 {
-            tracing::debug!(service = %self.service, "listed again: what was known is forgotten");
+            tracing::debug!(service = %self.service, "listing again: the known version expired");
             return Duration::ZERO;
         }
         self.metrics.failures.inc();
@@ -236,7 +238,7 @@ impl Following {
         let pause =
             least.saturating_mul(1 << (self.failures - 1).min(16)).min(most).mul_f64(1.0 - share / 2.0);
         if self.told.as_ref() != Some(&trouble) {
-            tracing::warn!(service = %self.service, reason = %trouble, next_try = ?pause, "cannot follow the Service: nothing changes");
+            tracing::warn!(service = %self.service, reason = %trouble, next_try = ?pause, "cannot follow the Service: keeping known workers");
             self.told = Some(trouble);
         }
         pause

@@ -1,41 +1,28 @@
-//! A hung instance costs no query its deadline, and no output stays, with all settings at their defaults.
+//! Tests of hung instances with default settings: no query misses its deadline, and no output stays.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Fraction, PolicyKind, StandInSettings};
+use parm_dispatch::{BudgetSettings, Fraction, PolicyKind};
 use parm_frontend::{Config, Frontend};
 
-use crate::rig::{config, frontend, infer, metric, request, start, with};
-use crate::scripted::{Act, Scripted, doubler};
+use crate::fleet::{MS, over, stand_in, workers_with_stand_ins};
+use crate::rig::{config, infer, metric, request, start, with};
+use crate::scripted::{Act, Scripted};
 
-const MS: Duration = Duration::from_millis(1);
-
-fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
-    let mut config = config(PolicyKind::StandIn);
-    let settings = &mut config.dispatch.stand_in;
-    settings.model = Some("small".into());
-    change(settings);
-    config
-}
-
-/// Instances on which a query takes 10 ms. Stand-ins take 2 ms, and eight rows little longer than one.
+/// Workers with stand-ins that report their run times: eight rows of a stand-in take little longer than one.
 fn instances(count: usize) -> Vec<Arc<Scripted>> {
-    let both = [doubler("double"), doubler("small")];
-    let instance = |number| {
-        let instance = Scripted::quick(&format!("i{number}"), 10);
-        instance.serve(&both);
-        instance.model_takes("small", 2 * MS);
-        instance.says_run_times("double", &[10 * MS]);
-        instance.says_run_times("small", &[2 * MS, 2 * MS, 2 * MS, 3 * MS]);
-        instance
-    };
-    (0..count).map(instance).collect()
+    let workers = workers_with_stand_ins(count);
+    for worker in &workers {
+        worker.says_run_times("double", &[10 * MS]);
+        worker.says_run_times("small", &[2 * MS, 2 * MS, 2 * MS, 3 * MS]);
+    }
+    workers
 }
 
-/// A frontend over these instances whose service times are known.
+/// A frontend over these instances with known service times.
 async fn warm(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
-    let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
+    let frontend = over(config, instances).await;
     for value in 0..40u8 {
         infer(&frontend, request(&[f32::from(value)])).await.expect("an answer");
     }
@@ -43,7 +30,7 @@ async fn warm(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
     frontend
 }
 
-/// How long a query with five seconds to go takes to be answered.
+/// Time until a query with a timeout of five seconds is answered.
 async fn time_of(frontend: Frontend, value: u8) -> Duration {
     let began = tokio::time::Instant::now();
     let asked = with(request(&[f32::from(value)]), "timeout", 5_000_000u64);
@@ -61,7 +48,7 @@ async fn burst_is_answered_in_time_when_an_instance_hangs() {
             let frontend = warm(config, &instances).await;
             let calls: Vec<_> = (0..12).map(|value| tokio::spawn(time_of(frontend.clone(), value))).collect();
             tokio::time::sleep(MS).await;
-            // What the instance runs already is still answered.
+            // Jobs that the instance already runs are still answered.
             instances[hung].model_does("small", Act::Hang);
             instances[hung].model_does("double", Act::Hang);
             for call in calls {
@@ -94,7 +81,7 @@ async fn no_job_is_held_when_all_is_answered_under_stand_in() {
         let config = stand_in(|settings| {
             (settings.bound, settings.late_budget) = (Fraction::percent(50), budget);
         });
-        let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
+        let frontend = over(config, &instances).await;
         for second in 0..10u32 {
             for number in 0..600u16 {
                 // Every twentieth answer takes ten times as long, and a burst of such answers comes every second.
@@ -112,6 +99,6 @@ async fn no_job_is_held_when_all_is_answered_under_stand_in() {
             }
         }
         let refused = metric(&frontend, "parm_stand_ins_total", &["event=\"refused\"", "model=\"double\""]);
-        assert!(burst > 0 || refused > 100.0, "late stand-ins are refused: {refused}");
+        assert!(burst > 0 || refused > 100.0, "late stand-ins must be refused: {refused}");
     }
 }

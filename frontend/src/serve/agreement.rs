@@ -1,5 +1,4 @@
-//! What stand-ins' answers are worth: the driver looks at them on behalf of the dispatcher, and compares them with the
-//! predictions that come.
+//! Judges stand-ins' answers for the dispatcher, and compares them with predictions that arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +15,7 @@ use super::state::State;
 use crate::console::{Happening, Kind};
 
 impl State {
-    /// A query may be given this answer; it is not, where what that takes is gone.
+    /// Starts to judge an answer, unless its data is gone.
     pub(super) fn judge(&mut self, query: QueryId, output: Output, effects: &mut Effects) {
         match self.judging(query, output) {
             Some(judging) => effects.push(Effect::Code(Box::new(Work::Judge(judging)))),
@@ -32,7 +31,7 @@ impl State {
         Some(Judging { query, output, pool, stand_in, outputs, inputs })
     }
 
-    /// A prediction is to be compared with its stand-in's answer. All pairs of one event are compared at one go.
+    /// Adds a prediction to compare with its stand-in's answer. All pairs of one event are compared together.
     pub(super) fn check_pair(&mut self, pair: Pair, effects: &mut Effects) {
         let Some(twin) = self.twin(pair) else {
             self.follow_up.push_back(Event::Checked(pair, None));
@@ -60,7 +59,7 @@ impl State {
         self.ledger.jobs.get(&job)?.outputs.clone()
     }
 
-    /// Predictions were compared with their stand-ins' answers.
+    /// Processes comparisons of predictions with their stand-ins' answers.
     pub(super) fn checked(
         &mut self,
         driver: &Driver,
@@ -77,7 +76,7 @@ impl State {
         pools.iter().for_each(|pool| self.tell_withheld(driver, pool));
     }
 
-    /// Tells people when stand-ins begin to agree too seldom to be given, and when they agree again.
+    /// Reports when stand-ins begin to agree too rarely to be used, and when they agree again.
     fn tell_withheld(&self, driver: &Driver, pool: &Pool) {
         let Some(status) = self.dispatcher.status(pool.id) else { return };
         if pool.withheld.swap(status.withheld, Ordering::Relaxed) == status.withheld {
@@ -85,8 +84,8 @@ impl State {
         }
         let share = status.agreement.unwrap_or_default() * 100.0;
         let (kind, what) = match status.withheld {
-            true => (Kind::Withheld, "no more stand-ins' answers are given"),
-            false => (Kind::Resumed, "stand-ins' answers are given again"),
+            true => (Kind::Withheld, "stand-ins' answers are withheld"),
+            false => (Kind::Resumed, "stand-ins' answers are used again"),
         };
         let text = format!("{what}: {share:.1} % agree with predictions");
         driver.tell(kind, Happening { model: Some(pool.id), text, ..Happening::default() });

@@ -1,16 +1,18 @@
-//! Buffers of parity queries: taken, sent, and back again when the last who reads them lets go. A parity query is as long as
-//! a query and lives as long as a job, so a busy pool would allocate and free megabytes for every group.
+//! Pool of buffers for parity queries, which return when their last reader drops them.
+//!
+//! A parity query is as long as a query and lives as long as a job, so a busy pool would otherwise allocate and free
+//! megabytes for every group.
 
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Buffers that are kept, and floats that they may hold together (256 MiB).
+/// Maximum buffers kept, and the floats that they may hold together (256 MiB).
 const MOST: usize = 128;
 const MOST_FLOATS: usize = 64 << 20;
 
-/// Buffers that nobody uses.
+/// Unused buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Stock {
     spare: Mutex<Spare>,
@@ -30,12 +32,12 @@ pub(super) struct Buffer {
 }
 
 impl Stock {
-    /// A buffer of so many bytes, whatever is in it.
+    /// Takes a buffer of this many bytes with arbitrary content.
     pub(super) fn take(self: &Arc<Self>, bytes: usize) -> Buffer {
         let len = bytes.div_ceil(4);
         let found = {
             let mut spare = self.spare.lock();
-            // Groups of one model are of one size: the last that came back mostly fits.
+            // Groups of one model have one size: the buffer that returned last usually fits.
             let fitting = spare.buffers.iter().rposition(|buffer| buffer.capacity() >= len);
             fitting.map(|at| {
                 let buffer = spare.buffers.swap_remove(at);
@@ -60,7 +62,7 @@ impl Buffer {
         &mut bytemuck::cast_slice_mut(&mut self.floats)[..self.bytes]
     }
 
-    /// To be read by others; it goes back to the stock after the last of them.
+    /// Makes it readable by others; it returns to the stock after the last of them.
     pub(super) fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_used_again_once_its_last_reader_is_gone() {
+    fn buffer_is_reused_after_its_last_reader() {
         let stock = Arc::new(Stock::default());
         let mut buffer = stock.take(10);
         buffer.bytes().copy_from_slice(&[7; 10]);
@@ -98,7 +100,7 @@ mod tests {
         let reader = bytes.slice(2..4);
         assert_eq!(reader, [7u8, 7].as_slice());
         drop(bytes);
-        assert_ne!(stock.take(8).floats().as_ptr() as usize, address, "it is read yet");
+        assert_ne!(stock.take(8).floats().as_ptr() as usize, address, "the buffer still has a reader");
         drop(reader);
         let again: Vec<usize> =
             [8, 9].map(|bytes| stock.take(bytes)).iter_mut().map(|b| b.floats().as_ptr() as usize).collect();
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn kept_buffers_are_bounded() {
         let stock = Arc::new(Stock::default());
         drop((0..2 * MOST).map(|_| stock.take(64)).collect::<Vec<_>>());
         assert_eq!(stock.spare.lock().buffers.len(), MOST);

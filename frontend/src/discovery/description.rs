@@ -1,7 +1,7 @@
-//! Asks a server what it serves.
+//! Requests the models that a server serves, and where it runs.
 //!
-//! Each question has its own time-out, and a few are asked at a time: a server with hundreds of models is no slower to
-//! answer than one with two, it is asked more.
+//! Each request has its own timeout, and a few run at a time. A server with hundreds of models is thus not slower to
+//! describe than one with two.
 
 use std::future::Future;
 
@@ -13,18 +13,18 @@ use tokio::time::timeout;
 use crate::config::Instances;
 use crate::serve::Description;
 
-/// What a server has, and where it stands.
+/// A server's models and place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Offer {
-    /// Where it says that it stands.
+    /// Node and zone that it reports.
     pub(super) place: Place,
     /// Models that can be used now.
     pub(super) models: Vec<Description>,
-    /// Models that it knows and does not serve, with its reasons.
+    /// Models that it knows but does not serve, with its reasons.
     pub(super) absent: Vec<ModelIndex>,
 }
 
-/// What a server has now. One that cannot list its models is asked for the configured ones.
+/// Requests a server's models. A server that cannot list its models is asked for the configured ones.
 pub(super) async fn offer(client: &dyn Client, limits: &Instances) -> Result<Offer, Error> {
     let index = match within(client, limits, client.repository_index()).await {
         Ok(index) => index,
@@ -44,19 +44,19 @@ pub(super) async fn offer(client: &dyn Client, limits: &Instances) -> Result<Off
     Ok(Offer { place, models: answers.into_iter().flatten().collect(), absent })
 }
 
-/// Where a server says that it stands. One that cannot say it stands somewhere all the same.
+/// Requests a server's place. A failure to report it is not an error.
 async fn place(client: &dyn Client, limits: &Instances) -> Result<Place, Error> {
     match within(client, limits, client.server_metadata()).await {
         Ok(metadata) => Ok(metadata.place),
         Err(error) if is_of_the_server(&error) => Err(error),
         Err(error) => {
-            tracing::debug!(server = client.peer(), %error, "cannot tell where it stands");
+            tracing::debug!(server = client.peer(), %error, "server does not report its place");
             Ok(Place::default())
         }
     }
 }
 
-/// A model's description; none if it has none that can be used, which keeps no other from being served.
+/// Requests a model's description; `None` if it is unusable, so that other models are still served.
 async fn described(
     client: &dyn Client,
     limits: &Instances,
@@ -64,11 +64,11 @@ async fn described(
 ) -> Result<Option<Description>, Error> {
     match describe(client, limits, model).await {
         Ok(description) => Ok(Some(description)),
-        // Unloaded since it was listed, or not one of this server's.
+        // Unloaded since it was listed, or not a model of this server.
         Err(error) if error.code() == Code::NotFound => Ok(None),
         Err(error) if is_of_the_server(&error) => Err(error),
         Err(error) => {
-            tracing::warn!(server = client.peer(), %error, "skipped a model that cannot be described");
+            tracing::warn!(server = client.peer(), %error, "skipped a model: its description failed");
             Ok(None)
         }
     }
@@ -84,7 +84,7 @@ async fn describe(client: &dyn Client, limits: &Instances, model: ModelRef) -> R
     Ok(Description { model, metadata, config })
 }
 
-/// The answer to one question, if it comes in time.
+/// Awaits one answer with the timeout.
 async fn within<T>(
     client: &dyn Client,
     limits: &Instances,
@@ -92,12 +92,12 @@ async fn within<T>(
 ) -> Result<T, Error> {
     let waited = limits.health_timeout;
     timeout(waited, answer).await.unwrap_or_else(|_| {
-        let message = format!("no answer within {waited:?} to a question about its models");
+        let message = format!("describing its models timed out after {waited:?}");
         Err(Error::Transport { peer: client.peer().to_owned(), message })
     })
 }
 
-/// Whether no other question would be answered either.
+/// Whether the error concerns the whole server, so that further requests would fail too.
 fn is_of_the_server(error: &Error) -> bool {
     use Code::{
         DeadlineExceeded, Overloaded, PermissionDenied, TooManyRequests, Unauthenticated, Unavailable,
@@ -112,7 +112,7 @@ fn is_missing(error: &Error) -> bool {
     matches!(error.code(), Code::Unimplemented | Code::NotFound)
 }
 
-/// Servers that name no state list only what is ready; MLServer's gRPC side writes `State.READY`.
+/// Servers that report no state list only ready models; MLServer's gRPC API writes `State.READY`.
 fn is_ready(model: &ModelIndex) -> bool {
     model.state.is_empty() || model.state.rsplit('.').next() == Some("READY")
 }

@@ -1,9 +1,9 @@
-//! Which queries may be mixed with others by a code.
+//! Selects the queries that a code may mix with others.
 //!
-//! A code adds queries up; one NaN, or one value far beyond all others, would spoil the whole group. Such a query is
-//! served alone. What is absurd for a model its bundle says, with the range of every input in training. Where there is
-//! none it is learned from the queries themselves: what is usual is followed slowly, by a few percent a query, so that
-//! no client can stretch it at will, and a value of many times the usual is kept apart. An absolute bound holds always.
+//! A code adds queries up, so one NaN or one extreme value would spoil the whole group. Such a query is served alone.
+//! The bundle defines the plausible range with the range of every input in training. Without a bundle it is learned
+//! from queries: the usual magnitude is followed by a few percent per query, so no client can stretch it at will, and
+//! values of many times the usual are excluded. An absolute bound always holds.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,21 +11,21 @@ use parm_encoder::guard::Guard;
 use parm_parity_models::bundle;
 use parm_protocol::{DataType, NamedTensor};
 
-/// A value of more than this many times the usual largest is kept apart: in `f32` its rounding would reach the fifth digit
-/// of its neighbours.
+/// Values above this multiple of the usual maximum are excluded: their rounding in `f32` would reach the fifth digit of
+/// other members.
 const FAR: f32 = 64.0;
-/// How much a query may raise what is usual, and lower it.
+/// Maximum factors by which a query may raise and lower the usual magnitude.
 const RISE: f32 = 1.1;
 const FALL: f32 = 0.99;
-/// Queries that all teach what is usual; later ones do so now and then.
+/// Number of first queries that all update the usual magnitude; later ones do so periodically.
 const FIRST: u64 = 64;
 const EVERY: u64 = 16;
 
-/// What keeps queries of one pool apart.
+/// Checks of one pool's queries.
 #[derive(Debug)]
 pub(crate) struct Guards {
     inputs: Vec<Guarded>,
-    /// Whether the code adds up, and so takes floats only.
+    /// Whether the code computes with values, and so accepts only floats.
     arithmetic: bool,
 }
 
@@ -35,7 +35,7 @@ enum Guarded {
     Learned(Usual),
 }
 
-/// The largest magnitude in a usual query.
+/// The usual maximum magnitude of a query.
 #[derive(Debug)]
 struct Usual {
     bound: f32,
@@ -45,21 +45,21 @@ struct Usual {
 }
 
 impl Guards {
-    /// Guards of inputs in the model's order, `None` where no range is known; `bound` is the largest magnitude of all.
+    /// Creates checks of inputs in the model's order, `None` for an unknown range; `bound` is the absolute bound.
     pub(crate) fn new(ranges: &[Option<bundle::Range>], bound: f32, arithmetic: bool) -> Self {
         let guard = |range: &Option<bundle::Range>| match range {
-            // Half the range more on either side: held-out data goes beyond the training set's extremes.
+            // Half the range more on either side: held-out data exceeds the training set's extremes.
             Some(range) => Guarded::Known(Guard::around(range.low, range.high, 0.5)),
             None => Guarded::Learned(Usual { bound, magnitude: AtomicU32::new(0), seen: AtomicU64::new(0) }),
         };
         Self { inputs: ranges.iter().map(guard).collect(), arithmetic }
     }
 
-    /// Whether these inputs, in the model's order, may be mixed with other queries'.
+    /// Whether these inputs, in the model's order, may be mixed with other queries.
     pub(crate) fn pass(&self, inputs: &[NamedTensor]) -> bool {
         inputs.len() == self.inputs.len()
             && inputs.iter().zip(&self.inputs).all(|(input, guarded)| match input.tensor.datatype() {
-                // Also where queries are only put side by side, for the parity model mixes them then.
+                // Also for codes that only concatenate queries, because the parity model mixes them.
                 DataType::Fp32 => guarded.passes(input.tensor.data()),
                 DataType::Bytes => false,
                 _ => !self.arithmetic,
@@ -72,7 +72,7 @@ impl Guarded {
         match self {
             Self::Known(guard) => match bytemuck::try_cast_slice(bytes) {
                 Ok(values) if cfg!(target_endian = "little") => guard.check(values).is_none(),
-                // Requests lie in their bodies as they came, at any address.
+                // Requests stay in their received bodies, at any alignment.
                 _ => chunks(bytes).all(|value| guard.check(&[value]).is_none()),
             },
             Self::Learned(usual) => usual.passes(bytes),
@@ -85,7 +85,8 @@ impl Usual {
         let usual = f32::from_bits(self.magnitude.load(Ordering::Relaxed));
         let bound = if usual == 0.0 { self.bound } else { (usual * FAR).min(self.bound) };
         let good = is_bounded(bytes, bound);
-        // A query that was too large teaches now and then, else what is usual could never grow after a change of traffic.
+        // A query that was too large updates periodically, otherwise the usual magnitude could not grow after a change
+        // of traffic.
         let seen = self.seen.fetch_add(1, Ordering::Relaxed);
         if (good && seen < FIRST) || seen.is_multiple_of(EVERY) {
             self.learn(usual, largest(bytes));
@@ -98,12 +99,12 @@ impl Usual {
             return;
         }
         let next = if usual == 0.0 { largest } else { largest.clamp(usual * FALL, usual * RISE) };
-        // Two at a time may lose one: nobody counts them.
+        // Concurrent updates may lose one, which does no harm.
         self.magnitude.store(next.to_bits(), Ordering::Relaxed);
     }
 }
 
-/// In blocks without a branch inside, so that the compiler uses vectors; a NaN fails the comparison.
+/// Works in blocks without a branch inside, so that the compiler vectorises; a NaN fails the comparison.
 fn is_bounded(bytes: &[u8], bound: f32) -> bool {
     bytes.chunks(4096).all(|block| chunks(block).fold(true, |good, value| good & (value.abs() <= bound)))
 }
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_value_anywhere_is_found() {
+    fn single_bad_value_at_any_place_is_found() {
         let range = bundle::Range { low: -1.0, high: 3.0 };
         for guards in [learned(), Guards::new(&[Some(range)], 1e6, true)] {
             let good = vec![1.0f32; 3000];
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unaligned_tensor_is_checked_too() {
+    fn unaligned_tensor_is_checked() {
         let guards = Guards::new(&[Some(bundle::Range { low: 0.0, high: 1.0 })], 1e6, true);
         for (value, passes) in [(0.5f32, true), (7.0, false), (f32::NAN, false)] {
             let mut body = vec![0u8; 1];
@@ -159,22 +160,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_is_followed_slowly() {
+    fn usual_magnitude_adapts_slowly() {
         let guards = learned();
         (0..100).for_each(|_| assert!(guards.pass(&inputs(&[1.0]))));
-        // One client alone cannot make its own values usual, however often it comes among others.
+        // One client alone cannot make its own values usual.
         for _ in 0..200 {
             assert!(!guards.pass(&inputs(&[1e5])));
             (0..15).for_each(|_| assert!(guards.pass(&inputs(&[1.0]))));
         }
-        // Traffic that changed for all is mixed again.
+        // Traffic that changed for all clients is mixed again.
         let passed = (0..4000).filter(|_| guards.pass(&inputs(&[1e5]))).count();
         assert!(passed > 1000, "{passed}");
-        assert!(!guards.pass(&inputs(&[1.1e6])), "beyond the absolute bound nothing is");
+        assert!(!guards.pass(&inputs(&[1.1e6])), "values beyond the absolute bound must not pass");
     }
 
     #[test]
-    fn codes_that_add_up_take_floats_only_and_others_everything_of_fixed_size() {
+    fn arithmetic_codes_take_floats_and_others_fixed_size() {
         let ints = Tensor::new(DataType::Int32, [1, 1].as_slice(), vec![0u8; 4].into()).unwrap();
         let ints = [NamedTensor::new("n", ints)];
         assert!(!learned().pass(&ints));

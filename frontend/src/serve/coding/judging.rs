@@ -1,4 +1,4 @@
-//! A cheaper model that stands in for late predictions: what must hold of it, and what its answers are worth.
+//! Stand-in of a pool: requirements on the model, and the quality of its answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,37 +8,37 @@ use parm_parity_models::bundle::{Calibration, Meaning, misfit};
 use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, Tensor};
 use smallvec::SmallVec;
 
-use super::alike;
+use super::equality;
 use crate::serve::inputs::Inputs;
 use crate::serve::outputs::Outputs;
 use crate::serve::pool::{Description, Pool, takes_batches};
 
-/// Numbers agree that are closer than this share of what they are.
+/// Relative tolerance for equal values.
 const TOLERANCE: f32 = 0.1;
 
 /// A pool's stand-in.
 #[derive(Debug)]
 pub(crate) struct StandIn {
     pub(crate) model: ModelRef,
-    /// SHA-256 of its file, where a bundle chose it.
+    /// SHA-256 of its file, if a bundle chose it.
     pub(super) digest: Option<String>,
     pub(super) calibration: Calibration,
-    /// What the outputs mean, by name; empty where no bundle says it, and then nothing is said of confidence.
+    /// Meanings of outputs, by name; empty without a bundle, and answers then have no confidence.
     pub(super) meanings: Vec<(String, Meaning)>,
 }
 
-/// An answer of a stand-in that a client may be given.
+/// An answer of a stand-in to judge before a client may receive it.
 pub(crate) struct Judging {
     pub(crate) query: QueryId,
     pub(crate) output: Output,
     pub(crate) pool: Arc<Pool>,
     pub(crate) stand_in: Arc<StandIn>,
     pub(crate) outputs: Arc<Outputs>,
-    /// The query's request, which says what it wants.
+    /// The query's request, with the requested outputs.
     pub(crate) inputs: Arc<Inputs>,
 }
 
-/// Predictions to be compared with their stand-ins' answers.
+/// Predictions to compare with their stand-ins' answers.
 pub(crate) struct Checking {
     pub(crate) twins: SmallVec<[Twin; 2]>,
 }
@@ -53,30 +53,30 @@ pub(crate) struct Twin {
 }
 
 impl StandIn {
-    /// A model of which nothing is known but its name.
+    /// A model of which only the name is known.
     pub(super) fn named(model: ModelRef) -> Self {
         Self { model, digest: None, calibration: Calibration::default(), meanings: Vec::new() }
     }
 
-    /// What keeps a model, as it is served, from standing in for the pool's.
+    /// Why a served model cannot stand in for the pool's.
     pub(crate) fn misfit(pool: &Pool, served: &Description) -> Option<String> {
         misfit_of(&pool.metadata, pool.batched, served)
     }
 
-    /// What is wrong with it as an instance serves it: one that was made again under the same number looks the same, and
-    /// agrees less or more often than the bundle says.
+    /// Why an instance's model is not the expected one. A model that was remade under the same version number looks the
+    /// same, but its agreement differs from the bundle's.
     pub(crate) fn problem(&self, pool: &Pool, served: &Description) -> Option<String> {
         let actual = served.config.as_ref().and_then(|config| config.digest());
         match (actual, &self.digest) {
             (Some(actual), Some(digest)) if !actual.eq_ignore_ascii_case(digest) => Some(format!(
-                "its stand-in '{}' has sha256 {actual}, the bundle says {digest}: put the same files everywhere",
+                "stand-in '{}' has sha256 {actual}, the bundle has {digest}: deploy the same files everywhere",
                 self.model.name
             )),
             _ => Self::misfit(pool, served),
         }
     }
 
-    /// Whether its answers have a confidence: a bundle says of an output that it is of classes.
+    /// Whether its answers have a confidence: the bundle declares an output as classes.
     pub(crate) fn has_confidence(&self) -> bool {
         self.meanings.iter().any(|(_, meaning)| matches!(meaning, Meaning::Logits | Meaning::Probabilities))
     }
@@ -92,17 +92,20 @@ fn misfit_of(deployed: &ModelMetadata, batched: bool, served: &Description) -> O
     }
     let own = takes_batches(&served.metadata, served.config.as_ref());
     (batched && !own).then(|| {
-        format!("model '{}' takes no batches, the model that it should stand in for does", served.model.name)
+        format!(
+            "model '{}' does not support batches, but the model that it stands in for does",
+            served.model.name
+        )
     })
 }
 
 impl Judging {
-    /// Bytes that are read, about.
+    /// Approximate number of bytes read.
     pub(super) fn bytes(&self) -> usize {
         bytes_of_a_row(&self.outputs)
     }
 
-    /// Whether the answer may be given, and how sure it is: the least sure output speaks for all.
+    /// Whether the answer is usable, and its confidence: that of the least confident output.
     pub(super) fn judge(&self) -> Judgement {
         let wanted = &self.inputs.outputs;
         let mut least = None::<f32>;
@@ -113,10 +116,11 @@ impl Judging {
             let Some(tensor) = row(&self.outputs, &declared.name, self.output.row, self.pool.batched) else {
                 return Judgement::Unfit;
             };
-            if !alike::is_float(tensor.datatype()) {
+            if !equality::is_float(tensor.datatype()) {
                 continue;
             }
-            let Some(values) = alike::floats(&tensor).filter(|values| values.iter().all(|v| v.is_finite()))
+            let Some(values) =
+                equality::floats(&tensor).filter(|values| values.iter().all(|v| v.is_finite()))
             else {
                 return Judgement::Unfit;
             };
@@ -138,24 +142,24 @@ impl Judging {
 }
 
 impl Checking {
-    /// Bytes that are read, about.
+    /// Approximate number of bytes read.
     pub(super) fn bytes(&self) -> usize {
         self.twins.iter().map(|twin| 2 * bytes_of_a_row(&twin.answer)).sum()
     }
 
-    /// Whether each pair says the same.
+    /// Whether each pair is equal.
     pub(super) fn check(&self) -> Vec<(Pair, Option<bool>)> {
         self.twins.iter().map(|twin| (twin.pair, twin.agrees())).collect()
     }
 
-    /// What is said where nobody has time to look.
+    /// Verdicts without a comparison, if too much work waits.
     pub(super) fn unknown(&self) -> Vec<(Pair, Option<bool>)> {
         self.twins.iter().map(|twin| (twin.pair, None)).collect()
     }
 }
 
 impl Twin {
-    /// Whether every output that both have says the same, of those that can be compared.
+    /// Whether all outputs of both are equal, of those that are comparable.
     fn agrees(&self) -> Option<bool> {
         let mut agrees = None;
         for declared in &self.pool.metadata.outputs {
@@ -163,7 +167,7 @@ impl Twin {
             let both =
                 of(&self.prediction, self.pair.prediction.row).zip(of(&self.answer, self.pair.stand_in.row));
             let Some((prediction, answer)) = both else { continue };
-            match alike::alike(&prediction, &answer, self.stand_in.meaning(&declared.name), TOLERANCE) {
+            match equality::alike(&prediction, &answer, self.stand_in.meaning(&declared.name), TOLERANCE) {
                 Some(false) => return Some(false),
                 same => agrees = agrees.or(same),
             }
@@ -172,8 +176,8 @@ impl Twin {
     }
 }
 
-/// What a pool's stand-in costs, as instances with these models measured both: of one instance if it has both, for machines
-/// differ.
+/// Cost of a pool's stand-in from the times that instances with these models measured. An instance with both models is
+/// preferred, because machines differ.
 pub(crate) fn cost<'a, I: Iterator<Item = &'a [Description]>>(
     pool: &Pool,
     instances: impl Fn() -> I,
@@ -191,7 +195,7 @@ pub(crate) fn cost<'a, I: Iterator<Item = &'a [Description]>>(
     Some(share(&stand_in, *deployed.first()?))
 }
 
-/// Runs of 1, 2, 4 and 8 rows as shares of a query's; those that were not measured take twice as long as half of them.
+/// Times of 1, 2, 4 and 8 rows relative to a query's. An unmeasured one is twice the time of half the rows.
 fn share(times: &[Duration], query: Duration) -> Cost {
     let query = query.as_secs_f64().max(1e-9);
     let mut rows = [0.0; 4];
@@ -223,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_that_were_not_measured_grow_with_the_rows() {
+    fn unmeasured_cost_grows_with_rows() {
         let ms = |millis: &[u64]| millis.iter().map(|ms| Duration::from_millis(*ms)).collect::<Vec<_>>();
         let query = Duration::from_millis(20);
         assert_eq!(share(&ms(&[5, 8, 12, 20]), query).rows, [0.25, 0.4, 0.6, 1.0]);

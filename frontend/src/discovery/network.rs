@@ -1,4 +1,4 @@
-//! Servers on the network, reached by the protocol's own clients.
+//! Connections to servers on the network, through the protocol's clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::connect::Connect;
 use super::name::Name;
 use super::resolver::Resolver;
 
-/// Connects over HTTP, gRPC or frames, as the address says.
+/// Connects over HTTP, gRPC or frames, by the scheme of the address.
 #[derive(Debug, Default)]
 pub struct Wire {
     config: client::Config,
@@ -19,12 +19,12 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Clients with these settings.
+    /// Creates clients with these settings.
     pub fn new(config: client::Config) -> Self {
         Self { config, resolver: Resolver::default() }
     }
 
-    /// Asks these servers for names instead of the system's; with none the system's are asked.
+    /// Sets the name servers; with none the system's are used.
     pub fn with_name_servers(mut self, servers: Vec<SocketAddr>) -> Self {
         self.resolver = Resolver::new(servers);
         self

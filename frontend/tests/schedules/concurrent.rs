@@ -1,5 +1,4 @@
-//! Changes of settings, one or several at the same moment: afterwards settings are what one order of the changes makes of
-//! them.
+//! Concurrent changes of settings: the result must equal that of some order of the changes.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +10,11 @@ use crate::run::Stage;
 use crate::schedule::Model;
 
 type Patch = (Option<u8>, Value);
-/// The settings of all models, and those of single models.
+/// Default settings, and those of single models.
 type Settings = (PoolSettings, BTreeMap<String, PoolSettings>);
 
 impl Stage {
-    /// Sends patches at the same moment, and compares what settings became with each order of the accepted ones.
+    /// Sends patches at the same moment, and compares the settings with each order of the accepted ones.
     pub(crate) async fn change(&self, patches: Vec<Patch>) {
         let before = self.admin.settings().await;
         let sent: Vec<_> = patches
@@ -48,7 +47,7 @@ impl Stage {
     }
 }
 
-/// What is wished; what is in force follows from it and from what is known of models, which may arrive at any time.
+/// Requested settings; the effective ones also depend on models, which may arrive at any time.
 fn settings(shown: &Value) -> Option<Settings> {
     let read = |value: &Value| serde_json::from_value(value.clone()).ok();
     let models = shown["models"].as_object()?.iter();
