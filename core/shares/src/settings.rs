@@ -1,4 +1,4 @@
-//! What an operator can set about shares.
+//! Settings of shares of the instances' time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -9,28 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, Terms};
 
-/// The shares that are set up, by name.
+/// The configured shares, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Settings(pub BTreeMap<String, ShareSettings>);
 
-/// A share of the instances' time, set up as `[share.NAME]`. Requests are charged to the one of their key, or that they name as
-/// `parm_share`, or of their model; what has none is charged to its model's own share. Say the same at frontends and workers.
+/// A share of the instances' time, such as that of a tenant. Requests are charged to the share of their key, of their parameter
+/// `parm_share`, or of their model. Configure the same shares at frontends and workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShareSettings {
-    /// So many times the instances' time of a share of weight 1, while both want more. What a share does not use others may.
-    /// Default 1.
+    /// Weight of the share for weighted fair queueing. Other shares use what it leaves. Default 1.
     pub weight: NonZeroU16,
-    /// Instances of this process that the share's queries have within one service time whatever others ask for: at a worker of
-    /// its own, at a frontend of those inside it, and of servers that give no tokens. While it asks for nothing others use them,
-    /// but no hedges, parities, replicas or stand-ins do. Default 0.
+    /// Instances of this process that the share gets within one service time, whatever the load. Other shares use them
+    /// meanwhile, but redundant jobs do not. Default 0.
+    // At a frontend they are those inside of it, and those of servers without tokens.
     #[serde(with = "Whole::<0, 1_000_000>")]
     pub reserved: u32,
-    /// Models whose requests are charged to it, unless a key or the request says otherwise. Default: none.
+    /// Models whose requests are charged to the share, unless a key or the request names another. Default: none.
     pub models: Vec<String>,
-    /// Names of keys of `server.keys_file` whose requests are charged to it; then nobody else may ask for it, and those keys for
-    /// no other. Workers do not look at them. Default: none, which leaves it open to everybody.
+    /// Names of keys whose requests are charged to the share, and no others. Workers ignore it. Default: none, every caller may
+    /// use the share.
     pub keys: Vec<String>,
 }
 
@@ -38,7 +37,7 @@ pub struct ShareSettings {
 const LONGEST_NAME: usize = 64;
 
 impl Settings {
-    /// Refuses what contradicts itself.
+    /// Rejects invalid names, and models or keys in two shares.
     pub fn check(&self) -> Result<(), Error> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         for name in self.0.keys() {
@@ -67,7 +66,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses reservations of more instances than there are.
+    /// Rejects reservations of more instances than there are.
     pub fn check_instances(&self, instances: usize) -> Result<(), Error> {
         let reserved: u64 = self.0.values().map(|share| u64::from(share.reserved)).sum();
         if reserved > instances as u64 {
@@ -76,7 +75,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses models that are not among those that are served.
+    /// Rejects models that are not served.
     pub fn check_models(&self, served: impl Fn(&str) -> bool) -> Result<(), Error> {
         let mut named = self.0.iter().flat_map(|(share, own)| own.models.iter().map(move |one| (share, one)));
         named.find(|(_, model)| !served(model)).map_or(Ok(()), |(share, model)| {
@@ -84,7 +83,7 @@ impl Settings {
         })
     }
 
-    /// Refuses keys that the key file does not have; `None` where there is no file.
+    /// Rejects keys that the key file does not have. `None` means that there is no file.
     pub fn check_keys(&self, known: Option<&BTreeSet<String>>) -> Result<(), Error> {
         for (share, settings) in &self.0 {
             for key in &settings.keys {
@@ -101,7 +100,7 @@ impl Settings {
 }
 
 impl ShareSettings {
-    /// What the share is promised.
+    /// The terms of the share for the dispatcher and the queues.
     pub fn terms(&self) -> Terms {
         Terms { weight: self.weight.get().into(), reserved: self.reserved }
     }
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused_and_says_where() {
+    fn contradicting_shares_are_rejected_with_their_names() {
         let good = shares(&[("a", 1, &["m"], &["k"]), ("b", 2, &["n"], &[])]);
         assert_eq!(good.check(), Ok(()));
         let told = |settings: Settings| settings.check().unwrap_err().to_string();
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_refused() {
+    fn unknown_instances_models_and_keys_are_rejected() {
         let good = shares(&[("a", 1, &["m"], &["k"]), ("b", 2, &[], &[])]);
         assert_eq!(good.check_instances(3), Ok(()));
         assert_eq!(good.check_instances(2), Err(Error::TooManyReserved { reserved: 3, instances: 2 }));

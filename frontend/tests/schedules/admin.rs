@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
+use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::Frontend;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -75,18 +76,21 @@ pub(crate) fn merged(target: &Value, patch: &Value) -> Value {
 
 /// Notes what settings mean for what may be expected.
 pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
-    truth.excuses.add(&settings["dispatch"]);
+    let constants = truth.constants.clone();
+    let read = |own: &Value| {
+        serde_json::from_value(own.clone()).map(|own: PoolSettings| own.with_constants_of(&constants))
+    };
+    let Ok(of_all) = read(&settings["dispatch"]) else { return };
+    truth.excuses.add(&of_all);
     for model in 0..models {
-        let own = &settings["models"][Model::Asked(model).name()];
-        let own = if own.is_object() { own } else { &settings["dispatch"] };
-        truth.excuses.add(own);
-        let policy = own["policy"].as_str().unwrap_or_default();
-        let apart = policy == "parm+" && own["coding"]["parm_plus"]["shared_pool"] == false;
-        let reserves = apart || policy == "parm" || policy == "approximate-backup";
-        let queue_limit = own["queue_limit"].as_u64().unwrap_or(0) as usize;
-        let ejects = own["ejection"]["enabled"] == true;
-        let stands_in = reserves || matches!(policy, "parm+" | "stand-in");
-        let hedges = hung::hedges_at_will(own);
+        let own = read(&settings["models"][Model::Asked(model).name()]).unwrap_or_else(|_| of_all.clone());
+        truth.excuses.add(&own);
+        let apart = own.policy == PolicyKind::ParmPlus && !own.coding.parm_plus.shared_pool;
+        let reserves = apart || matches!(own.policy, PolicyKind::Parm | PolicyKind::ApproximateBackup);
+        let queue_limit = own.queue_limit.get() as usize;
+        let ejects = own.ejection.enabled;
+        let stands_in = reserves || matches!(own.policy, PolicyKind::ParmPlus | PolicyKind::StandIn);
+        let hedges = hung::hedges_at_will(&own);
         truth.rules.insert(model, Rules { reserves, stands_in, queue_limit, ejects, hedges });
     }
     truth.rules_since = tokio::time::Instant::now();

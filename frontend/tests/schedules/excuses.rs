@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use parm_dispatch::PoolSettings;
-use serde_json::Value;
 
 /// Which promises are not judged, from the first settings on that excuse it: what an instance went through lasts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,11 +21,10 @@ pub(crate) struct Excuses {
 
 impl Excuses {
     /// Takes the settings of a model, or of all.
-    pub(crate) fn add(&mut self, settings: &Value) {
-        let Ok(own) = serde_json::from_value::<PoolSettings>(settings.clone()) else { return };
-        self.health |= ejects_the_well(&own);
-        self.waits |= lets_wait(&own);
-        self.hangs |= feeds_the_hung(&own);
+    pub(crate) fn add(&mut self, own: &PoolSettings) {
+        self.health |= ejects_the_well(own);
+        self.waits |= lets_wait(own);
+        self.hangs |= feeds_the_hung(own);
         // What failed in a batch is tried again by itself, and only a second try tells a bad row from a broken instance.
         self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;
         // A group that is not full keeps its queries until it is this old.

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, PoolSettings};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::schedule::{Guilt, Model, Temper};
@@ -19,8 +18,7 @@ const AMPLE: u32 = 1000;
 
 /// Whether settings let the dispatcher duplicate every late job. A duplicate counts as a try, and a job is not late before
 /// `min_delay` and so many medians.
-pub(crate) fn hedges_at_will(settings: &Value) -> bool {
-    let Ok(own) = serde_json::from_value::<PoolSettings>(settings.clone()) else { return false };
+pub(crate) fn hedges_at_will(own: &PoolSettings) -> bool {
     let hedges = match own.policy {
         PolicyKind::Hedge => true,
         PolicyKind::StandIn => own.stand_in.hedge,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use parm_dispatch::PoolSettings;
 use parm_protocol::ModelRef;
 use tokio::time::Instant;
 
@@ -121,6 +122,8 @@ pub(crate) struct Truth {
     pub(crate) in_flux: BTreeMap<u8, Instant>,
     /// An instance has answered wrongly: what is right cannot be told any more, and whom to suspect neither.
     pub(crate) lied: bool,
+    /// Settings of the start, whose constants no change at run time shows or changes.
+    pub(crate) constants: PoolSettings,
     /// Model 0 is not linear.
     pub(crate) curved: bool,
     pub(crate) dns: Result<Vec<String>, String>,
@@ -160,6 +163,7 @@ impl World {
             rules_since: start,
             in_flux: BTreeMap::new(),
             lied: false,
+            constants: PoolSettings::default(),
             curved: false,
             dns: Ok(Vec::new()),
             lapse: None,

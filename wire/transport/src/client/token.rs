@@ -1,4 +1,4 @@
-//! Keys that are sent: kept out of sight.
+//! Keys that a client sends, hidden from logs and dumps.
 
 use std::fmt;
 
@@ -7,13 +7,12 @@ use serde::Deserialize;
 
 use crate::keys::Digest;
 
-/// A secret: shown neither in logs nor in a dumped configuration. It cannot be written at all, so that whoever puts one
-/// into a configuration has to say that its field is left out.
+/// A secret. It has no serialized form, so that a configuration with one must skip its field.
 #[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct Token(String);
 
-/// What stood for a token in configurations that earlier versions dumped. Everybody can guess it.
+/// A placeholder for a secret, which anyone can guess.
 const MASK: &str = "***";
 
 impl Token {
@@ -22,7 +21,7 @@ impl Token {
         Self(secret.into())
     }
 
-    /// What a server keeps of a key.
+    /// The digest that a server stores.
     pub fn digest(&self) -> Digest {
         Digest::of(self.0.as_bytes())
     }
@@ -44,7 +43,7 @@ impl TryFrom<String> for Token {
 
     fn try_from(secret: String) -> Result<Self, String> {
         if secret == MASK {
-            return Err(format!("'{MASK}' stands for a token that is not shown: write the token itself"));
+            return Err(format!("'{MASK}' is a placeholder, not a key: write the key itself"));
         }
         Ok(Self(secret))
     }
@@ -56,7 +55,7 @@ mod tests {
     use crate::client::Config;
 
     #[test]
-    fn a_token_is_shown_nowhere() {
+    fn token_is_hidden_in_debug_and_json() {
         let config = Config { token: Some(Token::new("hush")), ..Config::default() };
         let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
         assert!(!shown.contains("hush"), "{shown}");
@@ -65,9 +64,9 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_a_token_is_no_token() {
+    fn placeholder_is_rejected_as_a_token() {
         let error = serde_json::from_str::<Token>("\"***\"").unwrap_err().to_string();
-        assert!(error.contains("write the token itself"), "{error}");
+        assert!(error.contains("write the key itself"), "{error}");
         assert_eq!(serde_json::to_value(Config::default()).unwrap().get("token"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! An address to listen on, as people write it: `127.0.0.1:8000`, `[::]:8000`, `0.0.0.0:0`.
+//! An address to listen on, such as `127.0.0.1:8000`, `[::]:8000` or `0.0.0.0:0`.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A numeric socket address. Names are not looked up: what is listened on shall not depend on a resolver.
+/// A numeric socket address. Names are not accepted, so that listening does not depend on a resolver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(inline)]
 pub struct Address(pub SocketAddr);
@@ -30,7 +30,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, String> {
         text.parse().map(Address).map_err(|_| {
             format!(
-                "'{text}' is no address to listen on: write IP:PORT, such as 127.0.0.1:8000 or 0.0.0.0:8000"
+                "'{text}' is not an address to listen on: write IP:PORT, such as 127.0.0.1:8000 or 0.0.0.0:8000"
             )
         })
     }
