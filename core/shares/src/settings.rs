@@ -83,7 +83,7 @@ impl Settings {
         })
     }
 
-    /// Rejects keys that the key file does not have. `None` means that there is no file.
+    /// Rejects keys that the key file does not have. `None` stands for a missing file.
     pub fn check_keys(&self, known: Option<&BTreeSet<String>>) -> Result<(), Error> {
         for (share, settings) in &self.0 {
             for key in &settings.keys {

@@ -11,7 +11,7 @@ use super::Fraction;
 
 /// Detection of wrong answers by parities. It needs the code `slots`, or two parities.
 ///
-/// Of the code's parities one alone must predict every member, as those of `slots` do, or there must be two.
+/// One parity alone must predict every member, as those of `slots` do; otherwise two parities are needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DetectionSettings {

@@ -88,7 +88,7 @@ pub struct PoolSettings {
     /// Redundant jobs that may wait for an idle instance; more are not made. Those that wait long come too late to help.
     #[serde(skip)]
     pub spare_limit: NonZeroU32,
-    /// Time that a query waits if there is no instance in service, before it is rejected. Default 1000.
+    /// Time that a query waits without an instance in service, before it is rejected. Default 1000.
     #[serde(rename = "no_instance_grace_ms", with = "Millis")]
     pub no_instance_grace: Duration,
     /// Cheaper model of the policy `approximate-backup`. Its tensors are those of the deployed model. Default: none.

@@ -20,7 +20,7 @@ pub struct StandInSettings {
     pub cost: Factor,
     /// Runs stand-ins of queries that are not late on idle instances. Default true.
     pub spare: bool,
-    /// Utilisation by queries up to which these run. Beyond it the next query would find no instance idle.
+    /// Utilisation by queries up to which these run. With more, the next query would find no idle instance.
     #[serde(skip)]
     pub spare_up_to: Fraction,
     /// Runs stand-ins of late queries, before all waiting work. Default true.
@@ -35,7 +35,7 @@ pub struct StandInSettings {
     pub max_rows: NonZeroU8,
     /// Grace: time that a stand-in's answer waits for the prediction.
     pub grace: GraceSettings,
-    /// Largest share of approximate answers. Beyond it, answers wait longer for predictions; no query fails. Default 0.05.
+    /// Largest share of approximate answers. At the bound, answers wait longer for predictions; no query fails. Default 0.05.
     pub bound: Fraction,
     /// Number of latest answers over which that share is counted. Default 50000.
     #[serde(with = "Whole::<1, 10_000_000>")]

@@ -25,7 +25,7 @@ pub struct Config {
     // A client that queues requests should know that they wait.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_in_flight: NonZeroU32,
-    /// Bytes that may wait to be written on one connection. Beyond it the server reads no more requests. Default
+    /// Bytes that may wait to be written on one connection. A server over the limit reads no more requests. Default
     /// 134217728.
     // Backpressure: a peer that does not read cannot fill the memory. A client rejects requests beyond the limit.
     #[serde(with = "Whole::<1, 1_099_511_627_776>")]

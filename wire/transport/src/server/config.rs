@@ -73,7 +73,7 @@ pub struct Config {
     /// `parm keys new` makes keys. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys_file: Option<PathBuf>,
-    /// Callers that may load and unload models if there is no `keys_file`. Default `local`.
+    /// Callers that may load and unload models without a `keys_file`. Default `local`.
     pub model_control: ModelControl,
     /// The framed transport, which parm's own frontends use.
     pub frames: frames::Config,
