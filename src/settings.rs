@@ -29,7 +29,8 @@ pub struct Settings {
     pub log: logging::Config,
     /// Addresses for clients, and limits of their connections.
     pub server: parm_transport::server::Config,
-    /// TLS of all listeners, and of connections to workers.
+    /// TLS of all listeners and of connections to workers. Unix sockets stay plain. Changed files apply to new connections;
+    /// `server.max_connection_age_ms` ends the older ones.
     pub tls: parm_transport::tls::Config,
     /// The frontend: workers, requests, policies. Only `parm serve` uses it.
     pub frontend: parm_frontend::Config,

@@ -36,7 +36,8 @@ pub struct Config {
     pub unbatched: Vec<String>,
     /// Emulated models by name, for experiments. They are served next to those of the folder. Default: none.
     pub emulated: BTreeMap<String, Spec>,
-    /// Another server, whose models are served instead of a folder's.
+    /// Another server, whose models this worker serves as its agent. `backend.instances` is the number of requests that the
+    /// server gets at a time.
     pub upstream: Upstream,
     /// The engine that runs the models.
     pub engine: EngineConfig,
@@ -59,9 +60,9 @@ pub struct Config {
     /// Timeout of a request without a `timeout`, and the longest that a request can ask for. Default 60000.
     #[serde(rename = "max_wait_ms", with = "Millis")]
     pub max_wait: Duration,
-    /// Batching across requests, off by default.
+    /// Batching across requests. A model that is slower per row in batches is not batched, as measured when it is loaded.
     pub batching: Batching,
-    /// Tokens for frontends that share this worker.
+    /// Tokens, with which several frontends share instances: an idle instance is promised to one frontend at a time.
     pub tokens: Tokens,
     /// Runs of a model on zeros before it is ready. Set 0, which turns batching off as well, for models that cannot run on
     /// zeros. Default 3.

@@ -44,9 +44,10 @@ pub struct Config {
     pub requests: Requests,
     /// Connections to instances, their health checks and their use.
     pub instances: Instances,
-    /// The API server of Kubernetes.
+    /// The API server of Kubernetes, for workers such as `kubernetes+http://SERVICE`.
     pub kubernetes: kubernetes::Config,
-    /// Other frontends that use the same servers.
+    /// Other frontends over the same servers, so that they do not choose the same instance at once. Needed only for servers
+    /// without tokens: those that are not workers of parm and have no agent.
     pub neighbours: neighbours::Config,
     /// Connections to workers.
     pub client: client::Config,
@@ -54,7 +55,7 @@ pub struct Config {
     pub admin: admin::Config,
     /// Recordings of arrivals and service times.
     pub recording: record::Config,
-    /// Captures of queries and answers.
+    /// Captures of queries and answers, from which stand-ins are made.
     pub capture: capture::Config,
     /// Dispatch of the queries of every model without settings of its own.
     pub dispatch: PoolSettings,

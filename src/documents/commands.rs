@@ -1,12 +1,13 @@
 //! The command line reference: every command with its own options, and options of several commands once.
 //!
 //! The tree of commands is that of the program, so that no command or option can be missing. An option that several commands
-//! describe with the same words is printed below the command that all of them belong to, and by name at each of them.
+//! describe with the same words is printed at the command that all of them belong to, and by name at each of them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use clap::{Arg, ArgAction, Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory};
 
 use super::fields::wrapped;
 use crate::cli::Cli;
@@ -22,6 +23,8 @@ struct Entry<'a> {
     path: String,
     command: &'a Command,
     options: Vec<Described>,
+    /// Names of options that the commands below have as well.
+    global: Vec<String>,
 }
 
 /// An option: its name, such as `--config`, and its line of the page.
@@ -51,13 +54,20 @@ fn command_line_reference_has_every_command_and_option() {
     super::check("docs/cli.md", &page);
 }
 
-/// The command and those below it.
+/// Adds the command and those below it.
 fn collect<'a>(command: &'a Command, above: &str, entries: &mut Vec<Entry<'a>>) {
     let path = format!("{above} {}", command.get_name()).trim_start().to_owned();
     let visible = command.get_arguments().filter(|option| !option.is_hide_set());
     let is_usual = |option: &&Arg| !["help", "version"].contains(&option.get_id().as_str());
-    let options = visible.filter(is_usual).map(described).collect();
-    entries.push(Entry { path: path.clone(), command, options });
+    let visible: Vec<_> = visible.filter(is_usual).collect();
+    let mut options: Vec<_> = visible.iter().map(|option| described(option)).collect();
+    let global = visible.iter().zip(&options).filter(|(option, _)| option.is_global_set());
+    let global = global.map(|(_, option)| option.name.clone()).collect();
+    // Global options are printed at the command that has them, and not again at those below it.
+    if let Some(parent) = entries.iter().find(|entry| entry.path == above) {
+        options.retain(|option| !parent.global.contains(&option.name));
+    }
+    entries.push(Entry { path: path.clone(), command, options, global });
     for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
         collect(below, &path, entries);
     }
@@ -66,44 +76,52 @@ fn collect<'a>(command: &'a Command, above: &str, entries: &mut Vec<Entry<'a>>) 
 fn shared(entries: &[Entry<'_>]) -> Shared {
     let mut users: BTreeMap<&Described, Vec<&str>> = BTreeMap::new();
     for entry in entries {
-        entry.options.iter().for_each(|option| users.entry(option).or_default().push(&entry.path));
+        let flags = entry.options.iter().filter(|option| option.name.starts_with("--"));
+        flags.for_each(|option| users.entry(option).or_default().push(&entry.path));
     }
+    let mut users: Vec<_> = users.into_iter().filter(|(_, paths)| paths.len() > 1).collect();
+    users.sort_by_key(|(_, paths)| Reverse(paths.len()));
     let mut shared = Shared::new();
-    for (option, paths) in users.into_iter().filter(|(_, paths)| paths.len() > 1) {
-        let alike = |a: &&str, b: &&str| a == b;
+    for (option, paths) in users {
         let words = paths.iter().map(|path| path.split(' ').collect::<Vec<_>>());
         let common = words.reduce(|one, other| {
-            one.iter().zip(&other).take_while(|(a, b)| alike(a, b)).map(|(a, _)| *a).collect()
+            one.iter().zip(&other).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
         });
-        shared.entry(common.unwrap_or_default().join(" ")).or_default().push(option.clone());
+        let group = shared.entry(common.unwrap_or_default().join(" ")).or_default();
+        // A name stands for one option of a group: that of the most commands.
+        if group.iter().all(|other| other.name != option.name) {
+            group.push(option.clone());
+        }
     }
+    shared.values_mut().for_each(|group| group.sort());
     shared
 }
 
 fn section(entry: &Entry<'_>, shared: &Shared, page: &mut String) {
-    let Entry { path, command, options } = entry;
+    let Entry { path, command, options, .. } = entry;
     let about = command.get_long_about().or_else(|| command.get_about());
-    let usage = command.clone().render_usage().to_string();
-    let usage = usage.trim_start_matches("Usage: ").trim_end();
-    writeln!(page, "\n## {path}\n\n{}\n", plain(&about.map(ToString::to_string).unwrap_or_default()))
-        .unwrap();
-    if command.get_subcommands().next().is_none() {
-        writeln!(page, "```text\n{usage}\n```\n").unwrap();
+    let about = paragraphs(&about.map(ToString::to_string).unwrap_or_default());
+    writeln!(page, "\n## {path}\n\n{about}").unwrap();
+    page.push_str(if options.is_empty() { "" } else { "\n" });
+    let mut common: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for option in options {
+        match shared.iter().find(|(_, group)| group.contains(option)) {
+            Some((group, _)) => common.entry(group).or_default().push(format!("`{}`", option.name)),
+            None => writeln!(page, "{}", option.line).unwrap(),
+        }
     }
-    let elsewhere = |option: &&Described| shared.values().flatten().any(|other| other == *option);
-    let (common, own): (Vec<_>, Vec<_>) = options.iter().partition(elsewhere);
-    own.iter().for_each(|option| writeln!(page, "{}", option.line).unwrap());
-    if !common.is_empty() {
-        let names: Vec<_> = common.iter().map(|option| format!("`{}`", option.name)).collect();
-        let names = wrapped(&format!("- Common options: {}", names.join(", ")), "  ");
+    for (group, names) in common {
+        let below =
+            if command.get_subcommands().next().is_some() { ", also at the commands below" } else { "" };
+        let names = wrapped(&format!("- Options of `{group}`{below}: {}", names.join(", ")), "  ");
         writeln!(page, "{}", names.trim_start()).unwrap();
     }
-    if let Some(below) = shared.get(path) {
+    if let Some(several) = shared.get(path) {
         writeln!(page, "\nOptions of several `{path}` commands:\n").unwrap();
-        below.iter().for_each(|option| writeln!(page, "{}", option.line).unwrap());
+        several.iter().for_each(|option| writeln!(page, "{}", option.line).unwrap());
     }
     if path == "parm" {
-        writeln!(page, "- `-h, --help`, `-V, --version`: Options of every command").unwrap();
+        writeln!(page, "- `-h, --help`, `-V, --version`: Help and version of every command").unwrap();
     }
     if let Some(examples) = command.get_after_long_help() {
         let examples = examples.to_string();
@@ -113,39 +131,46 @@ fn section(entry: &Entry<'_>, shared: &Shared, page: &mut String) {
 }
 
 /// Paragraphs of a help text, in lines of the page's width.
-fn plain(text: &str) -> String {
+fn paragraphs(text: &str) -> String {
     text.split("\n\n").map(|paragraph| wrapped(paragraph, "")).collect::<Vec<_>>().join("\n\n")
 }
 
 fn described(option: &Arg) -> Described {
     let long = option.get_long().map(|name| format!("--{name}"));
     let short = option.get_short().map(|name| format!("-{name}"));
-    let takes_value = matches!(option.get_action(), ArgAction::Set | ArgAction::Append);
-    let values = option.get_value_names().filter(|_| takes_value).unwrap_or_default();
+    let values = option.get_value_names().filter(|_| option.get_action().takes_values()).unwrap_or_default();
     let values: Vec<_> = values.iter().map(|value| format!("<{value}>")).collect();
     let names: Vec<_> = short.into_iter().chain(long.clone()).collect();
     let head = [names.join(", "), values.join(" ")].join(" ").trim().to_owned();
-    let help =
-        option.get_long_help().or_else(|| option.get_help()).map(ToString::to_string).unwrap_or_default();
-    let line = wrapped(&format!("- `{head}`: {help}{}", notes(option)), "  ").trim_start().to_owned();
+    let help = option.get_long_help().or_else(|| option.get_help()).map(ToString::to_string);
+    let text = format!("- `{head}`: {}{}", help.unwrap_or_default(), notes(option));
+    let line = wrapped(&text, "  ").trim_start().to_owned();
     Described { name: long.unwrap_or(head), line }
 }
 
-/// Default, variable and possible values.
+/// Other names, default, variable and possible values.
 fn notes(option: &Arg) -> String {
     let mut notes = Vec::new();
-    let defaults: Vec<_> = option.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-    if !defaults.is_empty() && !option.is_hide_default_value_set() && option.get_action().takes_values() {
-        notes.push(format!("[default: {}]", defaults.join(" ")));
+    if option.is_required_set() {
+        notes.push("[required]".to_owned());
+    }
+    if let Some(aliases) = option.get_visible_aliases() {
+        notes.push(format!("[also: --{}]", aliases.join(", --")));
     }
     if let Some(variable) = option.get_env() {
         notes.push(format!("[env: {}]", variable.to_string_lossy()));
     }
-    let values = option.get_possible_values();
-    let values = values.iter().filter(|value| !value.is_hide_set());
-    let values: Vec<_> = values.map(|value| value.get_name().to_owned()).collect();
-    if !values.is_empty() && option.get_action().takes_values() && !option.is_hide_possible_values_set() {
-        notes.push(format!("[values: {}]", values.join(", ")));
+    if option.get_action().takes_values() {
+        let defaults = option.get_default_values().iter();
+        let defaults: Vec<_> = defaults.map(|value| value.to_string_lossy()).collect();
+        if !defaults.is_empty() {
+            notes.push(format!("[default: {}]", defaults.join(" ")));
+        }
+        let values = option.get_possible_values().into_iter().filter(|value| !value.is_hide_set());
+        let values: Vec<_> = values.map(|value| value.get_name().to_owned()).collect();
+        if !values.is_empty() {
+            notes.push(format!("[values: {}]", values.join(", ")));
+        }
     }
     notes.iter().map(|note| format!(" {note}")).collect()
 }

@@ -88,7 +88,8 @@ fn printed(sections: &[Section]) -> String {
             }
             writeln!(text, "\n### `[{path}]`\n").unwrap();
             if commented.insert(path) {
-                writeln!(text, "{}\n", wrapped(comment, "")).unwrap();
+                writeln!(text, "{}", wrapped(comment, "")).unwrap();
+                text.push_str(if here.is_empty() { "" } else { "\n" });
             }
             here.iter().for_each(|(_, field)| text.push_str(field));
         }
@@ -183,13 +184,13 @@ impl Page<'_> {
     }
 }
 
-/// The first paragraph of the comment of the section or of its type, whichever is longer.
+/// The first paragraph of the comment of the section, or of its type.
 fn comment(schema: &Value, kind: &Value) -> String {
     let first = |of: &Value| {
         let text = of["description"].as_str().unwrap_or_default();
         text.split("\n\n").next().unwrap_or_default().to_owned()
     };
-    [first(schema), first(kind)].into_iter().max_by_key(String::len).unwrap_or_default()
+    [first(schema), first(kind)].into_iter().find(|text| !text.is_empty()).unwrap_or_default()
 }
 
 /// The name of the type that a schema refers to, optional ones included.

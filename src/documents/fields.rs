@@ -37,7 +37,7 @@ pub(super) fn described(field: &Field<'_>, also: Option<&str>) -> String {
     let default = match field.default {
         Value::Null if field.required => "required".to_owned(),
         Value::Null => "default none".to_owned(),
-        value => format!("default `{value}`{}", mebibytes(name, value)),
+        value => format!("default `{value}`{}", in_units(name, value)),
     };
     let mut text = String::new();
     writeln!(text, "- **`{name}`** ({}; {default})", words(field, name)).unwrap();
@@ -52,10 +52,11 @@ pub(super) fn described(field: &Field<'_>, also: Option<&str>) -> String {
     text
 }
 
-/// The default in MiB, for settings in bytes.
-fn mebibytes(name: &str, value: &Value) -> String {
-    let bytes = value.as_u64().filter(|bytes| name.contains("bytes") && bytes % (1 << 20) == 0);
-    bytes.map(|bytes| format!(", that is {} MiB", bytes >> 20)).unwrap_or_default()
+/// The default in MiB or GiB, for settings in bytes.
+fn in_units(name: &str, value: &Value) -> String {
+    let bytes = value.as_u64().filter(|_| name.contains("bytes")).unwrap_or(1);
+    let unit = [(30, "GiB"), (20, "MiB")].into_iter().find(|(shift, _)| bytes % (1 << shift) == 0);
+    unit.map(|(shift, unit)| format!(", that is {} {unit}", bytes >> shift)).unwrap_or_default()
 }
 
 /// Type, unit and range.

@@ -41,7 +41,7 @@ pub struct CodingSettings {
     pub headroom: Fraction,
     /// Additions of `parm+` to `parm`, which experiments switch off one by one.
     pub parm_plus: ParmPlusSettings,
-    /// Detection of wrong answers.
+    /// Detection of wrong answers by parities. It needs the code `slots`, or two parities.
     pub detection: DetectionSettings,
     /// Instances for parities, under `parm`. Fewer leave more for queries under high load. Default: one of `k + 1`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub enum Unsure {
     Hedge,
 }
 
-/// Grace: the time that a reconstruction waits for the prediction, from the query's arrival on.
+/// Grace: the time that an approximate answer waits for the prediction, from the query's arrival on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GraceSettings {

@@ -71,7 +71,8 @@ pub struct PoolSettings {
     /// it is a high quantile of them.
     #[serde(skip)]
     pub retry_elsewhere: Duration,
-    /// Budget of retries of failed batches, so that an outage does not multiply its own load.
+    /// Budget of retries, so that an outage does not multiply its own load. A job adds `ratio` tokens to a bucket of `burst`; a
+    /// retry takes one.
     pub retry: BudgetSettings,
     /// Hedges: duplicates of late jobs.
     pub hedge: HedgeSettings,
@@ -81,7 +82,7 @@ pub struct PoolSettings {
     pub coding: CodingSettings,
     /// Stand-ins, under `stand-in`: a cheaper model answers late queries.
     pub stand_in: StandInSettings,
-    /// Use of instances that other frontends use as well.
+    /// Use of instances that other frontends use as well, if these give tokens.
     pub tokens: TokenSettings,
     /// Outlier ejection: slow and failing instances leave service for a while.
     pub ejection: EjectionSettings,

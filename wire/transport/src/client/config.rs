@@ -105,3 +105,21 @@ impl Default for Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_accepts_larger_bodies_and_never_smaller_ones() {
+        let usual = Config::default();
+        let mut client = usual.clone();
+        client.accept_bodies(NonZeroUsize::MIN);
+        assert_eq!(client, usual);
+        let large = const { NonZeroUsize::new(1 << 30).unwrap() };
+        client.accept_bodies(large);
+        assert_eq!((client.max_body_bytes, client.frames.max_body_bytes.get()), (large, 1 << 30));
+        client.accept_bodies(const { NonZeroUsize::new(1 << 40).unwrap() });
+        assert_eq!(client.frames.max_body_bytes, NonZeroU32::MAX, "a frame cannot be larger");
+    }
+}

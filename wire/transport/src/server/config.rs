@@ -75,7 +75,7 @@ pub struct Config {
     pub keys_file: Option<PathBuf>,
     /// Callers that may load and unload models without a `keys_file`. Default `local`.
     pub model_control: ModelControl,
-    /// The framed transport, which parm's own frontends use.
+    /// Limits of one connection of the framed transport, which parm's own frontends use.
     pub frames: frames::Config,
 }
 
@@ -147,5 +147,22 @@ impl Default for Config {
             model_control: ModelControl::Local,
             frames: frames::Config::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_follow_the_limits_of_the_server() {
+        let text =
+            "max_body_bytes = 1000\nbody_timeout_ms = 7\nanswer_timeout_ms = 8\n[frames]\nmax_in_flight = 3";
+        let frames = toml::from_str::<Config>(text).unwrap().frames();
+        assert_eq!((frames.max_body_bytes.get(), frames.max_in_flight.get()), (1000, 3));
+        let millis = [frames.body_timeout, frames.answer_timeout].map(|time| time.as_millis());
+        assert_eq!(millis, [7, 8]);
+        let unknown = toml::from_str::<Config>("[frames]\nmax_body_bytes = 1000").unwrap_err().to_string();
+        assert!(unknown.contains("unknown field"), "{unknown}");
     }
 }
