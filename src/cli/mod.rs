@@ -142,9 +142,7 @@ const DEMO_EXAMPLES: &str = "Examples:
   parm demo --seconds 300 --policies equal,parm+
       more answers for p99.9
   parm demo --rate 400
-      two thirds of the capacity, where parities on their own instances hurt
-  parm demo --output json
-      only the result, for programs";
+      two thirds of the capacity, where parities on their own instances hurt";
 
 const SERVE_EXAMPLES: &str = "Examples:
   parm serve --models models --instances 4
@@ -152,7 +150,7 @@ const SERVE_EXAMPLES: &str = "Examples:
   parm serve --worker http://10.0.0.5:8000 --worker grpc://10.0.0.6:8001 --policy hedge
       in front of two servers (parm worker, Triton, MLServer, ...)
   parm serve --config parm.toml --dump-config
-      print the whole configuration and end";
+      the whole configuration";
 
 const WORKER_EXAMPLES: &str = "Examples:
   parm worker --models models --http 0.0.0.0:8000 --grpc 0.0.0.0:8001
@@ -249,7 +247,7 @@ pub struct Common {
     /// Node name. Redundant jobs avoid the node that already runs the query [default: the address]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Zone of the node [default: none]
+    /// Zone of the node
     #[arg(long, value_name = "NAME")]
     pub zone: Option<String>,
     /// Format of log lines
