@@ -174,10 +174,6 @@ def copies():
     project = Path(__file__).parent.parent
     save("onnx", "affine", (project / "tests/models/affine/1/model.onnx").read_bytes())
     save("manifest", "lenet", (project / "models/fashion-lenet/parm.toml").read_bytes())
-    reference = (project / "docs/configuration.md").read_text()
-    settings = reference.split("```toml\n")[1].split("```")[0]
-    # The log is the binary's own section.
-    save("settings", "defaults", settings[settings.index("[server]"):].encode())
     keys = '[server]\nkeys_file = "keys.toml"\n[frontend.admin]\ntoken = "t"\naddress = "127.0.0.1:1"\n'
     save("settings", "keys", keys.encode())
 
@@ -227,8 +223,8 @@ def admin():
     request("remove", "DELETE /admin/v1/instances/3")
     for order in ["drain", "undrain", "eject"]:
         request(order, f"POST /admin/v1/instances/1/{order}")
-    reference = (Path(__file__).parent.parent / "docs/configuration.md").read_text()
-    dispatch = tomllib.loads(reference.split("```toml\n")[1].split("```")[0])["frontend"]["dispatch"]
+    # `just docs-refresh` writes this file.
+    dispatch = tomllib.loads((HERE / "settings/defaults").read_text())["frontend"]["dispatch"]
     request("patch_all", "PATCH /admin/v1/settings", dispatch)
     for field, value in dispatch.items():
         request(f"patch_{field}", "PATCH /admin/v1/settings/double", {field: value})

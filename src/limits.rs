@@ -1,7 +1,7 @@
-//! Extreme settings: each is refused with an error that names it, or a frontend and a worker serve requests with it.
+//! Tests extreme settings: each is rejected by name, or a frontend and a worker serve requests with it.
 //!
-//! The list of settings is that of the configuration's schema, so a new field is covered from its first day. Each value is
-//! set as `--set PATH=VALUE`; the file and the environment are read into the same layers.
+//! The schema of the configuration lists the settings, so that a new field is covered at once. Each value is set as
+//! `--set PATH=VALUE`; the file and the environment are read into the same layers.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -29,14 +29,12 @@ use crate::cli::{Cli, Command};
 use crate::settings::Settings;
 use crate::{Failure, runtime};
 
-/// Values for every setting. The bounds of each, and their neighbours, come on top.
+/// Values for every setting, next to its bounds and their neighbours.
 const VALUES: [&str; 9] = ["nan", "inf", "-inf", "-1", "0", "1", "9223372036854775807", "1e300", "\"\""];
 
-/// What every case has: small models and addresses of its own.
-const BASE: [&str; 10] = [
+/// Settings of every case: small models and free addresses.
+const BASE: [&str; 9] = [
     "backend.engine.name=tract",
-    // A model that takes a minute for a row more is not to be measured.
-    "backend.measure_ms=0",
     "server.http=127.0.0.1:0",
     "server.grpc=127.0.0.1:0",
     "server.metrics=127.0.0.1:0",
@@ -47,13 +45,13 @@ const BASE: [&str; 10] = [
     "frontend.dispatch.no_instance_grace_ms=50",
 ];
 
-/// Cases that run at a time: most of them wait for a deadline now and then.
+/// Cases that run at a time. Most of them wait for deadlines.
 const AT_ONCE: usize = 16;
 
-/// An outer bound on each wait. None of them is measured.
+/// An outer bound on each wait. No wait is measured.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Panics of threads that are not a test's own. A task that panics ends quietly otherwise.
+/// Panics of other threads than those of tests. A task that panics would end without a message.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]
@@ -84,7 +82,7 @@ fn extreme_settings_are_refused_by_name_or_served() {
                 Err(error) => {
                     let range = range(&schema, case.named.split('.')).unwrap_or_default();
                     let bounds = range.split("from").last().unwrap_or_default();
-                    // What contradicts other settings is refused after each was read, in words of its own.
+                    // Contradictions between settings are rejected after each was read, with other words.
                     let together = error.starts_with("share: ") && case.named.starts_with("share.");
                     if !together && (!error.contains(&case.named) || !error.contains(bounds)) {
                         unnamed.push(format!("--set {}: {error} (range: {range})", case.assignment));
@@ -116,7 +114,7 @@ fn extreme_settings_are_refused_by_name_or_served() {
     written_settings_are_covered(&covered);
 }
 
-/// The schema has every setting that is written.
+/// Checks that the schema has every setting that is written.
 fn written_settings_are_covered(covered: &BTreeSet<Vec<String>>) {
     fn walk(value: &Value, path: &mut Vec<String>, covered: &BTreeSet<Vec<String>>) {
         let Value::Object(fields) = value else {
@@ -131,7 +129,7 @@ fn written_settings_are_covered(covered: &BTreeSet<Vec<String>>) {
         }
     }
     let mut settings = serde_json::to_value(Settings::default()).unwrap();
-    // Its parameters are those of experiment files, and checked as a whole.
+    // Its parameters are those of experiment files, which are checked as a whole.
     settings["backend"]["emulated"] = Value::Null;
     for empty in ["/backend/weights", "/frontend/models", "/share", "/backend/emulated"] {
         let (parent, name) = empty.rsplit_once('/').unwrap();
@@ -143,7 +141,7 @@ fn written_settings_are_covered(covered: &BTreeSet<Vec<String>>) {
 fn values(leaf: &Leaf, schema: &Value) -> BTreeSet<String> {
     let mut values: BTreeSet<_> = VALUES.iter().map(|text| (*text).to_owned()).collect();
     let Some(bounds) = range(schema, &leaf.path) else { return values };
-    // TOML has no such number; elsewhere it would be read as text, such as the name of a file.
+    // TOML has no such number. In other settings it would be text, such as the name of a file.
     values.insert(u64::MAX.to_string());
     for bound in bounds.split(' ').filter_map(|word| word.parse::<i128>().ok()) {
         values.extend([bound - 1, bound, bound + 1].map(|value| value.to_string()));
@@ -179,7 +177,10 @@ impl Case {
         let own = [other_half.as_deref(), Some(self.assignment.as_str())].into_iter().flatten();
         BASE.into_iter().chain(own).for_each(|text| line.extend(["--set", text]));
         let Command::Serve(flags) = Cli::try_parse_from(line).unwrap().command else { unreachable!() };
-        Settings::for_serve(&flags).map_err(|error| format!("{:#}", error.0))
+        let mut settings = Settings::for_serve(&flags).map_err(|error| format!("{:#}", error.0))?;
+        // A model that takes a minute for each further row must not be measured.
+        settings.backend.measure = Duration::ZERO;
+        Ok(settings)
     }
 }
 
@@ -191,10 +192,10 @@ fn other_half(named: &str) -> Option<String> {
         .filter(|_| of_model)
 }
 
-/// Serves a few requests: by instances of the frontend's own, and by those of a worker beside it.
+/// Serves a few requests by instances of the frontend and by those of a worker.
 async fn serve(case: Case, settings: Settings) {
     if let Err(failure) = try_to_serve(settings).await {
-        // Files and addresses that are not there are found when they are opened; numbers are fit to be used by then.
+        // Missing files and addresses are found when they are opened; numbers are valid by then.
         let told = failure.to_string();
         assert!(!case.is_number || told.contains(&case.named), "--set {}: {told}", case.assignment);
     }
@@ -250,7 +251,7 @@ fn run<S: InferenceService>(server: Server<S>) -> DropGuard {
     stop.drop_guard()
 }
 
-/// Asks for a prediction; the answer may be a refusal.
+/// Requests a prediction. The answer may be a rejection.
 async fn ask(address: SocketAddr) -> std::io::Result<()> {
     let body = r#"{"inputs":[{"name":"input","shape":[1,2],"datatype":"FP32","data":[1,2]}]}"#;
     let mut stream = TcpStream::connect(address).await?;

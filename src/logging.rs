@@ -1,4 +1,4 @@
-//! Logs to stderr, human or JSON; spans to an OpenTelemetry collector where one is named.
+//! Logs to stderr as text or JSON, and spans to an OpenTelemetry collector.
 //!
 //! Spans of the request path are of level `debug` and targets `parm_*::trace`: without a collector the filter below
 //! disables them at their call sites, so that they cost nothing.
@@ -27,7 +27,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// For people; coloured on a terminal unless `NO_COLOR` is set.
+    /// Text; coloured on a terminal unless `NO_COLOR` is set.
     #[default]
     Human,
     /// One JSON object a line.
@@ -38,14 +38,14 @@ pub enum Format {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// `human` or `json`. Default: human.
+    /// Format of log lines. Default: human.
     pub format: Format,
-    /// What is logged, in `RUST_LOG`'s language (`info`, `warn,parm_frontend=debug`). Default: info.
+    /// Filter of log lines, written as `RUST_LOG`, such as `warn,parm_frontend=debug`. Default: info.
     pub level: String,
-    /// gRPC address of an OpenTelemetry collector (`http://host:4317`); spans are exported only when it is set.
+    /// Address of an OpenTelemetry collector for spans, such as `http://host:4317` (gRPC). Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<String>,
-    /// Share of traces that start here and are kept; traces that a client started follow its choice. Default: 1.
+    /// Share of the traces that is exported. Traces of clients follow the client's choice. Default: 1.
     pub otlp_sample: Fraction,
 }
 

@@ -1,10 +1,10 @@
-//! The configuration: defaults, then the file, then `PARM_SECTION__FIELD` variables, then flags.
+//! The configuration in layers: defaults, the file, `PARM_SECTION__FIELD` variables, flags.
 //!
-//! Everything is read and checked before a port is bound. An error names the field and where its value came from.
+//! All of it is read and checked before a port is bound. An error names the field and the source of its value.
 //!
-//! Of the variables only those count that name a section: a Kubernetes service called `parm` puts `PARM_PORT`,
-//! `PARM_SERVICE_HOST` and the like into every container of its namespace, and no process may fail for that. An unknown
-//! field of a section that there is remains an error.
+//! Variables count only if they name a section: a Kubernetes service called `parm` puts `PARM_PORT`, `PARM_SERVICE_HOST` and
+//! others into every container of its namespace, and no process may fail for that. An unknown field of an existing section
+//! remains an error.
 
 use std::sync::LazyLock;
 
@@ -27,27 +27,28 @@ use crate::shares::Reader;
 pub struct Settings {
     /// Logs and traces.
     pub log: logging::Config,
-    /// Addresses and limits of what clients reach.
+    /// Addresses for clients, and limits of their connections.
     pub server: parm_transport::server::Config,
-    /// TLS of all of that, and towards workers.
+    /// TLS of all listeners and of connections to workers. Unix sockets stay plain. Changed files apply to new connections;
+    /// `server.max_connection_age_ms` ends the older ones.
     pub tls: parm_transport::tls::Config,
-    /// Dispatching: policies, queues, deadlines, workers. `parm serve` only.
+    /// The frontend: workers, requests, policies. Only `parm serve` uses it.
     pub frontend: parm_frontend::Config,
-    /// Models and the instances that run them on this machine.
+    /// Models, and the instances that run them in this process.
     pub backend: parm_backend::Config,
     /// Shares of the instances' time, by name.
     pub share: parm_shares::Settings,
-    /// Variables that begin as ours do and name no section: for the log, once there is one.
+    /// Variables with our prefix that name no section, for the log.
     #[serde(skip)]
     pub ignored: Vec<String>,
 }
 
-/// A configuration that cannot be used; the process ends with status 64.
+/// An invalid configuration; the process ends with status 64.
 #[derive(Debug)]
 pub struct Invalid(pub anyhow::Error);
 
 impl Settings {
-    /// Settings of `parm serve`.
+    /// Reads the settings of `parm serve`.
     pub fn for_serve(flags: &Serve) -> Result<Self, Invalid> {
         let mut figment = layers(&flags.common)?;
         if !flags.worker.is_empty() {
@@ -85,14 +86,14 @@ impl Settings {
         }
         let crashes = &mut settings.frontend.recording.crash_folder;
         *crashes = crashes.take().or_else(|| Some(crate::environment::temporary()));
-        // Models that are served from a folder have their bundles there.
+        // A folder of models has their bundles as well.
         if settings.frontend.bundles.is_none() {
             settings.frontend.bundles = settings.backend.models.clone();
         }
-        settings.with_shares(Reader::Frontend)
+        settings.with_body_limit().with_shares(Reader::Frontend)
     }
 
-    /// Settings of `parm worker`.
+    /// Reads the settings of `parm worker`.
     pub fn for_worker(flags: &Worker) -> Result<Self, Invalid> {
         let mut figment = layers(&flags.common)?;
         if flags.faults {
@@ -101,10 +102,10 @@ impl Settings {
         if let Some(url) = &flags.upstream {
             figment = figment.merge(Serialized::default("backend.upstream.url", url));
         }
-        extract(figment)?.with_models()?.with_shares(Reader::Worker)
+        extract(figment)?.with_models()?.with_body_limit().with_shares(Reader::Worker)
     }
 
-    /// Settles what is run on this machine before anything starts: the engine must exist, and there must be models.
+    /// Checks before anything starts that the engine exists and that there are models.
     fn with_models(mut self) -> Result<Self, Invalid> {
         let backend = &mut self.backend;
         parm_backend::engine::by_name(&backend.engine.name, &backend.engine.options()).map_err(|error| {
@@ -131,7 +132,14 @@ impl Settings {
         Ok(self)
     }
 
-    /// Whether this process runs models itself: by default when it is told of no workers.
+    /// One limit for bodies: a process that takes larger requests takes larger answers of its workers.
+    fn with_body_limit(mut self) -> Self {
+        self.frontend.client.accept_bodies(self.server.max_body_bytes);
+        self.backend.upstream.client.accept_bodies(self.server.max_body_bytes);
+        self
+    }
+
+    /// Whether this process runs models itself, as it does without workers.
     pub fn embeds(&self) -> bool {
         let frontend = &self.frontend;
         self.backend.models.is_some()
@@ -140,7 +148,7 @@ impl Settings {
             || (frontend.workers.is_empty() && frontend.workers_file.is_none())
     }
 
-    /// The whole configuration as a file that would make it, but for its secrets: those are for people to fill in.
+    /// The whole configuration as a file without its secrets, which people fill in.
     pub fn to_toml(&self) -> anyhow::Result<String> {
         let note = if self.has_secrets() { SECRETS } else { "" };
         Ok(format!("{note}{}", toml::to_string(self)?))
@@ -159,27 +167,27 @@ const SECRETS: &str = "# Keys are secrets and left out: fill in `token` under [f
 ";
 /// The policy that `--stand-in` implies.
 const STAND_IN: &str = "stand-in";
-/// Where the ranges in errors come from.
+/// The source of the ranges in errors.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| schema_for!(Settings).to_value());
-/// What our variables begin with.
+/// The prefix of variables.
 const PREFIX: &str = "PARM_";
 
-/// Whether a variable, without the prefix, is a path into one of the sections.
+/// Whether a variable, without the prefix, names one of the sections.
 fn names_section(name: &str) -> bool {
     let section = name.split_once("__").map(|(section, _)| section.to_ascii_lowercase());
     let known = ["log", "server", "tls", "frontend", "backend", "share"];
     section.is_some_and(|section| known.contains(&section.as_str()))
 }
 
-/// The policy that the flags name or imply. A stand-in that the named policy would never ask is a mistake: nothing else
-/// would tell.
+/// The policy that the flags name or imply. A stand-in that the policy does not use is rejected: no other message would show
+/// the mistake.
 fn policy(flags: &Serve) -> Result<Option<&str>, Invalid> {
     let set = flags.common.set.iter().rev().find_map(|text| text.strip_prefix("frontend.dispatch.policy="));
     let set = set.map(|policy| policy.trim().trim_matches('"'));
     let named = flags.policy.as_deref().or(set);
     match (&flags.stand_in, named) {
         (Some(model), Some(policy)) if policy != STAND_IN => Err(Invalid(anyhow!(
-            "--stand-in {model}: only the policy 'stand-in' asks it, not '{policy}': leave out the policy, or --stand-in"
+            "--stand-in {model}: the policy '{policy}' does not use it: leave out the policy, or --stand-in"
         ))),
         (Some(_), _) => Ok(Some(STAND_IN)),
         (None, _) => Ok(flags.policy.as_deref()),
@@ -190,7 +198,10 @@ fn layers(flags: &Common) -> Result<Figment, Invalid> {
     let mut figment = Figment::from(Serialized::defaults(Settings::default()));
     if let Some(path) = &flags.config {
         if !path.is_file() {
-            return Err(Invalid(anyhow!("--config: there is no file '{}'", path.display())));
+            return Err(Invalid(anyhow!(
+                "--config: file '{}' does not exist: check the path",
+                path.display()
+            )));
         }
         figment = figment.merge(Toml::file_exact(path));
     }
@@ -226,7 +237,7 @@ fn assigned(assignment: &str) -> Result<Serialized<toml::Value>, Invalid> {
     let (path, text) = assignment.split_once('=').ok_or_else(|| {
         Invalid(anyhow!("--set {assignment}: write PATH=VALUE, such as backend.instances=4"))
     })?;
-    // A bare word is a string: `--set frontend.dispatch.policy=hedge` should not need nested quotes.
+    // A bare word is a string, so that `--set frontend.dispatch.policy=hedge` needs no nested quotes.
     let value = format!("value = {text}")
         .parse::<toml::Table>()
         .ok()
@@ -250,7 +261,7 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
                     .metadata
                     .as_ref()
                     .map(|metadata| match &metadata.source {
-                        // The source line of a flag helps nobody.
+                        // The source line of a flag is of no use.
                         Some(Source::Code(_)) => " (on the command line)".to_owned(),
                         Some(source) => format!(" (from {source})"),
                         None => format!(" (from {})", metadata.name),

@@ -40,7 +40,7 @@ fn a_bad_configuration_ends_with_64_and_names_the_field() {
         (vec!["serve", "--stand-in", "small", "--policy", "hedge"], "leave out the policy, or --stand-in"),
         (
             vec!["serve", "--stand-in", "small", "--set", "frontend.dispatch.policy=parm+"],
-            "only the policy 'stand-in' asks it, not 'parm+'",
+            "the policy 'parm+' does not use it",
         ),
     ] {
         let output = run(&arguments);
@@ -83,7 +83,7 @@ fn a_dumped_configuration_has_no_secrets() {
     assert!(dumped.contains("fill in `token`"), "{dumped}");
     let masked = run(&["serve", "--dump-config", "--set", "frontend.admin.token=\"***\""]);
     assert_eq!(masked.status.code(), Some(64));
-    assert!(text(&masked.stderr).contains("write the token itself"), "{}", text(&masked.stderr));
+    assert!(text(&masked.stderr).contains("write the key itself"), "{}", text(&masked.stderr));
 }
 
 #[test]

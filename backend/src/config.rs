@@ -1,103 +1,106 @@
 //! Settings of a worker and of embedded instances.
+//!
+//! Fields with `skip` are constants outside of tests: no operator has a reason to choose them, so files reject their names.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_durations::{Micros, Millis, PositiveMillis, Whole};
+use parm_durations::{Micros, Millis, Whole};
 use parm_protocol::{Place, place};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Options, Spec, Upstream};
 
-/// Settings of the models and the instances that run them.
+/// Models, and the instances that run them in this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The machine that this process stands on, such as the name of a Kubernetes node. Frontends are told it with the server's
-    /// metadata: they keep copies, parities and stand-ins of a query away from the node that holds it, and say which node
-    /// is slow. Default: none, which leaves them the address.
+    /// Name of the machine, such as a Kubernetes node. Redundant jobs avoid the node that already runs the query. Default:
+    /// none, the address.
+    // Frontends receive it with the server's metadata.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
     pub node: Option<String>,
-    /// The zone of that machine: those of one zone fail together. Default: none.
+    /// Zone of the machine; the machines of a zone may fail together. Default: none.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
     pub zone: Option<String>,
-    /// Folder of models, `NAME/VERSION/model.onnx`. Default: none, which leaves the emulated models.
+    /// Folder of models, as `NAME/VERSION/model.onnx`. Default: none, only emulated models.
     pub models: Option<PathBuf>,
-    /// Names of the models to load at start. Default: empty, which means all.
+    /// Models to load at start. Default: none, which means all.
     pub load: Vec<String>,
-    /// Versions of a model to serve: `latest` (default) or `all`.
+    /// Versions of a model to serve. Default `latest`.
     pub versions: VersionPolicy,
-    /// Models whose first dimension is no batch though it varies, such as a number of tokens: their requests are never put
-    /// together. Default: none.
+    /// Models whose first dimension varies but is not a batch dimension. Their requests are not batched. Default: none.
     pub unbatched: Vec<String>,
-    /// Emulated models by name, for experiments; served beside the folder's models. Default: none.
+    /// Emulated models by name, for experiments. They are served next to those of the folder. Default: none.
     pub emulated: BTreeMap<String, Spec>,
-    /// Another server whose models are served, instead of a folder's.
+    /// Another server, whose models this worker serves as its agent. `backend.instances` is the number of requests that the
+    /// server gets at a time.
     pub upstream: Upstream,
-    /// What runs the models.
+    /// The engine that runs the models.
     pub engine: EngineConfig,
-    /// Instances: threads that each run one batch at a time. Default 1.
+    /// Number of instances: threads that each run one batch at a time. Default 1.
     #[serde(with = "Whole::<1, 1_024>")]
     pub instances: NonZeroUsize,
-    /// Requests that may wait in a queue; one more is refused with 503, as it would wait too long anyway, unless its share has
-    /// less than its part of the queue. Default 256.
+    /// Requests that may wait in the queue. More are rejected with 503 (load shedding). Default 256.
+    // A share with less than its part of the queue may exceed it.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub queue: NonZeroUsize,
-    /// So many times the instances' time of a model of weight 1, by model, while requests of both wait. What a model does
-    /// not use others may. A model that is in a share of `[share.NAME]` has that one's weight. Default: every model has weight 1.
+    /// Weights of models for weighted fair queueing, by model. A model in a share has the weight of the share. Default: none,
+    /// each model has weight 1.
     pub weights: BTreeMap<String, NonZeroU16>,
-    /// Shares that are set up, beside those of models.
+    /// Configured shares, next to those of models.
     #[serde(skip)]
     pub shares: parm_shares::Settings,
-    /// Rows that one request may have; bounds the memory that a request can ask for. Default 1024.
+    /// Largest number of rows in a request. Default 1024.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_rows: NonZeroUsize,
-    /// Milliseconds that a request without a `timeout` may take; also the most that a `timeout` can ask for.
-    /// Default 60000.
+    /// Timeout of a request without a `timeout`, and the longest that a request can ask for. Default 60000.
     #[serde(rename = "max_wait_ms", with = "Millis")]
     pub max_wait: Duration,
-    /// Batching across requests. Off by default.
+    /// Batching across requests. A model that is slower per row in batches is not batched, as measured when it is loaded.
     pub batching: Batching,
-    /// Tokens for frontends that share this worker.
+    /// Tokens, with which several frontends share instances: an idle instance is promised to one frontend at a time.
     pub tokens: Tokens,
-    /// Runs of a model on blank inputs before it counts as ready; 0 turns warm-up (and with it batching) off, for
-    /// models that cannot run on zeros. Default 3.
+    /// Runs of a model on zeros before it is ready. Set 0, which turns batching off as well, for models that cannot run on
+    /// zeros. Default 3.
     #[serde(with = "Whole::<0, 1_000>")]
     pub warm_up_runs: u32,
-    /// Milliseconds that a model may be measured for with 2, 4 and 8 rows when it is loaded, so that frontends know what it
-    /// costs as a stand-in; 0 measures one row only. Default 1000.
-    #[serde(rename = "measure_ms", with = "Millis")]
+    /// Time to measure a model with 2, 4 and 8 rows when it is loaded; 0 measures one row only. Frontends use the result as its
+    /// cost as a stand-in, and a second is enough for it.
+    #[serde(skip)]
     pub measure: Duration,
-    /// Milliseconds between looks for changes in the folder; 0 turns reloading off. A change counts once two looks in a row
-    /// saw it. A model is unloaded once two looks in a row missed its folder, and never by a look that finds no model at all.
-    /// Default 5000.
+    /// Interval of checks for changes in the folder of models. Changes apply after two identical checks. 0 turns reloading
+    /// off. Default 5000.
+    // A check that finds no model at all unloads none.
     #[serde(rename = "reload_ms", with = "Millis")]
     pub reload: Duration,
-    /// Allow fault injection at run time, for experiments. Default false.
+    /// Allows fault injection at run time, for experiments. Default false.
     pub faults: bool,
 }
 
-/// Tokens: an idle instance is promised to one frontend at a time, so that those that share it do not meet there. Given to
-/// frontends over frames, where requests are not batched here.
+/// Tokens, with which several frontends share instances: an idle instance is promised to one frontend at a time.
+///
+/// Frontends get them over frames, unless requests are batched here. The times fit networks of up to a few milliseconds; a wrong
+/// one costs a message or a meeting, and no query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tokens {
-    /// Give tokens. Default true.
+    /// Gives tokens to frontends. Default true.
     pub enabled: bool,
-    /// Milliseconds after which a frontend gives back a token that it does not use, where there are others. Default 100.
-    #[serde(rename = "lease_ms", with = "PositiveMillis")]
+    /// Time after which a frontend returns an unused token, if there are other frontends.
+    #[serde(skip)]
     pub lease: Duration,
-    /// Microseconds before which a token is not called back for another frontend: it may be on its way. Default 1000.
-    #[serde(rename = "young_us", with = "Micros")]
+    /// Age before which a token is not recalled for another frontend, as a job may be on its way.
+    #[serde(skip)]
     pub young: Duration,
-    /// Milliseconds after which a token that was called back is void, whether its frontend answers or not. Default 5.
-    #[serde(rename = "recall_ms", with = "PositiveMillis")]
+    /// Time after which a recalled token is void, whether its frontend answers or not.
+    #[serde(skip)]
     pub recall: Duration,
-    /// Reservations that are noted, of all frontends; more are ignored, and made again. Default 1024.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Largest number of reservations of all frontends. More are ignored; frontends repeat them.
+    #[serde(skip)]
     pub most_reservations: NonZeroUsize,
 }
 
@@ -116,47 +119,46 @@ impl Default for Tokens {
     }
 }
 
-/// Which versions of a model are served.
+/// The versions of a model that are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VersionPolicy {
     /// The one with the highest number.
     #[default]
     Latest,
-    /// Every one; a request that names none gets the highest.
+    /// All; requests without a version get the highest.
     All,
 }
 
-/// What runs the models.
+/// The engine that runs the models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
-    /// `auto` (default), `ort` (ONNX Runtime) or `tract` (built in). `auto` is `ort` where its library is found, and `tract`
-    /// elsewhere.
+    /// Engine: `ort` (ONNX Runtime), `tract` (built in), or `auto`, which is `ort` if its library is found. Default `auto`.
     pub name: String,
-    /// `cpu` (default), or `cuda:N` with engine `ort`.
+    /// Device: `cpu`, or `cuda:N` with engine `ort`. Default `cpu`.
     pub device: String,
-    /// Threads that one run may use; more than 1 pays only with `ort` and idle cores. Default 1.
+    /// Threads of one run. More than 1 helps only with `ort` and idle cores. Default 1.
     #[serde(with = "Whole::<1, 1_024>")]
     pub threads: NonZeroUsize,
-    /// Path of ONNX Runtime's shared library. Default: the one that ORT_DYLIB_PATH names, or one beside this program, in its
-    /// Python environment or the active one (`pip install onnxruntime`), or that the system's loader finds.
+    /// Path of ONNX Runtime's shared library. Default: that of ORT_DYLIB_PATH, of a Python environment (`pip install
+    /// onnxruntime`), or of the system's loader.
+    // The folder of the program is searched as well.
     pub onnxruntime: Option<PathBuf>,
-    /// Compiled plans that engine `tract` keeps for a model, one for each set of input shapes. Each costs memory of
-    /// about the model's size. Default 16.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Compiled plans that engine `tract` keeps for a model, one for each set of input shapes. Each takes memory of about the
+    /// model's size; a model with more than 16 sizes of batches is rare.
+    #[serde(skip)]
     pub plans: NonZeroUsize,
 }
 
-/// Batching across requests. Whatever is set here, a model that a batch makes slower per row is not batched: each is
-/// measured when it is loaded.
+/// Batching across requests. A model that is slower per row in batches is not batched, as measured when it is loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Batching {
-    /// Rows in a batch at most. Default 1: no batching.
+    /// Largest number of rows in a batch. 1 turns batching off. Default 1.
     #[serde(with = "Whole::<1, 65_535>")]
     pub max_batch: NonZeroUsize,
-    /// Microseconds that a request may wait for others to join its batch. Default 0: only those already waiting join.
+    /// Time that a request may wait for others to join its batch. With 0 only waiting requests join. Default 0.
     #[serde(rename = "max_delay_us", with = "Micros")]
     pub max_delay: Duration,
 }
@@ -190,7 +192,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where this process stands.
+    /// The node and zone of this process.
     pub(crate) fn place(&self) -> Place {
         Place { node: self.node.clone(), zone: self.zone.clone() }
     }
@@ -222,14 +224,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_may_leave_everything_out_and_misspell_nothing() {
+    fn file_may_be_empty_and_unknown_or_fixed_fields_are_rejected() {
         assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
         let written = toml::to_string(&Config::default()).unwrap();
         assert_eq!(toml::from_str::<Config>(&written).unwrap(), Config::default());
         let error = toml::from_str::<Config>("[batching]\nmax_bach = 2").unwrap_err();
         assert!(error.to_string().contains("max_bach"), "{error}");
         assert!(toml::from_str::<Config>("instances = 0").is_err());
-        // As variables of the environment come.
+        for fixed in ["measure_ms = 5", "[engine]\nplans = 2", "[tokens]\nlease_ms = 9"] {
+            let unknown = toml::from_str::<Config>(fixed).unwrap_err().to_string();
+            assert!(unknown.contains("unknown field"), "{fixed}: {unknown}");
+        }
+        // Variables of the environment may be numbers or empty.
         let read = |text| toml::from_str::<Config>(text).map(|config| config.node);
         assert_eq!(read("node = 12"), Ok(Some("12".into())));
         assert_eq!(read("node = \"\""), Ok(None));

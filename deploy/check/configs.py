@@ -17,6 +17,8 @@ LINKS = {
 }
 # Seconds that an answer of DNS lives where CoreDNS is as kubeadm makes it.
 DNS = 30
+# Seconds between two attempts to connect, at most: `connect_backoff_max` in frontend/src/config.rs.
+LONGEST_BACKOFF = 5
 # Seconds to spare before the process is killed.
 SPARE = 5
 
@@ -77,7 +79,7 @@ def problems(parm, objects, scratch):
         instances = used["frontend"]["instances"]
         seen = (instances["health_interval_ms"] + instances["health_timeout_ms"]) / 1000
         # An answer that lives, the look after it, one that is lost, and the connection.
-        known = DNS + 2 * instances["dns_interval_ms"] / 1000 + instances["connect_backoff_max_ms"] / 1000
+        known = DNS + 2 * instances["dns_interval_ms"] / 1000 + LONGEST_BACKOFF
         for worker, _, pause, other in found:
             if other["frontend"]["workers"]:
                 continue

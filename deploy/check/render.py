@@ -46,7 +46,7 @@ CHARTS = {
         {
             "tls": {"mode": "require", "secret": "parm-tls"},
             "monitoring": {"enabled": True},
-            "frontend": {"settings": {"tls.max_handshakes": 256}},
+            "frontend": {"settings": {"server.max_connection_age_ms": 600000}},
         },
     ),
     "chart with mutual TLS": (

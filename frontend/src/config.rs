@@ -1,4 +1,6 @@
-//! Configuration of the frontend. Dispatch has its own settings in [`PoolSettings`].
+//! Settings of the frontend. Those of dispatch are [`PoolSettings`].
+//!
+//! Fields with `skip` are constants outside of tests: no operator has a reason to choose them, so files reject their names.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_dispatch::{Fraction, PoolSettings};
-use parm_durations::{PositiveMillis, Real, Whole};
+use parm_durations::{PositiveMillis, Whole};
 use parm_transport::client;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,50 +21,48 @@ use crate::{admin, capture, neighbours, record};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Servers to send work to: `http://HOST:PORT`, `grpc://HOST:PORT`, `frames://HOST:PORT` or `unix:/PATH`; or names that
-    /// stand for several and are looked up again and again: `dns+http://HOST:PORT` (every address of the host) and
-    /// `srv+http://_SERVICE._tcp.DOMAIN` (SRV records, those of the first priority); or Services of Kubernetes,
-    /// `kubernetes+http://SERVICE[.NAMESPACE][:PORT]`, whose pods are followed with the nodes and zones that they stand on, the
-    /// port by its name in the Service or by its number in the pods. Default: none.
+    /// Servers that run the models: `http://HOST:PORT`, `grpc://HOST:PORT`, `frames://HOST:PORT` or `unix:/PATH`.
+    /// `dns+http://HOST:PORT` stands for every address of a host, `srv+http://_SERVICE._tcp.DOMAIN` for its SRV records of
+    /// the first priority. `kubernetes+http://SERVICE[.NAMESPACE][:PORT]` stands for the pods of a Service, with their nodes
+    /// and zones; the port is a name in the Service or a number in the pods. Default: none.
     pub workers: Vec<String>,
-    /// A file of servers' URLs, one a line (`#` starts a comment), that is watched for changes. Behind a URL may stand
-    /// `node=NAME` and `zone=NAME`: where the server stands, if it does not say so itself or is wrong about it. A change counts
-    /// once two looks in a row saw it, and a file that names nobody changes nothing. Default: none.
+    /// File with the URLs of servers, one a line; `#` starts a comment. Append `node=NAME` or `zone=NAME` to override the
+    /// place that the server reports. Changes apply after two identical reads; an empty file is ignored. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers_file: Option<PathBuf>,
-    /// Bundles of codes, parity models and stand-ins, for the policies `parm`, `parm+` and `stand-in`: a model repository
-    /// whose models have a `NAME/parm.toml`, or one such file. Default: where `backend.models` is, if models are served
-    /// from there.
+    /// Bundles for the policies `parm`, `parm+` and `stand-in`: a model repository with `NAME/parm.toml` files, or one such
+    /// file. Default: the folder `backend.models`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bundles: Option<PathBuf>,
-    /// Milliseconds between two looks for changes of the bundles. Default 1000.
-    #[serde(rename = "bundles_interval_ms", with = "PositiveMillis")]
+    /// Interval of checks for changed bundles. A check reads the times of a few files.
+    #[serde(skip)]
     pub bundles_interval: Duration,
-    /// Models whose first dimension is no batch though it varies, such as a number of tokens: their requests are neither
-    /// split nor put together. A server that states `max_batch_size` 0 says so itself. Default: none.
+    /// Models whose first dimension varies but is not a batch dimension, such as a number of tokens. Their requests are
+    /// neither split nor batched. Servers may report it as `max_batch_size` 0. Default: none.
     pub unbatched: Vec<String>,
     /// Limits on requests.
     pub requests: Requests,
-    /// How instances are connected to, watched and used.
+    /// Connections to instances, their health checks and their use.
     pub instances: Instances,
-    /// The API server of Kubernetes, where workers are its Services.
+    /// The API server of Kubernetes, for workers such as `kubernetes+http://SERVICE`.
     pub kubernetes: kubernetes::Config,
-    /// Other frontends over the same servers.
+    /// Other frontends over the same servers, so that they do not choose the same instance at once. Needed only for servers
+    /// without tokens: those that are not workers of parm and have no agent.
     pub neighbours: neighbours::Config,
-    /// How to speak with workers.
+    /// Connections to workers.
     pub client: client::Config,
     /// The admin API.
     pub admin: admin::Config,
     /// Recordings of arrivals and service times.
     pub recording: record::Config,
-    /// Queries and answers that are kept, to make stand-ins from.
+    /// Captures of queries and answers, from which stand-ins are made.
     pub capture: capture::Config,
-    /// How queries are dispatched, for every model without settings of its own.
+    /// Dispatch of the queries of every model without settings of its own.
     pub dispatch: PoolSettings,
-    /// Shares of the instances' time that are set up.
+    /// Configured shares of the instances' time.
     #[serde(skip)]
     pub shares: parm_shares::Settings,
-    /// Settings of single models, by name. A model that is named here takes nothing from `dispatch`.
+    /// Settings of single models, by name. A model listed here uses nothing of `dispatch`.
     pub models: BTreeMap<String, PoolSettings>,
 }
 
@@ -70,82 +70,81 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Requests {
-    /// Milliseconds that a request may take when it names no `timeout` and its transport no deadline. Default 10000.
+    /// Timeout of a request that sets neither `timeout` nor a deadline of its transport. Default 10000.
     #[serde(rename = "default_deadline_ms", with = "PositiveMillis")]
     pub default_deadline: Duration,
-    /// Milliseconds that no request may exceed, whatever it asks for: what waits for ever is never freed. Default 120000.
+    /// Longest timeout that a request can ask for. Default 120000.
     #[serde(rename = "max_deadline_ms", with = "PositiveMillis")]
     pub max_deadline: Duration,
-    /// Most rows in one request: each is a query of its own in the queue. Default 256.
+    /// Largest number of rows in a request; each row is a query in the queue. Default 256.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_rows: NonZeroUsize,
-    /// Milliseconds after which a refused client should try again (`Retry-After`, in whole seconds there). Default 1000.
+    /// Time after which a rejected client should retry, sent as `Retry-After`. Default 1000.
     #[serde(rename = "retry_after_ms", with = "PositiveMillis")]
     pub retry_after: Duration,
-    /// Largest magnitude of an FP32 input that may be mixed with other clients' queries by a code; a query with larger
-    /// or non-finite values is served alone, and so is one far outside what the bundle gives as the input's range (or, where
-    /// it gives none, of what is usual). Default 1000000.
-    #[serde(with = "Real::<0, 1_000_000_000_000_000_000>")]
+    /// Largest magnitude of an FP32 input that a code may mix with other clients' queries. A query with larger or non-finite
+    /// values is served alone, and so is one far outside of the input range in the bundle. No sensible input reaches it, and
+    /// larger values would cancel the digits of the other queries.
+    #[serde(skip)]
     pub codable_magnitude: f32,
 }
 
-/// How instances are connected to, watched and used.
+/// Connections to instances, their health checks and their use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Instances {
-    /// Jobs that an instance may hold at a time. With 1 a hung instance holds up one batch and no more; raise it for
-    /// servers that run several models' batches at once. Default 1.
+    /// Jobs that an instance may hold at a time. Raise it for servers that run several batches at once. Default 1.
+    // With 1 a hung instance holds up a single batch.
     pub slots: NonZeroU16,
-    /// Most instances, from all sources together. Default 4096.
+    /// Largest number of instances, from all sources together. Default 4096.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub limit: NonZeroU32,
-    /// Models to ask a server for that cannot list its own. Default: none.
+    /// Models of servers that cannot list their own. Default: none.
     pub models: Vec<String>,
-    /// Milliseconds between two looks at an instance's health. Default 1000.
+    /// Interval of health checks. Default 1000.
     #[serde(rename = "health_interval_ms", with = "PositiveMillis")]
     pub health_interval: Duration,
-    /// Milliseconds that an instance has to answer a health check, a probe or a question about its models. Default 2000.
+    /// Timeout of health checks, probes and requests for metadata. Default 2000.
     #[serde(rename = "health_timeout_ms", with = "PositiveMillis")]
     pub health_timeout: Duration,
-    /// Questions about its models that an instance is asked at a time: many models should not take long, nor keep it from
-    /// its work. Default 8.
+    /// Requests for metadata to one instance at a time. Few enough to leave it time for work, enough for hundreds of models.
+    #[serde(skip)]
     pub questions: NonZeroU16,
-    /// Health checks in a row that must time out before an instance counts as gone; a refused connection counts at
-    /// once. Default 3.
+    /// Consecutive health checks that must time out before an instance is gone. A refused connection counts at once.
+    /// Default 3.
     pub health_failures: NonZeroU16,
-    /// Milliseconds between two looks at which models an instance serves. A model is gone once two looks in a row miss it; the
-    /// second follows after `health_interval_ms`. Default 5000.
+    /// Interval of checks for an instance's models. A model is gone if two checks in a row miss it. Default 5000.
+    // The second check follows after `health_interval_ms`.
     #[serde(rename = "models_interval_ms", with = "PositiveMillis")]
     pub models_interval: Duration,
-    /// Share of a model's instances that must serve a version before requests that name none go there, from 0 (at once)
-    /// to 1: the first to be updated cannot carry what all carried. Default 0.5.
+    /// Share of a model's instances that must serve a new version before requests without a version go there. 0 switches at
+    /// once. Default 0.5.
+    // The first instance with a new version cannot carry the load of all.
     pub version_share: Fraction,
-    /// Milliseconds that a request to load or unload a model waits, once the instances did so, until they are seen to
-    /// serve it or not. Default 10000.
-    #[serde(rename = "load_wait_ms", with = "PositiveMillis")]
+    /// Timeout for a loaded or unloaded model to show in the instances' lists: twice the interval of these.
+    #[serde(skip)]
     pub load_wait: Duration,
-    /// Milliseconds before the second try to connect; doubles with every try. Default 100.
-    #[serde(rename = "connect_backoff_min_ms", with = "PositiveMillis")]
+    /// Backoff before the second attempt to connect; it doubles with every attempt.
+    #[serde(skip)]
     pub connect_backoff_min: Duration,
-    /// Milliseconds that the wait between two tries never exceeds. Default 5000.
-    #[serde(rename = "connect_backoff_max_ms", with = "PositiveMillis")]
+    /// Longest backoff. Manifests in deploy/ count on it: a new worker is used this late.
+    #[serde(skip)]
     pub connect_backoff_max: Duration,
-    /// Milliseconds that an instance may hold a job beyond the deadline of its last query before the job counts as
-    /// failed and the instance as free. Late answers are still worth knowing: they tell a slow instance from a dead
-    /// one. Default 1000.
-    #[serde(rename = "overrun_ms", with = "PositiveMillis")]
+    /// Time that a job may run beyond the deadline of its last query before it counts as failed and the instance as free.
+    /// Late answers tell a slow instance from a dead one.
+    #[serde(skip)]
     pub overrun: Duration,
-    /// Milliseconds that a removed instance has to finish what it holds. Default 30000.
+    /// Timeout for the jobs of a removed instance. Default 30000.
     #[serde(rename = "drain_timeout_ms", with = "PositiveMillis")]
     pub drain_timeout: Duration,
-    /// Milliseconds between two looks at `workers_file`. Default 1000.
-    #[serde(rename = "file_interval_ms", with = "PositiveMillis")]
+    /// Interval of checks for changes of `workers_file`.
+    #[serde(skip)]
     pub file_interval: Duration,
-    /// Milliseconds between two looks at what a `dns+` or `srv+` worker stands for; the answers' times to live are not
-    /// heeded. A server is removed once two answers in a row lack it. An answer without servers changes nothing. Default 5000.
+    /// Interval of DNS lookups for `dns+` and `srv+` workers, whatever the time to live of the answers. A server is removed
+    /// if two answers in a row lack it; an empty answer changes nothing. Default 5000.
     #[serde(rename = "dns_interval_ms", with = "PositiveMillis")]
     pub dns_interval: Duration,
-    /// Name servers to ask for such workers, as `ADDRESS:PORT`. Default: none, that is the system's.
+    /// Name servers for these lookups, as `ADDRESS:PORT`. Default: none, those of the system.
     pub name_servers: Vec<SocketAddr>,
 }
 
@@ -220,14 +219,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_survives_its_file() {
+    fn configuration_is_unchanged_when_written_and_read() {
         let text = toml::to_string(&Config::default()).unwrap();
         assert_eq!(toml::from_str::<Config>(&text).unwrap(), Config::default());
     }
 
     #[test]
-    fn unknown_fields_and_empty_durations_are_refused() {
+    fn unknown_and_fixed_fields_and_zero_are_rejected() {
         assert!(toml::from_str::<Config>("wrokers = []").unwrap_err().to_string().contains("wrokers"));
+        for fixed in
+            ["bundles_interval_ms = 5", "[requests]\ncodable_magnitude = 1", "[instances]\nquestions = 1"]
+        {
+            let unknown = toml::from_str::<Config>(fixed).unwrap_err().to_string();
+            assert!(unknown.contains("unknown field"), "{fixed}: {unknown}");
+        }
         let zero = toml::from_str::<Config>("[instances]\nhealth_interval_ms = 0").unwrap_err();
         assert!(zero.to_string().contains("from 1 to"), "{zero}");
     }

@@ -1,4 +1,4 @@
-//! The flags of `parm ctl` and `parm top`.
+//! Flags of `parm ctl`, `parm check` and `parm top`.
 
 use clap::{Args, Subcommand};
 
@@ -7,27 +7,27 @@ use super::identity::Identity;
 
 pub const CTL_EXAMPLES: &str = "Examples:
   parm ctl set resnet50 stand_in.bound=0.02 policy=stand-in
-      changes a model's settings; without a model those for all
+      change the settings of a model
   parm ctl drain 3
-      instance 3 gets no more work and ends what it holds; parm ctl return 3 puts it back
+      take instance 3 out of service; parm ctl return 3 puts it back
   parm ctl query 0000002a00000007
-      who had this query, and why it was answered as it was
+      the story of a query
   PARM_KEY=... parm ctl instances --url https://parm.example:8003 --ca ca.pem
-      another frontend, which speaks TLS and wants a key";
+      a frontend with TLS and keys";
 
 pub const TOP_EXAMPLES: &str = "Examples:
   parm top
-      the frontend whose admin API is at http://127.0.0.1:8003, until Ctrl-C
+      until Ctrl-C
   parm top --once
-      one second of it, for scripts";
+      one second, for scripts";
 
-/// Where a frontend's admin API is.
+/// The admin API of a frontend.
 #[derive(Debug, Args)]
 pub struct Reach {
     /// Address of the admin API
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8003", global = true)]
     pub url: String,
-    /// A key that it knows
+    /// Key for the admin API
     #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true, global = true)]
     pub key: Option<String>,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub struct Reach {
 pub struct Ctl {
     #[command(flatten)]
     pub reach: Reach,
-    /// `text` for people, `json` for programs
+    /// Form of the output
     #[arg(long, value_enum, default_value_t = Output::Text, global = true)]
     pub output: Output,
     #[command(subcommand)]
@@ -50,73 +50,72 @@ pub struct Ctl {
 pub enum CtlCommand {
     /// List the instances
     Instances,
-    /// List the shares of the instances' time: what each used, what its weight gave it, and what waits
+    /// List the shares of the instances' time, with use, weight and waiting queries
     Shares,
-    /// Show the settings that a model follows; without a model those for all
+    /// Show the settings of a model, or those for all
     Settings {
-        /// The model
+        /// Model
         model: Option<String>,
     },
-    /// Change settings of a model, or without one those for all, until the frontend ends
+    /// Change settings of a model, or those for all, until the frontend ends
     Set {
-        /// The model, then fields by their paths: `stand_in.bound=0.02`. Values are JSON, or words where they are no JSON;
-        /// null restores the default
+        /// Model, if any, then fields by path: `stand_in.bound=0.02`. Values are JSON or words; null restores the default
         #[arg(required = true, value_name = "MODEL | PATH=VALUE")]
         changes: Vec<String>,
     },
-    /// Give instances no more work; they end what they hold
+    /// Send no more work to instances, which finish their jobs
     Drain {
-        /// Their numbers
+        /// Numbers of the instances
         #[arg(required = true)]
         numbers: Vec<u32>,
     },
-    /// Put instances back to work that were drained or ejected
+    /// Return drained or ejected instances to service
     Return {
-        /// Their numbers
+        /// Numbers of the instances
         #[arg(required = true)]
         numbers: Vec<u32>,
     },
-    /// Take instances' work away at once, to be done elsewhere
+    /// Move the jobs of instances to others at once
     Eject {
-        /// Their numbers
+        /// Numbers of the instances
         #[arg(required = true)]
         numbers: Vec<u32>,
     },
-    /// List the latest queries that are kept: all that were not answered by their own prediction or late, and a few others
+    /// List the latest queries: late ones, those without their own prediction, and a few others
     Queries {
-        /// Of this model only
+        /// Model of the queries
         #[arg(long, value_name = "NAME")]
         model: Option<String>,
-        /// With this outcome only, such as stand-in
+        /// Outcome of the queries, such as stand-in
         #[arg(long, value_name = "NAME")]
         outcome: Option<String>,
-        /// The slowest first
+        /// Slowest first
         #[arg(long)]
         slowest: bool,
-        /// So many at most
+        /// Largest number
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
     },
-    /// Say who had a query, and why it was answered as it was
+    /// Show the instances of a query and the reason for its answer
     Query {
-        /// Its id of 16 digits, or the id that the client gave its request
+        /// Id of 16 digits, or the client's id of the request
         id: String,
     },
 }
 
 pub const CHECK_EXAMPLES: &str = "Examples:
   parm check parm.toml
-      before it is served: ports, engine, models, bundles, whether workers are there and agree
+      before serving: ports, engine, models, bundles, workers
   parm check http://127.0.0.1:8003
-      a running frontend, by its admin API: who is slow, out of service, or not what was wished for";
+      a running frontend: slow and ejected instances, settings not in force";
 
 /// `parm check`.
 #[derive(Debug, Args)]
 pub struct Check {
-    /// A configuration file of `parm serve`, or the address of a running frontend's admin API
+    /// Configuration file, or address of a frontend's admin API
     #[arg(value_name = "URL | FILE")]
     pub what: String,
-    /// A key that the admin API knows
+    /// Key for the admin API
     #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
     pub key: Option<String>,
     #[command(flatten)]
@@ -128,7 +127,7 @@ pub struct Check {
 pub struct Top {
     #[command(flatten)]
     pub reach: Reach,
-    /// Show one second and end
+    /// Show one second, and end
     #[arg(long)]
     pub once: bool,
 }

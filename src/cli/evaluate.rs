@@ -1,4 +1,4 @@
-//! Flags of `parm evaluate`, which every build parses; without the feature `train` the command says how to get it.
+//! Flags of `parm evaluate`. Every build parses them; without the feature `train` the command says how to get it.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 
 pub const EXAMPLES: &str = "Examples:
   parm evaluate fashion --data 'idx:t10k-images.gz,t10k-labels.gz?rows=2000..10000'
-      every code of the bundle models/fashion/parm.toml beside codes that need no training
+      every code of the bundle models/fashion/parm.toml, and codes without training
   parm evaluate my-model.onnx --data npy:rows.npy --code berrut:k=8 --code replicate:k=8
-      codes that need no training, on a model of your own and rows without labels
+      codes without training, on your own model and rows without labels
   parm evaluate boxes --data 'voc:BCCD?split=test&object=WBC' --metric iou --output json";
 
 /// `parm evaluate`.
@@ -16,41 +16,40 @@ pub const EXAMPLES: &str = "Examples:
 pub struct Evaluate {
     /// Deployed model: its name in the repository, or an ONNX file
     pub model: String,
-    /// Rows to measure on, which training did not see: `parm data --help` says how to name them
+    /// Rows that training did not see; see `parm data --help`
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
     /// Model repository
     #[arg(long, value_name = "FOLDER", default_value = "models")]
     pub models: PathBuf,
-    /// How answers are judged: top-1 (or another number), iou, absolute-error [default: top-1, or absolute-error where
-    /// the data has numbers to predict]
+    /// Metric: top-1 (or another number), iou, absolute-error [default: top-1, or absolute-error for values]
     #[arg(long, value_name = "METRIC")]
     pub metric: Option<String>,
-    /// A code that needs no training, besides those of the bundle (repeat): KIND:k=2,r=1 with KIND one of replicate, mds,
-    /// berrut, spline [default: replicate, berrut and spline for each k of the bundle]
+    /// Code without training, in addition to the bundle's (repeat): KIND:k=2,r=1 with KIND one of replicate, mds, berrut,
+    /// spline [default: replicate, berrut and spline for each k of the bundle]
     #[arg(long, value_name = "CODE")]
     pub code: Vec<String>,
-    /// A cheaper model for the same task to compare with: an ONNX file
+    /// Cheaper model of the same task to compare with, an ONNX file
     #[arg(long, value_name = "FILE")]
     pub backup: Option<PathBuf>,
-    /// Engine that runs the models: tract or ort
+    /// Engine: tract or ort
     #[arg(long, value_name = "NAME", default_value = "tract")]
     pub engine: String,
-    /// Seed of the groups: the same seed gives the same figures
+    /// Seed of the groups
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write what was measured into the bundle
+    /// Write the accuracies into the bundle
     #[arg(long)]
     pub write: bool,
-    /// Draw the curves into this file (SVG)
+    /// File for the curves (SVG)
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
-    /// `text` for people, `json` and `csv` for programs
+    /// Form of the output
     #[arg(long, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }
 
-/// Form of what is printed on stdout.
+/// Form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
     Text,

@@ -1,4 +1,4 @@
-//! The flags of `parm experiment`.
+//! Flags of `parm experiment`.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use super::Output;
 
 pub const EXAMPLES: &str = "Examples:
   parm experiment lab/experiments/tail.toml
-      every policy of the file with real processes on this machine; the report is results/tail/report.html
+      with real processes; the report is results/tail/report.html
   parm experiment lab/experiments/tail.toml --simulate
-      the same in virtual time
+      in virtual time
   parm experiment lab/experiments/chaos.toml --policy hedge --policy parm+ --repeats 1 --results /tmp/chaos
-      a part of it, elsewhere";
+      a part of it, with another folder";
 
 /// `parm experiment`.
 #[derive(Debug, Args)]
@@ -21,19 +21,19 @@ pub struct Experiment {
     /// Experiment file (TOML); flags override it
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// In virtual time, instead of with real processes
+    /// Use virtual time, not real processes
     #[arg(long)]
     pub simulate: bool,
-    /// Folder for results; it must not have any yet [default: results/NAME, numbered where that is taken]
+    /// Folder for results, without earlier ones [default: results/NAME, numbered if it exists]
     #[arg(long, value_name = "FOLDER")]
     pub results: Option<PathBuf>,
-    /// A policy, ready-made or from the file, instead of the file's (repeat)
+    /// Policy, built in or of the file, instead of the file's (repeat)
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
-    /// A scenario, ready-made or from the file, instead of the file's (repeat)
+    /// Scenario, built in or of the file, instead of the file's (repeat)
     #[arg(long, value_name = "NAME")]
     pub scenario: Vec<String>,
-    /// A load, as a share of what the deployed instances could do, instead of the file's (repeat)
+    /// Load, as a share of the capacity of the deployed instances, instead of the file's (repeat)
     #[arg(long, value_name = "SHARE")]
     pub load: Vec<f64>,
     /// Queries in a run, instead of the file's
@@ -45,7 +45,7 @@ pub struct Experiment {
     /// Seed of arrivals, service times and faults, instead of the file's
     #[arg(long)]
     pub seed: Option<u64>,
-    /// `text` for people, `json` for programs
+    /// Form of the output
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }

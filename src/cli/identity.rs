@@ -1,4 +1,4 @@
-//! The flags of commands that call servers which speak TLS.
+//! Flags of commands that call servers with TLS.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use clap::Args;
 use parm_protocol::Error;
 use parm_transport::tls::{self, Tls};
 
-/// Who is believed, and what is shown to who asks.
+/// The authorities that a client trusts, and its own certificate.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Identity {
-    /// Authorities that sign the server's certificate (PEM), where its address says https://
+    /// Authorities that sign the server's certificate (PEM), for https:// addresses
     #[arg(long, value_name = "FILE", global = true)]
     pub ca: Option<PathBuf>,
-    /// A certificate to show to a server that asks for one (PEM), with --key-file
+    /// Client certificate for mutual TLS (PEM), with --key-file
     #[arg(long, value_name = "FILE", global = true)]
     pub cert: Option<PathBuf>,
-    /// The private key of --cert (PEM)
+    /// Private key of --cert (PEM)
     #[arg(long, value_name = "FILE", global = true)]
     pub key_file: Option<PathBuf>,
 }

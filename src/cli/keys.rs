@@ -1,4 +1,4 @@
-//! The flags of `parm keys`.
+//! Flags of `parm keys`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use super::Output;
 
 pub const EXAMPLES: &str = "Examples:
   parm keys new search --role infer --rate 500 --file keys.toml
-      a key for the clients of team search, 500 requests a second; its digest goes to the end of keys.toml
+      a key for 500 requests a second; its digest is appended to keys.toml
   parm serve --worker http://10.0.0.5:8000 --set server.keys_file=keys.toml
-      a frontend that asks for keys
+      a frontend that requires keys
   parm keys list keys.toml
-      who has a key, and what for";
+      names, roles and limits";
 
 /// `parm keys`.
 #[derive(Debug, Args)]
@@ -25,34 +25,34 @@ pub struct Keys {
 
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
-    /// Make a key; it is shown once and kept nowhere
+    /// Make a key, which is printed once and not stored
     New {
-        /// Who gets it, for logs: letters, digits, '-', '_', '.' and '@'
+        /// Name of the client, for logs: letters, digits, '-', '_', '.' and '@'
         name: String,
-        /// What it is for: infer (predictions), read (metrics and the admin page), control (all, and every change)
+        /// Role: infer (predictions), read (metrics and the admin page) or control (all of it, and changes)
         #[arg(long, default_value = "infer")]
         role: Role,
-        /// Requests a second [default: no limit]
+        /// Rate limit in requests per second [default: none]
         #[arg(long, value_name = "N")]
         rate: Option<f64>,
-        /// Requests at once after a pause [default: those of a second]
+        /// Burst of the rate limit in requests [default: those of a second]
         #[arg(long, value_name = "N", requires = "rate")]
         burst: Option<NonZeroU32>,
-        /// Requests at a time [default: no limit]
+        /// Requests at a time [default: unlimited]
         #[arg(long, value_name = "N")]
         concurrency: Option<NonZeroU32>,
-        /// Put its entry at the end of this key file too; a new file is readable for its owner only
+        /// Key file to append the entry to; a new file is readable by its owner only
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// `text` for people, `json` for programs
+        /// Form of the output
         #[arg(long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
-    /// Say who has a key, and what for
+    /// List the keys of a file, with roles and limits
     List {
-        /// The key file
+        /// Key file
         file: PathBuf,
-        /// `text` for people, `json` for programs
+        /// Form of the output
         #[arg(long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },

@@ -8,102 +8,97 @@ use super::Output;
 
 pub const EXAMPLES: &str = "Examples:
   parm stand-in fashion-lenet --data idx:images-idx3-ubyte.gz,labels-idx1-ubyte.gz
-      a model of the repository; with labels the accuracy is measured too
+      a model of the repository, with labels to measure the accuracy
   parm stand-in my-model.onnx --name mine --data npy:rows.npy --engine ort --picture frontier.svg
-      any ONNX file; the model, its stand-in and the bundle are put into the repository
+      an ONNX file; the model, its stand-in and the bundle go into the repository
   parm stand-in magika --data bytes:/usr/share,/usr/lib --engine ort
-      a file-type model, from the machine's own files
+      a file-type model, with the files of this machine
   parm stand-in encoder --data npy:ids.npy,mask.npy --meaning values --cost 0.5 --dry-run
-      several inputs: an array for each, in the model's order; says what there is and writes nothing
+      several inputs, an array for each in the model's order; writes nothing
   parm stand-in my-model.onnx --name mine --data capture:captured
-      from live traffic, which `parm serve --capture captured` kept
+      from traffic that `parm serve --capture captured` captured
   parm stand-in my-model.onnx --name mine --data npy:held.npy,labels.npy --test npy:test.npy,test-labels.npy --from small.onnx
-      measures a network of your own too, and grades what is found on rows that nothing was chosen by
+      measures your own network as well, and grades all on separate rows
   parm stand-in my-model.onnx --name mine --data npy:unlabelled.npy --cost 0.1 --teach=20
-      teaches what it found, where minutes of training are worth a few points
+      trains the stand-in for minutes to gain a few points
 
-Stand-ins are judged on rows that made none of them. What is not faster than the deployed model on this engine and machine
-is refused. See docs/stand-ins.md.";
+See docs/stand-ins.md.";
 
 /// `parm stand-in`.
 #[derive(Debug, Args)]
 pub struct StandInSearch {
-    /// The deployed model: its name in the repository, or an ONNX file
+    /// Deployed model: its name in the repository, or an ONNX file
     pub model: String,
-    /// Rows that the model is asked about: npy:FILE,FILE.. or idx:FILE,FILE.., an array for each input in the model's order,
-    /// then labels if there are any; bytes:FOLDER,FOLDER.. for file-type models, a kilobyte from either end of files of every
-    /// ending; capture:FOLDER for what `parm serve --capture` kept, of which the newest is judged on. 24 rows at least, and a few hundred to tell good from better
+    /// Rows: npy:FILE,FILE.. or idx:FILE,FILE.. with an array for each input, then labels if any; bytes:FOLDER,FOLDER.. for
+    /// file-type models; capture:FOLDER for captures of `parm serve`. At least 24 rows, better a few hundred
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
-    /// Rows that only grade: what is on the frontier is asked about them at the end, and nothing is made from them or chosen by
-    /// them. Same kinds as --data
+    /// Separate rows to grade the best candidates on, as in --data
     #[arg(long, value_name = "SOURCE")]
     pub test: Option<String>,
-    /// A stand-in that you made: it is measured beside the others, in 8 bits too. May be given several times
+    /// Your own stand-in, which is measured as well, also in 8 bits (repeat)
     #[arg(long, value_name = "FILE")]
     pub from: Vec<PathBuf>,
-    /// Then teach the two best candidates that fit the cost what the model says (the cheapest where none fits), with all rows that
-    /// decide nothing, for so many epochs (10 if none are given). Takes minutes or hours, and wants many thousands of rows; needs a build with `--features train`
+    /// Train the two best candidates within the cost on the model's answers, for so many epochs (10 without a number). It takes
+    /// minutes to hours and thousands of rows, and a build with `--features train`
     #[arg(long, value_name = "EPOCHS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     pub teach: Option<std::num::NonZeroU64>,
-    /// Rows to teach with, in place of those of --data that decide nothing; labels are not looked at, so what the deployed model was
-    /// trained on will do. Same kinds as --data
+    /// Rows to train on, as in --data, without labels [default: unused rows of --data]
     #[arg(long, value_name = "SOURCE", requires = "teach")]
     pub lessons: Option<String>,
-    /// The most that the stand-in may cost, as a share of a query's time on the deployed model
+    /// Largest cost of the stand-in, as a share of the deployed model's time
     #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
     pub cost: f64,
-    /// Engine that is to run both: tract (built in), ort (ONNX Runtime, loaded at run time), or auto (ort where its library is found)
+    /// Engine: ort (ONNX Runtime), tract (built in), or auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub engine: String,
-    /// Name of a file's model in the repository [default: the file's name]
+    /// Name in the repository for the model of a file [default: the file's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// What the model's output means [default: probabilities or logits of classes, if the answers look like it]
+    /// Meaning of the output [default: probabilities or logits, if the answers look like it]
     #[arg(long, value_enum)]
     pub meaning: Option<Answers>,
-    /// Rows that candidates are made from; they are not judged on these
+    /// Rows to make candidates from
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub calibration: usize,
-    /// Rows more that weights are refitted on where channels are taken away, at most; there are never more of them than to
-    /// judge on
+    /// Largest number of rows to refit weights on after pruning
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub fitted: usize,
-    /// Rows that candidates are judged on at most: 2,000 tell 98 % from 99
+    /// Largest number of rows to judge candidates on: 2,000 tell 98 % from 99
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub judged: usize,
-    /// Seed that draws these rows
+    /// Seed of the choice of rows
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How long costs are measured, about
+    /// Approximate time to measure costs
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub measure: u64,
-    /// Only say what there is, and write no model and no bundle
+    /// Print the candidates, and write no model and no bundle
     #[arg(long)]
     pub dry_run: bool,
-    /// Draw agreement over cost into this file (SVG)
+    /// File for a picture of agreement and cost (SVG)
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
-    /// Folder for what is tried; it is taken away at the end. Teaching that was interrupted goes on from there
+    /// Folder for candidates and checkpoints, removed at the end
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
     /// Model repository
     #[arg(long, value_name = "FOLDER", default_value = "models")]
     pub models: PathBuf,
-    /// `text` for people, `json` for programs
+    /// Form of the output
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 
-/// What a model's answers are.
+/// The meaning of a model's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Answers {
     /// Raw scores of classes
     Logits,
     /// Probabilities of classes
     Probabilities,
-    /// Anything else: answers agree within 5 % of their size
+    /// Values, which agree within 5 % of their size
     Values,
-    /// Vectors whose direction counts: they agree where the cosine is 0.95 or more
+    /// Vectors, which agree if their cosine is 0.95 or more
     Embedding,
 }

@@ -13,8 +13,8 @@ const END: &str = "<!-- end of routes -->\n";
 #[test]
 fn security_page_lists_every_route() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE)).unwrap();
-    let (before, rest) = page.split_once(BEGIN).expect("the page says where its table begins");
-    let (_, after) = rest.split_once(END).expect("the page says where its table ends");
+    let (before, rest) = page.split_once(BEGIN).expect("the page marks the beginning of its table");
+    let (_, after) = rest.split_once(END).expect("the page marks the end of its table");
     let mut table = String::from("\n| where | route | role |\n|---|---|---|\n");
     let tables = [REST, GRPC, METRICS, parm_backend::faults::ROUTES, parm_frontend::admin::ROUTES];
     for route in tables.into_iter().flatten() {

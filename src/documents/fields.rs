@@ -1,4 +1,4 @@
-//! One setting on the configuration page: name, type, range, default, and what its doc comment says.
+//! One setting on the configuration page: name, type, range, default and doc comment.
 
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ const UNITS: &[(&str, &str)] = &[
 /// A setting.
 pub(super) struct Field<'a> {
     pub(super) path: &'a str,
-    /// The field's own schema, with its comment.
+    /// The schema of the field, with its comment.
     pub(super) schema: &'a Value,
     /// The schema of its type.
     pub(super) kind: Value,
@@ -28,7 +28,7 @@ pub(super) struct Field<'a> {
     pub(super) required: bool,
 }
 
-/// The setting's lines.
+/// The lines of the setting.
 pub(super) fn described(field: &Field<'_>, also: Option<&str>) -> String {
     let name = field.path.rsplit('.').next().unwrap_or(field.path);
     let comment = field.schema["description"].as_str();
@@ -37,7 +37,7 @@ pub(super) fn described(field: &Field<'_>, also: Option<&str>) -> String {
     let default = match field.default {
         Value::Null if field.required => "required".to_owned(),
         Value::Null => "default none".to_owned(),
-        value => format!("default `{value}`"),
+        value => format!("default `{value}`{}", in_units(name, value)),
     };
     let mut text = String::new();
     writeln!(text, "- **`{name}`** ({}; {default})", words(field, name)).unwrap();
@@ -52,6 +52,13 @@ pub(super) fn described(field: &Field<'_>, also: Option<&str>) -> String {
     text
 }
 
+/// The default in MiB or GiB, for settings in bytes.
+fn in_units(name: &str, value: &Value) -> String {
+    let bytes = value.as_u64().filter(|_| name.contains("bytes")).unwrap_or(1);
+    let unit = [(30, "GiB"), (20, "MiB")].into_iter().find(|(shift, _)| bytes.is_multiple_of(1 << shift));
+    unit.map(|(shift, unit)| format!(", that is {} {unit}", bytes >> shift)).unwrap_or_default()
+}
+
 /// Type, unit and range.
 fn words(field: &Field<'_>, name: &str) -> String {
     let kind = &field.kind;
@@ -62,12 +69,11 @@ fn words(field: &Field<'_>, name: &str) -> String {
         }
         _ => Vec::new(),
     };
-    let unit = UNITS.iter().find(|(end, _)| name.ends_with(end)).map(|(_, unit)| format!(" of {unit}"));
-    let unit = unit.unwrap_or_default();
+    let unit = UNITS.iter().find(|(end, _)| name.ends_with(end)).map(|(_, unit)| *unit);
     match types.as_slice() {
-        ["integer"] => format!("whole number{unit}, {}", range(kind)),
-        ["number"] if kind["minimum"].is_number() => format!("number{unit}, {}", range(kind)),
-        ["number"] => format!("number{unit}"),
+        ["integer"] => format!("{}, {}", unit.unwrap_or("whole number"), range(kind)),
+        ["number"] if kind["minimum"].is_number() => format!("{}, {}", unit.unwrap_or("number"), range(kind)),
+        ["number"] => unit.unwrap_or("number").to_owned(),
         ["boolean"] => "`true` or `false`".to_owned(),
         ["array"] => "list".to_owned(),
         ["object"] => "table".to_owned(),
@@ -85,14 +91,14 @@ fn range(kind: &Value) -> String {
     }
 }
 
-/// The words that a setting can be, each with its comment.
+/// The possible words of a setting, each with its comment.
 fn values(kind: &Value) -> Vec<(&str, &str)> {
     let variants = kind["oneOf"].as_array().into_iter().flatten();
     variants.filter_map(|one| Some((one["const"].as_str()?, one["description"].as_str()?))).collect()
 }
 
-/// A comment without the default that it states, which the page says already; a wrong one fails. A clause that says more,
-/// such as "Default 1024, for ...", stays.
+/// A comment without the default that it states, as the page has it already; a wrong one fails. A clause that states more, such
+/// as "Default 1024: about ...", stays.
 fn without_default(path: &str, comment: &str, default: &Value) -> String {
     let comment = comment.split_whitespace().collect::<Vec<_>>().join(" ");
     let Some((from, to, stated)) = clause(&comment) else { return comment };
@@ -118,7 +124,7 @@ fn without_default(path: &str, comment: &str, default: &Value) -> String {
     if same && value == stated { rest.trim().to_owned() } else { comment }
 }
 
-/// Where a comment states a default, and what it states.
+/// The place in a comment that states a default, and the statement.
 fn clause(comment: &str) -> Option<(usize, usize, &str)> {
     let within = |open: &'static str, close: &'static str| {
         let from = comment.find(open)?;
@@ -130,7 +136,7 @@ fn clause(comment: &str) -> Option<(usize, usize, &str)> {
     within("(default", ")").filter(|(.., stated)| !stated.is_empty()).or_else(|| within("Default", ". "))
 }
 
-/// Text in lines of the page's width, each behind an indent.
+/// Text in lines of the page's width, each with an indent.
 pub(super) fn wrapped(text: &str, indent: &str) -> String {
     let mut lines = vec![indent.to_owned()];
     for word in text.split_whitespace() {

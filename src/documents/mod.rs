@@ -1,12 +1,13 @@
-//! The generated pages of the documentation: what the binary itself says of its commands and its settings.
+//! Generated pages of the documentation: commands, settings and routes, as the binary has them.
 //!
-//! They are made inside of the binary, where the tree of commands and the types of the settings are, so that no page can
-//! forget one. `UPDATE_DOCS=1` writes them anew; otherwise a page that differs fails.
+//! They are tests of the binary, which has the tree of commands and the types of the settings, so that no page can lack one.
+//! `UPDATE_DOCS=1` writes the pages; otherwise a page that differs fails.
 
 mod access;
 mod commands;
 mod configuration;
 mod fields;
+mod needed;
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +15,7 @@ use std::path::Path;
 /// Compares a page with the file, or writes it.
 fn check(file: &str, want: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    #[allow(clippy::disallowed_methods)] // a switch for the people who run the tests, not configuration
+    #[allow(clippy::disallowed_methods)] // a switch of the tests, not configuration
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, want).unwrap();
     }

@@ -14,88 +14,88 @@ use crate::cli::identity::Identity;
 /// `parm load`.
 #[derive(Debug, Args)]
 pub struct Load {
-    /// Server: http://HOST:PORT, grpc://HOST:PORT or unix:/PATH (frames:// and frames+unix: for parm's own transport); with
-    /// TLS https://, grpcs:// and frames+tls://
+    /// Server: http://HOST:PORT, grpc://HOST:PORT, unix:/PATH, frames:// or frames+unix:; with TLS https://, grpcs:// or
+    /// frames+tls://
     pub url: String,
-    /// Model to ask
+    /// Model
     #[arg(long, value_name = "NAME")]
     pub model: String,
-    /// A key that the server knows
+    /// Key for the server
     #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
     pub key: Option<String>,
     #[command(flatten)]
     pub identity: Identity,
-    /// How requests are sent
+    /// Load scenario, as in MLPerf
     #[arg(long, value_enum, default_value_t = Scenario::Server)]
     pub scenario: Scenario,
-    /// Requests per second, pauses of bursts included (server scenario)
+    /// Requests per second, including pauses of bursts (server scenario)
     #[arg(long, default_value_t = 10.0, value_parser = rate)]
     pub rate: f64,
-    /// How arrivals are spread: constant, poisson, gamma:CV (CV is the standard deviation of the gaps over their mean),
-    /// bursts:ON/OFF (as in bursts:200ms/800ms), trace:FILE (seconds since the start, one a line, instead of --rate)
+    /// Arrival process: constant, poisson, gamma:CV (coefficient of variation of the gaps), bursts:ON/OFF such as
+    /// bursts:200ms/800ms, or trace:FILE (seconds since the start, one a line, instead of --rate)
     #[arg(long, value_name = "SHAPE", default_value = "poisson")]
     pub arrivals: Shape,
-    /// Requests at a time in the offline scenario [default: 16]
+    /// Requests at a time (offline scenario) [default: 16]
     #[arg(long, value_name = "N")]
     pub streams: Option<NonZeroUsize>,
-    /// Counted length of the run in seconds
+    /// Length of the measurement in seconds
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     pub seconds: f64,
-    /// Seconds at the start whose requests are not counted, while connections, caches and queues settle
+    /// Warm-up before the measurement in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub warm_up: f64,
-    /// Rows in a request [default: 1, in the multi-stream scenario 8]
+    /// Rows in a request [default: 1; multi-stream scenario: 8]
     #[arg(long, value_name = "N")]
     pub rows: Option<NonZeroUsize>,
-    /// Rows to send, from an npy or idx file (plain or gzipped), first to last and round again; INPUT=FILE where the model
-    /// has several inputs (repeat) [default: made up from the model's metadata]
+    /// Rows to send in turn, from an npy or idx file, plain or gzipped; INPUT=FILE for models with several inputs (repeat)
+    /// [default: random rows]
     #[arg(long, value_name = "[INPUT=]FILE")]
     pub input: Vec<String>,
-    /// The right class of every row, from an npy or idx file: answers are graded, by outcome
+    /// Class of every row, from an npy or idx file, for the accuracy of each outcome
     #[arg(long, value_name = "FILE", requires = "input")]
     pub labels: Option<PathBuf>,
-    /// The output that tells the class, where the model has several
+    /// Output with the class, if the model has several
     #[arg(long, value_name = "OUTPUT", requires = "labels")]
     pub label_output: Option<String>,
-    /// Milliseconds that a request may take; one without an answer counts as this late
+    /// Timeout of a request in milliseconds; requests without an answer count with it
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
     pub deadline_ms: u64,
-    /// Most requests that wait for an answer (server scenario); further ones are dropped and counted
+    /// Largest number of requests in flight (server scenario); more are dropped and counted
     #[arg(long, value_name = "N", default_value = "10000")]
     pub in_flight: NonZeroU32,
-    /// Threads that drive the connections, beside the one that keeps the schedule
+    /// Threads for connections, next to that of the schedule
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: NonZeroUsize,
-    /// Seed of arrivals and made-up rows: the same seed sends the same load
+    /// Seed of arrivals and random rows
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// A threshold that must be shown to hold (repeat): p99.9<=20ms (at 95 % confidence), failed<=0.1%, accuracy>=95%
+    /// Threshold that must hold (repeat): p99.9<=20ms (at 95 % confidence), failed<=0.1%, accuracy>=95%
     #[arg(long, value_name = "THRESHOLD")]
     pub require: Vec<Requirement>,
-    /// Percent of the requests that may fail before the run is called invalid
+    /// Failures that make the run invalid, in percent of the requests
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
     pub allow_failed: f64,
-    /// Write every counted request as a line of CSV: intended send time, latency, lag, outcome
+    /// File for every counted request, as CSV: scheduled time, latency, lag, outcome
     #[arg(long, value_name = "FILE")]
     pub samples: Option<PathBuf>,
-    /// Show nothing on stderr while running
+    /// No progress on stderr
     #[arg(long)]
     pub quiet: bool,
-    /// `text` for people, `json` for programs (docs/load.schema.json)
+    /// Form of the output; docs/load.schema.json describes the JSON
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 
-/// How requests are sent, as in MLPerf's inference benchmark.
+/// Load scenarios, as in MLPerf's inference benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
-    /// On a schedule, whether or not earlier requests are answered (open loop): what users of a service do
+    /// Requests on a schedule (open loop), as users of a service send them
     Server,
-    /// One request at a time: the latency of one
+    /// One request at a time
     SingleStream,
     /// One request of several rows at a time
     MultiStream,
-    /// Always the same number of requests at a time: how much a server can do
+    /// A fixed number of requests at a time, for the throughput
     Offline,
 }
 

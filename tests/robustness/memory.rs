@@ -33,7 +33,7 @@ fn most_of_a_body(parm: &Parm) -> TcpStream {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_that_are_too_much_together_are_refused_until_some_are_answered() {
-    let limits = ["max_body_bytes", "frames.max_body_bytes", "max_bytes_in_flight"]
+    let limits = ["max_body_bytes", "max_bytes_in_flight"]
         .map(|field| ["--set".to_owned(), format!("server.{field}={BUDGET}")]);
     let limits: Vec<&str> = limits.iter().flatten().map(String::as_str).collect();
     let parm = serve(&limits);

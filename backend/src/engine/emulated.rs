@@ -18,25 +18,25 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{Declared, Engine, Model, Options, Signature};
 use crate::{Error, pause};
 
-/// An emulated model, as `model.toml` describes it.
+/// An emulated model, as in `model.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
-    /// Dimensions of a row of the FP32 input `input`: at most 16777216 values together. Default `[784]`.
+    /// Dimensions of a row of the FP32 input `input`, at most 16777216 values. Default `[784]`.
     #[serde(deserialize_with = "dimensions")]
     #[schemars(schema_with = "dimensions_schema")]
     pub input: Vec<usize>,
     /// Values of a row of the FP32 output `output`. Default 10.
     #[serde(with = "Whole::<1, 65_536>")]
     pub outputs: std::num::NonZeroUsize,
-    /// Milliseconds that a run takes, at most a minute, as experiment files say it. Default: constant, 5.
+    /// Time of a run, at most a minute, as a distribution of experiment files. Default: constant, 5.
     #[serde(deserialize_with = "service_time")]
     #[schemars(schema_with = "any_distribution")]
     pub time_ms: Distribution,
-    /// Milliseconds that each row beyond the first adds to a run. Default 0.
+    /// Time that each row beyond the first adds to a run. Default 0.
     #[serde(with = "Real::<0, 60_000>")]
     pub per_row_ms: f64,
-    /// Seed of the drawn times; instances that share a description draw different times. Default 0.
+    /// Seed of the drawn times. Instances draw different times from one seed. Default 0.
     pub seed: u64,
 }
 

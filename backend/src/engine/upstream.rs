@@ -24,15 +24,15 @@ use tokio::runtime::{Builder, Runtime};
 use super::{Declared, Model, Signature};
 use crate::{Error, VersionPolicy};
 
-/// Another server of the Open Inference Protocol, whose models are served here: requests wait here and are sent to it as
-/// instances are free. `backend.instances` is how many it has at a time.
+/// Another server of the Open Inference Protocol, whose models this worker serves as its agent. Requests wait in the worker's
+/// queue. `backend.instances` is the number of requests that the server gets at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Upstream {
-    /// Its address: `http://host:port`, `unix:/path` or `grpc://host:port`. Default: none.
+    /// Address of the server: `http://HOST:PORT`, `unix:/PATH` or `grpc://HOST:PORT`. Default: none.
     #[schemars(with = "Option<String>")]
     pub url: Option<Endpoint>,
-    /// How it is spoken to. What is spoken on `http://` and `unix:` is HTTP, whatever `transport` says.
+    /// Connections to the server. `http://` and `unix:` addresses always use HTTP.
     pub client: client::Config,
 }
 

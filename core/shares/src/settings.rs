@@ -9,28 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, Terms};
 
-/// The shares that are set up, by name.
+/// The configured shares, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Settings(pub BTreeMap<String, ShareSettings>);
 
-/// A share of the instances' time, set up as `[share.NAME]`. Requests are charged to the one of their key, or that they name as
-/// `parm_share`, or of their model; what has none is charged to its model's own share. Say the same at frontends and workers.
+/// A share of the instances' time, such as that of a tenant. Requests are charged to the share of their key, of their parameter
+/// `parm_share`, or of their model. Configure the same shares at frontends and workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShareSettings {
-    /// So many times the instances' time of a share of weight 1, while both want more. What a share does not use others may.
-    /// Default 1.
+    /// Weight of the share for weighted fair queueing. Other shares use what it leaves. Default 1.
     pub weight: NonZeroU16,
-    /// Instances of this process that the share's queries have within one service time whatever others ask for: at a worker of
-    /// its own, at a frontend of those inside it, and of servers that give no tokens. While it asks for nothing others use them,
-    /// but no hedges, parities, replicas or stand-ins do. Default 0.
+    /// Instances of this process that the share gets within one service time, whatever the load. Other shares use them
+    /// meanwhile, but redundant jobs do not. Default 0.
+    // At a frontend they are those inside of it, and those of servers without tokens.
     #[serde(with = "Whole::<0, 1_000_000>")]
     pub reserved: u32,
-    /// Models whose requests are charged to it, unless a key or the request says otherwise. Default: none.
+    /// Models whose requests are charged to the share, unless a key or the request names another. Default: none.
     pub models: Vec<String>,
-    /// Names of keys of `server.keys_file` whose requests are charged to it; then nobody else may ask for it, and those keys for
-    /// no other. Workers do not look at them. Default: none, which leaves it open to everybody.
+    /// Names of keys whose requests are charged to the share, and no others. Workers ignore it. Default: none, every caller may
+    /// use the share.
     pub keys: Vec<String>,
 }
 

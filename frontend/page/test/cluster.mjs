@@ -17,16 +17,16 @@ const EVENTS = 200;
 export function settings(changes = {}) {
   const of = {
     policy: 'hedge', queue_limit: 1024, default_priority: 128, batch: { max_size: 1, max_delay_us: 0 }, max_attempts: 3,
-    retry_elsewhere_ms: 100, retry: { ratio: 0.2, burst: 100 },
+    retry: { ratio: 0.2, burst: 100 },
     hedge: { budget: { ratio: 0.1, burst: 10 }, median_factor: 1.25, min_delay_us: 1000 }, replicate: { copies: 2 },
-    coding: { k: 2, k_choices: [], r: 1, max_age_ms: 20, grace: { factor: 1.25, of: 'median', cold_ms: 100 }, min_confidence: 0,
+    coding: { k: 2, k_choices: [], r: 1, max_age_ms: 20, grace: { factor: 1.25, of: 'median' }, min_confidence: 0,
       unsure: 'hedge', headroom: 0.05 },
-    stand_in: { cost: 0.5, spare: true, spare_up_to: 0.9, late: true, late_factor: 1.15, late_budget: { ratio: 0.1, burst: 100 },
-      max_rows: 8, grace: { factor: 1.15, of: 'median', cold_ms: 100 }, bound: 0.05, bound_window: 50000, hedge: true,
-      min_confidence: 0, unsure: 'hedge', agreement: { floor: 0.8, recovery: 0.02, window: 1000 } },
-    ejection: { enabled: true, slow_factor: 3, slow_answers: 2, failures: 3, backoff_min_ms: 250, backoff_max_ms: 2000,
-      max_utilisation: 0.8, least_in_service: 0.3, slow_start_ms: 1000 },
-    spare_limit: 256, no_instance_grace_ms: 1000, default_answer: false,
+    stand_in: { cost: 0.5, spare: true, late: true, late_factor: 1.15, late_budget: { ratio: 0.1, burst: 100 },
+      grace: { factor: 1.15, of: 'median' }, bound: 0.05, bound_window: 50000, hedge: true,
+      min_confidence: 0, unsure: 'hedge', agreement: { floor: 0.8 } },
+    ejection: { enabled: true, slow_factor: 3, failures: 3, backoff_min_ms: 250, backoff_max_ms: 2000,
+      least_in_service: 0.3, slow_start_ms: 1000 },
+    no_instance_grace_ms: 1000, default_answer: false,
   };
   return merged(of, changes);
 }

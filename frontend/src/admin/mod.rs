@@ -48,16 +48,16 @@ const MAX_BODY: usize = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Address to listen on, such as `127.0.0.1:8003`. Default: none, the API is off.
+    /// Address of the admin API, such as `127.0.0.1:8003`. Default: none, the API is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// A key of the role `control` for this address alone (`authorization: Bearer KEY`), beside those of `server.keys_file`.
-    /// Where other machines can reach the address one of the two must be there. Default: none. Left out of a dumped
-    /// configuration.
+    /// Key of the role `control` for the admin API only, next to those of `server.keys_file`. An address that other machines
+    /// can reach needs one of the two. Default: none.
     #[serde(skip_serializing)]
     pub token: Option<Token>,
-    /// Names under which browsers reach the address beside `localhost`, without port. Others are refused, for any site can
-    /// give its own name this address. Default: none.
+    /// Host names under which browsers reach the address, without port. Other names but `localhost` are rejected. Default:
+    /// none.
+    // Any site can give its own name this address (DNS rebinding).
     pub hosts: Vec<String>,
 }
 

@@ -115,7 +115,8 @@ fn patched(settings: &PoolSettings, patch: &Value) -> Result<PoolSettings, Error
     }
     let mut value = serde_json::to_value(settings).map_err(bad)?;
     merge(&mut value, patch);
-    serde_path_to_error::deserialize(value).map_err(|error| {
+    let changed: Result<PoolSettings, _> = serde_path_to_error::deserialize(value);
+    changed.map(|changed| changed.with_constants_of(settings)).map_err(|error| {
         let schema = schema_for!(PoolSettings).to_value();
         let path = error.path().to_string();
         let problem = error.into_inner().to_string();
@@ -151,7 +152,8 @@ mod tests {
 
     #[test]
     fn patch_changes_only_the_fields_it_names() {
-        let before = PoolSettings::default();
+        let mut before = PoolSettings::default();
+        before.coding.parm_plus.shared_pool = false;
         let after = patched(&before, &json!({"policy": "none", "batch": {"max_size": 4}})).unwrap();
         assert_eq!((after.policy, after.batch.max_size.get()), (PolicyKind::None, 4));
         assert_eq!(after.batch.max_delay, before.batch.max_delay);
@@ -163,6 +165,7 @@ mod tests {
     fn bad_patch_error_names_field_value_and_range() {
         for (patch, words) in [
             (json!({"polciy": "none"}), ["polciy", "unknown field"]),
+            (json!({"tokens": {"renew_ms": 5}}), ["tokens.renew_ms", "unknown field"]),
             (json!({"policy": "best"}), ["policy: ", "best"]),
             (json!({"queue_limit": 0}), ["queue_limit: ", "`0`, expected a whole number from 1 to 1000000"]),
             (json!({"batch": {"max_size": 0}}), ["batch.max_size: ", "give a whole number from 1 to 65535"]),

@@ -9,27 +9,27 @@ use parm_durations::{PositiveSeconds, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Queries and answers that are kept, to make stand-ins from.
+/// Captures of queries and answers, from which stand-ins are made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Folder for inputs of live requests and what the deployed model answered. It holds what clients sent, as they sent it:
-    /// keep it where such data may be, and one for each frontend. Default: none, nothing is kept.
+    /// Folder for the inputs of live requests and the answers of the deployed model. It holds the data of clients: restrict
+    /// its permissions. Each frontend needs its own. Default: none, no captures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
-    /// Share of the requests that is kept, from 0 to 1. Default 0.01.
+    /// Share of the requests that is captured. Default 0.01.
     pub share: Fraction,
-    /// Megabytes that the folder holds at most; the oldest go first. Default 1024.
+    /// Largest size of the folder; the oldest captures are removed first. Default 1024.
     #[serde(with = "Whole::<1, 1_000_000_000>")]
     pub max_mb: NonZeroU64,
-    /// Seconds after which what was kept is removed, so that nothing stays for ever. Default 604800: a week.
+    /// Age at which captures are removed. Default 604800: a week.
     #[serde(rename = "max_age_s", with = "PositiveSeconds")]
     pub max_age: Duration,
-    /// Requests that may wait to be written; what comes while as many wait is dropped and counted. Default 256.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Requests that may wait to be written; more are dropped and counted. A sample may lose some.
+    #[serde(skip)]
     pub buffer: NonZeroUsize,
-    /// Megabytes that such requests may hold. Default 64.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Megabytes that these requests may hold: little next to `server.max_bytes_in_flight`.
+    #[serde(skip)]
     pub buffer_mb: NonZeroUsize,
 }
 

@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// File to record to from the start (JSON lines); one that exists is kept as `FILE.old`. Default: none.
+    /// File to record to, as JSON lines. An existing file is kept as `FILE.old`. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// Folder for the dispatcher's latest events if it panics, one file of about 2 MB for each crash: ids, times and settings, no
-    /// inputs or answers. Set it where the usual folder is lost with the process. Default: none, that is the system's folder for
-    /// temporary files under `parm serve`.
+    /// Folder for the latest events of a dispatcher that panics, about 2 MB for each crash, without inputs and answers. Set
+    /// it if temporary files are lost with the process. Default: none, the system's temporary folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crash_folder: Option<PathBuf>,
-    /// Megabytes after which the file is left as it is. Default 1024: about 12 million queries.
+    /// Size at which a recording ends. Default 1024: about 12 million queries.
     #[serde(with = "Whole::<1, 1_000_000_000>")]
     pub max_mb: NonZeroU64,
-    /// Notes that may wait to be written; what comes while as many wait is dropped and counted. Default 65536.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Notes that may wait to be written; more are dropped and counted. A disk that stalls for a second loses none at 60,000
+    /// notes a second.
+    #[serde(skip)]
     pub buffer: NonZeroUsize,
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
+use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::Frontend;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -76,25 +77,27 @@ pub(crate) fn merged(target: &Value, patch: &Value) -> Value {
 
 /// Updates the expectations that depend on settings.
 pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
-    truth.excuses.add(&settings["dispatch"]);
+    let constants = truth.constants.clone();
+    let read = |own: &Value| {
+        serde_json::from_value(own.clone()).map(|own: PoolSettings| own.with_constants_of(&constants))
+    };
+    let Ok(of_all) = read(&settings["dispatch"]) else { return };
+    truth.excuses.add(&of_all);
     for model in 0..models {
-        let own = &settings["models"][Model::Asked(model).name()];
-        let own = if own.is_object() { own } else { &settings["dispatch"] };
-        truth.excuses.add(own);
-        let policy = own["policy"].as_str().unwrap_or_default();
-        let apart = policy == "parm+" && own["coding"]["parm_plus"]["shared_pool"] == false;
-        let reserves = apart || policy == "parm" || policy == "approximate-backup";
-        let queue_limit = own["queue_limit"].as_u64().unwrap_or(0) as usize;
-        let ejects = own["ejection"]["enabled"] == true;
+        let own = read(&settings["models"][Model::Asked(model).name()]).unwrap_or_else(|_| of_all.clone());
+        truth.excuses.add(&own);
+        let apart = own.policy == PolicyKind::ParmPlus && !own.coding.parm_plus.shared_pool;
+        let reserves = apart || matches!(own.policy, PolicyKind::Parm | PolicyKind::ApproximateBackup);
+        let queue_limit = own.queue_limit.get() as usize;
+        let ejects = own.ejection.enabled;
         // The slowest job of a server that was not made slow.
         let slowest = Duration::from_millis(20);
-        let ejection = &own["ejection"];
-        let slow_after = slowest.mul_f64(ejection["slow_factor"].as_f64().unwrap_or(1.0).min(1000.0));
-        let slow_answers = ejection["slow_answers"].as_u64().unwrap_or(1) as u8;
-        let stands_in = reserves || matches!(policy, "parm+" | "stand-in");
-        let hedges = hung::hedges_at_will(own);
-        // A lower limit counts for what waits already: a more urgent request takes its place. The limit may be raised again before
-        // the client looks.
+        let slow_after = slowest.mul_f64(own.ejection.slow_factor.get().min(1000.0));
+        let slow_answers = u8::try_from(own.ejection.slow_answers.get()).unwrap_or(u8::MAX);
+        let stands_in = reserves || matches!(own.policy, PolicyKind::ParmPlus | PolicyKind::StandIn);
+        let hedges = hung::hedges_at_will(&own);
+        // A lower limit also affects waiting queries: a more urgent request takes their place. The limit may be raised
+        // again before the client looks.
         for request in &truth.open {
             let Some(request) = truth.requests.get_mut(*request) else { continue };
             if let Some((_, limit)) = request.queue.as_mut().filter(|_| request.ask.model == model) {

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use parm_dispatch::PoolSettings;
-use serde_json::Value;
 
 /// Promises that are not checked, from the first settings on that excuse them, because their effects on instances last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,11 +24,10 @@ pub(crate) struct Excuses {
 
 impl Excuses {
     /// Adds the settings of a model, or of all.
-    pub(crate) fn add(&mut self, settings: &Value) {
-        let Ok(own) = serde_json::from_value::<PoolSettings>(settings.clone()) else { return };
-        self.health |= ejects_the_well(&own);
-        self.waits |= lets_wait(&own);
-        self.hangs |= feeds_the_hung(&own);
+    pub(crate) fn add(&mut self, own: &PoolSettings) {
+        self.health |= ejects_the_well(own);
+        self.waits |= lets_wait(own);
+        self.hangs |= feeds_the_hung(own);
         // Queries of a failed batch are retried alone, and only a second attempt tells a bad row from a broken
         // instance.
         self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;

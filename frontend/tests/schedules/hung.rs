@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, PoolSettings};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::schedule::{Guilt, Model, Temper};
@@ -21,8 +20,7 @@ const AMPLE: u32 = 1000;
 
 /// Whether settings allow a hedge of every late job. A hedge counts as an attempt, and a job is late only after
 /// `min_delay` and a multiple of the median.
-pub(crate) fn hedges_at_will(settings: &Value) -> bool {
-    let Ok(own) = serde_json::from_value::<PoolSettings>(settings.clone()) else { return false };
+pub(crate) fn hedges_at_will(own: &PoolSettings) -> bool {
     let hedges = match own.policy {
         PolicyKind::Hedge => true,
         PolicyKind::StandIn => own.stand_in.hedge,

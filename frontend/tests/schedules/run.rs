@@ -82,6 +82,7 @@ impl Stage {
         {
             let mut truth = world.0.lock();
             truth.servers = network.instances.iter().map(|instance| known(instance, now + START)).collect();
+            truth.constants = schedule.setup.settings.clone();
             truth.curved = schedule.setup.curved;
             truth.dns = Ok(of(schedule, Source::Dns).into_iter().map(host).collect());
         }

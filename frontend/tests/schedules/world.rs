@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use parm_dispatch::PoolSettings;
 use parm_protocol::ModelRef;
 use tokio::time::Instant;
 
@@ -135,6 +136,8 @@ pub(crate) struct Truth {
     pub(crate) in_flux: BTreeMap<u8, Instant>,
     /// Whether an instance has answered wrongly: correctness and suspicion can then not be checked.
     pub(crate) lied: bool,
+    /// Settings of the start. No change at run time shows or changes their constants.
+    pub(crate) constants: PoolSettings,
     /// Whether model 0 is not linear.
     pub(crate) curved: bool,
     pub(crate) dns: Result<Vec<String>, String>,
@@ -180,6 +183,7 @@ impl World {
             rules_since: start,
             in_flux: BTreeMap::new(),
             lied: false,
+            constants: PoolSettings::default(),
             curved: false,
             dns: Ok(Vec::new()),
             dns_since: start,

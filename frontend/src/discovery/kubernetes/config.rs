@@ -3,41 +3,40 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_durations::PositiveMillis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The API server of Kubernetes, for workers that are written `kubernetes+http://SERVICE[.NAMESPACE][:PORT]`.
+/// The API server of Kubernetes, for workers such as `kubernetes+http://SERVICE`.
+///
+/// The times are constants outside of tests: a watch reports changes within a second, whatever they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Its address, `https://HOST[:PORT]`, or `http://` where a proxy such as `kubectl proxy` stands before it; no token is
-    /// sent in plain. Default: none, that is what Kubernetes tells its pods (KUBERNETES_SERVICE_HOST and ..._PORT), else
-    /// `https://kubernetes.default.svc`.
+    /// Address of the API server: `https://HOST[:PORT]`, or `http://` for a proxy such as `kubectl proxy`. Tokens are sent
+    /// over TLS only. Default: none, the address in the pod's environment.
+    // Without KUBERNETES_SERVICE_HOST and ..._PORT it is `https://kubernetes.default.svc`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// The folder of the service account: `token`, which is read again for every question as it is replaced from time to time,
-    /// `ca.crt`, and `namespace`. Default /var/run/secrets/kubernetes.io/serviceaccount.
+    /// Folder of the service account, with the files `token`, `ca.crt` and `namespace`. Default
+    /// /var/run/secrets/kubernetes.io/serviceaccount.
+    // The token is read for every request, as Kubernetes replaces it from time to time.
     pub service_account: PathBuf,
-    /// Milliseconds that the API server has to begin an answer, and that it may be silent in the midst of a list.
-    /// Default 10000.
-    #[serde(rename = "timeout_ms", with = "PositiveMillis")]
+    /// Timeout for the start of an answer, and for silence within a list.
+    #[serde(skip)]
     pub timeout: Duration,
-    /// Milliseconds after which a watch is ended and begun anew from where it was, in whole seconds: a connection that broke
-    /// without a word is noticed so late, and 10 s later. Default 60000.
-    #[serde(rename = "watch_ms", with = "PositiveMillis")]
+    /// Length of a watch, in whole seconds; the next one continues it. A silently broken connection is detected at most this
+    /// long plus 10 s after it breaks.
+    #[serde(skip)]
     pub watch: Duration,
-    /// Milliseconds between two lists, whatever the watch says: a list shows what a watch lost. Each wait is shortened by up to a
-    /// tenth, by chance. An endpoint that a list lacks is removed if a second list, `backoff_min_ms` later, lacks it too. Default
-    /// 300000.
-    #[serde(rename = "list_ms", with = "PositiveMillis")]
+    /// Interval of lists, which repair a watch that lost events. Each wait is shortened by up to a tenth, by chance. An
+    /// endpoint is removed if a list and a second one, `backoff_min` later, both lack it.
+    #[serde(skip)]
     pub list: Duration,
-    /// Milliseconds before the second try after a failure; doubles with every failure. Waits are shorter by up to a half, by
-    /// chance. Default 1000.
-    #[serde(rename = "backoff_min_ms", with = "PositiveMillis")]
+    /// Backoff after the first failure; it doubles with every failure. Waits are shortened by up to a half, by chance.
+    #[serde(skip)]
     pub backoff_min: Duration,
-    /// Milliseconds that the wait between two tries never exceeds. Default 30000.
-    #[serde(rename = "backoff_max_ms", with = "PositiveMillis")]
+    /// Longest backoff.
+    #[serde(skip)]
     pub backoff_max: Duration,
 }
 

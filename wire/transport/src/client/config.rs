@@ -11,62 +11,63 @@ use super::Token;
 use crate::frames;
 use crate::tls::Tls;
 
-/// A client's settings.
+/// Connections to other servers.
+///
+/// The fields that no file can set are constants outside of tests: they fit every network that a fleet runs in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What to speak on an `http://` or `unix:` address (default `auto`: frames where the server offers them, else
-    /// HTTP).
+    /// Protocol for `http://` and `unix:` addresses. Default `auto`.
     pub transport: Prefer,
-    /// How tensors travel over HTTP (default `binary`; `json` for servers without the binary tensor extension).
+    /// Encoding of tensors over HTTP. Set `json` for servers without the binary tensor extension. Default `binary`.
     pub tensors: Tensors,
-    /// The key that the workers ask for, sent as `authorization: Bearer KEY`: of the role `infer`, or `control` where models
-    /// are loaded and unloaded through the frontend (default: none). Left out of a dumped configuration.
+    /// Key sent to the servers as `authorization: Bearer KEY`. Its role is `infer`, or `control` to load models. Default:
+    /// none.
     #[serde(skip_serializing)]
     pub token: Option<Token>,
-    /// Milliseconds to connect (default 1000).
+    /// Timeout to connect. Default 1000.
     #[serde(rename = "connect_timeout_ms", with = "PositiveMillis")]
     pub connect_timeout: Duration,
-    /// Milliseconds for questions other than inference: readiness, metadata, configuration (default 5000).
-    #[serde(rename = "control_timeout_ms", with = "PositiveMillis")]
+    /// Timeout for readiness, metadata and configuration.
+    #[serde(skip)]
     pub control_timeout: Duration,
-    /// Milliseconds for a server to load or unload a model (default 300000): it answers once a model of gigabytes is
-    /// read and warmed up.
+    /// Timeout for a server to load or unload a model. Raise it for models that load slowly. Default 300000.
     #[serde(rename = "load_timeout_ms", with = "PositiveMillis")]
     pub load_timeout: Duration,
-    /// Milliseconds after a failed attempt to connect before the next; doubled from failure to failure (default 10).
-    /// Requests in between fail at once.
-    #[serde(rename = "backoff_initial_ms", with = "PositiveMillis")]
+    /// Backoff after the first failure to connect; it doubles with every further failure. Requests fail meanwhile.
+    #[serde(skip)]
     pub backoff_initial: Duration,
-    /// Most milliseconds between two attempts to connect (default 1000): a server that comes back is found this late.
-    #[serde(rename = "backoff_max_ms", with = "PositiveMillis")]
+    /// Longest backoff: a server that comes back is found this late.
+    #[serde(skip)]
     pub backoff_max: Duration,
-    /// HTTP connections, each with one request at a time (default 256). More requests are refused as overload.
-    /// Questions about health and models have a few of their own beside these.
+    /// HTTP connections to one server, each with one request at a time. More requests are rejected as overload. Default
+    /// 256.
+    // Health checks and metadata have a few connections of their own.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_connections: NonZeroU32,
-    /// Largest body of an answer in bytes over HTTP and gRPC (default 67108864, that is 64 MiB).
-    #[serde(with = "Whole::<1, 1_099_511_627_776>")]
+    /// Largest body of an answer over HTTP and gRPC. See [`accept_bodies`](Self::accept_bodies).
+    #[serde(skip)]
     pub max_body_bytes: NonZeroUsize,
-    /// Bounds of a connection of frames.
+    /// Limits of a connection of the framed transport.
+    #[serde(skip)]
     pub frames: frames::Config,
-    /// TLS: set by who read its files, and in no configuration of a client's own.
+    /// TLS, set by the code that read its files.
     #[serde(skip)]
     pub tls: Tls,
 }
 
-/// What to speak where the address leaves it open.
+/// The protocol for an address that leaves it open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Prefer {
-    /// Frames where `GET /v2` lists them, else HTTP.
+    /// The framed transport if `GET /v2` lists it, otherwise HTTP.
     #[default]
     Auto,
-    /// HTTP, whatever else is offered.
+    /// HTTP only.
     Http,
 }
 
-/// How tensors travel over HTTP.
+/// The encoding of tensors over HTTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tensors {
@@ -75,6 +76,15 @@ pub enum Tensors {
     Binary,
     /// JSON numbers.
     Json,
+}
+
+impl Config {
+    /// Accepts answers up to this size: a process that takes larger requests gets larger answers to them as well.
+    pub fn accept_bodies(&mut self, bytes: NonZeroUsize) {
+        self.max_body_bytes = self.max_body_bytes.max(bytes);
+        let frame = NonZeroU32::try_from(bytes).unwrap_or(NonZeroU32::MAX);
+        self.frames.max_body_bytes = self.frames.max_body_bytes.max(frame);
+    }
 }
 
 impl Default for Config {
@@ -93,5 +103,23 @@ impl Default for Config {
             frames: frames::Config::default(),
             tls: Tls::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_accepts_larger_bodies_and_never_smaller_ones() {
+        let usual = Config::default();
+        let mut client = usual.clone();
+        client.accept_bodies(NonZeroUsize::MIN);
+        assert_eq!(client, usual);
+        let large = const { NonZeroUsize::new(1 << 30).unwrap() };
+        client.accept_bodies(large);
+        assert_eq!((client.max_body_bytes, client.frames.max_body_bytes.get()), (large, 1 << 30));
+        client.accept_bodies(const { NonZeroUsize::new(1 << 40).unwrap() });
+        assert_eq!(client.frames.max_body_bytes, NonZeroU32::MAX, "a frame cannot be larger");
     }
 }

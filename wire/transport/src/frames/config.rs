@@ -4,55 +4,59 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_durations::{PositiveMillis, Whole};
+use parm_durations::Whole;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Budget;
 use crate::keys::Caller;
 
-/// Bounds of one connection; both sides have their own.
+/// Limits of one connection between a frontend and a worker.
+///
+/// The fields that no file can set are constants outside of tests, but for those that follow other settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Largest frame body in bytes, read or written (default 67108864, that is 64 MiB). A peer can make us reserve
-    /// this much per connection.
+    /// Largest frame body, read or written: the most that a peer can make this process reserve for a connection. A server
+    /// takes `server.max_body_bytes`.
+    #[serde(skip)]
     pub max_body_bytes: NonZeroU32,
-    /// Requests in progress on one connection (default 1024). More are refused as overload: whoever queues should
-    /// know about it.
+    /// Requests in progress on one connection. More are rejected as overload. Default 1024.
+    // A client that queues requests should know that they wait.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_in_flight: NonZeroU32,
-    /// Bytes waiting to be written (default 134217728, that is 128 MiB). A client refuses more requests beyond it, a
-    /// server reads no more of them, so a peer that does not read cannot fill our memory.
+    /// Bytes that may wait to be written on one connection. A server over the limit reads no more requests. Default
+    /// 134217728.
+    // Backpressure: a peer that does not read cannot fill the memory. A client rejects requests beyond the limit.
     #[serde(with = "Whole::<1, 1_099_511_627_776>")]
     pub max_queued_bytes: NonZeroUsize,
-    /// Milliseconds that a frame's body may take to arrive (default 30000): a peer that dribbles bytes does not hold
-    /// what it announced for ever.
-    #[serde(rename = "body_timeout_ms", with = "PositiveMillis")]
+    /// Timeout for a frame's body, so that a slow sender does not hold its memory for ever. A server takes
+    /// `server.body_timeout_ms`.
+    #[serde(skip)]
     pub body_timeout: Duration,
-    /// Milliseconds that a client may take over an answer before a server closes the connection (default 60000): one
-    /// that does not read does not hold its answers for ever.
-    #[serde(rename = "answer_timeout_ms", with = "PositiveMillis")]
+    /// Timeout for a client to take an answer before the server closes the connection. A server takes
+    /// `server.answer_timeout_ms`.
+    #[serde(skip)]
     pub answer_timeout: Duration,
-    /// Milliseconds of silence before the peer is asked whether it lives (default 1000).
-    #[serde(rename = "ping_interval_ms", with = "PositiveMillis")]
+    /// Silence before a ping.
+    #[serde(skip)]
     pub ping_interval: Duration,
-    /// Milliseconds that the peer has to say anything after that (default 5000): longer than its longest pause,
-    /// since every request on the connection fails when this passes. Bytes of a frame that is under way count.
-    #[serde(rename = "ping_timeout_ms", with = "PositiveMillis")]
+    /// Timeout for any byte from the peer after a ping. It is longer than the longest pause of a process, as every request
+    /// of the connection fails when it expires.
+    #[serde(skip)]
     pub ping_timeout: Duration,
 }
 
 /// Limits of a server's connection: its configuration, the state that all connections share, and its caller.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The connection's own.
+    /// Limits of the connection itself.
     pub config: Config,
     /// The byte budget of all connections' requests.
     pub budget: Arc<Budget>,
     /// The caller of its requests.
     pub caller: Caller,
-    /// When the connection ends, once its requests are answered.
+    /// Age at which the connection ends, once its requests are answered.
     pub age: Option<Duration>,
     /// Whether the client uses tokens.
     pub tokens: bool,

@@ -74,7 +74,7 @@ pub async fn serve<S: InferenceService>(
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the client gave no sign of life after a ping"));
         }
         () = end.0.unread.overdue(config.answer_timeout) => {
-            let message = "the client did not take its answer within server.frames.answer_timeout_ms";
+            let message = "the client did not take its answer within server.answer_timeout_ms";
             return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
         () = end.0.drained(drain, *age, config.ping_timeout) => {}

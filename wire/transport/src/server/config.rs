@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_durations::{Millis, PositiveMillis, PositiveSeconds, Whole};
+use parm_durations::{Millis, PositiveMillis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,85 +13,81 @@ use super::address::Address;
 use crate::listening::ConnectionLimits;
 use crate::{Budget, frames};
 
-/// Addresses and limits of a server.
+/// Addresses that clients reach, and limits of their connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Address for HTTP clients; port 0 takes a free one (default 127.0.0.1:8000).
+    /// Address for HTTP clients; port 0 takes a free port. Default 127.0.0.1:8000.
     pub http: Address,
-    /// Address for gRPC clients (default 127.0.0.1:8001).
+    /// Address for gRPC clients. Default 127.0.0.1:8001.
     pub grpc: Address,
-    /// Address of Prometheus metrics, `GET /metrics` (default 127.0.0.1:8002).
+    /// Address of Prometheus metrics, `GET /metrics`. Default 127.0.0.1:8002.
     pub metrics: Address,
-    /// Unix socket for HTTP clients beside the address (default: none). A stale socket file is replaced.
+    /// Unix socket for HTTP clients, next to the address. A stale socket file is replaced. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unix: Option<PathBuf>,
-    /// Largest request body in bytes (default 67108864, that is 64 MiB), and the most that its tensors may take when they
-    /// are read: what one request may make the server hold.
+    /// Largest request body, and the most memory that its tensors may take. Raise it on frontends and workers together.
+    /// Default 67108864.
     #[serde(with = "Whole::<1, 1_099_511_627_776>")]
     pub max_body_bytes: NonZeroUsize,
-    /// Bytes that requests and the answers that clients have not taken yet hold at a time, all connections together
-    /// (default 1073741824, that is 1 GiB); what goes beyond is refused as overload. Never less than one body of
-    /// `max_body_bytes`.
+    /// Memory for the requests and unread answers of all connections. More requests are rejected as overload. It is at
+    /// least `max_body_bytes`. Default 1073741824.
     #[serde(with = "Whole::<1, 1_099_511_627_776>")]
     pub max_bytes_in_flight: NonZeroUsize,
-    /// Connections at a time, all listeners together (default 16384); more wait in the kernel's queue. A connection costs
-    /// a file descriptor and a few kilobytes.
+    /// Connections of all listeners together. More wait in the kernel's queue. Default 16384.
+    // A connection costs a file descriptor and a few kilobytes.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_connections: NonZeroUsize,
-    /// HTTP/2 streams in progress on one connection (default 1024).
+    /// HTTP/2 streams in progress on one connection. Default 1024.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_streams: NonZeroU32,
-    /// Milliseconds that a connection may take to send a request's head (default 10000): a client that dribbles
-    /// bytes does not hold its connection for ever.
+    /// Timeout for the head of a request. Default 10000.
+    // Slow clients must not hold connections for ever. The same holds for bodies and answers.
     #[serde(rename = "head_timeout_ms", with = "PositiveMillis")]
     pub head_timeout: Duration,
-    /// Milliseconds that a request's body may take to arrive (default 30000).
+    /// Timeout for the body of a request. Default 30000.
     #[serde(rename = "body_timeout_ms", with = "PositiveMillis")]
     pub body_timeout: Duration,
-    /// Milliseconds that a client may take over an answer before its connection is closed (default 60000): one that does
-    /// not read, or a byte now and then, does not hold the answer for ever. A slow link needs a second for every
-    /// megabyte of the largest answer.
+    /// Timeout for a client to read an answer. Slow links need a second for every megabyte. Default 60000.
     #[serde(rename = "answer_timeout_ms", with = "PositiveMillis")]
     pub answer_timeout: Duration,
-    /// Milliseconds that a connection may be idle (default 300000).
+    /// Timeout after which an idle connection is closed. Default 300000.
     #[serde(rename = "idle_timeout_ms", with = "PositiveMillis")]
     pub idle_timeout: Duration,
-    /// Milliseconds that a connection lives, a tenth more or less so that not all end together (default 0: as long as it is
-    /// used). Then it ends once its requests are answered, and no request is lost: what was settled when it was made, such
-    /// as the instance that a balancer chose, is settled anew this often.
+    /// Lifetime of a connection; it then ends after its last answer. Set it if load balancers choose servers per
+    /// connection. 0 means no limit. Default 0.
+    // The lifetimes vary by a tenth, so that connections do not end together.
     #[serde(rename = "max_connection_age_ms", with = "Millis")]
     pub max_connection_age: Duration,
-    /// Milliseconds between readiness going false and the end of listening, so that balancers look away first
-    /// (default 500).
+    /// Delay between failing readiness and closing the listeners, so that load balancers drain first. Default 500.
     #[serde(rename = "drain_delay_ms", with = "Millis")]
     pub drain_delay: Duration,
-    /// Milliseconds that requests in progress have to finish after that (default 20000): Kubernetes kills 30 s after its
-    /// signal, and a connection that is cut by us is at least in the log.
+    /// Timeout for requests in progress after the listeners closed. Default 20000.
+    // Kubernetes kills a process 30 s after its signal; a connection that we close is at least in the log.
     #[serde(rename = "drain_timeout_ms", with = "PositiveMillis")]
     pub drain_timeout: Duration,
-    /// Seconds that clients are told to wait after a refusal for load where the service does not say (default 1).
-    #[serde(rename = "retry_after_s", with = "PositiveSeconds")]
+    /// `Retry-After` of a rejection for load that has no time of its own. Most have one, so the default fits all.
+    #[serde(skip)]
     pub retry_after: Duration,
-    /// A file of the keys that callers must send, with what each is for, which is read again when it changes
-    /// (default: none). Without it everyone may ask for predictions. `parm keys new` makes keys.
+    /// File of the keys that callers must send; changes apply at once. Without it every caller may request predictions.
+    /// `parm keys new` makes keys. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys_file: Option<PathBuf>,
-    /// Who may load and unload models where no keys are asked for (default `local`).
+    /// Callers that may load and unload models without a `keys_file`. Default `local`.
     pub model_control: ModelControl,
-    /// The framed transport that our own frontends choose.
+    /// Limits of one connection of the framed transport, which parm's own frontends use.
     pub frames: frames::Config,
 }
 
-/// Who may load and unload models without a key. A frontend passes such orders on to its whole fleet, so one
+/// Callers that may load and unload models without a key. A frontend forwards such orders to its whole fleet, so one
 /// request of a stranger could end a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ModelControl {
-    /// Who reaches the server over a loopback address or its Unix socket.
+    /// Callers on a loopback address or the Unix socket.
     #[default]
     Local,
-    /// Nobody.
+    /// No caller.
     Nobody,
 }
 
@@ -112,10 +108,19 @@ impl Config {
         }
     }
 
+    /// Limits of connections of the framed transport: bodies and timeouts are as on other connections.
+    pub(super) fn frames(&self) -> frames::Config {
+        frames::Config {
+            max_body_bytes: NonZeroU32::try_from(self.max_body_bytes).unwrap_or(NonZeroU32::MAX),
+            body_timeout: self.body_timeout,
+            answer_timeout: self.answer_timeout,
+            ..self.frames.clone()
+        }
+    }
+
     /// The byte budget of all bodies: a single one of the largest size must fit.
     pub(super) fn budget(&self) -> Arc<Budget> {
-        let largest = self.max_body_bytes.get().max(self.frames.max_body_bytes.get() as usize);
-        Budget::new(self.max_bytes_in_flight.get().max(largest))
+        Budget::new(self.max_bytes_in_flight.get().max(self.max_body_bytes.get()))
     }
 }
 
@@ -142,5 +147,22 @@ impl Default for Config {
             model_control: ModelControl::Local,
             frames: frames::Config::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_follow_the_limits_of_the_server() {
+        let text =
+            "max_body_bytes = 1000\nbody_timeout_ms = 7\nanswer_timeout_ms = 8\n[frames]\nmax_in_flight = 3";
+        let frames = toml::from_str::<Config>(text).unwrap().frames();
+        assert_eq!((frames.max_body_bytes.get(), frames.max_in_flight.get()), (1000, 3));
+        let millis = [frames.body_timeout, frames.answer_timeout].map(|time| time.as_millis());
+        assert_eq!(millis, [7, 8]);
+        let unknown = toml::from_str::<Config>("[frames]\nmax_body_bytes = 1000").unwrap_err().to_string();
+        assert!(unknown.contains("unknown field"), "{unknown}");
     }
 }

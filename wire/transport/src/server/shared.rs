@@ -31,7 +31,7 @@ impl<S: InferenceService> Shared<S> {
     pub(super) fn new(config: Config, service: Arc<S>, keys: Keys) -> Arc<Self> {
         let drain = Drain::default();
         let budget = config.budget();
-        let limits = Limits { budget: budget.clone(), ..Limits::from(config.frames.clone()) };
+        let limits = Limits { budget: budget.clone(), ..Limits::from(config.frames()) };
         let frames = Offer::new(service.clone(), limits, drain.clone());
         let guard = Guard::new(&config, keys.clone());
         let ages = Arc::new(Ages::new(config.max_connection_age));

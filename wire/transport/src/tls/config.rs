@@ -4,63 +4,61 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_durations::{PositiveMillis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::names;
 
-/// TLS of everything that is listened on, and towards workers. Unix sockets stay plain. The files are read again when they
-/// change, and new connections get what they say then; `server.max_connection_age_ms` bounds how long older ones last.
+/// TLS of all listeners and of connections to workers. Unix sockets stay plain. Changed files apply to new connections;
+/// `server.max_connection_age_ms` ends the older ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What is spoken (default `off`). Raise it one word at a time, on all machines before the next: a fleet that runs then
-    /// loses no request. Back the same way.
+    /// Use of TLS. To switch a running fleet without losing requests, change it one step at a time on all machines. Default
+    /// `off`.
     pub mode: Mode,
-    /// The certificate that is shown to callers, and to workers that ask for one: a PEM file, with the certificates between
-    /// it and its authority (default: none). `allow` and more need it.
+    /// Certificate of this process, with its chain, in a PEM file. Every mode but `off` needs it. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// Its private key, a PEM file that only this process should be able to read (default: none).
+    /// Private key of the certificate, in a PEM file that only this process can read. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// Authorities of callers, a PEM file: mutual TLS. Whoever speaks TLS here must show a certificate that one of them
-    /// signed, with one of `names` (default: none, callers show nothing).
+    /// Authorities that sign the certificates of callers, in a PEM file. Set it, with `names`, for mutual TLS. Default:
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<PathBuf>,
-    /// Who may call, by the alternative names of their certificates: DNS names and URIs such as `spiffe://prod/frontend/*`. A
-    /// star stands for any text up to the next `/` of a URI or `.` of a DNS name, two stars for any text, and `"*"` alone for
-    /// everyone whom `client_ca` signed. `client_ca` needs it.
+    /// Names of the callers that are allowed, as DNS names or URIs in their certificates, such as
+    /// `spiffe://prod/frontend/*`. `*` stands for text without `/` (or `.` in DNS names), `**` for any text. `"*"` alone
+    /// allows every certificate of `client_ca`.
     pub names: Vec<String>,
-    /// Authorities of workers, a PEM file (default: none). TLS towards workers needs it; the system's are not asked.
+    /// Authorities that sign the certificates of workers, in a PEM file. TLS to workers needs it. Default: none.
+    // The authorities of the system are not used: a public one must not vouch for workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// Names that workers' certificates must have one of, written as `names` (default: none, the host of their address). For
-    /// certificates that name a service and not a machine, and where DNS is asked for addresses (`dns+https://`).
+    /// Names of which a worker's certificate must have one, written as in `names`. Set it if certificates name a service,
+    /// or with `dns+https://`. Default: none, the host of the address.
     pub worker_names: Vec<String>,
-    /// Milliseconds that a caller may take until TLS is agreed upon (default 10000): one that says nothing does not hold its
-    /// connection for ever.
-    #[serde(rename = "handshake_timeout_ms", with = "PositiveMillis")]
+    /// Timeout for a handshake. Only silent clients need longer.
+    #[serde(skip)]
     pub handshake_timeout: Duration,
-    /// Callers with whom TLS is being agreed upon at a time (default 1024): each costs a millisecond of a processor and up to
-    /// 64 kilobytes. More wait, within the same time.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Handshakes at a time. More wait within the same timeout. A handshake takes a millisecond of a core and up to 64 kB, so
+    /// the default is a second of work and 64 MB.
+    #[serde(skip)]
     pub max_handshakes: NonZeroU32,
 }
 
-/// What is spoken.
+/// The use of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Plain. Workers whose address says `https://` are spoken to in TLS all the same.
+    /// Plain, except to workers with an `https://` address.
     #[default]
     Off,
-    /// Callers choose; workers are spoken to in plain.
+    /// Callers choose; plain to workers.
     Allow,
-    /// Callers choose; workers are spoken to in TLS, and in plain where they do not speak it.
+    /// Callers choose; TLS to workers that support it.
     Prefer,
-    /// TLS and nothing else, both ways.
+    /// TLS only, from callers and to workers.
     Require,
 }
 

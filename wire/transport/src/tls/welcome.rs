@@ -54,7 +54,7 @@ impl Welcome {
         let agreed = Box::pin(self.agree(charter, stream));
         let greeted =
             tokio::time::timeout(charter.config.handshake_timeout, agreed).await.unwrap_or_else(|_| {
-                let words = "the TLS handshake did not finish within tls.handshake_timeout_ms";
+                let words = "the TLS handshake timed out";
                 Err(io::Error::new(io::ErrorKind::TimedOut, words))
             });
         self.note(charter, &greeted, from);

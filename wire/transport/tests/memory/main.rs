@@ -7,7 +7,7 @@ mod counting;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -82,7 +82,6 @@ impl Scene {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let mut config = Config { max_body_bytes: NonZeroUsize::new(LARGEST).unwrap(), ..Config::default() };
-        config.frames.max_body_bytes = NonZeroU32::new(LARGEST as u32).unwrap();
         for address in [&mut config.http, &mut config.grpc, &mut config.metrics] {
             *address = "127.0.0.1:0".parse().unwrap();
         }

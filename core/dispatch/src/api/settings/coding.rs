@@ -1,4 +1,4 @@
-//! What an operator can set about coding groups.
+//! Settings of coding groups.
 
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
@@ -6,100 +6,99 @@ use std::time::Duration;
 use parm_durations::Millis;
 use parm_encoder::Kind;
 use schemars::JsonSchema;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::{DetectionSettings, Factor, Fraction};
 
-/// How queries are grouped, and what is done with the parities.
+/// Coding groups and parities, under `parm` and `parm+`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(remote = "Self", default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct CodingSettings {
-    /// Which of the bundle's codes: `sum`, `weighted`, `tiles`, `slots` or `mds`. `mds` needs no bundle where the model is
-    /// linear, as that computes its own parities; with any other model its reconstructions are wrong. Default: the
-    /// bundle's most accurate for `k` and `r`; in simulations, one that makes any `r` losses good.
+    /// Code of the bundle: `sum`, `weighted`, `tiles`, `slots` or `mds`. `mds` is for linear models, without a bundle.
+    /// Default: the most accurate for `k` and `r`.
+    // A linear model computes its own parities. In simulations the default is a code that restores any `r` losses.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub code: Option<Kind>,
-    /// Queries per group: a parity costs one job per `k` queries. Default 2.
+    /// Queries of a group. A parity costs one job per `k` queries. Default 2.
     pub k: NonZeroU8,
-    /// Values of `k` that groups may have besides, under `parm+`. Default: all up to 4 that the bundle has a code of
-    /// this kind and `r` for.
+    /// Other group sizes, under `parm+`. Default: all up to 4 in the bundle.
     pub k_choices: Vec<NonZeroU8>,
-    /// Parities per group: as many predictions of a group can be missing at a time. Default 1.
+    /// Parities of a group: so many of its predictions can be late at a time. Default 1.
     pub r: NonZeroU8,
-    /// Milliseconds after which a group that is not full is coded as it is, with blank slots. Default 20.
+    /// Age at which an incomplete group is coded. Default 20.
     #[serde(rename = "max_age_ms", with = "Millis")]
     pub max_age: Duration,
-    /// How long a reconstruction is held back in favour of the prediction, under `parm+` and `approximate-backup`.
+    /// Grace: time that a reconstruction waits for the prediction, under `parm+` and `approximate-backup`.
     pub grace: GraceSettings,
-    /// Reconstructions below this confidence are not given, and above 0 none of outputs that are no classes, which have
-    /// none; the threshold of the bundle's calibration counts where it is higher. Default 0.
+    /// Least confidence of a reconstruction that is returned; a higher threshold of the bundle counts. Outputs without
+    /// confidence (regression) are returned only with 0. Default 0.
     pub min_confidence: Fraction,
-    /// What to do for a query whose reconstruction is not confident enough. Default `hedge`.
+    /// Action for a query whose reconstruction has too little confidence. Default `hedge`.
     pub unsure: Unsure,
-    /// Under `parm+`: share of the instances that must stay idle when a parity or a copy starts, so that a query that
-    /// comes while it runs finds one free. Rounded to whole instances, so by default none with fewer than 10. Default 0.05.
+    /// Share of the instances that parities and hedges leave idle for new queries, under `parm+`. Default 0.05.
+    // It is rounded to whole instances: none with fewer than 10.
     pub headroom: Fraction,
-    /// What `parm+` adds to `parm`, each of which can be switched off to see what it is worth.
+    /// Additions of `parm+` to `parm`, which experiments switch off one by one.
     pub parm_plus: ParmPlusSettings,
-    /// How instances whose answers are wrong are found.
+    /// Detection of wrong answers by parities. It needs the code `slots`, or two parities.
     pub detection: DetectionSettings,
-    /// Instances kept for parities under `parm`, and under `parm+` without a shared pool. Default: one of `k + 1`, as in
-    /// the paper; fewer leave more for queries where the load is high.
+    /// Instances for parities, under `parm`. Fewer leave more for queries under high load. Default: one of `k + 1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parity_instances: Option<NonZeroU32>,
 }
 
-/// What `parm+` adds to `parm`.
+/// Additions of `parm+` to `parm`. Three of them are switched off by tests only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ParmPlusSettings {
-    /// Under both: groups that are not full (of at least two batches) are coded when they are old; if not, they go
-    /// without. Default true.
+    /// Codes old groups that are not full, under both policies, if they have two batches or more.
+    #[serde(skip)]
     pub partial_groups: bool,
-    /// Every instance takes queries and parities. If not, 1 of k + 1 takes parities only. Default true.
+    /// Runs queries and parities on every instance. Otherwise 1 of k + 1 runs parities only.
+    #[serde(skip)]
     pub shared_pool: bool,
-    /// Parities wait for instances that have no queries to run. Default true.
+    /// Runs parities only on instances without waiting queries.
+    #[serde(skip)]
     pub parities_yield: bool,
-    /// Late jobs that no parity can replace are duplicated, as under `hedge`. Default true.
+    /// Hedges late jobs that no parity can replace. Default true.
     pub hedge: bool,
-    /// Groups grow with the load, and end where there is no room for parities. Default true.
+    /// Lets groups grow with the load, and stops coding without room for parities. Default true.
     pub k_follows_load: bool,
 }
 
-/// What to do for a query whose reconstruction is not confident enough.
+/// The action for a query whose reconstruction has too little confidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsure {
-    /// Go on waiting for the prediction.
+    /// Waits for the prediction.
     Wait,
-    /// Duplicate it now, within the hedge budget.
+    /// Hedges at once, within the budget.
     #[default]
     Hedge,
 }
 
-/// How long a reconstruction is held back, counted from the query's arrival.
+/// Grace: the time that an approximate answer waits for the prediction, from the query's arrival on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GraceSettings {
-    /// Times the pool's usual time from arrival to prediction.
+    /// Grace in multiples of the usual time from arrival to prediction.
     pub factor: Factor,
-    /// What is usual. Default `median`.
+    /// The usual time. Default `median`.
     pub of: Usual,
-    /// Milliseconds while too few times are known. Default 100.
-    #[serde(rename = "cold_ms", with = "Millis")]
+    /// Grace while too few times are known.
+    #[serde(skip)]
     pub cold: Duration,
 }
 
-/// What counts as the usual time.
+/// The usual time from arrival to prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Usual {
-    /// Half of all are faster.
+    /// The median.
     #[default]
     Median,
-    /// All are faster but the share that the hedge budget names: for service times that vary widely by nature.
+    /// The quantile 1 - `ratio` of the hedge budget, for service times that vary widely by nature.
     Tail,
 }
 
@@ -140,47 +139,18 @@ impl Default for GraceSettings {
     }
 }
 
-impl Serialize for CodingSettings {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        Self::serialize(self, to)
-    }
-}
-
-/// Fields that were here once, and what is to be set now.
-const MOVED: [(&str, &str); 6] = [
-    ("partial_groups", "coding.parm_plus.partial_groups"),
-    ("shared_pool", "coding.parm_plus.shared_pool"),
-    ("parities_yield", "coding.parm_plus.parities_yield"),
-    ("hedge", "coding.parm_plus.hedge"),
-    ("k_follows_load", "coding.parm_plus.k_follows_load"),
-    ("needs", "coding.code, such as \"slots\" for a code whose parities predict every member by themselves"),
-];
-
-/// A field under its old name is an error that says the new one.
-impl<'de> Deserialize<'de> for CodingSettings {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::deserialize(from).map_err(|error| {
-            let text = error.to_string();
-            let moved = MOVED.iter().find(|(old, _)| text.contains(&format!("unknown field `{old}`")));
-            moved.map_or(error, |(old, new)| D::Error::custom(format!("coding.{old} is gone: set {new}")))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_field_that_moved_is_refused_with_its_new_place() {
-        for (old, new) in MOVED {
-            let error = toml::from_str::<CodingSettings>(&format!("{old} = true")).unwrap_err().to_string();
-            assert!(error.contains(new), "{old}: {error}");
+    fn unknown_and_fixed_fields_of_coding_are_rejected() {
+        for name in ["colour", "parm_plus.shared_pool", "detection.wrong_share"] {
+            let error = toml::from_str::<CodingSettings>(&format!("{name} = 1")).unwrap_err().to_string();
+            assert!(error.contains("unknown field"), "{name}: {error}");
         }
-        let now = toml::from_str::<CodingSettings>("[parm_plus]\nhedge = false").unwrap();
-        assert!(!now.parm_plus.hedge && now.parm_plus.shared_pool);
-        let unknown = toml::from_str::<CodingSettings>("colour = 1").unwrap_err().to_string();
-        assert!(unknown.contains("unknown field `colour`"), "{unknown}");
+        let read = toml::from_str::<CodingSettings>("[parm_plus]\nhedge = false").unwrap();
+        assert!(!read.parm_plus.hedge && read.parm_plus.shared_pool);
         let written = toml::to_string(&CodingSettings::default()).unwrap();
         assert_eq!(toml::from_str::<CodingSettings>(&written).unwrap(), CodingSettings::default());
     }

@@ -1,4 +1,4 @@
-//! What an operator can set about instances whose answers are wrong.
+//! Settings for instances whose answers are wrong.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 
 use super::Fraction;
 
-/// How answers are checked against what parities say of them, and what follows.
+/// Detection of wrong answers by parities. It needs the code `slots`, or two parities.
 ///
-/// It needs a parity whose output alone predicts every member (as those of `slots` do), or two parities.
+/// One parity alone must predict every member, as those of `slots` do; otherwise two parities are needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DetectionSettings {
-    /// Compare the predictions of every complete group with its parities. Parities run for every group then. Default
-    /// false.
+    /// Compares the predictions of every group with its parities, which then run for every group. Default false.
     pub enabled: bool,
-    /// Chance that an answer of an instance that is well raises a false alarm, about. Default 1e-9.
+    /// Probability of a false alarm for each answer: about one in a billion answers.
+    #[serde(skip)]
     pub significance: Fraction,
-    /// An instance is looked for that gets at least this share of its answers wrong. Default 0.5.
+    /// Share of wrong answers that the test assumes of a faulty instance.
+    #[serde(skip)]
     pub wrong_share: Fraction,
-    /// Answers of the other instances that have to be compared before anybody is suspected: how often parities are
-    /// wrong about right answers is learned from them. Default 200.
+    /// Compared answers of the other instances before an instance is suspected. Lower it for short experiments. Default 200.
+    // They show how often parities disagree with right answers.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub min_samples: NonZeroU32,
-    /// Take suspects out of service, where the others can do without them. Default false: they are only reported.
+    /// Ejects suspects, if the others can bear the load. Otherwise they are only reported. Default false.
     pub eject: bool,
-    /// Milliseconds after which an ejected suspect is probed and given another chance, half suspected already. Default
-    /// 60000.
+    /// Time after which an ejected suspect is probed and returns, half suspected. Default 60000.
     #[serde(rename = "quarantine_ms", with = "Millis")]
     pub quarantine: Duration,
-    /// Milliseconds that the outputs of a group are kept for what is missing to compare them. Default 1000.
-    #[serde(rename = "max_wait_ms", with = "Millis")]
+    /// Time that the outputs of a group are kept until all are there to compare. Answers that are later are rare.
+    #[serde(skip)]
     pub max_wait: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What an operator can set about instances that answer slowly or not at all.
+//! Settings of outlier ejection: instances that answer slowly or not at all.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -9,33 +9,35 @@ use serde::{Deserialize, Serialize};
 
 use super::{Factor, Fraction};
 
-/// When instances are taken out of service, and how they come back.
+/// Outlier ejection: slow and failing instances leave service for a while.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EjectionSettings {
-    /// Take slow and failing instances out of service. Default true.
+    /// Ejects slow and failing instances. Default true.
     pub enabled: bool,
-    /// An answer is slow beyond this many medians of the pool's service time. Default 3.
+    /// Service time of a slow answer, in medians of the model. Default 3.
     pub slow_factor: Factor,
-    /// Slow answers in a row that eject an instance. Default 2.
+    /// Consecutive slow answers that eject an instance: one alone may be chance, and each further one costs a late query.
+    #[serde(skip)]
     pub slow_answers: NonZeroU8,
-    /// Failures in a row of one model that take an instance out of service for that model. Default 3.
+    /// Consecutive failures of a model that eject an instance for that model. Default 3.
     pub failures: NonZeroU8,
-    /// Milliseconds before the first probe of an ejected instance; doubles with every ejection that follows. Default 250.
+    /// Time before an ejected instance is probed; it doubles with every further ejection. Default 250.
     #[serde(rename = "backoff_min_ms", with = "Millis")]
     pub backoff_min: Duration,
-    /// Milliseconds that the wait for a probe never exceeds. Default 2000.
+    /// Longest time before a probe. Default 2000.
     #[serde(rename = "backoff_max_ms", with = "Millis")]
     pub backoff_max: Duration,
-    /// A slow instance stays in service where the others would be busier than this without it, or where more than a
-    /// job per slot waits; and those that were ejected are called back then. Default 0.8.
+    /// Utilisation of the other instances beyond which a slow instance stays in service, and an ejected one returns. So does
+    /// one if more than a job per slot waits: a slow instance hurts less than long queues.
+    #[serde(skip)]
     pub max_utilisation: Fraction,
-    /// Share of a model's instances that stay in service however often they fail: where most fail it is hardly they that
-    /// are broken, and the few that are left would break under the load. Default 0.3: one of three, three of ten.
+    /// Share of a model's instances that always stay in service. Default 0.3: one of three, three of ten.
+    // If most fail, they are hardly the cause, and the rest would break under the load.
     pub least_in_service: Fraction,
-    /// Milliseconds during which an instance that came, or came back after failures or wrong answers, gets only what the
-    /// others have no room for: first runs are slow ones, and one that is not well yet should meet few queries. One that
-    /// was only slow is warm, and comes back at once. Nobody is spared where nothing has run yet. Default 1000.
+    /// Time in which a new or readmitted instance gets only jobs that other instances have no room for. Default 1000.
+    // First runs are slow, and an instance that still fails should meet few queries. A slow instance is warm and returns at once.
+    // The first instances of a model are not spared.
     #[serde(rename = "slow_start_ms", with = "Millis")]
     pub slow_start: Duration,
 }

@@ -1,4 +1,4 @@
-//! A number from 0 to 1, checked where a configuration file is read and nowhere else.
+//! A number from 0 to 1, checked only when a configuration file is read.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[schemars(inline, extend("minimum" = 0.0, "maximum" = 1.0))]
 pub struct Fraction(f64);
 
-/// The number is no fraction.
+/// The number is not a fraction.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{0} is not a share: give a number from 0 to 1, such as 0.1 for 10 %")]
 pub struct NotAFraction(pub f64);

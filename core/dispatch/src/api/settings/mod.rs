@@ -1,6 +1,10 @@
-//! What an operator can set about dispatch, pool by pool. Every bound of the dispatcher is a field here.
+//! Settings of dispatch, pool by pool. Every bound of the dispatcher is a field here.
+//!
+//! Fields with `skip` are constants outside of tests: no operator has a reason to choose them, so files and changes at run time
+//! reject their names. `constants` carries them from settings to settings.
 
 mod coding;
+mod constants;
 mod detection;
 mod ejection;
 mod factor;
@@ -30,81 +34,78 @@ pub use tokens::TokenSettings;
 /// The settings of a dispatcher.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// For pools without settings of their own.
+    /// Settings of pools without their own.
     pub default: PoolSettings,
-    /// Per pool.
+    /// Settings of single pools.
     pub pools: BTreeMap<PoolId, PoolSettings>,
-    /// Shares that are set up, beside the pools' own.
+    /// Configured shares, next to the pools' own.
     pub shares: BTreeMap<ShareId, Terms>,
 }
 
-/// The settings of one pool: one deployed model.
+/// Dispatch of the queries of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSettings {
-    /// What hides slow and dead instances: `none`, `equal`, `replicate`, `hedge`, `parm`, `parm+`,
-    /// `approximate-backup` or `stand-in`. Default `hedge`, which needs no parity models.
+    /// Redundancy that hides slow and dead instances. Default `hedge`, which needs no bundles.
     pub policy: PolicyKind,
-    /// Queries of each share that may wait for an instance; one more is refused at once, because a longer queue only makes
-    /// everybody late. Default 1024.
+    /// Queries of each share that may wait for an instance. More are rejected at once (load shedding). Default 1024.
+    // A longer queue only makes all queries late.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub queue_limit: NonZeroU32,
-    /// Priority of a query that names none; 1 is served first, 255 last. Where shares are set up it counts within a share.
-    /// Default 128.
+    /// Priority of a query that has none: 1 is served first, 255 last. It counts within a share. Default 128.
     pub default_priority: NonZeroU8,
-    /// So many times the instances' time of a model of weight 1, while queries of both wait for the same instances. What a
-    /// model does not use others may. A model that is in a share of `[share.NAME]` has that one's weight. Default 1.
+    /// Weight of the model for weighted fair queueing, if it is in no share. Other models use what it leaves. Default 1.
     pub weight: NonZeroU16,
-    /// How queries are put together into batches.
+    /// Batching of queries.
     pub batch: BatchSettings,
-    /// Microseconds of work that an instance may hold. A model of which fewer than four batches fit is sent one at a time for each
-    /// slot, a faster one as many as fit, at most 16; what is still there when it falls silent for as long is given to others. Under
-    /// `none`, `hedge` and `stand-in`; the other policies, which count on a group's or a query's jobs being apart, always send
-    /// one. 0 is one for all. Default 2000.
+    /// Work that an instance may queue ahead of time, at most 16 batches. It counts for fast models, under the policies `none`,
+    /// `hedge` and `stand-in`. 0 turns it off. Default 2000.
+    // Models of which fewer than four batches fit get one for each slot. Batches of an instance that is silent for as long go to
+    // other instances. Other policies need the jobs of a group or a query on different instances.
     #[serde(rename = "ahead_us", with = "Micros")]
     pub ahead: Duration,
-    /// Times a query may be tried when instances fail it, the first included: a query that kills instances must not
-    /// kill them all. Default 3.
+    /// Attempts for a query when instances fail, the first included. Default 3.
+    // A query that kills instances must not kill them all.
     pub max_attempts: NonZeroU8,
-    /// Milliseconds that a retry waits at most for another instance than the one that failed it, while service times are
-    /// not known; then for as long as all but the slowest jobs take. Default 100.
-    #[serde(rename = "retry_elsewhere_ms", with = "Millis")]
+    /// Longest wait of a retry for another instance than the failed one, while service times are unknown. Once they are known,
+    /// it is a high quantile of them.
+    #[serde(skip)]
     pub retry_elsewhere: Duration,
-    /// How many retries of failed batches are allowed, so that an outage does not multiply its own load.
+    /// Budget of retries, so that an outage does not multiply its own load. A job adds `ratio` tokens to a bucket of `burst`; a
+    /// retry takes one.
     pub retry: BudgetSettings,
-    /// How late work is duplicated under `hedge`.
+    /// Hedges: duplicates of late jobs.
     pub hedge: HedgeSettings,
-    /// How work is copied under `replicate`.
+    /// Replicas, under `replicate`.
     pub replicate: ReplicateSettings,
-    /// How queries are coded under `parm` and `parm+`.
+    /// Coding groups and parities, under `parm` and `parm+`.
     pub coding: CodingSettings,
-    /// How a cheaper model stands in for late predictions under `stand-in`.
+    /// Stand-ins, under `stand-in`: a cheaper model answers late queries.
     pub stand_in: StandInSettings,
-    /// How queries find instances that other frontends use as well.
+    /// Use of instances that other frontends use as well, if these give tokens.
     pub tokens: TokenSettings,
-    /// When instances are taken out of service, and how they come back.
+    /// Outlier ejection: slow and failing instances leave service for a while.
     pub ejection: EjectionSettings,
-    /// Jobs of spare work (parities, replicas, backups) that may wait for an idle instance; more are not made, because
-    /// spare work that waits long comes too late to help. Default 256.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Redundant jobs that may wait for an idle instance; more are not made. Those that wait long come too late to help.
+    #[serde(skip)]
     pub spare_limit: NonZeroU32,
-    /// Milliseconds that a query waits for a first instance (or one that works) before it is refused. Default 1000.
+    /// Time that a query waits without an instance in service, before it is rejected. Default 1000.
     #[serde(rename = "no_instance_grace_ms", with = "Millis")]
     pub no_instance_grace: Duration,
-    /// The cheaper model of the policy `approximate-backup`, by name: it takes and gives the same tensors. Default: none.
+    /// Cheaper model of the policy `approximate-backup`. Its tensors are those of the deployed model. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup_model: Option<String>,
-    /// Answer with the model's default answer when the deadline passes, instead of an error. Default false.
+    /// Returns the model's default answer, instead of an error, when the deadline expires. Default false.
     pub default_answer: bool,
 }
 
-/// How queries are put together into batches.
+/// Batching of queries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchSettings {
-    /// Most queries in a batch. Default 1: every query is sent alone, at once.
+    /// Largest number of queries in a batch. 1 turns batching off. Default 1.
     pub max_size: NonZeroU16,
-    /// Microseconds that a query may wait for others to share its batch while an instance is idle. Default 0.
+    /// Time that a query may wait for others to join its batch while an instance is idle. Default 0.
     #[serde(rename = "max_delay_us", with = "Micros")]
     pub max_delay: Duration,
 }

@@ -1,4 +1,4 @@
-//! What an operator can set about redundancy: which policy, and what it may spend.
+//! Settings of redundancy: the policy and its budgets.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -17,27 +17,28 @@ use super::{Factor, Fraction};
 pub enum PolicyKind {
     /// No redundancy.
     None,
-    /// No redundancy, the instances that redundancy would cost all serving the deployed model: the baseline.
+    /// No redundancy; all instances serve the deployed model. The baseline of the paper.
     Equal,
-    /// Every batch on several instances at once.
+    /// Runs every batch on several instances at once.
     Replicate,
-    /// A late batch once more on another instance, within a budget.
+    /// Runs a late batch once more on another instance, within a budget.
     #[default]
     Hedge,
-    /// The paper's: a parity of every group on instances of their own, the first of prediction and reconstruction wins.
+    /// Runs parities of groups on instances of their own, as the paper does. The first of prediction and reconstruction
+    /// is returned.
     Parm,
-    /// Parities on idle instances, reconstructions only for late queries, hedges within a budget.
+    /// Runs parities on idle instances, returns reconstructions of late queries only, and hedges within a budget.
     #[serde(rename = "parm+")]
     ParmPlus,
-    /// A cheaper model on instances of its own, for late queries.
+    /// Runs a cheaper model on instances of its own, for late queries.
     ApproximateBackup,
-    /// A cheaper model on idle instances, and on the next free one for late queries, within a bound on approximate answers;
-    /// hedges within a budget.
+    /// Runs a cheaper model on idle instances, and for late queries on the next free one. Approximate answers are bounded;
+    /// hedges have a budget.
     StandIn,
 }
 
 impl PolicyKind {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 8] = [
         Self::None,
         Self::Equal,
@@ -49,43 +50,42 @@ impl PolicyKind {
         Self::StandIn,
     ];
 
-    /// Whether it makes coding groups.
+    /// Whether the policy makes coding groups.
     pub fn is_coded(self) -> bool {
         matches!(self, PolicyKind::Parm | PolicyKind::ParmPlus)
     }
 }
 
-/// How much extra work is allowed, as a token bucket: a job earns a share of a token, an extra job costs one.
+/// Budget of extra jobs, as a token bucket: a job adds a part of a token, an extra job takes one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetSettings {
-    /// Extra jobs per job, in the long run.
+    /// Extra jobs per job in the long run.
     pub ratio: Fraction,
-    /// Extra jobs that may come together, also at the start.
+    /// Extra jobs that may run in a burst.
     #[serde(with = "Whole::<0, 1_000_000>")]
     pub burst: u32,
 }
 
-/// How late work is duplicated.
+/// Hedges: duplicates of late jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HedgeSettings {
-    /// Duplicates allowed. Default: `ratio` 0.1, `burst` 10. The ratio also sets how late is late: slower than
-    /// 1 - ratio of all jobs.
+    /// Budget of hedges. The ratio also defines late: slower than 1 - `ratio` of all jobs.
     pub budget: BudgetSettings,
-    /// A job is never called late before this many medians of its pool's service time. Default 1.25.
+    /// Earliest age of a late job, in medians of the model's service time. Default 1.25.
     pub median_factor: Factor,
-    /// Microseconds before which a job is never called late. A duplicate that saves less than a hop costs is a loss, and
-    /// watching every job of a fast model so closely costs more than its answer. Default 1000.
+    /// Earliest age of a late job. Lower it only if a hop takes less. Default 1000.
+    // A hedge that saves less than a hop costs is a loss, and to watch every job of a fast model costs more than its answer.
     #[serde(rename = "min_delay_us", with = "Micros")]
     pub min_delay: Duration,
 }
 
-/// How work is copied under `replicate`.
+/// Replicas, under `replicate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplicateSettings {
-    /// Instances that each batch runs on. Default 2.
+    /// Number of instances that run each batch. Default 2.
     pub copies: NonZeroU8,
 }
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_policies_is_the_one_of_the_settings() {
+    fn list_of_policies_is_that_of_the_schema() {
         let schema = schemars::schema_for!(PolicyKind).to_value();
         let known = schema["oneOf"].as_array().unwrap().iter().map(|one| one["const"].clone());
         let listed = PolicyKind::ALL.map(|kind| serde_json::to_value(kind).unwrap());

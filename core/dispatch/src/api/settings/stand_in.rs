@@ -1,4 +1,4 @@
-//! What an operator can set about stand-ins: cheaper models that answer late queries.
+//! Settings of stand-ins: cheaper models that answer late queries.
 
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
@@ -9,71 +9,75 @@ use serde::{Deserialize, Serialize};
 
 use super::{BudgetSettings, Factor, Fraction, GraceSettings, Unsure, Usual};
 
-/// When stand-ins run, and when their answers are given.
+/// Stand-ins, under `stand-in`: a cheaper model answers late queries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StandInSettings {
-    /// The stand-in, by name: it takes and gives the same tensors as the deployed model. Default: the bundle's cheapest.
+    /// Name of the stand-in. Its tensors are those of the deployed model. Default: the cheapest of the bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Time of a job of one row as a share of a query's, until a worker has measured it or enough were seen. Default 0.5.
+    /// Time of a job of one row as a share of a query's, until it is measured. Default 0.5.
     pub cost: Factor,
-    /// Run stand-ins of queries that are not late too, where instances are idle. Default true.
+    /// Runs stand-ins of queries that are not late on idle instances. Default true.
     pub spare: bool,
-    /// Share of the pool that queries may keep busy for spare stand-ins to run. Default 0.9.
+    /// Utilisation by queries up to which these run. With more, the next query would find no idle instance.
+    #[serde(skip)]
     pub spare_up_to: Fraction,
-    /// Run stand-ins of late queries, before everything that waits. Default true.
+    /// Runs stand-ins of late queries, before all waiting work. Default true.
     pub late: bool,
-    /// A query is late this many medians of the pool's usual time after its arrival; one that waits for an instance, as soon
-    /// as it is clear that it will be. Default 1.15.
+    /// Age of a late query, in medians of the usual time. Default 1.15.
+    // A query that waits for an instance is late as soon as it is clear that it will be.
     pub late_factor: Factor,
-    /// Work on late queries, in the time of a query on the deployed model, per query. Default: `ratio` 0.1, `burst` 100.
+    /// Budget of stand-ins for late queries, in runs of the deployed model.
     pub late_budget: BudgetSettings,
-    /// Most rows of a job. Default 8.
+    /// Largest number of rows in a job: workers do not measure the cost of more.
+    #[serde(skip)]
     pub max_rows: NonZeroU8,
-    /// How long an answer is held back in favour of the prediction. Default 1.15 medians.
+    /// Grace: time that a stand-in's answer waits for the prediction.
     pub grace: GraceSettings,
-    /// Most answers that may be approximate, as a share of all. It is kept by holding them back for longer, never by failing
-    /// a query. Default 0.05.
+    /// Largest share of approximate answers. At the bound, answers wait longer for predictions; no query fails. Default 0.05.
     pub bound: Fraction,
-    /// The answers over which that share is counted. Default 50000.
+    /// Number of latest answers over which that share is counted. Default 50000.
     #[serde(with = "Whole::<1, 10_000_000>")]
     pub bound_window: NonZeroU32,
-    /// Duplicate late jobs that no stand-in can replace, as under `hedge`: not while queries wait for instances, nor where a
-    /// stand-in's answer comes sooner. Default true.
+    /// Hedges late jobs that no stand-in can replace. Default true.
+    // Not while queries wait for instances, nor if a stand-in's answer comes sooner.
     pub hedge: bool,
-    /// Answers below this confidence are not given; the threshold of the bundle's calibration counts where it is higher. Answers of
-    /// a stand-in that no bundle describes have no confidence: above 0 none of them is given, and the log warns of it. Default 0.
+    /// Least confidence of an answer that is returned; a higher threshold of the bundle counts. Stand-ins without a bundle have
+    /// no confidence and need 0. Default 0.
     pub min_confidence: Fraction,
-    /// What to do for a query whose stand-in is not confident enough. Default `hedge`.
+    /// Action for a query whose stand-in has too little confidence. Default `hedge`.
     pub unsure: Unsure,
-    /// What follows from how often stand-ins agree with predictions.
+    /// Comparison of stand-ins with predictions.
     pub agreement: AgreementSettings,
 }
 
-/// Predictions are compared with their stand-ins wherever both are in. What follows.
+/// Comparison of predictions with their stand-ins, and its consequences.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgreementSettings {
-    /// Below this agreement clients are given no stand-in's answer. Default 0.8.
+    /// Least agreement with predictions at which stand-ins answer. Default 0.8.
     pub floor: Fraction,
-    /// Agreement above the floor at which they are again. Default 0.02.
+    /// Agreement above the floor at which stand-ins answer again, so that chance does not switch them on and off.
+    #[serde(skip)]
     pub recovery: Fraction,
-    /// Latest comparisons that count. Default 1000.
-    #[serde(with = "Whole::<1, 10_000_000>")]
+    /// Latest comparisons that count: an agreement of 0.8 is then known to 0.013 (standard error).
+    #[serde(skip)]
     pub window: NonZeroU32,
-    /// Chance that an answer of an instance that is well raises a false alarm, about. Default 1e-8.
+    /// Probability of a false alarm for each answer: about one in a hundred million.
+    #[serde(skip)]
     pub significance: Fraction,
-    /// An instance is looked for that gets at least this share of its answers wrong. Default 0.5.
+    /// Share of wrong answers that the test assumes of a faulty instance.
+    #[serde(skip)]
     pub wrong_share: Fraction,
-    /// Comparisons of the other instances before anybody is suspected: how often stand-ins are wrong about right answers is
-    /// learned from them. Default 200.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Comparisons of the other instances before an instance is suspected. They show how often stand-ins disagree with right
+    /// answers.
+    #[serde(skip)]
     pub min_samples: NonZeroU32,
-    /// Take suspects out of service, where the others can do without them. If not, they are only reported. Default true.
+    /// Ejects instances whose predictions disagree, if the others can bear the load. Otherwise they are only reported. Default
+    /// true.
     pub eject: bool,
-    /// Milliseconds after which an ejected suspect is probed and given another chance, half suspected already. Default
-    /// 60000.
+    /// Time after which an ejected suspect is probed and returns, half suspected. Default 60000.
     #[serde(rename = "quarantine_ms", with = "Millis")]
     pub quarantine: Duration,
 }

@@ -1,24 +1,24 @@
-//! What an operator can set about instances that this frontend shares with others.
+//! Settings for instances that several frontends use.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_durations::{Micros, Millis};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How queries find instances that other frontends use as well, where these give tokens.
+/// Use of instances that other frontends use as well, if these give tokens.
+///
+/// The times fit networks of up to a few milliseconds; a wrong one costs messages and no query.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenSettings {
-    /// Instances at which a query reserves that finds no idle one. Fewer cost fewer messages, more find an idle instance
-    /// sooner. Default 3.
+    /// Instances at which a waiting query reserves. More find an idle instance sooner and cost more messages. Default 3.
     pub reservations: NonZeroU8,
-    /// Microseconds after which a query that still waits reserves at as many instances more. Default 500.
-    #[serde(rename = "widen_us", with = "Micros")]
+    /// Time after which a query that still waits reserves at as many more instances.
+    #[serde(skip)]
     pub widen: Duration,
-    /// Milliseconds after which a reservation is made again that has led to nothing: its message may be lost. Default 50.
-    #[serde(rename = "renew_ms", with = "Millis")]
+    /// Time after which a reservation without a result is repeated, as its message may be lost.
+    #[serde(skip)]
     pub renew: Duration,
 }
 

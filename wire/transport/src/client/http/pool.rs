@@ -109,7 +109,10 @@ impl Pool {
             Failure::NoAnswer(message) | Failure::Broken(message) => self.dialer.transport(message),
             Failure::TooLarge => Error::Remote {
                 code: parm_protocol::Code::TooLarge,
-                message: format!("the response has more than {} bytes: raise max_body_bytes", self.limit),
+                message: format!(
+                    "the response has more than {} bytes: raise server.max_body_bytes",
+                    self.limit
+                ),
             },
         }
     }

@@ -1,6 +1,6 @@
 //! Idle connections, and connections that only look idle.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -108,12 +108,11 @@ fn large(request: parm_protocol::InferRequest, _: parm_protocol::Context) -> Rea
 
 impl Crowd {
     fn new() -> Self {
-        let mut config = Config {
+        let config = Config {
             max_body_bytes: NonZeroUsize::new(1 << 20).unwrap(),
             max_bytes_in_flight: NonZeroUsize::new(4 * ANSWER + ANSWER / 2).unwrap(),
             ..Config::default()
         };
-        config.frames.max_body_bytes = NonZeroU32::new(1 << 20).unwrap();
         let shared = Shared::new(config, Arc::new(Scripted(large as fn(_, _) -> _)), Keys::none());
         Self { shared }
     }
