@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the seeds that fuzzing starts from: every shape of body and message that clients send, a few bytes each.
+"""Writes the seeds of fuzzing: every shape of body and message that clients send, a few bytes each.
 
-The messages are put together by hand, so that the seeds need nothing but Python and do not change with our codecs.
+The messages are assembled by hand, so that the seeds need only Python and do not change with our codecs.
 """
 
 import json
@@ -146,7 +146,7 @@ def maybe(value):
 
 
 def framed(kind, head, blobs=()):
-    """A frame: header, the head with its length in front, the tensors, each part padded to eight bytes."""
+    """Returns a frame: header, the head after its length, the tensors, each part padded to eight bytes."""
     parts = [struct.pack("<I", len(head)) + head, *blobs]
     body = b"".join(part + bytes(-len(part) % 8) for part in parts)
     return struct.pack("<IB", len(body), kind) + b"prm" + struct.pack("<Q", 7) + body
@@ -170,7 +170,7 @@ def frames():
 
 
 def copies():
-    """Files of the project that are seeds as they are."""
+    """Copies files of the project that are seeds unchanged."""
     project = Path(__file__).parent.parent
     save("onnx", "affine", (project / "tests/models/affine/1/model.onnx").read_bytes())
     save("manifest", "lenet", (project / "models/fashion-lenet/parm.toml").read_bytes())
@@ -201,7 +201,7 @@ def workers():
 
 
 def admin():
-    """Every route of the admin API once, and what callers and browsers send beside."""
+    """Writes every route of the admin API once, and other requests of callers and browsers."""
 
     def request(name, line, body=None, *headers):
         kind = ["content-type: application/json"] if body is not None else []

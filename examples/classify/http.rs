@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Posts JSON and reads the JSON that comes back. HTTP/1.0, so that the answer is never chunked.
+/// Posts JSON and reads the JSON response. HTTP/1.0 responses are never chunked.
 pub(crate) fn post(url: &str, body: &Value) -> Result<Value> {
     let rest = url.strip_prefix("http://").context("the address must begin with http://")?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));

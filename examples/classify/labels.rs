@@ -1,11 +1,11 @@
-//! What the model's classes are called, and how sure it must be of each.
+//! Labels of the model's classes, and the score that each requires.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// The model's configuration, as its authors publish it.
+/// The model's configuration, as published by its authors.
 pub(crate) struct Labels(Value);
 
 impl Labels {
@@ -15,7 +15,7 @@ impl Labels {
         Ok(Self(serde_json::from_str(&text).context("reading the model's labels")?))
     }
 
-    /// The label of a class, with a question mark where the score is below what the label asks for.
+    /// Returns the label of a class, with a question mark if the score is below the label's threshold.
     pub(crate) fn decide(&self, class: usize, score: f64) -> Result<String> {
         let label = self.0["target_labels_space"][class].as_str().context("a class without a label")?;
         let usual = &self.0["medium_confidence_threshold"];
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_below_its_own_threshold_is_marked_as_doubtful() {
+    fn label_below_its_threshold_has_a_question_mark() {
         let labels = Labels::read().unwrap();
         let class = |label: &str| {
             let space = labels.0["target_labels_space"].as_array().unwrap();

@@ -1,10 +1,10 @@
-//! Says what kind of file each file is, with the magika model served by parm.
+//! Classifies files by type with the magika model served by parm.
 //!
 //! ```text
 //! parm serve --models models &
 //! cargo run --example classify -- [--url http://127.0.0.1:8000] FILE...
 //! ```
-//! Everything between this program and the model is plain HTTP and JSON: any language could do the same.
+//! The program uses only plain HTTP and JSON, so any language can do the same.
 
 mod http;
 mod labels;
@@ -51,7 +51,7 @@ fn classify() -> Result<()> {
     Ok(())
 }
 
-/// Asks the served model; the label and how sure it is.
+/// Queries the served model; returns the label and its score.
 fn predict(url: &str, labels: &Labels, tokens: &[u16]) -> Result<String> {
     let input = json!({"name": "bytes", "datatype": "INT32", "shape": [1, tokens.len()], "data": tokens});
     let answer = http::post(&format!("{url}/v2/models/magika/infer"), &json!({"inputs": [input]}))?;

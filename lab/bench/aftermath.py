@@ -1,4 +1,4 @@
-"""What a soak left behind, and whether it may be so: queries by the faults that they met, memory and descriptors."""
+"""The results of a soak and their bounds: queries by the faults that affected them, memory and descriptors."""
 
 import collections
 import csv
@@ -6,16 +6,16 @@ import statistics
 
 import callers
 
-# Seconds after a fault in which it still counts as met.
+# Seconds after a fault in which it still counts as affecting queries.
 AFTERMATH = 5.0
 SILENT = {"stopped", "cut off"}
 NEVER_ASK_TWICE = {"none", "equal"}
-# What may be noise.
+# Growth that can be noise.
 GROWTH = {"rss_mb": 4.0, "descriptors": 8.0}
 
 
 def by_fault(rows, past):
-    """Queries by the fault that they met: those that were sent or answered while it lasted or in its aftermath."""
+    """Returns queries by the fault that affected them: those sent or answered during it or in its aftermath."""
     met = collections.defaultdict(list)
     for row in rows:
         sent, took = row[:2]
@@ -25,7 +25,7 @@ def by_fault(rows, past):
 
 
 def counts(rows, late_after):
-    """What became of queries."""
+    """Counts outcomes of queries."""
     kinds = collections.Counter(outcome for *_, outcome, _ in rows)
     took = sorted(took for _, took, *_ in rows)
     return {"queries": len(rows), "late": sum(1 for _, took, outcome, _ in rows
@@ -44,7 +44,7 @@ def slope(points):
 
 
 def grown(samples, key):
-    """By how much it grew over the run, by the slope and by thirds, the first tenth left out."""
+    """Returns the growth over the run, by the slope and by thirds, without the first tenth."""
     points = [(at, sample[key]) for at, sample in samples][len(samples) // 10:]
     third = len(points) // 3
     middle = lambda part: statistics.median(value for _, value in part)  # noqa: E731
@@ -54,25 +54,25 @@ def grown(samples, key):
 
 
 def verdict(policy, met, past, growth):
-    """What did not hold."""
+    """Returns the bounds that were exceeded."""
     silent = sum(fault in SILENT for fault, *_ in past)
     allowed = 2 * silent if policy in NEVER_ASK_TWICE else 0
     broken = []
     if (failed := sum(count["failed"] for count in met.values())) > allowed:
         broken.append(f"{failed} requests failed, {allowed} may")
     if silence := sum(count["silence"] for count in met.values()):
-        broken.append(f"{silence} requests got no word by their deadline")
+        broken.append(f"{silence} requests had no response by their deadline")
     if stray := sum(count["wrong"] for fault, count in met.items() if fault != "wrong"):
-        broken.append(f"{stray} wrong answers while no worker answered wrongly")
+        broken.append(f"{stray} wrong answers while no worker had that fault")
     for key, limit in GROWTH.items():
         for how in ("slope", "thirds"):
             if growth[key][how] > limit:
-                broken.append(f"{key} grew by {growth[key][how]:.1f} ({how}), {limit:g} may be noise")
+                broken.append(f"{key} grew by {growth[key][how]:.1f} ({how}), {limit:g} is allowed")
     return broken
 
 
 def report(policy, rows, past, samples, faults):
-    """Prints what became of a policy's queries by the faults that they met; what did not hold is returned."""
+    """Prints the outcomes of a policy's queries by fault; returns the bounds that were exceeded."""
     met = by_fault(rows, past)
     clean = sorted(took for _, took, *_ in met["nothing"])
     late_after = 2 * clean[int(0.99 * len(clean))]
@@ -90,12 +90,12 @@ def report(policy, rows, past, samples, faults):
             print(f"{fault}: {number} x {reason}")
     for key, value in growth.items():
         print(f"{key}: median {value['median']:.1f}, most {value['most']:.1f}, slope over the run {value['slope']:+.2f}, "
-              f"last third less first {value['thirds']:+.2f}")
+              f"last third minus first {value['thirds']:+.2f}")
     return verdict(policy, met, past, growth)
 
 
 def seconds(rows, past, samples, path):
-    """A line for every second: what became of the queries sent in it, and what the frontend held."""
+    """Writes a line per second: the outcomes of the queries sent in it, and the frontend's resources."""
     sent = collections.defaultdict(collections.Counter)
     for at, _, outcome, _ in rows:
         sent[int(at)][outcome] += 1

@@ -1,10 +1,10 @@
-"""Envoy as the balancer in front of the same workers, set up as well as we know how.
+"""Envoy as the load balancer in front of the same workers, configured as well as we can.
 
-Least requests of four random hosts (of all would be worse: a dead host has the least), active health checks as often as
-parm's, outlier detection after two failures, looked at four times a second and lasting Envoy's usual 30 s, retries of what
-failed on another host within a budget, and, with hedging, a second request to another host when the first takes `try_ms`
-(`hedge_on_per_try_timeout`), which outlier detection counts as a failure. How late that is Envoy does not learn, it is
-told.
+It uses least requests of four random hosts (of all would be worse: a dead host has the fewest). Active health checks are as
+frequent as parm's. Outlier detection follows two failures, checks four times a second and lasts Envoy's usual 30 s. Failed
+requests are retried on another host within a budget. With hedging, a second request goes to another host when the first
+takes `try_ms` (`hedge_on_per_try_timeout`), which outlier detection counts as a failure. Envoy does not learn that delay:
+it is configured.
 """
 
 import json
@@ -53,7 +53,7 @@ def configuration(port, workers, deadline_ms, try_ms):
 
 
 class Envoy(Process):
-    """An Envoy over workers; hedging where a time for a try is given."""
+    """An Envoy over workers, with hedging if a time per try is given."""
 
     def __init__(self, binary, workers, deadline_ms, try_ms=None, **options):
         own = port()

@@ -1,9 +1,9 @@
-"""Clients that ask on a schedule whatever becomes of earlier requests, and say when each answer came on the clock that the
-faults are noted on.
+"""Clients that send on a schedule, however slow earlier requests are, and record the time of each answer on the clock of
+the faults.
 
-`parm load` keeps better time and sends far more; it does not say at which moment of the machine's clock a request was sent,
-why one failed, or resend one. So the figures that need that come from here, and rates beyond some thousand a second from
-`parm load`. Run as a process of its own: `python3 callers.py SETTINGS_AS_JSON`, which writes a line of CSV for every query.
+`parm load` is more precise and faster, but it does not record when on the machine's clock a request was sent or why one
+failed, and it does not resend. Figures that need this come from here, and rates beyond some thousand per second from `parm
+load`. Run as a separate process: `python3 callers.py SETTINGS_AS_JSON`, which writes a line of CSV for every query.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ import time
 
 from fleet import INPUTS, MODEL, OUTPUTS
 
-# Beyond the deadline that the server was told: what has not come by then never does.
+# Beyond the deadline that the server received: an answer that is missing by then never comes.
 PATIENCE = 0.5
 COLUMNS = ["at", "took", "outcome", "tries"]
 
 
 def query(number, deadline):
-    """A request's bytes and the right answer: the outputs are sums of every fourth input."""
+    """Returns a request's bytes and the right answer: the outputs are sums of every fourth input."""
     values = [((number * 7 + place) % 97) / 8 for place in range(INPUTS)]
     parameters = {"binary_data_output": True}
     if deadline:
@@ -42,7 +42,7 @@ def query(number, deadline):
 
 
 def judged(head, body, right):
-    """The outcome of an answer: what the server says of it, `wrong`, or its error."""
+    """Returns the outcome of an answer: the server's `parm_outcome`, `wrong`, or its error."""
     status = int(head[9:12])
     if status != 200:
         return f"{status}: {error_of(body)}"
@@ -91,14 +91,14 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    """Connections to one address: the latest that was used first."""
+    """Connections to one address: the most recently used is reused first."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
         self.host, self.port, self.idle = host, int(port), []
 
     async def ask(self, request, right, patience):
-        """One try: the outcome. Whoever's patience ends hangs up."""
+        """Returns the outcome of one try. A client whose timeout expires closes the connection."""
         connection = None
         try:
             async with asyncio.timeout(patience):
@@ -127,7 +127,7 @@ async def once(pool, number, due, settings):
 
 
 async def stubborn(pool, number, due, settings):
-    """Resends at once when refused or late, and gives up after so many tries."""
+    """Resends at once after a rejection or a timeout, and gives up after a number of tries."""
     request, right = query(number, settings["deadline"])
     for tries in range(1, settings["tries"] + 1):
         outcome = await attempt(pool, request, right, settings)
@@ -139,7 +139,7 @@ async def stubborn(pool, number, due, settings):
 async def attempt(pool, request, right, settings):
     if settings["hangs_up"]:
         return await pool.ask(request, right, settings["patience"])
-    # Forgets about the request without telling the server, which may still work on it.
+    # Abandons the request without notifying the server, which may still work on it.
     asked = asyncio.ensure_future(pool.ask(request, right, 30))
     done, _ = await asyncio.wait([asked], timeout=settings["patience"])
     return asked.result() if done else "silence"
@@ -183,14 +183,14 @@ def start(**settings):
 
 
 def read(file):
-    """The queries of a run: (sent, seconds, outcome, tries) in the order in which they were sent."""
+    """Returns the queries of a run, (sent, seconds, outcome, tries), in the order in which they were sent."""
     with open(file, newline="", encoding="utf-8") as source:
         rows = csv.DictReader(source)
         return sorted((float(r["at"]), float(r["took"]), r["outcome"], int(r["tries"])) for r in rows)
 
 
 def answered(outcome):
-    """Whether a client got something it could use."""
+    """Whether a client received a usable answer."""
     return outcome in ("exact", "hedged", "reconstructed", "stand-in")
 
 

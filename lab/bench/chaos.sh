@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# lab/bench/chaos.sh NAME ARGUMENTS: one of the chaos benchmarks (soak, overload, storm, masking, frontends, tenants) with the release binary.
-# As root it runs in network, mount and process namespaces of its own: ports, bridges, small disks and every process end
-# with it. Otherwise it runs on loopback, and says which faults it leaves out.
+# lab/bench/chaos.sh NAME ARGUMENTS: runs a chaos benchmark (soak, overload, storm, masking, frontends, tenants) with the
+# release binary. As root it runs in its own network, mount and process namespaces: ports, bridges, small disks and every
+# process end with it. Otherwise it runs on loopback and prints the faults that it skips.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 name=$1

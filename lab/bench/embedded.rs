@@ -1,8 +1,10 @@
-//! What a frontend with its models inside costs a query, beside calling the engine in a loop: `cargo bench -p parm --bench embedded`.
+//! Cost of a query in an embedded frontend, compared with calling the engine in a loop.
 //!
-//! Two models of one row: the LeNet-5 of `models/`, of some tens of microseconds, and a made one of about a millisecond; one in flight,
-//! and as many as there are cores (twice as many callers of the frontend, so that one waits for each core; as in `parm serve`, one thread more). Both ways alternate, and
-//! medians over the rounds are printed. The loop runs plans for the very shape, as instances do.
+//! Run it with `cargo bench -p parm --bench embedded`. It uses two models of one row: the LeNet-5 of `models/`, of some
+//! tens of microseconds, and a generated one of about a millisecond. Each runs with one query in flight and with one per
+//! core (twice as many callers of the frontend, so that one waits for each core; as in `parm serve`, one thread more).
+//! Both ways alternate, and medians over the rounds are printed. The loop runs plans for the exact shape, as instances
+//! do.
 
 #![allow(clippy::print_stdout, missing_docs)]
 #![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
@@ -28,7 +30,7 @@ const SLOW: &str = "convolutions";
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(700);
 
-/// Queries a second, and the median time of one in microseconds.
+/// Queries per second, and the median time of one in microseconds.
 struct Reading {
     rate: f64,
     median: f64,
@@ -68,7 +70,7 @@ fn main() {
     }
 }
 
-/// The shipped network, and one of three convolutions of 32 channels.
+/// Writes the shipped network, and one of three convolutions of 32 channels.
 fn make_models(folder: &Path) {
     let shipped = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/models")).join(QUICK).join("1/model.onnx");
     let mut net = Builder::new(SLOW, 1);
@@ -102,7 +104,7 @@ fn model(folder: &Path) -> Box<dyn Model> {
     model
 }
 
-/// So many threads call the engine in a loop.
+/// Calls the engine in a loop on several threads.
 fn run_engine(folder: &Path, loops: usize) -> Reading {
     let one = || {
         let mut model = model(folder);
@@ -128,7 +130,7 @@ fn run_engine(folder: &Path, loops: usize) -> Reading {
     reading(times, began.elapsed())
 }
 
-/// So many callers ask the frontend, each again when it is answered.
+/// Calls the frontend from several tasks, each again when it is answered.
 async fn ask(frontend: &Frontend, name: &str, callers: usize) -> Reading {
     let began = Instant::now();
     let callers: Vec<_> = (0..callers)

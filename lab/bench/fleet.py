@@ -1,7 +1,7 @@
-"""Workers and frontends of the chaos benchmarks, and what is done to workers.
+"""Workers and frontends of the chaos benchmarks, and the faults of workers.
 
-A worker emulates `big`, which sleeps for a service time and answers linearly, and `small`, a stand-in that says the same in
-a quarter of the time. It comes back where it was, so it has fixed addresses.
+A worker emulates `big`, which sleeps for a service time and answers linearly, and `small`, a stand-in that gives the same
+answers in a quarter of the time. Its addresses are fixed, because it restarts on the same ones.
 """
 
 import atexit
@@ -23,7 +23,7 @@ from processes import PARM, wait_for_http
 MODEL, STAND_IN = "big", "small"
 INPUTS, OUTPUTS = 16, 4
 
-# What follows `parm serve` for each policy. The emulated model is linear, so that `mds` codes it without a bundle.
+# Arguments of `parm serve` for each policy. The emulated model is linear, so `mds` codes it without a bundle.
 POLICIES = {
     "none": ["--policy", "none"],
     "equal": ["--policy", "equal"],
@@ -35,7 +35,7 @@ POLICIES = {
 
 
 class Process:
-    """A process that ends with us, whatever happens."""
+    """A process that never outlives this one."""
 
     def __init__(self, command, log=None, env=None):
         self.command, self.env = command, {**os.environ, **(env or {})}
@@ -61,7 +61,7 @@ class Process:
 
 
 class Worker(Process):
-    """A worker on a host of its own."""
+    """A worker on its own host."""
 
     def __init__(self, folder, service_ms):
         self.host = Host()
@@ -84,7 +84,7 @@ time_ms = {{ kind = "lognormal", median = {time}, sigma = 0.05 }}
         wait_for_http(f"http://{self.http}/v2/health/ready", self.process)
 
     def suffer(self, **plan):
-        """Puts a fault plan in force; none ends all faults. Workers with one seed would all be slow at the same time."""
+        """Applies a fault plan; none ends all faults. Workers with the same seed would all be slow at the same time."""
         body = json.dumps({"seed": self.host.number, **plan}).encode()
         request = urllib.request.Request(f"http://{self.metrics}/faults", body, {"content-type": "application/json"})
         urllib.request.urlopen(request, timeout=5).read()
@@ -112,13 +112,13 @@ class Frontend(Process):
             time.sleep(0.02)
 
     def metric(self, prefix):
-        """The sum of the series that begin so."""
+        """Returns the sum of the series with this prefix."""
         page = urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=5).read().decode()
         return sum(float(value) for value in re.findall(rf"^{re.escape(prefix)}\S* (\S+)$", page, re.M))
 
 
 def begin(fault, worker):
-    """Does this to a worker."""
+    """Applies this fault to a worker."""
     if fault == "killed":
         worker.kill()
     elif fault == "stopped":
@@ -132,7 +132,7 @@ def begin(fault, worker):
 
 
 def end(fault, worker):
-    """Makes it well again."""
+    """Ends the fault."""
     if fault == "killed":
         worker.start()
     elif fault == "stopped":
@@ -144,15 +144,15 @@ def end(fault, worker):
 
 
 def possible(faults):
-    """Those of the faults that can be made here; what is left out is said."""
+    """Returns the faults that can be applied here; prints those that are left out."""
     left_out = [] if OWN_NAMESPACES else [fault for fault in faults if fault == "cut off"]
     for fault in left_out:
-        print(f"left out, as it needs network namespaces (run lab/bench/chaos.sh as root): {fault}", flush=True)
+        print(f"skipped, it needs network namespaces (run lab/bench/chaos.sh as root): {fault}", flush=True)
     return [fault for fault in faults if fault not in left_out]
 
 
 def workers(number, service_ms):
-    """So many workers, ready."""
+    """Starts `count` workers and waits until they are ready."""
     folder = tempfile.mkdtemp(prefix="parm-chaos-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     fleet = [Worker(folder, service_ms) for _ in range(number)]

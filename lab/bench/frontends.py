@@ -1,11 +1,12 @@
-"""Several frontends over the same workers, beside one: what sharing costs the tail, and what the death of one costs another.
+"""Several frontends over the same workers compared with one: the cost of sharing in the tail, and the effect of a crash.
 
-Twelve workers of 20 ms (lognormal, sigma 0.05), 240 queries a second in all, 40 % of what they can do, from `parm load` at
-each frontend with a part of the rate. The quantiles are of all queries together. Then two frontends, one of which is killed
-(SIGKILL) halfway: how long the other's queries took after that, and whether workers still hold anything for the dead.
+Twelve workers of 20 ms (lognormal, sigma 0.05) get 240 queries per second in total, 40 % of their capacity, from one `parm
+load` per frontend with a part of the rate. The quantiles are of all queries together. Then one of two frontends is killed
+(SIGKILL) halfway. This measures the latency of the other's queries after that, and whether workers still hold anything for
+the dead one.
 
-Run by `just frontends`; the status is 1 where three frontends' p99 is more than 1.1 times that of one, their p99.9 more than
-1.25 times, or a query of the one that stays was late by more than 100 ms. `--without` runs three without tokens as well.
+Run by `just frontends`. The status is 1 if three frontends' p99 is more than 1.1 times that of one, their p99.9 more than
+1.25 times, or a query of the survivor was late by more than 100 ms. `--without` also runs three without tokens.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from processes import PARM, free_port
 
 WORKERS, SERVICE_MS, RATE = 12, 20.0, 240.0
 MOST_P99, MOST_P999, MOST_LATE_MS = 1.1, 1.25, 100.0
-# After the kill: what is late because of it is late now.
+# Later lateness is an effect of the kill.
 AFTERMATH = 2.0
 
 
@@ -40,7 +41,7 @@ class Load:
              "--samples", self.samples.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def rows(self):
-        """When each query was to be sent (s), what it took (ms), and how it ended."""
+        """Returns each query's send time (s), latency (ms) and outcome."""
         self.process.wait()
         with open(self.samples.name, newline="") as file:
             return [(float(row["intended_us"]) / 1e6, float(row["latency_us"]) / 1e3, row["outcome"])
@@ -56,7 +57,7 @@ def quantile(sorted_times, share):
 
 
 def start(count, hosts, policy, arguments=(), neighbours=False):
-    """Frontends; as neighbours they tell each other what they hold."""
+    """Starts frontends; as neighbours they report to each other what they hold."""
     admins = [f"127.0.0.1:{free_port()}" for _ in range(count)] if neighbours else [None] * count
     fronts = []
     for own in admins:
@@ -69,7 +70,7 @@ def start(count, hosts, policy, arguments=(), neighbours=False):
 
 
 def shared(count, hosts, options, arguments=(), neighbours=False):
-    """The quantiles of all queries at so many frontends."""
+    """Returns the quantiles of all queries with this many frontends."""
     fronts = start(count, hosts, options.policy, arguments, neighbours)
     loads = [Load(front, RATE / count, options.seconds, seed) for seed, front in enumerate(fronts, 1)]
     took = sorted(took for load in loads for took in times(load.rows()))
@@ -79,7 +80,8 @@ def shared(count, hosts, options, arguments=(), neighbours=False):
 
 
 def killed(hosts, options):
-    """How late the other's queries are when one of two frontends is killed, and what workers hold for the dead."""
+    """Returns the lateness of the survivor's queries when one of two frontends is killed, and the rest that workers
+    hold."""
     stays, dies = start(2, hosts, options.policy)
     loads = [Load(front, RATE / 2, options.seconds, seed) for seed, front in enumerate((stays, dies), 1)]
     time.sleep(3 + options.seconds / 2)
@@ -106,7 +108,7 @@ def main():
     arguments.add_argument("--seconds", type=float, default=60.0)
     arguments.add_argument("--policy", default="equal", choices=list(fleet.POLICIES))
     arguments.add_argument("--stragglers", action="store_true", help="1 %% of the runs take 5 to 10 times as long")
-    arguments.add_argument("--without", action="store_true", help="three frontends without tokens as well")
+    arguments.add_argument("--without", action="store_true", help="also three frontends without tokens")
     options = arguments.parse_args()
     hosts = workers(WORKERS, SERVICE_MS)
     if options.stragglers:
@@ -116,7 +118,7 @@ def main():
     found = {}
     runs = [("one", 1, (), False), ("three", 3, (), False)]
     if options.without:
-        # Plain HTTP: as to a server that knows nothing of tokens.
+        # Plain HTTP, as to a server without tokens.
         plain = ("--set", "frontend.client.transport=http")
         runs.append(("three, without tokens", 3, plain, False))
         runs.append(("three, without tokens, told of each other", 3, plain, True))
@@ -124,7 +126,7 @@ def main():
         *found[name], number = shared(count, hosts, options, more, neighbours)
         print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in found[name]) + f" | {number} |", flush=True)
     late, failed, left = killed(hosts, options)
-    print(f"\nOne of two killed: the other's latest query {late:.1f} ms above the median, {failed} failed; "
+    print(f"\nOne of two frontends killed: the slowest query of the other is {late:.1f} ms above the median, {failed} failed; "
           f"frontends that workers still know: {left}")
     (_, _, p99, p999), (_, _, p99s, p999s) = found["one"], found["three"]
     print(f"three to one: p99 {p99s / p99:.2f}, p99.9 {p999s / p999:.2f}")

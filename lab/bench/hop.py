@@ -1,8 +1,8 @@
-"""One pass-through hop: parm beside nginx, haproxy and Envoy, as proxies to the same worker in the same run.
+"""One pass-through hop: parm compared with nginx, haproxy and Envoy, as proxies to the same worker in the same run.
 
-Two figures a proxy: the p50 it adds at one request in flight, and requests per second of its own CPU time at sixteen.
-The rounds are interleaved (direct, parm, nginx, haproxy, Envoy, direct, ...), so that a busy machine slows all alike;
-medians over the rounds are printed. Run by `just bench-hop`; needs wrk, nginx and haproxy on the path.
+There are two figures per proxy: the added p50 at one request in flight, and requests per second of its own CPU time at
+sixteen. The rounds are interleaved (direct, parm, nginx, haproxy, Envoy, direct, ...), so that a busy machine slows all
+alike; the table has medians over the rounds. Run by `just bench-hop`; needs wrk, nginx and haproxy on the path.
 """
 
 import argparse
@@ -19,13 +19,13 @@ import tempfile
 from processes import Parm, Server, free_port
 
 MODEL = "null"
-# What the other proxies do: no redundancy, and the worker gets what it can take. As it comes, parm hedges, and gives an
-# instance one batch at a time.
+# The settings of the other proxies: no redundancy, and no limit per worker. By default parm hedges and gives an instance
+# one batch at a time.
 PASS_THROUGH = ["--policy", "none", "--set", "frontend.instances.slots=16"]
 
 
 def body(floats):
-    """A binary request of one row of FP32 values, as tritonclient sends it."""
+    """Returns a binary request of one row of FP32 values, as tritonclient sends it."""
     header = json.dumps({"inputs": [{"name": "input", "shape": [1, floats], "datatype": "FP32",
                                      "parameters": {"binary_data_size": 4 * floats}}],
                          "parameters": {"binary_data_output": True}}).encode()
@@ -39,7 +39,7 @@ def wrk_script(folder, floats):
 
 
 def script_of(path, payload, headers):
-    """What makes wrk post these bytes, and print what `load` reads."""
+    """Writes a script with which wrk posts these bytes and prints the line that `load` reads."""
     path.with_suffix(".bin").write_bytes(payload)
     lines = "".join(f'wrk.headers["{name}"] = "{value}"\n' for name, value in headers.items())
     script = path.with_suffix(".lua")
@@ -111,7 +111,7 @@ def envoy(folder, port, upstream):
 
 
 def processor_seconds(pid):
-    """CPU time of a process and all that it started, from the kernel's own account."""
+    """Returns the CPU time of a process and all its children, as accounted by the kernel."""
     parents, ticks = {}, {}
     for process in pathlib.Path("/proc").iterdir():
         if not process.name.isdigit():
@@ -137,7 +137,7 @@ def load(script, address, connections, seconds, model=MODEL):
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     requests, _, p50, p99, errors = map(int, re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", out).groups())
     if errors or not requests:
-        raise SystemExit(f"{address}: {errors} errors in {requests} requests: the run says nothing")
+        raise SystemExit(f"{address}: {errors} errors in {requests} requests: the run is invalid")
     return requests, p50, p99
 
 
@@ -183,19 +183,19 @@ def main():
 
 
 def run(options):
-    """The readings of every proxy, by name."""
+    """Returns the readings of every proxy, by name."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
         os.chmod(folder, 0o755)
         script = wrk_script(folder, options.floats)
         worker_config = pathlib.Path(folder) / "worker.toml"
         null = (pathlib.Path(__file__).parent / "null-worker.toml").read_text()
         worker_config.write_text(null.replace("[784]", f"[{options.floats}]"))
-        # Frontends before the same worker would share it, and each has it to itself here.
+        # Frontends share a worker; here each one has its own.
         workers = [running.enter_context(Parm("worker", "--config", str(worker_config))) for _ in range(4)]
         for worker in workers:
             worker.wait_for_model(MODEL)
         direct, *others = (worker.http for worker in workers)
-        # One thread, as nginx and Envoy get one; only the proxies are limited, not the workers.
+        # One thread, like nginx and Envoy; only the proxies are limited, not the workers.
         os.environ["TOKIO_WORKER_THREADS"] = "1"
         ways = {
             "parm": lambda http: ["serve", "--worker", f"http://{http}", *PASS_THROUGH],

@@ -1,9 +1,9 @@
-"""Load generators on the same null server in the same run: parm load beside wrk, h2load and perf_analyzer.
+"""Load generators on the same null server in the same run: parm load compared with wrk, h2load and perf_analyzer.
 
-Three questions: what does a generator add to the latency of one request (one at a time), how many requests a second can it
-send (sixteen at a time), and up to what rate does parm load keep a schedule. The server answers at once, so what is seen is
-the generator, the kernel and the server's protocol. Generator and server share this machine, so processor time per request
-is given too. Rounds are interleaved; medians are printed. Run by `just bench-load`; needs wrk and h2load on the path.
+It measures the latency that a generator adds to one request (one at a time), its highest rate (sixteen at a time), and the
+rate up to which parm load keeps a schedule. The server answers at once, so the figures are those of the generator, the
+kernel and the server's protocol. Generator and server share this machine, so processor time per request is given too.
+Rounds are interleaved and the table has medians. Run by `just bench-load`; needs wrk and h2load on the path.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def field(number, content):
 
 
 def grpc_body(floats):
-    """A ModelInferRequest of one row of FP32 values, in gRPC's five-byte frame."""
+    """Returns a ModelInferRequest of one row of FP32 values, in gRPC's five-byte frame."""
     tensor = field(1, b"input") + field(2, b"FP32") + field(3, varint(1) + varint(floats))
     values = struct.pack(f"<{floats}f", *(i / floats for i in range(floats)))
     message = field(1, MODEL.encode()) + field(5, tensor) + field(7, values)
@@ -43,7 +43,7 @@ def grpc_body(floats):
 
 
 def timed(command):
-    """The command's output and the processor seconds that it took."""
+    """Returns the command's output and its processor seconds."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     out, err = process.stdout.read(), process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -52,7 +52,8 @@ def timed(command):
 
 
 def parm(url, *flags, seconds):
-    """parm load's report; its answered requests include those of the warm-up's half second in the processor time."""
+    """Returns parm load's report; its answered requests include those of the warm-up's half second in the processor
+    time."""
     out, err, cpu, _ = timed([PARM, "load", url, "--model", MODEL, "--quiet", "--seconds", str(seconds),
                               "--warm-up", "0.5", "--output", "json", *flags])
     if not out:
@@ -174,7 +175,7 @@ def main():
     arguments.add_argument("--seconds", type=int, default=2)
     arguments.add_argument("--floats", type=int, default=784, help="FP32 values in a request (784 are 3 KB)")
     arguments.add_argument("--rates", type=int, nargs="*", default=[1000, 2000, 5000, 10000, 20000, 30000, 40000])
-    arguments.add_argument("--only", choices=["one", "sixteen", "open"], help="one part, where time is short")
+    arguments.add_argument("--only", choices=["one", "sixteen", "open"], help="only one part, to save time")
     arguments.add_argument("--perf-analyzer", help="path of a perf_analyzer binary; left out when absent")
     options = arguments.parse_args()
     config = pathlib.Path(__file__).parent / "null-worker.toml"

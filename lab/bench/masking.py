@@ -1,10 +1,10 @@
-"""How long a fault shows: from the moment it begins to the last answer that it made late, by policy, beside Envoy.
+"""Masking of faults: the time from a fault's start to the last answer that it delayed, by policy, compared with Envoy.
 
-Six workers that sleep for 10 ms a query; Poisson arrivals at 200 a second; after three seconds one worker is killed,
-stopped, cut off or made ten times slower, and stays so for five seconds. Every run has a frontend (or Envoy) of its own,
-and the contenders take turns in a random order. Late is what took more than twice the clean p99 of `equal` in the same
-invocation, or failed. With `--lanes 2` two runs go on at a time, on six workers each. `none` is not among the contenders:
-on the same workers it is `equal`. Run by `just bench-masking`.
+Six workers sleep for 10 ms per query; Poisson arrivals at 200 per second. After three seconds one worker is killed,
+stopped, cut off or made ten times slower for five seconds. Every run has its own frontend (or Envoy), and the contenders
+take turns in a random order. An answer is late if it took more than twice the clean p99 of `equal` in the same invocation,
+or failed. With `--lanes 2` two runs go on concurrently, on six workers each. `none` is not among the contenders: on the
+same workers it equals `equal`. Run by `just bench-masking`.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def frontend(name, fleet, envoy):
 
 
 def load(front, seconds, seed, during=None):
-    """Queries for so long, and what `during` returns, which is called once they are under way."""
+    """Runs queries for this long and returns the result of `during`, which is called once they are under way."""
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         sender = callers.start(address=front.http, phases=[(RATE, seconds)], seed=seed, deadline=DEADLINE,
                                file=file.name)
@@ -48,7 +48,7 @@ def load(front, seconds, seed, during=None):
 
 
 def one(name, fault, fleet, envoy, seed, victim):
-    """A run: its queries, and when the fault began."""
+    """Returns a run's queries and the start of the fault."""
     front = frontend(name, fleet, envoy)
     front.start()
 
@@ -60,13 +60,13 @@ def one(name, fault, fleet, envoy, seed, victim):
     rows, struck = load(front, BEFORE + AFTER, seed, strike)
     end(fault, victim)
     front.kill()
-    # The worker is still busy with what nobody waits for.
+    # The worker is still busy with abandoned queries.
     time.sleep(0.3)
     return rows, struck
 
 
 def judge(rows, struck, threshold):
-    """Milliseconds until the last late answer, how many were late, and how many failed."""
+    """Returns the milliseconds until the last late answer, and the numbers of late and failed ones."""
     ended = [(sent + took, took, outcome) for sent, took, outcome, _ in rows if sent + took >= struck]
     failed = [at for at, _, outcome in ended if not callers.answered(outcome)]
     late = [at for at, took, outcome in ended if callers.answered(outcome) and took > threshold]
@@ -77,7 +77,7 @@ def judge(rows, struck, threshold):
 
 
 def late_after(lanes):
-    """Twice the clean p99 of `equal`, in seconds."""
+    """Returns twice the clean p99 of `equal`, in seconds."""
     fleet = lanes.get()
     front = Frontend("equal", fleet)
     front.start()

@@ -1,8 +1,8 @@
-"""Where the workers of the chaos benchmarks live: each on a host of its own that can be cut off, or all on loopback.
+"""Hosts of the workers of the chaos benchmarks: each in its own network namespace that can be cut off, or all on loopback.
 
 A host is a network namespace with one cable to a bridge. Cutting it off makes the bridge drop its packets: nothing is
-refused, nothing is reset, and the addresses stay known, as when a switch fails. That needs root and the namespaces that
-`lab/bench/chaos.sh` makes; without them every worker is on loopback and nobody can be cut off.
+refused or reset, and the addresses stay known, as when a switch fails. That needs root and the namespaces that
+`lab/bench/chaos.sh` makes; without them every worker is on loopback and none can be cut off.
 """
 
 import itertools
@@ -17,12 +17,12 @@ BRIDGE = "parm-hub"
 BRIDGE_ADDRESS, BRIDGE_MAC = "10.77.0.1", "02:77:00:00:ff:01"
 
 
-# Below those that the kernel gives out: where all ports are ours, nobody takes one between its choice and its use.
+# Below the kernel's ephemeral ports: in our own namespace no process takes a port between its choice and its use.
 OURS = itertools.count(20000)
 
 
 def port():
-    """A port on loopback for a server that comes later."""
+    """Returns a port on loopback for a later server."""
     return next(OURS) if OWN_NAMESPACES else free_port()
 
 
@@ -33,7 +33,7 @@ def run(*words):
 
 
 class Host:
-    """One host: a prefix for commands that shall run there, and its address."""
+    """A host: a prefix for commands that run there, and its address."""
 
     count = 0
 
@@ -67,7 +67,7 @@ class Host:
         run("ip", "neighbour", "replace", self.address, "lladdr", mac, "dev", BRIDGE, "nud", "permanent")
 
     def cut(self, cut):
-        """Cuts it off, or puts it back."""
+        """Cuts the host off, or reconnects it."""
         run("bridge", "link", "set", "dev", self.port, "state", "0" if cut else "3")
 
 

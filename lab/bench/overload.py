@@ -1,14 +1,14 @@
-"""Five minutes of three times what the workers can do, for several policies at the same time, and what comes after.
+"""Five minutes at three times the workers' capacity, for several policies at the same time, and the recovery afterwards.
 
-Every policy has a frontend and six workers of its own that sleep for 30 ms a query. First what they can do is measured
-(`parm load --scenario offline`), then half of that is sent for half a minute, then three times as much, all with a deadline
-of a second, then half again at once. It passes where
-- goodput, answers within the deadline, is at least 90 % of what the workers can do;
-- the p99 of what was answered is within the deadline;
-- the half minute afterwards is as fast as the one before: p50 and p99 at most `AS_BEFORE` times theirs, in all and from
-  the third second on, and nothing failed then.
+Every policy has its own frontend and six workers that sleep for 30 ms per query. First the capacity is measured (`parm load
+--scenario offline`), then half of it is sent for half a minute, then three times as much, all with a deadline of a second,
+then half again at once. The benchmark passes if
+- goodput, answers within the deadline, is at least 90 % of the capacity;
+- the p99 of the answers is within the deadline;
+- the half minute afterwards is as fast as the one before (p50 and p99 at most `AS_BEFORE` times theirs, in total and from
+the third second on) without failures.
 
-Run by `just overload`; the status is 1 where something did not hold.
+Run by `just overload`; the status is 1 if a bound is exceeded.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from processes import PARM
 
 SERVICE_MS, WORKERS, DEADLINE_MS = 30.0, 6, 1000
 LEAST_GOODPUT, AS_BEFORE = 0.9, 1.5
-# Half a second's work for the workers, where the default of 1024 queries is five seconds'.
+# Half a second's work for the workers; the default of 1024 queries is five seconds'.
 SHORT = "hedge, queue of 100"
 
 
@@ -35,7 +35,7 @@ def frontend(name, fleet):
 
 
 class Load:
-    """A `parm load` that runs beside others, and its report."""
+    """A concurrent `parm load` and its report."""
 
     def __init__(self, front, seconds, *arguments):
         self.samples = tempfile.NamedTemporaryFile(suffix=".csv")
@@ -45,7 +45,7 @@ class Load:
              *arguments], stdout=subprocess.PIPE, text=True)
 
     def report(self):
-        """The report, and every counted request as (seconds since the start, ms, outcome)."""
+        """Returns the report, and every counted request as (seconds since the start, ms, outcome)."""
         out = self.process.communicate()[0]
         if not out:
             raise SystemExit("parm load ended without a report")
@@ -64,7 +64,7 @@ def quantile(values, share):
 
 
 def phase(fronts, seconds, rates, warm_up):
-    """The same phase for all at the same time."""
+    """Runs the same phase for all at the same time."""
     loads = {name: Load(front, seconds, "--rate", f"{rates[name]:.1f}", "--warm-up", str(warm_up))
              for name, front in fronts.items()}
     return {name: load.report() for name, load in loads.items()}
@@ -76,7 +76,7 @@ def memory(front):
 
 
 def judge(name, capacity, before, during, after, seconds):
-    """The row of a policy, and what did not hold."""
+    """Returns the row of a policy, and the exceeded bounds."""
     goodput = len(answered(during)) / seconds / capacity
     slowest = quantile(answered(during), 0.99)
     outcomes = {}
@@ -88,7 +88,7 @@ def judge(name, capacity, before, during, after, seconds):
     if goodput < LEAST_GOODPUT:
         broken.append(f"goodput was {goodput:.1%} of the capacity")
     if slowest > DEADLINE_MS:
-        broken.append(f"the p99 of what was answered was {slowest:.0f} ms")
+        broken.append(f"the p99 of the answers was {slowest:.0f} ms")
     if failed_after:
         broken.append(f"{failed_after} requests failed at half load afterwards")
     for share in (0.5, 0.99):
@@ -135,7 +135,7 @@ def main():
     for name, front in fronts.items():
         print(f"{name}: {held[name]:.1f} MB before, {memory(front):.1f} MB after; "
               f"first failure: {during[name][0].get('first_failure')}")
-    print("\n" + ("\n".join(f"BROKEN {line}" for line in broken) or "everything held"))
+    print("\n" + ("\n".join(f"BROKEN {line}" for line in broken) or "all bounds hold"))
     sys.exit(1 if broken else 0)
 
 

@@ -1,7 +1,7 @@
-"""What an open page costs a frontend: its processor time at a constant load, with streams of frames open and without.
+"""The cost of open pages for a frontend: its processor time at a constant load, with streams of frames open and without.
 
-Rounds with and without take turns on one load that never stops, so that what the machine does otherwise falls on both. The
-frontend runs before everything else (`chrt -f 10`) where that is allowed. Usage: page.py [--rate N] [--rounds N] [--seconds N]
+Rounds with and without pages alternate under one constant load, so that other work of the machine affects both. The
+frontend runs at real-time priority (`chrt -f 10`) if that is allowed. Usage: page.py [--rate N] [--rounds N] [--seconds N]
 [--pages N]
 """
 
@@ -22,13 +22,13 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def processor(pid):
-    """Seconds of processor time that a process has used, in user and system mode."""
+    """Returns the processor seconds that a process has used, in user and system mode."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
 class Page:
-    """Reads the stream as a page does, and does nothing with it."""
+    """Reads the stream as a page does, and discards it."""
 
     def __init__(self, admin):
         self.answer = urllib.request.urlopen(f"http://{admin}/admin/v1/stream")
@@ -37,7 +37,7 @@ class Page:
         self.thread.start()
 
     def read(self):
-        """Until it is closed."""
+        """Reads until it is closed."""
         try:
             for line in self.answer:
                 if line.startswith(b'{"frame"'):
@@ -47,7 +47,7 @@ class Page:
             pass
 
     def close(self):
-        """Ends it."""
+        """Closes the stream."""
         with socket.socket(fileno=os.dup(self.answer.fileno())) as other_end:
             # A plain close would wait for the reader.
             other_end.shutdown(socket.SHUT_RDWR)
@@ -55,7 +55,7 @@ class Page:
 
 
 def round_of(frontend, admin, pages, seconds):
-    """Share of one core that the frontend used, and frames that were read."""
+    """Returns the share of one core that the frontend used, and the number of frames."""
     watching = [Page(admin) for _ in range(pages)]
     time.sleep(1)
     before, began = processor(frontend.process.pid), time.monotonic()
@@ -63,13 +63,13 @@ def round_of(frontend, admin, pages, seconds):
     share = (processor(frontend.process.pid) - before) / (time.monotonic() - began)
     for page in watching:
         page.close()
-    # The frontend sees it at its next frame.
+    # The frontend notices it at its next frame.
     time.sleep(1.2)
     return share, sum(page.frames for page in watching), sum(page.bytes for page in watching)
 
 
 def main():
-    """Prints every round, and what pages cost."""
+    """Prints every round, and the cost of pages."""
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument("--rate", type=int, default=1000)
     flags.add_argument("--rounds", type=int, default=6)
@@ -81,7 +81,7 @@ def main():
         workers = [word for worker in (one, other) for word in ("--worker", f"http://{worker.http}")]
         with Parm("serve", *workers, "--admin", "127.0.0.1:18003") as frontend:
             first = subprocess.run(["chrt", "-a", "-f", "-p", "10", str(frontend.process.pid)], capture_output=True, text=True)
-            print(f"frontend before everything else: {'no, ' + first.stderr.strip() if first.returncode else 'yes'}")
+            print(f"frontend at real-time priority: {'no, ' + first.stderr.strip() if first.returncode else 'yes'}")
             frontend.wait_for_model("null")
             length = 20 + (asked.seconds + 3) * 2 * asked.rounds
             load = subprocess.Popen(
@@ -91,7 +91,7 @@ def main():
             time.sleep(5)
             shares = {0: [], asked.pages: []}
             for number in range(asked.rounds):
-                # ABBA, so that a drift falls on both.
+                # ABBA, so that a drift affects both.
                 for pages in (0, asked.pages) if number % 2 == 0 else (asked.pages, 0):
                     share, frames, size = round_of(frontend, "127.0.0.1:18003", pages, asked.seconds)
                     shares[pages].append(share)

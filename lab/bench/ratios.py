@@ -1,8 +1,8 @@
-"""What we say of speed, measured again: one table of ratios beside those that were recorded (`lab/bench/figures.json`).
+"""The published speed ratios, measured again: one table compared with the recorded ratios (`lab/bench/figures.json`).
 
-Ratios are taken within one run, so they hold on a slow machine and beside other work. One that got worse by a fifth is named,
-and the status is 1. `--record` takes what was found as the figures from now on: then see that docs/results says them too.
-Run by `just bench`; it needs wrk, nginx and haproxy on the path, takes ten minutes, and wants a machine with nothing else to do.
+Ratios are taken within one run, so they hold on a slow or busy machine. One that got worse by a fifth is named, and the
+status is 1. `--record` records the new ratios: then update docs/results too. Run by `just bench`; it needs wrk, nginx and
+haproxy on the path, takes ten minutes, and needs an otherwise idle machine.
 """
 
 import argparse
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def of_hop(envoy):
-    """Requests per CPU second and added medians beside other proxies; more is better, or less."""
+    """Yields requests per CPU second and added medians compared with other proxies, and whether more or less is better."""
     options = argparse.Namespace(rounds=3, seconds=2, floats=784, envoy=envoy)
     small = hop.run(options)
     options.floats = 150_528
@@ -45,7 +45,7 @@ def of_hop(envoy):
 
 
 def bench(name):
-    """The rows of a benchmark's table, by their first cell."""
+    """Returns the rows of a benchmark's table, by their first cell."""
     command = ["cargo", "bench", "--workspace", "--bench", name]
     out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in out.splitlines() if line.startswith("|")]
@@ -57,7 +57,7 @@ def number(cell):
 
 
 def of_coding():
-    """Processor time of a frontend's query, beside hedging."""
+    """Yields the processor time of a frontend's query, compared with hedging."""
     rows = bench("coded")
     hedge = number(rows["hedge"][0])
     for way in rows:
@@ -68,7 +68,7 @@ def of_coding():
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--envoy", help="path of an envoy binary; left out when absent")
-    arguments.add_argument("--record", action="store_true", help="take what is found as the figures")
+    arguments.add_argument("--record", action="store_true", help="record the new ratios")
     options = arguments.parse_args()
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     found, worse = {}, []

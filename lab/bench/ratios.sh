@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Envoy into .parm/interop and measures what we say of speed again.
+# Installs Envoy into .parm/interop and measures the published speed ratios again.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source lab/interop/environment.sh

@@ -1,9 +1,10 @@
-"""What many instances, models and connections cost one frontend: time to join, memory, processor time at rest, and latency.
+"""The cost of many instances, models and connections for one frontend: time to join, memory, processor time at rest,
+latency.
 
-One `parm worker` with models that answer at once, listening on all of loopback, is every instance: each is an address of its
-own (127.0.x.y). Each row is a frontend of its own. The load is 200 queries a second for one model, open loop; a frontend's
-quantiles are beside those of the smallest one, as the machine is shared. Run by `just bench-scale`; the status is 1 where memory,
-processor time at rest or time to join grows by more than a fifth beyond linear from the middle to the largest.
+One `parm worker` with models that answer at once, listening on all of loopback, is every instance: each has its own address
+(127.0.x.y). Each row is a new frontend. The load is 200 queries per second for one model, open loop. A frontend's quantiles
+are printed next to those of the smallest one, as the machine is shared. Run by `just bench-scale`; the status is 1 if
+memory, processor time at rest or time to join grows by more than a fifth beyond linear from the middle to the largest.
 """
 
 import argparse
@@ -31,7 +32,7 @@ def address(number, port):
 
 
 class Fronted:
-    """A frontend over so many instances."""
+    """A frontend over `count` instances."""
 
     def __init__(self, folder, count, port):
         workers = pathlib.Path(folder) / f"workers-{count}"
@@ -63,7 +64,7 @@ class Fronted:
         return len(os.listdir(f"/proc/{self.parm.process.pid}/fd"))
 
     def at_rest(self, seconds):
-        """Share of a core."""
+        """Returns the share of a core."""
         def spent():
             threads = pathlib.Path(f"/proc/{self.parm.process.pid}/task").iterdir()
             return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
@@ -72,7 +73,7 @@ class Fronted:
         return (spent() - before) / 1e9 / seconds
 
     def load(self, seconds):
-        """p50 and p99 in microseconds."""
+        """Returns p50 and p99 in microseconds."""
         command = [PARM, "load", f"http://{self.parm.http}", "--model", MODEL, "--rate", str(RATE), "--seconds", str(seconds),
                    "--warm-up", "2", "--output", "json"]
         report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
@@ -81,12 +82,12 @@ class Fronted:
 
 
 def idle_clients(http, count):
-    """So many connections that ask nothing after a first question."""
+    """Connections that are idle after a first query."""
     host, port = http.rsplit(":", 1)
     held = []
     for _ in range(count):
         held.append(socket.create_connection((host, int(port))))
-    # One that has asked nothing yet is let go soon.
+    # A connection without any query is closed soon.
     for client in held:
         client.sendall(b"GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
     return held
@@ -103,12 +104,12 @@ def row(what, front, seconds, base):
 
 
 def beyond(name, sizes, readings):
-    """Whether what each one of the largest takes is more than what each one of the middle does."""
+    """Returns the costs per item that are larger for the largest size than for the middle one."""
     said = []
     for index, what in enumerate(("time to join", "memory", "processor time at rest")):
         low, middle, high = (reading[index] for reading in readings)
         each = [(value - low) / size for value, size in ((middle, sizes[1]), (high, sizes[2]))]
-        # Below that it is the floor of what can be told.
+        # Below that the difference cannot be measured.
         if each[1] > BEYOND * max(each[0], (0.01, 1.0, 0.001)[index] / sizes[1]):
             said.append(f"{what} by {name}: {1e3 * each[0]:.3f} for each thousand of {sizes[1]}, {1e3 * each[1]:.3f} of {sizes[2]}")
     return said
@@ -143,12 +144,12 @@ def main():
     said += beyond("instances", (1, 100, 1000), instances)
     said += beyond("idle clients", (100, 1000, 5000), clients)
     said += beyond("models", (1, 50, 500), models)
-    print("\n" + ("\n".join(f"more than linear: {line}" for line in said) or "Nothing grows faster than what it is of."))
+    print("\n" + ("\n".join(f"more than linear: {line}" for line in said) or "All costs grow at most linearly."))
     return 1 if said else 0
 
 
 class worker:
-    """A worker with so many models on one port of every loopback address."""
+    """A worker with `count` models on one port of every loopback address."""
 
     def __init__(self, folder, models):
         self.port, grpc, metrics = free_port(), free_port(), free_port()

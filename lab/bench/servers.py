@@ -1,9 +1,11 @@
-"""What a server costs a query beside the engine itself: a parm worker, Triton and MLServer, with the same network in the same engine.
+"""The cost of a query in a server compared with the engine itself: a parm worker, Triton and MLServer, with the same
+network.
 
-All run the LeNet-5 of `models/` in one session of the same ONNX Runtime with one thread; of Triton and MLServer it is their Python
-that calls it, as their packages carry no other backend. The client is wrk, over HTTP: JSON everywhere, and binary tensors where
-the server takes them. Two figures a server: the median that it adds to the engine's own at one request in flight, and its CPU time
-a request at eight, less the engine's. Rounds are interleaved, medians are printed. Run by `just bench-servers`.
+All run the LeNet-5 of `models/` in one session of the same ONNX Runtime with one thread; Triton and MLServer call it from
+Python, as their packages have no other backend. The client is wrk, over HTTP: JSON everywhere, and binary tensors if the
+server accepts them. There are two figures per server: the median that it adds to the engine's own at one request in flight,
+and its CPU time per request at eight, without the engine's. Rounds are interleaved, and the table has medians. Run by `just
+bench-servers`.
 """
 
 import argparse
@@ -25,7 +27,7 @@ NETWORK = ROOT / "models" / "fashion-lenet" / "1" / "model.onnx"
 HERE = pathlib.Path(__file__).parent / "servers"
 IMAGE = [(at % 251) / 251 for at in range(784)]
 
-# Run by a Python that has the engine: the median time of a query and the CPU time of one, in microseconds.
+# Run by a Python that has the engine: prints the median time and the CPU time of a query, in microseconds.
 ENGINE = """
 import sys, time, statistics, numpy, onnxruntime
 options = onnxruntime.SessionOptions()
@@ -52,13 +54,13 @@ def scripts(folder):
 
 
 def library(python):
-    """Where a Python has ONNX Runtime's library."""
+    """Returns the folder of a Python's ONNX Runtime library."""
     find = "import onnxruntime, pathlib; print(next((pathlib.Path(onnxruntime.__file__).parent / 'capi').glob('libonnxruntime.so*')))"
     return subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def triton(python, log):
-    """Triton of the package that carries one, with the stub that fits its Python."""
+    """Starts the Triton of a Python package, with the stub that fits its Python."""
     lines = "import pytriton, sysconfig, sys; print(pytriton.__file__); print(sysconfig.get_path('purelib')); print(sys.base_prefix); print('%d.%d' % sys.version_info[:2])"
     found = subprocess.run([python, "-c", lines], capture_output=True, text=True, check=True).stdout.splitlines()
     home, packages, base, version = pathlib.Path(found[0]).parent / "tritonserver", *found[1:]
@@ -112,7 +114,7 @@ def main():
             servers[name] = (address, running.enter_context(server).process.pid)
         ways = [(name, form) for form in wanted for name in servers if (name, form) != ("MLServer", "binary")]
         alone, added, used = [], {way: [] for way in ways}, {way: [] for way in ways}
-        for round in range(-1, options.rounds):  # the first warms everybody up
+        for round in range(-1, options.rounds):  # the first is the warm-up
             command = [options.mlserver, "-c", ENGINE, str(NETWORK), str(options.seconds / 2)]
             engine, cpu = map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
             for way in ways:

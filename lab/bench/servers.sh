@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs Triton and MLServer into .parm/interop, each with ONNX Runtime, and measures them beside a worker. wrk comes from the system.
+# Installs Triton and MLServer into .parm/interop, each with ONNX Runtime, and compares them with a worker. wrk comes from
+# the system.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source lab/interop/environment.sh

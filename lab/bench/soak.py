@@ -1,19 +1,19 @@
-"""Half an hour at half load while one thing after another goes wrong, for several policies at the same time.
+"""Half an hour at half load under a sequence of faults, for several policies at the same time.
 
-Every policy has a frontend and six workers of its own, and the same faults at the same moments: a worker is killed and
-restarted, stopped, cut off, made ten times slower, answers wrongly; the disk that logs, recording and bundles are on is
-full; the frontend's clock jumps by an hour. Every second the frontend's memory, descriptors and threads are read.
+Every policy has its own frontend and six workers, and the same faults at the same times: a worker is killed and restarted,
+stopped, cut off, made ten times slower, or answers wrongly; the disk of logs, recording and bundles is full; the frontend's
+clock jumps by an hour. The frontend's memory, descriptors and threads are read every second.
 
-It passes where
-- every request is answered: with one worker of six unwell at a time and half of the capacity in use, a policy that can ask
-  another worker has no reason to fail anything. Policies that never ask twice (`none`, `equal`) may fail what a silent
-  worker held: one job a slot, and one more when it is tried again;
-- no client waits in vain: a refusal comes by the deadline, always;
-- wrong answers are given only while a worker answers wrongly, for nothing else makes them;
+The benchmark passes if
+- every request is answered: one worker of six has a fault at a time and half of the capacity is in use, so a policy that
+can use another worker has no reason to fail. Policies without retries (`none`, `equal`) may fail the queries that a silent
+worker held: one job per slot, and one more when it is probed;
+- no client waits in vain: a rejection always comes by the deadline;
+- wrong answers are given only while a worker has that fault;
 - memory and descriptors stay flat: neither a robust slope (Theil-Sen) over the run nor the medians of its first and last
-  third say that they grew by more than `aftermath.GROWTH`.
+third grow by more than `aftermath.GROWTH`.
 
-Run by `just soak`; the status is 1 where something did not hold.
+Run by `just soak`; the status is 1 if a bound is exceeded.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from processes import ROOT
 
 SERVICE_MS, WORKERS, DEADLINE = 30.0, 6, 1.0
 RATE = 0.5 * WORKERS * 1e3 / SERVICE_MS
-# Seconds that each fault lasts; between two there are ten.
+# Length of each fault in seconds; ten seconds lie between two.
 LENGTHS = {"killed": 6, "stopped": 8, "cut off": 8, "slow": 12, "wrong": 10, "disk full": 12, "clock ahead": 10,
            "clock behind": 10}
 BETWEEN = 10.0
@@ -74,7 +74,7 @@ class Subject:
                     pass
             with contextlib.suppress(OSError):
                 self.bundle.write_text("half of a bund" * 1000)
-            # So that there is something to log.
+            # Gives the frontend something to log.
             self.workers[number].kill()
         elif fault.startswith("clock"):
             self.clock.write_text("+3600\n" if fault == "clock ahead" else "-3600\n")
@@ -92,7 +92,7 @@ class Subject:
             end(fault, self.workers[number])
 
     def sample(self):
-        """Memory in MB, descriptors and threads of the frontend now."""
+        """Returns the frontend's memory in MB, its descriptors and threads."""
         process = pathlib.Path(f"/proc/{self.frontend.pid}")
         status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
         return {"rss_mb": int(status["VmRSS"].split()[0]) / 1024, "threads": int(status["Threads"]),
@@ -107,11 +107,11 @@ def watch(subjects, samples, stop):
 
 
 def episodes(subjects, faults, until, seed):
-    """Lets one fault follow another until then: (fault, began, ended) of each."""
+    """Applies one fault after another until the given time: (fault, began, ended) of each."""
     rng, past, waiting = random.Random(seed), [], []
     time.sleep(BETWEEN)
     while True:
-        # Every fault once, in another order each time.
+        # Every fault once per cycle, in a new order.
         waiting = waiting or rng.sample(faults, len(faults))
         fault, number = waiting.pop(), rng.randrange(WORKERS)
         if time.monotonic() + LENGTHS[fault] + BETWEEN > until:
@@ -143,10 +143,10 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     faults = possible(options.faults)
     if not OWN_NAMESPACES and "disk full" in faults:
-        print("left out, as it needs a disk of its own (run lab/bench/chaos.sh as root): disk full", flush=True)
+        print("skipped, it needs its own disk (run lab/bench/chaos.sh as root): disk full", flush=True)
         faults.remove("disk full")
     if not FAKETIME.exists():
-        print(f"left out, as there is no {FAKETIME} (package libfaketime): jumps of the clock", flush=True)
+        print(f"skipped, {FAKETIME} is missing (package libfaketime): jumps of the clock", flush=True)
         faults = [fault for fault in faults if not fault.startswith("clock")]
 
     subjects = [Subject(policy, folder, options.minutes, options.seed) for policy in options.policies]
@@ -170,7 +170,7 @@ def main():
         recording = subject.disk / "recording.jsonl"
         print(f"recording: {recording.stat().st_size / 1e6:.1f} MB" if recording.exists() else "no recording")
         shutil.copy(subject.disk / "log", folder / f"{subject.policy}.log")
-    print("\n" + ("\n".join(f"BROKEN {line}" for line in broken) or "everything held"))
+    print("\n" + ("\n".join(f"BROKEN {line}" for line in broken) or "all bounds hold"))
     sys.exit(1 if broken else 0)
 
 

@@ -1,17 +1,16 @@
-"""A minute of one and a half times what the workers can do, from clients that resend at once.
+"""A minute at one and a half times the workers' capacity, from clients that resend at once.
 
-A client waits for 300 ms, ten service times; when it is refused or has no answer by then, it resends at once, up to ten
-times. What an overload of half as much again becomes then depends on what a client does with the request that it no longer
-waits for: it
-- `says` its deadline with every request (`timeout`), and lets it expire;
-- `hangs up`: closes the connection;
-- `forgets` it: the server is never told, and has ten seconds (its default deadline) for each.
+A client waits for 300 ms, ten service times; after a rejection or a timeout it resends at once, up to ten times. The effect
+of the overload depends on the client's treatment of the abandoned request:
+- `says`: it sends its deadline with every request (`timeout`), which then expires;
+- `hangs up`: it closes the connection;
+- `forgets`: the server is not notified, and has ten seconds (its default deadline) for each.
 
-Twenty seconds at half load, a minute at one and a half, forty seconds at half again. Goodput is the queries whose client got
-its answer, as a share of what could be answered (all, or the capacity). The storm ends when the load falls if every query
-that is sent five seconds after that, or later, is answered, 1.1 tries on average.
+There are twenty seconds at half load, a minute at one and a half, and forty seconds at half again. Goodput is the queries
+whose client got its answer, as a share of those that could be answered (all, or the capacity). The storm ends with the load
+if every query that is sent five seconds after that, or later, is answered in 1.1 tries on average.
 
-Run by `just retry-storm`; the status is 1 where the storm of clients that say or hang up did not end, or their goodput was
+Run by `just retry-storm`; the status is 1 if the storm of clients of `says` or `hangs up` did not end, or their goodput was
 below 70 %.
 """
 
@@ -27,7 +26,7 @@ SERVICE_MS, WORKERS = 30.0, 6
 CAPACITY = WORKERS * 1e3 / SERVICE_MS
 PATIENCE, TRIES = 0.3, 10
 PHASES = [("before", 0.5, 20), ("storm", 1.5, 60), ("after", 0.5, 40)]
-# A sixth of a second's work for the workers: half of a client's patience.
+# A sixth of a second's work for the workers: half of a client's timeout.
 SHORT = "hedge, queue of 30"
 SETTLED, LEAST_GOODPUT = 5.0, 0.7
 KINDS = {"says": {"hangs_up": True, "deadline": PATIENCE}, "hangs up": {"hangs_up": True, "deadline": None},
@@ -52,7 +51,7 @@ def storm(front, kind, seed):
 
 
 def judge(rows):
-    """Goodput, tries and median time of each phase; when the storm was over, and whether it was."""
+    """Returns goodput, tries and median time of each phase; the end of the storm, and whether it ended."""
     start, found = rows[0][0], {}
     for name, load, seconds in PHASES:
         part = [row for row in rows if start <= row[0] < start + seconds]
@@ -92,7 +91,7 @@ def main():
                 broken.append(f"{policy}, {kind}: the storm did not end with the load")
             if kind != "forgets" and found["storm"]["goodput"] < LEAST_GOODPUT:
                 broken.append(f"{policy}, {kind}: goodput of {found['storm']['goodput']:.0%} in the storm")
-    print("\n" + ("\n".join(f"BROKEN {line}" for line in broken) or "everything held"))
+    print("\n" + ("\n".join(f"BROKEN {line}" for line in broken) or "all bounds hold"))
     sys.exit(1 if broken else 0)
 
 

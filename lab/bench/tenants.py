@@ -1,13 +1,12 @@
-"""Several tenants on the same four workers, through three frontends: who floods, and who is promised what.
+"""Several tenants on the same four workers, through three frontends, under a flood and with weights.
 
-Flood: 64 clients that ask a model of 100 ms without a pause, beside 20 queries a second of one of 5 ms, which is asked alone
-before, as is the other. Neither is in a share of its own making. Weights: tenants of weights 1, 2 and 4, each with clients
-enough to fill all workers; the parts of the instances' time are read from the workers' metrics
-(`parm_share_used_seconds_total`).
+Flood: 64 clients send queries to a model of 100 ms without a pause, next to 20 queries per second to one of 5 ms. Each is
+measured alone first. Neither has a configured share. Weights: tenants of weights 1, 2 and 4 each have enough clients to
+fill all workers; their parts of the instances' time are read from the workers' metrics (`parm_share_used_seconds_total`).
 
-Run by `just tenants`. It prints one table and ends with each bound, held or missed; the status is 1 where one is missed:
-the light model's p99 is at most two of the heavy one's service times above its own when alone; the heavy one loses no more of
-the instances' time than the light one uses; each tenant's part of the time is that of its weight, within 5 %.
+Run by `just tenants`. It prints one table and then each bound as held or missed; the status is 1 if one is missed. The
+light model's p99 is at most two of the heavy one's service times above its own when alone. The heavy one loses no more of
+the instances' time than the light one uses. Each tenant's part of the time is in proportion to its weight, within 5 %.
 """
 
 import argparse
@@ -33,7 +32,7 @@ MODELS = {"heavy": 100.0, "light": 5.0, "even": 20.0}
 WEIGHTS = {"bronze": 1, "silver": 2, "gold": 4}
 WARM_UP = 1.0
 MOST_ABOVE_MS, MOST_OFF = 2 * MODELS["heavy"], 0.05
-# What workers have begun when the metrics are read is counted later: a job of the heavy model each, at both ends.
+# Jobs that have started when the metrics are read are counted later: one of the heavy model, at both ends.
 SLACK = 2 * WORKERS * MODELS["heavy"] / 1e3
 
 SHARES = "".join(f"[share.{name}]\nweight = {weight}\n" for name, weight in WEIGHTS.items())
@@ -58,7 +57,7 @@ class Worker(Process):
                           self.http, "--grpc", f"{address}:{ports[1]}", "--metrics", self.metrics])
 
     def used(self):
-        """Seconds of its time by share, or by model where that is the share."""
+        """Returns the seconds of its time by share, or by model if that is the share."""
         page = urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=5).read().decode()
         series = re.findall(r'^parm_share_used_seconds_total\{model="(\w*)",share="(\w*)"\} (\S+)$', page, re.M)
         return {share or model: float(seconds) for model, share, seconds in series}
@@ -77,7 +76,7 @@ class Frontend(Process):
 
 
 def request(model, share=None):
-    """A request's bytes."""
+    """Returns a request's bytes."""
     parameters = {"binary_data_output": True, **({"parm_share": share} if share else {})}
     header = json.dumps({"parameters": parameters, "inputs": [{
         "name": "input", "shape": [1, INPUTS], "datatype": "FP32",
@@ -95,7 +94,7 @@ async def connect(front):
 
 
 async def ask(connection, query):
-    """Milliseconds until the answer, which must be one."""
+    """Returns the milliseconds until the answer; fails without one."""
     began = time.monotonic()
     head, body = await connection.ask(query)
     if int(head[9:12]) != 200:
@@ -104,7 +103,7 @@ async def ask(connection, query):
 
 
 async def greedy(front, query, until):
-    """A client that asks again as soon as it is answered."""
+    """A client that sends its next query when it is answered."""
     connection, took = await connect(front), []
     while time.monotonic() < until:
         took.append(await ask(connection, query))
@@ -112,7 +111,7 @@ async def greedy(front, query, until):
 
 
 async def steady(fronts, query, rate, until):
-    """Queries on a schedule, whatever becomes of those before."""
+    """Sends queries on a schedule, however slow earlier ones are."""
     pools, asked = [[] for _ in fronts], []
 
     async def once(number):
@@ -131,7 +130,7 @@ async def steady(fronts, query, rate, until):
 
 
 async def phase(fronts, workers, seconds, floods=(), light=False):
-    """Lets clients ask for so long: what each share used of the instances' time, and the light model's times."""
+    """Runs clients for this long; returns each share's use of the instances' time, and the light model's times."""
     until = time.monotonic() + WARM_UP + seconds
     crowd = [greedy(fronts[client % len(fronts)], request(model, share), until)
              for model, share in floods for client in range(CLIENTS)]
@@ -147,7 +146,7 @@ async def phase(fronts, workers, seconds, floods=(), light=False):
 
 
 def used(workers):
-    """Seconds of all workers' time by share."""
+    """Returns the seconds of all workers' time by share."""
     pages = [worker.used() for worker in workers]
     return {name: sum(page.get(name, 0) for page in pages) for name in {name for page in pages for name in page}}
 
@@ -162,7 +161,7 @@ def row(name, took, seconds):
 
 
 async def measure(fronts, workers, seconds):
-    """Prints the table; returns what each bound says, and whether it was held."""
+    """Prints the table; returns each bound in words, and whether it holds."""
     print("| | p50 | p90 | p99 (ms) | instances' time (s) |\n|---|---|---|---|---|")
     alone, calm = await phase(fronts, workers, seconds, light=True)
     row("light alone", calm, f"light {alone['light']:.2f}")

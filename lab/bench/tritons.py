@@ -1,9 +1,9 @@
-"""Two frontends over real Tritons beside one, without help, told of each other, and with agents: what sharing costs the tail of
-servers that are not ours.
+"""Two frontends over real Tritons compared with one: without help, as neighbours, and with agents.
 
-Twelve Tritons (python backend, 20 ms, lognormal with sigma 0.05), 240 queries a second in all, from `parm load` at each
-frontend with a part of the rate. An agent is a `parm worker --upstream` beside each Triton. Run by `just tritons`; the status
-is 1 where two frontends' p99 over agents is more than 1.15 times that of one.
+It measures the cost of sharing foreign servers in the tail. Twelve Tritons (python backend, 20 ms, lognormal with sigma
+0.05) get 240 queries per second in total, from one `parm load` per frontend with a part of the rate. An agent is a `parm
+worker --upstream` next to each Triton. Run by `just tritons`; the status is 1 if two frontends' p99 over agents is more
+than 1.15 times that of one.
 """
 
 import argparse
@@ -21,7 +21,7 @@ TOLD = "Triton, frontends told of each other"
 
 
 class Named:
-    """What a frontend needs to know of a server."""
+    """The addresses of a server."""
 
     def __init__(self, http):
         self.http = http

@@ -1,10 +1,10 @@
-"""A bundle's models in Python's ONNX Runtime, as a stranger would run them.
+"""Runs a bundle's models in Python's ONNX Runtime, independently of parm.
 
-    python3 lab/interop/bundle.py models/NAME rows.npy
+python3 lab/interop/bundle.py models/NAME rows.npy
 
-Reads models/NAME/parm.toml, runs the deployed model on the rows, and each parity model with slots on groups of them laid
-side by side. Prints how often a slot's answer is the deployed model's, and fails if a model does not load, an output
-has another size than its code says, or slots agree less often than the bundle's own measurement less five points.
+Reads models/NAME/parm.toml, runs the deployed model on the rows, and each parity model with slots on groups of them side by
+side. Prints how often a slot agrees with the deployed model. Fails if a model does not load, an output does not have the
+size that its code states, or slots agree less often than the bundle's own measurement minus five points.
 """
 
 import pathlib
@@ -28,17 +28,17 @@ def run(model, rows):
 
 
 def agreement(root, parity, rows, predictions):
-    """How often the answer in a slot is the deployed model's; None for a code whose answers need subtraction."""
+    """Returns how often the answer in a slot is the deployed model's; None for a code whose answers need subtraction."""
     code = parity["code"]
     k = code["k"]
     rows, predictions = rows[: len(rows) // k * k], predictions[: len(rows) // k * k]
-    # Row after row: the first dimension of a query grows k times.
+    # Rows are stacked: the first dimension of a query grows k times.
     groups = rows.reshape(len(rows) // k, k * rows.shape[1], *rows.shape[2:])
     answers = [run(session(root, model["name"], model["version"]), groups) for model in parity["models"]]
     width = predictions[0].size
     for answer in answers:
         if answer[0].size != k * width:
-            raise SystemExit(f"a parity model puts out {answer[0].size} values a group, {k * width} are wanted")
+            raise SystemExit(f"a parity model puts out {answer[0].size} values per group, but the code needs {k * width}")
     slots = numpy.mean(answers, axis=0).reshape(-1, k, width)[:, code.get("order", range(k))]
     return float((slots.argmax(2) == predictions.reshape(-1, k, width).argmax(2)).mean())
 
@@ -61,7 +61,7 @@ def main(bundle, data):
         print(f"{name}: slots agree with the deployed model on {100 * agrees:.2f} % of {len(rows)} rows")
         expected = parity.get("accuracy", {}).get("degraded")
         if expected is not None and agrees < expected - SLACK:
-            raise SystemExit(f"{name}: the bundle measured {expected}, which this is far below")
+            raise SystemExit(f"{name}: agreement is too low: the bundle measured {expected}")
 
 
 if __name__ == "__main__":

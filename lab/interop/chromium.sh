@@ -1,5 +1,5 @@
-# Sourced by the recipes: `have_chromium` finds Debian's Chromium, installs it where it may, and playwright-core and axe-core under .parm. Sets
-# CHROMIUM and PAGE_TOOLS; where that fails, WHY.
+# Sourced by the recipes: `have_chromium` finds Debian's Chromium or installs it if permitted, and installs playwright-core
+# and axe-core under .parm. Sets CHROMIUM and PAGE_TOOLS, or WHY on failure.
 find_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
 
 have_chromium() {

@@ -21,7 +21,7 @@ UNSUPPORTED = {("silero-vad with branches", "tract")}
 
 
 def cases(folder):
-    """Name, model file and inputs by name."""
+    """Returns name, model file and inputs by name."""
     random = numpy.random.default_rng(7)
     magika = ROOT / "models/magika/1/model.onnx"
     tokens = random.integers(0, 257, (1, 2048), dtype=numpy.int32)

@@ -1,6 +1,6 @@
 # Sourced by the recipes.
 
-# `environment NAME PACKAGE...` makes (once) a Python environment under .parm/interop, VENV.
+# `environment NAME PACKAGE...` creates (once) a Python environment under .parm/interop and sets VENV to it.
 environment() {
     VENV=$PWD/.parm/interop/$1
     shift
@@ -11,7 +11,7 @@ environment() {
     fi
 }
 
-# `binary FLAG...` makes PARM_BINARY the binary: one that is named, or this tree's, built with these flags.
+# `binary FLAG...` sets PARM_BINARY to a given binary or to this tree's, built with these flags.
 binary() {
     if [ -z "${PARM_BINARY:-}" ]; then
         cargo build --release -p parm "$@"

@@ -1,7 +1,8 @@
-"""Exports the networks of networks.py by one of PyTorch's exporters: export.py torchscript|dynamo FOLDER [NAME..]
+"""Exports the networks of networks.py by one of PyTorch's exporters: export.py torchscript
+dynamo FOLDER [NAME..]
 
-Each goes into FOLDER/NAME-EXPORTER: model.onnx, and random rows for every input: to make stand-ins from (rows-0.npy, ..) and
-others to compare answers on (fresh-0.npy, ..). What cannot be exported leaves the reason in failed.txt.
+FOLDER/NAME-EXPORTER gets model.onnx, random rows for every input to make stand-ins from (rows-0.npy, ..), and others to
+compare answers on (fresh-0.npy, ..). If a network cannot be exported, the reason is in failed.txt.
 """
 
 import logging
@@ -22,7 +23,7 @@ def export(exporter, name, path):
     names = list(networks.NETWORKS[name][1])
     count = len(network(*inputs)) if isinstance(network(*inputs), tuple) else 1
     settings = {"input_names": names, "output_names": [f"output_{at}" for at in range(count)]}
-    # Rows vary in number, and lists of words in length too.
+    # The number of rows varies, and the length of lists of words too.
     is_list = [isinstance(shape[0], str) for shape in networks.NETWORKS[name][1].values()]
     if exporter == "torchscript":
         axes = {given: {0: "rows", 1: "length"} if long else {0: "rows"} for given, long in zip(names, is_list)}

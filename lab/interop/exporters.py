@@ -1,12 +1,11 @@
-"""`parm stand-in` on networks of many kinds as exporters write them: exporters.py FOLDER [PART OF A NAME..]. Run by
-`just interop-exporters`.
+"""`parm stand-in` on networks of many kinds from several exporters: exporters.py FOLDER [PART OF A NAME..].
 
-A line for each network and exporter: the candidate that was taken, its cost as the command said it and measured again by a loop
-in Python's onnxruntime (one thread, taking turns with the deployed model), how often it agrees, and whether tract and ONNX Runtime serve it
-with the answers that Python's onnxruntime gives. Weights are random, so classes lie near ties and agreement says little: beside it
-stands the mean cosine of answers, less the mean answer, on rows that the command was not given. Where nothing fits, the sentence of
-the command says why. The recipe fails where a cost is off by more than 15 %, an answer is no number or of another shape, or an engine
-refuses what was taken.
+Run by `just interop-exporters`. It prints a line for each network and exporter: the chosen candidate, its cost as the
+command stated it and as measured again in a loop of Python's onnxruntime (one thread, alternating with the deployed model),
+its agreement, and whether tract and ONNX Runtime give the answers of Python's onnxruntime. Weights are random, so classes
+are nearly tied and agreement is not informative. The next column is the mean cosine of answers, minus the mean answer, on
+rows that the command did not receive. If no candidate fits, the command's message says why. The recipe fails if a cost is
+off by more than 15 %, an answer is not a number or has another shape, or an engine rejects the chosen candidate.
 """
 
 import json
@@ -28,12 +27,12 @@ from processes import PARM, ROOT, Parm
 
 COST, MEASURE = "0.6", "4"
 TURNS, SECONDS, OFF = 400, 4.0, 0.15
-# tract adds up in another order; 8-bit steps can round the other way there.
+# tract adds in another order, and its 8-bit steps can round the other way.
 TOLERANCE = {"ort": 1e-4, "tract": 0.05}
 
 
 def search(place, models):
-    """What the command found, as JSON, and its sentence."""
+    """Returns the command's result as JSON, and its message."""
     count = len(list(place.glob("rows-*.npy")))
     files = ",".join(str(place / f"rows-{at}.npy") for at in range(count))
     command = [PARM, "stand-in", place / "model.onnx", "--name", place.name, "--data", f"npy:{files}", "--engine", "ort"]
@@ -53,20 +52,20 @@ def session(path):
 
 
 def again(place, deployed, other):
-    """The cost, by lower quartiles of runs that take turns."""
+    """Returns the cost, by lower quartiles of alternating runs."""
     times, started = ([], []), time.monotonic()
     for turn in range(TURNS):
         row = slice(turn % 32, turn % 32 + 1)
         for one, times_of_one in zip([deployed, other], times):
             feed = given_row(place, one, row)
-            # What the other left in the processor's caches is not this one's cost, as the command counts it.
+            # The other model's data in the processor's caches is not part of this one's cost, as in the command.
             one.run(None, feed)
             begun = time.perf_counter()
             one.run(None, feed)
             times_of_one.append(time.perf_counter() - begun)
         if turn > 20 and time.monotonic() - started > SECONDS:
             break
-    # The first runs make what the others use; what else the machine does only adds time.
+    # The first runs warm up; other work of the machine only adds time.
     quartile = lambda times: statistics.quantiles(times[3:], n=4)[0]
     return quartile(times[1]) / quartile(times[0])
 
@@ -82,7 +81,7 @@ def given_row(place, session, row):
 
 
 def cosine(place, deployed, other):
-    """The mean cosine of answers less the mean answer; and whether all of them are numbers, of the right shape."""
+    """Returns the mean cosine of answers minus the mean answer, and whether all are numbers of the right shape."""
     every = slice(0, None)
     said, answers = deployed.run(None, given_row(place, deployed, every)), other.run(None, given_row(place, other, every))
     is_right = all(a.shape == b.shape and numpy.isfinite(b).all() for a, b in zip(said, answers)) and len(said) == len(answers)
@@ -97,7 +96,7 @@ def cosine(place, deployed, other):
 
 
 def served(engine, standing, place, scratch):
-    """Whether a worker with this engine answers a row as onnxruntime does, or what it says instead."""
+    """Returns whether a worker with this engine answers a row like onnxruntime, or its error."""
     models = pathlib.Path(scratch) / f"served-{engine}"
     shutil.rmtree(models, ignore_errors=True)
     shutil.copytree(standing, models / standing.name)
@@ -134,7 +133,7 @@ def asked(worker, path, place, tolerance):
 
 
 def tried(place, scratch):
-    """A line of the table, and what is wrong with it."""
+    """Returns a line of the table, and its faults."""
     models = pathlib.Path(scratch) / "models"
     found, sentence = search(place, models)
     if found is None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Networks of many kinds by PyTorch's two exporters and by tf2onnx, and a stand-in for each. The first run installs PyTorch and
-# TensorFlow under .parm (gigabytes: PyTorch's package brings libraries for graphics cards that are not used).
+# Networks of many kinds by PyTorch's two exporters and by tf2onnx, and a stand-in for each. The first run installs PyTorch
+# and TensorFlow under .parm (gigabytes: PyTorch's package includes libraries for graphics cards).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source lab/interop/environment.sh

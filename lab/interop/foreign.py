@@ -1,4 +1,4 @@
-"""Queries a parm frontend whose workers are somebody else's server, and checks every answer and every outcome."""
+"""Queries a parm frontend whose workers are foreign servers, and checks every answer and every outcome."""
 
 import concurrent.futures
 
@@ -11,7 +11,7 @@ BIAS = numpy.array([0.5, -0.5], numpy.float32)
 
 
 def check(frontend, requests=200):
-    """`requests` requests of one to four rows from eight threads, by HTTP and gRPC in turn."""
+    """Sends requests of one to four rows from eight threads, by HTTP and gRPC in turn."""
     frontend.wait_for_model("affine")
     numbers = numpy.random.default_rng(3)
     inputs = [numbers.normal(size=(1 + i % 4, 4)).astype(numpy.float32) for i in range(requests)]

@@ -1,6 +1,6 @@
-"""Networks of Keras's with random weights, exported by tf2onnx: keras_networks.py FOLDER [NAME..]
+"""Keras networks with random weights, exported by tf2onnx: keras_networks.py FOLDER [NAME..]
 
-Pictures have their channels last here. Each goes into FOLDER/NAME-tf2onnx, as export.py does it.
+Pictures have their channels last. FOLDER/NAME-tf2onnx has the files that export.py describes.
 """
 
 import os
@@ -57,7 +57,7 @@ def unet():
 
 
 def gelu(x):
-    """By the error function: of Keras's own, tf2onnx does not know the operator Erfc."""
+    """GELU by the error function: tf2onnx does not support the operator Erfc of Keras's own."""
     return 0.5 * x * (1.0 + ops.erf(x / 2**0.5))
 
 
@@ -114,7 +114,7 @@ def main(folder, chosen):
         try:
             utils.set_random_seed(7)
             model = make()
-            # Normalisations learn what comes to them.
+            # Normalisations learn the statistics of their inputs.
             for _ in range(60):
                 model(draw(model, 8, 3), training=True)
             signature = [tensorflow.TensorSpec((None, *model.input_shape[1:]), model.inputs[0].dtype, name="x")]

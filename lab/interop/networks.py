@@ -1,7 +1,7 @@
-"""Small networks of the kinds that people serve, with random weights, written by hand in PyTorch: nothing is downloaded.
+"""Small networks of the kinds that are served in practice, with random weights, written in PyTorch without downloads.
 
-Each is wide enough that a query takes about a millisecond or more, so that a stand-in could pay. `NETWORKS` gives for each name the
-network and its inputs, as shapes of a row with the kind of numbers that it takes.
+A query of each takes about a millisecond or more, so that a stand-in could be worthwhile. `NETWORKS` maps each name to the
+network and its inputs, as shapes of a row with the kind of numbers.
 """
 
 import torch
@@ -34,7 +34,7 @@ class Gate(nn.Module):
 
 
 class Inverted(nn.Module):
-    """An inverted residual, as MobileNetV3 and EfficientNet have it."""
+    """An inverted residual of MobileNetV3 and EfficientNet."""
 
     def __init__(self, read, made, stride, activation, gate, kernel=3, expand=4):
         super().__init__()
@@ -66,7 +66,7 @@ def efficientnet():
 
 
 class Separable(nn.Module):
-    """PP-LCNet's block: depthwise, perhaps a gate, pointwise."""
+    """PP-LCNet's block: depthwise, optionally a gate, pointwise."""
 
     def __init__(self, read, made, stride=1, kernel=3, has_gate=False):
         super().__init__()
@@ -86,7 +86,7 @@ def lcnet():
 
 
 class Attention(nn.Module):
-    """Queries, keys and values from one product, as vision transformers have it; in its parts, or as PyTorch's own operator."""
+    """Queries, keys and values from one product, as in vision transformers; in parts, or as PyTorch's own operator."""
 
     def __init__(self, width, heads, is_fused=False, is_causal=False):
         super().__init__()
@@ -107,7 +107,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """A transformer's block, normalised before (as vision models and GPT) or behind (as BERT)."""
+    """A transformer's block, normalised before (vision models and GPT) or after (BERT)."""
 
     def __init__(self, width, heads, is_before=True, **settings):
         super().__init__()
@@ -167,7 +167,7 @@ def vgg():
 
 
 class Dense(nn.Module):
-    """A block of DenseNet: each layer reads all before it."""
+    """A block of DenseNet: each layer reads all previous ones."""
 
     def __init__(self, read, growth, count):
         super().__init__()
@@ -189,7 +189,7 @@ def densenet():
 
 
 class Squeeze(nn.Module):
-    """SqueezeNet's block: two branches brought together."""
+    """SqueezeNet's block: two branches that are joined."""
 
     def __init__(self, read, squeeze, made):
         super().__init__()
@@ -208,7 +208,7 @@ def squeezenet():
 
 
 class Shuffle(nn.Module):
-    """ShuffleNetV2's block: half of the channels pass by, then all are shuffled."""
+    """ShuffleNetV2's block: half of the channels bypass it, then all are shuffled."""
 
     def __init__(self, width):
         super().__init__()
@@ -227,7 +227,7 @@ def shufflenet():
 
 
 class Next(nn.Module):
-    """ConvNeXt's block: depthwise, then features at the end, a layer normalisation and a feed-forward."""
+    """ConvNeXt's block: depthwise, then features last, a layer normalisation and a feed-forward."""
 
     def __init__(self, width):
         super().__init__()
@@ -262,7 +262,7 @@ class Vit(nn.Module):
 
 
 class Bert(nn.Module):
-    """Two inputs of any length: words and which of them count."""
+    """Two inputs of any length: words and their mask."""
 
     def __init__(self, width=192):
         super().__init__()
@@ -280,7 +280,7 @@ class Bert(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Scores of the next word behind each, none of which sees those behind it."""
+    """Scores of the next word after each word, with causal attention."""
 
     def __init__(self, width=192):
         super().__init__()
@@ -380,7 +380,7 @@ def wave():
 
 
 class Siamese(nn.Module):
-    """Two inputs through the same weights, and how alike they are."""
+    """Two inputs through the same weights, and their similarity."""
 
     def __init__(self):
         super().__init__()
@@ -442,7 +442,7 @@ NETWORKS = {
 
 
 def made(name, seed=7):
-    """The network, ready to be exported. Normalisations get means and variances as if they had seen something."""
+    """Prepares the network for export, with plausible means and variances of normalisations."""
     torch.manual_seed(seed)
     network = NETWORKS[name][0]().eval()
     for module in network.modules():
@@ -450,7 +450,7 @@ def made(name, seed=7):
             nn.init.kaiming_normal_(module.weight)
         if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
             nn.init.normal_(module.bias, 0, 0.1)
-            # The scale that random weights give to what comes in differs from layer to layer: one run sets it.
+            # The scale that random weights give to a layer's input differs from layer to layer: one run measures it.
             module.momentum = 1.0
     inputs = rows(name, 32, seed)
     with torch.no_grad():
@@ -462,7 +462,7 @@ def made(name, seed=7):
 
 
 def rows(name, count, seed):
-    """Random rows for every input, in the network's order."""
+    """Returns random rows for every input, in the network's order."""
     draw = torch.Generator().manual_seed(seed)
     arrays = []
     for shape in NETWORKS[name][1].values():

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A newcomer: does what README.md, docs/quickstart.md and docs/bring-your-own-model.md say, literally, in a copy of the files that git
-# tracks, and holds each page to what it promises; Debian's Chromium looks at the page. PARM_BINARY is the binary, else it is built. With
-# PICTURES=FOLDER pictures of the page are left there, with PAGE=frontend/page they are of these files and not of those in the binary. What cannot be had is said, and skipped.
+# Follows README.md, docs/quickstart.md and docs/bring-your-own-model.md literally, in a copy of the files that git tracks,
+# and checks each page's promises; Debian's Chromium opens the operators' page. PARM_BINARY is the binary; otherwise it is
+# built. PICTURES=FOLDER receives pictures of the page; with PAGE=frontend/page they show these files instead of those in
+# the binary. Missing tools are reported, and their part is skipped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 skipped() {

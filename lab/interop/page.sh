@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The operators' page: its modules in node, then all of it in Debian's Chromium over a frontend that is played, and over real ones where
-# there is a binary (PARM, or one that was built). Installs what it needs into .parm/interop/page (and
-# Chromium with apt where it may), and says so where it cannot.
+# Tests the operators' page: its modules in node, then the page in Debian's Chromium over a scripted frontend, and over real
+# ones if there is a binary (PARM, or one that was built). Installs its tools into .parm/interop/page (and Chromium with apt
+# if permitted), and reports missing ones.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 skipped() {
@@ -21,5 +21,5 @@ if [ -x "${PARM:-}" ]; then
     export PARM
     node --test frontend/page/test/real.test.mjs
 else
-    echo "page: not tried over real frontends, as no binary was built (cargo build) and none is named (PARM)"
+    echo "page: skipped real frontends: no binary was built: run cargo build or set PARM"
 fi

@@ -1,9 +1,9 @@
-"""A bundle for a network that PyTorch wrote: trained, verified, run in Python's ONNX Runtime, served. Run by
-`just interop-parity`.
+"""A bundle for a network that PyTorch wrote: trained, verified, run in Python's ONNX Runtime, served.
 
-`parm train parity` takes training/tests/it/pytorch/cnn.onnx as it is and the demonstration images without their
-labels. A worker's answers (tract) must be those of onnxruntime within 1e-4 of the output range, of the deployed network and
-of its parity model alike; then one of four workers is stopped, and a frontend must give a reconstruction in its place.
+Run by `just interop-parity`. `parm train parity` reads training/tests/it/pytorch/cnn.onnx and the demonstration images
+without their labels. A worker's answers (tract) must be those of onnxruntime within 1e-4 of the output range, for the
+deployed network and its parity model. Then one of four workers is stopped, and a frontend must give a reconstruction in its
+place.
 """
 
 import concurrent.futures
@@ -25,7 +25,7 @@ from processes import PARM, PATIENCE, ROOT, Parm
 CNN = ROOT / "training/tests/it/pytorch/cnn.onnx"
 IMAGES = ROOT / "examples/fashion-mnist/images-idx3-ubyte.gz"
 NAME, K, TOLERANCE = "cnn", 2, 1e-4
-# Every late query waits for its reconstruction, so that one is sure to be seen.
+# Every late query waits for its reconstruction, so that one is certain.
 CODED = ["--policy", "parm", "--set", "frontend.dispatch.coding.parm_plus.k_follows_load=false",
          "--set", "frontend.dispatch.coding.parm_plus.hedge=false"]
 
@@ -38,7 +38,7 @@ def run(*arguments):
 
 
 def train(folder):
-    """The bundle's models by name, each with its version."""
+    """Returns the bundle's models by name, each with its version."""
     out = run("train", "parity", "--deployed", CNN, "--name", NAME, "--models", folder / "models", "--runs", folder / "runs",
               "--k", K, "--epochs", 6, "--shift", 1, "--data", f"idx:{IMAGES}?rows=0..1500", "--test",
               f"idx:{IMAGES}?rows=1500..2000")
@@ -50,7 +50,7 @@ def train(folder):
 
 
 def infer(address, model, rows):
-    """The first output and the answer's parameters."""
+    """Returns the first output and the answer's parameters."""
     given = {"name": name(model), "shape": list(rows.shape), "datatype": "FP32", "data": rows.ravel().tolist()}
     body = json.dumps({"inputs": [given]}).encode()
     request = urllib.request.Request(f"http://{address}/v2/models/{model.parent.parent.name}/infer", body)
@@ -80,7 +80,7 @@ def compare(address, model, rows):
 
 
 def serve(models, deployed, images):
-    """Stops a worker under load until a reconstruction comes; holds every answer to onnxruntime's."""
+    """Stops a worker under load until a reconstruction arrives; compares every answer with onnxruntime's."""
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(Parm("worker", "--models", models)) for _ in range(4)]
         flags = [flag for worker in workers for flag in ("--worker", f"http://{worker.http}")]
@@ -111,7 +111,7 @@ def answers(frontend, deployed, images):
                 if outcome == "reconstructed":
                     right += int(got.argmax() == want[row].argmax())
                 elif numpy.abs(got - want[row]).max() > TOLERANCE * (want.max() - want.min()):
-                    raise SystemExit(f"FAIL  row {row} is {outcome} and not what onnxruntime says")
+                    raise SystemExit(f"FAIL  row {row} is {outcome} and differs from onnxruntime")
     return counts, right
 
 
@@ -131,7 +131,7 @@ def main():
             compare(worker.http, parity, images[: 64 * K].reshape(64, K, 28, 28))
         print("a frontend over four workers")
         serve(str(folder / "models"), deployed, images)
-    print("what is trained from PyTorch's file runs elsewhere and serves")
+    print("a bundle trained from PyTorch's file runs in onnxruntime and serves")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starts the real binary (and other servers) for the interop recipes: port 0, a readiness file, no sleeps for luck."""
+"""Starts the real binary (and other servers) for the interop recipes: port 0, a readiness file, no fixed sleeps."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ class Parm:
             time.sleep(0.02)
         addresses = json.loads(ready.read_text())
         self.http, self.grpc, self.metrics = addresses["http"], addresses["grpc"], addresses["metrics"]
-        # The file says that it listens; its workers, if it has any, may take longer.
+        # The file reports that it listens; its workers, if any, can take longer.
         wait_for_http(f"http://{self.http}/v2/health/ready", self.process)
 
     def wait_for_model(self, model):
@@ -58,7 +58,7 @@ class Parm:
 
 
 class Server:
-    """Some other server, started with a command and watched until a URL answers 200."""
+    """Another server, started with a command and polled until a URL answers 200."""
 
     def __init__(self, command, ready_url, env=None, cwd=None, log=None):
         self.process = subprocess.Popen(

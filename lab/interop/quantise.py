@@ -1,4 +1,4 @@
-"""An 8-bit copy by `parm stand-in` beside one by Python's onnxruntime: the same weights, and answers no further off."""
+"""Compares an 8-bit copy by `parm stand-in` with one by Python's onnxruntime: the same weights, and answers as close."""
 import subprocess
 import sys
 import tempfile
@@ -53,7 +53,7 @@ def answers(path, rows):
 
 
 def bytes_of(path):
-    """The 8-bit weights of a file's convolutions, by their shapes."""
+    """Returns the 8-bit weights of a file's convolutions, by their shapes."""
     tensors = [numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer if t.data_type == TensorProto.INT8]
     return {t.shape: t.astype(int) for t in tensors if t.ndim == 4}
 
@@ -77,7 +77,7 @@ def main(parm):
         mine, other = bytes_of(ours), bytes_of(theirs)
         assert mine.keys() == other.keys() and len(mine) == len(LAYERS), (mine.keys(), other.keys())
         for shape in mine:
-            # Where a weight lies between two steps, rounding of the scale decides.
+            # If a weight lies between two steps, rounding of the scale decides.
             apart = np.abs(mine[shape] - other[shape])
             assert apart.max() <= 1 and (apart > 0).mean() < 1e-3, f"weights {shape} differ"
         said = answers(deployed, rows)

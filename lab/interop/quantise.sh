@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Holds the 8-bit copies of `parm stand-in` to those of Python's onnxruntime, made of the same rows.
+# Compares the 8-bit copies of `parm stand-in` with those of Python's onnxruntime, made from the same rows.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source lab/interop/environment.sh

@@ -1,9 +1,9 @@
-"""From a file of PyTorch's to late queries that are answered: stand_in.py FOLDER. Run by `just interop-stand-in`.
+"""From a PyTorch file to late queries that a stand-in answers: stand_in.py FOLDER. Run by `just interop-stand-in`.
 
-The network is served with `--capture` while a load runs; `parm stand-in` makes a stand-in from what was captured; three workers serve
-both, one of them is stopped for a moment again and again, and the answers are graded, under the policy stand-in and under hedge
-beside it. What is refused is tried too: a folder captured from another model, rows of other sizes, a disk that is full while queries
-are captured.
+The network is served with `--capture` under load, and `parm stand-in` makes a stand-in from the capture. Three workers
+serve both, one of them is stopped briefly again and again, and the answers are graded, under the policies stand-in and
+hedge. Rejections are tested too: a folder captured from another model, rows of other sizes, and a disk that becomes full
+while queries are captured.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from processes import PARM, ROOT, Parm
 NAME, WORKERS = "fashion", 3
 TRAFFIC = ["--rate", "60", "--seconds", "15"]
 ASKED = ["--rate", "60", "--seconds", "172", "--warm-up", "3"]
-# A worker stops for so long, and then all run for so long, in seconds.
+# Length of a worker's stop, and of the time between two stops, in seconds.
 STOPPED, RUNNING = 0.5, 2.5
 
 
@@ -45,7 +45,7 @@ def load(address, rows, *flags):
     except json.JSONDecodeError:
         raise SystemExit(f"parm load ended with {done.returncode}:\n{done.stderr}") from None
     if done.returncode:
-        # The figures stand, and so does what is wrong with them.
+        # The figures are valid although the report names a fault.
         print(done.stderr.strip().splitlines()[-1])
     return report
 
@@ -64,7 +64,7 @@ def capture(folder, models, rows, flags):
 
 
 def stopping(workers, done):
-    """Stops a worker for a moment, then the next."""
+    """Stops one worker after another briefly."""
     at = 0
     while not done.wait(RUNNING):
         process = workers[at % len(workers)].process
@@ -124,11 +124,11 @@ def refusals(folder, captured, models, scratch):
 
 
 def full_disk(models, rows, scratch):
-    """A file system of 64 KiB, which only root can make."""
+    """A file system of 64 KiB, which only root can create."""
     small = scratch / "small"
     small.mkdir()
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", small], capture_output=True).returncode:
-        print("  --  a full disk: not tried, as no small file system can be mounted here")
+        print("  --  a full disk: skipped, no small file system can be mounted here")
         return
     try:
         report, kinds = capture(small / "captured", models, rows, ["--rate", "60", "--seconds", "4"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A network that PyTorch trained and exported: captured from, stood in for, served with a worker that stops, graded. The first run
-# installs PyTorch under .parm (gigabytes: its package brings libraries for graphics cards that are not used).
+# A network that PyTorch trained and exported: captured, given a stand-in, served with a worker that stops, and graded. The
+# first run installs PyTorch under .parm (gigabytes: its package includes libraries for graphics cards).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source lab/interop/environment.sh

@@ -1,7 +1,7 @@
-"""Trains a wide convolutional network a little on Fashion-MNIST and exports it: stand_in_network.py DATA FOLDER
+"""Trains a wide convolutional network briefly on Fashion-MNIST and exports it: stand_in_network.py DATA FOLDER
 
-DATA holds the set's files. FOLDER gets model.onnx, and rows and labels that it was not trained on: for the traffic that is
-captured (traffic.npy), and for what is graded later (asked.npy, labels.npy).
+DATA has the set's files. FOLDER gets model.onnx, and rows and labels that it was not trained on: for the captured traffic
+(traffic.npy), and for grading (asked.npy, labels.npy).
 """
 
 import gzip

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Networks worth standing in for, taught here, and the stand-ins that are made of them and graded: teachers.sh sections|fashion|FOLDER
-# FOLDER holds CIFAR-10 as JPEG files (train/CLASS/NNNN.jpg, test/CLASS/NNNN.jpg), which no package carries. One thread for half an hour to
-# an hour and a half. The first run installs PyTorch under .parm (gigabytes).
+# Networks trained here, and graded stand-ins for them: teachers.sh sections
+# fashion
+# FOLDER. FOLDER has CIFAR-10 as JPEG files (train/CLASS/NNNN.jpg, test/CLASS/NNNN.jpg), which no package carries. It takes
+# half an hour to an hour and a half on one thread. The first run installs PyTorch under .parm (gigabytes).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 what=${1:?say what: sections, fashion, or a folder of CIFAR-10}
@@ -14,7 +15,7 @@ export VIRTUAL_ENV=$VENV PYTHONDONTWRITEBYTECODE=1
 home=$PWD/.parm/interop/teachers
 mkdir -p "$home"
 
-# `stand_ins FOLDER INPUT..` makes a stand-in of a quarter of the cost, and grades all that was found.
+# `stand_ins FOLDER INPUT..` makes a stand-in of a quarter of the cost, and grades all candidates.
 stand_ins() {
     local folder=$1 held=npy: test=npy:
     shift

@@ -1,8 +1,8 @@
-"""The pictures of docs/concepts.md: queries of a real run, drawn from what the frontend's admin API tells of them.
+"""Draws the pictures of docs/concepts.md: queries of a real run, from the frontend's admin API.
 
-Eight workers emulate a model, `big`, that sleeps for 20 ms and answers linearly, and a stand-in of it, `small`, that takes a
-quarter of that. Three runs of a hundred take 60 ms longer. A frontend over them is asked 180 times a second, for some seconds
-under each policy. Of the queries that show what a picture is about, the one of middle latency is drawn.
+Eight workers emulate a model, `big`, that sleeps for 20 ms and answers linearly, and its stand-in, `small`, that takes a
+quarter of that. Three runs of a hundred take 60 ms longer. A frontend over them receives 180 queries per second, for some
+seconds under each policy. Of the queries that show a picture's subject, the one of median latency is drawn.
 
 Run by `just timelines`, about a minute. It prints what it drew.
 """
@@ -28,15 +28,15 @@ outputs = 4
 time_ms = {{ kind = "lognormal", median = {time_ms}, sigma = 0.05 }}
 """ for name, time_ms in (("big", 20.0), ("small", 5.0)))
 
-# The defaults, but for what makes a picture. The model is linear, so `mds` codes it without a bundle. With a budget of a half
-# every query slower than the median counts as slow, and the frontend keeps what happened to it: so it knows a late one's
-# neighbours too (late is 1.25 medians with it or without). With no spare stand-ins late ones are what stragglers get.
+# The defaults, with changes for the pictures. The model is linear, so `mds` codes it without a bundle. With a budget of a
+# half every query slower than the median counts as slow, and the frontend keeps its events: thus it also has those of a
+# late one's neighbours (late is 1.25 medians with it or without). Without spare stand-ins, stragglers get late ones.
 HEDGE = {"policy": "hedge"}
 CODED = {"policy": "parm+", "coding": {"code": "mds"}, "hedge": {"budget": {"ratio": 0.5}}}
 SPARE = {"policy": "stand-in", "stand_in": {"model": "small"}, "hedge": None}
 LATE = {"policy": "stand-in", "stand_in": {"model": "small", "spare": False}, "hedge": None}
 
-# An answer that is sooner by less is not worth a picture, nor is a group that fills in less.
+# Answers or groups that gain less than this are not drawn.
 WORTH_US, FILLS_US = 20_000, 3_000
 
 
@@ -50,7 +50,7 @@ def ask(url, body=None, method=None):
 
 
 class Fleet:
-    """The workers and the frontend over them."""
+    """Starts the workers and the frontend over them."""
 
     def __init__(self, stack):
         config = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "worker.toml"
@@ -71,17 +71,17 @@ class Fleet:
             time.sleep(0.05)
 
     def stories(self, settings):
-        """What the frontend keeps of some seconds under these settings."""
+        """Returns the frontend's events of some seconds under these settings."""
         ask(f"{self.admin}/settings", settings, "PATCH")
         began = time.time() * 1e3
         load = [PARM, "load", f"http://{self.front.http}", "--model", "big", "--rate", str(RATE), "--seconds", str(SECONDS)]
         subprocess.run(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)  # its verdict is about p99.9
-        time.sleep(0.5)  # predictions that come after all
+        time.sleep(0.5)  # late predictions
         kept = ask(f"{self.admin}/queries?model=big&limit=1024")["queries"]
         return [ask(f"{self.admin}/queries/{query['id']}") for query in kept if query["at"] > began]
 
 
-# What fits.
+# The choice of queries.
 
 def steps(query):
     return [step["what"] for step in query["timeline"]]
@@ -92,19 +92,20 @@ def step(query, what):
 
 
 def end_of(query, job):
-    """When a job for a query was done: told, or the answer itself."""
+    """Returns when a job for a query was done: its event, or the answer itself."""
     ends = [step["at_us"] for step in query["timeline"] if step.get("job") == job and step["what"].endswith("_in")]
     return ends[0] if ends else query["took_us"]
 
 
 def rescued(stories, outcome, *path):
-    """Queries with this outcome that took these steps, whose prediction came much later."""
+    """Returns queries with this outcome and these steps whose prediction came much later."""
     return [query for query in stories if query["outcome"] == outcome and steps(query) == ["arrived", *path, "prediction_in"]
             and query["alone_us"] - query["took_us"] > WORTH_US]
 
 
 def groups(stories):
-    """Coding groups of three or more of which all members are known, one of them reconstructed and the others answered exactly."""
+    """Returns coding groups of three or more whose members are all known: one reconstructed, the others answered
+    exactly."""
     members = collections.defaultdict(dict)
     for query in stories:
         if "grouped" in steps(query) and "parity_given" in steps(query):
@@ -118,7 +119,8 @@ def groups(stories):
 
 
 def filled(group):
-    """How long a group took to fill: from its first member's arrival to its last one's, as the parity's start tells."""
+    """Returns the time in which a group filled: from its first member's arrival to its last one's, as the parity's start
+    shows."""
     since = [step(query, "parity_given")["at_us"] for query in group]
     return max(since) - min(since)
 
@@ -134,7 +136,7 @@ def middle(found, took):
 # The drawing. Colours are those of the frontend's page; no variables, which not every viewer of SVG knows.
 
 WIDTH, LEFT, RIGHT, LANE, ROW = 760, 166, 736, 30, 18
-# Marks that are closer share their words.
+# Marks that are close to each other share their text.
 CLOSE_US = 1_000
 KINDS = {"prediction": ("#5b6470", "#a7b0bd"), "hedge": ("#1f77b4", "#62b0ee"), "parity": ("#d1620a", "#ff9d4d"),
          "stand-in": ("#2b8a3e", "#63cf7c")}
@@ -155,7 +157,7 @@ def style():
 
 
 class Picture:
-    """Lanes under each other over an axis in milliseconds, with rows for words above them."""
+    """Lanes over an axis in milliseconds, with rows for text above them."""
 
     def __init__(self, lanes, rows, end_us):
         self.end, self.top = end_us * 1.03, 12 + ROW * rows
@@ -188,7 +190,7 @@ class Picture:
         self.put(f'<rect class="{kind}" x="{begin}" y="{self.y(lane) - 10}" width="{width}" height="20" rx="3"/>')
 
     def in_vain(self, lane, kind, answered, ended):
-        """What is left of a job when its query was answered."""
+        """Draws the rest of a job after its query was answered."""
         self.bar(lane, f"{kind} pale", answered, ended)
         self.text(self.x(answered) + 8, self.y(lane) + 4.5, f"comes at {ms(ended)}, too late")
 
@@ -196,7 +198,8 @@ class Picture:
         self.put(f'<circle class="dot" cx="{self.x(us)}" cy="{self.y(lane)}" r="4"/>')
 
     def mark(self, kind, us, words, row, anchor="start"):
-        """A line across the lanes, with its words in a row above them, the lowest being 0, on the other side if they must."""
+        """Draws a line across the lanes, with its text in a row above them (0 is the lowest), on the other side if
+        necessary."""
         x, y = self.x(us), self.top - 7 - ROW * row
         anchor = "end" if x + 6 + 8 * len(words) > WIDTH else anchor
         self.put(f'<line class="{kind}" x1="{x}" x2="{x}" y1="{y - 11}" y2="{self.floor}"/>')
@@ -218,12 +221,12 @@ def ms(us):
 
 
 def told(query):
-    """A query's steps in the frontend's own words."""
+    """Returns a query's steps in the frontend's own words."""
     return " ".join(f"{ms(step['at_us'])}: {step['text']}" for step in query["timeline"])
 
 
 def rescue(name, title, query, kind, began):
-    """A late query, and what answered it before its prediction came."""
+    """Draws a late query, and the answer that came before its prediction."""
     given, other, came = step(query, "given"), step(query, began), step(query, "prediction_in")["at_us"]
     late = next((step["at_us"] for step in query["timeline"] if step["what"] == "late"), None)
     answered, done = query["took_us"], end_of(query, other["job"])
@@ -245,7 +248,7 @@ def rescue(name, title, query, kind, began):
 
 
 def decoding(name, title, members):
-    """A coding group as it fills, and what its late member is answered from."""
+    """Draws a coding group as it fills, and the reconstruction of its late member."""
     parities = [step(query, "parity_given") for query in members]
     # Every query's times count from its own arrival; the parity's start is the same moment for all.
     arrived = [parities[0]["at_us"] - parity["at_us"] for parity in parities]
@@ -285,14 +288,14 @@ WANTED = [
     (CODED, groups, lambda members: decoding("group.svg", "A coding group, and a reconstruction", members)),
     (SPARE, lambda kept: rescued(kept, "stand-in", "given", "stand_in_given", "stand_in_in", "held_back", "answered"),
      lambda query: rescue("stand-in-spare.svg", "A spare stand-in", query, "stand-in", "stand_in_given")),
-    # Late for its stand-in, and a little later for a hedge.
+    # Late for its stand-in, and slightly later for a hedge.
     (LATE, lambda kept: rescued(kept, "stand-in", "given", "late", "stand_in_given", "late", "stand_in_in", "answered"),
      lambda query: rescue("stand-in-late.svg", "A late stand-in", query, "stand-in", "stand_in_given")),
 ]
 
 
 def draw(kept, fitting, drawing):
-    """Draws what fits best; false where nothing does."""
+    """Draws the best match; returns false if there is none."""
     found = fitting(kept)
     if found:
         drawing(middle(found, lambda one: (lost_of(one) if isinstance(one, list) else one)["took_us"]))

@@ -14,7 +14,7 @@ TRITON = pathlib.Path(pytriton.__file__).parent / "tritonserver"
 
 
 def stub():
-    """Puts the stub that fits this Python where the python backend looks for it."""
+    """Copies the stub that fits this Python to the folder of the python backend."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     link = TRITON / "backends" / "python" / "triton_python_backend_stub"
     if not link.exists():

@@ -1,9 +1,9 @@
-//! Does the pacer offer the rate it is asked for, and arrivals of the shape it is asked for?
+//! Measures whether the pacer offers the requested rate and shape of arrivals.
 //!
-//! `cargo run --release -p parm-loadgen --example pacer -- RATE SECONDS HOGS SHAPE` keeps a schedule for SECONDS while HOGS
-//! threads do nothing but take processor time. It prints the rate that was offered, the Kolmogorov-Smirnov test of the gaps
-//! between the times at which the pacer really called (of Poisson arrivals, the default), how late it was, and the processor
-//! time it took. Timed, so it is no unit test: run it on a quiet machine.
+//! `cargo run --release -p parm-loadgen --example pacer -- RATE SECONDS HOGS SHAPE` keeps a schedule for SECONDS while
+//! HOGS threads only take processor time. It prints the offered rate, the Kolmogorov-Smirnov test of the gaps between the
+//! pacer's calls (for Poisson arrivals, the default), its lag and its processor time. It measures wall time, so it is not
+//! a unit test: run it on a quiet machine.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let own = (processor_seconds()? - before) / seconds;
     stop.store(true, Ordering::Relaxed);
 
-    // The schedule is random itself, so what it asks for is what the pacer is compared with.
+    // The schedule is random, so the pacer is compared with it rather than with the rate.
     let meant: Vec<f64> = arrivals.schedule(SEED)?.take(called.len()).map(|at| at.as_secs_f64()).collect();
     let gaps: Vec<f64> = called.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let last = |times: &[f64]| times.last().copied().unwrap_or(f64::NAN);

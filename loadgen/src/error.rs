@@ -1,15 +1,15 @@
-//! What can be wrong with a load.
+//! Errors of a load: its requirements, arrivals, inputs and labels.
 
 /// An error of the load generator.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Error {
-    #[error("'{text}' is no requirement: write p99.9<=20ms, failed<=0.1% or accuracy>=95%")]
+    #[error("'{text}' is not a requirement: write p99.9<=20ms, failed<=0.1% or accuracy>=95%")]
     BadRequirement { text: String },
     #[error("input '{name}' has datatype {datatype}, for which no values can be generated")]
     CannotGenerate { name: String, datatype: String },
     #[error(
-        "'{text}' is no arrival process: write constant, poisson, gamma:CV, bursts:ON/OFF (as in bursts:200ms/800ms) or trace:FILE"
+        "'{text}' is not an arrival process: write constant, poisson, gamma:CV, bursts:ON/OFF (as in bursts:200ms/800ms) or trace:FILE"
     )]
     BadShape { text: String },
     #[error("{path}: {detail}")]
@@ -27,7 +27,7 @@ pub enum Error {
     #[error("model '{model}' takes one row at a time, not {rows}")]
     OneRowOnly { model: String, rows: usize },
     #[error(
-        "output '{output}' of datatype {datatype} tells no class: name one of several scores or of whole numbers"
+        "output '{output}' of datatype {datatype} has no class: name one of several scores or of whole numbers"
     )]
     NoClasses { output: String, datatype: String },
     #[error(

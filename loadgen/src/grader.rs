@@ -4,14 +4,14 @@ use parm_protocol::{DataType, InferResponse, ModelMetadata, Tensor};
 
 use crate::Error;
 
-/// Knows which output of a model tells the class.
+/// Reads a row's class from an output of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grader {
     output: String,
 }
 
 impl Grader {
-    /// A grader by the output of this name; the only output needs no name.
+    /// Creates a grader that reads the output of this name; a single output needs no name.
     pub fn new(model: &ModelMetadata, output: Option<&str>) -> Result<Self, Error> {
         let known = || model.outputs.iter().map(|output| output.name.clone()).collect::<Vec<_>>().join(", ");
         let found = match output {
@@ -31,7 +31,7 @@ impl Grader {
         Ok(Self { output: found.name.clone() })
     }
 
-    /// The class of each row; an answer that has none for a row, or not a number, has no class there.
+    /// Returns the class of each row; `None` where the answer has no row or its number is not a number.
     pub fn classes(&self, response: &InferResponse, rows: usize) -> Vec<Option<i64>> {
         let tensor =
             response.outputs.iter().find(|output| output.name == self.output).map(|output| &output.tensor);
@@ -66,7 +66,7 @@ fn largest(scores: &[f64], width: usize) -> Vec<Option<i64>> {
     scores.chunks(width).map(class).collect()
 }
 
-/// Whole numbers are classes where a row has one, and scores (of a quantised model) where it has more.
+/// One whole number in a row is its class; several are the scores of a quantised model.
 fn only(numbers: &[i64], width: usize) -> Vec<Option<i64>> {
     if width == 1 {
         return numbers.iter().copied().map(Some).collect();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_is_the_largest_score_or_the_whole_number() {
+    fn class_is_the_largest_score_or_the_whole_number() {
         let grader = Grader::new(&model(&[("y", "FP32", &[-1, 3])]), None).unwrap();
         let scores =
             Tensor::from_f32(vec![3, 3], &[0.1, 0.9, 0.0, 2.0, 2.0, 1.0, f32::NAN, 1.0, 2.0]).unwrap();
@@ -111,11 +111,11 @@ mod tests {
         let whole = Tensor::new(DataType::Int64, vec![2], Bytes::from(whole)).unwrap();
         assert_eq!(grader.classes(&answer(whole), 2), [Some(7), Some(2)]);
         let few = Tensor::from_f32(vec![4], &[0.0; 4]).unwrap();
-        assert_eq!(grader.classes(&answer(few), 3), [None; 3], "four numbers are no three rows");
+        assert_eq!(grader.classes(&answer(few), 3), [None; 3], "four numbers are not three rows");
     }
 
     #[test]
-    fn an_output_that_tells_no_class_is_refused() {
+    fn output_without_a_class_is_rejected() {
         let two = model(&[("a", "FP32", &[-1, 3]), ("b", "FP32", &[-1, 1]), ("c", "FP16", &[-1, 3])]);
         assert!(Grader::new(&two, Some("a")).is_ok());
         for (output, reason) in

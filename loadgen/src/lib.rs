@@ -1,6 +1,8 @@
-//! Open-loop load and honest tails: when requests are sent, how late, and what may be claimed about the result.
+//! Open-loop load and statistics of latency tails that do not claim more than the samples support.
 //!
-//! Knows the protocol, not the models.
+//! [`run`] sends requests when a schedule says, however slow the earlier ones are, and records latencies from the
+//! intended send time. [`report`] gives quantiles with intervals, [`validity`] rejects runs whose sender was late. The
+//! crate knows the protocol, not the models.
 
 mod error;
 pub mod grader;

@@ -1,4 +1,4 @@
-//! A run while it goes on: where results are recorded, and what can be seen of them so far.
+//! A run in progress: records results and shows them while the run continues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use parm_protocol::Error as Refusal;
 use crate::outcome::{Outcome, Tally};
 use crate::recorder::{Recorder, Sample, histogram, nanos};
 
-/// A run as it is seen from outside: shared between who runs it and who watches it.
+/// A run, shared between the tasks that execute it and the threads that display it.
 #[derive(Debug)]
 pub struct Live {
     state: Mutex<State>,
@@ -22,22 +22,22 @@ struct State {
     recorder: Recorder,
     tally: Tally,
     first_failure: Option<Refusal>,
-    /// Since the last look, counted or not.
+    /// Since the last snapshot, counted or not.
     window: Histogram<u64>,
 }
 
-/// What came of one request.
+/// The end of one request.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) sample: Sample,
     /// False during the warm-up.
     pub(crate) counted: bool,
-    /// For rows whose label is known: how the row came about, and whether it is right.
+    /// For each labelled row: its outcome, and whether it is right.
     pub(crate) rows: Vec<(Outcome, bool)>,
     pub(crate) failure: Option<Refusal>,
 }
 
-/// What a run has recorded in the end.
+/// The records of a finished run.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) samples: Vec<Sample>,
@@ -45,18 +45,18 @@ pub(crate) struct Measured {
     pub(crate) first_failure: Option<Refusal>,
 }
 
-/// What can be seen of a run.
+/// The visible state of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Requests that ended since the last look.
+    /// Requests that ended since the last snapshot.
     pub recent: Quantiles,
     /// Counted requests since the start.
     pub counted: Quantiles,
-    /// How the counted requests ended.
+    /// The counted requests by outcome.
     pub tally: Tally,
 }
 
-/// A count of requests and the quantiles of their latency, where there are enough to have them.
+/// A count of requests and the quantiles of their latency, if there are enough requests for them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantiles {
     /// Requests.
@@ -82,17 +82,17 @@ impl Default for Live {
 }
 
 impl Live {
-    /// Asks the run to send nothing more and to end with what it has.
+    /// Ends the run early: no further request is sent, and the results so far are kept.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked the run to end.
+    /// Whether the run was stopped.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// What can be seen now. What is recent begins anew.
+    /// Returns the current state and starts a new window of recent requests.
     pub fn look(&self) -> Snapshot {
         let mut state = self.state.lock();
         let recent = Quantiles::of(&state.window);
@@ -136,7 +136,7 @@ impl Live {
 impl Quantiles {
     fn of(histogram: &Histogram<u64>) -> Self {
         let count = histogram.len();
-        // One sample beyond a quantile is enough for a look; the report asks for more.
+        // One sample beyond a quantile is enough for a display; the report requires more.
         let quantile = |share: f64| {
             ((1.0 - share) * count as f64 >= 1.0)
                 .then(|| Duration::from_nanos(histogram.value_at_quantile(share)))
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_shows_what_is_recent_and_what_counts() {
+    fn snapshot_shows_recent_and_counted_requests() {
         let live = Live::default();
         (0..50).for_each(|_| live.record(ended(1, false)));
         (0..200).for_each(|_| live.record(ended(8, true)));
@@ -166,7 +166,7 @@ mod tests {
         let near =
             |got: Option<Duration>, ms: f64| (got.unwrap().as_secs_f64() * 1e3 / ms - 1.0).abs() < 0.002;
         assert!(near(first.counted.p50, 8.0) && near(first.counted.p99, 8.0));
-        assert_eq!(first.counted.p999, None, "200 requests have no thousandth");
+        assert_eq!(first.counted.p999, None, "200 requests are too few for p99.9");
         assert_eq!(first.tally.of(Outcome::Exact).requests, 200);
         let second = live.look();
         assert_eq!((second.recent.count, second.counted.count), (0, 200));

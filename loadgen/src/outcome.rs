@@ -1,90 +1,36 @@
-//! How requests end, and how often each way.
+//! Outcomes of requests: read from responses, and counted.
 
 use parm_protocol::{InferResponse, Parameter};
 
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Outcome {
-    /// The deployed model's own prediction.
-    Exact,
-    /// An exact prediction from a duplicate.
-    Hedged,
-    /// A reconstruction.
-    Reconstructed,
-    /// The answer of a stand-in: a cheaper model, asked beside the deployed one.
-    StandIn,
-    /// The answer of a backup: a cheaper model on instances of its own.
-    Backup,
-    /// The model's default answer.
-    Default,
-    /// No answer.
-    Failed,
-    /// Never sent: too many requests were without an answer.
-    Dropped,
+pub use parm_workload::Outcome;
+
+/// Reads how an answer came about. Servers without `parm_outcome` always answer with the deployed model.
+pub fn of(response: &InferResponse) -> Outcome {
+    text(response, "parm_outcome").map_or(Outcome::Exact, named)
 }
 
-impl Outcome {
-    /// All, from best to worst.
-    pub const ALL: [Outcome; 8] = [
-        Outcome::Exact,
-        Outcome::Hedged,
-        Outcome::Reconstructed,
-        Outcome::StandIn,
-        Outcome::Backup,
-        Outcome::Default,
-        Outcome::Failed,
-        Outcome::Dropped,
-    ];
-
-    /// Its name in reports; for answers the value of `parm_outcome`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Outcome::Exact => "exact",
-            Outcome::Hedged => "hedged",
-            Outcome::Reconstructed => "reconstructed",
-            Outcome::StandIn => "stand-in",
-            Outcome::Backup => "backup",
-            Outcome::Default => "default",
-            Outcome::Failed => "failed",
-            Outcome::Dropped => "dropped",
-        }
+/// Reads the same for each of its rows.
+pub fn of_rows(response: &InferResponse, rows: usize) -> Vec<Outcome> {
+    match text(response, "parm_outcomes") {
+        Some(list) => list.split(',').map(named).take(rows).collect(),
+        None => vec![of(response); rows],
     }
+}
 
-    /// Whether the client got something.
-    pub fn is_answer(self) -> bool {
-        self < Outcome::Failed
-    }
-
-    /// How an answer says that it came about; servers that say nothing gave their model's own.
-    pub fn of(response: &InferResponse) -> Self {
-        text(response, "parm_outcome").map_or(Outcome::Exact, Outcome::named)
-    }
-
-    /// The same for each of its rows.
-    pub fn of_rows(response: &InferResponse, rows: usize) -> Vec<Self> {
-        match text(response, "parm_outcomes") {
-            Some(list) => list.split(',').map(Outcome::named).take(rows).collect(),
-            None => vec![Outcome::of(response); rows],
-        }
-    }
-
-    fn named(name: &str) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|outcome| outcome.is_answer() && outcome.name() == name)
-            .unwrap_or(Outcome::Exact)
-    }
+fn named(name: &str) -> Outcome {
+    let is_it = |outcome: &Outcome| outcome.is_answer() && outcome.name() == name;
+    Outcome::ALL.into_iter().find(is_it).unwrap_or(Outcome::Exact)
 }
 
 fn text<'a>(response: &'a InferResponse, name: &str) -> Option<&'a str> {
     response.parameters.get(name).and_then(Parameter::as_str)
 }
 
-/// How often each outcome was seen.
+/// Number of requests and rows by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally([Count; Outcome::ALL.len()]);
 
-/// What is counted of one outcome.
+/// The counts of one outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Requests that ended so.
@@ -108,7 +54,7 @@ impl Tally {
         count.right += u64::from(right);
     }
 
-    /// What was counted of an outcome.
+    /// Returns the counts of an outcome.
     pub fn of(&self, outcome: Outcome) -> Count {
         self.0[outcome as usize]
     }
@@ -124,7 +70,7 @@ impl Tally {
 }
 
 impl Count {
-    /// Share of the graded rows that were right; `None` of nothing.
+    /// Returns the share of the graded rows that were right; `None` if no row was graded.
     pub fn accuracy(&self) -> Option<f64> {
         (self.graded > 0).then(|| self.right as f64 / self.graded as f64)
     }
@@ -147,22 +93,22 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_how_it_came_about_row_by_row() {
+    fn response_parameters_give_the_outcome_of_each_row() {
         use Outcome::{Exact, Hedged, Reconstructed};
         let mixed =
             response(&[("parm_outcome", "reconstructed"), ("parm_outcomes", "exact,reconstructed,hedged")]);
-        assert_eq!(Outcome::of(&mixed), Reconstructed);
-        assert_eq!(Outcome::of_rows(&mixed, 3), [Exact, Reconstructed, Hedged]);
-        assert_eq!(Outcome::of_rows(&response(&[("parm_outcome", "hedged")]), 2), [Hedged, Hedged]);
-        assert_eq!(Outcome::of(&response(&[])), Exact, "other servers say nothing");
-        assert_eq!(Outcome::of(&response(&[("parm_outcome", "stand-in")])), Outcome::StandIn);
+        assert_eq!(of(&mixed), Reconstructed);
+        assert_eq!(of_rows(&mixed, 3), [Exact, Reconstructed, Hedged]);
+        assert_eq!(of_rows(&response(&[("parm_outcome", "hedged")]), 2), [Hedged, Hedged]);
+        assert_eq!(of(&response(&[])), Exact, "other servers send no outcome");
+        assert_eq!(of(&response(&[("parm_outcome", "stand-in")])), Outcome::StandIn);
         for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_answer()) {
-            assert_eq!(Outcome::of(&response(&[("parm_outcome", outcome.name())])), outcome);
+            assert_eq!(of(&response(&[("parm_outcome", outcome.name())])), outcome);
         }
     }
 
     #[test]
-    fn accuracy_is_that_of_the_graded_rows_of_an_outcome() {
+    fn accuracy_is_counted_over_graded_rows_of_an_outcome() {
         let mut tally = Tally::default();
         for (outcome, right) in
             [(Outcome::Exact, true), (Outcome::Exact, true), (Outcome::Reconstructed, false)]

@@ -1,23 +1,23 @@
-//! The pacer: calls back at absolute times, on a thread of its own.
+//! The pacer: calls back at absolute times, on a dedicated thread.
 //!
-//! Deadlines are absolute, so that one late wake-up does not shift all that follow (the drift that lowers the offered rate
-//! of a sleep-in-a-loop generator). It sleeps to shortly before the deadline with the kernel's coarsest slack turned off,
-//! then spins for the rest. How shortly is learned from how late the sleeps end: spinning longer than needed takes a core
-//! from the server where both share a machine. And the kernel is asked to run this thread as soon as it wakes, even where all
-//! cores are busy: see [`crate::prompt`].
+//! Times are absolute, so one late wake-up does not delay all later ones (the drift that lowers the rate of a generator
+//! that sleeps in a loop). The pacer sleeps until shortly before the time, then spins. It learns that margin from how
+//! late its sleeps end, because spinning longer than necessary takes a core from a server on the same machine. The kernel
+//! is asked to schedule the thread immediately when it wakes, even if all cores are busy: see [`crate::prompt`].
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::prompt::Prompt;
 
-/// The least and the most that is left to spinning.
+/// The shortest and the longest time that is left to spinning.
 const LEAST_SPIN: Duration = Duration::from_micros(10);
 const MOST_SPIN: Duration = Duration::from_micros(100);
 
-/// Calls `send(index, intended, lag)` at every time of `schedule` after `start`, until it is exhausted or `send` says stop.
+/// Calls `send(index, intended, lag)` at every time of `schedule` after `start`, until the schedule ends or `send` stops
+/// it.
 ///
-/// `lag` is how late the call was. Blocks the calling thread: give it one of its own.
+/// `lag` is how late the call was. Blocks the calling thread, which should do nothing else.
 pub fn run(
     start: Instant,
     schedule: impl IntoIterator<Item = Duration>,
@@ -35,7 +35,7 @@ pub fn run(
     }
 }
 
-/// Whether the pacer goes on.
+/// Whether the pacer continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continue {
     /// With the next time.
@@ -45,7 +45,7 @@ pub enum Continue {
 }
 
 struct Sleeper {
-    /// What sleeps may overshoot, as far as they have shown.
+    /// How far sleeps overshoot, as learned so far.
     spin: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Sleeper {
         }
     }
 
-    /// Half as much again as usual, forgotten slowly: one long delay says little of the next sleep.
+    /// Takes half as much again as the overshoot, and forgets slowly: one long delay does not predict the next sleep.
     fn learn(&mut self, overshoot: Duration) {
         let wanted = (overshoot + overshoot / 2).clamp(LEAST_SPIN, MOST_SPIN);
         self.spin =
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_when_told() {
+    fn pacer_stops_when_the_callback_says_so() {
         let mut calls = 0;
         run(Instant::now(), std::iter::repeat(Duration::ZERO), |_, _, _| {
             calls += 1;

@@ -1,21 +1,22 @@
-//! A thread that is run as soon as it wakes, even where all cores are busy.
+//! A thread that runs as soon as it wakes, even if all cores are busy.
 //!
-//! On two busy cores a thread of the usual class waits some 3 ms for its turn in one of a hundred wake-ups, and a schedule
-//! that is kept so is no schedule. Three things help, each as far as the kernel lets us: sleeps that are not rounded up (by 50 us
-//! otherwise); the lowest real-time priority, which root and `CAP_SYS_NICE` may have (0.08 ms instead of 3); or else slices of 0.1
-//! ms (Linux 6.12 and later), with which a thread that wakes is let in sooner (1.5 ms). For threads that mostly sleep only.
+//! On two busy cores a thread of the default scheduling class waits about 3 ms in one of a hundred wake-ups, which is too
+//! late for a schedule. Three settings help, if the kernel allows them. First, sleeps that are not rounded up (by 50 us
+//! otherwise). Second, the lowest real-time priority, which requires root or `CAP_SYS_NICE` (0.08 ms instead of 3). If
+//! that is refused, slices of 0.1 ms (Linux 6.12 and later), which let a waking thread in sooner (1.5 ms). Use it only
+//! for threads that sleep most of the time.
 
 /// The calling thread is prompt until this is dropped.
 #[derive(Debug)]
 pub struct Prompt {
     #[cfg(target_os = "linux")]
     before: Option<linux::Scheduling>,
-    /// Dropped where it was made: what it changes belongs to that thread.
+    /// Dropped on the thread that created it: the changed settings belong to that thread.
     _here: std::marker::PhantomData<*const ()>,
 }
 
 impl Prompt {
-    /// Asks the kernel for the calling thread. What it refuses stays as it was.
+    /// Changes the settings of the calling thread. Those that the kernel refuses stay unchanged.
     pub fn ask() -> Self {
         Self {
             #[cfg(target_os = "linux")]
@@ -43,9 +44,9 @@ mod linux {
     #[derive(Clone, Copy)]
     pub(super) struct Scheduling(libc::sched_attr);
 
-    /// What it was before; `None` where there is nothing to restore.
+    /// The setting before the change; `None` if there is nothing to restore.
     pub(super) fn ask() -> Option<Scheduling> {
-        // Refused only by exotic kernels.
+        // Only unusual kernels refuse this.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let before = Scheduling::get().filter(|now| now.0.sched_policy == libc::SCHED_OTHER as u32)?;
         let real_time = libc::sched_attr {
@@ -53,7 +54,7 @@ mod linux {
             sched_priority: 1,
             sched_nice: 0,
             sched_runtime: 0,
-            // Threads that are started meanwhile are ordinary ones.
+            // Threads that this one starts are ordinary ones.
             sched_flags: libc::SCHED_FLAG_RESET_ON_FORK as u64,
             ..before.0
         };
@@ -72,9 +73,9 @@ mod linux {
             (failed == 0).then_some(Self(attributes))
         }
 
-        /// Whether the kernel agreed.
+        /// Returns whether the kernel accepted the setting.
         pub(super) fn set(self) -> bool {
-            // SAFETY: the struct is as long as it says it is, lives through the call, and concerns the calling thread only.
+            // SAFETY: the struct has the size that it states, outlives the call, and affects the calling thread only.
             unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const self.0, 0u32) == 0 }
         }
 
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_scheduled_as_before_once_it_need_not_be_prompt() {
+    fn scheduling_is_restored_when_the_prompt_is_dropped() {
         let now = || linux::Scheduling::get().unwrap().policy_and_slice();
         let before = now();
         let prompt = Prompt::ask();

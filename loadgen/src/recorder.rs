@@ -1,4 +1,4 @@
-//! What a run recorded: every latency in time order, from the intended send time, and their distribution.
+//! The samples of a run in time order, counted from the intended send time, and their distribution.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub use crate::outcome::Outcome;
 pub struct Sample {
     /// Intended send time since the start of the run.
     pub intended: Duration,
-    /// From the intended send time to the answer; at least the deadline where there was none.
+    /// From the intended send time to the answer; at least the deadline if there was none.
     pub latency: Duration,
     /// How late it was sent.
     pub lag: Duration,
@@ -27,7 +27,7 @@ pub struct Recorder {
     latencies: Histogram<u64>,
 }
 
-/// The longest latency that is told apart; longer ones count as this.
+/// The longest latency that the histogram distinguishes; longer ones count as this.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 impl Recorder {
@@ -58,7 +58,7 @@ impl Recorder {
         self.samples.is_empty()
     }
 
-    /// Share of samples with this outcome; zero of nothing.
+    /// Returns the share of samples with this outcome; zero if there are none.
     pub fn share(&self, outcome: Outcome) -> f64 {
         let count = self.samples.iter().filter(|sample| sample.outcome == outcome).count();
         count as f64 / self.samples.len().max(1) as f64
@@ -68,7 +68,7 @@ impl Recorder {
         &self.latencies
     }
 
-    /// The latency that this share of the samples does not exceed (to three digits).
+    /// Returns the latency that this share of the samples does not exceed (to three digits).
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.latencies.value_at_quantile(share))
     }
@@ -84,7 +84,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Writes samples as CSV, one a line in the order given, times in microseconds.
+/// Writes samples as CSV, one per line in the given order, times in microseconds.
 pub fn write(samples: &[Sample], mut to: impl Write) -> io::Result<()> {
     writeln!(to, "intended_us,latency_us,lag_us,outcome")?;
     let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_all_samples_and_samples_come_back_in_time_order() {
+    fn samples_are_returned_in_time_order() {
         let mut recorder = Recorder::new(1000);
         for i in (0..1000).rev() {
             let outcome = if i % 10 == 0 { Outcome::Reconstructed } else { Outcome::Exact };
@@ -121,12 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn the_histogram_agrees_with_the_raw_samples_to_three_digits_from_microseconds_to_minutes() {
+    fn histogram_agrees_with_raw_samples_to_three_digits() {
         let mut draw = Random::of(7, [1]);
         let mut recorder = Recorder::new(50_000);
         let mut raw = Vec::new();
         for i in 0..50_000 {
-            // Eight decades, evenly by logarithm.
+            // Eight decades from microseconds to minutes, evenly by logarithm.
             let latency = Duration::from_secs_f64(10f64.powf(8.0 * draw.uniform() - 6.0));
             recorder.record(Sample { latency, ..sample(i, 0, Outcome::Exact) });
             raw.push(latency.as_secs_f64());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn written_samples_are_one_a_line_in_microseconds() {
+    fn samples_are_written_one_per_line_in_microseconds() {
         let mut file = Vec::new();
         write(&[sample(1, 250, Outcome::Exact), sample(2, 300, Outcome::Failed)], &mut file).unwrap();
         let text = String::from_utf8(file).unwrap();

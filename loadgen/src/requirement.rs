@@ -1,7 +1,7 @@
 //! Thresholds that a run must meet, for scripts: `p99.9<=20ms`, `failed<=0.1%`, `accuracy>=95%`.
 //!
-//! A threshold on a quantile is met only when the samples show it at 95 % confidence, and correlated samples show less than
-//! as many independent ones: they are counted for as many as they are worth.
+//! A threshold on a quantile is met only if the samples show it at 95 % confidence. Correlated samples count as the
+//! smaller number of independent samples that they are worth.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,31 +18,31 @@ pub enum Requirement {
     Quantile(f64, Duration),
     /// At most this share of the requests failed or were not sent.
     Failed(f64),
-    /// At least this share of the rows that have a label was answered rightly.
+    /// At least this share of the labelled rows was answered correctly.
     Accuracy(f64),
 }
 
-/// What a run shows of a requirement.
+/// The result of checking a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// That it holds.
+    /// It holds.
     Met,
-    /// That it does not.
+    /// It does not hold.
     Missed,
-    /// It looks as if it held, but there are too few samples to say so.
+    /// It seems to hold, but there are too few samples to claim it.
     NotEnoughData {
-        /// So many would do if as few of them were beyond the threshold.
+        /// Samples that would be enough if no more of them exceeded the threshold.
         needed: u64,
     },
-    /// Nothing: there were no labels, or no samples.
+    /// The run had neither labels nor samples.
     NotMeasured,
 }
 
-/// With which a quantile must be shown to hold.
+/// The confidence at which a quantile must be shown to hold.
 const CONFIDENCE: f64 = 0.95;
 
 impl Requirement {
-    /// What a run shows of this.
+    /// Checks the requirement against a run.
     pub fn check(&self, run: &Run) -> Finding {
         let verdict = |holds| if holds { Finding::Met } else { Finding::Missed };
         let count = run.samples.len();
@@ -126,7 +126,7 @@ mod tests {
     use crate::recorder::Sample;
 
     #[test]
-    fn requirements_are_read_as_people_write_them() {
+    fn requirements_parse_from_their_written_form() {
         let ms = Duration::from_millis;
         for (text, want) in [
             ("p99.9<=20ms", Requirement::Quantile(0.999, ms(20))),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn requirements_are_met_only_with_evidence() {
+    fn requirement_is_met_only_with_enough_samples() {
         let check = |run: &Run, text: &str| text.parse::<Requirement>().unwrap().check(run);
         let many = run(20_000, 2_000, 1);
         assert_eq!(check(&many, "p99.9<=20ms"), Finding::Met);
@@ -202,9 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_go_together_show_less_than_as_many_that_do_not() {
+    fn correlated_samples_count_less_than_independent_ones() {
         let requirement: Requirement = "p99<=20ms".parse().unwrap();
-        assert_eq!(requirement.check(&run(20_000, 200, 1)), Finding::Met, "half of what may be slow is");
+        assert_eq!(
+            requirement.check(&run(20_000, 200, 1)),
+            Finding::Met,
+            "half of the allowed number is slow"
+        );
         let together = requirement.check(&run(20_000, 200, 50));
         assert!(matches!(together, Finding::NotEnoughData { .. }), "{together:?}");
     }

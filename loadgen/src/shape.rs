@@ -1,6 +1,6 @@
-//! How arrivals are spread, as a user writes it: a pattern such as `poisson` or `bursts:200ms/800ms`, or `trace:FILE`.
+//! The shape of arrivals as a user writes it: `poisson`, `bursts:200ms/800ms` or `trace:FILE`, for example.
 //!
-//! The mean rate is told apart from the shape, so that runs of different shapes can offer the same load.
+//! The mean rate is separate from the shape, so that runs of different shapes can offer the same load.
 
 use std::fmt;
 use std::fs::File;
@@ -13,12 +13,12 @@ use parm_workload::arrivals::Arrivals;
 
 use crate::Error;
 
-/// How arrivals are spread.
+/// The shape of arrivals.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// In a pattern that has any rate.
+    /// A pattern, which can have any rate.
     Pattern(Pattern),
-    /// As recorded in a file.
+    /// Recorded in a file.
     Trace(PathBuf),
 }
 
@@ -26,7 +26,7 @@ pub enum Shape {
 const LARGEST_TRACE: u64 = 128 << 20;
 
 impl Shape {
-    /// Arrivals of this shape at `rate` requests per second, pauses included; a trace has its own.
+    /// Returns arrivals of this shape at `rate` requests per second, pauses included; a trace has its own rate.
     pub fn at(&self, rate: f64) -> Result<Arrivals, Error> {
         match self {
             Shape::Pattern(pattern) => Ok(pattern.at(rate)),
@@ -41,7 +41,7 @@ fn read(path: &Path) -> Result<String, Error> {
     let file = File::open(path).map_err(|error| bad(error.to_string()))?;
     file.take(LARGEST_TRACE + 1).read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
     if text.len() as u64 > LARGEST_TRACE {
-        return Err(bad(format!("it has more than {LARGEST_TRACE} bytes: replay a part of it")));
+        return Err(bad(format!("it has more than {LARGEST_TRACE} bytes: replay only a part")));
     }
     Ok(text)
 }
@@ -55,7 +55,7 @@ impl FromStr for Shape {
         }
         match text.parse() {
             Ok(pattern) => Ok(Shape::Pattern(pattern)),
-            // Here there is one form more than patterns have.
+            // This type has one form more than patterns have.
             Err(parm_workload::Error::BadPattern { text }) => Err(Error::BadShape { text }),
             Err(error) => Err(error.into()),
         }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shape_is_read_and_shown_again() {
+    fn every_shape_parses_and_prints_the_same() {
         for text in ["constant", "bursts:200ms/800ms", "trace:a/b.txt"] {
             assert_eq!(text.parse::<Shape>().unwrap().to_string(), text);
         }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_read_from_its_file_and_a_missing_one_is_named() {
+    fn trace_file_is_read_and_a_missing_one_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.txt");
         std::fs::write(&path, "0.5\n1.0\n").unwrap();

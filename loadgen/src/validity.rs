@@ -1,4 +1,4 @@
-//! Did the run test what it was meant to? A run whose own sender was late says nothing of the server.
+//! Judges whether a run is valid: if its own sender was late, the result does not describe the server.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ const LAG_SHARE: f64 = 0.02;
 const LAG: Duration = Duration::from_millis(1);
 /// Below this share of the offered requests the run is invalid.
 pub const ACHIEVED: f64 = 0.995;
-/// Above this share of failures it is, unless more are expected: what answers then is not what was meant to be tested.
+/// Above this share of failures the run is invalid, unless more are expected: most of its answers come from an unintended
+/// state.
 pub const FAILED: f64 = 0.01;
 
 /// The verdict on a run.
@@ -18,7 +19,7 @@ pub const FAILED: f64 = 0.01;
 pub struct Verdict {
     /// 99th percentile of the time between the intended and the real sending.
     pub lag_p99: Duration,
-    /// What `lag_p99` must not exceed.
+    /// The limit of `lag_p99`.
     pub lag_limit: Duration,
     /// Requests sent over requests offered.
     pub achieved: f64,
@@ -91,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn a_late_or_short_run_is_invalid_and_says_why() {
+    fn late_or_short_run_is_invalid_and_names_the_fault() {
         assert_eq!(judge(&run(1000, Duration::from_micros(100)), 1000).faults, []);
         assert_eq!(judge(&run(1000, Duration::from_millis(2)), 1000).faults, [Fault::Lag]);
         assert_eq!(judge(&run(990, Duration::ZERO), 1000).faults, [Fault::Achieved]);
         assert_eq!(judge(&[], 1000).faults, [Fault::Empty]);
         let mut dropped = run(1000, Duration::ZERO);
         dropped[..6].iter_mut().for_each(|sample| sample.outcome = Outcome::Dropped);
-        assert_eq!(judge(&dropped, 1000).faults, [Fault::Achieved], "what is dropped was not sent");
+        assert_eq!(judge(&dropped, 1000).faults, [Fault::Achieved], "dropped requests were not sent");
         let mut failing = run(1000, Duration::ZERO);
         failing[..20].iter_mut().for_each(|sample| sample.outcome = Outcome::Failed);
         assert_eq!(judge(&failing, 1000).faults, [Fault::Failed]);

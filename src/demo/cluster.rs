@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use parm_backend::{Embedded, Metrics};
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
-use parm_loadgen::outcome::Outcome;
+use parm_loadgen::outcome::{self, Outcome};
 use parm_protocol::{Context, InferRequest, InferenceService, ModelMetadata, ModelRef, Transport};
 use parm_transport::client;
 use prometheus::Registry;
@@ -96,7 +96,7 @@ impl PolicyCluster {
         };
         let answered = self.frontend.infer(request, context).await;
         let (outcome, right) = answered.map_or((Outcome::Failed, false), |response| {
-            (Outcome::of(&response), traffic.is_right(index, &response))
+            (outcome::of(&response), traffic.is_right(index, &response))
         });
         // A refusal is quick, and yet no better than an answer that never came.
         let waited = intended.elapsed();

@@ -21,10 +21,10 @@
 //! }
 //! ```
 //!
-//! Whoever writes a file needs the unit in sight, and whoever reads the code should not have to think of it. Serde takes a
-//! type for `with` as well as a module, and schemars needs one, so the one attribute says how a setting is written, what is
-//! refused and what the reference says of it. Newtypes would say the same, but each reader would have to unwrap them, and
-//! text such as `"5s"` could be written in many ways.
+//! A configuration file needs the unit in the name, and the code needs none. Serde takes a type for `with` as well as a
+//! module, and schemars needs a type. One attribute therefore defines the form of a setting, its range and its entry in
+//! the reference. Newtypes would do the same, but each reader would have to unwrap them, and text such as `"5s"` could be
+//! written in many ways.
 
 mod bounded;
 mod schema;

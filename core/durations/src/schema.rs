@@ -50,7 +50,7 @@ pub fn range<P: AsRef<str>>(schema: &Value, path: impl IntoIterator<Item = P>) -
     Some(format!("{what} from {} to {most}", shown(&here["minimum"])?))
 }
 
-/// What is wrong with a value, followed by the range of its setting unless the text states that already.
+/// Appends the range of a setting to the error about its value, unless the text already states it.
 pub fn with_range<P: AsRef<str>>(
     problem: String,
     schema: &Value,

@@ -1,7 +1,7 @@
 //! Arrival processes: when each request is meant to be sent, fixed before the run.
 //!
-//! The schedule is a pure function of the process and a seed, so every policy of an experiment can face the very same
-//! arrivals, and latency can be counted from the intended time whatever the sender did (no coordinated omission).
+//! The schedule is a pure function of the process and a seed, so every policy of an experiment faces the same arrivals.
+//! Latency is counted from the intended time, however late the sender was (no coordinated omission).
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl Arrivals {
         }
     }
 
-    /// The intended send times from the start of the run; endless but for a trace. The same seed gives the same times.
+    /// Returns the intended send times from the start of the run; only a trace ends. The same seed gives the same times.
     pub fn schedule(&self, seed: u64) -> Result<Times, Error> {
         let gaps = match self {
             Arrivals::Constant { rate } => Gaps::Constant(1.0 / positive(*rate)?),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_process_offers_the_rate_it_says() {
+    fn every_process_offers_its_stated_rate() {
         for arrivals in [
             Arrivals::Constant { rate: 250.0 },
             Arrivals::Poisson { rate: 250.0 },
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn gamma_gaps_have_the_variation_asked_for() {
+    fn gamma_gaps_have_the_configured_variation() {
         for cv in [0.5, 1.0, 2.0] {
             let gaps = gaps(&times(&Arrivals::Gamma { rate: 100.0, cv }, 100_000));
             let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_replayed_and_a_bad_line_is_named() {
+    fn trace_is_replayed_and_a_bad_line_is_named() {
         let trace = Arrivals::trace("# seconds\n0.5\n\n0.5\n2 # late\n").unwrap();
         assert_eq!(times(&trace, 10), [0.5, 0.5, 2.0]);
         assert_eq!(Arrivals::trace("1\n0.5\n"), Err(Error::BadTrace { line: 2, text: "0.5".into() }));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_processes_are_refused() {
+    fn impossible_arrival_processes_are_rejected() {
         let refused = |arrivals: Arrivals| arrivals.schedule(SEED).err();
         assert_eq!(refused(Arrivals::Poisson { rate: 0.0 }), Some(Error::BadRate { rate: 0.0 }));
         assert_eq!(refused(Arrivals::Gamma { rate: 1.0, cv: -1.0 }), Some(Error::BadVariation { cv: -1.0 }));

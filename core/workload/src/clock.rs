@@ -1,7 +1,7 @@
 //! Time of a run: nanoseconds since its start, real or virtual.
 //!
-//! Fault schedules are asked by moment, and a moment means the same to a worker (time since the experiment began) and
-//! to the simulator (virtual time). A plain integer and not a [`Duration`]: the simulator does arithmetic on several per query.
+//! A moment means the same to a worker (time since the experiment began) and to the simulator (virtual time). It is a
+//! plain integer and not a [`Duration`], because the simulator computes several for each query.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct Moment(u64);
 impl Moment {
     /// The start of the run.
     pub const START: Moment = Moment(0);
-    /// Later than every run: what never comes.
+    /// After every run: the time of events that never happen.
     pub const NEVER: Moment = Moment(u64::MAX);
 
     /// The moment this many nanoseconds after the start.
@@ -36,7 +36,7 @@ impl Moment {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment this many nanoseconds later; fractions are cut, and what is beyond counting never comes.
+    /// Returns the moment this many nanoseconds later, rounded down; a sum that does not fit is [`Moment::NEVER`].
     pub fn later(self, nanos: f64) -> Self {
         Moment(self.0.saturating_add(nanos as u64))
     }

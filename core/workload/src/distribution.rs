@@ -51,7 +51,7 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Refuses parameters that describe no distribution of positive numbers.
+    /// Rejects parameters that do not describe a distribution of positive numbers.
     pub fn check(&self) -> Result<(), Error> {
         let ok = |value: f64| value.is_finite() && value >= 0.0;
         let wrong = match self {
@@ -78,7 +78,7 @@ impl Distribution {
         }
     }
 
-    /// The same distribution of numbers so many times as large.
+    /// The same distribution of numbers that are this many times as large.
     pub fn scaled(&self, by: f64) -> Self {
         match self {
             Distribution::Constant { value } => Distribution::Constant { value: by * value },
@@ -121,14 +121,14 @@ mod tests {
         assert!((mean / distribution.mean() - 1.0).abs() < 0.02, "{distribution:?}: mean {mean}");
         let (mut draw, mut again) = (Random::of(9, [1]), Random::of(9, [1]));
         let (one, quarter) = (distribution.sample(&mut draw), distribution.scaled(0.25).sample(&mut again));
-        assert!((quarter / one - 0.25).abs() < 1e-9, "{distribution:?}: {quarter} is no quarter of {one}");
+        assert!((quarter / one - 0.25).abs() < 1e-9, "{distribution:?}: {quarter} is not a quarter of {one}");
         draws.sort_by(f64::total_cmp);
         let seen = draws[(share * draws.len() as f64) as usize];
         assert!((seen / quantile - 1.0).abs() < 0.02, "{distribution:?}: {seen}, expected {quantile}");
     }
 
     #[test]
-    fn draws_have_the_mean_and_the_quantiles_of_their_distribution() {
+    fn draws_have_the_quantiles_of_their_distribution() {
         check(Distribution::Constant { value: 2.0 }, 0.9, 2.0);
         check(Distribution::Uniform { min: 1.0, max: 3.0 }, 0.25, 1.5);
         check(Distribution::Exponential { mean: 2.0, shift: 1.0 }, 0.5, 1.0 + 2.0 * 2f64.ln());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_parameters_are_refused_and_heavy_tails_have_no_mean() {
+    fn impossible_parameters_are_rejected() {
         for wrong in [
             Distribution::Constant { value: -1.0 },
             Distribution::Uniform { min: 2.0, max: 1.0 },

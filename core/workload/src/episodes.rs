@@ -1,4 +1,4 @@
-//! The spans of a fault that comes and goes: what `when` means for one instance, spun out as far as it is asked for.
+//! The spans of an intermittent fault on one instance, computed as far as they are requested.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ pub(crate) struct Episodes {
     stages: Stages,
     draw: Random,
     begun: bool,
-    /// Where the next pause or episode begins.
+    /// The start of the next pause or episode.
     at: Moment,
 }
 
-/// What an episode consists of.
+/// The parts of an episode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stages {
     /// For the length of the episode.
     pub(crate) first: Effect,
-    /// And what follows it: a crash's slow start.
+    /// The effect after it: a crash's slow start.
     pub(crate) then: Option<(Effect, Duration)>,
 }
 
@@ -50,7 +50,7 @@ impl Episodes {
         self.spans.forget(before);
     }
 
-    /// Adds one more episode, or the knowledge that there is none.
+    /// Adds one more episode, or records that there is none.
     fn spin(&mut self) {
         let first = !std::mem::replace(&mut self.begun, true);
         match self.when {
@@ -74,7 +74,7 @@ impl Episodes {
         self.spans.push(span);
     }
 
-    /// In equilibrium: the run begins within an episode as often as any moment lies in one.
+    /// In equilibrium: the probability that the run begins within an episode is the episodes' share of the time.
     fn random(&mut self, first: bool, share: f64, length: Duration) {
         if first && self.draw.uniform() < share {
             let left = length.mul_f64(self.draw.uniform());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn random_episodes_take_up_their_share_of_the_time_from_the_start() {
+    fn random_episodes_take_their_share_from_the_start() {
         let when = When::Episodes { share: 1.0 / 12.0, length: 2000 * MS };
         // Over many instances at one early moment, and over one instance's long run.
         let early =
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn planned_episodes_come_when_they_are_planned() {
+    fn planned_episodes_occur_at_their_times() {
         let mut every = episodes(When::Every { at: 100 * MS, every: 1000 * MS, length: 10 * MS }, 1);
         let holds = [99, 100, 109, 110, 1099, 1105, 5105, 5110]
             .map(|ms| every.spans(at(ms)).look(at(ms)).0.is_some());

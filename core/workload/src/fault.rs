@@ -9,23 +9,23 @@ use crate::Error;
 use crate::distribution::Distribution;
 use crate::{Targets, When};
 
-/// Everything that goes wrong in a run. The default is nothing.
+/// All faults of a run. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Faults(pub Vec<Fault>);
 
-/// One thing that goes wrong. Slowdowns of several faults multiply.
+/// A fault. Slowdowns of several faults multiply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// Some runs take longer, each on its own: garbage collection, a cold cache, an unlucky schedule.
+    /// Some runs take longer, independently: garbage collection, a cold cache, an unlucky schedule.
     Straggle {
-        /// Share of the runs concerned, 0 to 1. Default 1.
+        /// Share of the affected runs, 0 to 1. Default 1.
         #[serde(default = "all")]
         share: f64,
         /// How many times as long they take.
         factor: Distribution,
-        /// Instances concerned. Default: each.
+        /// Affected instances. Default: each.
         #[serde(default)]
         on: Targets,
     },
@@ -35,13 +35,14 @@ pub enum Fault {
         factor: f64,
         /// When.
         when: When,
-        /// Instances concerned. Default: each, at times of its own.
+        /// Affected instances. Default: each, at times of its own.
         #[serde(default)]
         on: Targets,
     },
-    /// Pairs of instances move data to each other, always this many pairs at a time, and share their links with queries.
+    /// Pairs of instances transfer data to each other, always this many pairs at a time, and share their links with
+    /// queries.
     Shuffles {
-        /// Pairs at a time.
+        /// Concurrent pairs.
         concurrent: u32,
         /// Least size of a transfer in megabytes. Default 128.
         #[serde(default = "least_mb")]
@@ -52,30 +53,30 @@ pub enum Fault {
         /// Bandwidth of an instance's link in megabits per second, shared by the transfers that use it. Default 1000.
         #[serde(default = "gigabit")]
         link_mbps: f64,
-        /// How many times as long runs take on an instance with one transfer; every further one adds as much again.
+        /// How many times as long runs take on an instance with one transfer; every further transfer adds as much again.
         factor: f64,
     },
-    /// An instance makes no progress for a while and says nothing of it; then it goes on.
+    /// An instance makes no progress for a while without reporting it, and then continues.
     Hang {
         /// When.
         when: When,
-        /// Instances concerned. Default: each, at times of its own.
+        /// Affected instances. Default: each, at times of its own.
         #[serde(default)]
         on: Targets,
     },
-    /// An instance works and cannot be reached for a while: nothing gets to it, and its answers arrive afterwards.
+    /// An instance works and is unreachable for a while: no query reaches it, and its answers arrive afterwards.
     Partition {
         /// When.
         when: When,
-        /// Instances concerned. Default: each, at times of its own.
+        /// Affected instances. Default: each, at times of its own.
         #[serde(default)]
         on: Targets,
     },
-    /// An instance dies with what it held, is away while it restarts, and is slow at first.
+    /// An instance crashes and loses its jobs, is down while it restarts, and is slow at first.
     Crash {
         /// When; the length is that of the restart.
         when: When,
-        /// Instances concerned. Default: each, at times of its own.
+        /// Affected instances. Default: each, at times of its own.
         #[serde(default)]
         on: Targets,
         /// How many times as long runs take at first. Default 1.
@@ -92,24 +93,24 @@ pub enum Fault {
         /// Milliseconds for which they do.
         #[serde(rename = "length_ms", with = "Millis")]
         length: Duration,
-        /// Instances concerned. Default: each.
+        /// Affected instances. Default: each.
         #[serde(default)]
         on: Targets,
     },
-    /// Some answers are wrong, though they come in time.
+    /// Some answers are wrong, though they arrive in time.
     Wrong {
-        /// Share of the runs concerned, 0 to 1.
+        /// Share of the affected runs, 0 to 1.
         share: f64,
         /// When.
         when: When,
-        /// Instances concerned. Default: each, at times of its own.
+        /// Affected instances. Default: each, at times of its own.
         #[serde(default)]
         on: Targets,
     },
 }
 
 impl Faults {
-    /// Refuses what cannot happen on this many instances.
+    /// Rejects faults that are impossible on this many instances.
     pub fn check(&self, instances: u32) -> Result<(), Error> {
         self.0.iter().enumerate().try_for_each(|(index, fault)| {
             fault.on().check(index, instances)?;
@@ -120,7 +121,7 @@ impl Faults {
 }
 
 impl Fault {
-    /// Instances concerned.
+    /// Returns the affected instances.
     pub fn on(&self) -> &Targets {
         match self {
             Fault::Straggle { on, .. }
@@ -134,7 +135,7 @@ impl Fault {
         }
     }
 
-    /// The times of a fault that has times.
+    /// Returns the times of the fault, if it has any.
     pub fn when(&self) -> Option<&When> {
         match self {
             Fault::Slow { when, .. }
@@ -161,7 +162,7 @@ impl Fault {
             }
             Fault::Shuffles { min_mb, max_mb, link_mbps, factor: times, .. } => {
                 positive("min_mb", *min_mb)?;
-                within("max_mb", *max_mb, *min_mb, 1e12, "that is at least min_mb")?;
+                within("max_mb", *max_mb, *min_mb, 1e12, "of at least min_mb")?;
                 positive("link_mbps", *link_mbps)?;
                 within("factor", *times, 1.0, 1e6, "from 1 to 1e6")
             }
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_happen_is_refused_by_name() {
+    fn impossible_fault_is_rejected_by_name() {
         let factor = Distribution::Constant { value: 5.0 };
         let straggle = Fault::Straggle { share: 1.5, factor, on: Targets::Each };
         let error = Error::BadFault { fault: 0, name: "share", value: 1.5, range: "from 0 to 1" };
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(refused(elsewhere), Some(Error::NoSuchInstance { fault: 0, instance: 4, instances: 4 }));
         let when = When::Episodes { share: 1.0, length: Duration::from_millis(5) };
         let always = Fault::Slow { factor: 5.0, when, on: Targets::Each };
-        let range = "from 0 to below 1: for all the time use `always`";
+        let range = "from 0 to below 1: use `always` for the whole run";
         assert_eq!(refused(always), Some(Error::BadFault { fault: 0, name: "share", value: 1.0, range }));
         let small = Fault::Shuffles { concurrent: 4, min_mb: 9.0, max_mb: 3.0, link_mbps: 1.0, factor: 2.0 };
         assert!(matches!(refused(small), Some(Error::BadFault { name: "max_mb", .. })));

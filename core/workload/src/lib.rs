@@ -1,14 +1,14 @@
-//! The workload: when queries arrive, how long instances take, and what goes wrong, in one description for all.
+//! The workload: arrivals of queries, service times and faults, in one description for all components.
 //!
-//! Clients send by it, workers obey it, the simulator lives through it, and experiments hand the same to all three; so it
-//! depends on nothing else but [`Random`]. [`arrivals`] says when, [`Pattern`] in which shape whatever the rate, [`Scenario`] puts arrivals
-//! and faults together under a name.
+//! Clients, workers, the simulator and experiments use the same description, so this crate depends only on [`Random`] and
+//! durations. [`arrivals`] gives the send times, [`Pattern`] their shape at any rate, and [`Scenario`] combines arrivals
+//! and faults under a name. [`Outcome`] names the ways in which a query ends.
 //!
-//! A [`Faults`] is a list in a configuration file. [`Schedule`] is what it means for a seed and a number of instances: a
+//! [`Faults`] is a list in a configuration file. [`Schedule`] applies it for a seed and a number of instances. It is a
 //! pure function of (instance, moment), so every policy of an experiment faces the same faults and a run can be repeated.
-//! `fault` is the file format; `when` and `targets` say at what times and to whom; `spans`, `episodes` and `shuffles` turn
-//! them into stretches of time; `schedule` answers what holds for an instance; `progress` says when a run ends under it.
-//! `clock` is the time that they speak of, `distribution` and `service` say how long things take.
+//! `fault` is the file format; `when` and `targets` give the times and the instances; `spans`, `episodes` and `shuffles`
+//! turn them into stretches of time; `schedule` gives the condition of an instance; `progress` computes when a run ends.
+//! `clock` is the time of all of them, and `distribution` and `service` give service times.
 
 pub mod arrivals;
 pub mod clock;
@@ -16,6 +16,7 @@ pub mod distribution;
 mod episodes;
 mod error;
 mod fault;
+mod outcome;
 mod pattern;
 mod progress;
 mod scenario;
@@ -28,6 +29,7 @@ mod when;
 
 pub use error::Error;
 pub use fault::{Fault, Faults};
+pub use outcome::Outcome;
 pub use parm_random::Random;
 pub use pattern::Pattern;
 pub use progress::Ending;

@@ -1,6 +1,6 @@
 //! The shape of arrivals; the rate comes from the load.
 //!
-//! Configuration files spell it as a table, command lines in a word: `poisson`, `gamma:2.5`, `bursts:200ms/800ms`.
+//! Configuration files write it as a table, command lines as a word: `poisson`, `gamma:2.5`, `bursts:200ms/800ms`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::arrivals::Arrivals;
 
-/// How queries arrive, whatever their rate.
+/// The shape of arrivals at any rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Pattern {
     /// Evenly spaced.
     Constant,
-    /// Independently of each other.
+    /// Independent.
     #[default]
     Poisson,
     /// Gamma-distributed gaps.
@@ -38,7 +38,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Arrivals of this shape with a mean rate per second.
+    /// Returns arrivals of this shape with a mean rate per second.
     pub fn at(self, rate: f64) -> Arrivals {
         match self {
             Pattern::Constant => Arrivals::Constant { rate },
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_is_read_and_shown_again() {
+    fn every_pattern_parses_and_prints_the_same() {
         for text in ["constant", "poisson", "gamma:2.5", "bursts:200ms/800ms"] {
             assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
         }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pattern_has_the_mean_rate_asked_for() {
+    fn every_pattern_has_the_requested_mean_rate() {
         for pattern in [
             Pattern::Constant,
             Pattern::Poisson,

@@ -1,7 +1,7 @@
-//! When a run ends that meets faults on its way.
+//! Computes when a run ends that meets faults.
 //!
-//! The work is spread over the stretches of time that it lasts, each at its own speed: a run that is nearly done when an
-//! episode begins is hardly touched by it, and one on an instance that hangs ends when the hang does and the work is done.
+//! The work is spread over the stretches of time that it lasts, each at its own speed. A run that is nearly done when an
+//! episode begins is hardly affected, and a run on a hung instance ends when the hang is over and the work is done.
 
 use crate::clock::Moment;
 use crate::{Schedule, State};
@@ -27,7 +27,7 @@ pub enum Ending {
 }
 
 impl Schedule {
-    /// How a run ends that is started there and then and would take this many nanoseconds.
+    /// Returns how a run ends that starts at this moment and would take this many nanoseconds without faults.
     pub fn run(&mut self, instance: u32, start: Moment, nanos: f64) -> Ending {
         let mut left = nanos * self.straggling(instance, start);
         let mut at = start;
@@ -54,7 +54,7 @@ impl Schedule {
         }
     }
 
-    /// When a probe that is sent now is answered; `None` if the instance is gone or never answers.
+    /// Returns when a probe that is sent now is answered; `None` if the instance is down or never answers.
     pub fn probe(&mut self, instance: u32, sent: Moment) -> Option<Moment> {
         let mut at = sent;
         loop {
@@ -68,7 +68,7 @@ impl Schedule {
         }
     }
 
-    /// An answer that is ready waits until the frontend can be reached.
+    /// A completed answer waits until the frontend can be reached.
     fn deliver(&mut self, instance: u32, ready: Moment) -> Ending {
         let mut at = ready;
         loop {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_as_slow_as_the_times_it_lives_through() {
+    fn run_is_slowed_during_each_episode() {
         let slow = || vec![Fault::Slow { factor: 5.0, when: once(100, 50), on: Targets::Each }];
         check(slow(), 0, 20.0, answered(20));
         check(slow(), 90, 20.0, answered(150)); // 10 at full speed, 10 at a fifth of it
@@ -131,19 +131,19 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_holds_the_run_up_and_a_partition_only_its_answer() {
+    fn hang_delays_the_run_and_partition_only_its_answer() {
         let hang = || vec![Fault::Hang { when: once(10, 3000), on: Targets::Each }];
         check(hang(), 0, 20.0, answered(3020));
         check(hang(), 500, 20.0, answered(3030));
         let cut = || vec![Fault::Partition { when: once(10, 3000), on: Targets::Each }];
         check(cut(), 0, 20.0, answered(3010));
-        check(cut(), 500, 20.0, answered(3030)); // it does not even get there before
+        check(cut(), 500, 20.0, answered(3030)); // the request arrives only after the partition
         check(cut(), 0, 5.0, answered(5));
         check(vec![Fault::Hang { when: When::Always, on: Targets::Each }], 0, 5.0, Ending::Never);
     }
 
     #[test]
-    fn a_crash_loses_the_run_and_the_restarted_instance_is_slow_at_first() {
+    fn crash_loses_the_run_and_the_restart_is_slow() {
         let crash = || {
             let (when, on) = (once(100, 1000), Targets::Each);
             vec![Fault::Crash { when, on, slow_start: 3.0, slow_start_for: Duration::from_millis(500) }]
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_come_back_when_the_instance_does() {
+    fn probes_are_answered_when_the_instance_recovers() {
         let faults = Faults(vec![Fault::Hang { when: once(10, 100), on: Targets::Each }]);
         let mut schedule = Schedule::new(&faults, 1, 1).unwrap();
         assert_eq!([5, 50].map(|ms| schedule.probe(0, at(ms))), [Some(at(5)), Some(at(110))]);

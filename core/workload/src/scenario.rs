@@ -1,4 +1,4 @@
-//! What a cluster goes through: faults and the shape of arrivals, ready-made or from the experiment file.
+//! Scenarios: faults and the shape of arrivals, predefined or from the experiment file.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ const MS: Duration = Duration::from_millis(1);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
-    /// What goes wrong. Default: nothing.
+    /// The faults. Default: none.
     pub faults: Faults,
-    /// How queries arrive. Default: as the experiment says.
+    /// The shape of arrivals. Default: that of the experiment.
     pub arrivals: Option<Pattern>,
-    /// Recorded arrivals in seconds, replayed as much faster or slower as the load says; empty where there are none. They
-    /// come from a recording and not from an experiment file.
+    /// Recorded arrivals in seconds, replayed faster or slower according to the load; empty if there are none. They come
+    /// from a recording and not from an experiment file.
     #[serde(skip)]
     pub trace: Vec<f64>,
 }
 
-/// The ready-made scenarios and what they are.
+/// The predefined scenarios and their descriptions.
 pub const SCENARIOS: &[(&str, &str)] = &[
     ("clean", "nothing goes wrong"),
     ("A", "1 % of the runs take 5 to 10 times as long, each on its own"),
@@ -35,7 +35,7 @@ pub const SCENARIOS: &[(&str, &str)] = &[
     ("lognormal", "service times vary by a lognormal factor of median 1 and sigma 0.5"),
     ("pareto", "service times vary by a Pareto factor of at least 1 and shape 2.5"),
     ("bursts", "queries come in bursts of 100 ms and pauses of 100 ms"),
-    ("shuffles", "4 transfers of 128 to 256 MB at a time between random pairs, 2.5 times slower each"),
+    ("shuffles", "4 concurrent transfers of 128 to 256 MB between random pairs, each 2.5 times slower"),
     (
         "tenants",
         "a second tenant on 1/9 of the instances makes them 2 times slower half of the time, for 5 s",
@@ -45,7 +45,7 @@ pub const SCENARIOS: &[(&str, &str)] = &[
 ];
 
 impl Scenario {
-    /// The ready-made scenario of this name.
+    /// Returns the predefined scenario of this name.
     pub fn named(name: &str) -> Option<Self> {
         let faults = match name {
             "clean" => vec![],
@@ -85,7 +85,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// Its arrivals at a mean rate per second, where it says nothing of this shape.
+    /// Returns its arrivals at a mean rate per second; `usual` is the shape if the scenario has none.
     pub fn at(&self, usual: Pattern, rate: f64) -> Arrivals {
         if self.trace.is_empty() {
             return self.arrivals.unwrap_or(usual).at(rate);
@@ -94,7 +94,8 @@ impl Scenario {
         Arrivals::Trace { seconds: self.trace.iter().map(|seconds| seconds * recorded / rate).collect() }
     }
 
-    /// Queries of a run of which so many are wanted, and how many of them are its warm-up: a recording may have fewer.
+    /// Returns the queries of a run of `wanted` queries, and how many of them are its warm-up: a recording may have
+    /// fewer.
     pub fn length(&self, wanted: u64, warm_up: u64) -> (u64, u64) {
         let recorded = self.trace.len() as u64;
         if recorded == 0 || recorded >= wanted {
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_arrivals_are_replayed_at_the_rate_asked_for() {
+    fn recorded_arrivals_are_replayed_at_the_requested_rate() {
         let trace: Vec<f64> = (1..=100).map(|n| f64::from(n * n) / 1e3).collect();
         let scenario = Scenario { trace, ..Scenario::default() };
         let Arrivals::Trace { seconds } = scenario.at(Pattern::Poisson, 20.0) else {
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_scenario_that_is_listed_is_there_and_can_happen() {
+    fn every_listed_scenario_exists_and_is_valid() {
         for (name, _) in SCENARIOS {
             let scenario = Scenario::named(name).unwrap_or_else(|| panic!("{name} is missing"));
             assert_eq!(scenario.faults.check(18), Ok(()), "{name}");

@@ -1,8 +1,8 @@
-//! What holds for an instance at a moment: a pure function of the faults, a seed, the instance and the moment.
+//! The condition of an instance at a moment: a pure function of the faults, a seed, the instance and the moment.
 //!
-//! Times that come and go at random cannot be computed for one moment alone, so they are spun out as far as anybody asked and
-//! kept until they are let go of. That changes nothing about the answer, only about its cost: asking in order of time is
-//! constant work per question.
+//! Random episodes cannot be computed for one moment alone, so they are generated up to the latest requested moment and
+//! kept until `forget`. The answers do not depend on the order of requests, only their cost does: requests in order of
+//! time take constant work each.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Schedule {
     shuffles: Vec<Shuffles>,
 }
 
-/// What holds for an instance.
+/// The condition of an instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Condition {
     /// How many times as long runs take.
@@ -33,16 +33,16 @@ pub struct Condition {
     pub state: State,
     /// Share of its answers that are wrong.
     pub wrong: f64,
-    /// Nothing of this changes before then.
+    /// The condition does not change before this moment.
     pub until: Moment,
 }
 
-/// Whether an instance works; of several faults the last in this order counts.
+/// Whether an instance works; if several faults apply, the last in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// It does.
     Works,
-    /// It works, and nothing gets to it or from it.
+    /// It works but is unreachable.
     CutOff,
     /// It makes no progress.
     Hangs,
@@ -65,7 +65,7 @@ struct Straggle {
 }
 
 impl Schedule {
-    /// What these faults mean for this many instances under this seed.
+    /// Applies faults to this many instances under this seed.
     pub fn new(faults: &Faults, seed: u64, instances: u32) -> Result<Self, Error> {
         faults.check(instances)?;
         let mut schedule =
@@ -76,7 +76,7 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// What holds for an instance at a moment.
+    /// Returns the condition of an instance at a moment.
     pub fn condition(&mut self, instance: u32, at: Moment) -> Condition {
         let mut condition = Condition::fine();
         for episodes in &mut self.instances[instance as usize].episodes {
@@ -90,7 +90,7 @@ impl Schedule {
         condition
     }
 
-    /// How many times as long a run that is started there and then takes, on its own account: the stragglers' factor.
+    /// Returns the factor of stragglers on a run that starts at this moment.
     pub fn straggling(&self, instance: u32, start: Moment) -> f64 {
         let mut factor = 1.0;
         for straggle in &self.instances[instance as usize].straggles {
@@ -103,7 +103,7 @@ impl Schedule {
         factor
     }
 
-    /// The first time at or after a moment that an instance goes down: from when until when.
+    /// Returns the first downtime of an instance at or after a moment: its start and end.
     pub fn next_crash(&mut self, instance: u32, after: Moment) -> Option<(Moment, Moment)> {
         if !self.instances[instance as usize].crashes {
             return None;
@@ -125,7 +125,7 @@ impl Schedule {
         crashes.min()
     }
 
-    /// Lets go of what is known of an instance before a moment, which must not be asked for again.
+    /// Discards the knowledge of an instance before a moment, which must not be requested again.
     pub fn forget(&mut self, instance: u32, before: Moment) {
         self.instances[instance as usize].episodes.iter_mut().for_each(|episodes| episodes.forget(before));
         self.shuffles.iter_mut().for_each(|shuffles| shuffles.forget(instance, before));
@@ -177,7 +177,7 @@ impl Condition {
     }
 }
 
-/// What a fault that comes and goes consists of, and when.
+/// Returns the parts of an intermittent fault's episodes, and their times.
 fn stages(fault: &Fault) -> Option<(crate::When, Stages)> {
     let (when, first, then) = match fault {
         Fault::Slow { factor, when, .. } => (when.clone(), Effect::Slow(*factor), None),
@@ -227,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_does_not_depend_on_who_asked_what_before() {
+    fn condition_does_not_depend_on_earlier_requests() {
         let faults = || vec![episodes(Targets::Each), shuffles(), straggle()];
         let ask = |schedule: &mut Schedule, instance, ms| {
             (schedule.condition(instance, at(ms)), schedule.straggling(instance, at(ms)))
         };
-        // One is asked in order of time, one backwards, one for a single instance, and lets go of the past.
+        // One schedule is read in order of time, one backwards, one for a single instance while it forgets the past.
         let (mut forth, mut back) = (schedule(faults(), 7), schedule(faults(), 7));
         let mut one = schedule(faults(), 7);
         let mut questions: Vec<(u32, u64)> =
@@ -249,11 +249,11 @@ mod tests {
         }
         let other: Vec<_> =
             questions.iter().map(|(i, ms)| ask(&mut schedule(faults(), 8), *i, *ms).0.slowdown).collect();
-        assert_ne!(in_order, other, "another seed, other faults");
+        assert_ne!(in_order, other, "another seed gives other faults");
     }
 
     #[test]
-    fn nothing_changes_before_it_is_said_to() {
+    fn condition_is_constant_until_its_stated_end() {
         let mut schedule = schedule(vec![episodes(Targets::Each), shuffles()], 3);
         let mut now = Moment::START;
         for _ in 0..500 {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_have_their_own_times_unless_they_share_them() {
+    fn instances_have_separate_times_unless_shared() {
         let slow = |on, ms| {
             let mut schedule = schedule(vec![episodes(on)], 5);
             (0..18).map(|i| schedule.condition(i, at(ms)).slowdown > 1.0).collect::<Vec<_>>()
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn stragglers_hit_their_share_of_the_runs() {
+    fn stragglers_affect_their_share_of_the_runs() {
         let schedule = schedule(vec![straggle()], 2);
         let factors: Vec<f64> =
             (0..50_000).map(|i| schedule.straggling((i % 18) as u32, at(i / 18))).collect();

@@ -1,4 +1,4 @@
-//! How long an instance takes for a batch when nothing goes wrong.
+//! Service times: how long an instance takes for a batch without faults.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use parm_random::Random;
 pub struct Service {
     /// Milliseconds for a batch of one row. Default: lognormal of median 20 and sigma 0.05, as a quiet machine has it.
     pub time_ms: Distribution,
-    /// What every further row of a batch adds, as a share of the time for one. Default 1: batches gain nothing.
+    /// The time that each further row of a batch adds, as a share of the time for one. Default 1: batches gain nothing.
     pub row_share: f64,
 }
 
@@ -23,7 +23,7 @@ impl Default for Service {
 }
 
 impl Service {
-    /// Refuses what is no service time, or one without a mean: no load could be told for it.
+    /// Rejects an invalid service time, or one without a mean: the load would be undefined.
     pub fn check(&self) -> Result<(), Error> {
         self.time_ms.check()?;
         let (mean_ms, row_share) = (self.time_ms.mean(), self.row_share);
@@ -36,7 +36,7 @@ impl Service {
         self.time_ms.mean() / 1e3
     }
 
-    /// Nanoseconds for a batch that is started there and then.
+    /// Returns the nanoseconds that a batch takes.
     pub fn nanos(&self, rows: usize, run: Run) -> f64 {
         let mut draw = Random::of(run.seed, [STREAM, u64::from(run.instance), run.start.as_nanos()]);
         let rows = 1.0 + self.row_share * rows.saturating_sub(1) as f64;
@@ -44,7 +44,7 @@ impl Service {
     }
 }
 
-/// Which run of a model: the same one always takes the same time.
+/// Identifies a run of a model: the same run always takes the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Seed of the experiment.
@@ -55,7 +55,7 @@ pub struct Run {
     pub start: Moment,
 }
 
-/// Keeps these draws apart from those of faults.
+/// Separates these draws from those of faults.
 const STREAM: u64 = 0x5E41_1CE0;
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_the_same_time_whoever_asks_and_another_takes_another() {
+    fn service_time_is_a_function_of_the_run() {
         let service =
             Service { time_ms: Distribution::Exponential { mean: 5.0, shift: 0.0 }, ..Service::default() };
         assert_eq!(service.nanos(1, RUN), service.nanos(1, RUN));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_time_without_a_mean_is_refused() {
+    fn service_time_without_a_mean_is_rejected() {
         let time_ms = Distribution::Pareto { min: 1.0, shape: 1.0 };
         let service = Service { time_ms, ..Service::default() };
         assert_eq!(service.check(), Err(Error::BadService { mean_ms: f64::INFINITY, row_share: 1.0 }));

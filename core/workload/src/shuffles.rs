@@ -1,9 +1,9 @@
-//! Shuffles: pairs of instances that move data to each other, as the tasks of an analytics job do.
+//! Shuffles: pairs of instances that transfer data to each other, like the tasks of an analytics job.
 //!
-//! There are always as many transfers as asked for: when one ends, another pair is drawn. A link is shared evenly by the
-//! transfers on it, so a transfer gets the smaller of its two shares, and how long it takes depends on the others. So
-//! this is simulated for all instances together, transfer by transfer, and every instance is told when the number of
-//! transfers on its link changes: queries to it are the slower for each.
+//! The number of concurrent transfers is constant: when one ends, another pair is drawn. The transfers on a link share it
+//! evenly, so a transfer gets the smaller of its two shares, and its length depends on the others. All instances are
+//! therefore simulated together, transfer by transfer, and each instance's spans follow the number of transfers on its
+//! link: each slows queries to it down.
 
 use crate::clock::Moment;
 use crate::spans::{Effect, Span, Spans};
@@ -18,13 +18,13 @@ pub(crate) struct Shuffles {
     each: f64,
     draw: Random,
     now: Moment,
-    /// Nobody asks for what was before.
+    /// Earlier moments are not requested.
     past: Moment,
     transfers: Vec<Transfer>,
     links: Vec<Link>,
 }
 
-/// How much is moved how fast.
+/// The amount of data and the bandwidth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) min_mb: f64,
@@ -60,7 +60,7 @@ impl Shuffles {
             transfers,
             links,
         };
-        // Without two instances there is nobody to talk to.
+        // A transfer needs two instances.
         if place.instances >= 2 {
             (0..concurrent).for_each(|_| shuffles.begin());
         }
@@ -75,13 +75,13 @@ impl Shuffles {
         &self.links[instance as usize].spans
     }
 
-    /// Lets go of what is over; of the other instances too, when there is more to remember.
+    /// Discards the spans that are over; those of the other instances too, if there are many.
     pub(crate) fn forget(&mut self, instance: u32, before: Moment) {
         self.links[instance as usize].spans.forget(before);
         self.past = before;
     }
 
-    /// Goes on to the end of the next transfer.
+    /// Continues to the end of the next transfer.
     fn step(&mut self) {
         let next = (0..self.transfers.len()).map(|index| (self.needs(index), index));
         let Some((needs, ended)) = next.min_by(|a, b| a.0.total_cmp(&b.0)) else {
@@ -113,7 +113,7 @@ impl Shuffles {
         [first, second].into_iter().for_each(|end| self.change(end, 1));
     }
 
-    /// Another number of transfers on a link from now on.
+    /// Changes the number of transfers on a link from now on.
     fn change(&mut self, end: usize, by: i32) {
         let (now, each) = (self.now, self.each);
         let link = &mut self.links[end];
@@ -134,7 +134,7 @@ impl Shuffles {
 }
 
 impl Link {
-    /// Writes down what held until now.
+    /// Records the effect until now.
     fn note(&mut self, now: Moment, each: f64) {
         if self.transfers > 0 && each > 0.0 {
             let effect = Effect::Slow(1.0 + each * f64::from(self.transfers));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn at_any_moment_every_transfer_weighs_on_two_instances() {
+    fn every_transfer_slows_two_instances() {
         let mut shuffles = shuffles(4, 18);
         for second in 0..500 {
             let at = Moment::from_nanos(second * 1_000_000_000 + 7);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_that_share_a_link_take_turns_with_it() {
+    fn transfers_share_the_bandwidth_of_a_link() {
         // Two instances, so every transfer is on the same two links: n transfers take n times as long each, and as many
         // end per second as with one.
         let ended = |concurrent| {

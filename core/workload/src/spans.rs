@@ -1,19 +1,19 @@
-//! Stretches of time in which something holds for one instance: known as far as anybody looked.
+//! Spans: stretches of time in which an effect applies to one instance, known up to a moment.
 
 use std::collections::VecDeque;
 
 use crate::clock::Moment;
 
-/// What holds for an instance.
+/// An effect on an instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Effect {
     /// Runs take this many times as long.
     Slow(f64),
-    /// No progress.
+    /// It makes no progress.
     Hung,
-    /// Cut off.
+    /// It is unreachable.
     Cut,
-    /// Gone.
+    /// It is down.
     Down,
     /// This share of the answers is wrong.
     Wrong(f64),
@@ -31,12 +31,12 @@ pub(crate) struct Span {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spans {
     spans: VecDeque<Span>,
-    /// All that begins before this moment is in `spans`.
+    /// All spans that begin before this moment are in `spans`.
     known_until: Moment,
 }
 
 impl Spans {
-    /// What holds at a moment, and until when: until then nothing changes that is known.
+    /// Returns the effect at a moment, and until when it is known not to change.
     pub(crate) fn look(&self, at: Moment) -> (Option<Effect>, Moment) {
         match self.spans.iter().find(|span| span.to > at) {
             Some(span) if span.from <= at => (Some(span.effect), span.to),
@@ -45,7 +45,7 @@ impl Spans {
         }
     }
 
-    /// The first span with this effect that begins at or after a moment.
+    /// Returns the first span with this effect that begins at or after a moment.
     pub(crate) fn next(&self, effect: Effect, at: Moment) -> Option<Span> {
         self.spans.iter().find(|span| span.effect == effect && span.from >= at).copied()
     }
@@ -54,7 +54,7 @@ impl Spans {
         self.known_until > at
     }
 
-    /// Whether what holds at a moment, and until when, does not depend on how far anybody looked.
+    /// Whether enough spans are known that the effect at a moment, and its end, are final.
     pub(crate) fn settles(&self, at: Moment) -> bool {
         self.known_until == Moment::NEVER || self.spans.back().is_some_and(|span| span.to > at)
     }
@@ -66,12 +66,12 @@ impl Spans {
         self.known_until = self.known_until.max(span.to);
     }
 
-    /// Nothing more begins before this moment.
+    /// Records that no further span begins before this moment.
     pub(crate) fn known(&mut self, until: Moment) {
         self.known_until = self.known_until.max(until);
     }
 
-    /// Lets go of what is over.
+    /// Discards spans that are over.
     pub(crate) fn forget(&mut self, before: Moment) {
         while self.spans.front().is_some_and(|span| span.to <= before) {
             self.spans.pop_front();

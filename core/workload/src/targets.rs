@@ -1,4 +1,4 @@
-//! To which instances a fault happens.
+//! The instances that a fault affects.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub enum Targets {
     /// Each, at times of its own.
     #[default]
     Each,
-    /// These, counted from 0, each at times of its own.
+    /// The listed ones, counted from 0, each at times of its own.
     Only(Vec<u32>),
     /// This share of them, chosen by the seed, each at times of its own.
     Some(f64),
@@ -21,7 +21,7 @@ pub enum Targets {
 }
 
 impl Targets {
-    /// Whether an instance is concerned. Shares are rounded to whole instances, at least one.
+    /// Whether an instance is affected. Shares are rounded to whole instances, at least one.
     pub(crate) fn concern(&self, instance: u32, fault: Place) -> bool {
         match self {
             Targets::Each => true,
@@ -41,7 +41,7 @@ impl Targets {
         }
     }
 
-    /// What names the times of this instance: instances of one name share them.
+    /// Returns the name of the times of this instance: instances of one name share them.
     pub(crate) fn times_of(&self, instance: u32) -> u64 {
         match self {
             Targets::Together(_) => u64::MAX,
@@ -64,7 +64,7 @@ impl Targets {
     }
 }
 
-/// Where a fault stands, which is what its random numbers are named by.
+/// The position of a fault in its list, which names its random numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) seed: u64,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_of_the_instances_is_that_many_and_the_seed_chooses_them() {
+    fn seed_chooses_the_stated_share_of_instances() {
         let chosen = |seed| {
             let place = Place { seed, index: 0, instances: 18 };
             let targets = Targets::Some(1.0 / 9.0);

@@ -1,4 +1,4 @@
-//! At what times a fault holds.
+//! The times at which a fault applies.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum When {
-    /// All the time.
+    /// The whole run.
     Always,
     /// Once.
     Once {
@@ -22,12 +22,12 @@ pub enum When {
         #[serde(rename = "length_ms", with = "Millis")]
         length: Duration,
     },
-    /// Again and again, at even distances.
+    /// Repeatedly, at a fixed interval.
     Every {
         /// Milliseconds from the start of the run to the first time.
         #[serde(rename = "at_ms", with = "Millis")]
         at: Duration,
-        /// Milliseconds from one beginning to the next.
+        /// Milliseconds from one start to the next.
         #[serde(rename = "every_ms", with = "Millis")]
         every: Duration,
         /// Milliseconds that each lasts.
@@ -45,12 +45,12 @@ pub enum When {
 }
 
 impl When {
-    /// Refuses times that overlap or never end.
+    /// Rejects times that overlap or never end.
     pub(crate) fn check(&self, fault: usize) -> Result<(), Error> {
         let bad = |name, value, range| Err(Error::BadFault { fault, name, value, range });
         match *self {
             When::Episodes { share, .. } if !(0.0..1.0).contains(&share) => {
-                bad("share", share, "from 0 to below 1: for all the time use `always`")
+                bad("share", share, "from 0 to below 1: use `always` for the whole run")
             }
             When::Episodes { length, .. } | When::Once { length, .. } if length.is_zero() => {
                 bad("length_ms", 0.0, "above 0")

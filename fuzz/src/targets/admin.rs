@@ -1,7 +1,7 @@
 //! Any bytes as a request to the admin API: a line with method and path, lines of headers, an empty line, the body.
 //!
-//! Whatever it is, it is answered, and with an error that says why where it is refused. Settings that were taken can be read
-//! and sent back as they are. Who has no key changes nothing. What is kept of it for those who watch is bounded.
+//! Every request is answered, and a rejection gives its reason. Accepted settings can be read and sent back unchanged. A
+//! request without a key changes nothing. The amount of it that event streams report is bounded.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::world::{INSTANCES, MODEL, READER, World};
 
-/// Characters of an error, and of what is told of an event: both may quote what was sent.
+/// Most characters of an error or an event: both can quote the request.
 const LONGEST: usize = 2000;
 
-/// One run.
+/// Runs the target.
 pub fn run(data: &[u8]) {
     thread_local!(static WORLD: World = World::start());
     let Some(ask) = Ask::read(data) else { return };
@@ -33,7 +33,7 @@ struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// Nothing where it is no request that a server would hand on.
+    /// Returns `None` if a server would not accept it as a request.
     fn read(data: &'a [u8]) -> Option<Self> {
         let end = data.windows(2).position(|two| two == b"\n\n").unwrap_or(data.len());
         let head = std::str::from_utf8(&data[..end]).ok()?;
@@ -72,7 +72,7 @@ impl<'a> Ask<'a> {
             self.method,
             self.path
         );
-        assert_eq!(state(world), before, "{} {} needs no key to change that", self.method, self.path);
+        assert_eq!(state(world), before, "{} {} changed this without a key", self.method, self.path);
     }
 
     fn with_all_rights(&self, world: &World) {
@@ -102,7 +102,7 @@ fn well_formed(status: StatusCode, body: &[u8], is_data: bool) {
     assert!((1..=LONGEST).contains(&said), "an error of {said} characters");
 }
 
-/// What was sent is not told to those who watch at any length: they would give the stream up.
+/// Asserts that lines are bounded: an observer would drop a stream with very long ones.
 fn lines_are_whole(body: &[u8]) {
     let text = std::str::from_utf8(body).expect("a stream is text");
     for line in text.lines() {
@@ -114,20 +114,20 @@ fn lines_are_whole(body: &[u8]) {
     }
 }
 
-/// Settings as they are can be sent back and are the same then.
+/// Asserts that settings can be sent back and are unchanged.
 fn survives(world: &World) {
     let settings = told(world, "/admin/v1/settings");
     let (status, answer) = send(world, Method::PATCH, "/admin/v1/settings", &settings["dispatch"]);
     assert_eq!(
         status,
         StatusCode::OK,
-        "settings in use can be sent back: {}",
+        "settings in use are rejected when sent back: {}",
         String::from_utf8_lossy(&answer)
     );
     assert_eq!(told(world, "/admin/v1/settings")["dispatch"], settings["dispatch"]);
 }
 
-/// As it was, so that what a run finds does not depend on those before it.
+/// Restores the state, so that a run does not depend on the previous ones.
 fn restore(world: &World) {
     let _ = send(world, Method::DELETE, &format!("/admin/v1/settings/{MODEL}"), &Value::Null);
     let settings = told(world, "/admin/v1/settings");
@@ -145,7 +145,7 @@ fn restore(world: &World) {
     world.settles();
 }
 
-/// What a request without a key must leave as it is.
+/// Returns the state that a request without a key must not change.
 fn state(world: &World) -> Value {
     let instances = told(world, "/admin/v1/instances");
     let wishes = instances.as_array().expect("a list of instances").iter();

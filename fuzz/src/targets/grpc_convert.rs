@@ -1,4 +1,4 @@
-//! Any bytes as a gRPC message, into our types and back; and on over HTTP, as a frontend passes requests on.
+//! Any bytes as a gRPC message, converted to our types and back, and passed on over HTTP as a frontend does.
 
 use bytes::Bytes;
 use parm_protocol::bounds::Room;
@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::trip::{json_is_readable, request_passes_on, rows_survive};
 
-/// One run.
+/// Runs the target.
 pub fn run(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     if let Ok(bounded) = Bounded::decode(body.clone())

@@ -1,8 +1,8 @@
-//! Any bytes as what an API server of Kubernetes says: a page of a list, or a line of a watch.
+//! Any bytes as a response of a Kubernetes API server: a page of a list, or a line of a watch.
 
 use parm_frontend::discovery::kubernetes;
 
-/// One run.
+/// Runs the target.
 pub fn run(data: &[u8]) {
     kubernetes::survives(data);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use parm_parity_models::bundle::Manifest;
 
-/// One run.
+/// Runs the target.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let path = Path::new("parm.toml");

@@ -1,5 +1,4 @@
-//! Everything that decodes bytes of strangers, one file a target: any bytes must end in an error or in a value that
-//! survives being written and read again.
+//! The fuzz targets: each decodes untrusted bytes to an error or to a value that survives being written and read again.
 
 pub mod admin;
 pub mod frames;
@@ -14,7 +13,7 @@ mod trip;
 pub mod workers;
 mod world;
 
-/// A target: it panics where it finds something.
+/// A target, which panics on a finding.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder of seeds.

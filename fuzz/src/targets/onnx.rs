@@ -1,12 +1,12 @@
-//! Any bytes as an ONNX file: read, looked into, given new weights, and made into a parity model and a student.
+//! Any bytes as an ONNX file: read, inspected, given new weights, and made into a parity model and a student.
 
 use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
 use parm_parity_models::onnx::{Limits, Model};
 
-/// Far more than any input of the fuzzer's, and far less than the machine has.
+/// Far above any input of the fuzzer, and far below the machine's memory.
 const LIMITS: Limits = Limits { model_bytes: 1 << 20, external_bytes: 1 << 20 };
 
-/// One run.
+/// Runs the target.
 pub fn run(data: &[u8]) {
     let Ok(model) = Model::from_bytes(data.to_vec(), &LIMITS) else { return };
     let _ = model.inspect().to_string();

@@ -1,8 +1,8 @@
 //! Any bytes as a body of the binary tensor extension.
 //!
-//! The first byte chooses where the JSON ends. At the first NUL byte, which JSON cannot hold: then a change to the JSON
-//! leaves the split right, and the fuzzer gets as far as the tensors. Where the next two bytes say: then the header
-//! lies. Or nowhere, for a body that is one raw tensor; the metadata it is held against comes first.
+//! The first byte chooses the end of the JSON. It is at the first NUL byte, which JSON cannot contain: then a changed
+//! JSON leaves the split right, and the fuzzer reaches the tensors. Or the next two bytes give it, which makes the header
+//! wrong. Or there is none, for a body that is one raw tensor, preceded by the metadata that it is checked against.
 
 use bytes::Bytes;
 use parm_protocol::rest::{self, Wanted, request::Form};
@@ -10,7 +10,7 @@ use parm_protocol::{DataType, TensorMetadata};
 
 use super::trip::{json_is_readable, model, request_survives, response_survives, rows_survive};
 
-/// One run.
+/// Runs the target.
 pub fn run(data: &[u8]) {
     let Some((choice, rest)) = data.split_first() else { return };
     match choice % 3 {
@@ -38,7 +38,7 @@ fn split_body(json: usize, body: Bytes) {
     }
 }
 
-/// A datatype, the number of dimensions, the dimensions, and what is left is the tensor.
+/// A datatype, the number of dimensions, the dimensions, and the tensor in the remaining bytes.
 fn raw_body(data: &[u8]) {
     let [datatype, rank, rest @ ..] = data else { return };
     let Some((dims, body)) = rest.split_at_checked(usize::from(rank % 6)) else { return };
@@ -59,7 +59,7 @@ fn raw_body(data: &[u8]) {
     json_is_readable(&request);
 }
 
-/// Small sizes, open ones, and some whose product overflows.
+/// Returns small sizes, open ones, and some whose product overflows.
 fn dimension(byte: u8) -> i64 {
     match byte as i8 {
         i8::MIN => i64::MIN,

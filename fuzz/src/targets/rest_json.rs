@@ -1,4 +1,4 @@
-//! Any text as a JSON body: of a request, a response, statistics or an error.
+//! Any text as a JSON body of a request, a response, statistics or an error.
 
 use bytes::Bytes;
 use parm_protocol::Code;
@@ -6,7 +6,7 @@ use parm_protocol::rest::{self, Wanted, request::Form};
 
 use super::trip::{model, request_survives, response_survives, rows_survive};
 
-/// One run.
+/// Runs the target.
 pub fn run(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     if let Ok((request, _)) = rest::request::decode(model(), None, body.clone()) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The sections that the crates define, as the binary puts them together.
+/// The sections that the crates define, as the binary combines them.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Settings {
@@ -11,11 +11,11 @@ struct Settings {
     backend: parm_backend::Config,
 }
 
-/// One run.
+/// Runs the target.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(settings) = toml::from_str::<Settings>(text) else { return };
-    // A number that TOML cannot say is none of ours to write.
+    // A number that TOML cannot represent is not written.
     let Ok(written) = toml::to_string(&settings) else { return };
     let back: Settings = toml::from_str(&written).expect("what we write can be read");
     assert_eq!(toml::to_string(&back).expect("it was written before"), written);

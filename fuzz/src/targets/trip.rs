@@ -1,21 +1,21 @@
-//! What targets of the protocol assert: whatever was decoded can be written, and reads back as the same value.
+//! Assertions of the protocol targets: a decoded value can be written, and reads back as the same value.
 
 use bytes::Bytes;
 use parm_protocol::rest::{self, Wanted, request::Form};
 use parm_protocol::{InferRequest, InferResponse, ModelRef, NamedTensor, Parameter, Parameters, Tensor};
 
-/// The model that requests are for: over HTTP the path names it, so no body does.
+/// Returns the model of all requests: over HTTP the path names it, so no body does.
 pub(super) fn model() -> ModelRef {
     ModelRef::latest("m")
 }
 
-/// A request is the same after a trip in the given form.
+/// Asserts that a request is the same after a round trip in the given form.
 pub(super) fn request_survives(request: &InferRequest, form: Form) {
     assert_eq!(&after_a_trip(request, form), request);
 }
 
-/// A request that came over another transport is what it was after a trip in the binary form, but for what JSON cannot
-/// spell.
+/// Asserts that a request from another transport is the same after a round trip in the binary form, except for values
+/// that JSON cannot represent.
 pub(super) fn request_passes_on(request: InferRequest) {
     assert_eq!(after_a_trip(&request, Form::Binary), as_json_spells(request));
 }
@@ -31,7 +31,7 @@ fn after_a_trip(request: &InferRequest, form: Form) -> InferRequest {
     back
 }
 
-/// A response is the same after a trip in the form that `wanted` asks for.
+/// Asserts that a response is the same after a round trip in the form that `wanted` requests.
 pub(super) fn response_survives(response: &InferResponse, wanted: &Wanted) {
     let body = rest::response::encode(response, wanted).expect("a decoded response can be written");
     let back =
@@ -39,7 +39,7 @@ pub(super) fn response_survives(response: &InferResponse, wanted: &Wanted) {
     assert_eq!(&back, response);
 }
 
-/// JSON cannot say everything (infinities, bytes that are no text), but what it is willing to write it can read.
+/// Asserts that written JSON can be read. JSON cannot represent everything (infinities, bytes that are not text).
 pub(super) fn json_is_readable(request: &InferRequest) {
     if let Ok(body) = rest::request::encode(request, Form::Json) {
         rest::request::decode(request.model.clone(), None, body.into_bytes())
@@ -47,7 +47,7 @@ pub(super) fn json_is_readable(request: &InferRequest) {
     }
 }
 
-/// Rows cut apart anywhere and put together again are the tensor they came from.
+/// Asserts that rows split anywhere and joined again are the original tensor.
 pub(super) fn rows_survive(tensors: &[NamedTensor]) {
     for NamedTensor { tensor, .. } in tensors.iter().filter(|named| !named.tensor.shape().is_empty()) {
         let (rows, middle) = (tensor.rows(), tensor.rows() / 2);
@@ -60,8 +60,8 @@ pub(super) fn rows_survive(tensors: &[NamedTensor]) {
     }
 }
 
-/// A request with its parameters as JSON spells them: there is one kind of whole number until it needs the 64th bit,
-/// and what the binary extension claims for itself does not travel.
+/// Returns a request with its parameters as JSON represents them: one kind of whole number until it needs the 64th bit,
+/// and without the parameters of the binary extension.
 fn as_json_spells(mut request: InferRequest) -> InferRequest {
     spell(&mut request.parameters);
     request.inputs.iter_mut().for_each(|input| spell(&mut input.parameters));

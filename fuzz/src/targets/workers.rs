@@ -1,9 +1,9 @@
-//! Any text as a workers file: a line is an address of a server with where it stands, a name that stands for several, or nothing.
+//! Any text as a workers file: each line is an address with its place, a name that stands for several, or empty.
 
 use parm_frontend::discovery::kubernetes::Service;
 use parm_frontend::discovery::{Connect, Listed, Name, Wire};
 
-/// One run.
+/// Runs the target.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let wire = Wire::default();

@@ -1,5 +1,5 @@
-//! A frontend whose admin API can be asked without a network: two instances, one model, a few answers given, and a clock
-//! that goes on only where somebody waits.
+//! A frontend whose admin API is called without a network: two instances, one model, a few answers, and a clock that runs
+//! only while a task waits.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -26,17 +26,17 @@ use tokio::time::{sleep, timeout};
 /// The only model.
 pub(super) const MODEL: &str = "double";
 
-/// Instances that are there from the start; those that are added have higher numbers.
+/// Initial instances; added ones have higher numbers.
 pub(super) const INSTANCES: usize = 2;
 
-/// A key that may look at everything and change nothing.
+/// A key with read access only.
 pub(super) const READER: &str = "parm_reader";
 
-/// Streams go on as long as somebody reads. So many pieces, each waited for this long, show a frame and what is before it.
+/// Streams continue as long as they are read. This many pieces, with a timeout for each, include a complete frame.
 const PIECES: usize = 8;
 const PATIENCE: Duration = Duration::from_millis(1100);
 
-/// Who answers requests: the admin API without keys, or with them.
+/// The handler of requests: the admin API without keys, or with them.
 type Api = Box<dyn Fn(Request<Full<Bytes>>) -> Answered>;
 type Answered = Pin<Box<dyn Future<Output = (StatusCode, Bytes)>>>;
 
@@ -68,17 +68,17 @@ impl World {
         }
     }
 
-    /// What it says to a request.
+    /// Returns the response to a request.
     pub(super) fn asked(&self, request: Request<Full<Bytes>>) -> (StatusCode, Bytes) {
         self.runtime.block_on(async { (self.open)(request).await })
     }
 
-    /// The same where keys are asked for.
+    /// The same with keys required.
     pub(super) fn asked_for_a_key(&self, request: Request<Full<Bytes>>) -> (StatusCode, Bytes) {
         self.runtime.block_on(async { (self.guarded)(request).await })
     }
 
-    /// What was ordered is done a moment later.
+    /// Waits until ordered changes are applied.
     pub(super) fn settles(&self) {
         self.runtime.block_on(async { sleep(Duration::from_millis(1)).await });
     }
@@ -94,7 +94,7 @@ where
     let mut bytes = Vec::new();
     for _ in 0..PIECES {
         let Ok(Some(piece)) = timeout(PATIENCE, body.frame()).await else { break };
-        bytes.extend_from_slice(piece.expect("it can be read").data_ref().unwrap_or(&Bytes::new()));
+        bytes.extend_from_slice(piece.expect("the body can be read").data_ref().unwrap_or(&Bytes::new()));
     }
     (head.status, bytes.into())
 }
@@ -133,7 +133,7 @@ async fn frontend() -> Frontend {
     frontend
 }
 
-/// Addresses of servers that are not there.
+/// Addresses of servers that do not exist.
 struct Nobody;
 
 impl Connect for Nobody {
@@ -148,7 +148,7 @@ impl Connect for Nobody {
     }
 }
 
-/// An instance that answers with what it was asked.
+/// An instance that answers with its input.
 struct Doubler;
 
 impl Client for Doubler {

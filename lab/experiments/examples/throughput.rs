@@ -1,4 +1,4 @@
-//! How fast the simulator is: queries per second of wall time on one core, with the paper's 18 instances.
+//! Measures the simulator: queries per second of wall time on one core, with the paper's 18 instances.
 //!
 //! `cargo run --release -p parm-experiments --example throughput [QUERIES]`
 
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let started = Instant::now();
             experiment.run(1, &Quiet)?;
             let rate = queries as f64 / started.elapsed().as_secs_f64() / 1e6;
-            writeln!(out, "{policy:<16} {scenario:<6} {rate:.2} million queries a second")?;
+            writeln!(out, "{policy:<16} {scenario:<6} {rate:.2} million queries per second")?;
         }
     }
     Ok(())

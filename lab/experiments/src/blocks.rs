@@ -1,7 +1,9 @@
-//! Quantiles of a run and how sure they are: whole blocks are drawn again and again.
+//! Quantiles of runs and their uncertainty, from resampled blocks.
 //!
-//! A quantile of each block and their scatter would be simpler, but a block holds few samples beyond p99.9, so its own p99.9 is
-//! biased. Pooling the drawn blocks first gives every resampled quantile as many samples as the run has.
+//! A quantile of each block and their scatter would be simpler, but a block has few samples beyond p99.9, so its own
+//! p99.9 is biased. Pooling the drawn blocks first gives every resampled quantile as many samples as the run has. The
+//! bootstrap of `parm_loadgen` needs the raw series and chooses its own blocks. Here the blocks are histograms, and they
+//! must be the same for every policy, so that ratios are resampled in pairs.
 
 use parm_simulator::Tally;
 use parm_workload::Random;
@@ -9,9 +11,9 @@ use parm_workload::Random;
 /// The blocks of one or several runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blocks {
-    /// Latencies that occurred, in nanoseconds, in order.
+    /// The distinct latencies in nanoseconds, in order.
     latencies: Vec<u64>,
-    /// For every block, how often which of them occurred.
+    /// For each block, the latencies that occurred (by index) and how often.
     blocks: Vec<Vec<(u32, u32)>>,
 }
 
@@ -23,11 +25,11 @@ pub(crate) struct Quantiles {
     pub(crate) p999: f64,
 }
 
-/// Draws. They are the same for every policy, so what two policies made of the same blocks is compared.
+/// Number of draws. They are the same for every policy, so that policies are compared on the same blocks.
 const ROUNDS: u64 = 400;
 
 impl Blocks {
-    /// The blocks of repeated runs, together.
+    /// Collects the blocks of repeated runs.
     pub(crate) fn of(runs: &[Tally]) -> Self {
         let blocks: Vec<Vec<(u64, u32)>> = runs.iter().flat_map(Tally::blocks).collect();
         let mut latencies: Vec<u64> = blocks.iter().flatten().map(|(latency, _)| *latency).collect();
@@ -41,12 +43,12 @@ impl Blocks {
         Self { latencies, blocks }
     }
 
-    /// The quantiles of all blocks.
+    /// Returns the quantiles of all blocks.
     pub(crate) fn quantiles(&self) -> Quantiles {
         self.pooled(0..self.blocks.len())
     }
 
-    /// The quantiles of as many blocks drawn at random, again and again.
+    /// Returns the quantiles of random draws of as many blocks.
     pub(crate) fn resampled(&self, seed: u64) -> Vec<Quantiles> {
         let count = self.blocks.len();
         (0..ROUNDS)
@@ -57,7 +59,7 @@ impl Blocks {
             .collect()
     }
 
-    /// Quantiles of all blocks in milliseconds, of shares in order.
+    /// Returns quantiles of all blocks in milliseconds, for shares in ascending order.
     pub(crate) fn quantiles_at(&self, shares: &[f64]) -> Vec<f64> {
         let counts = self.counts(0..self.blocks.len());
         let total = counts.iter().sum::<u64>() as f64;
@@ -72,7 +74,7 @@ impl Blocks {
         shares.iter().map(value).collect()
     }
 
-    /// How often each latency occurred in these blocks.
+    /// Counts how often each latency occurred in these blocks.
     fn counts(&self, drawn: impl Iterator<Item = usize>) -> Vec<u64> {
         let mut counts = vec![0u64; self.latencies.len()];
         for block in drawn {
@@ -100,7 +102,7 @@ impl Blocks {
 }
 
 impl Quantiles {
-    /// The paper's measure of a tail.
+    /// Returns p99.9 less p50, the paper's measure of a tail.
     pub(crate) fn gap(self) -> f64 {
         self.p999 - self.p50
     }

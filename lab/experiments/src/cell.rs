@@ -1,4 +1,4 @@
-//! The cells of an experiment: one policy under one scenario at one load.
+//! The cells of an experiment: a policy under a scenario at a load.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::{Config, Contender, Error};
 pub struct Cell {
     /// The scenario.
     pub scenario: String,
-    /// Share of what the deployed instances could do.
+    /// Share of the capacity of the deployed instances.
     pub load: f64,
     /// Queries per second.
     pub rate: f64,
     /// Most queries in a batch.
     pub batch: u16,
-    /// The policy, with its `k` and `r` where the experiment varies them.
+    /// The policy, with its `k` and `r` if the experiment varies them.
     pub policy: String,
     /// One for each repeat.
     pub runs: Vec<Run>,
 }
 
-/// A policy that runs, with its instances and the name of its variant.
+/// A policy with its instances and the name of its variant.
 #[derive(Clone, Debug)]
 struct Entrant {
     name: String,
@@ -33,14 +33,14 @@ struct Entrant {
 }
 
 impl Cell {
-    /// Whether two cells differ in their policies only.
+    /// Whether two cells differ only in their policies.
     pub fn faces_the_same(&self, other: &Cell) -> bool {
         (&self.scenario, self.load, self.batch) == (&other.scenario, other.load, other.batch)
     }
 }
 
 impl Config {
-    /// Every cell, those that are compared with each other side by side.
+    /// Returns every cell; those that are compared with each other are neighbours.
     pub(crate) fn cells(&self) -> Result<Vec<Cell>, Error> {
         let loads = self.intensities();
         for (what, none) in [
@@ -53,9 +53,9 @@ impl Config {
             }
         }
         self.service.check()?;
-        for (what, share) in [("backup", self.backup_share), ("parity", self.parity_share)] {
+        for (name, share) in [("backup_share", self.backup_share), ("parity_share", self.parity_share)] {
             if !(0.0..=100.0).contains(&share) {
-                return Err(Error::BadShare { what, share });
+                return Err(Error::BadShare { name, share, most: 100.0 });
             }
         }
         let entrants = self.entrants()?;
@@ -84,20 +84,20 @@ impl Config {
 
     fn stand_in(&self) -> Result<StandIn, Error> {
         let cost = self.stand_in_cost.cost();
-        for (what, share) in cost.rows.map(|share| ("stand-in", share)) {
+        for share in cost.rows {
             if !(share > 0.0 && share <= 100.0) {
-                return Err(Error::BadShare { what, share });
+                return Err(Error::BadShare { name: "stand_in_cost", share, most: 100.0 });
             }
         }
         if !(0.0..=1.0).contains(&self.agreement) {
-            return Err(Error::BadShare { what: "agreement", share: self.agreement });
+            return Err(Error::BadShare { name: "agreement", share: self.agreement, most: 1.0 });
         }
         Ok(StandIn { cost, agreement: self.agreement })
     }
 
     fn fleet(&self, contender: &Contender) -> Result<Fleet, Error> {
         if !(0.0..1.0).contains(&self.loss) {
-            return Err(Error::BadShare { what: "loss", share: self.loss });
+            return Err(Error::BadShare { name: "loss", share: self.loss, most: 1.0 });
         }
         let Contender { frontends, tokens, .. } = *contender;
         let tokens = tokens && frontends.get() > 1;
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coded_policies_run_for_every_k_and_all_for_every_batch() {
+    fn coded_policies_run_for_every_k_and_batch() {
         let text = "policies = [\"equal\", \"parm\"]\nscenarios = [\"A\"]\nloads = [0.5]\nk = [2, 3]\nbatch = [1, 4]";
         let cells = Config::parse(text).unwrap().cells().unwrap();
         let names: Vec<_> = cells.iter().map(|cell| (cell.policy.as_str(), cell.batch)).collect();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_refused_before_anything_does() {
+    fn impossible_experiment_is_rejected_before_it_starts() {
         let refused = |text: &str| Config::parse(text).unwrap().cells().err().unwrap().to_string();
         assert!(refused("policies = [\"hope\"]").contains("hope"));
         assert!(refused("scenarios = [\"mayhem\"]").contains("mayhem"));

@@ -1,4 +1,4 @@
-//! What an experiment file says: every policy through every scenario at every load, in virtual time or with real processes.
+//! The experiment file: every policy under every scenario at every load, in virtual time or with real processes.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
@@ -18,53 +18,52 @@ use crate::{Contender, Error, Processes};
 pub struct Config {
     /// Seed of arrivals, service times and faults; every policy faces the same. Default 1.
     pub seed: u64,
-    /// Runs of each kind, each with a seed of its own. Default 1.
+    /// Runs of each cell, each with its own seed. Default 1.
     pub repeats: NonZeroU32,
     /// Queries in a run. Default 1000000.
     pub queries: NonZeroU64,
-    /// Queries at the start of a run that are not counted: quantiles and budgets settle. Default 10000.
+    /// Queries at the start of a run that are not counted, while quantiles and budgets settle. Default 10000.
     pub warm_up: u64,
     /// Instances. Default 18.
     pub instances: NonZeroU32,
-    /// The instances that loads are given for: those left to the deployed model where redundancy has instances of its
-    /// own, as in the paper. Default 12.
+    /// The instances to which loads refer: those of the deployed model if redundancy has separate instances, as in the
+    /// paper. Default 12.
     pub deployed: NonZeroU32,
-    /// Jobs that an instance may hold: one runs, the others wait there. Default 1.
+    /// Jobs that an instance holds: one runs, the others wait there. Default 1.
     pub slots: NonZeroU16,
-    /// Loads, as shares of what the `deployed` instances could do. Default 0.3, 0.5, 0.7, 0.85.
+    /// Loads, as shares of the capacity of the `deployed` instances. Default 0.3, 0.5, 0.7, 0.85.
     pub loads: Vec<f64>,
     /// Loads as queries per second instead; not together with `loads`. Default: none.
     pub rates: Vec<f64>,
-    /// Names of policies: ready-made ones or those defined under `policy`. Default: all ready-made ones.
+    /// Names of policies: predefined ones or those defined under `policy`. Default: all predefined ones.
     pub policies: Vec<String>,
-    /// Queries per group: the coded policies run once for each. Default: none, which leaves them as they are.
+    /// Queries per group: the coded policies run once for each. Default: none, which keeps the policies' own.
     pub k: Vec<NonZeroU8>,
-    /// Parities per group: likewise. Default: none.
+    /// Parities per group: the coded policies run once for each. Default: none, which keeps the policies' own.
     pub r: Vec<NonZeroU8>,
-    /// Most queries in a batch: every policy runs once for each. Default: none, which leaves them as they are.
+    /// Most queries in a batch: every policy runs once for each. Default: none, which keeps the policies' own.
     pub batch: Vec<NonZeroU16>,
-    /// Names of scenarios: ready-made ones or those defined under `scenario`. Default: clean, A, B, AB, hang.
+    /// Names of scenarios: predefined ones or those defined under `scenario`. Default: clean, A, B, AB, hang.
     pub scenarios: Vec<String>,
-    /// How queries arrive where the scenario does not say. Default: Poisson.
+    /// Arrivals of queries, unless the scenario defines them. Default: Poisson.
     pub arrivals: Pattern,
-    /// How long instances take. Default: 20 ms, give or take 5 %.
+    /// Service times of instances. Default: 20 ms, plus or minus 5 %.
     pub service: Service,
-    /// What the backup model takes, as a share of the deployed model's time. Default 0.5.
+    /// Time of the backup model, as a share of the deployed model's. Default 0.5.
     pub backup_share: f64,
-    /// What a parity model takes for a group, likewise. Default 1.
+    /// Time of a parity model for a group, as a share of the deployed model's. Default 1.
     pub parity_share: f64,
-    /// What the stand-in takes, likewise: for a row, whatever their number, or for jobs of 1, 2, 4 and 8 rows. Default
-    /// 0.25.
+    /// Time of the stand-in as a share of the deployed model's: per row, or for jobs of 1, 2, 4 and 8 rows. Default 0.25.
     pub stand_in_cost: StandInCost,
     /// Share of right predictions that the stand-in agrees with, in a simulation. Default 0.97.
     pub agreement: f64,
-    /// Milliseconds that a query is worth waiting for. Default 10000.
+    /// Milliseconds that a query may wait for its answer. Default 10000.
     #[serde(rename = "deadline_ms", with = "PositiveMillis")]
     pub deadline: Duration,
     /// Microseconds that encoding a group takes. Default 93, the paper's median for two queries of 224x224x3.
     #[serde(rename = "encode_us", with = "Micros")]
     pub encode: Duration,
-    /// Microseconds that decoding a slot takes. Default 8, likewise.
+    /// Microseconds that decoding a slot takes. Default 8, also from the paper.
     #[serde(rename = "decode_us", with = "Micros")]
     pub decode: Duration,
     /// Microseconds that a message between a frontend and an instance takes, in a simulation. Default 0.
@@ -72,26 +71,26 @@ pub struct Config {
     pub delay: Duration,
     /// Share of the messages about tokens that are lost, in a simulation. Default 0.
     pub loss: f64,
-    /// How it runs with real processes; of no concern to a simulation.
+    /// Settings of real processes; a simulation ignores them.
     pub processes: Processes,
-    /// Policies of your own.
+    /// Policies that this file defines.
     pub policy: BTreeMap<String, Contender>,
-    /// Scenarios of your own.
+    /// Scenarios that this file defines.
     pub scenario: BTreeMap<String, Scenario>,
 }
 
-/// What a stand-in takes, as a share of the deployed model's time for a query.
+/// The time of a stand-in, as a share of the deployed model's time for a query.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StandInCost {
-    /// For every row.
+    /// Per row.
     Row(f64),
     /// For jobs of 1, 2, 4 and 8 rows.
     Rows([f64; 4]),
 }
 
 impl StandInCost {
-    /// By rows.
+    /// Returns the cost by rows.
     pub const fn cost(self) -> Cost {
         match self {
             Self::Row(row) => Cost::linear(row),
@@ -101,19 +100,19 @@ impl StandInCost {
 }
 
 impl Config {
-    /// Reads an experiment file (TOML). A mistake is named with its line.
+    /// Reads an experiment file (TOML). An error names the line.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut config: Self = toml::from_str(text).map_err(|error| Error::ConfigFile(error.to_string()))?;
         if !config.rates.is_empty() {
             if toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("loads")) {
-                return Err(Error::ConfigFile("both `loads` and `rates` are given: keep one".into()));
+                return Err(Error::ConfigFile("it has both `loads` and `rates`: keep one of them".into()));
             }
             config.loads.clear();
         }
         Ok(config)
     }
 
-    /// Every load with its rate in queries per second.
+    /// Returns every load with its rate in queries per second.
     pub(crate) fn intensities(&self) -> Vec<(f64, f64)> {
         let full = f64::from(self.deployed.get()) / self.service.mean_seconds();
         let loads = self.loads.iter().map(|load| (*load, load * full));
@@ -165,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_experiment_file_can_say_everything() {
+    fn experiment_file_can_set_every_field() {
         let config = Config::parse(
             r#"
             loads = [0.6]
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_line() {
+    fn invalid_experiment_file_error_names_the_line() {
         let error = Config::parse("seed = 1\nqueris = 5\n").unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("queris"), "{error}");
         assert!(Config::parse("instances = 0").is_err());
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_told_as_loads_too() {
+    fn rates_are_converted_to_loads() {
         let config =
             Config::parse("rates = [300.0]\nservice = { time_ms = { kind = \"constant\", value = 20.0 } }");
         assert_eq!(config.unwrap().intensities(), [(0.5, 300.0)]);

@@ -1,4 +1,4 @@
-//! A policy as it stands in the comparison: what the dispatcher is told, and how the instances are divided.
+//! A policy in the comparison: its dispatch settings and how the instances are divided.
 
 use std::num::{NonZeroU8, NonZeroU32};
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Contender {
-    /// What the dispatcher is told: the same fields as in the frontend's configuration.
+    /// The dispatch settings, with the same fields as in the frontend's configuration.
     pub dispatch: PoolSettings,
-    /// Instances, where they are not as many as the experiment gives everybody.
+    /// Number of instances, if it differs from the experiment's.
     pub instances: Option<u32>,
-    /// How many of them hold parity models only. Default 0: all hold everything, and the policy divides them.
+    /// Instances that serve only parity models. Default 0: all serve everything, and the policy divides them.
     pub parity_only: u32,
     /// Frontends, each with a part of the queries, in a simulation. Default 1.
     pub frontends: NonZeroU32,
-    /// The instances give tokens, and frontends reserve. Default true; it matters where there are several.
+    /// Whether the instances give tokens and frontends reserve them. Default true; it matters with several frontends.
     pub tokens: bool,
-    /// Where they give none, frontends tell each other what they hold. Default false.
+    /// Whether frontends without tokens report to each other what they hold. Default false.
     pub neighbours: bool,
 }
 
@@ -31,12 +31,12 @@ impl Default for Contender {
     }
 }
 
-/// The ready-made policies and what they are.
+/// The predefined policies and their descriptions.
 pub const POLICIES: &[(&str, &str)] = &[
     ("none", "no redundancy, on the deployed instances alone"),
     ("equal", "no redundancy, on all instances: Equal-Resources, the baseline"),
     ("equal+ejection", "the same, and slow instances are ejected"),
-    ("replicate", "every batch on two instances where one is idle"),
+    ("replicate", "every batch on two instances if one is idle"),
     ("hedge", "late batches once more, within a budget"),
     ("hedge+ejection", "the same, and slow instances are ejected"),
     ("parm", "the paper's: a parity per two queries, on a third of the instances, which take nothing else"),
@@ -46,17 +46,17 @@ pub const POLICIES: &[(&str, &str)] = &[
     ("stand-in late", "the same for late queries only"),
 ];
 
-/// What an experiment gives its contenders.
+/// The instances of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resources {
-    /// Instances in all.
+    /// Total number of instances.
     pub(crate) instances: u32,
-    /// The instances that loads are given for.
+    /// The instances to which loads refer.
     pub(crate) deployed: u32,
 }
 
 impl Contender {
-    /// The ready-made policy of this name.
+    /// Returns the predefined policy of this name.
     pub(crate) fn named(name: &str, resources: Resources) -> Option<Self> {
         let mut contender = Contender::default();
         let (policy, ejection) = match name {
@@ -86,7 +86,8 @@ impl Contender {
 }
 
 impl Contender {
-    /// Itself for every `k` and `r`, with what tells them apart: a group of a given size does not follow the load.
+    /// Returns the policy for every `k` and `r`, with the suffix of each name: a group of a given size does not follow
+    /// the load.
     pub(crate) fn variants(self, ks: &[NonZeroU8], rs: &[NonZeroU8]) -> Vec<(String, Self)> {
         if !self.dispatch.policy.is_coded() {
             return vec![(String::new(), self)];
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_policy_that_is_listed_is_there() {
+    fn every_listed_policy_exists() {
         let resources = Resources { instances: 18, deployed: 12 };
         for (name, _) in POLICIES {
             assert!(Contender::named(name, resources).is_some(), "{name} is missing");

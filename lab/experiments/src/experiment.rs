@@ -1,7 +1,7 @@
 //! An experiment: every policy through every scenario at every load, on the same arrivals and faults.
 //!
-//! What runs the cells is left open: here they are simulated, elsewhere real processes run them. Either way a run leaves a
-//! tally, and the same report is made of the tallies.
+//! Cells are simulated here or run by real processes in `laboratory`. Both give a tally for each run, and the same report
+//! is made from the tallies.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,32 +19,32 @@ pub struct Experiment {
     cells: Vec<Cell>,
 }
 
-/// The policy that the others are compared with.
+/// The policy with which the others are compared.
 const BASELINE: &str = "equal";
 
 impl Experiment {
-    /// Checks an experiment and lays out its runs.
+    /// Checks an experiment and creates its cells.
     pub fn new(config: Config) -> Result<Self, Error> {
         let cells = config.cells()?;
         Ok(Self { config, cells })
     }
 
-    /// What it was made of.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Its cells, those that are compared with each other side by side.
+    /// Returns the cells; those that are compared with each other are neighbours.
     pub fn cells(&self) -> &[Cell] {
         &self.cells
     }
 
-    /// Queries of all runs.
+    /// Returns the number of queries of all runs.
     pub fn queries(&self) -> u64 {
         self.cells.iter().flat_map(|cell| &cell.runs).map(|run| run.queries).sum()
     }
 
-    /// Simulates everything, on this many threads; the result does not depend on how many.
+    /// Simulates everything on this many threads; the result does not depend on their number.
     pub fn run(&self, threads: usize, progress: &dyn Progress) -> Result<Report, Error> {
         let next = AtomicUsize::new(0);
         let rows = Mutex::new(BTreeMap::new());
@@ -65,13 +65,13 @@ impl Experiment {
         let rows = rows.into_inner().unwrap_or_else(|broken| broken.into_inner());
         let rows: Vec<Done<'_>> = rows.into_values().collect::<Result<_, _>>()?;
         let mut report = self.compared(rows);
-        // Nothing was graded: all that can be said of stand-ins is what the configuration says of them.
+        // A simulation does not grade answers: only the configuration states how often stand-ins agree.
         let stands_in = report.rows.iter().any(|row| row.verdict.shares.stand_in > 0.0);
         report.stated_agreement = stands_in.then_some(self.config.agreement);
         Ok(report)
     }
 
-    /// The report of the runs that have ended, by cell. Cells without one are left out.
+    /// Returns the report of the finished runs, by cell. Cells without one are left out.
     pub fn report(&self, tallies: &[Vec<Tally>]) -> Report {
         let done = self.cells.iter().zip(tallies).filter(|(_, tallies)| !tallies.is_empty());
         self.compared(done.map(|(cell, tallies)| self.done(cell, tallies)).collect())
@@ -111,7 +111,7 @@ impl Experiment {
     }
 }
 
-/// What is kept of a cell.
+/// The result of a cell.
 #[derive(Debug)]
 struct Done<'a> {
     cell: &'a Cell,

@@ -1,4 +1,4 @@
-//! All workers of an experiment, and what is done to them while a run lasts.
+//! All workers of an experiment, and the faults that are applied to them during a run.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) struct Fleet {
     workers: Vec<Worker>,
 }
 
-/// The longest time without a look at the workers.
+/// The longest time between two checks of the workers.
 const WATCH: Duration = Duration::from_millis(20);
 
 impl Fleet {
@@ -62,24 +62,23 @@ impl Fleet {
         Ok(Self { workers: Worker::start((0..count).map(launch).collect(), until)? })
     }
 
-    /// How many there are.
+    /// Returns the number of workers.
     pub(crate) fn len(&self) -> u32 {
         self.workers.len() as u32
     }
 
-    /// The addresses of the first so many.
+    /// Returns the addresses of the first `count` workers.
     pub(crate) fn urls(&self, count: u32) -> Vec<&str> {
         self.workers.iter().take(count as usize).map(|worker| worker.url.as_str()).collect()
     }
 
-    /// Tells the workers of a run what they will live through.
+    /// Sends the fault schedule of a run to its workers.
     pub(crate) fn tell(&self, script: Script<'_>) -> Result<(), Error> {
         let mut concerned = (0..script.instances).zip(&self.workers);
         concerned.try_for_each(|(number, worker)| worker.tell(number, Some(script)))
     }
 
-    /// Stops, continues, kills and restarts workers as the schedule says, and sees that no other dies, until `over` is
-    /// true.
+    /// Stops, continues, kills and restarts workers by the schedule, and checks that no other dies, until `over` is true.
     pub(crate) fn play(
         &mut self,
         script: Script<'_>,
@@ -105,7 +104,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Makes all of them well again.
+    /// Ends the faults of all workers.
     pub(crate) fn recover(&mut self) -> Result<(), Error> {
         self.workers.iter_mut().try_for_each(Worker::recover)
     }

@@ -1,4 +1,4 @@
-//! The frontend of a run: a process of its own, so that no run inherits what another learned.
+//! The frontend of a run: a separate process, so that no run inherits what another learned.
 
 use std::fs;
 use std::path::Path;
@@ -22,23 +22,23 @@ pub(crate) struct Frontend {
     addresses: Addresses,
 }
 
-/// Where a frontend comes from and what it is for.
+/// The binary, the folder and the purpose of a frontend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order<'a> {
     pub(crate) binary: &'a Path,
     pub(crate) folder: &'a Path,
-    /// What tells its files from those of others.
+    /// The name of its files.
     pub(crate) name: &'a str,
     pub(crate) processes: &'a Processes,
     pub(crate) workers: &'a [&'a str],
 }
 
-/// What it did.
+/// The work of a frontend's workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
-    /// Jobs that workers ended.
+    /// Jobs that ended.
     pub(crate) jobs: u64,
-    /// Seconds that they took, added up.
+    /// Total seconds of these jobs.
     pub(crate) busy: f64,
 }
 
@@ -75,12 +75,12 @@ impl Frontend {
         }
     }
 
-    /// Its address for clients.
+    /// Returns its address for clients.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.addresses.http)
     }
 
-    /// What it did so far.
+    /// Returns the work so far.
     pub(crate) fn work(&self) -> Result<Work, Error> {
         let page = self.page()?;
         let jobs = metric(&page, "parm_instance_service_seconds_count", &[]) as u64;
@@ -97,7 +97,7 @@ impl Frontend {
     }
 }
 
-/// What `parm serve` reads.
+/// Returns the configuration of `parm serve`.
 fn configuration(run: &Run, order: Order<'_>) -> Result<String, Error> {
     let deadline_ms = run.deadline.as_millis() as u64;
     let unwritable = |reason: String| Error::Process { what: "configure", name: order.name.into(), reason };
@@ -123,7 +123,7 @@ fn configuration(run: &Run, order: Order<'_>) -> Result<String, Error> {
     toml::to_string(&config).map_err(|error| unwritable(error.to_string()))
 }
 
-/// What is not set is left out: the file format has no word for nothing.
+/// Removes unset values: TOML has no null.
 fn leave_out_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {

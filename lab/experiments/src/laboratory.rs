@@ -1,8 +1,8 @@
-//! An experiment with real processes: which run comes when, and what is kept of it.
+//! An experiment with real processes: the order of its runs, and the recording of their results.
 //!
-//! Policies take turns: every repeat of a scenario and a load runs all policies one after the other, on the same arrivals
-//! and faults, and the first of one repeat is another in the next. A machine that gets busier in the meantime, or warmer,
-//! so concerns all of them alike.
+//! Policies take turns: each repeat of a scenario and a load runs all policies one after the other, on the same arrivals
+//! and faults, and begins with another policy each time. A machine that becomes slower during the experiment therefore
+//! affects all of them alike.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,43 +19,43 @@ use crate::reference::Reference;
 use crate::run::{Bench, run};
 use crate::{Error, Folder, Mode, Results, RunRecord, Stop, Validity};
 
-/// Told how far an experiment is.
+/// Receives the progress of an experiment.
 pub trait Observer {
-    /// A run begins.
+    /// Reports that a run begins.
     fn begins(&self, position: &Position<'_>);
-    /// It has ended.
+    /// Reports that a run has ended.
     fn ended(&self, position: &Position<'_>, validity: &Validity);
 }
 
-/// Where an experiment is.
+/// The progress of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Position<'a> {
     /// Runs before this one.
     pub number: usize,
     /// Runs in all.
     pub of: usize,
-    /// What runs.
+    /// The cell that runs.
     pub cell: &'a Cell,
-    /// Which repeat, counted from 0.
+    /// The repeat, counted from 0.
     pub repeat: usize,
 }
 
-/// What an experiment needs.
+/// The resources of an experiment.
 pub struct Laboratory<'a> {
     /// The `parm` binary.
     pub binary: PathBuf,
-    /// Where results go.
+    /// The folder of results.
     pub folder: &'a Folder,
     /// The command that repeats it.
     pub command: String,
-    /// Asks it to end early.
+    /// Ends it early.
     pub stop: Stop,
     /// Drives the clients.
     pub runtime: &'a Handle,
 }
 
 impl Laboratory<'_> {
-    /// Runs an experiment. Whatever ends it early, what was done is in the folder and in the results.
+    /// Runs an experiment. If it ends early, the finished runs are in the folder and in the results.
     ///
     /// Call it from a thread that lives as long as the experiment: processes are tied to it.
     pub fn run(&self, experiment: &Experiment, observer: &dyn Observer) -> Result<Results, Error> {
@@ -136,14 +136,14 @@ impl Laboratory<'_> {
     }
 }
 
-/// What was done so far.
+/// The finished runs.
 struct Finished {
-    /// By cell.
+    /// The tallies of each cell.
     tallies: Vec<Vec<Tally>>,
     runs: Vec<RunRecord>,
 }
 
-/// Refuses what cannot run with real processes, before anything is started.
+/// Rejects experiments that cannot run with real processes, before any is started.
 fn check(experiment: &Experiment) -> Result<(), Error> {
     let named = experiment.config().processes.workers.len() as u32;
     experiment.cells().iter().try_for_each(|cell| match cell.runs[0].shape.parity_only {
@@ -160,7 +160,7 @@ fn enough(experiment: &Experiment, given: u32) -> Result<(), Error> {
     })
 }
 
-/// The runs in order, as cell and repeat.
+/// Returns the runs in order, as cell and repeat.
 fn turns(experiment: &Experiment) -> Vec<(usize, usize)> {
     let cells = experiment.cells();
     let groups: Vec<Vec<usize>> = (0..cells.len()).fold(Vec::new(), |mut groups: Vec<Vec<usize>>, index| {
@@ -180,7 +180,7 @@ fn turns(experiment: &Experiment) -> Vec<(usize, usize)> {
     (0..repeats).flat_map(of).collect()
 }
 
-/// The machine and the program, as results name them.
+/// Describes the machine and the program for results.
 pub fn machine() -> String {
     let name = rustix::system::uname();
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_take_turns_and_another_begins_in_every_repeat() {
+    fn policies_take_turns_and_rotate_in_every_repeat() {
         let text = "policies = [\"equal\", \"hedge\"]\nscenarios = [\"A\"]\nloads = [0.3, 0.5]\nrepeats = 2";
         let turns = turns(&experiment(text));
         let expected = [(0, 0), (1, 0), (2, 0), (3, 0), (1, 1), (0, 1), (3, 1), (2, 1)];
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_with_processes_is_refused_before_any_starts() {
+    fn unsuitable_experiment_is_rejected_before_processes_start() {
         let few = "policies = [\"equal\"]\n[[processes.workers]]\nurl = \"http://127.0.0.1:1\"";
         let error = Error::TooFewWorkers { policy: "equal".into(), wanted: 18, given: 1 };
         assert_eq!(check(&experiment(few)), Err(error));

@@ -1,13 +1,12 @@
-//! Experiments: every policy through every scenario at every load, in virtual time or with real processes, and what may be
-//! said of them.
+//! Experiments: every policy under every scenario at every load, in virtual time or with real processes.
 //!
-//! An experiment file means the same either way: the same cells, arrivals, faults and seeds, the same statistics. Reading
-//! order: `config` (what a file says), `contender` (its ready-made policies), `cell` and `experiment` (which runs there are,
-//! and what simulates them), `verdict`, `blocks`, `spectrum`, `timeline` and `report` (what may be said of them).
+//! An experiment file means the same in both modes: the same cells, arrivals, faults, seeds and statistics. Reading
+//! order: `config` (the file), `contender` (its predefined policies), `cell` and `experiment` (the runs, and their
+//! simulation), `verdict`, `blocks`, `spectrum`, `timeline` and `report` (the conclusions).
 //!
-//! With real processes: `processes` (their part of the file), `laboratory` (which run comes when), `run` (one run, from
-//! processes to samples), `fleet`, `worker`, `frontend` and `process` (who takes part), `drive` and `reference` (what is
-//! asked, and what came of it), `validity` (whether that says anything), `results` (what is kept), `html` (what is shown).
+//! With real processes: `processes` (their part of the file), `laboratory` (the order of runs), `run` (one run, from
+//! processes to samples), `fleet`, `worker`, `frontend` and `process` (the processes), `drive` and `reference` (the load
+//! and the right answers), `validity` (whether a run counts), `results` (the files), `html` (the page).
 
 mod blocks;
 mod cell;
@@ -37,7 +36,7 @@ mod worker;
 pub use cell::Cell;
 pub use config::{Config, StandInCost};
 pub use contender::{Contender, POLICIES};
-pub use drive::Sample;
+pub use drive::Graded;
 pub use error::Error;
 pub use experiment::Experiment;
 pub use laboratory::{Laboratory, Observer, Position, machine};

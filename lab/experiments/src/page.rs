@@ -1,4 +1,4 @@
-//! The pages of a process beside the protocol: its metrics, and the faults of a worker.
+//! HTTP pages of a process outside the protocol: its metrics, and the faults of a worker.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,17 +13,17 @@ pub(crate) struct Page<'a> {
     pub(crate) path: &'static str,
 }
 
-/// How long an answer may take, and how long it may be.
+/// The longest time and the largest size of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST: u64 = 8 << 20;
 
 impl Page<'_> {
-    /// Reads it.
+    /// Reads the page.
     pub(crate) fn get(self) -> Result<String, Error> {
         self.ask("GET", b"")
     }
 
-    /// Writes to it.
+    /// Writes to the page.
     pub(crate) fn post(self, body: &[u8]) -> Result<String, Error> {
         self.ask("POST", body)
     }
@@ -44,7 +44,7 @@ impl Page<'_> {
         }
     }
 
-    /// One request on a connection of its own, read to its end: HTTP/1.0 has no chunks.
+    /// Sends one request on its own connection and reads it to the end: HTTP/1.0 has no chunks.
     fn exchange(self, method: &str, body: &[u8]) -> std::io::Result<Vec<u8>> {
         let address = self.address.to_socket_addrs()?.next();
         let address = address.ok_or_else(|| std::io::Error::other("no such address"))?;
@@ -64,7 +64,7 @@ impl Page<'_> {
     }
 }
 
-/// The sum of a metric's samples over all label sets that contain every one of `labels`.
+/// Returns the sum of a metric's samples over all label sets that contain every one of `labels`.
 pub(crate) fn metric(page: &str, name: &str, labels: &[&str]) -> f64 {
     page.lines()
         .filter_map(|line| line.strip_prefix(name))
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_is_the_sum_over_the_labels_that_are_asked_for() {
+    fn metric_is_summed_over_matching_labels() {
         let page = "# HELP a b\njobs{model=\"m\"} 3\njobs{model=\"n\"} 4\njobs_total 9\njobs 1\n";
         assert_eq!(metric(page, "jobs", &[]), 8.0);
         assert_eq!(metric(page, "jobs", &["model=\"n\""]), 4.0);

@@ -1,9 +1,9 @@
-//! A `parm` process of an experiment. However the experiment ends, it does not outlive it.
+//! A `parm` process of an experiment. It never outlives the experiment.
 //!
-//! Dropping it kills it. Should the experiment itself be killed, the kernel kills it: every process asks for that signal,
-//! which even a stopped one obeys. The signal comes when the thread that started the process ends, so processes are started
-//! from the thread that runs the experiment and from no other. They are in a group of their own: an interrupt from the
-//! terminal reaches the experiment alone, which then ends them in order.
+//! Dropping it kills it. If the experiment itself is killed, the kernel kills the process: every process requests that
+//! signal, which even a stopped one obeys. The signal comes when the thread that started the process ends, so only the
+//! thread that runs the experiment starts processes. They are in their own process group: an interrupt from the terminal
+//! reaches only the experiment, which then ends them in order.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ use crate::Error;
 /// How a process is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
-    /// What messages call it.
+    /// Its name in messages.
     pub(crate) name: String,
     /// The `parm` binary.
     pub(crate) binary: PathBuf,
-    /// Its arguments, but for addresses and readiness.
+    /// Its arguments without addresses and readiness.
     pub(crate) arguments: Vec<String>,
-    /// Where its log and readiness file go.
+    /// The folder of its log and readiness file.
     pub(crate) folder: PathBuf,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Process {
 }
 
 impl Launch {
-    /// Starts it, on the addresses that it had before, or on free ports.
+    /// Starts it, on its previous addresses or on free ports.
     pub(crate) fn start(self, before: Option<Addresses>) -> Result<Process, Error> {
         let _ = fs::remove_file(self.ready_file());
         let log = File::options().create(true).append(true).open(self.log());
@@ -76,7 +76,7 @@ impl Launch {
         Ok(Process { child, launch: self })
     }
 
-    /// Where it logs.
+    /// Returns the path of its log.
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.join(format!("{}.log", self.name))
     }
@@ -91,11 +91,11 @@ impl Launch {
 }
 
 impl Process {
-    /// Waits until it says that it is ready.
+    /// Waits until it reports that it is ready.
     pub(crate) fn ready(&mut self, until: Instant) -> Result<Addresses, Error> {
         let file = self.launch.ready_file();
         loop {
-            // The file appears whole.
+            // The file is written atomically.
             if let Ok(text) = fs::read_to_string(&file) {
                 return serde_json::from_str(&text).map_err(|error| self.launch.failed(error.to_string()));
             }
@@ -122,7 +122,7 @@ impl Process {
         }
     }
 
-    /// Stops it where it is, or lets it go on.
+    /// Stops it with a signal, or lets it continue.
     pub(crate) fn stop(&self, stop: bool) -> Result<(), Error> {
         let (what, signal) = if stop { ("stop", Signal::STOP) } else { ("continue", Signal::CONT) };
         let name = &self.launch.name;
@@ -133,14 +133,14 @@ impl Process {
         })
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills it and waits for its end.
     pub(crate) fn kill(&mut self) {
-        // It may be gone already, which is what is wanted.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// What starts it again.
+    /// Returns the launch with which to start it again.
     pub(crate) fn launch(&self) -> Launch {
         self.launch.clone()
     }
@@ -161,7 +161,7 @@ impl Drop for Process {
     }
 }
 
-/// The last line of a log, which says why a process ended.
+/// Returns the last line of a log, which says why a process ended.
 fn last_words(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     text.lines()

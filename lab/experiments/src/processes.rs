@@ -1,4 +1,4 @@
-//! How an experiment runs with real processes.
+//! The settings of an experiment with real processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Processes {
-    /// Workers that run already, in the order in which faults count instances. Default: none, `instances` are started.
+    /// Workers that already run, in the order in which faults count instances. Default: none, `instances` are started.
     pub workers: Vec<Remote>,
     /// Folder of models for workers that are started, and of their bundles. Default: none; workers emulate a linear model
-    /// that takes the time that `service` says.
+    /// with the service time of `service`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<PathBuf>,
     /// Engine that runs them. Default `tract`.
     pub engine: String,
-    /// The model that is asked. Default `emulated`.
+    /// The model that receives the queries. Default `emulated`.
     pub model: String,
     /// Values in a row of the emulated model's input. Default 784.
     pub input: usize,
     /// Values in a row of its output. Default 10.
     pub outputs: usize,
-    /// Which of the model's codes makes groups, as `dispatch.coding.code` in the frontend's configuration. Default: its
-    /// bundle's; `mds`, which is exact for a linear model, where the model is emulated.
+    /// The code of groups, as `dispatch.coding.code` in the frontend's configuration. Default: that of the model's
+    /// bundle; `mds`, which is exact for a linear model, if the model is emulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// Milliseconds that processes have to start. Default 30000.
@@ -35,13 +35,14 @@ pub struct Processes {
     pub raw: bool,
 }
 
-/// A worker that runs already.
+/// A worker that already runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Remote {
     /// Its address: `http://HOST:PORT`, `grpc://HOST:PORT` or `unix:/PATH`.
     pub url: String,
-    /// HOST:PORT of its metrics, where faults are injected (`parm worker --faults`). Default: none, it is spared.
+    /// HOST:PORT of its metrics, through which faults are injected (`parm worker --faults`). Default: none, it has no
+    /// faults.
     #[serde(default)]
     pub faults: Option<String>,
 }
@@ -68,17 +69,17 @@ impl Processes {
         self.models.is_none() && self.workers.is_empty()
     }
 
-    /// The model that stands in for the emulated one.
+    /// Returns the name of the emulated model's stand-in.
     pub(crate) fn stand_in(&self) -> String {
         format!("{}-stand-in", self.model)
     }
 
-    /// Who stands in under the policy `stand-in`, unless a bundle says it.
+    /// Returns the stand-in of the policy `stand-in`, unless a bundle defines it.
     pub(crate) fn stand_in_by_name(&self) -> Option<String> {
         self.emulates().then(|| self.stand_in())
     }
 
-    /// The code that is asked for: a model that workers emulate has no bundle, and is its own parity model.
+    /// Returns the configured code: an emulated model has no bundle and is its own parity model.
     pub fn code(&self) -> Option<&str> {
         self.code.as_deref().or(self.emulates().then_some("mds"))
     }

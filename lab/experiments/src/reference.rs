@@ -1,4 +1,4 @@
-//! What is asked, and what the deployed model answers to it: asked of a healthy worker before anything goes wrong.
+//! The requests of an experiment, and the deployed model's answers from a healthy worker.
 
 use parm_loadgen::inputs::Inputs;
 use parm_protocol::client::CallContext;
@@ -17,11 +17,11 @@ pub(crate) struct Reference {
 
 /// Requests whose answers are known.
 const DISTINCT: usize = 16;
-/// How far a single value may be from the right one, as a share of it.
+/// Largest relative error of a single value.
 const TOLERANCE: f32 = 0.01;
 
 impl Reference {
-    /// Asks a worker.
+    /// Requests the answers from a worker.
     pub(crate) fn ask(url: &str, model: &str, seed: u64, runtime: &Handle) -> Result<Self, Error> {
         let refused = |reason: String| Error::Reference { url: url.into(), reason };
         let failed = |error: parm_protocol::Error| refused(error.to_string());
@@ -33,18 +33,18 @@ impl Reference {
         let ask = |index| {
             let request = inputs.request(index);
             let response = runtime.block_on(client.infer(request, CallContext::default())).map_err(failed)?;
-            values(&response).ok_or_else(|| refused("its outputs are no numbers".into()))
+            values(&response).ok_or_else(|| refused("its outputs are not numbers".into()))
         };
         let answers = (0..DISTINCT).map(ask).collect::<Result<_, _>>()?;
         Ok(Self { inputs, answers })
     }
 
-    /// The request to send as number `index`.
+    /// Returns request number `index`.
     pub(crate) fn request(&self, index: usize) -> InferRequest {
         self.inputs.request(index % DISTINCT)
     }
 
-    /// Whether a response says what the deployed model says: the same class, or nearly the same single value.
+    /// Whether a response agrees with the deployed model: the same class, or nearly the same single value.
     pub(crate) fn is_right(&self, index: usize, response: &InferResponse) -> bool {
         let right = &self.answers[index % DISTINCT];
         let near =
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_right_when_they_name_the_same_class_or_nearly_the_same_value() {
+    fn answer_is_right_with_same_class_or_nearly_same_value() {
         let metadata = parm_protocol::ModelMetadata { name: "m".into(), ..Default::default() };
         let inputs = Inputs::generate(&metadata, 1, 1).unwrap();
         let classes = Reference { inputs: inputs.clone(), answers: vec![vec![1.0, 3.0, 2.0]] };
@@ -92,7 +92,7 @@ mod tests {
             classes.is_right(0, &response(&[0.9, 2.8, 2.7]))
                 && !classes.is_right(0, &response(&[3.0, 2.0, 1.0]))
         );
-        assert!(!classes.is_right(0, &response(&[1.0, 3.0])), "it is of another shape");
+        assert!(!classes.is_right(0, &response(&[1.0, 3.0])), "it has another shape");
         let value = Reference { inputs, answers: vec![vec![10.0]] };
         assert!(value.is_right(0, &response(&[10.05])) && !value.is_right(0, &response(&[11.0])));
     }

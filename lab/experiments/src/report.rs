@@ -10,13 +10,13 @@ use crate::{Spectrum, Timeline, Verdict};
 /// The result of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Seed of the first repeat; each that follows adds one.
+    /// Seed of the first repeat; each further one adds one.
     pub seed: u64,
-    /// Runs of each kind.
+    /// Runs of each cell.
     pub repeats: u32,
     /// Queries in a run, the warm-up included.
     pub queries: u64,
-    /// How often stand-ins agree with predictions, where nothing was graded and the configuration says it.
+    /// Agreement of stand-ins with predictions, if the configuration states it and nothing was graded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stated_agreement: Option<f64>,
     /// One for each scenario, load and policy.
@@ -28,7 +28,7 @@ pub struct Report {
 pub struct Row {
     /// The scenario.
     pub scenario: String,
-    /// Share of what the deployed instances could do.
+    /// Share of the capacity of the deployed instances.
     pub load: f64,
     /// Queries per second.
     pub rate: f64,
@@ -36,12 +36,12 @@ pub struct Row {
     pub batch: u16,
     /// The policy.
     pub policy: String,
-    /// What may be said of it.
+    /// The quantiles and shares with their intervals.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// All its quantiles.
     pub spectrum: Spectrum,
-    /// How the first repeat went.
+    /// The first repeat over time.
     pub timeline: Timeline,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Report {
         self.rows.iter().try_for_each(|row| row.line(f, width))?;
         write!(
             f,
-            "gap = p99.9 - p50; ratio = gap of equal / gap; shares in %; approx = reconstructed, backup, stand-in; seeds {} to {}; {} queries a run",
+            "gap = p99.9 - p50; ratio = gap of equal / gap; shares in %; approx = reconstructed, backup, stand-in; seeds {} to {}; {} queries per run",
             self.seed,
             self.seed.wrapping_add(u64::from(self.repeats) - 1),
             self.queries,
@@ -80,20 +80,20 @@ impl fmt::Display for Report {
         for row in self.rows.iter().filter(|row| row.verdict.messages > 0.0) {
             let (scenario, load, name, messages) =
                 (&row.scenario, row.load, row.name(), row.verdict.messages);
-            write!(f, "\n{scenario} {load} {name}: {messages:.2} messages beyond the calls for each query")?;
+            write!(f, "\n{scenario} {load} {name}: {messages:.2} messages per query in addition to calls")?;
         }
         self.stated_agreement.iter().try_for_each(|agreement| {
             let percent = 100.0 * agreement;
             write!(
                 f,
-                "\nno answer was graded; that stand-ins agree with {percent:.0} % of the predictions is stated, not measured"
+                "\nno answer was graded: the agreement of {percent:.0} % of stand-ins is stated, not measured"
             )
         })
     }
 }
 
 impl Row {
-    /// The policy, with the size of its batches where that is not one.
+    /// Returns the policy, with the size of its batches if it is not one.
     pub fn name(&self) -> String {
         if self.batch > 1 { format!("{} batch={}", self.policy, self.batch) } else { self.policy.clone() }
     }
@@ -121,7 +121,7 @@ impl Row {
     }
 }
 
-/// Three digits, as many as a latency is known to.
+/// Formats three digits, the precision of a latency.
 fn number(value: f64) -> String {
     match value.abs() {
         ..10.0 => format!("{value:.2}"),

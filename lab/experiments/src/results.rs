@@ -1,17 +1,18 @@
-//! The folder of an experiment's results, which can be read whenever it ends.
+//! The folder of an experiment's results, which is readable even if the experiment ends early.
 //!
-//! `experiment.toml` is the experiment as it ran, `raw/` has a line for every query, `runs.jsonl` a line for every run,
-//! written as it ends, `results.json` what may be said of all of it, and `report.html` shows that.
+//! `experiment.toml` is the experiment as it ran, `raw/` has a line for every query, `runs.jsonl` a line for every
+//! finished run, `results.json` the conclusions, and `report.html` shows them.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use parm_loadgen::recorder::Sample;
 use serde::Serialize;
 
 use crate::{Cell, Config, Report};
 
-use crate::drive::Sample;
+use crate::drive::Graded;
 use crate::{Error, Validity};
 
 /// How an experiment ran.
@@ -24,7 +25,7 @@ pub enum Mode {
     Simulation,
 }
 
-/// Everything that is known of an experiment.
+/// All results of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     /// How it ran.
@@ -37,7 +38,7 @@ pub struct Results {
     pub machine: String,
     /// Why it ended early, if it did.
     pub ended_early: Option<String>,
-    /// What may be said of every policy.
+    /// The conclusions about every policy.
     pub report: Report,
     /// Every run with real processes, in order.
     pub runs: Vec<RunRecord>,
@@ -48,55 +49,55 @@ pub struct Results {
 pub struct RunRecord {
     /// The scenario.
     pub scenario: String,
-    /// Share of what the deployed instances could do.
+    /// Share of the capacity of the deployed instances.
     pub load: f64,
     /// Most queries in a batch.
     pub batch: u16,
     /// The policy.
     pub policy: String,
-    /// Which repeat, counted from 0.
+    /// The repeat, counted from 0.
     pub repeat: usize,
     /// Its seed.
     pub seed: u64,
     /// Seconds since the experiment began.
     pub began_s: f64,
-    /// Whether it says anything.
+    /// Whether it is valid.
     pub validity: Validity,
-    /// Its queries, in the results folder.
+    /// The file of its queries in the results folder.
     pub raw: Option<PathBuf>,
 }
 
-/// Where results are kept.
+/// A folder of results.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// A new folder. One that has results already is left alone.
+    /// Creates a folder. Rejects one that already has results.
     pub fn create(path: &Path) -> Result<Self, Error> {
         if path.join("experiment.toml").exists() {
-            let reason = "it has results already: name another with --results".to_owned();
+            let reason = "it already has results: name another with --results".to_owned();
             return Err(Error::File { what: "use", path: path.into(), reason });
         }
         fs::create_dir_all(path).map_err(Error::file("create", path))?;
         Ok(Self { path: path.into() })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Keeps the experiment as it runs.
+    /// Writes the experiment as it runs.
     pub fn keep_config(&self, config: &Config) -> Result<(), Error> {
         let text =
             toml::to_string(config).map_err(|error| self.failed("experiment.toml", &error.to_string()))?;
         self.write("experiment.toml", text.as_bytes())
     }
 
-    /// Keeps a run's queries. Returns the file's place in the folder.
-    pub(crate) fn keep_raw(&self, cell: &Cell, repeat: usize, samples: &[Sample]) -> Result<PathBuf, Error> {
+    /// Writes a run's queries. Returns the file's path within the folder.
+    pub(crate) fn keep_raw(&self, cell: &Cell, repeat: usize, samples: &[Graded]) -> Result<PathBuf, Error> {
         let policy = if cell.batch > 1 {
             format!("{} batch={}", cell.policy, cell.batch)
         } else {
@@ -110,7 +111,8 @@ impl Folder {
         let failed = || Error::file("write", &path);
         let mut file = std::io::BufWriter::new(File::create(&path).map_err(failed())?);
         writeln!(file, "number,intended_us,latency_us,lag_us,outcome,right").map_err(failed())?;
-        for Sample { number, intended, latency, lag, outcome, right } in samples {
+        for Graded { number, sample, right } in samples {
+            let Sample { intended, latency, lag, outcome } = sample;
             let [intended, latency, lag] = [intended, latency, lag].map(std::time::Duration::as_micros);
             let (outcome, right) = (outcome.name(), u8::from(*right));
             writeln!(file, "{number},{intended},{latency},{lag},{outcome},{right}").map_err(failed())?;
@@ -119,7 +121,7 @@ impl Folder {
         Ok(place)
     }
 
-    /// Notes that a run has ended.
+    /// Appends a finished run.
     pub(crate) fn note(&self, record: &RunRecord) -> Result<(), Error> {
         let path = self.path.join("runs.jsonl");
         let failed = || Error::file("write", &path);
@@ -129,7 +131,7 @@ impl Folder {
         writeln!(file, "{line}").map_err(failed())
     }
 
-    /// Writes what is known so far, for programs and for people.
+    /// Writes the results so far, for programs and for people.
     pub fn keep(&self, results: &Results) -> Result<(), Error> {
         let json = serde_json::to_vec_pretty(results)
             .map_err(|error| self.failed("results.json", &error.to_string()))?;
@@ -137,7 +139,7 @@ impl Folder {
         self.write("report.html", crate::html::page(results).as_bytes())
     }
 
-    /// Beside its place first, so that whoever sees a file sees it whole.
+    /// Writes a temporary file first, so that readers never see a partial one.
     fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
         let (path, beside) = (self.path.join(name), self.path.join(format!("{name}.partial")));
         fs::write(&beside, content)

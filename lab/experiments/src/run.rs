@@ -1,4 +1,4 @@
-//! One run with real processes, from the frontend's start to a tally of what came of every query.
+//! A run with real processes, from the frontend's start to a tally of all queries.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,15 +15,15 @@ use crate::reference::Reference;
 use crate::worker::Script;
 use crate::{Error, Stop, Validity};
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct Measured {
     pub(crate) tally: Tally,
     pub(crate) driven: Driven,
     pub(crate) validity: Validity,
 }
 
-/// What a run has to itself.
+/// The resources of a run.
 pub(crate) struct Bench<'a> {
     pub(crate) fleet: &'a mut Fleet,
     pub(crate) reference: &'a Arc<Reference>,
@@ -31,11 +31,11 @@ pub(crate) struct Bench<'a> {
     pub(crate) runtime: &'a Handle,
 }
 
-/// From everybody being ready to the first moment of the run: time to tell the workers.
+/// From readiness to the first moment of the run: time to send the script to the workers.
 const PREPARE: Duration = Duration::from_millis(200);
 
-/// Runs a policy against the workers and leaves them as they were.
-pub(crate) fn run(run: &Run, order: Order<'_>, bench: Bench<'_>) -> Result<Outcome, Error> {
+/// Runs a policy against the workers and restores them afterwards.
+pub(crate) fn run(run: &Run, order: Order<'_>, bench: Bench<'_>) -> Result<Measured, Error> {
     let Bench { fleet, reference, stop, runtime } = bench;
     let mut frontend = Frontend::start(run, order)?;
     let _inside = runtime.enter();
@@ -49,7 +49,7 @@ pub(crate) fn run(run: &Run, order: Order<'_>, bench: Bench<'_>) -> Result<Outco
     let start = Instant::now() + PREPARE;
     let script = Script { faults: &run.faults, seed: run.seed, instances: run.shape.instances, start };
     fleet.tell(script)?;
-    // The load has a thread of its own; this one starts and stops processes, which are tied to it.
+    // The load has its own thread; this one starts and stops processes, which are tied to it.
     let (driven, played) = thread::scope(|scope| {
         let load = scope.spawn(|| drive(run, &client, reference, start, stop, runtime));
         let played = fleet.play(script, stop, || load.is_finished());
@@ -69,18 +69,18 @@ pub(crate) fn run(run: &Run, order: Order<'_>, bench: Bench<'_>) -> Result<Outco
     drop(frontend);
     fleet.recover()?;
     let validity = Validity::of(run, &driven);
-    Ok(Outcome { tally, driven, validity })
+    Ok(Measured { tally, driven, validity })
 }
 
 fn tally(run: &Run, driven: &Driven, work: Work, took: Duration) -> Tally {
     let mut tally = Tally::new(run.queries - run.warm_up, run.deadline).graded();
-    for sample in &driven.samples {
-        let Some(number) = sample.number.checked_sub(run.warm_up) else { continue };
-        let latency = sample.latency.as_nanos() as u64;
-        let (outcome, wrong) = (sample.outcome, !sample.right);
+    for graded in &driven.samples {
+        let Some(number) = graded.number.checked_sub(run.warm_up) else { continue };
+        let latency = graded.sample.latency.as_nanos() as u64;
+        let (outcome, wrong) = (graded.sample.outcome, !graded.right);
         tally.ended(Ended { number, latency, outcome, wrong });
     }
-    // In full batches a job serves so many queries; what is beyond that was done on top.
+    // The number of jobs in full batches; further jobs are redundancy.
     let needed = (driven.samples.len() as u64).div_ceil(u64::from(run.settings.batch.max_size.get()));
     (0..needed).for_each(|_| tally.started(true, 1.0));
     (needed..work.jobs).for_each(|_| tally.started(false, 1.0));

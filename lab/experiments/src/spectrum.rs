@@ -1,4 +1,4 @@
-//! All quantiles of a policy, as far out as there is data, for a picture whose axis gives every nine as much room.
+//! All quantiles of a policy, as far out as there is data, for a chart with equal width for each nine.
 
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub struct Point {
 const POINTS: i32 = 12;
 
 impl Spectrum {
-    /// As far out as ten of so many queries are slower.
+    /// Ends where ten queries are slower.
     pub(crate) fn of(blocks: &Blocks, count: u64) -> Self {
         let one_in = (0..).map(|i| 10f64.powf(f64::from(i) / f64::from(POINTS)));
         let one_in: Vec<f64> = one_in.take_while(|one_in| *one_in <= count as f64 / BEYOND).collect();

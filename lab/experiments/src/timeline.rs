@@ -1,37 +1,37 @@
-//! How a run went: the slowest query of every stretch of it, and what was wrong with which instance meanwhile.
+//! A run over time: the slowest query of each stretch, and the faults of each instance.
 
 use parm_simulator::{Run, STRETCHES, Tally};
 use parm_workload::clock::Moment;
 use parm_workload::{Schedule, State};
 use serde::Serialize;
 
-/// The first repeat, by time.
+/// The first repeat over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Timeline {
     /// Seconds from the start of the run to the first query that counts.
     pub from_s: f64,
-    /// Seconds from the start of the run to its end, as far as it was planned.
+    /// Seconds from the start of the run to its planned end.
     pub to_s: f64,
-    /// Milliseconds that the slowest query took, of those that came in each of so many equal stretches.
+    /// The latency of the slowest query in each of several equal stretches, in milliseconds.
     pub slowest_ms: Vec<f64>,
-    /// What was wrong, when, and with whom; empty where that is too much for a picture.
+    /// The faults; empty if there are too many for a chart.
     pub faults: Vec<Band>,
 }
 
-/// A stretch of time in which something was wrong with an instance.
+/// A stretch of time in which an instance had a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Band {
     /// The instance, counted from 0.
     pub instance: u32,
     /// Seconds from the start of the run.
     pub from_s: f64,
-    /// Likewise; not later than the end of the run.
+    /// Seconds from the start of the run; at most its end.
     pub to_s: f64,
-    /// What.
+    /// The kind of fault.
     pub kind: Kind,
 }
 
-/// What is wrong with an instance.
+/// The fault of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -39,15 +39,15 @@ pub enum Kind {
     Slow,
     /// It hangs.
     Hangs,
-    /// It is cut off.
+    /// It is unreachable.
     CutOff,
-    /// It is gone.
+    /// It is down.
     Down,
     /// Its answers are wrong.
     Wrong,
 }
 
-/// Bands that a picture can show.
+/// Most bands that a chart can show.
 const MOST: usize = 1500;
 
 impl Timeline {
@@ -60,7 +60,7 @@ impl Timeline {
     }
 }
 
-/// `None` where there are too many.
+/// Returns `None` if there are too many.
 fn bands(run: &Run, to_s: f64) -> Option<Vec<Band>> {
     let mut schedule = Schedule::new(&run.faults, run.seed, run.shape.instances).ok()?;
     let end = Moment::START.later(to_s * 1e9);
@@ -101,7 +101,7 @@ mod tests {
     use crate::{Config, Experiment};
 
     #[test]
-    fn bands_are_the_times_at_which_something_is_wrong() {
+    fn bands_are_the_times_of_faults() {
         let config =
             Config::parse("scenarios = [\"clean\"]\npolicies = [\"equal\"]\nrates = [100.0]\nqueries = 1000");
         let mut run =

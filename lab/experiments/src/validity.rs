@@ -1,61 +1,50 @@
-//! Whether a run tested what it was meant to: one whose own sender was late says nothing of a policy.
+//! Judges whether a run is valid: if its own sender was late, the result does not describe the policy.
 
-use std::time::Duration;
-
-use parm_simulator::{Outcome, Run};
+use parm_loadgen::recorder::Sample;
+use parm_loadgen::validity::{self, Fault};
+use parm_simulator::Run;
 use serde::Serialize;
 
-use crate::drive::{Driven, Sample};
+use crate::drive::Driven;
 
 /// The verdict on a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Validity {
     /// Queries that should have been sent and counted.
     pub offered: u64,
-    /// Queries that were.
+    /// Queries that were sent.
     pub sent: u64,
     /// Queries without an answer.
     pub failed: u64,
     /// 99th percentile of how late queries were sent, in milliseconds.
     pub lag_p99_ms: f64,
-    /// Why the run says nothing; empty where it does.
+    /// Why the run is invalid; empty if it is valid.
     pub problems: Vec<String>,
     /// The first failure's message.
     pub failure: Option<String>,
 }
 
-/// Lag above this, and above this share of the median latency, makes a run invalid.
-const LAG: Duration = Duration::from_millis(1);
-const LAG_SHARE: f64 = 0.02;
-/// Below this share of the offered queries a run is invalid.
-const ACHIEVED: f64 = 0.995;
-
 impl Validity {
     pub(crate) fn of(run: &Run, driven: &Driven) -> Self {
-        let counted: Vec<&Sample> =
-            driven.samples.iter().filter(|sample| sample.number >= run.warm_up).collect();
-        let quantile = |of: fn(&Sample) -> Duration, share: f64| {
-            let mut all: Vec<Duration> = counted.iter().map(|sample| of(sample)).collect();
-            all.sort_unstable();
-            let last = all.len().saturating_sub(1);
-            all.get((last as f64 * share) as usize).copied().unwrap_or_default()
+        let counted = driven.samples.iter().filter(|graded| graded.number >= run.warm_up);
+        let samples: Vec<Sample> = counted.map(|graded| graded.sample).collect();
+        let (offered, sent) = (run.queries - run.warm_up, samples.len() as u64);
+        // Scenarios with faults are meant to fail queries: no share of failures makes a run invalid.
+        let verdict = validity::judge_allowing(1.0, &samples, offered as usize);
+        let problem = |fault: &Fault| match fault {
+            Fault::Lag => {
+                let (lag, limit) = (verdict.lag_p99, verdict.lag_limit);
+                format!("queries were sent late: lag p99 {lag:.1?}, limit {limit:.1?}")
+            }
+            Fault::Achieved | Fault::Empty => format!("only {sent} of {offered} queries were sent"),
+            Fault::Failed => format!("{} of {sent} queries failed", verdict.failed),
         };
-        let lag = quantile(|sample| sample.lag, 0.99);
-        let limit = LAG.max(quantile(|sample| sample.latency, 0.5).mul_f64(LAG_SHARE));
-        let (offered, sent) = (run.queries - run.warm_up, counted.len() as u64);
-        let mut problems = Vec::new();
-        if lag > limit {
-            problems.push(format!("queries were sent late: lag p99 {lag:.1?}, limit {limit:.1?}"));
-        }
-        if (sent as f64) < ACHIEVED * offered as f64 {
-            problems.push(format!("only {sent} of {offered} queries were sent"));
-        }
-        let failed = counted.iter().filter(|sample| sample.outcome == Outcome::Rejected).count() as u64;
-        let lag_p99_ms = lag.as_secs_f64() * 1e3;
+        let problems = verdict.faults.iter().map(problem).collect();
+        let (failed, lag_p99_ms) = (verdict.failed as u64, verdict.lag_p99.as_secs_f64() * 1e3);
         Self { offered, sent, failed, lag_p99_ms, problems, failure: driven.failure.clone() }
     }
 
-    /// Whether the run says something.
+    /// Whether the run is valid.
     pub fn is_valid(&self) -> bool {
         self.problems.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What may be said of a policy under a load and a scenario: quantiles with intervals, or that there is not enough data.
+//! The conclusions about a policy under a load and a scenario: quantiles with intervals, if there is enough data.
 
 use parm_loadgen::statistics::Estimate;
 use parm_simulator::{Outcome, Tally};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::Spectrum;
 use crate::blocks::{Blocks, Quantiles};
 
-/// What may be said. Times are in milliseconds; what there is not enough data for is `None`.
+/// The conclusions about a policy. Times are in milliseconds; `None` means that there is not enough data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// Queries counted, over all repeats.
@@ -18,29 +18,29 @@ pub struct Verdict {
     pub p50_ms: Option<Estimate>,
     /// The latency that 99 % of the queries do not exceed.
     pub p99_ms: Option<Estimate>,
-    /// Likewise for 99.9 %.
+    /// The latency that 99.9 % of the queries do not exceed.
     pub p999_ms: Option<Estimate>,
     /// p99.9 less p50.
     pub gap_ms: Option<Estimate>,
-    /// The gap of `equal` under the same load and scenario, over this one: above 1 this policy's tail is shorter.
+    /// The gap of `equal` under the same load and scenario, divided by this one: above 1 this policy's tail is shorter.
     pub gap_ratio: Option<Estimate>,
-    /// Share of the queries by how they ended.
+    /// Shares of the queries by outcome.
     pub shares: Shares,
-    /// Share of the queries that were answered wrongly, by the scenario's doing.
+    /// Share of the queries with a wrong answer because of the scenario.
     pub wrong: f64,
-    /// How many of those that ended so were answered as the deployed model answers.
+    /// Share of the answers that agree with the deployed model's, by outcome.
     pub accuracy: Accuracy,
-    /// Work on top of what was needed, as a share of this; with real processes, jobs.
+    /// Redundant work as a share of the necessary work; with real processes, in jobs.
     pub extra: f64,
-    /// Share of the instances' time that they were at work.
+    /// Share of the instances' time that they worked.
     pub utilisation: f64,
-    /// Messages about tokens beyond the calls, for each query, in a simulation of several frontends; else 0.
+    /// Messages about tokens per query, in addition to calls, in a simulation of several frontends; otherwise 0.
     pub messages: f64,
-    /// The most queries that were without an answer at a time.
+    /// The largest number of unanswered queries at a time.
     pub most_in_flight: usize,
 }
 
-/// Shares of the queries by how they ended.
+/// Shares of the queries by outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[allow(missing_docs)] // as in `Outcome`
 pub struct Shares {
@@ -53,7 +53,7 @@ pub struct Shares {
     pub rejected: f64,
 }
 
-/// Shares of right answers by how they came about; `None` where none did, or nothing was compared.
+/// Shares of right answers by outcome; `None` if there were none, or nothing was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[allow(missing_docs)] // as in `Outcome`
 pub struct Accuracy {
@@ -65,7 +65,7 @@ pub struct Accuracy {
     pub default: Option<f64>,
 }
 
-/// The quantiles of a policy's runs and of their resamplings: what ratios are made of.
+/// The quantiles of a policy's runs and of their resamples, from which ratios are computed.
 #[derive(Clone, Debug)]
 pub(crate) struct Tails {
     pub(crate) spectrum: Spectrum,
@@ -74,7 +74,7 @@ pub(crate) struct Tails {
     count: u64,
 }
 
-/// Samples that must lie beyond a quantile for an interval to mean anything.
+/// Fewest samples beyond a quantile for an interval.
 pub(crate) const BEYOND: f64 = 10.0;
 
 impl Tails {
@@ -97,13 +97,13 @@ impl Tails {
         self.count as f64 * (1.0 - share) >= BEYOND
     }
 
-    /// How many times the gap of the baseline is this one.
+    /// Returns the gap of the baseline divided by this one.
     pub(crate) fn ratio(&self, baseline: &Tails) -> Option<Estimate> {
         let ratio = |own: Quantiles, base: Quantiles| base.gap() / own.gap();
         let both = self.enough(0.999) && baseline.enough(0.999);
         let pairs = self.drawn.iter().zip(&baseline.drawn).map(|(own, base)| ratio(*own, *base));
         let estimate = both.then(|| Estimate::of(ratio(self.all, baseline.all), pairs));
-        // Where service times do not vary and nobody waits there is no gap, and nothing to compare.
+        // Constant service times without queueing have a gap of zero, and the ratio is undefined.
         estimate.filter(|ratio| ratio.low.is_finite() && ratio.high.is_finite())
     }
 }
@@ -127,7 +127,7 @@ impl Verdict {
                 backup: share(Outcome::Backup),
                 stand_in: share(Outcome::StandIn),
                 default: share(Outcome::Default),
-                rejected: share(Outcome::Rejected),
+                rejected: share(Outcome::Failed),
             },
             wrong: mean(&Tally::wrong),
             accuracy: Accuracy::of(runs),

@@ -1,4 +1,4 @@
-//! The workers of an experiment: started here, or running elsewhere.
+//! The workers of an experiment: started here, or already running elsewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::Error;
 use crate::page::Page;
 use crate::process::{Addresses, Launch, Process};
 
-/// One worker.
+/// A worker.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// Where the frontend reaches it.
+    /// The address for the frontend.
     pub(crate) url: String,
-    /// Where faults are injected.
+    /// The address for injecting faults.
     faults: Option<String>,
     local: Option<Local>,
 }
@@ -29,11 +29,11 @@ pub(crate) struct Worker {
 struct Local {
     process: Process,
     addresses: Addresses,
-    /// What was done to it last.
+    /// The state that was applied last.
     state: State,
 }
 
-/// A schedule that workers are told of.
+/// A fault schedule for workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script<'a> {
     pub(crate) faults: &'a Faults,
@@ -43,7 +43,7 @@ pub(crate) struct Script<'a> {
 }
 
 impl Worker {
-    /// A worker that runs already.
+    /// A worker that already runs.
     pub(crate) fn remote(remote: &Remote) -> Self {
         Self { url: remote.url.clone(), faults: remote.faults.clone(), local: None }
     }
@@ -62,7 +62,7 @@ impl Worker {
         processes?.into_iter().map(ready).collect()
     }
 
-    /// Tells it what it will live through, or that nothing is wrong any more.
+    /// Sends the worker its fault schedule, or the end of all faults.
     pub(crate) fn tell(&self, number: u32, script: Option<Script<'_>>) -> Result<(), Error> {
         let Some(address) = &self.faults else { return Ok(()) };
         let plan = match script {
@@ -81,10 +81,10 @@ impl Worker {
         Page { address, path: "/faults" }.post(plan.to_string().as_bytes()).map(drop)
     }
 
-    /// Does to its process what the schedule says: what a process cannot do to itself.
+    /// Applies the part of the schedule that a process cannot apply to itself.
     pub(crate) fn follow(&mut self, state: State, number: u32, script: Script<'_>) -> Result<(), Error> {
         let Some(local) = &mut self.local else { return Ok(()) };
-        // A worker that is cut off works, and holds its answers back by itself.
+        // A partitioned worker runs and delays its answers itself.
         let state = if state == State::CutOff { State::Works } else { state };
         match (local.state, state) {
             (before, state) if before == state => {
@@ -106,7 +106,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes it well again.
+    /// Ends its fault.
     pub(crate) fn recover(&mut self) -> Result<(), Error> {
         if let Some(local) = &mut self.local {
             match local.state {
@@ -124,7 +124,7 @@ impl Worker {
 }
 
 impl Local {
-    /// On the addresses that it had: the frontend waits for it there.
+    /// Restarts it on its previous addresses, where the frontend expects it.
     fn restart(&mut self) -> Result<(), Error> {
         self.process = self.process.launch().start(Some(self.addresses))?;
         Ok(())
@@ -135,10 +135,10 @@ impl Local {
     }
 }
 
-/// How long a worker may take to come back.
+/// The longest time of a restart.
 const RESTART: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The configuration of workers that emulate a model and its stand-in, written where they find it.
+/// Writes the configuration of workers that emulate a model and its stand-in.
 pub(crate) fn emulated(folder: &Path, config: &crate::Config) -> Result<PathBuf, Error> {
     let (processes, service) = (&config.processes, &config.service);
     let mean = service.time_ms.mean();
@@ -150,7 +150,7 @@ pub(crate) fn emulated(folder: &Path, config: &crate::Config) -> Result<PathBuf,
             "per_row_ms": per_row_ms,
         })
     };
-    // It computes the same in less time: how well stand-ins agree is for models that are real.
+    // The emulated stand-in computes the same in less time: agreement is for real models.
     let [one, .., eight] = config.stand_in_cost.cost().rows;
     let models = json!({
         processes.model.clone(): model(service.time_ms.clone(), service.row_share * mean),

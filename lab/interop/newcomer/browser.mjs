@@ -1,4 +1,4 @@
-// The reader's browser, with what is watched all the time: whom it asks, and what goes wrong in the page.
+// The reader's browser; it records all requests and all errors of the page.
 
 import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
@@ -17,7 +17,7 @@ export class Browser {
     return one;
   }
 
-  /** Goes to an address, in a tab of its own. */
+  /** Goes to an address, in its own tab. */
   async open(url, { width = 1280 } = {}) {
     await this.page?.context().close();
     const context = await this.chromium.newContext({ viewport: { width, height: 900 }, colorScheme: 'light', reducedMotion: 'reduce' });
@@ -28,25 +28,25 @@ export class Browser {
     this.page.on('request', (request) => this.asked.push(request.url()));
     this.page.on('pageerror', (error) => this.faults.push(error.message));
     this.page.on('console', (message) => { if (/Content Security Policy|Refused to/.test(message.text())) this.faults.push(message.text()); });
-    // The files of a folder in place of those in the binary: for whoever works on the page.
+    // Serves the files of a folder instead of those in the binary, for work on the page.
     if (PAGE) await this.page.route(/\/page\/[\w.]+$/, (route) => route.fulfill({ path: join(PAGE, basename(route.request().url())) }));
     await this.page.goto(url);
     return this.page;
   }
 
-  /** Asked nobody but its own frontend, and had no fault. */
+  /** Asserts that the page sent requests only to its own frontend, and had no error. */
   well(url) {
     assert.deepEqual(this.asked.filter((asked) => !asked.startsWith(url)), [], 'it asks another host');
     assert.deepEqual(this.faults, []);
   }
 
-  /** Waits until what a selector names says this. */
+  /** Waits until a selector's element has this text. */
   async says(selector, words, timeout = PATIENCE) {
     await this.page.waitForFunction(([selector, words]) => new RegExp(words).test(document.querySelector(selector)?.textContent), [selector, words.source ?? words], { timeout, polling: 50 });
     return (await this.page.textContent(selector)).trim();
   }
 
-  /** Pixels that a screen of this width would have to be scrolled sideways. */
+  /** Returns how many pixels a screen of this width would scroll sideways. */
   async beyond(width) {
     await this.page.setViewportSize({ width, height: 900 });
     const beyond = await this.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
@@ -54,7 +54,7 @@ export class Browser {
     return beyond;
   }
 
-  /** A picture of the page, or of a part of it, where pictures are wanted. */
+  /** Takes a picture of the page, or of a part of it, if pictures are requested. */
   async picture(name, { part, width = 1280, height = 900 } = {}) {
     if (!PICTURES) return;
     await this.page.setViewportSize({ width, height });

@@ -1,4 +1,5 @@
-// What a page of the documentation asks its reader to do, in order: blocks of a shell, files to save, and what to look at.
+// The steps that a page of the documentation gives its reader, in order: shell blocks, files to save, and promises to
+// check.
 //
 // ```console     Commands. Where lines begin with `$ ` these are the commands and the others what they print; else every line is a command.
 // ```python      A file, whose name is in its first line: `# NAME`.
@@ -43,7 +44,7 @@ function commands(lines, from) {
   return found;
 }
 
-/** The lines that were promised and not printed. Figures are those of another run: digits, units, lengths of bars and gaps may differ. */
+/** Returns the promised lines that were not printed. Figures vary between runs: digits, units, bar lengths and gaps may vary. */
 export function missing(promised, printed) {
   const lines = printed.split('\n').map((line) => line.trim());
   let from = 0;

@@ -1,5 +1,5 @@
-// Reads pages as a newcomer does: types what they say to type, saves what they say to save, and looks at what they say one sees.
-// `node main.mjs`, with the variables that newcomer.sh sets.
+// Follows pages as a newcomer does: types their commands, saves their files, and checks their promises.
+// Run `node main.mjs` with the variables that newcomer.sh sets.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,11 +9,11 @@ import { PROMISES } from './promises.mjs';
 import { Terminal } from './terminal.mjs';
 
 const { SCRATCH: folder, PARM_BINARY: binary, CLASSIFY: classify } = process.env;
-/** What is read together, in one terminal each: the README as far as it is for newcomers, then the two pages that go on from each other. */
+/** The pages that are read together, in one terminal each: the newcomers' part of the README, then the two later pages. */
 const JOURNEYS = [['README.md'], ['docs/quickstart.md', 'docs/bring-your-own-model.md']];
 const END_OF_README = '\n## How it works';
 
-/** A build takes ten minutes and is no part of this: cargo puts the binary that there is where a build would. */
+/** A build takes ten minutes and is not tested here: cargo links the existing binary instead. */
 const CARGO = `cargo() {
   case "$*" in
     "build --release") mkdir -p target/release && cp "${binary}" target/release/parm ;;
@@ -22,7 +22,7 @@ const CARGO = `cargo() {
     *) echo "cargo $*: nothing is known of it here"; return 64 ;;
   esac
 }`;
-/** A server that is started without an end stays, in a terminal of its own. */
+/** A server without an end keeps running, in its own terminal. */
 const STAYS = /^(?:parm|cargo run --release --) (?:serve|worker)\b(?!.*&$)/s;
 const SKIPPED = new Map([['cargo test --workspace', 'CI runs it'], ...(classify ? [] : [['cargo run --release --example classify -- README.md', 'the example was not built']])]);
 
@@ -31,7 +31,7 @@ async function until(holds, what) {
     if (await holds()) return;
     await new Promise((later) => setTimeout(later, 100));
   }
-  throw new Error(`in vain waited until ${what}`);
+  throw new Error(`timed out waiting until ${what}`);
 }
 
 const answers = (url) => fetch(url).then(({ ok }) => ok, () => false);
@@ -83,7 +83,7 @@ async function busy() {
 }
 
 const taken = await busy();
-if (taken.length) throw new Error(`the pages use ports that somebody else has: ${taken.join(', ')}`);
+if (taken.length) throw new Error(`the pages use ports that are already in use: ${taken.join(', ')}`);
 const browser = await Browser.start();
 const seen = new Set();
 try {

@@ -1,16 +1,16 @@
-// What the pages promise that one sees, by the names that their comments have. Each returns what was seen, in words.
+// The promises of the pages, by the names in their comments. Each returns its observation, in words.
 
 import assert from 'node:assert/strict';
 
 const URL = 'http://127.0.0.1:8003/';
-/** A row must say within this time that its instance has stopped. */
+/** A row must report within this time that its instance has stopped. */
 const SOON = 3000;
 
 const row = (number) => `#instances tr[data-key="${number}"]`;
 const badge = (number) => `${row(number)} .badge`;
 const moving = (page) => page.$$eval('#tiles .value, #tiles .beside, #tiles path', (all) => all.map((each) => each.getAttribute('d') ?? each.textContent).join());
 
-/** Tab until it is on what a selector names. */
+/** Presses Tab until the element of a selector has the focus. */
 async function tab(page, selector) {
   for (let step = 0; step < 200; step += 1) {
     await page.keyboard.press('Tab');

@@ -1,14 +1,14 @@
-// A shell that a reader types into: bash with job control, one for all blocks of a page, so that variables, jobs and the folder stay.
+// A reader's shell: bash with job control, one for all blocks of a page, so that variables, jobs and the folder persist.
 
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 
-/** A command that takes longer hangs: a demo takes a minute, a virtual environment may take several. */
+/** The timeout of a command: a demo takes a minute, a virtual environment can take several. */
 const PATIENCE = 600_000;
 
 export class Terminal {
   constructor(folder, env, before) {
-    // A process group of its own, to be ended as a whole.
+    // A separate process group, which is ended as a whole.
     this.bash = spawn('bash', ['--noprofile', '--norc'], { cwd: folder, env: { ...process.env, ...env }, detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
     this.text = '';
     this.bash.stdout.setEncoding('utf8').on('data', (text) => { this.text += text; this.wake?.(); });
@@ -16,11 +16,11 @@ export class Terminal {
     this.bash.stdin.write(`set -m\nexec 2>&1\n${before}\n`);
   }
 
-  /** Types a command; its output and status once it ended. */
+  /** Types a command; returns its output and status when it ends. */
   async run(command, patience = PATIENCE) {
     const mark = `--${randomBytes(8).toString('hex')}--`;
     this.text = '';
-    // A new line first: what was printed may not end with one.
+    // A new line first: the output may not end with one.
     this.bash.stdin.write(`${command}\nprintf '\\n%s%s\\n' "${mark}" "$?"\n`);
     const until = Date.now() + patience;
     for (;;) {
@@ -32,13 +32,13 @@ export class Terminal {
     }
   }
 
-  /** A command that stays, in a terminal of its own. */
+  /** Starts a command that keeps running, in its own terminal. */
   async leave(command) { await this.run(`{ ${command}\n} </dev/null >>terminal.log 2>&1 & last_left=$!`); }
 
-  /** Ctrl-C in that terminal. */
+  /** Presses Ctrl-C in that terminal. */
   async interrupt() { await this.run('kill -INT "-$last_left" && wait "$last_left"'); }
 
-  /** Ends whatever was started in it. */
+  /** Ends everything that was started in it. */
   async close() {
     if (!this.ended) await this.run('kill -CONT $(jobs -p) 2>/dev/null; kill -KILL $(jobs -p) 2>/dev/null; true').catch(() => {});
     try { process.kill(-this.bash.pid, 'SIGKILL'); } catch { /* it has ended */ }

@@ -1,13 +1,13 @@
 """Trains a short wide residual network on pictures: pictures.py DATA FOLDER [SEED] [EPOCHS]
 
-DATA is a folder of CIFAR-10 as JPEG files (train/CLASS/NNNN.jpg, test/CLASS/NNNN.jpg; lossy, so accuracies are a little below
-those on the original) or of Fashion-MNIST (idx files, gzipped). FOLDER gets model.onnx, rows that the network was not trained on
-with their labels (held-pictures.npy, held-labels.npy: to make stand-ins from and to choose by), those of the test set
-(test-pictures.npy, test-labels.npy: to report only), and what PyTorch takes up again (model.pt).
+DATA is a folder of CIFAR-10 as JPEG files (train/CLASS/NNNN.jpg, test/CLASS/NNNN.jpg; lossy, so accuracies are slightly
+below those on the original) or of Fashion-MNIST (idx files, gzipped). FOLDER gets model.onnx, rows that the network was not
+trained on with their labels (held-pictures.npy, held-labels.npy: to make stand-ins from and to choose by), those of the
+test set (test-pictures.npy, test-labels.npy: to report only), and a checkpoint (model.pt).
 
-What makes it quick on one thread: a first layer that whitens patches and is not learned, bfloat16 where the processor has it, one cycle of a high rate with
-momentum, label smoothing, each picture flipped in every second epoch, and shifted; where it is seen often, only a part of
-it is shown at first, and later a square of it hidden.
+It is fast on one thread because of a fixed first layer that whitens patches, bfloat16 if the processor has it, one cycle of
+a high rate with momentum, label smoothing, and augmentation by shifts and a flip in every second epoch. In long runs, early
+epochs show only a part of each picture, and later ones hide a square of it.
 """
 
 import gzip
@@ -23,12 +23,12 @@ from torch.nn import functional
 WIDTHS, HELD = (64, 256, 256), 2_000
 BATCH, RATE, MOMENTUM, DECAY, SMOOTHING = 512, 11.5, 0.85, 0.0153, 0.2
 BIASES, WHITENED_EPOCHS = 64.0, 3
-# Up to how many pixels a picture is shifted, and the side of the square that is hidden: more where pictures are seen often.
+# The largest shift in pixels, and the side of the hidden square: larger in long runs.
 SHORT, LONG, LONG_EPOCHS = (2, 0), (4, 8), 16
-# Where they are seen often, this share of the epochs sees three quarters of each side: half the work, and another part every time.
+# In long runs this share of the epochs shows three quarters of each side: half the work, and another part every time.
 PARTS_SHARE = 0.6
 
-# Elsewhere these numbers are computed in software, eight times as slowly as whole ones.
+# Other processors compute these numbers in software, eight times as slowly as 32-bit floats.
 HALVES = any(name in pathlib.Path("/proc/cpuinfo").read_text() for name in ("avx512_bf16", "amx_bf16"))
 
 
@@ -60,7 +60,7 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm2d(width, momentum=0.4) for _ in range(2))
         nn.init.dirac_(self.first.weight[:read])
         for norm in self.norms:
-            # The weights behind it scale as well; only the bias is learned, and quickly.
+            # The weights of the next layer scale as well; only the bias is learned, and quickly.
             norm.weight.requires_grad = False
 
     def forward(self, values):
@@ -91,7 +91,7 @@ class Network(nn.Module):
 
 
 class Served(nn.Module):
-    """Pixels from 0 to 1 in, classes' scores out."""
+    """Maps pixels from 0 to 1 to the classes' scores."""
 
     def __init__(self, network, mean, deviation):
         super().__init__()
@@ -104,7 +104,8 @@ class Served(nn.Module):
 
 
 def batches(pictures, labels, epoch, flips, sides, shift, hidden):
-    """Each picture once: a part of these sides, flipped in every second epoch, which of the two by chance, and with a square hidden."""
+    """Yields each picture once: a part of these sides, flipped in every second epoch (a random one), with a hidden
+    square."""
     order = torch.randperm(len(pictures))
     height, width = sides
     padded = functional.pad(pictures, (shift,) * 4, "reflect")
@@ -123,7 +124,7 @@ def batches(pictures, labels, epoch, flips, sides, shift, hidden):
 
 
 def seen(sides, epoch, epochs):
-    """What an epoch sees of each picture: the sides of the part, by how much it is shifted beyond the edge, and the square that is hidden."""
+    """Returns an epoch's view of each picture: the sides of the part, the largest shift, and the hidden square."""
     if epochs < LONG_EPOCHS:
         return sides, *SHORT
     if epoch < PARTS_SHARE * epochs:
@@ -165,7 +166,7 @@ def train(model, pictures, labels, held, epochs, report):
             optimiser.step()
             schedule.step()
             done += 1
-            # A slow copy of the weights follows the quick one, and is what the quick one goes on from.
+            # A slow copy of the weights follows the fast one, which continues from it.
             if done % 5 == 0 or done == steps:
                 keep = 0.0 if done == steps else 0.95**5 * (done / steps) ** 3
                 for name, value in model.state_dict().items():
@@ -180,7 +181,7 @@ def main(data, folder, seed=1, epochs=10):
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     (pixels, labels), (test_pixels, test_labels) = sets(data)
-    # Who is held out does not depend on the seed, so that seeds are compared on the same pictures.
+    # The held-out set does not depend on the seed, so that seeds are compared on the same pictures.
     order = numpy.random.default_rng(0).permutation(len(pixels))
     to_float = lambda pixels: torch.tensor(pixels).float() / 255
     held = to_float(pixels[order[:HELD]]), torch.tensor(labels[order[:HELD]])

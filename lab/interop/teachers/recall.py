@@ -1,6 +1,6 @@
-"""How often a stand-in's nearest sentences are the encoder's: recall.py ENCODER STAND_IN IDS MASK
+"""Measures how often a stand-in's nearest sentences are the encoder's: recall.py ENCODER STAND_IN IDS MASK
 
-Of each sentence the ten nearest others by cosine, among all that are given: the share that both name.
+For each sentence it takes the ten nearest others by cosine, and prints the share that both models name.
 """
 
 import sys

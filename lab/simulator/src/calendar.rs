@@ -1,11 +1,11 @@
-//! The event heap: what is to happen, in order of time, and in the order in which it was noted where the time is the same.
+//! The event heap: future events in order of time, and in insertion order at the same time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use parm_workload::clock::Moment;
 
-/// What is to happen.
+/// The future events.
 #[derive(Debug)]
 pub(crate) struct Calendar<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -29,7 +29,7 @@ impl<E> Calendar<E> {
         self.heap.push(Entry { at, order: self.noted, event });
     }
 
-    /// When the next thing happens: never, if there is none.
+    /// Returns the time of the next event: never, if there is none.
     pub(crate) fn next_at(&self) -> Moment {
         self.heap.peek().map_or(Moment::NEVER, |entry| entry.at)
     }
@@ -40,7 +40,7 @@ impl<E> Calendar<E> {
 }
 
 impl<E> Ord for Entry<E> {
-    /// Earliest first out of a heap that gives the greatest.
+    /// Reversed, because the heap returns the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_happen_in_order_of_time_and_then_of_noting() {
+    fn events_are_ordered_by_time_and_then_by_insertion() {
         let mut calendar = Calendar::new();
         for (at, name) in [(5, 'c'), (1, 'a'), (5, 'd'), (2, 'b')] {
             calendar.note(Moment::from_nanos(at), name);

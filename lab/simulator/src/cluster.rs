@@ -1,4 +1,4 @@
-//! The simulated instances: each a queue and a thread, as in the product, that live through the fault schedule.
+//! The simulated instances: each is a queue and a thread, as in the product, under the fault schedule.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,29 +9,29 @@ use parm_workload::clock::Moment;
 use parm_workload::service::{self, Service};
 use parm_workload::{Ending, Schedule, State};
 
-/// The instances and what they go through.
+/// The instances and their fault schedule.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     schedule: Schedule,
     service: Service,
     seed: u64,
     instances: Vec<Instance>,
-    /// Nanoseconds that instances were at work.
+    /// Nanoseconds that instances worked.
     pub(crate) busy: u64,
 }
 
 #[derive(Debug)]
 struct Instance {
-    /// How often it was restarted. What was noted before is void.
+    /// Number of restarts. Ends scheduled before the last one are void.
     restarts: u32,
     running: Option<Running>,
-    /// By urgency, then by arrival.
+    /// Ordered by urgency, then by arrival.
     waiting: BTreeMap<(Class, u64), Work>,
-    /// Jobs that came with a token, for which it is idle.
+    /// Jobs that arrived with a token, for which the instance stays idle.
     promised: VecDeque<Work>,
     desk: Desk<()>,
     arrived: u64,
-    /// The next look at its tokens that was noted.
+    /// The next scheduled check of its tokens.
     tick: Option<Moment>,
 }
 
@@ -88,17 +88,17 @@ impl Cluster {
         self.instances.len() as u32
     }
 
-    /// The dispatcher's name for an instance: another one after every restart.
+    /// Returns the dispatcher's identifier of an instance, which changes with every restart.
     pub(crate) fn id(&self, instance: u32) -> InstanceId {
         InstanceId(self.instances[instance as usize].restarts * self.len() + instance)
     }
 
-    /// The instance of this name.
+    /// Returns the instance of this identifier.
     pub(crate) fn of(&self, id: InstanceId) -> u32 {
         if id.0 < self.len() { id.0 } else { id.0 % self.len() }
     }
 
-    /// Gives an instance a job. Returns its end, if it starts now and ends at all.
+    /// Gives a job to an instance. Returns its end, if it starts now and ends at all.
     pub(crate) fn give(&mut self, instance: u32, work: Work, now: Moment) -> Option<End> {
         let here = &mut self.instances[instance as usize];
         let holder = Frontend(work.job.front.into());
@@ -115,7 +115,7 @@ impl Cluster {
         self.proceed(instance, now)
     }
 
-    /// Takes back a job that has not started.
+    /// Withdraws a job that has not started.
     pub(crate) fn take_back(&mut self, instance: u32, job: Ticket) -> bool {
         let waiting = &mut self.instances[instance as usize].waiting;
         let before = waiting.len();
@@ -123,7 +123,7 @@ impl Cluster {
         waiting.len() < before
     }
 
-    /// A noted end has come. `None` if the instance was restarted meanwhile.
+    /// Handles a scheduled end. `None` if the instance was restarted meanwhile.
     pub(crate) fn end(&mut self, end: End) -> Option<EndedJob> {
         let here = self.instances.get_mut(end.instance as usize)?;
         if here.restarts != end.restarts {
@@ -140,12 +140,12 @@ impl Cluster {
         Some(EndedJob { job, wrong, next })
     }
 
-    /// A frontend takes part in an instance's tokens.
+    /// Registers a frontend for an instance's tokens.
     pub(crate) fn take_part(&mut self, instance: u32, front: u32) {
         self.instances[instance as usize].desk.join(Frontend(front.into()));
     }
 
-    /// A frontend says something about an instance's tokens.
+    /// Handles a frontend's order about an instance's tokens.
     pub(crate) fn told(&mut self, instance: u32, front: u32, order: Order<()>, now: Moment) -> Option<End> {
         let here = &mut self.instances[instance as usize];
         here.arrived += 1;
@@ -154,13 +154,13 @@ impl Cluster {
         self.proceed(instance, now)
     }
 
-    /// It is time to look at an instance's tokens.
+    /// Checks an instance's tokens.
     pub(crate) fn tick(&mut self, instance: u32, now: Moment) -> Option<End> {
         self.instances[instance as usize].tick = None;
         self.proceed(instance, now)
     }
 
-    /// What an instance has to say about its tokens, and when it wants to look at them again, if that is news.
+    /// Returns an instance's messages about its tokens, and the time of its next check if that has changed.
     pub(crate) fn mail(&mut self, instance: u32, now: Moment) -> (Vec<(Frontend, Message)>, Option<Moment>) {
         let here = &mut self.instances[instance as usize];
         let mail = here.desk.mail();
@@ -170,7 +170,7 @@ impl Cluster {
         (mail, news)
     }
 
-    /// Starts what comes next, where an instance does nothing.
+    /// Starts the next job of an idle instance.
     fn proceed(&mut self, instance: u32, now: Moment) -> Option<End> {
         let here = &mut self.instances[instance as usize];
         here.desk.tick(age(now));
@@ -188,7 +188,7 @@ impl Cluster {
         self.start(instance, work, now)
     }
 
-    /// An instance goes down with what it holds. Returns when it could be back.
+    /// Crashes an instance with the jobs that it holds. Returns when it could recover.
     pub(crate) fn crash(&mut self, instance: u32, now: Moment) -> Moment {
         let here = &mut self.instances[instance as usize];
         if let Some(running) = here.running.take() {
@@ -199,18 +199,18 @@ impl Cluster {
         self.schedule.condition(instance, now).until
     }
 
-    /// Whether an instance is down, and until when.
+    /// Returns until when an instance is down, if it is.
     pub(crate) fn down_until(&mut self, instance: u32, now: Moment) -> Option<Moment> {
         let condition = self.schedule.condition(instance, now);
         (condition.state == State::Down).then_some(condition.until)
     }
 
-    /// When an instance goes down next.
+    /// Returns when an instance crashes next.
     pub(crate) fn next_crash(&mut self, instance: u32, now: Moment) -> Option<Moment> {
         self.schedule.next_crash(instance, now).map(|(from, _)| from)
     }
 
-    /// When a probe comes back, if it does.
+    /// Returns when a probe is answered, if it is.
     pub(crate) fn probe(&mut self, instance: u32, now: Moment) -> Option<Moment> {
         self.schedule.probe(instance, now)
     }
@@ -225,7 +225,7 @@ impl Cluster {
         here.running = Some(Running { job: work.job, since: now, wrong });
         match ending {
             Ending::Answered { at, .. } => Some(End { instance, restarts: here.restarts, at }),
-            // The crash itself is noted, and takes the job with it.
+            // The crash is an event of its own and removes the job.
             Ending::Lost { .. } | Ending::Never => None,
         }
     }

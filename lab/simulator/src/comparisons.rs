@@ -1,46 +1,47 @@
-//! What comparing predictions with their parities comes to: parities are approximate, and wrong answers right by chance.
+//! Results of comparing predictions with parities, which are approximate and agree with wrong answers by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use parm_dispatch::{Comparison, GroupId, JobId, Pair, Part, Source, Verdict};
 use parm_workload::Random;
 
-/// Wrong outputs that may be compared, and what comparisons found.
+/// Wrong outputs that may be compared, and the verdicts of comparisons.
 #[derive(Debug, Default)]
 pub(crate) struct Comparisons {
     wrong: BTreeSet<JobId>,
     found: BTreeMap<GroupId, Vec<Verdict>>,
 }
 
-/// Share of right predictions that a parity agrees with: that of a middling parity model.
+/// Share of right predictions that a parity agrees with, for an average parity model.
 const AGREES: f64 = 0.9;
 
-/// Share of wrong predictions that it agrees with, and of right ones that a wrong parity does: one class of ten.
+/// Share of wrong predictions that a parity agrees with, and of right ones that a wrong parity agrees with: one class of
+/// ten.
 const CHANCE: f64 = 0.1;
 
-/// Keeps these draws apart from all others.
+/// Separates these draws from all others.
 const STREAM: u64 = 0xC0_3FA2;
 const PAIRS: u64 = 0xC0_3FA3;
 
 impl Comparisons {
-    /// A job made wrong outputs.
+    /// Records that a job's outputs are wrong.
     pub(crate) fn note_wrong(&mut self, job: JobId) {
         self.wrong.insert(job);
     }
 
-    /// Whether a job made wrong outputs, as long as they are not forgotten.
+    /// Whether a job's outputs are wrong, until they are released.
     pub(crate) fn is_wrong(&self, job: JobId) -> bool {
         self.wrong.contains(&job)
     }
 
-    /// The outputs of a job are forgotten.
+    /// Releases the outputs of a job.
     pub(crate) fn release(&mut self, job: JobId) {
         if !self.wrong.is_empty() {
             self.wrong.remove(&job);
         }
     }
 
-    /// Compares; what is found is to be reported later.
+    /// Compares, and keeps the verdict for `report`.
     pub(crate) fn compare(&mut self, comparison: &Comparison, seed: u64) {
         let mut draw = Random::of(seed, [STREAM, comparison.group.0]);
         let mut verdicts = Vec::new();
@@ -57,7 +58,7 @@ impl Comparisons {
         self.found.insert(comparison.group, verdicts);
     }
 
-    /// Whether a prediction and its stand-in say the same, where they do for this share of right answers.
+    /// Whether a prediction and its stand-in agree, given the share of right answers for which they do.
     pub(crate) fn agree(&self, pair: Pair, agreement: f64, seed: u64) -> bool {
         let Pair { prediction, stand_in } = pair;
         let spoiled = [prediction, stand_in].iter().any(|output| self.wrong.contains(&output.job));
@@ -65,7 +66,7 @@ impl Comparisons {
         Random::of(seed, [PAIRS, prediction.job.0 << 8 ^ u64::from(prediction.row)]).uniform() < share
     }
 
-    /// What was found of a group.
+    /// Returns the verdicts about a group.
     pub(crate) fn report(&mut self, group: GroupId) -> Vec<Verdict> {
         self.found.remove(&group).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
-//! The driver of the dispatcher in virtual time: an event goes in, actions come out, and time jumps to what is next.
+//! The driver of the dispatcher in virtual time: it passes events in, executes actions, and jumps to the next event.
 //!
 //! Arrivals and the dispatcher's wake-up are not on the heap: there is one of each at a time, and they are half of all
-//! events. At one moment jobs end first, then timers fire, then queries arrive; so an instance that becomes free is seen to
-//! be free by the query that comes at that moment.
+//! events. At the same moment jobs end first, then timers fire, then queries arrive, so a query finds an instance free
+//! that becomes free at that moment.
 
 use std::mem;
 use std::num::NonZeroU16;
@@ -16,17 +16,17 @@ use parm_dispatch::{
 use parm_tokens::Message;
 use parm_workload::arrivals;
 use parm_workload::clock::Moment;
-use parm_workload::{Random, Schedule};
+use parm_workload::{Outcome, Random, Schedule};
 
 use crate::calendar::Calendar;
 use crate::cluster::{Cluster, End, Ticket, Work};
 use crate::front::{Coded, Front};
 use crate::in_flight;
-use crate::tally::{Ended, Outcome};
+use crate::tally::Ended;
 use crate::witness::{Answered, Execution, Witness};
 use crate::{Error, Progress, Run, Tally};
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Engine<'a> {
     pub(crate) run: &'a Run,
     pub(crate) now: Moment,
@@ -37,39 +37,39 @@ pub(crate) struct Engine<'a> {
     calendar: Calendar<Happening>,
     pub(crate) cluster: Cluster,
     pub(crate) tally: Tally,
-    /// Which frontend a query arrives at, and which messages are lost.
+    /// Draws the frontend at which a query arrives, and the messages that are lost.
     pub(crate) draw: Random,
     witness: Option<&'a mut dyn Witness>,
     unanswered: usize,
     most_unanswered: usize,
 }
 
-/// What is to happen, but for arrivals and wake-ups.
+/// A future event other than an arrival or a wake-up.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
     JobEnds(End),
-    /// Something happens to a frontend.
+    /// An event at a frontend.
     At(u32, ToFront),
     /// A job arrives at an instance.
     Given(InstanceId, Work),
-    /// A frontend's wish arrives at an instance.
+    /// A frontend's order arrives at an instance.
     Told(InstanceId, u32, Order<()>),
-    /// An instance looks at its tokens.
+    /// An instance checks its tokens.
     Tick(InstanceId),
     Crash(u32),
     Restart(u32),
-    /// A frontend tells its neighbours what it holds.
+    /// A frontend reports to its neighbours what it holds.
     Tells(u32),
 }
 
-/// What is to happen to a frontend.
+/// A future event at a frontend.
 #[derive(Clone, Debug)]
 pub(crate) enum ToFront {
     Answered {
         job: JobId,
         wrong: bool,
     },
-    /// A job was taken back before it started: that is reported like any end.
+    /// A job was withdrawn before it started, which is reported like any end.
     TakenBack(JobId),
     Encoded(GroupId),
     Decoded(GroupId, QueryId),
@@ -78,7 +78,7 @@ pub(crate) enum ToFront {
     Checked(Pair, bool),
     Probed(InstanceId, Option<PoolId>),
     Token(InstanceId, Message),
-    /// What another frontend holds at an instance.
+    /// The jobs of another frontend at an instance.
     Heard {
         from: u32,
         instance: u32,
@@ -86,7 +86,7 @@ pub(crate) enum ToFront {
     },
 }
 
-/// What a probe takes when all is well.
+/// Time of a probe without faults.
 const PROBE: Duration = Duration::from_millis(1);
 
 /// Arrivals between two reports of progress.
@@ -95,7 +95,7 @@ const REPORT_EVERY: u64 = 1 << 14;
 const POOL: PoolId = PoolId(0);
 const SHAPE: ShapeId = ShapeId(0);
 
-/// Keeps these draws apart from all others.
+/// Separates these draws from all others.
 const STREAM: u64 = 0xF1EE7;
 
 impl<'a> Engine<'a> {
@@ -122,7 +122,7 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// The same, watched.
+    /// The same, with a witness.
     pub(crate) fn watched(run: &'a Run, witness: &'a mut dyn Witness) -> Result<Self, Error> {
         Ok(Self { witness: Some(witness), ..Self::new(run)? })
     }
@@ -171,7 +171,7 @@ impl<'a> Engine<'a> {
     }
 
     fn arrives(&mut self) {
-        // One frontend needs no draw: its runs are what they were.
+        // A single frontend needs no draw, so its runs stay the same.
         let front = if self.fronts.len() > 1 { self.draw.below(self.fronts.len()) } else { 0 };
         let query = in_flight::Query { arrived: self.now, number: self.arrived };
         let id = self.fronts[front].queries.add(query);
@@ -277,7 +277,7 @@ impl<'a> Engine<'a> {
         let Some(ended) = self.cluster.end(end) else { return };
         self.begins(ended.next);
         let Ticket { front, job } = ended.job;
-        // The token goes with the answer, and is there first.
+        // The token travels with the answer and arrives first.
         self.deliver(end.instance, Some(front));
         let wrong = ended.wrong;
         if self.run.fleet.delay.is_zero() {
@@ -307,7 +307,7 @@ impl<'a> Engine<'a> {
         &mut self.fronts[number as usize]
     }
 
-    /// A job that starts ends at some time.
+    /// Schedules the end of a job that starts.
     pub(crate) fn begins(&mut self, end: Option<End>) {
         if let Some(end) = end {
             self.note(end.at, Happening::JobEnds(end));
@@ -324,7 +324,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Tells a dispatcher what happened, and does what it says.
+    /// Passes an event to a dispatcher and executes its actions.
     pub(crate) fn tell(&mut self, front: u32, event: Event) {
         let mut actions = mem::take(&mut self.actions);
         self.fronts[front as usize].dispatcher.on_event(time(self.now), event, &mut actions);
@@ -373,7 +373,7 @@ impl<'a> Engine<'a> {
             Action::Tell(id, order) => self.send(number, id, order),
             Action::Suspect(id, _) => self.tally.suspected(self.cluster.of(id)),
             Action::Release(job) => front.comparisons.release(job),
-            // The tally knows them by its own means.
+            // The tally measures these itself.
             Action::Ejected(..) | Action::Kept(..) | Action::Readmitted(_) | Action::Trace(..) => {}
         }
     }
@@ -385,7 +385,7 @@ impl<'a> Engine<'a> {
                 (front.groups.get(&group).map_or(1, |coded| coded.rows), self.run.parity_share)
             }
             Role::Backup => (rows, self.run.backup_share),
-            // Its cost says what its rows come to.
+            // The stand-in's cost accounts for its rows.
             Role::StandIn(_) => (1, self.run.stand_in.cost.of(rows)),
             Role::Deployed | Role::Copy => (rows, 1.0),
         };
@@ -405,7 +405,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Takes a job back that its instance has not started; one that runs goes on.
+    /// Withdraws a job that its instance has not started; a running job continues.
     fn drop_waiting(&mut self, number: u32, job: JobId) {
         let waits = self.run.shape.slots > 1 || self.fronts.len() > 1;
         let instances = if waits { self.cluster.len() } else { 0 };
@@ -427,14 +427,14 @@ impl<'a> Engine<'a> {
             Answer::StandIn { job, .. } => (Outcome::StandIn, Some(job)),
             Answer::Reconstructed { .. } => (Outcome::Reconstructed, None),
             Answer::Default => (Outcome::Default, None),
-            Answer::Rejected(_) => (Outcome::Rejected, None),
+            Answer::Rejected(_) => (Outcome::Failed, None),
         };
         let members = match answer {
             Answer::Reconstructed { group, .. } => front.groups.get(&group).map_or(0, |coded| coded.members),
             _ => 0,
         };
         if let Some(number) = query.number.checked_sub(self.run.warm_up) {
-            // A stand-in's answer may be given long after its job ended.
+            // A stand-in's answer can be used long after its job ended.
             let kept = outcome == Outcome::StandIn && by.is_some_and(|job| front.comparisons.is_wrong(job));
             let wrong = kept || (by.is_some() && by == front.wrong);
             let latency = self.now.nanos_since(query.arrived);

@@ -1,4 +1,4 @@
-//! Messages between several frontends and the instances that they share: they take time, and those about tokens get lost.
+//! Messages between frontends and the instances that they share: they are delayed, and messages about tokens can be lost.
 
 use parm_dispatch::{InstanceId, Order, Wanted};
 use parm_tokens::{Frontend, Message};
@@ -7,7 +7,7 @@ use crate::cluster::Work;
 use crate::engine::{Engine, Happening, ToFront};
 
 impl Engine<'_> {
-    /// A job arrives at an instance. One that was restarted meanwhile knows nothing of it: its frontends know that it left.
+    /// Delivers a job to an instance. A restarted instance ignores it: its frontends know that it left.
     pub(crate) fn given(&mut self, id: InstanceId, work: Work) {
         let instance = self.cluster.of(id);
         if self.cluster.id(instance) != id {
@@ -18,7 +18,7 @@ impl Engine<'_> {
         self.deliver(instance, None);
     }
 
-    /// A frontend says what it wishes of an instance.
+    /// Sends a frontend's order to an instance.
     pub(crate) fn send(&mut self, front: u32, id: InstanceId, order: Order<Wanted>) {
         self.tally.messages += 1;
         let order = match order {
@@ -31,7 +31,7 @@ impl Engine<'_> {
         }
     }
 
-    /// That arrives.
+    /// Delivers that order.
     pub(crate) fn told(&mut self, id: InstanceId, front: u32, order: Order<()>) {
         let instance = self.cluster.of(id);
         if self.cluster.id(instance) == id {
@@ -41,7 +41,7 @@ impl Engine<'_> {
         }
     }
 
-    /// An instance looks at its tokens.
+    /// Checks the tokens of an instance.
     pub(crate) fn tick(&mut self, id: InstanceId) {
         let instance = self.cluster.of(id);
         if self.cluster.id(instance) == id {
@@ -51,7 +51,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Sends what an instance has to say. What goes to the frontend that it answers just now is no message of its own.
+    /// Sends an instance's messages. Those to the frontend that receives an answer at this moment are not counted as
+    /// messages.
     pub(crate) fn deliver(&mut self, instance: u32, answering: Option<u32>) {
         if !self.run.fleet.tokens {
             return;

@@ -1,4 +1,4 @@
-//! A simulated frontend: a dispatcher, and what its driver keeps for it.
+//! A simulated frontend: a dispatcher and the state of its driver.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use crate::witness::Execution;
 /// A frontend.
 pub(crate) struct Front {
     pub(crate) dispatcher: Dispatcher,
-    /// When it asked to be woken.
+    /// When it requested to be woken.
     pub(crate) wake: Moment,
     pub(crate) queries: InFlight,
-    /// Parity jobs carry no queries: what a group's rows cost is remembered from its encoding.
+    /// Rows of each group, recorded at its encoding: parity jobs have no queries to count.
     pub(crate) groups: BTreeMap<GroupId, Coded>,
     pub(crate) comparisons: Comparisons,
     /// The job that ended at this event, if its answer is wrong.
     pub(crate) wrong: Option<JobId>,
-    /// Jobs that instances hold, where somebody watches: with the moment each was given.
+    /// Jobs that instances hold and when each was given, if the run has a witness.
     pub(crate) held: BTreeMap<JobId, Execution>,
     pub(crate) neighbours: Neighbours,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Coded {
 }
 
 impl Front {
-    /// The frontend of this number.
+    /// Creates the frontend of this number.
     pub(crate) fn new(run: &Run, number: u32) -> Self {
         let seed = run.seed.wrapping_add(u64::from(number) << 32);
         Self {

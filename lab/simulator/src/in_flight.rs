@@ -1,10 +1,10 @@
-//! The queries without an answer: when each arrived, and the how-manieth it is.
+//! The unanswered queries: when each arrived, and its number.
 
 use parm_dispatch::QueryId;
 use parm_workload::clock::Moment;
 
-/// Queries by name. A name is a place and how often it was used, so that it is never given twice: what was asked for a
-/// query that is answered finds nothing.
+/// Queries by identifier. An identifier is a place and how often it was used, so that none is given twice and the
+/// identifier of an answered query finds nothing.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     places: Vec<Place>,
@@ -17,7 +17,7 @@ struct Place {
     query: Query,
 }
 
-/// A query without an answer.
+/// An unanswered query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) arrived: Moment,
@@ -36,7 +36,7 @@ impl InFlight {
         QueryId(u64::from(place.uses) << 32 | u64::from(index))
     }
 
-    /// Takes out a query, which is answered.
+    /// Removes an answered query.
     pub(crate) fn remove(&mut self, id: QueryId) -> Option<Query> {
         let index = id.0 as u32;
         let place = self.places.get_mut(index as usize)?;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_and_names_are_not() {
+    fn places_are_reused_and_identifiers_are_not() {
         let query = |number| Query { arrived: Moment::START, number };
         let mut queries = InFlight::default();
         let first = queries.add(query(0));

@@ -1,10 +1,10 @@
-//! The dispatcher in virtual time: what a policy does to the tail, before anybody pays for it.
+//! The dispatcher in virtual time: predicts the tail latency of a policy without a cluster.
 //!
-//! The very state machine that serves (`parm_dispatch`) is driven by an event heap instead of by sockets, with arrivals,
-//! service times and faults from `parm_workload`. What is worth running, and what may be said of it, is for others to know:
-//! here a [`Run`] becomes a [`Tally`]. Reading order: `run`, `engine`, `cluster` (its instances), `calendar` and `in_flight`
-//! (what is to come and what is under way), `comparisons` (whose answers are wrong), `tally` (what is kept), `witness`
-//! (what else can be seen of it). `tenants` is a simulation of its own, of who gets which share of the instances.
+//! An event heap drives the same state machine that serves queries (`parm_dispatch`), with arrivals, service times and
+//! faults from `parm_workload`. A [`Run`] becomes a [`Tally`]; choosing runs and interpreting tallies is left to
+//! `experiments` and `tuner`. Reading order: `run`, `engine`, `cluster` (the instances), `calendar` and `in_flight`
+//! (future events and unanswered queries), `comparisons` (wrong answers), `tally` (the results) and `witness` (single
+//! events). `tenants` is a separate simulation of how tenants share instances.
 
 mod calendar;
 mod cluster;
@@ -22,8 +22,9 @@ mod tenants;
 mod witness;
 
 pub use error::Error;
+pub use parm_workload::Outcome;
 pub use progress::{Progress, Quiet};
 pub use run::{Fleet, Run, Shape, StandIn};
-pub use tally::{BLOCKS, Ended, Outcome, STRETCHES, Tally};
+pub use tally::{BLOCKS, Ended, STRETCHES, Tally};
 pub use tenants::{Bill, Demand, Tenancy, Tenant};
 pub use witness::{Answered, Execution, Witness};

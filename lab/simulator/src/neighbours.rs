@@ -1,4 +1,4 @@
-//! Frontends that tell each other what they hold at instances that give no tokens.
+//! Frontends that report to each other what they hold at instances without tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,17 @@ use parm_workload::clock::Moment;
 
 use crate::engine::{Engine, Happening, ToFront};
 
-/// What a frontend has to tell, and what it has heard.
+/// The pending reports of a frontend, and those that it received.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    /// Where its jobs are.
+    /// The instance of each of its jobs.
     jobs: BTreeMap<JobId, u32>,
-    /// Instances of which it has news.
+    /// Instances whose number of jobs has changed.
     changed: BTreeSet<u32>,
-    /// It tells next then.
+    /// The time of its next report.
     tells_at: Option<Moment>,
     told_at: Moment,
-    /// Jobs that others hold, by instance and neighbour.
+    /// Jobs of other frontends, by instance and frontend.
     heard: BTreeMap<(u32, u32), u16>,
 }
 
@@ -34,7 +34,7 @@ impl Default for Neighbours {
 }
 
 impl Engine<'_> {
-    /// A frontend gave a job to an instance.
+    /// Records that a frontend gave a job to an instance.
     pub(crate) fn holds(&mut self, front: u32, job: JobId, instance: u32) {
         if self.run.fleet.neighbours.is_some() {
             self.front(front).neighbours.jobs.insert(job, instance);
@@ -42,14 +42,14 @@ impl Engine<'_> {
         }
     }
 
-    /// It holds it no more.
+    /// Records that the job ended.
     pub(crate) fn lets_go(&mut self, front: u32, job: JobId) {
         if let Some(instance) = self.front(front).neighbours.jobs.remove(&job) {
             self.has_news(front, instance);
         }
     }
 
-    /// An instance is gone, and all jobs with it.
+    /// Records that an instance crashed with all its jobs.
     pub(crate) fn loses(&mut self, front: u32, instance: u32) {
         let neighbours = &mut self.front(front).neighbours;
         neighbours.jobs.retain(|_, at| *at != instance);
@@ -68,7 +68,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A frontend tells all others.
+    /// Sends a frontend's report to all others.
     pub(crate) fn tells(&mut self, front: u32) {
         let (now, delay) = (self.now, self.run.fleet.delay);
         let neighbours = &mut self.front(front).neighbours;
@@ -84,13 +84,13 @@ impl Engine<'_> {
         }
     }
 
-    /// That arrives.
+    /// Receives such a report.
     pub(crate) fn heard(&mut self, front: u32, from: u32, instance: u32, jobs: u16) {
         self.front(front).neighbours.heard.insert((instance, from), jobs);
         self.minds_neighbours(front, instance);
     }
 
-    /// A frontend's dispatcher learns what others have to do with an instance.
+    /// Passes the jobs of other frontends at an instance to a frontend's dispatcher.
     pub(crate) fn minds_neighbours(&mut self, front: u32, instance: u32) {
         if self.run.fleet.neighbours.is_none() {
             return;

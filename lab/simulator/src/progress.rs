@@ -1,12 +1,12 @@
-//! Who is told how far runs are.
+//! The interface that receives the progress of runs.
 
-/// Told how far the runs are, by several threads.
+/// Receives the progress of runs from several threads.
 pub trait Progress: Sync {
-    /// So many more queries have arrived.
+    /// Reports that this many more queries have arrived.
     fn advanced(&self, queries: u64);
 }
 
-/// Progress that nobody watches.
+/// Ignores progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quiet;
 

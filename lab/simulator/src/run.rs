@@ -1,4 +1,4 @@
-//! One run: a policy on a cluster, under a load and faults.
+//! A run: a policy on a cluster, under a load and faults.
 
 use std::time::Duration;
 
@@ -10,51 +10,51 @@ use parm_workload::service::Service;
 use crate::engine::Engine;
 use crate::{Error, Progress, Tally, Witness};
 
-/// Everything that determines a run: the same one always has the same result.
+/// Everything that determines a run: equal runs have equal results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// Seed of arrivals, service times and faults.
     pub seed: u64,
     /// Queries that arrive.
     pub queries: u64,
-    /// How many of them, at the start, are not counted.
+    /// The first queries, which are not counted.
     pub warm_up: u64,
     /// When they arrive.
     pub arrivals: Arrivals,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
-    /// How long instances take.
+    /// The service times of instances.
     pub service: Service,
-    /// What the backup model takes, as a share of that.
+    /// The backup model's time as a share of the deployed model's.
     pub backup_share: f64,
-    /// What a parity model takes for a group, likewise.
+    /// A parity model's time for a group, as the same share.
     pub parity_share: f64,
-    /// What the stand-in costs, and how good it is.
+    /// The stand-in's cost and quality.
     pub stand_in: StandIn,
     /// The instances.
     pub shape: Shape,
-    /// The frontends, and what lies between them and the instances.
+    /// The frontends, and the network to the instances.
     pub fleet: Fleet,
-    /// The policy and everything else that the dispatcher is told.
+    /// The policy and all other settings of the dispatcher.
     pub settings: PoolSettings,
-    /// How long a query is worth waiting for.
+    /// How long a query may wait for its answer.
     pub deadline: Duration,
-    /// What encoding a group takes, off the dispatch path.
+    /// Time to encode a group, off the dispatch path.
     pub encode: Duration,
-    /// What decoding a slot takes.
+    /// Time to decode a slot.
     pub decode: Duration,
 }
 
 /// A stand-in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StandIn {
-    /// What its jobs take, as a share of a query's time on the deployed model.
+    /// Time of its jobs, as a share of a query's time on the deployed model.
     pub cost: Cost,
     /// Share of right predictions that it agrees with.
     pub agreement: f64,
 }
 
-/// A quarter of a query for a row, and right about 97 of 100.
+/// A quarter of a query's time for a row, and agreement with 97 of 100 predictions.
 impl Default for StandIn {
     fn default() -> Self {
         Self { cost: Cost::linear(0.25), agreement: 0.97 }
@@ -68,20 +68,20 @@ pub struct Shape {
     pub instances: u32,
     /// The last this many serve parity models only; the others serve everything.
     pub parity_only: u32,
-    /// Jobs that an instance may hold: one runs, the others wait there.
+    /// Jobs that an instance holds: one runs, the others wait there.
     pub slots: u16,
 }
 
 /// The frontends, and the network between them and the instances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fleet {
-    /// Frontends; each query arrives at one by chance.
+    /// Frontends; each query arrives at a random one.
     pub frontends: u32,
-    /// The instances give tokens.
+    /// Whether the instances give tokens.
     pub tokens: bool,
-    /// Where there are no tokens frontends tell each other what they hold, so often at most.
+    /// Without tokens: the shortest time between two reports of a frontend to its neighbours.
     pub neighbours: Option<Duration>,
-    /// What a message takes each way.
+    /// Time of a message in one direction.
     pub delay: Duration,
     /// Share of the messages about tokens that are lost.
     pub loss: f64,
@@ -100,7 +100,7 @@ impl Run {
         Engine::new(self)?.run(progress)
     }
 
-    /// The same, with somebody who watches.
+    /// The same, observed by a witness.
     pub fn watched(&self, progress: &dyn Progress, witness: &mut dyn Witness) -> Result<Tally, Error> {
         Engine::watched(self, witness)?.run(progress)
     }

@@ -1,38 +1,20 @@
-//! What is kept of a run: histograms of its latencies, block by block. Its size does not depend on the run's length.
+//! The result of a run: histograms of its latencies by block. Its size does not depend on the run's length.
 //!
-//! Neighbouring latencies share queues and interference, so intervals come from blocks of consecutive queries. Every run has
-//! the same number of blocks however long it is, and queries are put into them by their number, so a block of two policies
-//! holds the same queries under the same faults, and their ratio can be resampled in pairs.
+//! Neighbouring latencies share queues and interference, so intervals come from blocks of consecutive queries. Every run
+//! has the same number of blocks, and a query's number decides its block. A block of two policies therefore holds the
+//! same queries under the same faults, and their ratio can be resampled in pairs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use parm_workload::Outcome;
 
 /// Blocks of a run.
 pub const BLOCKS: u64 = 32;
 
 /// Stretches of a run whose slowest query is kept.
 pub const STRETCHES: u64 = 240;
-
-/// How a query ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    /// The deployed model's own prediction.
-    Exact,
-    /// An exact prediction from a duplicate.
-    Hedged,
-    /// A reconstruction.
-    Reconstructed,
-    /// The backup model's prediction.
-    Backup,
-    /// The stand-in's prediction.
-    StandIn,
-    /// The model's default answer.
-    Default,
-    /// No prediction.
-    Rejected,
-}
 
 /// A query that ended.
 #[derive(Clone, Copy, Debug)]
@@ -41,13 +23,13 @@ pub struct Ended {
     pub number: u64,
     /// Nanoseconds.
     pub latency: u64,
-    /// How.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Its answer is not the deployed model's.
     pub wrong: bool,
 }
 
-/// What is kept of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Tally {
     expected: u64,
@@ -64,7 +46,7 @@ pub struct Tally {
     busy: u64,
     capacity: u64,
     most_in_flight: usize,
-    /// Messages about tokens that did not go with an answer.
+    /// Messages about tokens that were not part of an answer.
     pub(crate) messages: u64,
 }
 
@@ -74,43 +56,12 @@ struct Block {
     sum: f64,
 }
 
-/// Latencies are told apart to three digits, from a microsecond to an hour.
+/// The histograms distinguish latencies to three digits, from a microsecond to an hour.
 const SHORTEST: u64 = 1 << 10;
 const LONGEST: u64 = 3_600_000_000_000;
 
-impl Outcome {
-    /// All of them.
-    pub const ALL: [Outcome; 7] = [
-        Outcome::Exact,
-        Outcome::Hedged,
-        Outcome::Reconstructed,
-        Outcome::Backup,
-        Outcome::StandIn,
-        Outcome::Default,
-        Outcome::Rejected,
-    ];
-
-    /// Whether such answers are not the deployed model's, but for chance.
-    pub const fn is_approximate(self) -> bool {
-        matches!(self, Self::Reconstructed | Self::Backup | Self::StandIn | Self::Default)
-    }
-
-    /// Its name in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Outcome::Exact => "exact",
-            Outcome::Hedged => "hedged",
-            Outcome::Reconstructed => "reconstructed",
-            Outcome::Backup => "backup",
-            Outcome::StandIn => "stand-in",
-            Outcome::Default => "default",
-            Outcome::Rejected => "failed",
-        }
-    }
-}
-
 impl Tally {
-    /// An empty tally of a run of this many queries, which are each worth waiting for so long.
+    /// Creates an empty tally of a run of this many queries with this deadline.
     pub fn new(expected: u64, deadline: Duration) -> Self {
         let latencies = Histogram::new_with_bounds(SHORTEST, LONGEST, 3);
         let latencies = latencies.unwrap_or_else(|_| unreachable!("the bounds are constants"));
@@ -132,10 +83,11 @@ impl Tally {
         }
     }
 
-    /// A query without a prediction counts as late as its deadline: refusing soon must not make a tail look short.
+    /// Counts a query. One without a prediction is as late as its deadline: early rejection must not make a tail look
+    /// short.
     pub fn ended(&mut self, ended: Ended) {
         let Ended { number, latency, outcome, wrong } = ended;
-        let counted = if outcome == Outcome::Rejected { latency.max(self.deadline) } else { latency };
+        let counted = if outcome == Outcome::Failed { latency.max(self.deadline) } else { latency };
         let part = |parts: u64| (number as f64 / self.expected as f64 * parts as f64) as usize;
         let slowest = &mut self.slowest[part(STRETCHES).min(STRETCHES as usize - 1)];
         *slowest = counted.max(*slowest);
@@ -146,84 +98,84 @@ impl Tally {
         self.wrong[outcome as usize] += u64::from(wrong);
     }
 
-    /// A job was started, for queries that had none yet, or on top: so much work, in jobs of the deployed model.
+    /// Counts a started job, for queries without a job or as redundancy. Its work is in jobs of the deployed model.
     pub fn started(&mut self, deployed: bool, work: f64) {
         *(if deployed { &mut self.deployed } else { &mut self.extra }) += work;
     }
 
-    /// An instance became suspect of wrong answers.
+    /// Records that an instance became suspect of wrong answers.
     pub(crate) fn suspected(&mut self, instance: u32) {
         *self.suspects.entry(instance).or_default() += 1;
     }
 
-    /// The run is over.
+    /// Ends the run.
     pub fn finish(&mut self, busy: u64, capacity: u64, most_in_flight: usize) {
         (self.busy, self.capacity, self.most_in_flight) = (busy, capacity, most_in_flight);
     }
 
-    /// Queries counted.
+    /// Returns the number of counted queries.
     pub fn count(&self) -> u64 {
         self.outcomes.iter().sum()
     }
 
-    /// Share of the queries that ended so.
+    /// Returns the share of the queries with this outcome.
     pub fn share(&self, outcome: Outcome) -> f64 {
         self.outcomes[outcome as usize] as f64 / self.count().max(1) as f64
     }
 
-    /// Share of the queries that were answered wrongly by the fault schedule's doing.
+    /// Returns the share of the queries with a wrong answer because of the fault schedule.
     pub fn wrong(&self) -> f64 {
         self.wrong.iter().sum::<u64>() as f64 / self.count().max(1) as f64
     }
 
-    /// Queries that ended so, and how many of them were answered rightly; `None` for approximate answers that nobody compared
-    /// with anything, as in a simulation.
+    /// Returns the queries with this outcome, and those of them with a right answer. `None` for approximate answers that
+    /// were not compared with anything, as in a simulation.
     pub fn right(&self, outcome: Outcome) -> Option<(u64, u64)> {
         let ended = self.outcomes[outcome as usize];
         (self.graded || !outcome.is_approximate()).then(|| (ended, ended - self.wrong[outcome as usize]))
     }
 
-    /// The same, of a run whose answers are all compared with the deployed model's.
+    /// The same, for a run whose answers are all compared with the deployed model's.
     pub fn graded(self) -> Self {
         Self { graded: true, ..self }
     }
 
-    /// Queries that will have ended.
+    /// Returns the number of queries of the whole run.
     pub fn expected(&self) -> u64 {
         self.expected
     }
 
-    /// The slowest query of every stretch of the run, in nanoseconds; 0 where none ended.
+    /// Returns the slowest query of every stretch of the run, in nanoseconds; 0 where none ended.
     pub fn slowest(&self) -> &[u64] {
         &self.slowest
     }
 
-    /// Instances that became suspect of wrong answers, and how often.
+    /// Returns the instances that became suspect of wrong answers, and how often.
     pub fn suspects(&self) -> &BTreeMap<u32, u64> {
         &self.suspects
     }
 
-    /// Work on top of what was needed, as a share of this: what jobs would take if nothing went wrong.
+    /// Returns the redundant work as a share of the necessary work (in jobs of the deployed model without faults).
     pub fn extra(&self) -> f64 {
         self.extra / self.deployed.max(1.0)
     }
 
-    /// Share of the instances' time that they were at work.
+    /// Returns the share of the instances' time that they worked.
     pub fn utilisation(&self) -> f64 {
         self.busy as f64 / self.capacity.max(1) as f64
     }
 
-    /// Messages beyond the calls, for each query that was counted.
+    /// Returns the messages beyond calls and answers, per counted query.
     pub fn messages(&self) -> f64 {
         self.messages as f64 / self.count().max(1) as f64
     }
 
-    /// The most queries that were without an answer at a time.
+    /// Returns the largest number of unanswered queries at a time.
     pub fn most_in_flight(&self) -> usize {
         self.most_in_flight
     }
 
-    /// Mean latency in seconds and its standard error, from the means of the blocks.
+    /// Returns the mean latency in seconds and its standard error, from the means of the blocks.
     pub fn mean(&self) -> (f64, f64) {
         let means: Vec<f64> = self
             .blocks
@@ -237,7 +189,7 @@ impl Tally {
         (mean, (variance / count).sqrt())
     }
 
-    /// The blocks' latencies in nanoseconds with how often they occurred, in order.
+    /// Returns the blocks' latencies in nanoseconds with how often they occurred, in order.
     pub fn blocks(&self) -> impl Iterator<Item = Vec<(u64, u32)>> {
         self.blocks.iter().map(|block| {
             let latencies = &block.latencies;
@@ -246,7 +198,7 @@ impl Tally {
         })
     }
 
-    /// Bytes that the histograms take.
+    /// Returns the size of the histograms in bytes.
     pub fn bytes(&self) -> usize {
         self.blocks.iter().map(|block| block.latencies.distinct_values() * size_of::<u32>()).sum()
     }
@@ -259,25 +211,25 @@ mod tests {
     fn tally(count: u64) -> Tally {
         let mut tally = Tally::new(count, Duration::from_secs(1));
         for number in 0..count {
-            let outcome = if number % 10 == 0 { Outcome::Rejected } else { Outcome::Exact };
+            let outcome = if number % 10 == 0 { Outcome::Failed } else { Outcome::Exact };
             tally.ended(Ended { number, latency: 20_000_000 + number, outcome, wrong: false });
         }
         tally
     }
 
     #[test]
-    fn its_size_does_not_depend_on_the_length_of_the_run() {
+    fn tally_size_does_not_depend_on_the_length_of_the_run() {
         assert_eq!(tally(1000).bytes(), tally(100_000).bytes());
         assert!(tally(1000).bytes() < 5_000_000);
     }
 
     #[test]
-    fn queries_go_to_blocks_in_order_and_rejected_ones_count_as_late_as_their_deadline() {
+    fn failed_queries_count_as_late_as_their_deadline() {
         let tally = tally(3200);
         let blocks: Vec<_> = tally.blocks().collect();
         assert!(blocks.iter().all(|block| block.iter().map(|(_, count)| count).sum::<u32>() == 100));
         let late = blocks[0].last().unwrap();
         assert!((late.0 as f64 / 1e9 - 1.0).abs() < 1e-3 && late.1 == 10);
-        assert!((tally.share(Outcome::Rejected) - 0.1).abs() < 1e-12);
+        assert!((tally.share(Outcome::Failed) - 0.1).abs() < 1e-12);
     }
 }

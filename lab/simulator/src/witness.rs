@@ -1,11 +1,11 @@
-//! What a run shows to whoever watches it: the same things that a frontend can record of itself.
+//! The interface that observes a run: the same events that a frontend can record about itself.
 
 use parm_dispatch::Role;
 use parm_workload::clock::Moment;
 
 use crate::Outcome;
 
-/// Watches a run.
+/// Observes a run.
 pub trait Witness {
     /// A query arrives.
     fn arrived(&mut self, _at: Moment) {}
@@ -13,22 +13,22 @@ pub trait Witness {
     /// An instance ends a job.
     fn executed(&mut self, _execution: Execution) {}
 
-    /// A query that counts (the warm-up is over) has its answer.
+    /// A counted query (after the warm-up) is answered.
     fn answered(&mut self, _answered: Answered) {}
 }
 
-/// A job that an instance did.
+/// A job that an instance executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Execution {
     /// The instance, counted from 0.
     pub instance: u32,
-    /// What it was for.
+    /// The role of the job.
     pub role: Role,
     /// Rows of its batch.
     pub rows: usize,
-    /// When the instance was given it.
+    /// When the instance received it.
     pub given: Moment,
-    /// When its answer was in.
+    /// When its answer arrived.
     pub ended: Moment,
 }
 
@@ -39,8 +39,8 @@ pub struct Answered {
     pub latency: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// Members of the group that a reconstruction comes from; else 0.
+    /// Members of the group of a reconstruction; otherwise 0.
     pub members: u8,
-    /// Whether the answer is wrong by the fault schedule's doing.
+    /// Whether the answer is wrong because of the fault schedule.
     pub wrong: bool,
 }

@@ -1,4 +1,4 @@
-//! The trade-off as a picture: p99.9 against accuracy, and p99.9 against extra executions, everything that was tried.
+//! The trade-off as a chart: p99.9 against accuracy and against extra executions, for every candidate.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ const POLICIES: [&str; 7] =
     ["equal", "hedge", "replicate", "parm", "parm+", "approximate-backup", "stand-in"];
 
 impl Report {
-    /// The trade-off as an SVG.
+    /// Returns the trade-off as an SVG.
     pub fn to_svg(&self) -> String {
         let panels = [
             Panel {

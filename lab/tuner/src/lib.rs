@@ -1,12 +1,12 @@
-//! Which policy, and how to set it: a search by simulation with the dispatcher that serves.
+//! Chooses a policy and its settings, by a search that simulates the dispatcher.
 //!
-//! What to expect of the cluster is said by a [`Problem`]: how queries arrive, how long instances take, what goes wrong,
-//! what answers are worth and what is not allowed. Some of it can be read from a [`Recording`] of a frontend ([`fit()`])
-//! or measured at a worker ([`measure`]). The [`Space`] is everything that could be set, a [`Search`] finds the best of
-//! it with few and short runs, and the [`Report`] says what was found and why.
+//! A [`Problem`] describes the cluster: arrivals, service times, faults, the value of answers and the limits. Some of it
+//! can come from a frontend's [`Recording`] ([`fit()`]) or from measuring a worker ([`measure`]). The [`Space`] has all
+//! settings that can be chosen, a [`Search`] finds the best of them in few and short runs, and the [`Report`] states the
+//! result and its reasons.
 //!
-//! Reading order: `problem`, `quality` (what answers are worth), `knob` and `space` (what can be set), `score` (what a
-//! candidate is worth), `search`, `report` with `reason` and `chart`; beside them `recording`, `fit` and `measure`.
+//! Reading order: `problem`, `quality` (the value of answers), `knob` and `space` (the choices), `score` (the value of a
+//! candidate), `search`, and `report` with `reason` and `chart`. `recording`, `fit` and `measure` produce the inputs.
 
 mod chart;
 mod error;

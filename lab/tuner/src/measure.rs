@@ -1,4 +1,4 @@
-//! Service times of a worker, measured: one request at a time, so that none waits for another.
+//! Measures the service times of a worker, with one request at a time so that none waits for another.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,25 +13,25 @@ use parm_workload::service::Service;
 
 use crate::Error;
 
-/// How to measure.
+/// The plan of a measurement.
 #[derive(Clone, Debug)]
 pub struct MeasurePlan {
     /// The model.
     pub model: String,
-    /// How long, for each worker; all are measured at once.
+    /// Length of the measurement; all workers are measured concurrently.
     pub length: Duration,
-    /// Rows of the batches that the cost of a further row is told by; 1 if there are no batches.
+    /// Rows of the batches that give the cost of a further row; 1 disables batches.
     pub rows: u16,
 }
 
-/// Requests that are not counted: caches and compilers are cold at first.
+/// Requests that are not counted, while caches and compilers are cold.
 const WARM_UP: usize = 5;
-/// How long one request may take.
+/// Timeout of one request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Share of the time for requests of one row, where batches are measured too.
+/// Share of the time for requests of one row, if batches are measured too.
 const ALONE: f64 = 0.8;
 
-/// Measures workers. Progress is told in requests.
+/// Measures workers. Progress counts requests.
 pub async fn service(
     workers: &[Arc<dyn Client>],
     plan: &MeasurePlan,
@@ -53,12 +53,12 @@ pub async fn service(
     Ok(Service { time_ms: Distribution::Sample { values }, row_share })
 }
 
-/// Told of requests that were measured, by several tasks.
+/// Receives the number of measured requests from several tasks.
 pub trait SharedProgress: Progress + Send {}
 
 impl<T: Progress + Send> SharedProgress for T {}
 
-/// Milliseconds of requests of one row, and of batches.
+/// Returns the milliseconds of requests of one row, and of batches.
 async fn one(
     worker: &dyn Client,
     plan: &MeasurePlan,

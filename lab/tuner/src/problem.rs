@@ -1,4 +1,4 @@
-//! What a cluster is to expect, and what is wanted of it.
+//! The tuning problem: the expected load and faults of a cluster, the objective and the limits.
 
 use std::time::Duration;
 
@@ -12,34 +12,34 @@ use serde::Serialize;
 
 use crate::{Error, Quality};
 
-/// What a cluster is to expect, and what is wanted of it.
+/// The expected load and faults of a cluster, the objective and the limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// An answer that is later than this is worth nothing.
+    /// A later answer has no value.
     pub slo: Duration,
-    /// When queries arrive.
+    /// The arrivals of queries.
     pub arrivals: Arrivals,
-    /// How long instances take.
+    /// The service times.
     pub service: Service,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
-    /// Instances that there are.
+    /// Number of instances.
     pub instances: u32,
-    /// Jobs that an instance may hold.
+    /// Jobs that an instance holds.
     pub slots: u16,
     /// Largest batch that the model and its instances take.
     pub max_batch: u16,
-    /// How long clients wait.
+    /// Timeout of clients.
     pub deadline: Duration,
-    /// What answers are worth.
+    /// The value of answers.
     pub quality: Quality,
-    /// What is not allowed.
+    /// The limits.
     pub limits: Limits,
-    /// What is wanted.
+    /// The objective.
     pub objective: Objective,
 }
 
-/// What is not allowed. What is left out is.
+/// The limits of a solution. An absent one does not apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Limits {
     /// Longest p99.9 in milliseconds.
@@ -50,28 +50,29 @@ pub struct Limits {
     pub accuracy: Option<f64>,
 }
 
-/// What is wanted.
+/// The objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
-    /// Answers within the SLO, each counted at its accuracy. What is nearly equal is told apart by p99.9 and cost.
+    /// Answers within the SLO, each counted at its accuracy. Candidates with nearly equal values differ by p99.9 and
+    /// cost.
     #[default]
     Goodput,
     /// A short p99.9.
     Tail,
-    /// A short way from p50 to p99.9: the paper's measure.
+    /// A small gap from p50 to p99.9: the paper's measure.
     Gap,
 }
 
-/// Seconds that encoding a group and decoding a slot take off the dispatch path: the paper's medians for two images.
+/// Time to encode a group and to decode a slot, off the dispatch path: the paper's medians for two images.
 const ENCODE: Duration = Duration::from_micros(93);
 const DECODE: Duration = Duration::from_micros(8);
 
-/// Values that a measured sample needs before its own p99.9 is more than a guess: ten beyond it.
+/// Fewest values of a measured sample for its own p99.9: ten lie beyond it.
 const ENOUGH: usize = 10_000;
 
 impl Problem {
-    /// Refuses what cannot be simulated.
+    /// Rejects a problem that cannot be simulated.
     pub fn check(&self) -> Result<(), Error> {
         self.service.check()?;
         self.faults.check(self.instances.max(1))?;
@@ -90,19 +91,19 @@ impl Problem {
         Ok(())
     }
 
-    /// Queries per second that the instances can do when nothing goes wrong, in the largest batches.
+    /// Returns the queries per second that the instances can serve without faults, in the largest batches.
     pub fn capacity(&self) -> f64 {
         let rows = f64::from(self.max_batch.max(1));
         let batch = self.service.mean_seconds() * (1.0 + self.service.row_share * (rows - 1.0));
         f64::from(self.instances) * rows / batch
     }
 
-    /// The share of that which arrives.
+    /// Returns the arrival rate as a share of the capacity.
     pub fn load(&self) -> f64 {
         self.arrivals.rate() / self.capacity()
     }
 
-    /// Queries of a run of this many: a trace may have fewer.
+    /// Returns the queries of a run of `wanted` queries: a trace may have fewer.
     pub fn queries(&self, wanted: u64) -> u64 {
         match &self.arrivals {
             Arrivals::Trace { seconds } => wanted.min(seconds.len() as u64),
@@ -110,7 +111,7 @@ impl Problem {
         }
     }
 
-    /// Whether the service times are measured, and too few for what is rarer than one in a thousand.
+    /// Returns the number of measured service times if there are too few for p99.9.
     pub fn sample_is_small(&self) -> Option<usize> {
         match &self.service.time_ms {
             Distribution::Sample { values } if values.len() < ENOUGH => Some(values.len()),
@@ -125,7 +126,7 @@ impl Problem {
         })
     }
 
-    /// The run of some settings. Runs of one seed face the same arrivals, service times and faults.
+    /// Returns the run of some settings. Runs of one seed have the same arrivals, service times and faults.
     pub fn run(&self, settings: PoolSettings, seed: u64, queries: u64) -> Run {
         let queries = self.queries(queries);
         Run {
@@ -155,7 +156,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::Coded;
 
-    /// The paper's GPU cluster: 18 instances of 20 ms, 270 queries per second, four transfers at a time between them,
+    /// The paper's GPU cluster: 18 instances of 20 ms, 270 queries per second, four concurrent transfers between them,
     /// the accuracies of CIFAR-10.
     pub(crate) fn paper() -> Problem {
         let coded = |(k, degraded)| Coded { k, r: 1, code: None, degraded };
@@ -163,7 +164,7 @@ pub(crate) mod tests {
             slo: Duration::from_millis(40),
             arrivals: Arrivals::Poisson { rate: 270.0 },
             service: Service::default(),
-            faults: Scenario::named("shuffles").expect("it is ready-made").faults,
+            faults: Scenario::named("shuffles").expect("the scenario is predefined").faults,
             instances: 18,
             slots: 1,
             max_batch: 1,
@@ -182,7 +183,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_simulated_is_refused_with_what_to_do() {
+    fn invalid_problem_error_says_what_to_do() {
         let refused =
             |problem: Problem| problem.check().err().map(|error| error.to_string()).unwrap_or_default();
         assert!(refused(Problem { slo: Duration::ZERO, ..paper() }).contains("SLO"));
@@ -193,7 +194,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn capacity_counts_the_gain_of_batches() {
+    fn capacity_includes_the_gain_of_batches() {
         let service = Service { time_ms: Distribution::Constant { value: 20.0 }, row_share: 0.25 };
         let batched = Problem { service, max_batch: 5, ..paper() };
         assert_eq!(batched.capacity(), 18.0 * 5.0 / 0.040);

@@ -1,4 +1,4 @@
-//! What answers are worth: accuracies by how an answer came about, as a bundle's manifest has them.
+//! The value of answers: the accuracy of each kind of answer, as in a bundle's manifest.
 
 use parm_dispatch::Cost;
 use parm_encoder::{Kind, Needs};
@@ -11,18 +11,18 @@ use crate::Error;
 /// Accuracies, as fractions of 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Quality {
-    /// Of predictions.
+    /// Accuracy of predictions.
     pub available: f64,
-    /// Of the default answer.
+    /// Accuracy of the default answer.
     pub default: f64,
     /// The backup model's time as a share of the deployed model's, and its accuracy.
     pub backup: Option<(f64, f64)>,
-    /// The stand-in, where enough is known of one.
+    /// The stand-in, if its cost and accuracy are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stand_in: Option<StandInWorth>,
-    /// What a parity model takes for a group, as a share of the deployed model's time for a query.
+    /// A parity model's time for a group, as a share of the deployed model's time for a query.
     pub parity_share: f64,
-    /// The codes that there are parity models for, or that need none.
+    /// The codes with a parity model, and those that need none.
     pub codes: Vec<Coded>,
 }
 
@@ -33,14 +33,14 @@ pub struct Coded {
     pub k: u8,
     /// Parities per group.
     pub r: u8,
-    /// Which code, where simulations are to know: one that makes good something else than any `r` losses.
+    /// The code, if simulations need to know it: one that can restore other losses than any `r`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<Kind>,
     /// Accuracy of reconstructions (A_d).
     pub degraded: f64,
 }
 
-/// What a stand-in costs and is worth.
+/// The cost and the value of a stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StandInWorth {
     /// Time of jobs of 1, 2, 4 and 8 rows, as shares of a query's on the deployed model.
@@ -51,10 +51,10 @@ pub struct StandInWorth {
     pub accuracy: f64,
 }
 
-/// What is known of a stand-in so far.
+/// The known facts about a stand-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StandInFacts {
-    /// What its jobs take.
+    /// The time of its jobs.
     pub cost: Option<Cost>,
     /// Share of the predictions that it agrees with.
     pub agreement: Option<f64>,
@@ -63,7 +63,7 @@ pub struct StandInFacts {
 }
 
 impl StandInFacts {
-    /// What a bundle says of its cheapest one.
+    /// Reads the facts about the cheapest stand-in of a bundle.
     pub fn of(manifest: &Manifest) -> Self {
         let Some(stand_in) = manifest.cheapest() else { return Self::default() };
         let costs = stand_in.costs.iter().map(|cost| cost.rows);
@@ -74,8 +74,8 @@ impl StandInFacts {
         }
     }
 
-    /// What it is worth beside a model of this accuracy, if enough is known. Of agreement and accuracy one tells the least
-    /// that the other can be: answers that differ are taken to be wrong.
+    /// Returns its value relative to a model of this accuracy, if enough is known. Each of agreement and accuracy bounds
+    /// the other from below: answers that differ are assumed to be wrong.
     pub fn worth(&self, available: f64) -> Option<StandInWorth> {
         let accuracy = self.accuracy.or(self.agreement.map(|agreement| agreement * available))?;
         let agreement = self.agreement.unwrap_or((accuracy / available.max(1e-9)).min(1.0));
@@ -83,7 +83,7 @@ impl StandInFacts {
     }
 }
 
-/// Where no accuracy is known every exact answer counts as one.
+/// Without known accuracies every exact answer counts as one.
 impl Default for Quality {
     fn default() -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Default for Quality {
 }
 
 impl Quality {
-    /// What a bundle was measured to be worth. Codes without a measurement are left out: they could be worth nothing.
+    /// Reads the measured values of a bundle. Codes without a measurement are left out: their value is unknown.
     pub fn of(manifest: &Manifest) -> Result<Self, Error> {
         let known = manifest.cheapest().and_then(|stand_in| stand_in.accuracy.as_ref());
         let measured: Vec<_> =
@@ -116,14 +116,14 @@ impl Quality {
             .iter()
             .find_map(|(parity, accuracy)| Some((1.0 / parity.code.k as f64, accuracy.backup?)));
         let mut codes: Vec<Coded> = codes.filter(|coded| coded.k > 1).collect();
-        // Of two codes with the same numbers the more accurate one would be served.
+        // A server uses the more accurate of two codes with the same numbers.
         codes.sort_by(|a, b| (a.k, a.r).cmp(&(b.k, b.r)).then(b.degraded.total_cmp(&a.degraded)));
         codes.dedup_by_key(|coded| (coded.k, coded.r));
         let default = first.constant_answer.unwrap_or(0.0);
         Ok(Self { available: first.available, default, backup, codes, ..Self::default() })
     }
 
-    /// Refuses what is no accuracy.
+    /// Rejects invalid accuracies.
     pub fn check(&self) -> Result<(), Error> {
         let degraded = self.codes.iter().map(|coded| coded.degraded);
         let stand_in = self.stand_in.iter().flat_map(|stand_in| [stand_in.agreement, stand_in.accuracy]);
@@ -133,7 +133,7 @@ impl Quality {
         wrong.map_or(Ok(()), |value| Err(Error::NoAccuracy { value }))
     }
 
-    /// What an answer is worth.
+    /// Returns the value of an answer.
     pub fn worth(&self, answer: &Answered, r: u8) -> f64 {
         match answer.outcome {
             _ if answer.wrong => 0.0,
@@ -142,11 +142,11 @@ impl Quality {
             Outcome::StandIn => self.stand_in.map_or(0.0, |stand_in| stand_in.accuracy),
             Outcome::Backup => self.backup.map_or(0.0, |(_, accuracy)| accuracy),
             Outcome::Default => self.default,
-            Outcome::Rejected => 0.0,
+            Outcome::Failed | Outcome::Dropped => 0.0,
         }
     }
 
-    /// Accuracy of a reconstruction from a group of this many: a group that was not full used the code of a larger one.
+    /// Returns the accuracy of a reconstruction from a group of this many: a partial group used the code of a larger one.
     fn degraded(&self, members: u8, r: u8) -> f64 {
         let fits = |coded: &&Coded| coded.k >= members && coded.r == r;
         let smallest = self.codes.iter().filter(fits).min_by_key(|coded| coded.k);
@@ -170,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_worth_what_its_kind_was_measured_to_be() {
+    fn value_of_an_answer_is_the_accuracy_of_its_kind() {
         assert_eq!(worth(Outcome::Exact, 0, 1), 0.95);
         assert_eq!(worth(Outcome::Hedged, 0, 1), 0.95);
-        assert_eq!(worth(Outcome::Rejected, 0, 1), 0.0);
+        assert_eq!(worth(Outcome::Failed, 0, 1), 0.0);
         assert_eq!([2, 3, 4].map(|members| worth(Outcome::Reconstructed, members, 1)), [0.9, 0.8, 0.8]);
         assert_eq!(worth(Outcome::Reconstructed, 3, 2), 0.7);
         let wrong = Answered { latency: 1, outcome: Outcome::Exact, members: 0, wrong: true };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stand_in_is_worth_something_once_its_cost_and_one_figure_of_its_answers_are_known() {
+    fn stand_in_needs_its_cost_and_one_quality_figure() {
         let cost = Some(Cost::linear(0.2));
         assert_eq!(StandInFacts { cost, ..StandInFacts::default() }.worth(0.9), None);
         assert_eq!(StandInFacts { agreement: Some(0.9), ..StandInFacts::default() }.worth(0.9), None);
@@ -189,7 +189,7 @@ mod tests {
             let worth = StandInFacts { cost, agreement, accuracy }.worth(0.9).unwrap();
             [worth.cost[1], worth.agreement, worth.accuracy].map(|value| (value * 1e3).round() / 1e3)
         };
-        assert_eq!(of(Some(0.9), None), [0.4, 0.9, 0.81], "where it differs it is taken to be wrong");
+        assert_eq!(of(Some(0.9), None), [0.4, 0.9, 0.81], "differing answers are assumed to be wrong");
         assert_eq!(of(None, Some(0.855)), [0.4, 0.95, 0.855]);
         assert_eq!(of(Some(0.94), Some(0.88)), [0.4, 0.94, 0.88]);
         let mut quality = quality();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_accuracy_is_refused() {
+    fn invalid_accuracy_is_rejected() {
         let quality = Quality { available: 93.0, ..Quality::default() };
         assert_eq!(quality.check(), Err(Error::NoAccuracy { value: 93.0 }));
     }

@@ -1,15 +1,15 @@
-//! Why the winner wins, in words: against no redundancy, against the next policy, and at what price.
+//! The reasons for the winner, in words: compared with no redundancy and with the next policy, and its price.
 
 use crate::report::Line;
 use crate::{Objective, Problem};
 
-/// The reason, in sentences.
+/// Returns the reasons, in sentences.
 pub(crate) fn why(problem: &Problem, ranked: &[Line]) -> Vec<String> {
     let Some(first) = ranked.first() else { return Vec::new() };
     let mut said = Vec::new();
     if !first.allowed {
         said.push(format!(
-            "Nothing that was tried keeps the limits; {} comes nearest. Loosen a limit or add instances.",
+            "No candidate keeps the limits; {} is nearest. Loosen a limit or add instances.",
             name(first)
         ));
     }
@@ -27,17 +27,17 @@ pub(crate) fn why(problem: &Problem, ranked: &[Line]) -> Vec<String> {
         said.push(against_next(problem, first, second));
     }
     if let Some(same) = ranked.iter().skip(1).find(|line| line.tied && line.allowed) {
-        said.push(format!("The runs cannot tell it from {}: either will do.", name(same)));
+        said.push(format!("The runs do not distinguish it from {}: use either.", name(same)));
     }
     said
 }
 
-/// What the answer does not rest on.
+/// Returns the limitations of the answer.
 pub(crate) fn caveats(problem: &Problem, ranked: &[Line]) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(values) = problem.sample_is_small() {
         said.push(format!(
-            "not enough data for p99.9: {values} service times are measured, 10000 would do; what is rarer than they show is \
+            "not enough data for p99.9: {values} service times are measured, 10000 are needed; rarer events are \
              not in the figures"
         ));
     }
@@ -57,7 +57,7 @@ pub(crate) fn caveats(problem: &Problem, ranked: &[Line]) -> Vec<String> {
     }
     if problem.load() > 0.8 {
         said.push(format!(
-            "the instances are {:.0} % busy before anything goes wrong: queues make the tail, and more instances help more \
+            "the instances are {:.0} % busy without faults: queues cause the tail, and more instances help more \
              than any policy",
             100.0 * problem.load()
         ));
@@ -109,7 +109,7 @@ fn against_nothing(first: &Line, baseline: &Line) -> String {
     )
 }
 
-/// Whether anything beyond hedging is worth the trouble: said plainly, for it is less to set up.
+/// Whether hedging alone is sufficient, which is simpler to set up.
 fn hedging_will_do(ranked: &[Line]) -> Option<String> {
     let (first, hedge) = (ranked.first()?, ranked.iter().find(|line| line.policy == "hedge")?);
     let others = ranked.iter().any(|line| !matches!(line.policy.as_str(), "equal" | "hedge"));
@@ -117,10 +117,10 @@ fn hedging_will_do(ranked: &[Line]) -> Option<String> {
         return None;
     }
     if first.policy == "hedge" {
-        return Some("Hedging alone is enough: nothing that needs another model did better.".to_owned());
+        return Some("Hedging alone is enough: no policy with another model did better.".to_owned());
     }
     let name = name(hedge);
-    hedge.tied.then(|| format!("Hedging alone is enough: the runs cannot tell {name} from the first."))
+    hedge.tied.then(|| format!("Hedging alone is enough: the runs do not distinguish {name} from the first."))
 }
 
 fn price(problem: &Problem, first: &Line) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Reads what a frontend recorded of itself, for one model.
+//! Reads a frontend's recording of one model.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
@@ -8,7 +8,7 @@ use parm_workload::arrivals::Arrivals;
 
 use crate::Error;
 
-/// What was recorded of one model.
+/// The recorded events of one model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recording {
     /// The model.
@@ -17,43 +17,43 @@ pub struct Recording {
     pub seconds: f64,
     /// When queries arrived, in seconds from its beginning, in order.
     pub arrivals: Vec<f64>,
-    /// What instances did, in the order in which they were given it.
+    /// The jobs of instances, in the order in which they were given.
     pub jobs: Vec<Job>,
     /// The instances' addresses, by number.
     pub instances: BTreeMap<u32, String>,
-    /// Notes that the recorder lost.
+    /// Events that the recorder lost.
     pub dropped: u64,
 }
 
-/// A job that an instance did.
+/// A job of an instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Job {
-    /// Which instance.
+    /// The instance.
     pub instance: u32,
-    /// When it was given the job, in seconds from the recording's beginning.
+    /// When the instance received it, in seconds from the recording's beginning.
     pub at: f64,
     /// How long it took, in seconds.
     pub took: f64,
     /// Rows of the batch.
     pub rows: u32,
-    /// What it was for.
+    /// The role of the job.
     pub role: RecordedRole,
-    /// Whether there was an answer.
+    /// Whether it was answered.
     pub ok: bool,
 }
 
-/// Longest line in bytes, and most lines: what is longer is no recording, or one to be cut.
+/// Longest line in bytes, and most lines: longer input is not a recording, or too long a one.
 const LINE: u64 = 4096;
 const LINES: usize = 20_000_000;
 
-/// Most queries: a line may say that it stands for four billion.
+/// Most queries: one line can stand for four billion.
 const QUERIES: usize = 100_000_000;
 
-/// Latest moment, a year after the beginning. Faults are drawn for all of the time that a recording covers.
+/// Latest time, a year after the beginning. Faults are drawn for the whole time of a recording.
 const LATEST_US: u64 = 365 * 86_400 * 1_000_000;
 
 impl Recording {
-    /// Reads a recording. A model must be named where there are queries of several.
+    /// Reads a recording. The model must be named if there are queries of several.
     pub fn read(mut from: impl BufRead, model: Option<&str>) -> Result<Self, Error> {
         let mut page = Page::default();
         let mut text = Vec::new();
@@ -68,7 +68,7 @@ impl Recording {
                 _ => {}
             }
             let line = std::str::from_utf8(&text).map_err(|error| bad(error.to_string()))?;
-            // A recorder that was killed leaves half a line at the end.
+            // A recorder that was killed leaves an incomplete last line.
             let whole = line.ends_with('\n');
             match Line::parse(line) {
                 Ok(line) => page.add(line, number)?,
@@ -79,13 +79,13 @@ impl Recording {
         page.of(model)
     }
 
-    /// The recorded arrivals, to be replayed.
+    /// Returns the recorded arrivals, for replay.
     pub fn trace(&self) -> Arrivals {
         Arrivals::Trace { seconds: self.arrivals.clone() }
     }
 }
 
-/// Everything that was read.
+/// The contents of the recording.
 #[derive(Default)]
 struct Page {
     models: BTreeMap<u32, Of>,
@@ -95,7 +95,7 @@ struct Page {
     queries: usize,
 }
 
-/// What was read of one model.
+/// The contents for one model.
 #[derive(Default)]
 struct Of {
     name: String,
@@ -159,7 +159,7 @@ impl Page {
             (None, _) => return Err(Error::WhichModel { models: names() }),
         };
         let name = with[chosen].name.clone();
-        // Versions of one model are one model here.
+        // Versions of one model count as one model.
         let mut all = Of::default();
         for of in self.models.into_values().filter(|of| of.name == name) {
             all.arrivals.extend(of.arrivals);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_read_with_every_row_as_a_query() {
+    fn every_row_of_a_model_is_read_as_a_query() {
         let recording = read(TEXT, Some("a")).unwrap();
         assert_eq!(recording.arrivals, [0.001, 0.001]);
         assert_eq!((recording.seconds, recording.dropped, recording.jobs.len()), (1.0, 3, 1));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn invalid_line_is_named_in_the_error() {
         assert_eq!(read(TEXT, None), Err(Error::WhichModel { models: "a, b".into() }));
         let missing = Error::NoSuchModel { model: "c".into(), models: "a, b".into() };
         assert_eq!(read(TEXT, Some("c")), Err(missing));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_at_the_end_is_what_a_killed_recorder_leaves() {
+    fn incomplete_last_line_is_ignored() {
         let cut = &TEXT[..TEXT.len() - 12];
         assert_eq!(read(cut, Some("a")).unwrap().arrivals.len(), 2);
     }

@@ -1,4 +1,4 @@
-//! What was found: the finalists, ranked, and everything that was tried.
+//! The result of a search: the finalists, ranked, and all candidates.
 
 use std::fmt;
 
@@ -11,31 +11,31 @@ use crate::score::Score;
 use crate::search::{Effort, Tried};
 use crate::{Limits, Objective, Problem, Space};
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was asked for.
+    /// The request.
     pub asked: Asked,
     /// The finalists, the best first.
     pub ranked: Vec<Line>,
     /// Why the first of them is the first, in sentences.
     pub reason: Vec<String>,
-    /// What to know about the answer: what it does not rest on.
+    /// Limitations of the answer.
     pub caveats: Vec<String>,
-    /// What was spent.
+    /// The effort of the search.
     pub effort: Effort,
-    /// Every candidate that was tried, as its longest run had it.
+    /// Every candidate, with the score of its longest run.
     pub tried: Vec<Point>,
 }
 
-/// What was asked for.
+/// The request.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[allow(missing_docs)] // as in `Problem`
 pub struct Asked {
     pub slo_ms: f64,
     pub queries_per_second: f64,
     pub instances: u32,
-    /// Share of what the instances can do.
+    /// Share of the instances' capacity.
     pub load: f64,
     pub objective: Objective,
     pub limits: Limits,
@@ -46,21 +46,21 @@ pub struct Asked {
 pub struct Line {
     /// The policy.
     pub policy: String,
-    /// What was chosen under it.
+    /// The choices under it.
     pub label: String,
     /// Means over the runs.
     pub score: Score,
-    /// p99.9 with its interval; `None`: not enough data.
+    /// p99.9 with its interval; `None` if there is not enough data.
     pub p999_ms: Option<Estimate>,
-    /// The gap p99.9 - p50, likewise.
+    /// The gap p99.9 - p50 with its interval; `None` if there is not enough data.
     pub gap_ms: Option<Estimate>,
     /// Goodput with its interval.
     pub goodput: Estimate,
-    /// Whether the runs cannot tell it from the first.
+    /// Whether the runs do not distinguish it from the first.
     pub tied: bool,
     /// Whether it keeps the limits.
     pub allowed: bool,
-    /// What the dispatcher is told.
+    /// The dispatch settings.
     pub settings: PoolSettings,
 }
 
@@ -108,7 +108,7 @@ impl Report {
         }
     }
 
-    /// The best of what was tried.
+    /// Returns the best candidate.
     pub fn winner(&self) -> Option<&Line> {
         self.ranked.first()
     }
@@ -135,7 +135,7 @@ impl Line {
     }
 }
 
-/// The mean of some runs and the interval that it lies in, 95 times of 100; a single run says nothing about that.
+/// Returns the mean of some runs and its 95 % interval, which a single run does not have.
 fn estimate(values: impl Iterator<Item = f64>) -> Estimate {
     let values: Vec<f64> = values.collect();
     let count = values.len() as f64;
@@ -171,7 +171,7 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "= cannot be told from the first; ! breaks a limit; goodput: in time, weighted by accuracy"
+            "= not distinguishable from the first; ! breaks a limit; goodput: in time, weighted by accuracy"
         )?;
         self.reason.iter().try_for_each(|sentence| write!(f, "\n{sentence}"))?;
         self.caveats.iter().try_for_each(|caveat| write!(f, "\nnote: {caveat}"))?;
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_as_wide_as_student_says() {
+    fn interval_is_that_of_students_t() {
         let estimate = estimate([1.0, 2.0, 3.0, 4.0, 5.0].into_iter());
         // Standard deviation sqrt(2.5), over sqrt 5, times the factor for four degrees of freedom.
         let half = 2.776_445_105_197_799 * (2.5f64 / 5.0).sqrt();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_has_no_bounds() {
+    fn estimate_of_one_run_has_no_bounds() {
         let estimate = estimate([7.0].into_iter());
         assert_eq!(
             (estimate.value, estimate.low.is_finite(), estimate.high.is_finite()),

@@ -1,4 +1,4 @@
-//! What a candidate is worth in one run, or in several together.
+//! The score of a candidate in one run, or in several together.
 
 use std::time::Duration;
 
@@ -9,42 +9,42 @@ use serde::Serialize;
 
 use crate::{Error, Objective, Problem, Quality};
 
-/// What a candidate is worth. Shares are of all queries unless said otherwise.
+/// The score of a candidate. Shares are of all queries unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Score {
     /// Answers within the SLO, each counted at its accuracy.
     pub goodput: f64,
     /// Answers within the SLO.
     pub within: f64,
-    /// Mean accuracy of the answers, whenever they came.
+    /// Mean accuracy of all answers, also late ones.
     pub accuracy: f64,
     /// Median latency.
     pub p50_ms: f64,
     /// The latency that 99 % of the queries do not exceed.
     pub p99_ms: f64,
-    /// Likewise for 99.9 %.
+    /// The latency that 99.9 % of the queries do not exceed.
     pub p999_ms: f64,
-    /// Executions on top of those that were needed, as a share of these.
+    /// Redundant executions as a share of the necessary ones.
     pub extra: f64,
-    /// Share of the instances' time that they were at work.
+    /// Share of the instances' time that they worked.
     pub utilisation: f64,
-    /// Answered with a reconstruction.
+    /// Share of the queries that were answered with a reconstruction.
     pub reconstructed: f64,
-    /// Answered by a stand-in.
+    /// Share of the queries that were answered by a stand-in.
     pub stand_in: f64,
-    /// Answered by a duplicate.
+    /// Share of the queries that were answered by a duplicate.
     pub hedged: f64,
-    /// Not answered.
+    /// Share of the queries without an answer.
     pub failed: f64,
     /// Queries counted.
     pub count: f64,
 }
 
-/// What p99.9, in SLOs, and extra executions weigh beside goodput: a candidate that answers a thousandth more in time
-/// is better whatever its cost, and among equals the shorter tail and the fewer executions win.
+/// Weight of p99.9 (in SLOs) and of extra executions compared with goodput. A candidate that answers a thousandth more in
+/// time is better at any cost; among equals the shorter tail and the fewer executions win.
 const NEARLY_EQUAL: f64 = 1e-3;
 
-/// A candidate beyond the limits is behind all that keep them.
+/// A candidate that breaks a limit ranks behind all that keep them.
 const BEYOND: f64 = -1e6;
 
 impl Score {
@@ -61,7 +61,7 @@ impl Score {
         Ok(answers.score(&tally))
     }
 
-    /// The mean of several runs.
+    /// Returns the mean of several runs.
     pub fn mean(scores: &[Score]) -> Score {
         let of =
             |value: fn(&Score) -> f64| scores.iter().map(value).sum::<f64>() / scores.len().max(1) as f64;
@@ -82,12 +82,12 @@ impl Score {
         }
     }
 
-    /// From p50 to p99.9.
+    /// Returns the gap from p50 to p99.9.
     pub fn gap_ms(&self) -> f64 {
         self.p999_ms - self.p50_ms
     }
 
-    /// The number that candidates are ranked by.
+    /// Returns the number by which candidates are ranked.
     pub fn utility(&self, problem: &Problem) -> f64 {
         let beyond = self.beyond(problem);
         if beyond > 0.0 {
@@ -102,7 +102,7 @@ impl Score {
         }
     }
 
-    /// How far it is beyond the limits, as shares of them together; 0 within.
+    /// Returns how far it exceeds the limits, as the sum of shares of them; 0 within.
     pub fn beyond(&self, problem: &Problem) -> f64 {
         let limits = &problem.limits;
         let over = |value: f64, most: Option<f64>| most.map_or(0.0, |most| (value - most) / most.max(1e-3));
@@ -114,7 +114,7 @@ impl Score {
     }
 }
 
-/// Which run, and how long.
+/// The seed and the length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
     /// Seed of arrivals, service times and faults.
@@ -137,7 +137,7 @@ struct Answers<'a> {
     answered: u64,
 }
 
-/// Latencies are told apart to three digits, from a microsecond to an hour.
+/// The histogram distinguishes latencies to three digits, from a microsecond to an hour.
 const SHORTEST: u64 = 1 << 10;
 const LONGEST: u64 = 3_600_000_000_000;
 
@@ -173,17 +173,17 @@ impl<'a> Answers<'a> {
             reconstructed: tally.share(Outcome::Reconstructed),
             stand_in: tally.share(Outcome::StandIn),
             hedged: tally.share(Outcome::Hedged),
-            failed: tally.share(Outcome::Rejected),
+            failed: tally.share(Outcome::Failed),
             count: self.count as f64,
         }
     }
 }
 
 impl Witness for Answers<'_> {
-    /// A query without an answer counts as late as its deadline: refusing soon must not make a tail look short.
+    /// A query without an answer is as late as its deadline: early rejection must not make a tail look short.
     fn answered(&mut self, answered: Answered) {
         self.count += 1;
-        if answered.outcome == Outcome::Rejected {
+        if answered.outcome == Outcome::Failed {
             self.latencies.saturating_record(answered.latency.max(self.deadline));
             return;
         }
@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_are_worth_nothing_and_none_at_all_is_as_late_as_the_deadline() {
+    fn late_answers_have_no_value_and_failures_are_late() {
         let problem = paper();
         let mut answers = Answers::new(&problem, 1);
         answers.answered(answered(20, Outcome::Exact));
         answers.answered(answered(39, Outcome::Reconstructed));
         answers.answered(answered(41, Outcome::Hedged));
-        answers.answered(answered(5, Outcome::Rejected));
+        answers.answered(answered(5, Outcome::Failed));
         assert_eq!((answers.count, answers.within, answers.answered), (4, 2, 3));
         assert!((answers.good - (0.935 + 0.874)).abs() < 1e-12);
         assert!((answers.worth - (0.935 + 0.874 + 0.935)).abs() < 1e-12);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_keeps_the_limits_is_before_whoever_does_not() {
+    fn candidate_within_the_limits_ranks_first() {
         let limits = Limits { p999_ms: Some(40.0), extra: Some(0.2), accuracy: Some(0.93) };
         let problem = Problem { limits, objective: Objective::Goodput, ..paper() };
         let good = Score { goodput: 0.5, accuracy: 0.93, p999_ms: 39.0, extra: 0.2, ..Score::default() };
@@ -239,12 +239,12 @@ mod tests {
         ] {
             assert!(worse.utility(&problem) < good.utility(&problem), "{worse:?}");
             let far = Score { p999_ms: 400.0, ..worse };
-            assert!(far.utility(&problem) < worse.utility(&problem), "the nearer one is the better one");
+            assert!(far.utility(&problem) < worse.utility(&problem), "the nearer one is better");
         }
     }
 
     #[test]
-    fn of_equal_goodput_the_shorter_tail_wins_and_then_the_fewer_executions() {
+    fn equal_goodput_is_ranked_by_tail_and_then_by_executions() {
         let problem = Problem { objective: Objective::Goodput, ..paper() };
         let one = Score { goodput: 0.9, p999_ms: 30.0, extra: 0.1, ..Score::default() };
         let utility = |score: Score| score.utility(&problem);

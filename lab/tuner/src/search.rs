@@ -1,10 +1,11 @@
-//! The search: many candidates in short runs, the best of them and what is near them in longer ones, a few in long ones.
+//! The search: successive halving from many candidates in short runs to a few in long runs.
 //!
-//! Successive halving, for most of a grid is visibly bad after a few seconds of virtual time. Every candidate of a stage
-//! faces the very same arrivals, service times and faults, so that what is compared is the setting and not the luck
-//! (common random numbers). Two things keep short runs from deciding too much: the best candidate of every policy goes
-//! on, and survivors bring their neighbours into the next stage, so that what the sample missed can still be found.
-//! Rejected: a model of the objective (Bayesian optimisation), which pays where a run takes hours; here it takes a second.
+//! Most of a grid is visibly bad after a few seconds of virtual time. Every candidate of a stage has the same arrivals,
+//! service times and faults, so that runs differ only by the settings (common random numbers). Two rules limit the
+//! influence of short runs: the best candidate of every policy goes on, and survivors bring their neighbours into the
+//! next stage, which finds candidates that the sample missed.
+//!
+//! Rejected: a model of the objective (Bayesian optimisation), which pays if a run takes hours; here it takes a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -17,7 +18,7 @@ use crate::report::Report;
 use crate::score::{Length, Score};
 use crate::{Candidate, Error, Objective, Problem, Space};
 
-/// How much is searched.
+/// The size of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Seed of the sample and of the first run; each further run adds one.
@@ -28,7 +29,7 @@ pub struct Plan {
     pub repeats: u32,
     /// Candidates of the first stage.
     pub candidates: usize,
-    /// Runs at a time; the result does not depend on it.
+    /// Concurrent runs; the result does not depend on their number.
     pub threads: usize,
 }
 
@@ -38,14 +39,14 @@ impl Default for Plan {
     }
 }
 
-/// What was spent.
+/// The effort of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Effort {
     /// Runs.
     pub runs: u64,
     /// Queries in them.
     pub queries: u64,
-    /// Combinations that there are.
+    /// Number of combinations in the grid.
     pub grid: u64,
 }
 
@@ -56,25 +57,25 @@ pub struct Search<'a> {
     plan: Plan,
 }
 
-/// A candidate and how it did, run by run.
+/// A candidate and its scores, run by run.
 #[derive(Clone, Debug)]
 pub(crate) struct Tried {
     pub(crate) candidate: Candidate,
     pub(crate) scores: Vec<Score>,
 }
 
-/// Each stage's runs are so many times as long as those before.
+/// Each stage's runs are this many times as long as the previous stage's.
 const LONGER: u64 = 3;
-/// Of each stage one in so many goes on.
+/// One candidate in this many goes on to the next stage.
 const KEPT: usize = 3;
 /// Stages of single runs before the last.
 const STAGES: u32 = 3;
-/// Candidates of the last stage beside the best of every policy.
+/// Candidates of the last stage in addition to the best of every policy.
 const FINALISTS: usize = 4;
 /// Queries in the shortest run: ten beyond p99.9.
 const SHORTEST: u64 = 12_000;
 
-/// How often and how long each candidate of a stage is run.
+/// Number and length of the runs of each candidate in a stage.
 #[derive(Clone, Copy)]
 struct Runs {
     repeats: u32,
@@ -82,7 +83,7 @@ struct Runs {
 }
 
 impl<'a> Search<'a> {
-    /// A search; refuses what cannot be answered.
+    /// Creates a search; rejects a problem that cannot be solved.
     pub fn new(problem: &'a Problem, plan: Plan) -> Result<Self, Error> {
         problem.check()?;
         if problem.queries(plan.queries) < SHORTEST {
@@ -95,12 +96,12 @@ impl<'a> Search<'a> {
         Ok(Self { problem, space: Space::of(problem), plan })
     }
 
-    /// What can be set.
+    /// Returns the space of choices.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// About how many queries it takes; never fewer.
+    /// Returns the estimated number of queries; the real number is never smaller.
     pub fn queries(&self) -> u64 {
         let (mut count, mut total) = (self.plan.candidates as u64, 0);
         for stage in 0..STAGES {
@@ -111,7 +112,7 @@ impl<'a> Search<'a> {
         total + finalists * u64::from(self.plan.repeats) * self.problem.queries(self.plan.queries)
     }
 
-    /// Searches.
+    /// Runs the search.
     pub fn run(&self, progress: &dyn Progress) -> Result<Report, Error> {
         let mut effort = Effort { grid: self.space.size() as u64, ..Effort::default() };
         let mut seen = BTreeSet::new();
@@ -137,7 +138,7 @@ impl<'a> Search<'a> {
         Ok(Report::new(self.problem, &self.space, finals, known.into_values().collect(), effort))
     }
 
-    /// Tries one in so many of all combinations in runs of the last stage's length: what a search is to be held against.
+    /// Tries one in `one_in` of all combinations in runs of the last stage's length, as a reference for the search.
     pub fn brute_force(
         &self,
         one_in: usize,
@@ -150,7 +151,7 @@ impl<'a> Search<'a> {
         Ok(tried.into_iter().map(|tried| (tried.candidate, tried.scores[0])).collect())
     }
 
-    /// How a candidate does in one run of its own.
+    /// Scores a candidate in one run.
     pub fn score(&self, candidate: &Candidate, seed: u64, queries: u64) -> Result<Score, Error> {
         let length = Length { seed, queries };
         Score::of(self.problem, &self.space.settings(candidate), length, &parm_simulator::Quiet)
@@ -161,7 +162,7 @@ impl<'a> Search<'a> {
         (queries / LONGER.pow(STAGES - stage)).clamp(SHORTEST, queries)
     }
 
-    /// The best so many, and the best of every policy.
+    /// Returns the best `count`, and the best of every policy.
     fn best(&self, tried: &[Tried], count: usize) -> Vec<Candidate> {
         let mut ranked: Vec<&Tried> = tried.iter().collect();
         ranked.sort_by(|a, b| self.utility(b).total_cmp(&self.utility(a)));
@@ -175,7 +176,7 @@ impl<'a> Search<'a> {
         kept
     }
 
-    /// What is near the survivors and new, the best survivors' neighbours first; as many as there are survivors.
+    /// Returns new neighbours of the survivors, the best survivors' first; at most as many as there are survivors.
     fn entrants(&self, survivors: &[Candidate], seen: &BTreeSet<Candidate>) -> Vec<Candidate> {
         let mut new = Vec::new();
         for near in survivors.iter().flat_map(|survivor| self.space.neighbours(survivor)) {
@@ -186,7 +187,7 @@ impl<'a> Search<'a> {
         new
     }
 
-    /// The first few of a ranked stage, the best of every policy, and what all are compared with.
+    /// Returns the first few of a ranked stage, the best of every policy, and the baseline.
     fn finalists(&self, ranked: Vec<Candidate>) -> Vec<Candidate> {
         let mut policies = BTreeSet::new();
         let mut kept = Vec::new();

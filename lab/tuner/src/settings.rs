@@ -1,14 +1,14 @@
-//! The winner as a configuration file of `parm serve`: what differs from the defaults, and why it is there.
+//! Writes the winner as a configuration file of `parm serve`: its differences from the defaults, with reasons.
 
 use parm_dispatch::PoolSettings;
 use toml::{Table, Value};
 
 use crate::Report;
 
-/// The first line of every file that is written here: such a file may be replaced.
+/// The first line of every written file, which allows the file to be replaced.
 pub const MARK: &str = "# Found by `parm tune`";
 
-/// The winner as a configuration file.
+/// Returns the winner as a configuration file.
 pub fn to_toml(report: &Report) -> String {
     let mut text = String::new();
     let Some(winner) = report.winner() else { return text };
@@ -31,14 +31,14 @@ pub fn to_toml(report: &Report) -> String {
     text
 }
 
-/// The policy, and whatever else is not as it is by default.
+/// Returns the policy and all settings that differ from the defaults.
 fn changes(settings: &PoolSettings) -> Table {
     let table =
         |settings: &PoolSettings| Table::try_from(settings).expect("every setting has a form in TOML");
     let mut own = differing(table(settings), &table(&PoolSettings::default()));
     let policy = table(settings).remove("policy");
     own.extend(policy.map(|policy| ("policy".to_owned(), policy)));
-    // A budget is written whole: its fields have no defaults of their own.
+    // A budget is written completely: its fields have no separate defaults.
     if let Some(hedge) = own.get_mut("hedge").and_then(Value::as_table_mut)
         && hedge.contains_key("budget")
     {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_makes_the_same_settings_again() {
+    fn written_settings_parse_to_the_same_settings() {
         let mut settings = PoolSettings { policy: PolicyKind::ParmPlus, ..PoolSettings::default() };
         settings.hedge.budget.ratio = Fraction::percent(5);
         settings.coding.grace.factor = Factor::percent(150);

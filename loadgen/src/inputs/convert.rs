@@ -1,17 +1,18 @@
-//! Elements of one datatype as another, by way of the numbers that they stand for.
+//! Converts elements of one datatype to another by the numbers that they represent.
 
 use bytes::Bytes;
 use parm_arrays::{Array, Format, numbers};
 use parm_protocol::DataType;
 
-/// The array's elements as `datatype`, or why they cannot be had so. Pixels (bytes of an idx file) become 0 to 1 as floats.
+/// Converts the array's elements to `datatype`, or says why that is impossible. Bytes of an idx file (pixels) become
+/// floats from 0 to 1.
 pub(super) fn elements(array: &Array, datatype: DataType) -> Result<Bytes, String> {
     let Array { tensor, format } = array;
     if tensor.datatype() == datatype {
         return Ok(tensor.data().clone());
     }
     let from = tensor.datatype();
-    let refused = || format!("its elements are {from}, which cannot become the model's {datatype}");
+    let refused = || format!("its elements are {from}, which do not convert to the model's {datatype}");
     let numbers = numbers(tensor).ok_or_else(refused)?;
     let scale = match (format, from, datatype) {
         (Format::Idx, DataType::Uint8, DataType::Fp32 | DataType::Fp64) => 1.0 / 255.0,
@@ -20,14 +21,14 @@ pub(super) fn elements(array: &Array, datatype: DataType) -> Result<Bytes, Strin
     let mut data = Vec::with_capacity(tensor.len() * datatype.size().unwrap_or(1));
     for number in numbers {
         if !write(&mut data, number * scale, datatype) {
-            return Err(format!("its element {number} is no {datatype}"));
+            return Err(format!("its element {number} is not a valid {datatype}"));
         }
     }
-    // Nothing written for something read: a datatype that `write` does not know would have been refused above.
+    // A datatype that `write` does not know was rejected above, so every element was written.
     Ok(Bytes::from(data))
 }
 
-/// Appends a number; false if it is none of that datatype.
+/// Appends a number; returns false if the datatype cannot hold it.
 fn write(data: &mut Vec<u8>, number: f64, datatype: DataType) -> bool {
     macro_rules! whole {
         ($kind:ty) => {{
@@ -78,7 +79,7 @@ mod tests {
     fn whole_numbers_change_their_width_only_where_they_fit() {
         let wide = array(DataType::Int64, &300i64.to_le_bytes(), Format::Npy);
         assert_eq!(elements(&wide, DataType::Int32).unwrap().as_ref(), 300i32.to_le_bytes());
-        assert_eq!(elements(&wide, DataType::Uint8).unwrap_err(), "its element 300 is no UINT8");
+        assert_eq!(elements(&wide, DataType::Uint8).unwrap_err(), "its element 300 is not a valid UINT8");
         let broken = array(DataType::Fp32, &0.5f32.to_le_bytes(), Format::Npy);
         assert!(elements(&broken, DataType::Int32).is_err());
         assert!(elements(&broken, DataType::Fp16).is_err());

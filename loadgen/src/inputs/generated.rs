@@ -1,6 +1,6 @@
-//! Requests made up from a model's metadata, a few of them.
+//! Requests generated from a model's metadata.
 //!
-//! The values are small and finite, so that no server answers faster or slower for their strangeness.
+//! The values are small and finite, so that no server is faster or slower because of unusual values.
 
 use bytes::Bytes;
 use parm_protocol::{DataType, InferRequest, ModelMetadata, NamedTensor, Tensor, TensorMetadata};
@@ -8,10 +8,10 @@ use parm_random::Random;
 
 use crate::Error;
 
-/// Distinct requests that are made up; enough that no cache between here and the model sees one repeated at once.
+/// Distinct generated requests; enough that no cache between here and the model receives the same one twice in a row.
 const DISTINCT: usize = 16;
 
-/// Names these numbers among all that are drawn under a seed.
+/// Separates these random numbers from all others under a seed.
 const STREAM: u64 = 0x1297;
 
 /// Requests of `rows` rows for a model.
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_up_is_refused() {
+    fn unsupported_input_is_rejected_when_generated() {
         let error = Inputs::generate(&model("BYTES", &[-1]), 1, 1).unwrap_err();
         assert_eq!(error, Error::CannotGenerate { name: "x".into(), datatype: "BYTES".into() });
     }

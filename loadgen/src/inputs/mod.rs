@@ -1,4 +1,4 @@
-//! What is sent: rows of a file, or values made up from a model's metadata, prepared before the run.
+//! Inputs of a run: rows of a file, or values generated from a model's metadata, prepared before the run.
 
 mod convert;
 mod generated;
@@ -10,30 +10,30 @@ pub use recorded::{Column, Recorded};
 
 use crate::Error;
 
-/// Requests that a run sends in turn.
+/// The requests that a run sends in turn.
 #[derive(Clone, Debug)]
 pub struct Inputs(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
-    /// A few, made up.
+    /// A few generated ones.
     Generated(Vec<InferRequest>),
-    /// The rows of files, cut into requests as they are sent.
+    /// Rows of files, cut into requests when they are sent.
     Recorded(Recorded),
 }
 
 impl Inputs {
-    /// Makes up requests of `rows` rows for a model. A dimension that varies is 1.
+    /// Generates requests of `rows` rows for a model. A dimension that varies is 1.
     pub fn generate(model: &ModelMetadata, rows: usize, seed: u64) -> Result<Self, Error> {
         Ok(Self(Source::Generated(generated::requests(model, rows, seed)?)))
     }
 
-    /// Sends the rows of `recorded`, from the first on and round again.
+    /// Sends the rows of `recorded` from the first on, repeatedly.
     pub fn recorded(recorded: Recorded) -> Self {
         Self(Source::Recorded(recorded))
     }
 
-    /// The request to send as number `index`; its tensors are shared, not copied.
+    /// Returns request number `index`; its tensors are shared, not copied.
     pub fn request(&self, index: usize) -> InferRequest {
         match &self.0 {
             Source::Generated(requests) => requests[index % requests.len()].clone(),
@@ -41,7 +41,7 @@ impl Inputs {
         }
     }
 
-    /// The right classes for the rows of request `index`, where labels were given.
+    /// Returns the right classes for the rows of request `index`, if labels were given.
     pub fn labels(&self, index: usize) -> Option<&[i64]> {
         match &self.0 {
             Source::Generated(_) => None,

@@ -1,4 +1,4 @@
-//! Rows of files as requests: one file an input, one row an example.
+//! Rows of files as requests: one file per input, one row per example.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use parm_protocol::{DataType, InferRequest, ModelMetadata, NamedTensor, Tensor, 
 use super::convert;
 use crate::Error;
 
-/// Most bytes of a file, unpacked: what is sent stays in memory for the whole run.
+/// Most bytes of an unpacked file: inputs stay in memory for the whole run.
 const LARGEST: u64 = 1 << 30;
 
 /// A file and the input that its rows are for, as a user writes it: `FILE`, or `INPUT=FILE`.
@@ -107,7 +107,7 @@ struct Rows {
     batch: Batch,
 }
 
-/// How many rows the model takes at a time.
+/// The number of rows that the model takes in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batch {
     Any,
@@ -134,7 +134,7 @@ impl Rows {
         let datatype: DataType = input.datatype.parse()?;
         let shape = shape(&array, wanted).ok_or_else(|| {
             bad(format!(
-                "it has shape {:?}, but input '{}' wants rows of shape {wanted:?} (-1 varies)",
+                "it has shape {:?}, but input '{}' takes rows of shape {wanted:?} (-1 varies)",
                 array.tensor.shape(),
                 input.name
             ))
@@ -156,7 +156,7 @@ impl Rows {
     }
 }
 
-/// The array's shape as rows of the wanted shape: any shape with as many elements will do where that one is fixed.
+/// Returns the array's shape as rows of the wanted shape: a fixed shape fits any shape with as many elements.
 fn shape(array: &Array, wanted: &[i64]) -> Option<Vec<usize>> {
     let (&rows, row) = array.tensor.shape().split_first()?;
     let fixed: Option<Vec<usize>> = wanted.iter().map(|&dim| usize::try_from(dim).ok()).collect();

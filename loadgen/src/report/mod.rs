@@ -1,6 +1,6 @@
-//! What a run says, for people and for programs. A quantile that the samples cannot carry is not printed.
+//! The report of a run, for people and for programs. A quantile without enough samples is not printed.
 //!
-//! `docs/load.schema.json` is made of these types; a test keeps it so.
+//! `docs/load.schema.json` is generated from these types; a test compares them.
 
 mod text;
 
@@ -24,13 +24,13 @@ const RESAMPLING_SEED: u64 = 1;
 /// A run, judged. Times are milliseconds unless a name says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Report {
-    /// What was run.
+    /// The configuration of the run.
     pub setting: Setting,
     /// Length of the counted part in seconds.
     pub seconds: f64,
     /// Requests that should have been sent in it.
     pub offered: usize,
-    /// Requests that were.
+    /// Requests that were sent.
     pub sent: usize,
     /// Requests not sent because too many were without an answer.
     pub dropped: usize,
@@ -40,9 +40,9 @@ pub struct Report {
     pub answered_per_second: f64,
     /// Rows per second that were answered.
     pub rows_per_second: f64,
-    /// Requests by how they ended; only outcomes that occurred.
+    /// Requests by outcome; only outcomes that occurred.
     pub outcomes: Vec<Share>,
-    /// Share of all labelled rows that were answered rightly; absent without labels.
+    /// Share of all labelled rows that were answered correctly; absent without labels.
     pub accuracy: Option<f64>,
     /// Quantiles of the latency of all requests, from the intended send time. A request without an answer is as late as the
     /// deadline.
@@ -53,13 +53,13 @@ pub struct Report {
     pub max_ms: f64,
     /// Whether the run tested what it was meant to.
     pub validity: Validity,
-    /// The thresholds that were asked for.
+    /// The requested thresholds.
     pub requirements: Vec<Threshold>,
     /// The first failure's message.
     pub first_failure: Option<String>,
 }
 
-/// What was run.
+/// The configuration of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Setting {
     /// The server.
@@ -68,15 +68,15 @@ pub struct Setting {
     pub model: String,
     /// `server`, `single-stream`, `multi-stream` or `offline`.
     pub scenario: String,
-    /// How arrivals were spread, in the server scenario.
+    /// The shape of arrivals, in the server scenario.
     pub arrivals: Option<String>,
-    /// Requests at a time, in the other scenarios.
+    /// Concurrent requests, in the other scenarios.
     pub streams: Option<usize>,
     /// Rows in a request.
     pub rows: usize,
-    /// Seed of arrivals and made-up inputs.
+    /// Seed of arrivals and generated inputs.
     pub seed: u64,
-    /// Seconds at the start that were sent and not counted.
+    /// Seconds of warm-up, whose requests are sent and not counted.
     pub warm_up_seconds: f64,
     /// Milliseconds that a request may take.
     pub deadline_ms: f64,
@@ -84,7 +84,7 @@ pub struct Setting {
     pub allow_failed: f64,
 }
 
-/// Requests that ended in one way.
+/// Requests of one outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Share {
     /// `exact`, `hedged`, `reconstructed`, `stand-in`, `backup`, `default`, `failed` or `dropped`.
@@ -95,22 +95,22 @@ pub struct Share {
     pub share: f64,
     /// Their median latency.
     pub p50_ms: f64,
-    /// Rows that came about so and have a label.
+    /// Labelled rows of this outcome.
     pub graded: u64,
-    /// Those that were right.
+    /// Those that were correct.
     pub right: u64,
     /// Share of them; absent without labels.
     pub accuracy: Option<f64>,
 }
 
-/// A quantile, if the samples carry it.
+/// A quantile, if there are enough samples.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Quantile {
     /// The share of requests, 0.999 for p99.9.
     pub share: f64,
-    /// The latency; absent where fewer than ten requests lie beyond.
+    /// The latency; absent if fewer than ten requests lie beyond it.
     pub ms: Option<f64>,
-    /// Bounds of the 95 % interval; absent where the correlated samples are too few for one.
+    /// Bounds of the 95 % interval; absent if the correlated samples are too few for one.
     pub interval_ms: Option<(f64, f64)>,
 }
 
@@ -121,24 +121,24 @@ pub struct Validity {
     pub valid: bool,
     /// 99th percentile of how late requests were sent.
     pub lag_p99_ms: f64,
-    /// What that must not exceed: 1 ms or 2 % of the median latency, whichever is more.
+    /// The limit of `lag_p99_ms`: 1 ms or 2 % of the median latency, whichever is more.
     pub lag_limit_ms: f64,
     /// Requests sent over requests offered; at least 0.995.
     pub achieved: f64,
     /// Share of the sent requests that failed; at most `allow_failed`.
     pub failed: f64,
-    /// Why the run says nothing; empty when it is valid.
+    /// Why the run is invalid; empty if it is valid.
     pub faults: Vec<String>,
 }
 
-/// A threshold and what the run shows of it.
+/// A threshold and whether the run meets it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Threshold {
-    /// As it was asked for.
+    /// The requirement as written.
     pub requirement: String,
     /// `met`, `missed`, `not enough data` or `not measured`.
     pub finding: String,
-    /// Requests that would be enough if as few of them were beyond the threshold; where there is not enough data.
+    /// Requests that would be enough if no more of them exceeded the threshold; only if there is not enough data.
     pub needed: Option<u64>,
 }
 
@@ -196,7 +196,7 @@ fn share(run: &Run, outcome: Outcome) -> Option<Share> {
         outcome: outcome.name().to_owned(),
         requests,
         share: requests as f64 / run.samples.len().max(1) as f64,
-        // A row may come about in a way that no whole request did.
+        // A row can have an outcome that no whole request has.
         p50_ms: if latencies.is_empty() { 0.0 } else { quantile_of(&mut latencies, 0.5) },
         graded,
         right,
@@ -205,7 +205,7 @@ fn share(run: &Run, outcome: Outcome) -> Option<Share> {
 }
 
 fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Quantile {
-    // Ten samples beyond a quantile are the least that make it more than one request's luck.
+    // With fewer than ten samples beyond it, a quantile depends on single requests.
     if (1.0 - share) * (latencies.len() as f64) < 10.0 {
         return Quantile { share, ms: None, interval_ms: None };
     }
@@ -223,17 +223,21 @@ fn validity(run: &Run, allow_failed: f64) -> Validity {
         verdict.failed as f64 / (run.samples.len() - run.dropped.min(run.samples.len())).max(1) as f64;
     let fault = |fault: &Fault| match fault {
         Fault::Lag => format!(
-            "requests were sent late: lag p99 {:.3} ms, at most {:.3} may be; use a lower rate or a quieter machine",
+            "requests were sent late: lag p99 is {:.3} ms, the limit {:.3} ms: use a lower rate or a quieter machine",
             ms(verdict.lag_p99),
             ms(verdict.lag_limit)
         ),
         Fault::Achieved => format!(
-            "only {:.2} % of the offered requests were sent, at least {} may be: the server cannot carry the rate",
+            "only {:.2} % of the offered requests were sent: the server cannot sustain the rate, {} % are required: use a lower rate",
             verdict.achieved * 100.0,
             validity::ACHIEVED * 100.0
         ),
         Fault::Failed => {
-            format!("{:.2} % of the requests failed, at most {} may", failed * 100.0, allow_failed * 100.0)
+            format!(
+                "{:.2} % of the requests failed: at most {} % are allowed: see --allow-failed",
+                failed * 100.0,
+                allow_failed * 100.0
+            )
         }
         Fault::Empty => "no request was counted".to_owned(),
     };

@@ -34,7 +34,7 @@ fn setting() -> Setting {
 }
 
 #[test]
-fn a_quantile_without_enough_samples_is_not_printed() {
+fn quantile_without_enough_samples_is_not_printed() {
     let report = Report::of(&run(5_000, 100, u64::MAX), setting(), &[]);
     let known: Vec<bool> = report.latency.iter().map(|quantile| quantile.ms.is_some()).collect();
     assert_eq!(known, [true, true, true, false, false]);
@@ -43,7 +43,7 @@ fn a_quantile_without_enough_samples_is_not_printed() {
 }
 
 #[test]
-fn a_report_says_rates_outcomes_and_accuracies() {
+fn report_prints_rates_outcomes_and_accuracies() {
     let report = Report::of(&run(20_000, 100, 200), setting(), &[]);
     assert_eq!((report.sent, report.offered_per_second, report.answered_per_second), (20_000, 1000.0, 995.0));
     assert_eq!(report.rows_per_second, 1990.0);
@@ -58,7 +58,7 @@ fn a_report_says_rates_outcomes_and_accuracies() {
 }
 
 #[test]
-fn thresholds_that_are_not_shown_to_hold_are_missed() {
+fn threshold_without_evidence_is_missed() {
     let require = |texts: &[&str]| {
         let requirements: Vec<Requirement> = texts.iter().map(|text| text.parse().unwrap()).collect();
         Report::of(&run(5_000, 100, u64::MAX), setting(), &requirements)
@@ -67,13 +67,13 @@ fn thresholds_that_are_not_shown_to_hold_are_missed() {
     let missed: Vec<&str> = report.missed().map(|threshold| threshold.finding.as_str()).collect();
     assert_eq!(missed, ["not enough data", "missed"]);
     assert!(
-        report.to_string().contains("p99.99<=60ms: not enough data (29956 requests might do)"),
+        report.to_string().contains("p99.99<=60ms: not enough data (29956 requests may be enough)"),
         "{report}"
     );
 }
 
 #[test]
-fn the_schema_in_the_documentation_is_that_of_the_report() {
+fn documented_schema_matches_the_report() {
     let schema = serde_json::to_string_pretty(&schemars::schema_for!(Report)).unwrap() + "\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/load.schema.json");
     #[allow(clippy::disallowed_methods)] // a switch for the people who run the tests, not configuration
@@ -84,7 +84,7 @@ fn the_schema_in_the_documentation_is_that_of_the_report() {
 }
 
 #[test]
-fn every_field_that_the_schema_requires_is_printed_and_no_other() {
+fn report_prints_exactly_the_fields_of_the_schema() {
     let report = serde_json::to_value(Report::of(&run(100, 10, 50), setting(), &[])).unwrap();
     let schema = schemars::schema_for!(Report).to_value();
     let named: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();

@@ -1,4 +1,4 @@
-//! A report as people read it.
+//! The report as text.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ impl Report {
         for threshold in &self.requirements {
             write!(f, "require     {}: {}", threshold.requirement, threshold.finding)?;
             match threshold.needed {
-                Some(needed) => writeln!(f, " ({needed} requests might do)")?,
+                Some(needed) => writeln!(f, " ({needed} requests may be enough)")?,
                 None => writeln!(f)?,
             }
         }

@@ -1,7 +1,7 @@
-//! One closed-loop run: so many requests at a time, the next as soon as one is answered.
+//! A closed-loop run: a fixed number of concurrent requests, each followed by the next when it is answered.
 //!
-//! This measures what a server can do (offline) or how long one answer takes (single-stream, multi-stream). It says nothing
-//! of a tail under load: a slow answer keeps the next request from being sent at all.
+//! This measures a server's throughput (offline) or the time of one answer (single-stream, multi-stream). It does not
+//! measure a tail under load, because a slow answer delays the next request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use super::exchange::Exchange;
 use super::{MOST_SAMPLES, Run, Target};
 
-/// What a closed-loop run does.
+/// The plan of a closed-loop run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Requests at a time.
+    /// Concurrent requests.
     pub streams: usize,
     /// How long requests are sent.
     pub length: Duration,
@@ -23,7 +23,7 @@ pub struct Closed {
     pub deadline: Duration,
 }
 
-/// Left between a failure and the stream's next request: a server that refuses is not hammered.
+/// Pause between a failure and the stream's next request, so that a server that rejects requests is not overloaded.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
 impl Target {
@@ -38,7 +38,7 @@ impl Target {
             .collect();
         self.runtime.block_on(async {
             for stream in streams {
-                // A stream that panicked has sent less; its samples are there.
+                // A stream that panicked has sent fewer requests; its samples are recorded.
                 let _ = stream.await;
             }
         });

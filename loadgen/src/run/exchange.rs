@@ -1,4 +1,4 @@
-//! One request and what came of it.
+//! One request and the recording of its end.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use parm_protocol::{Error as Refusal, InferResponse};
 
 use super::Target;
 use crate::live::Ended;
-use crate::outcome::Outcome;
+use crate::outcome::{self, Outcome};
 use crate::recorder::Sample;
 
 /// A request to send.
@@ -28,7 +28,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Sends the request and records its end. Whether it was answered is returned.
+    /// Sends the request and records its end. Returns whether it was answered.
     pub(super) async fn run(self, target: &Target) -> bool {
         let request = target.inputs.request(self.index);
         let context =
@@ -38,7 +38,7 @@ impl Exchange {
         let answered = answer.is_ok();
         target.live.record(match answer {
             Ok(response) => Ended {
-                sample: self.sample(took, Outcome::of(&response)),
+                sample: self.sample(took, outcome::of(&response)),
                 counted: self.counted,
                 rows: self.graded(target, &response),
                 failure: None,
@@ -67,7 +67,7 @@ impl Exchange {
         let (Some(grader), Some(labels)) = (&target.grader, target.inputs.labels(self.index)) else {
             return Vec::new();
         };
-        let outcomes = Outcome::of_rows(response, labels.len());
+        let outcomes = outcome::of_rows(response, labels.len());
         let classes = grader.classes(response, labels.len());
         let right = classes.iter().zip(labels).map(|(class, label)| *class == Some(*label));
         outcomes.into_iter().zip(right).collect()

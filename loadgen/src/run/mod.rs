@@ -1,7 +1,8 @@
-//! Runs: requests to a server, open-loop (when the schedule says, however the earlier ones fare) or closed-loop (the next
-//! when one is answered), and what came of them.
+//! Runs: requests to a server, open-loop (on a schedule, however slow the earlier ones are) or closed-loop (each when an
+//! earlier one is answered).
 
 mod closed;
+mod driver;
 mod exchange;
 mod open;
 
@@ -13,6 +14,7 @@ use parm_protocol::client::Client;
 use tokio::runtime::Handle;
 
 pub use closed::Closed;
+pub use driver::{Driver, Due, Permit};
 pub use open::Plan;
 
 use crate::Error;
@@ -22,34 +24,34 @@ use crate::live::Live;
 use crate::outcome::Tally;
 use crate::recorder::Sample;
 
-/// The most samples that a run keeps, some 300 MB of them: quantiles and their intervals need all, in order.
+/// The most samples that a run keeps, about 300 MB of them: quantiles and their intervals need all, in order.
 pub const MOST_SAMPLES: usize = 5_000_000;
 
-/// A server to send to, and with what.
+/// A server and the requests for it.
 #[derive(Clone)]
 pub struct Target {
-    /// The way to the server.
+    /// The connection to the server.
     pub client: Arc<dyn Client>,
-    /// What is sent.
+    /// The requests.
     pub inputs: Inputs,
-    /// Compares answers with the labels of the inputs, where they have some.
+    /// Compares answers with the labels of the inputs, if there are any.
     pub grader: Option<Grader>,
     /// Drives the client.
     pub runtime: Handle,
-    /// Where results are recorded, and can be watched. One for each run.
+    /// Records the results and shows them meanwhile. One for each run.
     pub live: Arc<Live>,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
     /// The counted samples, in order of their intended send times.
     pub samples: Vec<Sample>,
     /// Requests that should have been sent after the warm-up.
     pub offered: usize,
-    /// Requests that were not sent because too many had no answer yet. They are among the samples, as late as the deadline.
+    /// Requests that were not sent because too many were unanswered. They are among the samples, as late as the deadline.
     pub dropped: usize,
-    /// How requests ended, and how many rows were right.
+    /// Requests by outcome, and the rows that were right.
     pub tally: Tally,
     /// From the end of the warm-up to the last time a request was to be sent, or to the last answer of a closed loop.
     pub length: Duration,
@@ -57,7 +59,7 @@ pub struct Run {
     pub first_failure: Option<Refusal>,
 }
 
-/// Runs an open-loop plan against a server, unwatched. Call it from a thread that may block.
+/// Runs an open-loop plan against a server without a viewer. Call it from a thread that may block.
 pub fn run(client: Arc<dyn Client>, inputs: &Inputs, plan: &Plan, runtime: &Handle) -> Result<Run, Error> {
     let (inputs, runtime) = (inputs.clone(), runtime.clone());
     Target { client, inputs, grader: None, runtime, live: Arc::default() }.open(plan)

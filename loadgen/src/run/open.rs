@@ -1,18 +1,16 @@
-//! One open-loop run: requests go out when the schedule says, however the earlier ones fare.
+//! An open-loop run: requests are sent on a schedule, however slow the earlier ones are.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use parm_workload::arrivals::Arrivals;
-use tokio::sync::Semaphore;
 
 use super::exchange::Exchange;
-use super::{MOST_SAMPLES, Run, Target};
+use super::{Driver, Due, MOST_SAMPLES, Run, Target};
 use crate::Error;
-use crate::pacer::{self, Continue};
+use crate::pacer::Continue;
 
-/// What an open-loop run does.
+/// The plan of an open-loop run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// When requests are sent.
@@ -25,10 +23,12 @@ pub struct Plan {
     pub warm_up: Duration,
     /// How long each request may take.
     pub deadline: Duration,
-    /// Requests without an answer at most; beyond that a request is not sent and counts as late as the deadline, so that a
-    /// dead server cannot eat this machine's memory.
+    /// Most unanswered requests; beyond that a request is not sent and counts as late as the deadline.
     pub in_flight: usize,
 }
+
+/// How long the client may take, beyond the deadline, to report a timeout.
+const SLACK: Duration = Duration::from_secs(5);
 
 impl Target {
     /// Runs an open-loop plan. Call it from a thread that may block.
@@ -40,26 +40,23 @@ impl Target {
         }
         self.live.expect((1.05 * expected) as usize);
         let schedule = plan.arrivals.schedule(plan.seed)?.take_while(|at| *at < plan.length);
-        let room = Arc::new(Semaphore::new(plan.in_flight));
+        let driver = Driver::new(plan.in_flight, self.runtime.clone());
         let target = Arc::new(self.clone());
         let (mut offered, mut dropped) = (0, 0);
         let start = Instant::now() + Duration::from_millis(10);
-        pacer::run(start, schedule, |index, intended, lag| {
+        driver.run(start, schedule, |Due { index, intended, lag }, permit| {
             let counted = intended >= start + plan.warm_up;
             if self.live.is_stopped() || offered == MOST_SAMPLES {
                 return Continue::Stop;
             }
             offered += usize::from(counted);
             let exchange = Exchange { index, start, intended, lag, counted, deadline: plan.deadline };
-            match room.clone().try_acquire_owned() {
-                Ok(permit) => {
+            match permit {
+                Some(permit) => {
                     let target = target.clone();
-                    self.runtime.spawn(async move {
-                        exchange.run(&target).await;
-                        drop(permit);
-                    });
+                    permit.spawn(async move { _ = exchange.run(&target).await });
                 }
-                Err(_) => {
+                None => {
                     dropped += usize::from(counted);
                     exchange.drop(self);
                 }
@@ -71,7 +68,8 @@ impl Target {
             Arrivals::Trace { seconds } => plan.length.min(last_of(seconds)),
             _ => plan.length,
         };
-        wait_for_the_last(&room, plan);
+        // Every request ends by its deadline, plus the time that the client needs to report it.
+        driver.wait(plan.deadline + SLACK, || false);
         let length = end.saturating_sub(plan.warm_up);
         let recorded = self.live.take();
         let (samples, tally, first_failure) = (recorded.samples, recorded.tally, recorded.first_failure);
@@ -81,12 +79,4 @@ impl Target {
 
 fn last_of(seconds: &[f64]) -> Duration {
     seconds.last().and_then(|last| Duration::try_from_secs_f64(*last).ok()).unwrap_or_default()
-}
-
-/// Every request ends by its deadline; a little longer is given for the client to say so.
-fn wait_for_the_last(room: &Semaphore, plan: &Plan) {
-    let patience = Instant::now() + plan.deadline + Duration::from_secs(5);
-    while room.available_permits() < plan.in_flight && Instant::now() < patience {
-        thread::sleep(Duration::from_millis(2));
-    }
 }

@@ -1,4 +1,4 @@
-//! Runs against a server that is scripted, in this process.
+//! Runs against a scripted server in this process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,7 +15,7 @@ use super::*;
 use crate::inputs::{Column, Recorded};
 use crate::outcome::Outcome;
 
-/// Answers with its input, and knows how many requests it had at a time.
+/// Answers with its input and counts the concurrent requests.
 struct Echo {
     /// What happens to request number n.
     script: fn(usize) -> Fate,
@@ -139,7 +139,7 @@ fn plan() -> Plan {
 }
 
 #[test]
-fn an_open_run_sends_what_is_scheduled_and_counts_what_follows_the_warm_up() {
+fn open_run_sends_its_schedule_and_counts_after_the_warm_up() {
     let (_runtime, echo, target) =
         target(|n| if n % 2 == 0 { Fate::Answer("exact") } else { Fate::Answer("hedged") });
     let run = target.open(&plan()).unwrap();
@@ -153,7 +153,7 @@ fn an_open_run_sends_what_is_scheduled_and_counts_what_follows_the_warm_up() {
 }
 
 #[test]
-fn what_is_refused_or_hangs_or_is_not_sent_counts_as_late_as_the_deadline() {
+fn unanswered_requests_count_as_late_as_the_deadline() {
     let hangs = |n| if n < 3 { Fate::Hang } else { Fate::Refuse };
     let (_runtime, echo, target) = target(hangs);
     let deadline = ms(60);
@@ -167,7 +167,7 @@ fn what_is_refused_or_hangs_or_is_not_sent_counts_as_late_as_the_deadline() {
 }
 
 #[test]
-fn a_closed_run_keeps_so_many_in_flight_and_no_more() {
+fn closed_run_limits_requests_in_flight() {
     for streams in [1, 4] {
         let (_runtime, echo, target) = target(|_| Fate::Answer("exact"));
         let run = target.closed(&Closed { streams, length: ms(50), warm_up: ms(0), deadline: ms(5000) });
@@ -178,7 +178,7 @@ fn a_closed_run_keeps_so_many_in_flight_and_no_more() {
 }
 
 #[test]
-fn a_run_that_is_stopped_ends_with_what_it_has() {
+fn stopped_run_keeps_its_samples() {
     let (_runtime, echo, target) = target(|_| Fate::Answer("exact"));
     target.live.stop();
     let run = target.open(&Plan { length: Duration::from_secs(3600), ..plan() }).unwrap();
@@ -193,17 +193,17 @@ fn a_run_that_is_stopped_ends_with_what_it_has() {
 }
 
 #[test]
-fn a_run_of_more_samples_than_are_kept_is_refused_beforehand() {
+fn run_with_too_many_samples_is_rejected_before_it_starts() {
     let (_runtime, _, target) = target(|_| Fate::Answer("exact"));
     let error = target.open(&Plan { length: Duration::from_secs(86_400), ..plan() }).unwrap_err();
     assert!(matches!(error, Error::TooManySamples { most: MOST_SAMPLES, .. }), "{error}");
 }
 
 #[test]
-fn answers_are_graded_against_the_labels_of_their_rows_by_outcome() {
+fn answers_are_graded_by_outcome_against_their_rows_labels() {
     let folder = tempfile::tempdir().unwrap();
     let (rows, labels) = (folder.path().join("x"), folder.path().join("y"));
-    // Four rows of three bytes; the server answers with them, so the class is where the largest is: 0, 1, 2, 1.
+    // Four rows of three bytes. The server echoes them, so the class is the index of the largest byte: 0, 1, 2, 1.
     std::fs::write(
         &rows,
         [&[0, 0, 8, 2, 0, 0, 0, 4, 0, 0, 0, 3][..], &[9, 1, 1, 0, 5, 2, 0, 0, 7, 1, 3, 2]].concat(),
@@ -216,7 +216,7 @@ fn answers_are_graded_against_the_labels_of_their_rows_by_outcome() {
     let recorded = Recorded::read(&model(), &[column], 2).unwrap().with_labels(&labels).unwrap();
     let inputs = Inputs::recorded(recorded);
     let grader = Some(Grader::new(&model(), None).unwrap());
-    // Requests of two rows: rows 0 and 1 are right, of rows 2 and 3 one is.
+    // Requests of two rows: rows 0 and 1 are right, and one of rows 2 and 3 is.
     let one_by_one = Closed { streams: 1, length: ms(30), warm_up: ms(0), deadline: ms(5000) };
     let run = Target { inputs, grader, ..target }.closed(&one_by_one);
     assert_eq!(run.tally.of(Outcome::Exact).accuracy(), Some(1.0));
@@ -225,7 +225,7 @@ fn answers_are_graded_against_the_labels_of_their_rows_by_outcome() {
 }
 
 #[test]
-fn rows_of_files_must_fit_the_model() {
+fn rows_of_files_are_rejected_if_they_do_not_fit_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &[u8]| {
         let path = folder.path().join(name);
@@ -242,7 +242,7 @@ fn rows_of_files_must_fit_the_model() {
         input: input.map(Into::into),
         path: path.into(),
     };
-    check(&[column(None, &wide)], 1, "[1, 4], but input 'x' wants rows of shape [3]");
+    check(&[column(None, &wide)], 1, "[1, 4], but input 'x' takes rows of shape [3]");
     check(&[column(Some("z"), &good)], 1, "x=FILE");
     check(&[column(Some("x"), &good), column(Some("z"), &good)], 1, "'z': name one of x");
     check(&[column(None, &good)], 2, "1 rows are not enough for a request of 2");

@@ -1,26 +1,26 @@
 //! Confidence intervals of quantiles of correlated latencies: the moving-block bootstrap.
 //!
-//! Latencies that follow each other share queues and interference, so resampling them one by one gives intervals that are
-//! far too narrow (the variance of p99.9's exceedance is up to 150 times the binomial one). Whole blocks of consecutive samples
-//! are resampled instead, long enough that what one block says of the next is little: at least twenty correlation times, and
-//! at least twenty blocks with enough of the tail in them, or the answer is that there is not enough data.
+//! Neighbouring latencies share queues and interference, so resampling them one by one gives intervals that are far too
+//! narrow (the variance of p99.9's exceedance is up to 150 times the binomial one). This resamples whole blocks of
+//! consecutive samples, long enough to be nearly independent. It requires blocks of at least twenty correlation times and
+//! at least twenty blocks with enough of the tail; otherwise there is not enough data.
 //!
-//! No resample is ever written out. Whether a resample's quantile is at most x depends only on how many samples of its blocks
-//! are at most x, which two look-ups a block tell; the bounds of the interval are found by bisection over x, with the same
-//! blocks drawn for every x. That is exactly the percentile interval, a hundred times sooner.
+//! No resample is written out. A resample's quantile is at most x if enough samples of its blocks are at most x, which
+//! takes two look-ups per block. Bisection over x, with the same blocks drawn for every x, finds the bounds: exactly the
+//! percentile interval, a hundred times faster.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::correlation;
 
-/// The fewest blocks that say anything.
+/// The fewest blocks that allow an interval.
 const FEWEST_BLOCKS: usize = 20;
-/// More are not needed: longer blocks forget less.
+/// More are not needed: longer blocks are less correlated.
 const MOST_BLOCKS: usize = 500;
-/// A block is this many correlation times long at least.
+/// The least length of a block, in correlation times.
 const TIMES: f64 = 20.0;
-/// Samples beyond the quantile, counted as if they were independent, below which the interval would be a guess.
+/// Effectively independent samples beyond the quantile, below which the interval would be a guess.
 const FEWEST_BEYOND: f64 = 20.0;
 
 /// An interval around an estimate.
@@ -39,7 +39,7 @@ pub struct Interval {
 pub struct Bootstrap {
     /// Samples in a block.
     pub block: usize,
-    /// Consecutive samples that say what one independent sample would.
+    /// Consecutive samples that carry as much information as one independent sample.
     pub correlation: f64,
     /// Resamplings.
     pub rounds: usize,
@@ -50,7 +50,7 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Blocks of twenty correlation times of this series' indicator "above the quantile", which is what moves the estimate.
+    /// Chooses blocks of twenty correlation times of the indicator "above the quantile", on which the estimate depends.
     pub fn for_quantile(series: &[f64], share: f64, seed: u64) -> Self {
         let bound = quantile_of(&mut series.to_vec(), share);
         let correlation = correlation::time_above(series, bound);
@@ -59,7 +59,7 @@ impl Bootstrap {
         Self { block, correlation, rounds: 400, confidence: 0.95, seed }
     }
 
-    /// The interval of a quantile, or `None`: not enough data.
+    /// Returns the interval of a quantile, or `None` if there is not enough data.
     pub fn quantile(&self, series: &[f64], share: f64) -> Option<Interval> {
         let beyond = (1.0 - share).min(share) * series.len() as f64 / self.correlation;
         if series.len() < FEWEST_BLOCKS * self.block || beyond < FEWEST_BEYOND {
@@ -70,7 +70,7 @@ impl Bootstrap {
         let draws = self.draws(series.len());
         let rank = (share * (draws.blocks * self.block) as f64).ceil() as u64;
         let outside = (1.0 - self.confidence) / 2.0;
-        // The smallest x that at least this share of the resampled quantiles do not exceed.
+        // The smallest x that is at least as large as this share of the resampled quantiles.
         let bound = |chance: f64| {
             let wanted = (chance * self.rounds as f64).ceil() as usize;
             let (mut low, mut high) = (0, sorted.len() - 1);
@@ -94,7 +94,7 @@ impl Bootstrap {
     }
 }
 
-/// Where the drawn blocks begin, resample after resample.
+/// The first samples of the drawn blocks, resample after resample.
 struct Draws {
     starts: Vec<u32>,
     blocks: usize,
@@ -102,7 +102,7 @@ struct Draws {
 }
 
 impl Draws {
-    /// How many resamples have at least `rank` samples of at most `x`.
+    /// Counts the resamples that have at least `rank` samples of at most `x`.
     fn with_at_most(&self, x: f64, series: &[f64], rank: u64) -> usize {
         let mut before = Vec::with_capacity(series.len() + 1);
         let mut count = 0u32;
@@ -120,7 +120,7 @@ impl Draws {
     }
 }
 
-/// The value that `share` of the values do not exceed. Reorders them.
+/// Returns the value that `share` of the values do not exceed. Reorders them.
 pub fn quantile_of(values: &mut [f64], share: f64) -> f64 {
     if values.is_empty() {
         return f64::NAN;
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::statistics::series::Series;
 
-    /// Share of the intervals that hold the true p99.9, and of series that had enough data for one.
+    /// Returns the share of the intervals that hold the true p99.9, and of series that had enough data for one.
     fn coverage(series: Series, samples: usize, runs: u64) -> (f64, f64) {
         let (mut covered, mut given) = (0, 0);
         for seed in 0..runs {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_p999_cover_the_truth_about_as_often_as_they_say() {
+    fn intervals_of_p999_cover_the_truth_as_often_as_claimed() {
         for (series, samples) in [
             (Series::Independent, 60_000),
             (Series::Episodes(4.0, 0.02), 60_000),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_that_of_resamples_written_out() {
+    fn interval_equals_that_of_explicit_resamples() {
         let series = Series::Lognormal(0.8).draw(20_000, 3);
         let bootstrap = Bootstrap { rounds: 101, ..Bootstrap::for_quantile(&series, 0.9, 9) };
         let interval = bootstrap.quantile(&series, 0.9).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_episodes_call_for_longer_blocks() {
+    fn blocks_are_longer_for_longer_episodes() {
         let block =
             |length| Bootstrap::for_quantile(&Series::Episodes(length, 0.05).draw(50_000, 3), 0.99, 0).block;
         assert!(block(4.0) < block(40.0) && block(40.0) < block(400.0));

@@ -1,13 +1,14 @@
-//! How many consecutive samples say what one independent sample would.
+//! Integrated correlation time: the consecutive samples that are worth one independent sample.
 //!
-//! The variance of a mean of correlated samples is that of independent ones times the integrated correlation time. Summing
-//! the autocorrelations lag by lag costs a pass for every lag, and thousands of them under interference. Here blocks are
-//! doubled instead (Flyvbjerg and Petersen): the variance of means of blocks of 1, 2, 4, ... samples, each from the one
-//! before, is two passes altogether, and stops growing once blocks are much longer than the correlation.
+//! The variance of a mean of correlated samples is that of independent ones times the integrated correlation time.
+//! Summing the autocorrelations costs one pass per lag, and under interference thousands of lags matter. This doubles
+//! blocks instead (Flyvbjerg and Petersen): it computes the variance of the means of blocks of 1, 2, 4, ... samples, each
+//! from the previous ones. That takes two passes in total, and the variance stops growing once blocks are much longer
+//! than the correlation.
 
-/// Blocks must be this many correlation times long for what they say of it to be believed.
+/// Blocks must be this many correlation times long to give a reliable estimate of it.
 const WINDOW: f64 = 10.0;
-/// With fewer blocks their variance is mostly luck.
+/// With fewer blocks their variance is largely noise.
 const FEWEST_BLOCKS: usize = 32;
 
 /// Integrated correlation time, in samples, of "this sample is above the bound": 1 for independent samples.
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn independent_samples_have_a_time_of_one_and_repeated_ones_of_their_repetition() {
+    fn correlation_time_is_the_number_of_repetitions() {
         let mut draw = Random::of(1, [1]);
         let independent: Vec<f64> = (0..100_000).map(|_| draw.uniform()).collect();
         for repeats in [1usize, 10, 100] {
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_markov_chain_has_the_time_that_theory_gives() {
+    fn correlation_time_of_a_markov_chain_matches_theory() {
         // Leaving slow with probability a and entering with b, the autocorrelation at lag n is (1 - a - b)^n.
         let (a, b) = (0.05, 0.005);
         let mut draw = Random::of(2, [1]);
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_or_empty_series_has_a_time_of_one() {
+    fn correlation_time_is_one_for_a_constant_or_empty_series() {
         assert_eq!(time_above(&[3.0; 100], 1.0), 1.0);
         assert_eq!(time_above(&[], 1.0), 1.0);
     }

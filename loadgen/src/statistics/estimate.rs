@@ -1,11 +1,11 @@
-//! A number and how sure it is.
+//! An estimate and its 95 % interval.
 
 use serde::Serialize;
 
 /// An estimate and the bounds of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Of all data.
+    /// The value of all data.
     pub value: f64,
     /// Lower bound.
     pub low: f64,
@@ -14,7 +14,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// An estimate with the bounds that 95 % of the drawn values lie within.
+    /// Creates an estimate whose bounds hold 95 % of the drawn values.
     pub fn of(value: f64, drawn: impl Iterator<Item = f64>) -> Self {
         let mut drawn: Vec<f64> = drawn.collect();
         drawn.sort_by(f64::total_cmp);

@@ -1,16 +1,16 @@
-//! Enough data for a quantile? The binomial test behind MLPerf's early stopping.
+//! The binomial test behind MLPerf's early stopping: whether there is enough data for a quantile.
 //!
-//! "p99.9 is at most x" is claimed only when seeing this few samples above x would be unlikely were it false. With none
-//! above the bound p99.9 needs 4,603 samples at 99 % confidence, with ten it needs 20,140 or so; below that the honest answer is
-//! "not enough data", never a number that looks sure. Correlated samples need more: see [`super::bootstrap`].
+//! "p99.9 is at most x" is claimed only if so few samples above x would be unlikely otherwise. With no sample above the
+//! bound, p99.9 needs 4,603 samples at 99 % confidence; with ten, about 20,140. With fewer samples the answer is "not
+//! enough data". Correlated samples need more: see [`super::bootstrap`].
 
-/// Whether `over` samples of `count` above a bound support, at `confidence`, that the `quantile` is at most the bound.
+/// Whether `over` of `count` samples above a bound support, at `confidence`, that the `quantile` is at most the bound.
 pub fn supports(count: u64, over: u64, quantile: f64, confidence: f64) -> bool {
     // The bound holds unless P(at most `over` exceed | the exceedance is really 1 - quantile) is small.
     at_most(over, count, 1.0 - quantile) <= 1.0 - confidence
 }
 
-/// The fewest samples that can support a quantile when `over` of them lie above the bound.
+/// Returns the fewest samples that can support a quantile if `over` of them exceed the bound.
 pub fn needed(over: u64, quantile: f64, confidence: f64) -> u64 {
     let (mut low, mut high) = (over, (over + 1) * 2);
     while !supports(high, over, quantile, confidence) {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counts_are_those_of_the_binomial_test() {
+    fn needed_samples_are_those_of_the_binomial_test() {
         assert_eq!(needed(0, 0.999, 0.99), 4603); // ln 0.01 / ln 0.999
         assert_eq!(needed(0, 0.99, 0.99), 459);
         let ten = needed(10, 0.999, 0.99);
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_samples_support_nothing() {
+    fn claim_is_unsupported_with_too_few_samples() {
         assert!(!supports(1000, 0, 0.999, 0.99));
         assert!(supports(10_000, 2, 0.999, 0.99));
         assert!(!supports(10_000, 8, 0.999, 0.99));

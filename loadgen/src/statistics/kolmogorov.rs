@@ -1,6 +1,6 @@
-//! The one-sample Kolmogorov-Smirnov test: do these samples come from that distribution?
+//! The one-sample Kolmogorov-Smirnov test of whether samples come from a distribution.
 
-/// The probability of a distance as large as seen if the samples do come from the distribution `cdf`.
+/// Returns the probability of a distance at least as large as observed if the samples come from the distribution `cdf`.
 pub fn p_value(samples: &[f64], cdf: impl Fn(f64) -> f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -37,14 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_critical_values_are_the_published_ones() {
+    fn critical_values_are_the_published_ones() {
         for (x, p) in [(1.2238, 0.10), (1.3581, 0.05), (1.6276, 0.01)] {
             assert!((tail(x) - p).abs() < 2e-4, "tail({x}) = {}", tail(x));
         }
     }
 
     #[test]
-    fn evenly_spread_samples_are_uniform_and_squeezed_ones_are_not() {
+    fn test_accepts_uniform_samples_and_rejects_squeezed_ones() {
         let even: Vec<f64> = (0..500).map(|i| (f64::from(i) + 0.5) / 500.0).collect();
         assert!(p_value(&even, |x| x.clamp(0.0, 1.0)) > 0.99);
         let squeezed: Vec<f64> = even.iter().map(|x| x * 0.8).collect();

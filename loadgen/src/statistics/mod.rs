@@ -1,4 +1,4 @@
-//! What may be claimed about a tail, and how surely.
+//! Statistics of latency tails: quantiles, their intervals, and whether the data supports a claim.
 
 pub mod bootstrap;
 pub mod correlation;

@@ -1,15 +1,15 @@
-//! Synthetic latencies whose quantiles are known: what the intervals are tested on.
+//! Synthetic latencies with known quantiles, on which the intervals are tested.
 
 use parm_random::Random;
 
 /// Correlated latencies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Series {
-    /// Every sample by itself, exponential of mean 1.
+    /// Independent samples, exponential of mean 1.
     Independent,
     /// Fast (1 to 2) with slow episodes (10 to 11) of this mean length in samples, which are this share of all.
     Episodes(f64, f64),
-    /// The exponential of a Gaussian that remembers this share of itself from sample to sample.
+    /// The exponential of a Gaussian whose samples have this correlation with the previous one.
     Lognormal(f64),
     /// Times in a queue with one server at this load: long memory at high loads (M/M/1, service of mean 1).
     Queue(f64),
@@ -52,7 +52,7 @@ impl Series {
         }
     }
 
-    /// The value that `share` of all samples do not exceed.
+    /// Returns the value that `share` of all samples do not exceed.
     pub fn quantile(self, share: f64) -> f64 {
         match self {
             Series::Independent => -(1.0 - share).ln(),
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_samples_exceed_a_quantile_as_should() {
+    fn expected_number_of_samples_exceeds_each_quantile() {
         for series in
             [Series::Independent, Series::Episodes(8.0, 0.02), Series::Lognormal(0.9), Series::Queue(0.7)]
         {
@@ -99,13 +99,13 @@ mod tests {
                 let count = 2_000_000;
                 let over = series.draw(count, 5).iter().filter(|sample| **sample > bound).count();
                 let seen = over as f64 / count as f64 / (1.0 - share);
-                assert!((0.8..1.25).contains(&seen), "{series:?} {share}: {seen} of what should");
+                assert!((0.8..1.25).contains(&seen), "{series:?} {share}: {seen} of the expected number");
             }
         }
     }
 
     #[test]
-    fn the_normal_quantiles_are_those_of_the_tables() {
+    fn normal_quantiles_are_those_of_the_tables() {
         for (share, quantile) in [(0.975, 1.959_964), (0.99, 2.326_348), (0.999, 3.090_232)] {
             assert!((normal_quantile(share) - quantile).abs() < 1e-5, "{share}: {}", normal_quantile(share));
         }

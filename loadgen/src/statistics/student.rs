@@ -1,21 +1,21 @@
-//! Student's t: how far the mean of a few runs may be from the truth.
+//! Student's t: the uncertainty of the mean of a few runs.
 //!
 //! For whole degrees of freedom the share of the distribution within ±t is a finite sum (Abramowitz and Stegun 26.7.3 and
-//! 26.7.4), so the factor is found by bisection and needs no table that ends.
+//! 26.7.4), so bisection finds the factor without a table.
 
 use std::f64::consts::PI;
 
-/// Farther than any factor that is asked for: one degree of freedom at 99.9 % has 637.
+/// Larger than every factor in use: one degree of freedom at 99.9 % has 637.
 const FARTHEST: f64 = 1e6;
 
-/// How many standard errors on either side of a mean hold the truth with this confidence, after `free + 1` runs. Without a
-/// degree of freedom, or a confidence between 0 and 1, no number does.
+/// Returns how many standard errors on either side of a mean hold the truth with this confidence, after `free + 1` runs.
+/// Infinite without a degree of freedom or with a confidence outside 0 to 1.
 pub fn factor(confidence: f64, free: usize) -> f64 {
     if free == 0 || !(confidence > 0.0 && confidence < 1.0) {
         return f64::INFINITY;
     }
     let (mut low, mut high) = (0.0, FARTHEST);
-    // Each step halves the interval: after a hundred it is no wider than a float can tell.
+    // Each step halves the interval: after a hundred it is narrower than a float's precision.
     for _ in 0..100 {
         let middle = (low + high) / 2.0;
         if within(middle, free) < confidence { low = middle } else { high = middle }
@@ -27,7 +27,7 @@ pub fn factor(confidence: f64, free: usize) -> f64 {
 fn within(t: f64, free: usize) -> f64 {
     let angle = (t / (free as f64).sqrt()).atan();
     let (sine, cosine) = angle.sin_cos();
-    // Terms of the sum: each is the one before times the squared cosine and a fraction.
+    // Terms of the sum: each is the previous one times the squared cosine and a fraction.
     let odd = free % 2 == 1;
     let mut term = if odd { cosine } else { 1.0 };
     let mut sum = if odd && free == 1 { 0.0 } else { term };
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn factors_are_those_of_the_tables() {
+    fn student_factors_are_those_of_the_tables() {
         let table = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201];
         for (free, expected) in (1..).zip(table) {
             let factor = factor(0.95, free);
@@ -59,12 +59,12 @@ mod tests {
     }
 
     #[test]
-    fn many_runs_are_as_sure_as_a_normal_distribution() {
+    fn factor_of_many_runs_is_that_of_a_normal_distribution() {
         assert!((factor(0.95, 100_000) - 1.959_964).abs() < 1e-4);
     }
 
     #[test]
-    fn one_run_says_nothing() {
+    fn factor_of_one_run_is_infinite() {
         assert_eq!(factor(0.95, 0), f64::INFINITY);
     }
 }

@@ -1,7 +1,7 @@
-//! The report of an experiment as one HTML file that needs nothing else: tables, and charts as inline SVG.
+//! The report of an experiment as one self-contained HTML file: tables, and charts as inline SVG.
 //!
-//! `section` puts together what belongs to one scenario and load; `verdicts` is its table, `spectrum`, `timeline` and
-//! `outcomes` its pictures, `rates` what all loads of a scenario have in common. Axes and lines are `parm_charts`'.
+//! `section` combines the content of one scenario and load; `verdicts` is its table, `spectrum`, `timeline` and
+//! `outcomes` its charts, and `rates` compares all loads of a scenario. `parm_charts` draws axes and lines.
 
 mod outcomes;
 mod preamble;
@@ -18,7 +18,7 @@ use crate::Row;
 
 use crate::Results;
 
-/// The whole report.
+/// Returns the whole page.
 pub fn page(results: &Results) -> String {
     let palette = Palette::of(&results.report.rows);
     let groups = section::groups(&results.report.rows);
@@ -43,10 +43,10 @@ pub fn page(results: &Results) -> String {
     )
 }
 
-/// The colour of every policy, the same in all pictures.
+/// The colour of every policy, the same in all charts.
 pub(crate) struct Palette(Vec<String>);
 
-/// Colours that the style sheet knows.
+/// Number of colours in the style sheet.
 const COLOURS: usize = 10;
 
 impl Palette {
@@ -60,13 +60,13 @@ impl Palette {
         Self(names)
     }
 
-    /// The class of a policy's lines and marks.
+    /// Returns the class of a policy's lines and marks.
     pub(crate) fn class(&self, policy: &str) -> String {
         let place = self.0.iter().position(|name| name == policy).unwrap_or(0);
         format!("c{}", place % COLOURS)
     }
 
-    /// What tells the policies of a picture apart.
+    /// Returns the legend of a chart's policies.
     pub(crate) fn legend(&self, rows: &[&Row]) -> String {
         let mut seen: Vec<&str> = Vec::new();
         for row in rows {
@@ -80,7 +80,7 @@ impl Palette {
     }
 }
 
-/// Three digits, as many as a latency is known to.
+/// Formats three digits, the precision of a latency.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -90,7 +90,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// A share in percent.
+/// Formats a share in percent.
 pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".into(),
@@ -100,7 +100,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// An estimate with the bounds of its interval, or that there is none.
+/// Formats an estimate with the bounds of its interval, or that there is none.
 pub(crate) fn estimate(of: Option<Estimate>, unit: &str) -> String {
     match of {
         None => "<td class=\"none\">not enough data</td>".into(),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_shows_every_policy_and_needs_nothing_from_elsewhere() {
+    fn report_shows_every_policy_and_is_self_contained() {
         let page = page(&results(
             "policies = [\"equal\", \"hedge\"]\nscenarios = [\"A\", \"hang\"]\nloads = [0.3, 0.6]\nqueries = 20000\nwarm_up = 1000",
         ));
@@ -145,16 +145,20 @@ mod tests {
         {
             assert!(page.contains(part), "{part} is missing");
         }
-        assert!(page.contains("parm experiment &lt;file&gt; --simulate"), "text is no markup");
+        assert!(page.contains("parm experiment &lt;file&gt; --simulate"), "text is escaped");
         for foreign in ["http://", "https://", "<script", "<link", "@import", "NaN", "inf "] {
             assert!(!page.contains(foreign), "{foreign}");
         }
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
-        assert_eq!(page.matches("class=\"curve").count(), 2 * 2 * 2 + 2 * 2, "a curve a policy and picture");
+        assert_eq!(
+            page.matches("class=\"curve").count(),
+            2 * 2 * 2 + 2 * 2,
+            "one curve per policy and chart"
+        );
     }
 
     #[test]
-    fn too_little_data_is_said_and_not_drawn() {
+    fn insufficient_data_is_stated_and_not_drawn() {
         let page = page(&results(
             "policies = [\"equal\"]\nscenarios = [\"clean\"]\nloads = [0.3]\nqueries = 200\nwarm_up = 100",
         ));

@@ -1,4 +1,4 @@
-//! How queries ended, and how many of each kind of answer were right.
+//! Charts of outcomes, and of how many answers of each kind were right.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use crate::{Row, Verdict};
 
 use super::{percent, text};
 
-/// Answers other than the deployed model's own in time, with their classes.
+/// Outcomes other than the deployed model's own answer in time, with their classes.
 const KINDS: [&str; 6] = ["hedged", "reconstructed", "stand-in", "backup", "default", "failed"];
 
-/// The picture of all that was not simply answered, and the table of everything.
+/// The chart of all outcomes but `exact`, and the table of all outcomes.
 pub(super) fn chart(rows: &[&Row]) -> String {
     format!("<h4>How queries ended</h4>{}{}", bars(rows), table(rows))
 }
@@ -21,7 +21,7 @@ fn shares(verdict: &Verdict) -> [f64; 6] {
     [of.hedged, of.reconstructed, of.stand_in, of.backup, of.default, of.rejected]
 }
 
-/// Bars of what was not exact: of all queries it is too little to be seen.
+/// Bars of the outcomes other than `exact`, which would be too small as parts of all queries.
 fn bars(rows: &[&Row]) -> String {
     let most = rows.iter().map(|row| shares(&row.verdict).iter().sum::<f64>()).fold(0.0, f64::max);
     if most == 0.0 {

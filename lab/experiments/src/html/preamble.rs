@@ -1,4 +1,4 @@
-//! What a reader must know before and after the figures: what ran, whether it is worth anything, how to repeat it.
+//! The start and the end of the page: what ran, whether it is valid, and how to repeat it.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::section::{anchor, title};
 use super::{percent, text};
 use crate::{Mode, Results, RunRecord};
 
-/// Problems that are listed one by one.
+/// Problems that are listed individually.
 const LISTED: usize = 12;
 
 /// Title, how it ran, and the validity box.
@@ -38,23 +38,21 @@ fn validity(results: &Results) -> String {
     let class = if invalid.is_empty() && results.ended_early.is_none() { "box" } else { "box bad" };
     let mut out = format!("<div class=\"{class}\"><b>Validity.</b> ");
     match results.mode {
-        Mode::Simulation => {
-            out += "Simulated runs are exact for their seeds; what they leave out is said below."
-        }
+        Mode::Simulation => out += "Simulated runs are exact for their seeds; their limits are stated below.",
         Mode::Processes => {
             let lag = results.runs.iter().map(|run| run.validity.lag_p99_ms).fold(0.0, f64::max);
             let failed: u64 = results.runs.iter().map(|run| run.validity.failed).sum();
             let (all, good) = (results.runs.len(), results.runs.len() - invalid.len());
             let _ = write!(
                 out,
-                "{good} of {all} runs tested what they were meant to: queries were sent at their times (worst lag p99 \
+                "{good} of {all} runs are valid: queries were sent at their times (worst lag p99 \
                  {lag:.2} ms), and all of them. {} without an answer, which count as late as their deadline.",
                 counted(failed, "query was left", "queries were left"),
             );
         }
     }
     if let Some(reason) = &results.ended_early {
-        let _ = write!(out, "<p><b>Ended early:</b> {}. What was done by then is below.</p>", text(reason));
+        let _ = write!(out, "<p><b>Ended early:</b> {}. The finished runs are below.</p>", text(reason));
     }
     let problem = |run: &&RunRecord| {
         let what = text(&run.validity.problems.join("; "));
@@ -80,7 +78,7 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Links to the sections, where there are several.
+/// Links to the sections, if there are several.
 pub(super) fn contents(groups: &[Vec<&Row>]) -> String {
     if groups.len() < 2 {
         return String::new();
@@ -90,7 +88,7 @@ pub(super) fn contents(groups: &[Vec<&Row>]) -> String {
     format!("<ul class=\"contents\">{}</ul>", groups.iter().map(link).collect::<String>())
 }
 
-/// What the words mean.
+/// The definitions of the terms.
 pub(super) fn foot(results: &Results) -> String {
     let left_out = match results.mode {
         Mode::Processes => String::new(),
@@ -102,13 +100,13 @@ pub(super) fn foot(results: &Results) -> String {
                 )
             });
             format!(
-                "<p>A simulation knows nothing of networks, processors and operating systems, and does not compute predictions: \
+                "<p>A simulation does not model networks, processors and operating systems, and does not compute predictions: \
                  the deployed model's count as right unless a fault made them wrong. Approximate answers were not graded.{stated}</p>"
             )
         }
     };
     format!(
-        "<h2>How to read this</h2><p>Latency is counted from the time at which a query was meant to be sent. The gap is p99.9 - p50; \
+        "<h2>How to read this</h2><p>Latency is counted from the time at which a query was scheduled. The gap is p99.9 - p50; \
          beside it stands how many times smaller it is than that of <code>equal</code>, which has the same instances and no \
          redundancy. Small numbers are 95 % intervals from a bootstrap of blocks of consecutive queries, paired between \
          policies; green and red say that the interval lies on one side of 1. Where fewer than ten queries lie beyond a \

@@ -1,4 +1,4 @@
-//! What a policy's tail does as the load grows.
+//! A chart of each policy's tail over the load.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::Row;
 
 use super::{Palette, text};
 
-/// The picture; nothing where there is one load only.
+/// The chart; nothing if there is only one load.
 pub(super) fn chart(rows: &[&Row], palette: &Palette) -> String {
     let rates = || rows.iter().map(|row| row.rate);
     let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));

@@ -1,10 +1,10 @@
-//! What belongs to one scenario at one load and batch size: the policies that faced the same.
+//! The section of one scenario, load and batch size, with the policies that are compared.
 
 use crate::Row;
 
 use super::{Palette, outcomes, spectrum, text, timeline, verdicts};
 
-/// The rows that are compared with each other.
+/// Groups the rows that are compared with each other.
 pub(super) fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
@@ -20,13 +20,13 @@ fn same(a: &Row, b: &Row) -> bool {
     (&a.scenario, a.load, a.batch) == (&b.scenario, b.load, b.batch)
 }
 
-/// What a group is called.
+/// Returns the title of a group.
 pub(super) fn title(row: &Row) -> String {
     let batch = if row.batch > 1 { format!(", batches of {}", row.batch) } else { String::new() };
     format!("{} at load {}{batch}", text(&row.scenario), row.load)
 }
 
-/// Where a group is on the page.
+/// Returns the anchor of a group on the page.
 pub(super) fn anchor(row: &Row) -> String {
     let name = format!("{}-{}-{}", row.scenario, row.load, row.batch);
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()

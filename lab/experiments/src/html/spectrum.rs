@@ -1,4 +1,4 @@
-//! All quantiles of the policies, overlaid: every nine has as much room as the one before.
+//! All quantiles of the policies in one chart: each further nine has the same width.
 
 use parm_charts::{Frame, Scale};
 
@@ -6,7 +6,7 @@ use crate::Row;
 
 use super::Palette;
 
-/// The picture; nothing where no policy has data.
+/// The chart; nothing if no policy has data.
 pub(super) fn chart(rows: &[&Row], palette: &Palette) -> String {
     let points = || rows.iter().flat_map(|row| &row.spectrum.0);
     let farthest = points().map(|point| point.one_in).fold(0.0, f64::max);
@@ -15,7 +15,7 @@ pub(super) fn chart(rows: &[&Row], palette: &Palette) -> String {
     }
     let least = points().map(|point| point.ms).fold(f64::INFINITY, f64::min);
     let most = points().map(|point| point.ms).fold(0.0, f64::max);
-    // The upper half is what is of interest: it begins at the median.
+    // The axis begins at the median: the upper half is of interest.
     let frame = Frame::new(
         320.0,
         |pixels| Scale::log((2.0, farthest), pixels),

@@ -1,4 +1,4 @@
-//! The first repeat by time: the slowest query of every stretch, policy by policy, over what was wrong meanwhile.
+//! The first repeat over time: the slowest query of every stretch, policy by policy, and the faults.
 
 use std::fmt::Write;
 
@@ -10,11 +10,11 @@ use super::{Palette, text};
 
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = WIDTH - 14.0;
-/// Height of a policy's strip, of what is between two, and of an instance's row of faults.
+/// Height of a policy's strip, of the gap between two, and of an instance's row of faults.
 const STRIP: f64 = 64.0;
 const BETWEEN: f64 = 22.0;
 const ROW: f64 = 5.0;
-/// More bands than this are not shaded through all strips: there would be nothing else to see.
+/// With more bands than this the strips are not shaded: they would be covered.
 const SHADED: usize = 24;
 
 /// The picture.
@@ -98,7 +98,7 @@ fn shades(faults: &[Band], x: Scale, bottom: f64) -> String {
     faults.iter().map(shade).collect()
 }
 
-/// A row for every instance that something happens to. Returns their height, too.
+/// A row for every instance with a fault. Returns their height, too.
 fn bands(faults: &[Band], x: Scale, top: f64) -> (String, f64) {
     let Some(last) = faults.iter().map(|band| band.instance).max() else { return (String::new(), 0.0) };
     let height = f64::from(last + 1) * ROW;

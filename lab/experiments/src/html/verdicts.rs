@@ -1,4 +1,4 @@
-//! A line for every policy: what may be said of its tail, what it cost, and against what it is measured.
+//! The table of policies: quantiles of the tail, cost, and comparison with the baseline.
 
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ pub(super) fn table(rows: &[&Row], palette: &Palette) -> String {
     out + "</table></div>"
 }
 
-/// Better or worse than the baseline is said only where the interval says so.
+/// A policy is marked better or worse than the baseline only if the interval shows it.
 fn ratio(row: &Row) -> String {
     match row.verdict.gap_ratio {
         None => "<td></td>".into(),

@@ -1,3 +1,3 @@
-//! Experiments as a user runs them: what their reports say.
+//! Experiments as a user runs them, and the contents of their reports.
 
 mod repeatable;

@@ -1,4 +1,4 @@
-//! The same experiment has the same report, on however many threads, and says no more than its data can bear.
+//! Reports are the same on any number of threads, and claim no more than their data supports.
 
 use std::num::NonZeroU64;
 
@@ -19,7 +19,7 @@ fn experiment(seed: u64, threads: usize) -> Report {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
+fn same_seed_gives_the_same_report_on_any_thread_count() {
     let one = serde_json::to_string(&experiment(7, 1)).unwrap();
     assert_eq!(one, serde_json::to_string(&experiment(7, 3)).unwrap());
     assert_ne!(one, serde_json::to_string(&experiment(8, 3)).unwrap());
@@ -43,7 +43,7 @@ fn gaps_are_compared_with_those_of_equal() {
 }
 
 #[test]
-fn approximate_answers_that_nobody_graded_are_never_called_right() {
+fn ungraded_approximate_answers_are_not_called_right() {
     let report = |policies: &[&str]| {
         let config = Config {
             queries: NonZeroU64::new(12_000).unwrap(),
@@ -63,13 +63,13 @@ fn approximate_answers_that_nobody_graded_are_never_called_right() {
         assert_eq!((right.stand_in, right.reconstructed, right.backup), (None, None, None), "{row:?}");
     }
     let said = approximate.to_string();
-    assert!(said.contains("agree with 93 % of the predictions is stated, not measured"), "{said}");
+    assert!(said.contains("agreement of 93 % of stand-ins is stated, not measured"), "{said}");
     let exact = report(&["equal", "hedge"]);
     assert!(exact.stated_agreement.is_none() && !exact.to_string().contains("stated"), "{exact}");
 }
 
 #[test]
-fn too_few_queries_say_nothing_about_the_far_tail() {
+fn far_tail_is_unknown_with_too_few_queries() {
     let config = Config {
         queries: NonZeroU64::new(3_000).unwrap(),
         warm_up: 0,

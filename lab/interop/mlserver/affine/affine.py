@@ -1,4 +1,4 @@
-"""y = x W + b, so that the recipe knows what every answer must be."""
+"""y = x W + b, for which the recipe knows every answer."""
 
 import numpy
 from mlserver import MLModel

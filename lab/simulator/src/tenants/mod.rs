@@ -1,7 +1,7 @@
-//! Several tenants on the same instances, through one frontend that has them to itself or through several that share them.
+//! Several tenants on the same instances, through one frontend of their own or through several that share them.
 //!
-//! What a [`Run`](crate::Run) simulates is one model under faults. Here nothing fails; there are models of different lengths,
-//! shares of different weights, and clients that ask again as soon as they are answered.
+//! A [`Run`](crate::Run) simulates one model under faults. This simulation has no faults, but models of different
+//! lengths, shares of different weights, and clients that send the next query when one is answered.
 
 mod worker;
 
@@ -22,55 +22,55 @@ use parm_workload::clock::Moment;
 use crate::calendar::Calendar;
 use worker::{Finished, Job, Worker};
 
-/// Tenants, instances, and how they come together.
+/// Tenants, instances and frontends.
 #[derive(Clone, Debug)]
 pub struct Tenancy {
-    /// Who asks.
+    /// The tenants.
     pub tenants: Vec<Tenant>,
-    /// Instances, each of them every model's.
+    /// Instances, each of which serves every model.
     pub instances: u32,
     /// Frontends. One has the instances to itself; several share them by tokens.
     pub frontends: u32,
-    /// What a message takes each way, where frontends share the instances.
+    /// Time of a message in one direction, if frontends share the instances.
     pub delay: Duration,
-    /// How long it goes on.
+    /// Length of the simulation.
     pub length: Duration,
-    /// How every model is dispatched.
+    /// The dispatch settings of every model.
     pub settings: PoolSettings,
-    /// Of service times.
+    /// Seed of service times.
     pub seed: u64,
 }
 
-/// One of those who ask.
+/// A tenant.
 #[derive(Clone, Copy, Debug)]
 pub struct Tenant {
-    /// The share that is set up for it; `None` for its model's own.
+    /// The share that is configured for it; `None` for its model's own.
     pub share: Option<Terms>,
-    /// The model that it asks.
+    /// The model that it requests.
     pub model: PoolId,
-    /// What the model takes, give or take a tenth.
+    /// The model's service time, which varies by a tenth.
     pub service: Duration,
-    /// How often it asks.
+    /// How often it sends queries.
     pub demand: Demand,
-    /// The only frontend that it asks; `None` where it asks all alike, as through a balancer.
+    /// The only frontend that it uses; `None` if it uses all equally, as through a load balancer.
     pub at: Option<u32>,
 }
 
-/// How often a tenant asks.
+/// How often a tenant sends queries.
 #[derive(Clone, Copy, Debug)]
 pub enum Demand {
-    /// So many clients, each of which asks again when it is answered.
+    /// This many clients, each of which sends its next query when it is answered.
     Clients(u32),
-    /// A query each time that so long has passed.
+    /// One query per period.
     Every(Duration),
 }
 
-/// What a tenant had.
+/// The usage and latencies of a tenant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bill {
-    /// Instances' time.
+    /// Time of instances.
     pub used: Duration,
-    /// That of redundancy, which is part of it.
+    /// Time of redundancy, which is part of it.
     pub redundancy: Duration,
     /// From each query to its answer, in the order of the answers.
     pub latencies: Vec<Duration>,
@@ -78,20 +78,20 @@ pub struct Bill {
 
 #[derive(Debug)]
 enum Occurrence {
-    /// A client of a tenant asks.
+    /// A client of a tenant sends a query.
     Asks(usize, u32),
     Wake(usize),
-    /// At a frontend.
+    /// An event at a frontend.
     Completed(usize, JobId),
     Told(usize, InstanceId, Message),
-    /// At an instance.
+    /// An event at an instance.
     Given(InstanceId, Job),
     Wished(InstanceId, usize, Order<Wanted>),
     Ends(InstanceId),
     Tick(InstanceId),
 }
 
-/// A query without an answer.
+/// An unanswered query.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     tenant: usize,
@@ -99,7 +99,7 @@ struct Asked {
     at: Moment,
 }
 
-/// A tenancy under way.
+/// A tenancy in progress.
 struct House<'a> {
     run: &'a Tenancy,
     now: Moment,
@@ -113,11 +113,11 @@ struct House<'a> {
     actions: Actions,
 }
 
-/// Long enough that nothing but starvation makes a query miss it.
+/// Long enough that only starvation makes a query miss it.
 const DEADLINE: Duration = Duration::from_secs(1000);
 
 impl Tenancy {
-    /// What each tenant had. The same one always has the same result.
+    /// Returns the bill of each tenant. Equal tenancies have equal results.
     pub fn simulate(&self) -> Vec<Bill> {
         let mut house = House::new(self);
         house.start();
@@ -137,7 +137,7 @@ impl<'a> House<'a> {
         let shares = run.shares();
         let settings = Settings { shares: shares.clone(), ..Settings::uniform(run.settings.clone()) };
         let front = |front| Dispatcher::new(settings.clone(), run.seed + u64::from(front));
-        // Of what is reserved each instance has one, as long as there is any.
+        // Each instance has one reserved slot, until all reservations are placed.
         let mut left: Vec<(ShareId, Terms)> = shares.into_iter().collect();
         let workers = (0..run.instances).map(|_| {
             let next = left.iter().position(|(_, terms)| terms.reserved > 0);
@@ -227,7 +227,7 @@ impl<'a> House<'a> {
         self.queries += 1;
         let id = QueryId(self.queries);
         self.asked.insert(id, Asked { tenant, client, at: self.now });
-        // Whoever asks now and then asks another frontend each time, as behind a balancer.
+        // A periodic tenant uses another frontend each time, as behind a load balancer.
         let turn = if let Demand::Every(pause) = own.demand {
             self.calendar.note(self.now + pause, Occurrence::Asks(tenant, client));
             self.queries
@@ -248,7 +248,7 @@ impl<'a> House<'a> {
         self.tell((turn % self.fronts.len() as u64) as usize, Event::QueryArrived(query));
     }
 
-    /// Tells a frontend what happened, and does what it says.
+    /// Passes an event to a frontend and executes its actions.
     fn tell(&mut self, front: usize, event: Event) {
         let mut actions = mem::take(&mut self.actions);
         self.fronts[front].on_event(time(self.now), event, &mut actions);
@@ -267,7 +267,7 @@ impl<'a> House<'a> {
                     let at = Moment::from_nanos(at.as_nanos()).max(self.now);
                     self.calendar.note(at, Occurrence::Wake(front));
                 }
-                // What is dropped runs to its end: nothing waits at instances that could be taken back.
+                // A dropped job runs to its end: nothing waits at instances that could be withdrawn.
                 _ => {}
             }
         }
@@ -303,13 +303,13 @@ impl<'a> House<'a> {
                 self.bills[payer].redundancy += took;
             }
         }
-        // The token goes with the answer, and is there first.
+        // The token travels with the answer and arrives first.
         self.proceed(id, Some(job.front));
         let delay = if self.run.frontends > 1 { self.run.delay } else { Duration::ZERO };
         self.calendar.note(self.now + delay, Occurrence::Completed(job.front, job.spec.id));
     }
 
-    /// Starts what may start at an instance, and tells frontends what there is to tell.
+    /// Starts the next jobs of an instance and delivers its messages to frontends.
     fn proceed(&mut self, id: InstanceId, ended: Option<usize>) {
         let here = &mut self.workers[id.0 as usize];
         if let Some(at) = here.proceed(self.now, ended.map(|front| Frontend(front as u64))) {

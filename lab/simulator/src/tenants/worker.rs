@@ -49,7 +49,7 @@ impl Worker {
         }
     }
 
-    /// A job arrives.
+    /// Accepts a job.
     pub(super) fn give(&mut self, job: Job) {
         let redeemed =
             job.spec.token.is_some_and(|token| self.desk.redeem(Frontend(job.front as u64), token));
@@ -62,18 +62,18 @@ impl Worker {
         self.waiting.insert(self.arrived, job);
     }
 
-    /// A frontend says something.
+    /// Handles a frontend's order.
     pub(super) fn told(&mut self, frontend: Frontend, order: Order<Wanted>) {
         self.arrived += 1;
         self.desk.told(frontend, order, self.arrived);
     }
 
-    /// The look at its tokens that was noted is due.
+    /// Handles the scheduled check of its tokens.
     pub(super) fn ticked(&mut self) {
         self.tick = None;
     }
 
-    /// The job that runs ends.
+    /// Ends the running job.
     pub(super) fn end(&mut self, now: Moment) -> Option<Finished> {
         let (job, charge, since) = self.running.take()?;
         let took = Duration::from_nanos(now.nanos_since(since));
@@ -82,7 +82,7 @@ impl Worker {
         Some(Finished { job, took })
     }
 
-    /// Starts what comes next, where nothing runs; says when it ends. `answering` has just had a job here.
+    /// Starts the next job of an idle instance and returns its end. `answering` just had a job here.
     pub(super) fn proceed(&mut self, now: Moment, answering: Option<Frontend>) -> Option<Moment> {
         let at = Duration::from_nanos(now.as_nanos());
         self.desk.tick(at);
@@ -120,7 +120,7 @@ impl Worker {
         Some(job)
     }
 
-    /// What it has to say, and when it wants to look at its tokens next, if that is news.
+    /// Returns its messages, and the time of its next check of tokens if that has changed.
     pub(super) fn mail(&mut self, now: Moment) -> (Vec<(Frontend, Message)>, Option<Moment>) {
         let mail = self.desk.mail();
         let next = self.desk.tick(Duration::from_nanos(now.as_nanos()));

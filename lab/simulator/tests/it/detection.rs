@@ -1,4 +1,4 @@
-//! Instances that return wrong answers are found by what parities say of them, and nobody else is.
+//! Parities expose instances that return wrong answers, and no others.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use parm_workload::{Fault, Faults, Targets, When};
 
 use crate::support::{run, simulate};
 
-/// Six instances, groups of two whose one parity predicts both members, and these faults.
+/// Six instances, groups of two with one parity each that predicts both members, and these faults.
 fn watched(faults: Vec<Fault>, eject: bool) -> Tally {
     let mut run = Run { faults: Faults(faults), queries: 60_000, warm_up: 0, ..run(6, 0.4) };
     run.settings.policy = PolicyKind::ParmPlus;
@@ -21,26 +21,26 @@ fn watched(faults: Vec<Fault>, eject: bool) -> Tally {
     simulate(&run)
 }
 
-/// From a minute on, half of what instance 4 answers is wrong, or all of it.
+/// From one minute on, this share of instance 4's answers is wrong.
 fn wrong(share: f64) -> Vec<Fault> {
     let when = When::Once { at: Duration::from_secs(60), length: Duration::from_secs(1000000) };
     vec![Fault::Wrong { share, when, on: Targets::Only(vec![4]) }]
 }
 
 #[test]
-fn the_one_wrong_instance_of_six_is_found_and_ejected() {
+fn wrong_instance_is_detected_and_ejected() {
     for share in [0.6, 1.0] {
         let (kept, ejected) = (watched(wrong(share), false), watched(wrong(share), true));
         for tally in [&kept, &ejected] {
             assert_eq!(tally.suspects().keys().copied().collect::<Vec<_>>(), [4], "{:?}", tally.suspects());
         }
-        assert!(kept.wrong() > 0.1 * share, "it went on answering: {}", kept.wrong());
+        assert!(kept.wrong() > 0.1 * share, "it continued to answer: {}", kept.wrong());
         assert!(ejected.wrong() < 0.01 * share, "it was stopped: {}", ejected.wrong());
     }
 }
 
 #[test]
-fn approximate_parities_make_no_instance_suspect() {
+fn approximate_parities_raise_no_suspicion() {
     let well = watched(vec![], true);
     assert!(well.suspects().is_empty(), "{:?}", well.suspects());
     // Slow instances answer late, not wrongly.

@@ -1,4 +1,4 @@
-//! Runs through every fault: all queries are answered once, and the dispatcher does what it is there for.
+//! Runs under every fault: each query is answered once, and the dispatcher masks the fault.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn every_query_of_every_scenario_is_answered_once() {
 }
 
 #[test]
-fn a_crashed_instance_loses_its_work_and_comes_back() {
+fn crashed_instance_loses_its_work_and_recovers() {
     let when = When::Every {
         at: Duration::from_secs(10),
         every: Duration::from_secs(20),
@@ -51,30 +51,30 @@ fn a_crashed_instance_loses_its_work_and_comes_back() {
         simulate(&Run { shape, faults: Faults(faults), ..run(2, 0.3) })
     };
     let (well, ill) = (one(vec![]), one(vec![crash]));
-    // What was lost is tried again, so nothing fails; the other instance has to do it all for a quarter of the time.
-    assert_eq!(ill.share(Outcome::Rejected), 0.0);
+    // Lost jobs are retried, so nothing fails; the other instance does all work for a quarter of the time.
+    assert_eq!(ill.share(Outcome::Failed), 0.0);
     assert!(ill.mean().0 > 1.05 * well.mean().0);
     let work = ill.utilisation() / well.utilisation();
-    assert!((0.99..1.02).contains(&work), "the work is the same but for what was lost: {work}");
+    assert!((0.99..1.02).contains(&work), "the work is the same except for the lost jobs: {work}");
 }
 
 #[test]
-fn a_hung_instance_holds_no_more_than_its_slots() {
-    // It hangs for good, one minute in: one query waits for its deadline, and without hedging only that one.
+fn hung_instance_holds_at_most_its_slots() {
+    // It hangs forever from one minute on: without hedging, only one query waits for its deadline.
     let when = When::Once { at: Duration::from_secs(60), length: Duration::from_secs(1000000) };
     let hang = Fault::Hang { when, on: Targets::Only(vec![3]) };
     let rejected = |policy| {
         let mut run = Run { faults: Faults(vec![hang.clone()]), ..run(18, 0.5) };
         run.settings.policy = policy;
         let tally = simulate(&run);
-        (tally.share(Outcome::Rejected) * tally.count() as f64).round() as u64
+        (tally.share(Outcome::Failed) * tally.count() as f64).round() as u64
     };
     assert_eq!(rejected(PolicyKind::Equal), 1);
     assert_eq!(rejected(PolicyKind::Hedge), 0);
 }
 
 #[test]
-fn wrong_answers_are_counted_and_change_nothing_else() {
+fn wrong_answers_are_counted_and_have_no_other_effect() {
     let wrong = Fault::Wrong { share: 0.5, when: When::Always, on: Targets::Only(vec![0, 1, 2]) };
     let with = simulate(&Run { faults: Faults(vec![wrong]), ..run(18, 0.9) });
     let without = simulate(&run(18, 0.9));
@@ -94,9 +94,9 @@ fn reconstructions_answer_for_instances_that_hang() {
     assert!((0.3..0.7).contains(&tally.extra()), "a parity for every two queries: {}", tally.extra());
 }
 
-/// A parity of every two queries on instances of its own, with nothing late: its work is all that is added.
+/// A parity for every two queries on separate instances, with nothing late: its work is the only addition.
 #[test]
-fn parities_take_instances_as_long_as_they_are_said_to() {
+fn parity_jobs_take_their_configured_time() {
     let busy = |parity_share: f64| {
         let shape = Shape { parity_only: 6, ..run(18, 0.3).shape };
         let mut run = Run { parity_share, shape, queries: 40_000, warm_up: 0, ..run(18, 0.2) };

@@ -1,4 +1,4 @@
-//! Several frontends that share instances are as good as one, within the bounds that docs/fleet.md states.
+//! Several frontends that share instances perform like one, within the bounds that docs/fleet.md states.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn compared(instances: u32, frontends: u32, load: f64) -> [Tally; 3] {
 }
 
 #[test]
-fn several_frontends_have_the_tail_of_one_for_hardly_a_message_more() {
+fn frontends_with_tokens_have_the_tail_of_one() {
     for (instances, frontends, load) in [(18, 3, 0.5), (18, 3, 0.7), (180, 10, 0.5), (180, 10, 0.7)] {
         let [one, blind, shared] = compared(instances, frontends, load);
         let messages = shared.messages();
@@ -54,14 +54,14 @@ fn several_frontends_have_the_tail_of_one_for_hardly_a_message_more() {
 }
 
 #[test]
-fn near_the_capacity_messages_are_bounded_and_the_tail_is_still_that_of_one() {
+fn messages_are_bounded_near_the_capacity() {
     let [one, _, shared] = compared(18, 3, 0.85);
     assert!(shared.messages() < 2.5, "{}", shared.messages());
     assert!(gap(&shared) <= 1.3 * gap(&one), "{} {}", gap(&shared), gap(&one));
 }
 
 #[test]
-fn lost_messages_cost_time_and_no_query() {
+fn lost_messages_delay_queries_and_lose_none() {
     let time_ms = Distribution::Lognormal { median: 20.0, sigma: 0.05 };
     let fleet = Fleet { frontends: 3, tokens: true, delay: DELAY, loss: 0.02, ..Fleet::default() };
     let service = Service { time_ms, ..Service::default() };
@@ -70,9 +70,9 @@ fn lost_messages_cost_time_and_no_query() {
     assert!(gap(&tally) < 8.0, "{}", gap(&tally));
 }
 
-/// The same where instances give no tokens and frontends tell each other what they hold, a millisecond apart at least.
+/// The same without tokens: frontends report their jobs to each other, at most once per millisecond.
 #[test]
-fn neighbours_who_tell_what_they_hold_are_nearly_as_good_as_tokens() {
+fn neighbours_that_report_jobs_nearly_match_tokens() {
     for (instances, frontends, load) in [(18, 2, 0.5), (18, 3, 0.7), (180, 10, 0.5)] {
         let [one, blind, _] = compared(instances, frontends, load).map(|tally| gap(&tally));
         let neighbours = Some(Duration::from_millis(1));

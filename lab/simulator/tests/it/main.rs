@@ -1,4 +1,4 @@
-//! Whole runs: against queueing theory, against themselves, and through every fault.
+//! Whole runs: compared with queueing theory, repeated, and under every fault.
 
 mod detection;
 mod faults;

@@ -1,8 +1,9 @@
-//! The order of the policies under interference, in the small.
+//! The order of the policies under interference, on a small scale.
 //!
-//! 18 instances, 20 ms of service, Poisson arrivals; loads are shares of what 12 of them do. A: one job in a hundred takes
-//! 5 to 10 times as long. B: every instance is 5 times slower for a twelfth of the time, in spells of about 2 s. Fixed
-//! seeds, so the figures are the same everywhere; what is compared is the gap from the median to the 99.9th percentile.
+//! 18 instances, 20 ms of service, Poisson arrivals; loads are shares of the capacity of 12 of them. In A, one job in a
+//! hundred takes 5 to 10 times as long. In B, every instance is 5 times slower for a twelfth of the time, in spells of
+//! about 2 s. Seeds are fixed, so the figures are the same everywhere. The tests compare the gap from the median to the
+//! 99.9th percentile.
 
 use std::num::NonZeroU8;
 
@@ -12,7 +13,7 @@ use parm_workload::Scenario;
 
 use crate::support::run;
 
-/// What a policy made of the arrivals and the faults, which are the same for all.
+/// The results of a policy on the same arrivals and faults.
 #[derive(Debug, Default)]
 struct Tail {
     /// Milliseconds.
@@ -25,7 +26,7 @@ impl Witness for Tail {
     fn answered(&mut self, answered: parm_simulator::Answered) {
         self.latencies.push(answered.latency as f64 / 1e6);
         self.reconstructed += u64::from(answered.outcome == Outcome::Reconstructed);
-        self.rejected += u64::from(answered.outcome == Outcome::Rejected);
+        self.rejected += u64::from(answered.outcome == Outcome::Failed);
     }
 }
 
@@ -60,7 +61,7 @@ fn parm_beats_equal_at_low_load_and_loses_at_high_load() {
     assert!(gap(PolicyKind::Parm, 0.85) > gap(PolicyKind::Equal, 0.85) * 1.5);
 }
 
-/// Also: no median is paid for it, and little is reconstructed that need not be.
+/// The median does not grow either, and few answers are reconstructed unnecessarily.
 fn parm_plus_is_no_worse_than_hedging(scenario: &str) {
     for load in [0.5, 0.7, 0.85] {
         let tail = |policy| Tail::of(policy, scenario, load);

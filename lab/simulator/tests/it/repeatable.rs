@@ -1,4 +1,4 @@
-//! Watching a run changes nothing, and its memory does not grow with its length.
+//! A witness does not change a run, and memory does not grow with its length.
 
 use parm_dispatch::{PolicyKind, Role};
 use parm_simulator::{Answered, Execution, Outcome, Quiet, Run, Witness};
@@ -8,11 +8,11 @@ use parm_workload::clock::Moment;
 use crate::support::{run, simulate};
 
 #[test]
-fn memory_does_not_grow_with_the_length_of_a_run() {
+fn memory_is_independent_of_the_length_of_a_run() {
     let tally = |queries| simulate(&Run { queries, warm_up: 0, ..run(18, 0.5) });
     let (short, long) = (tally(20_000), tally(200_000));
     assert_eq!(short.bytes(), long.bytes());
-    assert!(long.most_in_flight() < 100, "places are used again: {}", long.most_in_flight());
+    assert!(long.most_in_flight() < 100, "places are reused: {}", long.most_in_flight());
 }
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Witness for Watching {
 }
 
 #[test]
-fn watching_a_run_changes_nothing_and_shows_every_query_and_job() {
+fn witness_sees_every_query_and_job_and_changes_nothing() {
     let mut run = Run { queries: 5_000, warm_up: 1_000, ..run(18, 0.5) };
     run.faults = Scenario::named("AB").unwrap().faults;
     run.settings.policy = PolicyKind::Hedge;

@@ -1,4 +1,4 @@
-//! Runs that tests vary.
+//! Base runs that tests vary.
 
 use std::time::Duration;
 

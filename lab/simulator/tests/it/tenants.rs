@@ -1,5 +1,5 @@
-//! Several tenants on the same instances: each has its share, whoever floods, through one frontend that has the instances to
-//! itself and through three that share them.
+//! Several tenants on the same instances: each gets its share under a flood of another. One frontend has the instances to
+//! itself, or three share them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const MS: Duration = Duration::from_millis(1);
 const HEAVY: Duration = Duration::from_millis(100);
 const LIGHT: Duration = Duration::from_millis(5);
 
-/// One frontend with instances of its own, and three over tokens.
+/// One frontend with its own instances, and three with tokens.
 const FRONTENDS: [u32; 2] = [1, 3];
 
 fn tenancy(tenants: Vec<Tenant>, frontends: u32) -> Tenancy {
@@ -27,7 +27,7 @@ fn simulate(run: &Tenancy) -> Vec<Bill> {
     run.simulate()
 }
 
-/// A tenant with a share of this weight, whose clients ask without a pause for what takes so long.
+/// A tenant with a share of this weight, whose clients send queries of this service time without a pause.
 fn greedy(weight: f64, model: u32, service: Duration) -> Tenant {
     let share = Some(Terms { weight, reserved: 0 });
     Tenant { share, model: PoolId(model), service, demand: Demand::Clients(64), at: None }
@@ -38,7 +38,7 @@ fn flood() -> Tenant {
     Tenant { share: None, ..greedy(1.0, 1, HEAVY) }
 }
 
-/// Twenty queries a second of the light one.
+/// Twenty queries per second of the light model.
 fn light() -> Tenant {
     Tenant { share: None, model: PoolId(2), service: LIGHT, demand: Demand::Every(50 * MS), at: None }
 }
@@ -54,7 +54,7 @@ fn p99(bill: &Bill) -> Duration {
     latencies[latencies.len() * 99 / 100]
 }
 
-/// Each part of the time is this share of its weight, within 5 %.
+/// Asserts that each part of the time is in proportion to its weight, within 5 %.
 fn assert_shared(bills: &[Bill], weights: &[f64], said: &str) {
     let all: f64 = weights.iter().sum();
     for (part, weight) in parts(bills).iter().zip(weights) {
@@ -72,17 +72,20 @@ fn tenants_of_one_model_share_its_time_by_weight() {
 }
 
 #[test]
-fn tenants_share_time_and_not_turns_where_one_asks_for_what_takes_longer() {
+fn tenants_share_time_rather_than_queries() {
     for frontends in FRONTENDS {
         let tenants = [greedy(1.0, 1, HEAVY), greedy(2.0, 2, 20 * MS), greedy(4.0, 3, LIGHT)];
         let bills = simulate(&tenancy(tenants.into(), frontends));
         assert_shared(&bills, &[1.0, 2.0, 4.0], &format!("{frontends} frontends"));
-        assert!(bills[2].latencies.len() > 50 * bills[0].latencies.len(), "the shortest are the most");
+        assert!(
+            bills[2].latencies.len() > 50 * bills[0].latencies.len(),
+            "the shortest are the most frequent"
+        );
     }
 }
 
 #[test]
-fn a_tenant_has_its_weight_at_whichever_frontends_its_clients_are() {
+fn weight_of_a_tenant_does_not_depend_on_its_frontends() {
     for at in [
         [Some(0), None, None],
         [None, None, Some(2)],
@@ -96,7 +99,7 @@ fn a_tenant_has_its_weight_at_whichever_frontends_its_clients_are() {
 }
 
 #[test]
-fn a_flood_costs_others_little_and_loses_no_more_than_they_use() {
+fn flood_costs_others_little_and_loses_only_their_use() {
     for frontends in FRONTENDS {
         let alone = simulate(&tenancy(vec![light()], frontends)).remove(0);
         let calm = simulate(&tenancy(vec![flood()], frontends)).remove(0);
@@ -106,9 +109,9 @@ fn a_flood_costs_others_little_and_loses_no_more_than_they_use() {
         assert!(p99(light) <= bound, "{frontends}: {:?}, alone {:?}", p99(light), p99(&alone));
         assert!(
             light.latencies.len() + 5 >= alone.latencies.len(),
-            "{frontends}: it is answered all the same"
+            "{frontends}: the flood is still answered"
         );
-        // What an instance began and has not ended is nobody's yet, before as after.
+        // Jobs that have started and not ended are not yet charged to a tenant, before and after.
         let slack = 4 * HEAVY;
         let lost = calm.used.saturating_sub(heavy.used);
         assert!(lost <= light.used + slack, "{frontends}: lost {lost:?} to {:?}", light.used);
@@ -116,9 +119,9 @@ fn a_flood_costs_others_little_and_loses_no_more_than_they_use() {
 }
 
 #[test]
-fn what_is_reserved_is_there_within_a_service_time_whoever_floods() {
+fn reserved_instance_is_available_within_a_service_time() {
     for frontends in FRONTENDS {
-        // Its weight alone would give it a hundredth; and it asks for five times that.
+        // Its weight alone would give it a hundredth; it requests five times that.
         let share = Some(Terms { weight: 1.0, reserved: 1 });
         let kept = Tenant { share, demand: Demand::Every(25 * MS), ..light() };
         let flood = greedy(100.0, 1, HEAVY);
@@ -126,21 +129,21 @@ fn what_is_reserved_is_there_within_a_service_time_whoever_floods() {
         let bills = simulate(&tenancy(vec![kept, flood], frontends));
         let unkept = simulate(&tenancy(vec![without, flood], frontends));
         let (kept, unkept) = (&bills[0], &unkept[0]);
-        assert!(unkept.latencies.len() * 2 < kept.latencies.len(), "{frontends}: it would be starved");
+        assert!(unkept.latencies.len() * 2 < kept.latencies.len(), "{frontends}: it would starve");
         let worst = kept.latencies.iter().max().unwrap();
-        // The longest service, its own, and the way there and back. A token that one frontend uses for the share is not known
-        // to the others yet: so over tokens it may be a quarter of a service more.
+        // The longest service, its own, and the network both ways. Other frontends do not know yet of a token that one
+        // uses for the share, so with tokens it can be a quarter of a service more.
         let unknown = if frontends == 1 { Duration::ZERO } else { HEAVY / 4 };
         let bound = HEAVY.mul_f64(1.1) + LIGHT.mul_f64(1.1) + 10 * MS + unknown;
         assert!(*worst <= bound, "{frontends}: {worst:?}");
-        assert!(bills[1].used > Duration::from_secs(25), "others use what is left: {:?}", bills[1].used);
+        assert!(bills[1].used > Duration::from_secs(25), "others use the rest: {:?}", bills[1].used);
     }
 }
 
 #[test]
-fn what_nobody_else_wants_is_anybodys() {
+fn idle_capacity_goes_to_any_tenant() {
     for frontends in FRONTENDS {
-        // It has a hundredth of the weight, and another an instance that it does not use.
+        // It has a hundredth of the weight, and another tenant has an instance that it does not use.
         let idle = Tenant { demand: Demand::Every(Duration::from_secs(100)), ..greedy(99.0, 1, 20 * MS) };
         let idle = Tenant { share: Some(Terms { weight: 99.0, reserved: 2 }), ..idle };
         let bills = simulate(&tenancy(vec![greedy(1.0, 1, 20 * MS), idle], frontends));
@@ -149,10 +152,10 @@ fn what_nobody_else_wants_is_anybodys() {
 }
 
 #[test]
-fn nobody_starves_however_small_its_share_is() {
+fn tenant_with_a_tiny_share_does_not_starve() {
     for frontends in FRONTENDS {
         let mut tenants: Vec<_> = (0..8).map(|_| greedy(100.0, 1, 20 * MS)).collect();
-        // A client at each frontend.
+        // One client at each frontend.
         tenants.push(Tenant { demand: Demand::Clients(3), ..greedy(1.0, 2, 20 * MS) });
         let bills = simulate(&tenancy(tenants, frontends));
         let small = bills.last().unwrap();
@@ -162,9 +165,9 @@ fn nobody_starves_however_small_its_share_is() {
 }
 
 #[test]
-fn redundancy_is_charged_to_its_query_and_takes_nothing_that_is_reserved() {
+fn redundancy_is_charged_and_takes_no_reserved_instance() {
     for frontends in FRONTENDS {
-        // Every query is copied where there is room; but all instances are reserved for another.
+        // Every query is duplicated if there is room, but all instances are reserved for another tenant.
         let copied = Tenant { demand: Demand::Clients(1), ..greedy(1.0, 1, 20 * MS) };
         let kept = Terms { weight: 1.0, reserved: 4 };
         let absent = Tenant { demand: Demand::Every(Duration::from_secs(100)), ..greedy(1.0, 2, 20 * MS) };
@@ -172,7 +175,7 @@ fn redundancy_is_charged_to_its_query_and_takes_nothing_that_is_reserved() {
         run.settings.policy = PolicyKind::Replicate;
         let free = simulate(&run);
         assert!(free[0].redundancy > Duration::from_secs(3), "{frontends}: {:?}", free[0].redundancy);
-        assert!(free[1].redundancy < 40 * MS, "{frontends}: nobody else pays");
+        assert!(free[1].redundancy < 40 * MS, "{frontends}: others are not charged");
         run.tenants[1].share = Some(kept);
         let reserved = simulate(&run);
         assert!(
@@ -180,6 +183,9 @@ fn redundancy_is_charged_to_its_query_and_takes_nothing_that_is_reserved() {
             "{frontends}: {:?}",
             reserved[0].redundancy
         );
-        assert!(reserved[0].latencies.len() * 10 > free[0].latencies.len() * 9, "{frontends}: queries go on");
+        assert!(
+            reserved[0].latencies.len() * 10 > free[0].latencies.len() * 9,
+            "{frontends}: queries continue"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Mean latencies that are known in closed form.
+//! Mean latencies that have a closed form.
 
 use std::num::NonZeroU8;
 
@@ -7,23 +7,23 @@ use parm_simulator::Run;
 
 use crate::support::{SERVICE, exponential, run, simulate};
 
-/// The mean must lie within four standard errors of theory, and these must be small enough to tell.
+/// Asserts that the mean is within four standard errors of theory, and that these are small enough.
 fn check(run: &Run, expected: f64) {
     let (mean, error) = simulate(run).mean();
     let off = (mean - expected) / error;
     assert!(off.abs() < 4.0, "mean {mean} s, theory {expected} s: {off:.1} standard errors of {error} s");
-    assert!(error < 0.04 * expected, "a standard error of {error} s says nothing about {expected} s");
+    assert!(error < 0.04 * expected, "a standard error of {error} s is too large for {expected} s");
 }
 
 #[test]
-fn one_instance_of_constant_service_waits_as_pollaczek_and_khinchine_say() {
+fn constant_service_waits_as_pollaczek_khinchine_says() {
     for load in [0.5, 0.85] {
         check(&run(1, load), SERVICE + load * SERVICE / (2.0 * (1.0 - load)));
     }
 }
 
 #[test]
-fn exponential_service_on_several_instances_waits_as_erlang_says() {
+fn exponential_service_waits_as_erlang_says() {
     for (instances, load) in [(1, 0.6), (4, 0.8), (18, 0.9)] {
         let run = Run { service: exponential(), ..run(instances, load) };
         let wait = erlang_c(instances, load) * SERVICE / (f64::from(instances) * (1.0 - load));
@@ -32,7 +32,7 @@ fn exponential_service_on_several_instances_waits_as_erlang_says() {
 }
 
 #[test]
-fn the_first_of_n_exponential_copies_takes_an_nth_of_the_time() {
+fn first_of_n_exponential_copies_takes_an_nth_of_the_time() {
     for copies in [2, 3, 4] {
         let mut run = Run { service: exponential(), ..run(60, 0.02) };
         run.settings.policy = PolicyKind::Replicate;
@@ -41,7 +41,7 @@ fn the_first_of_n_exponential_copies_takes_an_nth_of_the_time() {
     }
 }
 
-/// The probability that an arrival has to wait in M/M/c.
+/// Returns the probability that an arrival waits in M/M/c.
 fn erlang_c(instances: u32, load: f64) -> f64 {
     let offered = f64::from(instances) * load;
     let blocked =

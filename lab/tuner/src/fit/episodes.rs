@@ -1,4 +1,4 @@
-//! Stretches of time in which an instance is slow or hangs, from the jobs that it did.
+//! Finds the stretches of time in which an instance is slow or hangs, from its jobs.
 
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use serde::Serialize;
@@ -8,11 +8,11 @@ use serde::Serialize;
 pub struct Episodes {
     /// Share of an instance's time.
     pub share: f64,
-    /// How long one lasts, on average.
+    /// Mean length.
     pub length_ms: f64,
-    /// How many times as long jobs take meanwhile; for hangs, how many times as long they seem to.
+    /// How many times as long jobs take meanwhile; for hangs, as long as they seem to take.
     pub factor: f64,
-    /// How many were seen.
+    /// Number of observed episodes.
     pub count: usize,
 }
 
@@ -23,16 +23,16 @@ pub(super) struct Timed {
     pub(super) at: f64,
     /// How long it took.
     pub(super) took: f64,
-    /// In times of what is usual for its rows.
+    /// Its time as a multiple of the usual time for its rows.
     pub(super) factor: f64,
 }
 
-/// What was found on all instances.
+/// The findings on all instances.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) slow: Vec<Episode>,
     pub(super) hung: Vec<Episode>,
-    /// Factors of the jobs outside.
+    /// Factors of the jobs outside of episodes.
     pub(super) others: Vec<f64>,
 }
 
@@ -41,19 +41,19 @@ pub(super) struct Found {
 pub(super) struct Episode {
     seconds: f64,
     factor: f64,
-    /// Its beginning and its end were both seen.
+    /// Whether its start and its end were both observed.
     whole: bool,
 }
 
-/// Slow jobs in a row that make an episode: with one straggler in a hundred they come once in a million jobs.
+/// Consecutive slow jobs that make an episode: with one straggler in a hundred they occur once in a million jobs.
 const IN_A_ROW: usize = 3;
-/// Times of what is usual from which a job alone is a hang.
+/// Multiple of the usual time from which a single job is a hang.
 const HANG: f64 = 50.0;
-/// Episodes without which nothing is said: fewer are an accident.
+/// Fewest episodes for a finding: fewer can be chance.
 const LEAST: usize = 3;
 
 impl Found {
-    /// Looks through the jobs of one instance, in order.
+    /// Searches the jobs of one instance, in order.
     pub(super) fn look(&mut self, jobs: &[Timed], slow: f64) {
         let mut at = 0;
         while at < jobs.len() {
@@ -61,7 +61,7 @@ impl Found {
             if run >= IN_A_ROW {
                 self.slow.push(Episode::over(jobs, at, at + run));
             } else {
-                // The job that ended the run is one like the others.
+                // The job after the run is not slow.
                 let alone = &jobs[at..(at + run + 1).min(jobs.len())];
                 alone.iter().for_each(|job| self.alone(job));
             }
@@ -79,13 +79,13 @@ impl Found {
 }
 
 impl Episode {
-    /// From the middle of the pause before the first job to that of the pause after the last.
+    /// Spans from the middle of the pause before the first job to that of the pause after the last.
     fn over(jobs: &[Timed], first: usize, end: usize) -> Self {
         let ends = |job: &Timed| job.at + job.took;
         let (from, to) = (jobs[first].at, ends(&jobs[end - 1]));
         let before = first.checked_sub(1).map(|index| 0.5 * (from - ends(&jobs[index])).max(0.0));
         let after = jobs.get(end).map(|next| 0.5 * (next.at - to).max(0.0));
-        // The first and the last may have been slow for a part of their time only.
+        // The first and the last job may have been slow for only a part of their time.
         let mut inner: Vec<f64> = jobs[first + 1..end - 1].iter().map(|job| job.factor).collect();
         Self {
             seconds: to - from + before.unwrap_or(0.0) + after.unwrap_or(0.0),
@@ -96,7 +96,7 @@ impl Episode {
 }
 
 impl Episodes {
-    /// What these have in common, where `span` seconds of all instances together were recorded.
+    /// Summarises episodes, given the total recorded time of all instances in seconds.
     pub(super) fn of(episodes: &[Episode], span: f64) -> Option<Self> {
         if episodes.len() < LEAST {
             return None;
@@ -119,7 +119,7 @@ impl Episodes {
 mod tests {
     use super::*;
 
-    /// Jobs of 20 ms every 50 ms, those of these numbers slow by a factor.
+    /// Jobs of 20 ms every 50 ms; the listed ones are slow by a factor.
     fn jobs(slow: &[(usize, f64)]) -> Vec<Timed> {
         let factor =
             |number| slow.iter().find(|(other, _)| *other == number).map_or(1.0, |(_, factor)| *factor);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_jobs_in_a_row_are_an_episode_and_fewer_are_stragglers() {
+    fn consecutive_slow_jobs_are_an_episode() {
         assert_eq!(found(&[]), (0, 0, 100));
         assert_eq!(found(&[(3, 2.0), (4, 2.0)]), (0, 0, 100));
         assert_eq!(found(&[(3, 2.0), (4, 2.0), (5, 2.0)]), (1, 0, 97));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_reaches_into_the_pauses_around_it() {
+    fn episode_extends_into_the_pauses_around_it() {
         let mut found = Found::default();
         found.look(&jobs(&[(10, 2.0), (11, 2.5), (12, 2.0)]), 1.5);
         // From 0.5 to 0.64 s, half of the pause of 30 ms before and half of the 10 ms after.

@@ -1,10 +1,12 @@
-//! What a recording says about instances: how long they take when all is well, and what goes wrong.
+//! Fits a profile of the instances to a recording: their service times and their faults.
 //!
-//! A job's time over what is usual for its rows says whether it was slow. Slow jobs in a row on one instance are an
-//! episode of interference, for independent stragglers hardly ever come three at a time; a job that took as long as dozens
-//! is a hang; the slow ones that are left are stragglers. What is slow is told by the spread of the faster half, which
-//! nothing that goes wrong touches: where times vary widely by nature nothing is called slow, and the sample itself has
-//! the tail. Rejected: fitting a mixture or a hidden Markov model, which needs to be told the shapes that it looks for.
+//! The ratio of a job's time to the usual time for its rows shows whether it was slow. Consecutive slow jobs on one
+//! instance are an episode of interference, because independent stragglers hardly ever come three in a row. A job that
+//! took as long as dozens is a hang, and the remaining slow jobs are stragglers. The threshold comes from the spread of
+//! the faster half, which faults do not affect. If times vary widely by nature, nothing is called slow, and the sample
+//! itself has the tail.
+//!
+//! Rejected: a mixture or a hidden Markov model, which needs to know the shapes in advance.
 
 mod episodes;
 mod rows;
@@ -25,41 +27,41 @@ use serde::Serialize;
 use crate::{Error, Job, Recording};
 pub use episodes::Episodes;
 
-/// What a recording says about instances.
+/// The instances according to a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// How long they take when all is well.
+    /// Service times without faults.
     pub service: Service,
-    /// Runs that take longer, each on its own.
+    /// Runs that take longer, independently.
     pub stragglers: Option<Stragglers>,
-    /// Times in which an instance is slow.
+    /// Episodes in which an instance is slow.
     pub interference: Option<Episodes>,
-    /// Times in which an instance does nothing.
+    /// Episodes in which an instance makes no progress.
     pub hangs: Option<Episodes>,
-    /// What the stand-in's jobs took, as a share of a query's time, where there was one.
+    /// The stand-in's time as a share of a query's, if there was one.
     pub stand_in: Option<Cost>,
-    /// Jobs that this rests on.
+    /// Number of jobs behind the profile.
     pub jobs: usize,
-    /// Jobs that failed and are left out.
+    /// Failed jobs, which are left out.
     pub failed: usize,
-    /// Instances that did them.
+    /// Instances that ran them.
     pub instances: u32,
 }
 
-/// Runs that take longer, each on its own.
+/// Runs that take longer, independently.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stragglers {
     /// Share of the runs.
     pub share: f64,
-    /// How many times as long half of them take at most.
+    /// The median factor of their times.
     pub median_factor: f64,
-    /// How many times as long they take.
+    /// The distribution of their factors.
     pub factor: Distribution,
 }
 
-/// Jobs without which a profile says nothing.
+/// Fewest jobs for a profile.
 const LEAST: usize = 1000;
-/// Values that are kept of the service times, and of the stragglers.
+/// Most values that are kept of the service times, and of the stragglers.
 const SAMPLE: usize = 20_000;
 const STRAGGLERS: usize = 1000;
 
@@ -107,11 +109,11 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
 struct Usual {
     /// Seconds for one row.
     median: f64,
-    /// Medians beyond which a job is slow.
+    /// Multiple of the median beyond which a job is slow.
     slow: f64,
 }
 
-/// Four standard deviations of the faster half's logarithms, and at least half as long again as the median.
+/// Four standard deviations of the faster half's logarithms, and at least 1.5 times the median.
 fn slow_from(times: &mut [f64]) -> f64 {
     let (low, median) = (quantile_of(times, 0.16), quantile_of(times, 0.5));
     (median / low).powi(4).max(1.5)
@@ -127,7 +129,7 @@ fn stragglers(slow: Vec<f64>, of: usize) -> Option<Stragglers> {
     Some(Stragglers { share, median_factor, factor: Distribution::Sample { values } })
 }
 
-/// As many of the values as asked for, from all over their range.
+/// Keeps at most this many of the values, from all over their range.
 fn thinned(mut values: Vec<f64>, most: usize) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     if values.len() <= most {
@@ -138,7 +140,7 @@ fn thinned(mut values: Vec<f64>, most: usize) -> Vec<f64> {
 }
 
 impl Profile {
-    /// What goes wrong, for a simulation.
+    /// Returns the faults, for a simulation.
     pub fn faults(&self) -> Faults {
         let when = |episodes: &Episodes| When::Episodes {
             share: episodes.share.min(0.99),
@@ -162,7 +164,7 @@ impl Profile {
 impl std::fmt::Display for Profile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mean_ms = self.service.time_ms.mean();
-        write!(f, "{} jobs on {} instances: {mean_ms:.2} ms when all is well", self.jobs, self.instances)?;
+        write!(f, "{} jobs on {} instances: {mean_ms:.2} ms without faults", self.jobs, self.instances)?;
         if self.service.row_share < 1.0 {
             write!(f, ", {:.0} % of it for each further row", 100.0 * self.service.row_share)?;
         }

@@ -1,4 +1,4 @@
-//! What a further row of a batch costs, from jobs of several sizes.
+//! Fits the cost of a further row of a batch to jobs of several sizes.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use parm_loadgen::statistics::bootstrap::quantile_of;
 
 use crate::Job;
 
-/// Jobs of one size that make a median.
+/// Fewest jobs of one size for a median.
 const LEAST: usize = 50;
 
-/// The share of one row's time that each further row adds: a line through the medians of each size, weighted by how many
-/// jobs they have. 1 where all jobs have one size, for then there is nothing to tell.
+/// Returns the share of one row's time that each further row adds: a line through the medians of each size, weighted by
+/// their number of jobs. Returns 1 if all jobs have one size.
 pub(super) fn share(jobs: &[Job]) -> f64 {
     let mut sizes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for job in jobs {
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_further_rows_is_the_slope_over_the_time_of_one() {
+    fn row_share_is_the_slope_over_the_time_of_one_row() {
         assert!((share(&jobs(&[(1, 0.020), (2, 0.025), (8, 0.055)])) - 0.25).abs() < 1e-9);
         assert!((share(&jobs(&[(2, 0.020), (4, 0.020)])) - 0.0).abs() < 1e-9);
         assert_eq!(share(&jobs(&[(4, 0.020)])), 1.0);

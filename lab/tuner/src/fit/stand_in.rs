@@ -1,4 +1,4 @@
-//! What a stand-in costs, from the jobs that it did.
+//! Fits the cost of a stand-in to its jobs.
 
 use parm_dispatch::Cost;
 use parm_dispatch::recording::RecordedRole;
@@ -6,13 +6,13 @@ use parm_loadgen::statistics::bootstrap::quantile_of;
 
 use crate::Job;
 
-/// Jobs of one size that make a median.
+/// Fewest jobs of one size for a median.
 const LEAST: usize = 50;
-/// Rows for which the cost is told.
+/// Numbers of rows for which the cost is computed.
 const ROWS: [u32; 4] = [1, 2, 4, 8];
 
-/// The medians of its jobs as shares of a query's time, which is in seconds; sizes that were seen too seldom cost as much a
-/// row as the nearest that was not. None where there was no stand-in.
+/// Returns the medians of its jobs as shares of a query's time (in seconds). A size with too few jobs costs as much per
+/// row as the nearest size with enough. `None` without a stand-in.
 pub(super) fn cost(jobs: &[Job], query: f64) -> Option<Cost> {
     let seen = ROWS.map(|rows| {
         let own = |job: &&Job| job.role == RecordedRole::StandIn && job.ok && job.rows == rows;
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn its_jobs_say_what_a_stand_in_costs() {
+    fn stand_in_cost_is_fitted_to_its_jobs() {
         let seen = jobs(&[
             (RecordedRole::Deployed, 1, 0.02),
             (RecordedRole::StandIn, 1, 0.005),

@@ -1,11 +1,11 @@
-//! What can be chosen under each policy. Choices are in order, so that one step is a small change.
+//! The choices under each policy, in order, so that one step is a small change.
 
 use parm_dispatch::{Factor, PolicyKind, Usual};
 
 use super::Knob;
 use crate::{Coded, Problem};
 
-/// A policy and what can be chosen under it.
+/// A policy and its choices.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Family {
     pub(super) name: &'static str,
@@ -13,20 +13,20 @@ pub(super) struct Family {
     pub(super) dimensions: Vec<Dimension>,
 }
 
-/// One thing to choose.
+/// One dimension of choices.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Dimension {
     pub(super) choices: Vec<Knob>,
-    /// The choice that comes by default, or is nearest to it.
+    /// The default choice, or the nearest one.
     pub(super) usual: usize,
 }
 
-/// Times of what is usual that a reconstruction or a duplicate may wait.
+/// How long a reconstruction or a duplicate is delayed, as a multiple of the usual time.
 const FACTORS: [Factor; 4] =
     [Factor::percent(110), Factor::percent(125), Factor::percent(150), Factor::percent(200)];
 /// Duplicates, in percent of all jobs.
 const BUDGETS: [u8; 4] = [2, 5, 10, 20];
-/// Medians after which a query is late for its stand-in, which is as long as an answer of that is held back.
+/// Medians after which a query is late for its stand-in. Answers of stand-ins are held back as long.
 const AFTER: [Factor; 4] =
     [Factor::percent(115), Factor::percent(125), Factor::percent(150), Factor::percent(200)];
 /// Most answers of stand-ins, in percent of all.
@@ -44,7 +44,7 @@ impl Family {
     }
 }
 
-/// The families of a problem, the one without redundancy first.
+/// Returns the families of a problem, the one without redundancy first.
 pub(super) fn all(problem: &Problem) -> Vec<Family> {
     let family = |name, policy, own: Vec<Dimension>| {
         let common = [ejection(), batches(problem)];
@@ -54,7 +54,7 @@ pub(super) fn all(problem: &Problem) -> Vec<Family> {
         family("equal", PolicyKind::Equal, vec![]),
         family("hedge", PolicyKind::Hedge, vec![budgets(false), late()]),
     ];
-    // A copy of every batch is a whole extra execution of each.
+    // A copy of every batch doubles the executions.
     if problem.limits.extra.is_none_or(|most| most >= 0.5) && problem.instances > 1 {
         families.push(family("replicate", PolicyKind::Replicate, vec![]));
     }
@@ -95,7 +95,7 @@ fn ejection() -> Dimension {
     usual(vec![Knob::Ejection(false), Knob::Ejection(true)], 1)
 }
 
-/// Larger batches only where a further row costs less than the first.
+/// Larger batches are offered only if a further row costs less than the first.
 fn batches(problem: &Problem) -> Dimension {
     let gains = problem.service.row_share < 1.0;
     let most = if gains { problem.max_batch } else { 1 };

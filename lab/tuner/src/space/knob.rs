@@ -1,4 +1,4 @@
-//! One thing that is set, and to what.
+//! One setting and its value.
 
 use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
@@ -8,18 +8,18 @@ use parm_dispatch::{Factor, Fraction, PoolSettings, Usual};
 
 use crate::Coded;
 
-/// One thing that is set, and to what.
+/// One setting and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Knob {
     /// Groups of one size.
     Code(Coded),
     /// Groups whose size follows the load, among those of these codes.
     Following(Vec<Coded>),
-    /// Instances kept for parities; `None` for the paper's share.
+    /// Instances reserved for parities; `None` for the paper's share.
     Split(Option<u32>),
-    /// How long reconstructions are held back, in times of what is usual.
+    /// How long reconstructions are held back, as a multiple of the usual time.
     Grace(Factor),
-    /// What is usual.
+    /// The statistic of the usual time.
     Usual(Usual),
     /// Duplicates of late jobs, as a share of all; `None` for none.
     Hedge(Option<u8>),
@@ -27,7 +27,7 @@ pub(super) enum Knob {
     Late(Factor),
     /// Rows of a batch, and microseconds that a query waits for others.
     Batch(u16, u64),
-    /// Whether stand-ins run for queries that are not late too, where instances are idle.
+    /// Whether stand-ins also run for queries that are not late, on idle instances.
     Spare(bool),
     /// Medians after which a query is late for its stand-in.
     After(Factor),
@@ -38,7 +38,7 @@ pub(super) enum Knob {
 }
 
 impl Knob {
-    /// Sets it.
+    /// Applies it to settings.
     pub(super) fn turn(&self, settings: &mut PoolSettings) {
         let coding = &mut settings.coding;
         match self {
@@ -48,7 +48,7 @@ impl Knob {
             }
             Knob::Following(codes) => {
                 codes.iter().for_each(|code| code_of(code, settings));
-                // One code has groups of all sizes; which that is is left open where they differ.
+                // A single code is set for groups of all sizes; if the codes differ, it is left unset.
                 let alike = codes.windows(2).all(|two| two[0].code == two[1].code);
                 settings.coding.code = settings.coding.code.filter(|_| alike);
                 let k = |code: &Coded| NonZeroU8::new(code.k);

@@ -1,8 +1,8 @@
-//! Everything that could be set, as lists of choices: a family for each policy, a dimension for each thing to choose.
+//! All settings that can be chosen: a family for each policy, a dimension for each choice.
 //!
-//! Only what makes a difference is in it: batches where rows share their cost, codes that were measured, redundancy that
-//! the limits allow. The grid of all combinations is far too large to try; it is there to be searched, and to be tried
-//! whole by whoever wants to know what the search missed.
+//! The space contains only effective choices: batches if rows share their cost, codes that were measured, redundancy
+//! within the limits. The grid of all combinations is too large for normal use; tests and examples try it to check the
+//! search.
 
 mod family;
 mod knob;
@@ -14,7 +14,7 @@ use parm_workload::Random;
 
 use crate::Problem;
 
-/// Everything that could be set for a problem.
+/// The settings that can be chosen for a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Space {
     families: Vec<Family>,
@@ -24,29 +24,29 @@ pub struct Space {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Candidate {
     family: usize,
-    /// For every dimension of the family, which choice.
+    /// The choice in each dimension of the family.
     choices: Vec<usize>,
 }
 
 impl Space {
-    /// What could be set for a problem.
+    /// Creates the space of a problem.
     pub fn of(problem: &Problem) -> Self {
         Self { families: family::all(problem) }
     }
 
-    /// How many combinations there are.
+    /// Returns the number of combinations.
     pub fn size(&self) -> usize {
         self.families.iter().map(Family::size).sum()
     }
 
-    /// All combinations.
+    /// Returns all combinations.
     pub fn grid(&self) -> Vec<Candidate> {
         let of =
             |family: usize| (0..self.families[family].size()).map(move |number| self.nth(family, number));
         (0..self.families.len()).flat_map(of).collect()
     }
 
-    /// Every policy as it comes, first of all the one that the others are compared with.
+    /// Returns every policy with its default choices, the baseline first.
     pub fn usual(&self) -> Vec<Candidate> {
         let choices = |family: &Family| family.dimensions.iter().map(|dimension| dimension.usual).collect();
         self.families
@@ -56,20 +56,20 @@ impl Space {
             .collect()
     }
 
-    /// No redundancy, nothing else changed: what the others are compared with.
+    /// Returns the baseline: no redundancy and no other change.
     pub fn baseline(&self) -> Candidate {
         self.usual().swap_remove(0)
     }
 
-    /// So many combinations, the usual ones and others at random: as many of each policy as the square root of what
-    /// there is of it, so that small families are not lost and large ones are looked into.
+    /// Returns a sample of combinations: the default ones, and random others. Each policy gets a number in proportion to
+    /// the square root of its size, so that small families are represented and large ones explored.
     pub fn sample(&self, count: usize, seed: u64) -> Vec<Candidate> {
         let mut drawn = self.usual();
         let weight: f64 = self.families.iter().map(Family::weight).sum();
         for (family, of) in self.families.iter().enumerate() {
             let share = (count as f64 * of.weight() / weight).round() as usize;
             let mut draw = Random::of(seed, [SAMPLE, family as u64]);
-            // A family that is nearly used up gives the same ones again: try a few times more, then let be.
+            // A nearly exhausted family repeats the same ones: try a few more times, then stop.
             for _ in 0..4 * share {
                 let known = drawn.iter().filter(|candidate| candidate.family == family).count();
                 if known >= share.min(of.size()) {
@@ -84,7 +84,7 @@ impl Space {
         drawn
     }
 
-    /// The combinations that differ in one dimension by one step.
+    /// Returns the combinations that differ in one dimension by one step.
     pub fn neighbours(&self, of: &Candidate) -> Vec<Candidate> {
         let dimensions = &self.families[of.family].dimensions;
         let mut near = Vec::new();
@@ -99,7 +99,7 @@ impl Space {
         near
     }
 
-    /// What the dispatcher is told.
+    /// Returns the dispatch settings of a candidate.
     pub fn settings(&self, of: &Candidate) -> PoolSettings {
         let family = &self.families[of.family];
         let mut settings = PoolSettings { policy: family.policy, ..PoolSettings::default() };
@@ -107,12 +107,12 @@ impl Space {
         settings
     }
 
-    /// The policy's name.
+    /// Returns the policy's name.
     pub fn policy(&self, of: &Candidate) -> &'static str {
         self.families[of.family].name
     }
 
-    /// What was chosen, in words; nothing for what cannot be chosen.
+    /// Returns the choices in words; empty if there are none.
     pub fn label(&self, of: &Candidate) -> String {
         let dimensions = &self.families[of.family].dimensions;
         let chosen = self.knobs(of).zip(dimensions).filter(|(_, dimension)| dimension.choices.len() > 1);
@@ -126,7 +126,7 @@ impl Space {
         dimensions.iter().zip(&of.choices).map(|(dimension, choice)| &dimension.choices[*choice])
     }
 
-    /// The combination of this number, as digits of as many values as each dimension has.
+    /// Returns the combination of this number, as digits with the size of each dimension as base.
     fn nth(&self, family: usize, mut number: usize) -> Candidate {
         let digit = |dimension: &family::Dimension| {
             let size = dimension.choices.len();
@@ -150,17 +150,17 @@ mod tests {
     use crate::problem::tests::paper;
 
     #[test]
-    fn the_grid_holds_every_combination_once() {
+    fn grid_has_every_combination_once() {
         let space = Space::of(&paper());
         let grid = space.grid();
         assert_eq!(grid.len(), space.size());
         assert_eq!(grid.iter().collect::<BTreeSet<_>>().len(), grid.len());
         let labels: BTreeSet<_> = grid.iter().map(|c| (space.policy(c), space.label(c))).collect();
-        assert_eq!(labels.len(), grid.len(), "no two are described alike");
+        assert_eq!(labels.len(), grid.len(), "two combinations have the same label");
     }
 
     #[test]
-    fn the_baseline_is_no_redundancy_and_the_sample_has_every_policy_as_it_comes() {
+    fn sample_has_the_baseline_and_every_default_policy() {
         let space = Space::of(&paper());
         assert_eq!(space.settings(&space.baseline()).policy, PolicyKind::Equal);
         let sample = space.sample(60, 1);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_step_away() {
+    fn neighbours_differ_by_one_step() {
         let space = Space::of(&paper());
         for usual in space.usual() {
             for near in space.neighbours(&usual) {

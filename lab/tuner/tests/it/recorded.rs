@@ -1,4 +1,4 @@
-//! A simulated frontend is recorded, and what was injected is found in the recording.
+//! Records a simulated frontend and finds the injected faults in the recording.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 use parm_workload::{Fault, Faults, Targets, When};
 
-/// Writes what a frontend would.
+/// Writes the recording of a frontend.
 #[derive(Default)]
 struct Transcript {
     text: Vec<u8>,
@@ -81,11 +81,11 @@ fn profile(scenario: &str, policy: PolicyKind, ejection: bool) -> Profile {
 }
 
 fn near(what: &str, found: f64, injected: f64, tolerance: f64) {
-    assert!((found / injected - 1.0).abs() < tolerance, "{what}: {found}, injected was {injected}");
+    assert!((found / injected - 1.0).abs() < tolerance, "{what}: found {found}, injected {injected}");
 }
 
 #[test]
-fn stragglers_and_interference_are_told_apart_and_measured() {
+fn stragglers_and_interference_are_distinguished() {
     let profile = profile("AB", PolicyKind::Equal, false);
     near("median service time", profile.service.time_ms.mean(), 20.0, 0.01);
     let stragglers = profile.stragglers.as_ref().unwrap();
@@ -100,7 +100,7 @@ fn stragglers_and_interference_are_told_apart_and_measured() {
 }
 
 #[test]
-fn nothing_is_found_on_a_clean_cluster_nor_in_times_that_vary_by_nature() {
+fn no_faults_are_found_on_a_clean_cluster() {
     let clean = profile("clean", PolicyKind::Hedge, true);
     assert_eq!(clean.faults(), Faults::default());
     let varying = profile("lognormal", PolicyKind::Equal, false);
@@ -113,7 +113,7 @@ fn nothing_is_found_on_a_clean_cluster_nor_in_times_that_vary_by_nature() {
 }
 
 #[test]
-fn hangs_are_found_by_the_jobs_that_they_hold() {
+fn hangs_are_found_by_their_delayed_jobs() {
     let profile = profile("hang", PolicyKind::Hedge, false);
     let hangs = profile.hangs.unwrap();
     near("length of a hang", hangs.length_ms, 3000.0, 0.05);
@@ -122,7 +122,7 @@ fn hangs_are_found_by_the_jobs_that_they_hold() {
 }
 
 #[test]
-fn what_a_stand_in_takes_is_found_and_is_no_querys_time() {
+fn stand_in_cost_is_found_and_separate_from_queries() {
     let profile = profile("clean", PolicyKind::StandIn, true);
     near("its cost", profile.stand_in.unwrap().of(1), 0.25, 0.05);
     near("median service time", profile.service.time_ms.mean(), 20.0, 0.01);
@@ -131,17 +131,17 @@ fn what_a_stand_in_takes_is_found_and_is_no_querys_time() {
 }
 
 #[test]
-fn interference_is_found_though_slow_instances_are_ejected() {
+fn interference_is_found_despite_ejection() {
     let profile = profile("B", PolicyKind::Hedge, true);
     let interference = profile.interference.unwrap();
     near("factor of interference", interference.factor, 5.0, 0.1);
-    // An ejected instance shows that it is slow only when it is tried again: the ends are blurred by the wait for that.
+    // An ejected instance shows that it is slow only when it is tried again, so the ends of episodes are imprecise.
     near("share of interference", interference.share, 1.0 / 12.0, 0.5);
     assert_eq!(profile.hangs, None);
 }
 
 #[test]
-fn a_simulation_of_the_profile_has_the_tail_of_the_original() {
+fn simulated_profile_has_the_tail_of_the_original() {
     let original = run(Scenario::named("AB").unwrap().faults, PolicyKind::Equal, false);
     let recording = recorded(&original);
     let profile = fit(&recording).unwrap();
@@ -158,7 +158,7 @@ fn a_simulation_of_the_profile_has_the_tail_of_the_original() {
 }
 
 #[test]
-fn batches_tell_what_a_further_row_costs() {
+fn cost_of_a_further_row_is_found_from_batches() {
     let mut run = run(Faults::default(), PolicyKind::Equal, false);
     run.service.row_share = 0.25;
     run.settings.batch.max_size = 4.try_into().unwrap();
@@ -169,7 +169,7 @@ fn batches_tell_what_a_further_row_costs() {
 }
 
 #[test]
-fn a_recording_with_few_jobs_is_refused() {
+fn recording_with_few_jobs_is_rejected() {
     let hang = Fault::Hang { when: When::Always, on: Targets::Only(vec![0]) };
     let short = Run { queries: 500, ..run(Faults(vec![hang]), PolicyKind::Hedge, false) };
     assert!(matches!(fit(&recorded(&short)), Err(Error::FewJobs { least: 1000, .. })));

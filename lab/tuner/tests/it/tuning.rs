@@ -1,4 +1,4 @@
-//! What the search finds, beside what is there to be found.
+//! The search's winner compared with the whole grid, and the limits that it keeps.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 
-/// The paper's GPU cluster, smaller: fewer codes to choose from, so that the whole grid can be tried here.
+/// The paper's GPU cluster with fewer codes, so that the test can try the whole grid.
 fn problem() -> Problem {
     let coded = |(k, degraded)| Coded { k, r: 1, code: None, degraded };
     Problem {
@@ -40,7 +40,7 @@ fn found(problem: &Problem) -> Report {
     report
 }
 
-/// The same cluster with a stand-in of which everything is known.
+/// The same cluster with a fully known stand-in.
 fn with_stand_in(scenario: &str) -> Problem {
     let worth = StandInWorth { cost: [0.15, 0.3, 0.6, 1.2], agreement: 0.94, accuracy: 0.915 };
     let quality = Quality { available: 0.935, stand_in: Some(worth), ..Quality::default() };
@@ -48,7 +48,7 @@ fn with_stand_in(scenario: &str) -> Problem {
 }
 
 #[test]
-fn a_stand_in_of_a_known_cost_is_searched_and_its_agreement_is_named_as_stated() {
+fn stand_in_is_searched_and_its_agreement_is_called_stated() {
     let report = found(&with_stand_in("A"));
     let winner = report.winner().unwrap();
     assert_eq!((winner.policy.as_str(), winner.settings.policy), ("stand-in", PolicyKind::StandIn));
@@ -64,8 +64,8 @@ fn a_stand_in_of_a_known_cost_is_searched_and_its_agreement_is_named_as_stated()
 }
 
 #[test]
-fn where_hedging_alone_is_enough_that_is_said_plainly() {
-    // A single answer of the stand-in leaves less accuracy than that, and copies of everything cost more.
+fn report_says_when_hedging_alone_is_enough() {
+    // A single answer of the stand-in reduces the accuracy below that, and copies of everything cost more.
     let limits = Limits { accuracy: Some(0.934_999_9), extra: Some(0.2), ..Limits::default() };
     let report = found(&Problem { limits, ..with_stand_in("A") });
     assert_eq!(report.winner().unwrap().policy, "hedge");
@@ -74,14 +74,14 @@ fn where_hedging_alone_is_enough_that_is_said_plainly() {
 }
 
 #[test]
-fn the_search_comes_within_a_tenth_of_the_whole_grid_in_a_fifth_of_its_runs() {
+fn search_is_within_a_tenth_of_the_grid_in_a_fifth_of_runs() {
     let problem = problem();
     let search = Search::new(&problem, PLAN).unwrap();
     let report = found(&problem);
-    // One in seven of all combinations: as many of each kind, and the test is done in time.
+    // One in seven of all combinations, as many of each kind, keeps the test short.
     let grid = search.brute_force(7, &Quiet).unwrap();
     let best = grid.iter().min_by(|a, b| a.1.gap_ms().total_cmp(&b.1.gap_ms())).unwrap();
-    // Whoever is first in many runs was lucky in them: both are measured anew.
+    // The best of many runs is partly there by luck: both are measured again.
     let gap = |candidate| -> f64 {
         (100..102).map(|seed| search.score(candidate, seed, 50_000).unwrap().gap_ms()).sum::<f64>() / 2.0
     };
@@ -96,7 +96,7 @@ fn the_search_comes_within_a_tenth_of_the_whole_grid_in_a_fifth_of_its_runs() {
 }
 
 #[test]
-fn the_same_plan_finds_the_same_on_any_number_of_threads() {
+fn same_plan_has_the_same_result_on_any_thread_count() {
     let problem = Problem { faults: Scenario::named("A").unwrap().faults, ..problem() };
     let plan = Plan { candidates: 8, ..PLAN };
     let json = |threads| {
@@ -107,7 +107,7 @@ fn the_same_plan_finds_the_same_on_any_number_of_threads() {
 }
 
 #[test]
-fn limits_are_kept_where_they_can_be_and_named_where_not() {
+fn limits_are_kept_if_possible_and_otherwise_named() {
     let limits = Limits { extra: Some(0.02), ..Limits::default() };
     let kept = found(&Problem { limits, objective: Objective::Goodput, ..problem() });
     let winner = kept.winner().unwrap();
@@ -119,7 +119,7 @@ fn limits_are_kept_where_they_can_be_and_named_where_not() {
 }
 
 #[test]
-fn inaccurate_reconstructions_are_not_worth_their_speed() {
+fn inaccurate_reconstructions_are_not_chosen() {
     let mut problem = Problem { objective: Objective::Goodput, slo: Duration::from_millis(100), ..problem() };
     problem.quality.codes[0].degraded = 0.0;
     let report = found(&problem);
@@ -128,16 +128,16 @@ fn inaccurate_reconstructions_are_not_worth_their_speed() {
 }
 
 #[test]
-fn a_clean_cluster_needs_no_redundancy() {
+fn clean_cluster_needs_no_redundancy() {
     let report = found(&Problem { faults: Faults::default(), objective: Objective::Goodput, ..problem() });
     let equal = report.ranked.iter().find(|line| line.settings.policy == PolicyKind::Equal).unwrap();
     let winner = report.winner().unwrap();
     assert!(winner.score.goodput - equal.score.goodput < 1e-3, "{report}");
-    assert!(winner.score.extra < 0.01, "nothing is spent for nothing: {report}");
+    assert!(winner.score.extra < 0.01, "redundancy without benefit: {report}");
 }
 
 #[test]
-fn too_few_measured_times_say_nothing_about_the_far_tail() {
+fn far_tail_is_unknown_with_too_few_measured_times() {
     let values = (0..500).map(|n| 19.0 + f64::from(n) / 250.0).collect();
     let service = Service { time_ms: Distribution::Sample { values }, ..Service::default() };
     let problem = Problem { service, ..problem() };
@@ -150,7 +150,7 @@ fn too_few_measured_times_say_nothing_about_the_far_tail() {
 }
 
 #[test]
-fn too_short_runs_are_refused() {
+fn too_short_runs_are_rejected() {
     let problem = problem();
     assert!(matches!(Search::new(&problem, Plan { queries: 500, ..PLAN }), Err(Error::FewQueries { .. })));
     let seconds = (0..2000).map(f64::from).collect();
@@ -159,7 +159,7 @@ fn too_short_runs_are_refused() {
 }
 
 #[test]
-fn the_picture_holds_every_candidate_and_marks_the_chosen_one() {
+fn chart_has_every_candidate_and_marks_the_winner() {
     let problem = Problem { faults: Scenario::named("A").unwrap().faults, ..problem() };
     let plan = Plan { candidates: 8, ..PLAN };
     let report = Search::new(&problem, plan).unwrap().run(&Quiet).unwrap();

@@ -1,4 +1,4 @@
-"""Sleeps for 20 ms (lognormal, sigma 0.05), and answers with sums, as our emulated models do."""
+"""Sleeps for 20 ms (lognormal, sigma 0.05) and answers with sums, like parm's emulated models."""
 
 import math
 import os
@@ -6,7 +6,7 @@ import random
 import sys
 import time
 
-sys.path.insert(0, os.environ["SITE_PACKAGES"])  # the embedded Python knows no virtual environment
+sys.path.insert(0, os.environ["SITE_PACKAGES"])  # the embedded Python ignores virtual environments
 
 import triton_python_backend_utils as utils  # noqa: E402
 

@@ -1,9 +1,9 @@
-"""y = x W + b, so that the recipe knows what every answer must be."""
+"""y = x W + b, for which the recipe knows every answer."""
 
 import os
 import sys
 
-sys.path.insert(0, os.environ["SITE_PACKAGES"])  # the embedded Python knows no virtual environment
+sys.path.insert(0, os.environ["SITE_PACKAGES"])  # the embedded Python ignores virtual environments
 
 import numpy  # noqa: E402
 import triton_python_backend_utils as utils  # noqa: E402

@@ -1,9 +1,9 @@
-"""The network in ONNX Runtime, one thread, batch by batch as the server gives them."""
+"""The network in ONNX Runtime, one thread, for each batch of the server."""
 
 import os
 import sys
 
-sys.path.insert(0, os.environ["SITE_PACKAGES"])  # the embedded Python knows no virtual environment
+sys.path.insert(0, os.environ["SITE_PACKAGES"])  # the embedded Python ignores virtual environments
 
 import onnxruntime  # noqa: E402
 import triton_python_backend_utils as utils  # noqa: E402
