@@ -190,7 +190,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where this process stands.
+    /// The place of this process.
     pub(crate) fn place(&self) -> Place {
         Place { node: self.node.clone(), zone: self.zone.clone() }
     }
@@ -204,7 +204,7 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// The settings as an engine takes them.
+    /// The settings in the form that engines read.
     pub fn options(&self) -> Options {
         let (device, onnxruntime) = (self.device.clone(), self.onnxruntime.clone());
         Options { threads: self.threads, device, onnxruntime, plans: self.plans }
@@ -222,14 +222,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_may_leave_everything_out_and_misspell_nothing() {
+    fn empty_file_is_valid_and_a_misspelt_field_is_not() {
         assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
         let written = toml::to_string(&Config::default()).unwrap();
         assert_eq!(toml::from_str::<Config>(&written).unwrap(), Config::default());
         let error = toml::from_str::<Config>("[batching]\nmax_bach = 2").unwrap_err();
         assert!(error.to_string().contains("max_bach"), "{error}");
         assert!(toml::from_str::<Config>("instances = 0").is_err());
-        // As variables of the environment come.
+        // Environment variables give numbers as strings.
         let read = |text| toml::from_str::<Config>(text).map(|config| config.node);
         assert_eq!(read("node = 12"), Ok(Some("12".into())));
         assert_eq!(read("node = \"\""), Ok(None));

@@ -277,9 +277,7 @@ async fn what_cannot_be_coded_is_refused_at_the_start() {
 #[tokio::test(start_paused = true)]
 async fn a_code_that_does_not_exist_is_refused_at_run_time() {
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances(3, 10)).await;
-    for (kind, word) in
-        [(Kind::Replicate, "policy replicate"), (Kind::Berrut, "approximate"), (Kind::Sum, "bundle")]
-    {
+    for (kind, word) in [(Kind::Berrut, "approximate"), (Kind::Sum, "bundle")] {
         let mut settings = coded(PolicyKind::ParmPlus, 2, 1).dispatch;
         settings.coding.code = Some(kind);
         let (status, answer) = crate::rig::patch(&frontend, "/settings/double", &settings).await;
