@@ -66,7 +66,7 @@ impl Subject {
             given => given.iter().map(|text| code(text)).collect::<anyhow::Result<_>>()?,
         };
         if bundle.is_none() && untrained.is_empty() {
-            bail!("a model without a bundle has no code of its own: name some, such as --code replicate:k=2");
+            bail!("a model without a bundle has no code of its own: name one, such as --code berrut:k=2");
         }
         Ok(Self { path, bundle, samples, rules: Rules { metric, meaning, seed: flags.seed }, untrained })
     }
@@ -98,7 +98,8 @@ impl Subject {
             let calibration = Calibration::default();
             let contender = Contender { code: &*code, models: &[], calibration, order: Order::Drawn };
             table.push(spec.kind.to_string(), bench.judge(&contender)?);
-            if spec.kind.draws_curve() && spec.k > 2 {
+            // Interpolation is more accurate between similar queries.
+            if !spec.recovery().is_systematic() && spec.k > 2 {
                 let report = bench.judge(&Contender { order: Order::Path, ..contender })?;
                 table.push(format!("{} along a path", spec.kind), report);
             }
@@ -190,7 +191,7 @@ impl Bundle {
 
 /// A code from `KIND:k=2,r=1`.
 fn code(text: &str) -> anyhow::Result<CodeSpec> {
-    let wrong = || format!("'{text}' is no code that needs no training: write berrut:k=4,r=1");
+    let wrong = || format!("invalid code '{text}': it must need no training: write berrut:k=4,r=1");
     let (kind, numbers) = text.split_once(':').with_context(wrong)?;
     let kind = kind.parse::<Kind>().ok().filter(|kind| !kind.needs_bundle()).with_context(wrong)?;
     let mut spec = CodeSpec::new(kind, 2, 1);

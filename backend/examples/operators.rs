@@ -1,8 +1,8 @@
-//! Counts what an engine can do of ONNX's node tests: `operators ENGINE FOLDER`.
+//! Counts the ONNX node tests that an engine passes: `operators ENGINE FOLDER`.
 //!
-//! FOLDER holds `test_*/model.onnx` with `test_data_set_0/{input,output}_N.pb`, as Debian's libonnx-testdata installs
-//! them. Prints a line for each test and the counts at the end. A test passes when every output agrees within a
-//! relative 1e-3 or an absolute 1e-5 (the tolerance of ONNX's own runner is 1e-3 and 1e-7).
+//! FOLDER contains `test_*/model.onnx` with `test_data_set_0/{input,output}_N.pb`, as in Debian's libonnx-testdata.
+//! Prints a line for each test and the counts at the end. A test passes if every output agrees within a relative 1e-3
+//! or an absolute 1e-5 (ONNX's own runner allows 1e-3 and 1e-7).
 
 mod support;
 
@@ -22,13 +22,13 @@ enum Outcome {
     Unsupported,
     Wrong,
     Panic,
-    /// The data or the tensors are of a kind that the protocol lacks (sequences, optionals, exotic types).
+    /// The data or the tensors have a type that the protocol lacks (sequences, optionals, exotic types).
     Skipped,
 }
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: coverage ENGINE FOLDER";
+    let usage = "usage: operators ENGINE FOLDER";
     let (name, folder) = (arguments.next().context(usage)?, arguments.next().context(usage)?);
     let engine = engine::by_name(&name, &engine::Options::default())?;
     std::panic::set_hook(Box::new(|_| {}));
@@ -55,7 +55,7 @@ fn tests(folder: &Path) -> Result<Vec<PathBuf>> {
 fn run(engine: &dyn Engine, test: &Path) -> (Outcome, String) {
     let data = test.join("test_data_set_0");
     let (Ok(inputs), Ok(expected)) = (tensors(&data, "input"), tensors(&data, "output")) else {
-        return (Outcome::Skipped, "test data of another kind than tensors".into());
+        return (Outcome::Skipped, "the test data are not tensors".into());
     };
     let attempt = || {
         let mut model = engine.load(&test.join("model.onnx"), &Options::default())?;

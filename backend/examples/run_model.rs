@@ -1,7 +1,7 @@
 //! Runs a model once on tensors from files: `run_model ENGINE MODEL.onnx FOLDER`.
 //!
-//! FOLDER holds `input_0.pb`, `input_1.pb`, ... in the model's order; `output_0.pb`, ... are written beside them.
-//! `lab/interop/engines.sh` compares the engines with it.
+//! FOLDER contains `input_0.pb`, `input_1.pb` and so on, in the model's order; the outputs `output_0.pb` and so on are
+//! written there. `lab/interop/engines.sh` compares the engines with it.
 
 mod support;
 

@@ -206,7 +206,7 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// The settings as an engine takes them.
+    /// The settings in the form that engines read.
     pub fn options(&self) -> Options {
         let (device, onnxruntime) = (self.device.clone(), self.onnxruntime.clone());
         Options { threads: self.threads, device, onnxruntime, plans: self.plans }

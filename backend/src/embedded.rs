@@ -1,7 +1,7 @@
-//! Instances inside the process, seen as servers.
+//! Instances inside the process, behind the interface of servers.
 //!
-//! A frontend treats them exactly as it treats remote workers: one client for each instance. The difference is the way
-//! there: a queue and a one-shot channel instead of a socket, and tensors whose bytes are never copied.
+//! A frontend treats them exactly like remote workers: one client per instance. Requests go through a queue and a
+//! one-shot channel instead of a socket, and tensors are never copied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::host::{Call, Host, Layout};
 use crate::{Config, Error, Faults, Metrics, trace};
 
-/// One instance. All that were started together share their models' weights where the engine can.
+/// One instance. Instances that were started together share their models' weights if the engine supports it.
 #[derive(Clone)]
 pub struct Embedded {
     host: Arc<Host>,
@@ -25,7 +25,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts the configured number of instances and loads their models; blocks for as long as that takes.
+    /// Starts the configured number of instances and loads their models. Blocks until they are loaded.
     pub fn start(config: Config, metrics: Metrics) -> Result<Vec<Self>, Error> {
         let host = Host::start(config, metrics, Layout::Separate)?;
         host.load_all()?;
@@ -34,12 +34,12 @@ impl Embedded {
         Ok((0..host.queues()).map(instance).collect())
     }
 
-    /// Fault injection, shared by all that were started together; an error unless the configuration allows it.
+    /// Fault injection, shared by all instances that were started together; an error if the configuration forbids it.
     pub fn faults(&self) -> Result<&Faults, Error> {
         self.host.faults()
     }
 
-    /// Waits until every request that is here is answered.
+    /// Waits until all current requests are answered.
     pub async fn drain(&self, longest: Duration) -> Result<(), Error> {
         self.host.drain(longest).await
     }
@@ -64,7 +64,7 @@ impl Client for Embedded {
         Box::pin(std::future::ready(Ok(self.host.is_ready())))
     }
 
-    /// Its thread cannot be stopped in the midst of a run, and takes nothing else until then.
+    /// An instance's thread cannot be stopped during a run, and takes no other job until its end.
     fn settled(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.host.settled(self.number))
     }
@@ -85,12 +85,12 @@ impl Client for Embedded {
         Box::pin(std::future::ready(Ok(self.host.catalogue().index(false))))
     }
 
-    /// Has all that were started together load the model.
+    /// Loads the model on all instances that were started together.
     fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(self.host.load_model(name))
     }
 
-    /// Has all that were started together unload the model.
+    /// Unloads the model on all instances that were started together.
     fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(self.host.unload_model(name))
     }

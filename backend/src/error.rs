@@ -1,42 +1,42 @@
-//! What can go wrong between a model file and its predictions.
+//! The errors of engines, instances and the worker.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// An error of an engine, an instance or the worker.
+/// A failure of an engine, an instance or the worker.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages explain the fields
 pub enum Error {
-    #[error("unknown engine '{name}': known are {known:?}")]
+    #[error("unknown engine '{name}': use one of {known:?}")]
     UnknownEngine { name: String, known: Vec<&'static str> },
     #[error(
-        "cannot open ONNX Runtime at '{}': {message}. Get it with `pip install onnxruntime` (`onnxruntime-gpu` for \
+        "cannot open ONNX Runtime at '{}': {message}: get it with `pip install onnxruntime` (`onnxruntime-gpu` for \
          CUDA), then set `onnxruntime` in the configuration or ORT_DYLIB_PATH to the full path of the wheel's \
          onnxruntime/capi/libonnxruntime.so.*", path.display()
     )]
     RuntimeLibrary { path: PathBuf, message: String },
-    #[error("engine '{engine}' has no device '{device}': use 'cpu'{hint}")]
+    #[error("unknown device '{device}' of engine '{engine}': use 'cpu'{hint}")]
     Device { engine: &'static str, device: String, hint: &'static str },
     #[error("cannot load '{}': {message}", path.display())]
     Load { path: PathBuf, message: String },
-    #[error("cannot load '{}': tensor '{tensor}' is {found}, which no protocol datatype stands for", path.display())]
+    #[error("cannot load '{}': tensor '{tensor}' has type {found}, which the protocol does not support", path.display())]
     TensorType { path: PathBuf, tensor: String, found: String },
     #[error("the model failed on this input: {message}")]
     Run { message: String },
-    #[error(
-        "the engine panicked: {message}. The instance goes on; try engine 'ort', and please report the model"
-    )]
+    #[error("the engine panicked: {message}: the instance continues: try engine 'ort', and report the model")]
     Panicked { message: String },
     #[error(
         "input '{name}' of warm-up needs {elements} elements, more than {limit}: set backend.warm_up_runs to 0"
     )]
     WarmUpTooLarge { name: String, elements: usize, limit: usize },
-    #[error("emulated model '{}': {message}", path.display())]
+    #[error("invalid emulated model '{}': {message}", path.display())]
     Emulated { path: PathBuf, message: String },
     #[error("{peer}: {error}")]
     Upstream { peer: String, error: parm_protocol::Error },
-    #[error("this process serves the models of {url}: leave out {field}, or start another worker for them")]
-    NotBesideUpstream { url: String, field: &'static str },
+    #[error(
+        "conflicting sources of models: an upstream, {url}, and {field}: omit {field}, or start another worker for it"
+    )]
+    UpstreamConflict { url: String, field: &'static str },
     #[error(transparent)]
     Times(#[from] parm_workload::Error),
     #[error("invalid fault plan: {message}")]
@@ -47,23 +47,19 @@ pub enum Error {
     Metrics { message: String },
     #[error("cannot start a thread: {message}")]
     Thread { message: String },
-    #[error("work was still under way after {waited:?}: allow more time for it")]
+    #[error("drain timed out after {waited:?}: requests are still running: allow more time")]
     DrainTimeout { waited: Duration },
     #[error(transparent)]
     Repository(#[from] parm_parity_models::Error),
 }
 
 impl Error {
-    /// Whether the configuration is at fault, so that trying again as it is cannot help.
+    /// Whether the configuration is the cause, so that a retry without a change cannot succeed.
     pub fn is_configuration(&self) -> bool {
         use Error::*;
         matches!(
             self,
-            UnknownEngine { .. }
-                | RuntimeLibrary { .. }
-                | Device { .. }
-                | Times(_)
-                | NotBesideUpstream { .. }
+            UnknownEngine { .. } | RuntimeLibrary { .. } | Device { .. } | Times(_) | UpstreamConflict { .. }
         )
     }
 }

@@ -1,8 +1,8 @@
-//! Engines behind one synchronous trait, instances, the worker and its fault injection.
+//! Inference engines behind one synchronous trait, instances, the worker and its fault injection.
 //!
-//! Reading order: an [`engine`] turns a model file into something that runs batches; an `instance` is a thread that
-//! runs them from a bounded queue; a `host` keeps models and instances together and follows the repository; [`Worker`]
-//! serves a host over the protocol, [`Embedded`] serves it inside the process.
+//! Reading order: an [`engine`] loads a model file and runs batches; an `instance` is a thread that runs them from a
+//! bounded queue; a `host` manages models and instances and follows the repository. [`Worker`] serves a host over the
+//! protocol, [`Embedded`] serves it inside the process.
 
 mod config;
 mod embedded;

@@ -1,7 +1,7 @@
-//! Every metric of the backend.
+//! The metrics of the backend.
 //!
-//! A worker uses Triton's names, so that dashboards and autoscalers made for Triton work. Instances embedded in a
-//! frontend use `parm_embedded` instead: there the `nv_inference` names belong to the frontend's own requests.
+//! A worker uses Triton's names, so that dashboards and autoscalers for Triton work. Instances embedded in a frontend
+//! use `parm_embedded` instead: there the `nv_inference` names belong to the frontend's own requests.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::payer::Payer;
 
 const MODEL: &[&str] = &["model", "version"];
 
-/// A share that is set up, or the model whose own it is.
+/// A configured share, or the model's own share.
 const PAYER: &[&str] = &["share", "model"];
 
 /// Metrics of all models, registered once.
@@ -42,7 +42,7 @@ pub struct Metrics {
     pub(crate) sharing: SharingMetrics,
 }
 
-/// The metrics of one share of the instances' time.
+/// The metrics of one share of instance time.
 #[derive(Clone, Debug)]
 pub(crate) struct ShareMetrics {
     pub(crate) used: prometheus::Counter,
@@ -50,7 +50,7 @@ pub(crate) struct ShareMetrics {
     pub(crate) waiting: IntGauge,
 }
 
-/// What frontends that share the instances hold and wish for.
+/// The tokens and reservations of frontends that share the instances.
 #[derive(Clone, Debug)]
 pub(crate) struct SharingMetrics {
     pub(crate) frontends: IntGauge,
@@ -85,7 +85,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// The metrics of instances inside a frontend. How their time is shared the frontend's dispatcher says and counts.
+    /// The metrics of instances inside a frontend. The frontend's dispatcher counts the shares.
     pub fn embedded(registry: &Registry) -> Result<Self, Error> {
         Self::register(registry, "parm_embedded").map_err(refused)
     }
@@ -126,7 +126,7 @@ impl Metrics {
         let used = "Seconds of instances' time that each share used";
         let entitled = "Seconds of instances' time that its weight gave each share while it wanted some";
         let per_reason = &["model", "version", "reason"];
-        let dropped = "Requests dropped before they ran, as nobody waited for them any more";
+        let dropped = "Requests dropped before they ran, because their clients had given up";
         Ok(Self {
             success: counter(name("request_success"), "Requests answered", MODEL)?,
             failure: counter(name("request_failure"), "Requests refused or failed, by reason", per_reason)?,
@@ -180,7 +180,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that got an error. Names of models that are not served count as one, as clients choose them.
+    /// Counts a failed request. Models that are not served count as one, since clients choose the names.
     pub(crate) fn failed(&self, model: Option<(&str, &str)>, reason: &str) {
         let (model, version) = model.unwrap_or(("", ""));
         self.failure.with_label_values(&[model, version, reason]).inc();
@@ -214,7 +214,7 @@ impl ModelMetrics {
     }
 }
 
-/// Whole microseconds for a counter.
+/// Whole microseconds, for a counter.
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

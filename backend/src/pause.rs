@@ -1,9 +1,8 @@
-//! Waiting precisely on an instance's own thread.
+//! Precise sleeps on an instance's own thread.
 //!
-//! The kernel rounds a thread's sleeps up by its timer slack, 50 us by default: too coarse for service times of
-//! milliseconds whose tail is under study. With the slack at its minimum a sleep ends some 10 us late; the last
-//! stretch is spun so that the mean comes out right. Spinning throughout would be exact too, and would take a core from
-//! the very servers that are being measured.
+//! The kernel rounds the sleeps of a thread up by its timer slack, 50 us by default. That is too coarse for service
+//! times of milliseconds whose tail is measured. With the minimum slack a sleep ends about 10 us late; the last part is
+//! a spin loop, which corrects the mean. A longer spin loop would take a core from the servers under test.
 
 use std::hint::spin_loop;
 #[cfg(target_os = "linux")]
@@ -11,21 +10,21 @@ use std::num::NonZeroU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much of a pause is spun: about a wake-up's lateness.
+/// The length of the spin loop: about the lateness of a wake-up.
 const SPIN: Duration = Duration::from_micros(15);
 
-/// Asks the kernel to wake this thread on time. Costs nothing where there is no such setting.
+/// Sets the timer slack of this thread to its minimum. Does nothing on systems without that setting.
 pub(crate) fn make_precise() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
-        tracing::debug!(%error, "timer slack stays as it is: pauses end some 50 us late");
+        tracing::debug!(%error, "cannot set the timer slack: pauses end about 50 us late");
     }
 }
 
-/// The most that a drawn time may be: a heavy tail shall not stop an experiment for good.
+/// The maximum of a drawn time: a heavy tail must not stop an experiment.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A drawn time in milliseconds, at most a minute.
+/// Limits a drawn time in milliseconds to a minute.
 pub(crate) fn millis(drawn: f64) -> Duration {
     Duration::try_from_secs_f64(drawn / 1e3).map_or(LONGEST, |time| time.min(LONGEST))
 }
@@ -45,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_heaviest_tail_ends_at_a_minute() {
+    fn drawn_time_is_at_most_a_minute() {
         let drawn = [1.5, 59_999.0, 70_000.0, 1e300, f64::INFINITY].map(millis);
         let seconds = drawn.map(|time| time.as_secs_f64());
         assert_eq!(seconds, [0.0015, 59.999, 60.0, 60.0, 60.0]);

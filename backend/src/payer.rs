@@ -1,21 +1,21 @@
-//! Who pays for a request with a share of the instances' time.
+//! The share of instance time to which a request is charged.
 
 use std::sync::Arc;
 
 use parm_protocol::fleet::OWN_SHARE;
 use parm_shares::Table;
 
-/// A share, as instances know it.
+/// A share, as instances identify it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Payer {
-    /// One that is set up.
+    /// A configured share.
     Share(Arc<str>),
-    /// The model's own.
+    /// The model's own share.
     Model(Arc<str>),
 }
 
 impl Payer {
-    /// Who pays for a model's requests that say nothing.
+    /// The share of a model's requests that name none.
     pub(crate) fn of_model(model: &str, table: &Table) -> Self {
         match table.of_model(model) {
             Some(share) => Self::Share(table.name(share).clone()),
@@ -23,8 +23,8 @@ impl Payer {
         }
     }
 
-    /// Who is named, if anybody here is called so; `serves` says which models there are. Frontends may have shares that are not
-    /// set up here, and clients could name anything: nobody gets an account by being named.
+    /// The share with this name, if it is configured or is that of a model for which `serves` returns true. Clients can
+    /// send any name, so an unknown one gets no account.
     pub(crate) fn named(share: &str, table: &Table, serves: impl Fn(&str) -> bool) -> Option<Self> {
         match share.strip_prefix(OWN_SHARE) {
             Some(model) => serves(model).then(|| Self::of_model(model, table)),
@@ -32,7 +32,7 @@ impl Payer {
         }
     }
 
-    /// Share and model, as metrics call them.
+    /// Share and model, as labels of metrics.
     pub(crate) fn labels(&self) -> [&str; 2] {
         match self {
             Self::Share(name) => [name, ""],
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_known_gets_no_account() {
+    fn unknown_share_gets_no_account() {
         let own = ShareSettings { models: vec!["m".into()], ..ShareSettings::default() };
         let table = Table::new(&Settings([("gold".to_owned(), own)].into()));
         let named = |share| Payer::named(share, &table, |model| ["m", "n"].contains(&model));

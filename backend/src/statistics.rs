@@ -1,4 +1,4 @@
-//! What the protocol's statistics endpoint tells about one model.
+//! The statistics of one model for the protocol's statistics endpoint.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use parm_protocol::{BatchStatistics, DurationStatistics, ModelStatistics};
 
 use crate::metrics::{ModelMetrics, micros};
 
-/// Where the time of a batch went.
+/// The parts of a batch's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Phases {
     pub(crate) input: Duration,
@@ -16,7 +16,7 @@ pub(crate) struct Phases {
     pub(crate) output: Duration,
 }
 
-/// Statistics and metrics of one model, kept in step.
+/// Statistics and metrics of one model, updated together.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     metrics: ModelMetrics,
@@ -38,7 +38,7 @@ impl Statistics {
         &self.metrics
     }
 
-    /// A batch was run.
+    /// Counts a batch.
     pub(crate) fn executed(&self, rows: usize, phases: Phases) {
         self.metrics.rows.inc_by(rows as u64);
         self.metrics.executions.inc();
@@ -55,7 +55,7 @@ impl Statistics {
         add(&mut batch.compute_output, phases.output);
     }
 
-    /// A request of that batch was answered, `whole` after it came and `queued` of that before it ran.
+    /// Counts an answered request of that batch: it took `whole`, of which it was queued for `queued`.
     pub(crate) fn answered(&self, whole: Duration, queued: Duration, phases: Phases) {
         self.metrics.success.inc();
         self.metrics.request_us.inc_by(micros(whole));
@@ -71,7 +71,7 @@ impl Statistics {
         add(&mut total.compute_output, phases.output);
     }
 
-    /// A request failed, `whole` after it came.
+    /// Counts a request that failed after `whole`.
     pub(crate) fn failed(&self, whole: Duration) {
         add(&mut self.totals.lock().total.fail, whole);
     }
@@ -98,7 +98,7 @@ mod tests {
     use crate::Metrics;
 
     #[test]
-    fn statistics_add_up_by_request_and_by_batch_size() {
+    fn statistics_count_requests_and_batch_sizes() {
         let registry = prometheus::Registry::new();
         let statistics = Statistics::new(Metrics::worker(&registry).unwrap().model("m", "1"));
         let ms = Duration::from_millis;

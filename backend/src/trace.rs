@@ -1,6 +1,6 @@
-//! The span of a request, below the frontend's or the client's that sent it.
+//! The span of a request, a child of the frontend's or the client's span.
 //!
-//! It is of level `debug` and of a target of its own, so that without a collector it is disabled at its call site and
+//! Its level is `debug` and it has its own target, so that without a collector it is disabled at its call site and
 //! costs a load and a branch.
 
 use std::future::Future;
@@ -24,7 +24,7 @@ pub(crate) fn infer(request: &InferRequest, place: &str, traceparent: Option<&st
     span
 }
 
-/// Answers within a span.
+/// Awaits an answer within a span.
 pub(crate) async fn within<T>(span: Span, answer: impl Future<Output = T>) -> T {
     if span.is_disabled() { answer.await } else { answer.instrument(span).await }
 }

@@ -1,4 +1,4 @@
-//! A worker: models served over the protocol.
+//! A worker, which serves models over the protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +24,18 @@ impl Worker {
         Ok(Self { host: Host::start(config, metrics, Layout::Shared)? })
     }
 
-    /// Loads the models of the configuration and begins to follow the repository. Blocks for as long as that takes.
+    /// Loads the configured models and starts to follow the repository. Blocks until the models are loaded.
     pub fn load(&self) -> Result<(), Error> {
         self.host.load_all()?;
         self.host.follow()
     }
 
-    /// Fault injection; an error unless the configuration allows it.
+    /// Fault injection; an error if the configuration forbids it.
     pub fn faults(&self) -> Result<&Faults, Error> {
         self.host.faults()
     }
 
-    /// Turns not ready, and waits until every request that is here is answered.
+    /// Becomes not ready, and waits until all current requests are answered.
     pub async fn drain(&self, longest: Duration) -> Result<(), Error> {
         self.host.drain(longest).await
     }

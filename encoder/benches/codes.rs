@@ -1,10 +1,10 @@
-//! Encoding and decoding beside what the machine can stream, measured in the same run.
+//! Encoding and decoding speed compared with the machine's streaming rate, measured in the same run.
 //!
-//! The yardstick is a copy between buffers of the same sizes: bytes read plus bytes written, over the median time. An
-//! encoder of k queries must read k and write one; its share of the yardstick is printed. Samples of the yardstick
-//! and of the codes alternate, so that a busy machine slows both.
+//! The streaming rate is that of a copy between buffers of the same sizes: bytes read and written, divided by the
+//! median time. An encoder of k queries must read k and write one. Samples of the copy and of the codes alternate, so
+//! that other load slows both.
 
-#![allow(clippy::print_stdout)] // a report is what it is for
+#![allow(clippy::print_stdout)] // prints a report
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
-//! Prints how well conditioned the built-in coefficients are, as a Markdown table.
+//! Prints the condition numbers and error gains of the built-in coefficients as a Markdown table.
 
 use parm_encoder::coefficients::{DESIGNED_K, DESIGNED_R, conditioning, design};
 
-#[allow(clippy::print_stdout)] // printing is what it is for
+#[allow(clippy::print_stdout)] // prints a table
 fn main() {
     println!("| k | r | worst 2 x 2 | worst 3 x 3 | worst error gain |");
     println!("|---|---|---|---|---|");

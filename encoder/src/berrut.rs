@@ -1,22 +1,28 @@
 //! Berrut's rational interpolation (BACC, ApproxIFER): no training, any model, every answer approximate.
 //!
-//! alpha_j are Chebyshev points of the first kind, beta_i of the second; Berrut's weights alternate in sign, which
-//! keeps the denominator from vanishing anywhere on the line. In decoding the sign alternates by POSITION among the
-//! outputs that came back, not by their index: with gaps, the signs of the indices would let the interpolant have
-//! poles between the points. Constants come back exactly; nothing else does.
+//! The k queries are values of a curve u at points alpha_j (Chebyshev points of the first kind). The code sends
+//! u(beta_i) for k + r points of the second kind to instances of the deployed model, and reads F(u(alpha_j)) off a
+//! curve through the outputs that return. Both curves are linear in their values, so encoding and decoding are
+//! weighted sums. The code is not systematic and needs a full group. Only constants are reconstructed exactly.
+//!
+//! Berrut's weights alternate in sign, which keeps the denominator from vanishing anywhere on the line. When decoding,
+//! the sign alternates by *position* among the outputs that returned, not by their index: with gaps, the signs of the
+//! indices would allow poles between the points.
 
 use std::f64::consts::PI;
 
-use crate::interpolated::{self, Samples};
 use crate::kind::{Mixing, Nature, Requirement};
 use crate::matrix::Matrix;
-use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
+use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace, kernel};
 
-/// What is known of it by name.
+/// The most outputs that a decoder adds up.
+const MAX_CODED: usize = 64;
+
+/// The row of the table of codes.
 pub(crate) const NATURE: Nature = Nature {
     name: "berrut",
     requires: Requirement::Nothing,
-    mixing: Mixing::DrawsCurve,
+    mixing: Mixing::AddsUp,
     fields: &[],
     parities: |spec| spec.k + spec.r,
     needs: |spec| Needs::AnyOutputs(spec.k),
@@ -27,7 +33,8 @@ pub(crate) const NATURE: Nature = Nature {
 #[derive(Debug)]
 pub struct Berrut {
     spec: CodeSpec,
-    samples: Samples,
+    /// The encoding matrix, k + r rows of k.
+    weights: Vec<f32>,
     queries: Vec<f64>,
     outputs: Vec<f64>,
 }
@@ -40,28 +47,28 @@ impl Berrut {
         let queries: Vec<f64> = (0..k).map(|j| ((2 * j + 1) as f64 * PI / (2 * k) as f64).cos()).collect();
         let outputs: Vec<f64> = (0..coded).map(|i| (i as f64 * PI / (coded - 1) as f64).cos()).collect();
         let rows: Vec<Vec<f64>> = outputs.iter().map(|beta| basis(*beta, &queries)).collect();
-        let samples = Samples::new(&Matrix::from_fn(coded, k, |row, column| rows[row][column]));
-        Ok(Self { spec: spec.clone(), samples, queries, outputs })
+        let weights = Matrix::from_fn(coded, k, |row, column| rows[row][column]).to_f32();
+        Ok(Self { spec: spec.clone(), weights, queries, outputs })
     }
 }
 
 /// Berrut's basis functions of `nodes` at `point`.
 fn basis(point: f64, nodes: &[f64]) -> Vec<f64> {
     let mut weights = vec![0.0; nodes.len()];
-    basis_into(point, nodes.iter().copied(), |index, weight| weights[index] = weight);
+    basis_into(point, nodes, |index, weight| weights[index] = weight);
     weights
 }
 
-/// The same without memory of its own; a point on a node has that node's value.
-fn basis_into(point: f64, nodes: impl Iterator<Item = f64> + Clone, mut set: impl FnMut(usize, f64)) {
-    let hit = nodes.clone().position(|node| (point - node).abs() < 1e-12);
-    let term = |(index, node): (usize, f64)| match hit {
+/// As [`basis`], without an allocation. A point on a node has that node's value.
+fn basis_into(point: f64, nodes: &[f64], mut set: impl FnMut(usize, f64)) {
+    let hit = nodes.iter().position(|node| (point - node).abs() < 1e-12);
+    let term = |(index, node): (usize, &f64)| match hit {
         Some(hit) => f64::from(u8::from(hit == index)),
         None if index % 2 == 0 => 1.0 / (point - node),
         None => -1.0 / (point - node),
     };
-    let total: f64 = nodes.clone().enumerate().map(term).sum();
-    for (index, node) in nodes.enumerate() {
+    let total: f64 = nodes.iter().enumerate().map(term).sum();
+    for (index, node) in nodes.iter().enumerate() {
         set(index, term((index, node)) / total);
     }
 }
@@ -77,7 +84,17 @@ impl Code for Berrut {
         parities: &mut [&mut [f32]],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        self.samples.encode(&self.spec, members, parities)
+        let (kind, k) = (self.spec.kind, self.spec.k);
+        let present = members.present().len();
+        if present < k {
+            return Err(Error::PartialGroup { kind, members: present, k });
+        }
+        let mut terms: [&[f32]; MAX_CODED] = [&[]; MAX_CODED];
+        for (term, query) in terms.iter_mut().zip(members.queries.iter().flatten()) {
+            *term = query;
+        }
+        kernel::combine_each(|point| &self.weights[point * k..][..k], &terms[..k], parities);
+        Ok(())
     }
 
     fn decode_checked(
@@ -87,34 +104,18 @@ impl Code for Berrut {
         prediction: &mut [f32],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        let returned = received.arrived().parities;
-        interpolated::decode(received, prediction, |weights| {
-            let nodes = || returned.iter().map(|index| self.outputs[index]).collect::<NodeList>();
-            let nodes = nodes();
-            basis_into(self.queries[slot], nodes.iter(), |index, weight| weights[index] = weight as f32);
-        })
-    }
-}
-
-/// Nodes on the stack.
-struct NodeList {
-    nodes: [f64; interpolated::MAX_CODED],
-    len: usize,
-}
-
-impl NodeList {
-    fn iter(&self) -> impl Iterator<Item = f64> + Clone + '_ {
-        self.nodes[..self.len].iter().copied()
-    }
-}
-
-impl FromIterator<f64> for NodeList {
-    fn from_iter<I: IntoIterator<Item = f64>>(nodes: I) -> Self {
-        let mut list = NodeList { nodes: [0.0; interpolated::MAX_CODED], len: 0 };
-        for node in nodes {
-            list.nodes[list.len] = node;
-            list.len += 1;
+        let mut terms: [&[f32]; MAX_CODED] = [&[]; MAX_CODED];
+        let mut nodes = [0.0; MAX_CODED];
+        let mut count = 0;
+        for (output, node) in received.parities.iter().zip(&self.outputs) {
+            if let Some(output) = output {
+                (terms[count], nodes[count]) = (output, *node);
+                count += 1;
+            }
         }
-        list
+        let mut weights = [0.0_f32; MAX_CODED];
+        basis_into(self.queries[slot], &nodes[..count], |index, weight| weights[index] = weight as f32);
+        kernel::combine(&weights[..count], &terms[..count], prediction);
+        Ok(())
     }
 }

@@ -4,16 +4,16 @@ use std::fmt::Debug;
 
 use crate::{Arrived, CodeSpec, Error, Needs, Part, Recovery, Set, Workspace};
 
-/// What one element of an input is.
+/// The type of an input's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
-    /// A 32-bit float: every code can take it.
+    /// A 32-bit float, which every code accepts.
     Float32,
-    /// Anything else of this many bytes: only codes that move queries without arithmetic can take it.
+    /// Any other type of this many bytes, which only codes without arithmetic accept.
     Bytes(usize),
 }
 
-/// One input tensor of a query, without the batch dimension. Several inputs are encoded each on its own.
+/// One input tensor of a query, without the batch dimension. Each input of a model is encoded separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input<'a> {
     /// Dimensions of one query.
@@ -23,7 +23,7 @@ pub struct Input<'a> {
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Bytes of one element.
     pub fn bytes(self) -> usize {
         match self {
             Element::Float32 => 4,
@@ -43,7 +43,7 @@ impl<'a> Input<'a> {
         self.dims.iter().product()
     }
 
-    /// Whether a query has no element.
+    /// Whether a query has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -52,7 +52,7 @@ impl<'a> Input<'a> {
 /// The queries of a group in slot order, `None` where a slot is blank. `T` is `f32`, or `u8` for raw bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Members<'a, T> {
-    /// Which input they are.
+    /// The input to which they belong.
     pub input: Input<'a>,
     /// One per slot.
     pub queries: &'a [Option<&'a [T]>],
@@ -64,7 +64,7 @@ impl<T> Members<'_, T> {
         Set::present(self.queries)
     }
 
-    /// Checks the number of slots, their lengths (`len` units of `T` each) and that there is a member.
+    /// Checks the number of slots, the length of each query (`len` units of `T`) and that the group has a member.
     pub(crate) fn check(&self, k: usize, len: usize) -> Result<(), Error> {
         count(Part::Query, k, self.queries.len())?;
         for (index, query) in self.queries.iter().enumerate() {
@@ -76,7 +76,7 @@ impl<T> Members<'_, T> {
     }
 }
 
-/// What has come back of a group, for one output tensor.
+/// The outputs of a group that have arrived, for one output tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// Slots that hold a query.
@@ -97,7 +97,7 @@ impl Received<'_> {
         }
     }
 
-    /// Checks counts, lengths and that `slot` can be had; `scale` = length of a parity output over a prediction's.
+    /// Checks counts, lengths and that `slot` can be recovered.
     pub(crate) fn check(&self, recovery: Recovery, slot: usize, sizes: OutputSizes) -> Result<(), Error> {
         count(Part::Prediction, recovery.k, self.predictions.len())?;
         count(Part::ParityOutput, recovery.parities, self.parities.len())?;
@@ -126,44 +126,44 @@ impl Received<'_> {
     }
 }
 
-/// Lengths that outputs must have.
+/// The required lengths of outputs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputSizes {
     pub(crate) prediction: usize,
     pub(crate) parity: usize,
 }
 
-/// A code: how a group becomes parity queries, and how a lost prediction is made from what came back.
+/// A code: encodes a group into parity queries, and reconstructs a lost prediction from the outputs that arrived.
 ///
-/// A code of one's own implements [`spec`](Code::spec) and the two `_checked` methods; callers use `encode` and `decode`,
-/// which refuse what does not fit before these see it.
+/// A new code implements [`spec`](Code::spec) and the two `_checked` methods. Callers use `encode` and `decode`, which
+/// check their arguments first.
 pub trait Code: Debug + Send + Sync {
-    /// What it was built from.
+    /// The spec from which it was built.
     fn spec(&self) -> &CodeSpec;
 
-    /// Which losses it makes good.
+    /// The losses that it recovers.
     fn recovery(&self) -> Recovery {
         self.spec().recovery()
     }
 
-    /// Dimensions of one parity query for this input; an error if the code cannot encode such inputs. Ask once,
-    /// when a model is loaded.
+    /// Dimensions of one parity query for this input, or an error if the code cannot encode such inputs. Allocates:
+    /// call it once, when a model is loaded.
     fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
         self.floats_only(input)?;
         Ok(input.dims.to_vec())
     }
 
-    /// Length of a parity model's output over that of a prediction: k for slot heads, else 1.
+    /// Length of a parity model's output divided by a prediction's: k for the head `slots`, otherwise 1.
     fn output_scale(&self) -> usize {
         self.spec().output_scale()
     }
 
-    /// Elements of a parity query over those of a query: k where they stand side by side, else 1.
+    /// Elements of a parity query divided by a query's: k if queries are concatenated, otherwise 1.
     fn query_scale(&self) -> usize {
         self.spec().query_scale()
     }
 
-    /// Refuses everything but floats, if the code does arithmetic.
+    /// Rejects elements other than floats if the code does arithmetic.
     fn floats_only(&self, input: Input<'_>) -> Result<(), Error> {
         let kind = self.spec().kind;
         if input.element != Element::Float32 && kind.is_arithmetic() {
@@ -183,15 +183,15 @@ pub trait Code: Debug + Send + Sync {
         self.encode_checked(members, parities, workspace)
     }
 
-    /// The same for elements that are not floats, as raw bytes. Codes that do arithmetic refuse.
+    /// As [`encode`](Self::encode), for elements that are not floats, as raw bytes. Codes that do arithmetic fail.
     fn encode_bytes(&self, members: Members<'_, u8>, parities: &mut [&mut [u8]]) -> Result<(), Error> {
         self.floats_only(members.input)?;
         check_group(self.spec(), members, parities, members.input.len() * members.input.element.bytes())?;
         self.encode_bytes_checked(members, parities)
     }
 
-    /// Writes the prediction of `slot`, ignoring that slot's own prediction if it is there. Does not allocate once
-    /// `workspace` has grown to what the code needs.
+    /// Writes the prediction of `slot` and ignores that slot's own prediction. Does not allocate once `workspace` has
+    /// grown.
     fn decode(
         &self,
         received: Received<'_>,
@@ -205,7 +205,7 @@ pub trait Code: Debug + Send + Sync {
         self.decode_checked(received, slot, prediction, workspace)
     }
 
-    /// [`encode`](Self::encode) of a group with a member, all slices of which have the lengths that they must have.
+    /// [`encode`](Self::encode) of a group that has a member, once all lengths are checked.
     fn encode_checked(
         &self,
         members: Members<'_, f32>,
@@ -213,7 +213,7 @@ pub trait Code: Debug + Send + Sync {
         workspace: &mut Workspace,
     ) -> Result<(), Error>;
 
-    /// [`encode_bytes`](Self::encode_bytes) of such a group.
+    /// [`encode_bytes`](Self::encode_bytes), after the same checks.
     fn encode_bytes_checked(
         &self,
         members: Members<'_, u8>,
@@ -222,7 +222,7 @@ pub trait Code: Debug + Send + Sync {
         Err(Error::NotArithmetic { kind: self.spec().kind, bytes: members.input.element.bytes() })
     }
 
-    /// [`decode`](Self::decode) of a slot that can be recovered from what is in.
+    /// [`decode`](Self::decode) of a slot that can be recovered.
     fn decode_checked(
         &self,
         received: Received<'_>,
@@ -232,7 +232,7 @@ pub trait Code: Debug + Send + Sync {
     ) -> Result<(), Error>;
 }
 
-/// Checks a group, and the slices that its parity queries are written to; `len` units of `T` make a query.
+/// Checks a group and the slices for its parity queries; a query has `len` units of `T`.
 fn check_group<T>(
     spec: &CodeSpec,
     members: Members<'_, T>,
@@ -243,7 +243,7 @@ fn check_group<T>(
     check_parities(parities, spec.recovery().parities, len * spec.query_scale())
 }
 
-/// Checks the slices that parity queries are written to.
+/// Checks the slices for parity queries.
 fn check_parities<T>(parities: &[&mut [T]], expected: usize, len: usize) -> Result<(), Error> {
     count(Part::ParityQuery, expected, parities.len())?;
     parities

@@ -1,13 +1,12 @@
-//! The coefficients of the linear codes, and how good they are.
+//! The built-in coefficients of the linear codes, and measures of their quality.
 //!
-//! Any r losses can be solved for if every square sub-matrix is regular, and solved for accurately if every one is
-//! well conditioned: what a parity model gets wrong is multiplied by the inverse. Positive Cauchy or Vandermonde rows
-//! are regular but nearly parallel, and multiply errors accordingly. These were found by a random search that minimises the largest error gain over every loss pattern,
-//! with a first row of ones (so that parity 0 is always ParM's sum), rows of one length, and row sums well away from
-//! zero (so that rows can be scaled to a sum of one, which `mds` needs).
+//! Any r losses can be solved for if every square sub-matrix is regular. They can be solved for accurately if each is
+//! well conditioned, because the inverse multiplies the errors of a parity model. Positive Cauchy or Vandermonde rows
+//! are regular but nearly parallel, so they multiply errors. A random search found these: it minimised the largest
+//! error gain over all loss patterns. The first row is ones, so that parity 0 is always ParM's sum. All rows have one
+//! length, and their sums are far from zero, because `mds` scales rows to a sum of one.
 //!
-//! Worst condition numbers of 2 x 2 and 3 x 3 sub-matrices and worst error gain are printed by
-//! `cargo run -p parm-encoder --example conditioning`; the table is in docs/results/codes.md.
+//! `cargo run -p parm-encoder --example conditioning` prints the worst condition numbers and error gains.
 
 use crate::Error;
 use crate::linear::MAX_K;
@@ -17,7 +16,7 @@ use crate::matrix::Matrix;
 pub const DESIGNED_K: usize = 8;
 /// The largest r with designed coefficients.
 pub const DESIGNED_R: usize = 3;
-/// Coefficients with a worse sub-matrix than this are refused: a parity model's error would drown the answer.
+/// The largest condition number of a sub-matrix: above it a parity model's error would drown the answer.
 pub const CONDITION_LIMIT: f64 = 1000.0;
 
 #[rustfmt::skip]
@@ -49,8 +48,7 @@ const THREE: [[&[f64]; 2]; 7] = [
      &[1.488, 1.074, -0.354, -0.929, -0.153, 0.223, 0.500, 1.822]],
 ];
 
-/// Well conditioned coefficients, r rows of k; `None` where none were designed (k over 8 or r over 3, except that one
-/// parity is ones for any k).
+/// Returns well-conditioned coefficients, r rows of k; `None` for k over 8 or r over 3. One parity is ones for any k.
 pub fn design(k: usize, r: usize) -> Option<Matrix> {
     if k == 0 || r == 0 || k > MAX_K || r > DESIGNED_R || (r > 1 && k > DESIGNED_K) {
         return None;
@@ -62,18 +60,18 @@ pub fn design(k: usize, r: usize) -> Option<Matrix> {
     }))
 }
 
-/// How well a matrix of coefficients recovers.
+/// The quality of a matrix of coefficients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conditioning {
-    /// Worst condition number of the square sub-matrices of size 1, 2, ...; the first is infinite if a coefficient is
-    /// zero, else 1.
+    /// Worst condition numbers of the square sub-matrices of size 1, 2 and so on. The first is infinite if a
+    /// coefficient is zero, otherwise 1.
     pub worst: Vec<f64>,
-    /// The most that independent errors of the outputs are multiplied by in a reconstruction, over every pattern of as
-    /// many losses as parities used; rows are first scaled to the length that a sum of k has.
+    /// The largest factor by which a reconstruction multiplies independent errors of the outputs, over all patterns
+    /// with as many losses as parities. Rows are first scaled to the length of a sum of k.
     pub gain: f64,
 }
 
-/// Examines every square sub-matrix.
+/// Measures every square sub-matrix.
 pub fn conditioning(coefficients: &Matrix) -> Conditioning {
     let (r, k) = (coefficients.rows(), coefficients.columns());
     let length = |row: usize| (coefficients.row(row).iter().map(|c| c * c).sum::<f64>() / k as f64).sqrt();
@@ -103,7 +101,7 @@ pub fn conditioning(coefficients: &Matrix) -> Conditioning {
     Conditioning { worst, gain }
 }
 
-/// Refuses coefficients that could not be solved for.
+/// Rejects coefficients that cannot be solved for accurately.
 pub(crate) fn check(coefficients: &Matrix) -> Result<(), Error> {
     for (index, condition) in conditioning(coefficients).worst.into_iter().enumerate() {
         if condition > CONDITION_LIMIT {
@@ -117,7 +115,7 @@ fn identity(size: usize) -> Matrix {
     Matrix::from_fn(size, size, |row, column| f64::from(u8::from(row == column)))
 }
 
-/// Every ascending choice of `size` numbers below `n`.
+/// All ascending choices of `size` numbers below `n`.
 fn choices(n: usize, size: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for _ in 0..size {
@@ -137,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_designed_matrix_is_well_conditioned_with_row_sums_away_from_zero() {
+    fn designed_matrices_are_well_conditioned() {
         for r in 1..=DESIGNED_R {
             for k in 1..=DESIGNED_K {
                 let matrix = design(k, r).expect("designed");
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn singular_coefficients_are_refused_with_their_size() {
+    fn singular_coefficients_are_rejected_with_their_size() {
         let matrix =
             Matrix::from_fn(2, 3, |row, column| if row == 0 { 1.0 } else { [1.0, 2.0, 2.0][column] });
         assert!(matches!(check(&matrix), Err(Error::IllConditioned { size: 2, .. })));

@@ -1,27 +1,29 @@
-//! The check that keeps bad values out of groups: one NaN in one query would spoil every reconstruction of its group,
-//! and a value of 1e31 would drown its neighbours in rounding. Such a query is served alone.
-#![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
+//! Keeps bad values out of groups.
+//!
+//! One NaN in a query would spoil every reconstruction of its group, and a value of 1e31 would drown the other
+//! queries in rounding errors. [`Guard::check`] finds such a query, which is then served alone.
+#![allow(unsafe_code)] // only in code of `multiversion`: a call guarded by its own run-time feature detection
 
 use multiversion::multiversion;
 
-/// The values that may be mixed with others'.
+/// The range of values that may enter a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
     low: f32,
     high: f32,
 }
 
-/// Why a query must be served alone.
+/// The reason to serve a query alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Suspect {
     /// NaN or an infinity.
     NotFinite {
-        /// Where the first one is.
+        /// Index of the first one.
         index: usize,
     },
-    /// Outside what the model has been seen to take.
+    /// Outside the observed range of the model's inputs.
     OutOfRange {
-        /// Where the first one is.
+        /// Index of the first one.
         index: usize,
         /// The value.
         value: f32,
@@ -29,15 +31,15 @@ pub enum Suspect {
 }
 
 impl Default for Guard {
-    /// Everything finite passes.
+    /// Passes all finite values.
     fn default() -> Self {
         Self { low: f32::MIN, high: f32::MAX }
     }
 }
 
 impl Guard {
-    /// Passes the range `low..=high` that a model's inputs were observed in, widened by `margin` times its width on
-    /// either side. Bounds that are not finite bound nothing but NaN and infinities.
+    /// Passes the observed range `low..=high` of a model's inputs, widened on each side by `margin` times its width.
+    /// A bound that is not finite excludes only NaN and infinities.
     pub fn around(low: f32, high: f32, margin: f32) -> Self {
         let slack = (high - low) * margin;
         let (low, high) = (low - slack, high + slack);
@@ -47,12 +49,12 @@ impl Guard {
         }
     }
 
-    /// Looks at every value once; `None` if the query may be mixed.
+    /// Checks every value once; `None` if the query may enter a group.
     pub fn check(&self, query: &[f32]) -> Option<Suspect> {
         if all_within(query, self.low, self.high) { None } else { self.check_naive(query) }
     }
 
-    /// The naive twin, which also says where.
+    /// The reference implementation, which also finds the index.
     pub fn check_naive(&self, query: &[f32]) -> Option<Suspect> {
         let index = query.iter().position(|value| !(self.low..=self.high).contains(value))?;
         let value = query[index];
@@ -64,8 +66,8 @@ impl Guard {
     }
 }
 
-/// Comparisons with NaN are false, and bounds are finite, so two comparisons check everything. Blocks without a branch
-/// inside, a branch after each: vectors inside, and an early end on a bad query.
+/// Two comparisons suffice, because bounds are finite and comparisons with NaN are false. A block has no branch
+/// inside, so it vectorises; the branch after each block ends the check early on a bad query.
 #[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
 fn all_within(values: &[f32], low: f32, high: f32) -> bool {
     values.chunks(1024).all(|block| {
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_value_is_found_wherever_it_is() {
+    fn bad_value_is_found_at_every_index() {
         let guard = Guard::around(-1.0, 3.0, 0.5);
         for len in [1, 2, 31, 1024, 1025, 5000] {
             let mut query = vec![0.5; len];
@@ -97,14 +99,14 @@ mod tests {
                     assert_eq!(guard.check_naive(&query), Some(expect));
                 }
                 query[index] = 5.0;
-                assert_eq!(guard.check(&query), None, "the bound itself passes");
+                assert_eq!(guard.check(&query), None, "the bound itself must pass");
                 query[index] = 0.5;
             }
         }
     }
 
     #[test]
-    fn without_a_range_everything_finite_passes() {
+    fn finite_values_pass_without_a_range() {
         for guard in [Guard::default(), Guard::around(f32::MIN, f32::MAX, 1.0)] {
             assert_eq!(guard.check(&[f32::MAX, f32::MIN, 0.0, f32::MIN_POSITIVE]), None);
             assert_eq!(guard.check(&[1.0, f32::INFINITY]), Some(Suspect::NotFinite { index: 1 }));

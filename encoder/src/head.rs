@@ -1,8 +1,8 @@
-//! How the outputs of a placed code (`tiles`, `slots`) are decoded: by subtraction or by reading a slot.
+//! Decodes the outputs of a placed code (`tiles`, `slots`), by subtraction or by reading a slot.
 //!
-//! With the head `slots` a parity model puts out k predictions one after the other; any number of losses follow from
-//! one parity output, and the mean of several is taken, for their errors differ. With the head `sum` it puts out a
-//! weighted sum, as in ParM's image code.
+//! With the head `slots` a parity model returns k predictions, so one parity output recovers any number of losses.
+//! Several parity outputs are averaged, since their errors differ. With the head `sum` it returns a weighted sum, as in
+//! ParM's image code.
 
 use crate::linear::{Linear, coefficients};
 use crate::{CodeSpec, Error, Head, Needs, Received};
@@ -22,7 +22,7 @@ impl Decoder {
         })
     }
 
-    /// Writes the prediction of `slot`. The pattern has been checked.
+    /// Writes the prediction of `slot`, which the caller has checked to be recoverable.
     pub(crate) fn decode(&self, received: Received<'_>, slot: usize, out: &mut [f32]) {
         match self {
             Decoder::Sum(linear) => linear.decode(received, slot, out),
@@ -31,7 +31,7 @@ impl Decoder {
     }
 }
 
-/// What a reconstruction takes under the head that the spec chooses.
+/// The outputs that a reconstruction requires with the head of the spec.
 pub(crate) fn needs(spec: &CodeSpec) -> Needs {
     match spec.parity_head() {
         Some(Head::Slots) => Needs::OneParity,

@@ -1,22 +1,25 @@
-//! Weighted sums of slices: the one loop that the arithmetic codes spend their time in.
+//! Weighted sums of slices: the loop in which the arithmetic codes spend their time.
 //!
-//! Every term is read once and the output written once, sixteen lanes at a time, compiled for the widest vectors that
-//! the processor turns out to have. The order of additions is the naive loop's, and nothing is fused, so the results
-//! are the naive ones to the last bit on every machine.
-#![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
+//! It reads every term once and writes the output once, sixteen lanes at a time, with the widest vectors of the
+//! processor. It adds in the order of the reference loop and fuses nothing, so results equal those of the reference
+//! loop to the last bit on every machine.
+#![allow(unsafe_code)] // only in code of `multiversion`: a call guarded by its own run-time feature detection
 
 use multiversion::multiversion;
 
-/// Terms that one pass can add; more are added in further passes over a block that stays in the cache.
+/// Terms that one pass adds; further passes over a block in the cache add the rest.
 const FAN_IN: usize = 8;
-/// Elements of such a block: with eight terms it fits a first-level cache.
+/// Elements of a block: with eight terms it fits a first-level cache.
 const BLOCK: usize = 1024;
 const LANES: usize = 16;
 
-/// `out = sum of weights[i] * terms[i]`. Every term must be as long as `out`; there must be a weight for each.
+/// Computes `out = sum of weights[i] * terms[i]`.
+///
+/// # Panics
+/// If a term is not as long as `out`, or the number of weights differs from the number of terms.
 pub fn combine(weights: &[f32], terms: &[&[f32]], out: &mut [f32]) {
-    assert_eq!(weights.len(), terms.len(), "one weight per term");
-    assert!(terms.iter().all(|term| term.len() == out.len()), "terms as long as the output");
+    assert_eq!(weights.len(), terms.len(), "each term needs one weight");
+    assert!(terms.iter().all(|term| term.len() == out.len()), "each term must be as long as the output");
     if terms.is_empty() {
         out.fill(0.0);
     } else if terms.len() <= FAN_IN {
@@ -31,15 +34,14 @@ pub fn combine(weights: &[f32], terms: &[&[f32]], out: &mut [f32]) {
     }
 }
 
-/// Several weighted sums of the same terms, in one pass over them: block by block, so that a term is fetched from
-/// memory once however many outputs it goes to.
+/// Computes several weighted sums of the same terms, block by block, so that each term is fetched from memory once.
 pub fn combine_each<'w>(weights: impl Fn(usize) -> &'w [f32], terms: &[&[f32]], outs: &mut [&mut [f32]]) {
     if let [out] = outs {
         return combine(weights(0), terms, out);
     }
     let len = outs.first().map_or(0, |out| out.len());
-    assert!(terms.iter().all(|term| term.len() == len), "terms as long as the outputs");
-    assert!(outs.iter().all(|out| out.len() == len), "outputs of one length");
+    assert!(terms.iter().all(|term| term.len() == len), "each term must be as long as the outputs");
+    assert!(outs.iter().all(|out| out.len() == len), "all outputs must have the same length");
     if terms.is_empty() {
         return outs.iter_mut().for_each(|out| out.fill(0.0));
     }
@@ -54,7 +56,7 @@ pub fn combine_each<'w>(weights: impl Fn(usize) -> &'w [f32], terms: &[&[f32]], 
     }
 }
 
-/// The naive twin of [`combine`].
+/// The reference implementation of [`combine`].
 pub fn combine_naive(weights: &[f32], terms: &[&[f32]], out: &mut [f32]) {
     for (index, out) in out.iter_mut().enumerate() {
         *out = 0.0;
@@ -65,7 +67,7 @@ pub fn combine_naive(weights: &[f32], terms: &[&[f32]], out: &mut [f32]) {
     }
 }
 
-/// Adds up to [`FAN_IN`] terms from `start` on; `onto` what is in `out`, or instead of it.
+/// Adds up to [`FAN_IN`] terms from `start` on, to the values in `out` if `onto`, otherwise in place of them.
 #[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
 fn pass(weights: &[f32], terms: &[&[f32]], start: usize, out: &mut [f32], onto: bool) {
     match terms.len() {
@@ -80,7 +82,7 @@ fn pass(weights: &[f32], terms: &[&[f32]], start: usize, out: &mut [f32], onto: 
     }
 }
 
-#[inline(always)] // so that it is compiled with the features of the caller
+#[inline(always)] // compiles it with the processor features of the caller
 fn fixed<const K: usize>(weights: &[f32], terms: &[&[f32]], start: usize, out: &mut [f32], onto: bool) {
     let weights: [f32; K] = std::array::from_fn(|term| weights[term]);
     let terms: [&[f32]; K] = std::array::from_fn(|term| &terms[term][start..start + out.len()]);

@@ -1,17 +1,15 @@
-//! The table of codes: what everybody may know of one by its name alone, before it is built.
+//! The table of codes: the properties of each code that its name alone determines.
 //!
-//! A code's file holds its [`Nature`]; the table here has a row for each. Whoever wants to know what follows from the choice
-//! of a code (does it need a bundle, does it add queries up, what do its parity models put out) asks here and in
-//! [`CodeSpec`], and names no code himself: a new code is then served, evaluated and trained as its nature allows.
+//! Each code's file defines its [`Nature`], and the table here has a row for each. Callers query the properties of a
+//! code (whether it needs a bundle, adds queries up, and so on) here and in [`CodeSpec`], and never compare names. A new
+//! code is then served, evaluated and trained as its nature allows.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Code, CodeSpec, Error, Needs, berrut, learned, mds, replicate, slots, spline, sum, tiles, weighted,
-};
+use crate::{Code, CodeSpec, Error, Needs, berrut, learned, mds, slots, sum, tiles, weighted};
 
 /// The codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -23,52 +21,46 @@ pub enum Kind {
     Weighted,
     /// Images are shrunk and tiled into one.
     Tiles,
-    /// Queries stand side by side on the channel axis.
+    /// Queries are concatenated on the channel axis.
     Slots,
-    /// Every query is sent again.
-    Replicate,
     /// Exact for affine models, which compute their own parities.
     Mds,
     /// Rational interpolation; no training, not systematic.
     Berrut,
-    /// Smoothing splines; no training, not systematic.
-    Spline,
     /// Encoder and decoder are models.
     Learned,
 }
 
 /// A row for each code, in the order of [`Kind`].
-const TABLE: [(Kind, Nature); 9] = [
+const TABLE: [(Kind, Nature); 7] = [
     (Kind::Sum, sum::NATURE),
     (Kind::Weighted, weighted::NATURE),
     (Kind::Tiles, tiles::NATURE),
     (Kind::Slots, slots::NATURE),
-    (Kind::Replicate, replicate::NATURE),
     (Kind::Mds, mds::NATURE),
     (Kind::Berrut, berrut::NATURE),
-    (Kind::Spline, spline::NATURE),
     (Kind::Learned, learned::NATURE),
 ];
 
-/// What a code is, whatever its parameters.
+/// The properties of a code that do not depend on its parameters.
 pub(crate) struct Nature {
     /// Its name in settings, bundles and flags.
     pub(crate) name: &'static str,
-    /// What must be there before it can be used.
+    /// The models that it requires.
     pub(crate) requires: Requirement,
-    /// What it does with queries.
+    /// The way in which it combines queries.
     pub(crate) mixing: Mixing,
     /// The optional fields of a spec that it reads, by name.
     pub(crate) fields: &'static [&'static str],
     /// Coded queries of a group with these parameters.
     pub(crate) parities: fn(&CodeSpec) -> usize,
-    /// What a reconstruction takes.
+    /// The outputs that a reconstruction requires.
     pub(crate) needs: fn(&CodeSpec) -> Needs,
     /// Checks every parameter.
     pub(crate) build: fn(&CodeSpec) -> Result<Box<dyn Code>, Error>,
 }
 
-/// What must be there before a code can be used.
+/// The models that a code requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Requirement {
     /// A model for each parity, trained for the deployed one.
@@ -77,21 +69,17 @@ pub enum Requirement {
     Nets,
     /// A deployed model that is affine: it serves the parities.
     AffineModel,
-    /// Nothing: the deployed model, whatever it is, serves the parities.
+    /// None: any deployed model serves the parities.
     Nothing,
 }
 
-/// What a code does with queries.
+/// The way in which a code combines queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mixing {
-    /// Arithmetic, which wants floats.
+    /// Computes weighted sums, which requires floats.
     AddsUp,
-    /// Arithmetic on neighbours of a curve, which is smoother where neighbours are alike.
-    DrawsCurve,
-    /// Moves them, each whole, and next to one another in one parity query.
+    /// Copies whole queries next to one another into one parity query.
     SideBySide,
-    /// Moves them, each into a coded query of its own.
-    Copies,
 }
 
 impl Kind {
@@ -101,7 +89,10 @@ impl Kind {
         let mut at = 0;
         while at < all.len() {
             all[at] = TABLE[at].0;
-            assert!(all[at] as usize == at, "the rows are in the order of the kinds");
+            assert!(
+                all[at] as usize == at,
+                "table of codes: a row is not at its kind's position: sort the rows"
+            );
             at += 1;
         }
         all
@@ -117,12 +108,12 @@ impl Kind {
         self.nature().name
     }
 
-    /// What must be there before it can be used.
+    /// The models that it requires.
     pub fn requires(self) -> Requirement {
         self.nature().requires
     }
 
-    /// Whether each parity has a model of its own, beside the deployed one.
+    /// Whether each parity has its own model, in addition to the deployed one.
     pub fn has_parity_models(self) -> bool {
         self.requires() == Requirement::ParityModels
     }
@@ -132,27 +123,22 @@ impl Kind {
         self.requires() == Requirement::Nets
     }
 
-    /// Whether something was trained for it, that a bundle has to name.
+    /// Whether it uses trained models that a bundle must name.
     pub fn needs_bundle(self) -> bool {
         self.has_parity_models() || self.runs_nets()
     }
 
-    /// Whether it does arithmetic on queries, so that they have to be floats.
+    /// Whether it computes with queries, which must then be floats.
     pub fn is_arithmetic(self) -> bool {
-        matches!(self.nature().mixing, Mixing::AddsUp | Mixing::DrawsCurve)
+        self.nature().mixing == Mixing::AddsUp
     }
 
-    /// Whether answers are better where neighbours in a group are alike ([`path::nearest`](crate::path::nearest)).
-    pub fn draws_curve(self) -> bool {
-        self.nature().mixing == Mixing::DrawsCurve
-    }
-
-    /// Whether the queries of a group stand side by side in a parity query, on the axis of channels.
+    /// Whether the queries of a group are concatenated in a parity query, on the channel axis.
     pub fn is_side_by_side(self) -> bool {
         self.nature().mixing == Mixing::SideBySide
     }
 
-    /// Whether a spec chooses what its parity models put out.
+    /// Whether a spec can choose the output of its parity models.
     pub fn chooses_head(self) -> bool {
         self.nature().fields.contains(&"head")
     }

@@ -1,8 +1,8 @@
-//! A code whose encoder and decoder are models (*Learning a Code*): the interface that an engine fills in.
+//! A code whose encoder and decoder are models (*Learning a Code*), with the interface that an engine implements.
 //!
-//! The deployed model serves the parities. The encoder net makes r parity queries from k queries; the decoder net sees
-//! all k + r outputs, with zeros for what is lost, and puts out k predictions. Nets have fixed shapes, so blank slots
-//! are zeros too, and are then as good as lost to the decoder.
+//! The deployed model serves the parities. The encoder net computes r parity queries from k queries. The decoder net
+//! reads all k + r outputs, with zeros for lost ones, and returns k predictions. Nets have fixed shapes, so blank
+//! slots are zeros too: the decoder cannot tell them from lost ones.
 
 use std::fmt::Debug;
 
@@ -10,16 +10,16 @@ use crate::kind::{Mixing, Nature, Requirement};
 use crate::workspace::take;
 use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
 
-/// The two nets, run by some engine.
+/// The two nets, run by an engine.
 pub trait Nets: Debug + Send + Sync {
-    /// k queries one after the other in, r parity queries one after the other out.
+    /// Computes r concatenated parity queries from k concatenated queries.
     fn encode(&self, queries: &[f32], parities: &mut [f32]) -> Result<(), String>;
 
-    /// k + r outputs one after the other in (zeros where lost), k predictions out.
+    /// Computes k concatenated predictions from k + r concatenated outputs, with zeros for lost ones.
     fn decode(&self, outputs: &[f32], predictions: &mut [f32]) -> Result<(), String>;
 }
 
-/// What is known of it by name.
+/// The row of the table of codes.
 pub(crate) const NATURE: Nature = Nature {
     name: "learned",
     requires: Requirement::Nets,
@@ -38,7 +38,7 @@ pub struct Learned {
 }
 
 impl Learned {
-    /// The code of these nets, which must be made for `spec.k` and `spec.r`.
+    /// The code of these nets, which must have been trained for `spec.k` and `spec.r`.
     pub fn new(spec: &CodeSpec, nets: Box<dyn Nets>) -> Result<Self, Error> {
         spec.check_fields()?;
         spec.check_sizes(2..=32, 1..=32)?;

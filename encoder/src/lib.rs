@@ -1,16 +1,16 @@
-//! The codes: how a group of queries becomes parity queries, and how a lost prediction is made from the rest.
+//! The codes: encode a group of queries into parity queries, and reconstruct a lost prediction from the rest.
 //!
 //! ```
 //! use parm_encoder::{CodeSpec, Input, Kind, Members, Received, Set, Workspace};
 //!
-//! // Groups of two queries, with one parity; the model is F(x) = 3 x, which is linear, so it serves its own parities.
+//! // Groups of two queries with one parity. The model F(x) = 3 x is linear, so it serves its own parities.
 //! let code = CodeSpec::new(Kind::Mds, 2, 1).build()?;
 //! let model = |query: &[f32]| query.iter().map(|value| 3.0 * value).collect::<Vec<f32>>();
 //! let (queries, mut parity, mut workspace) = ([[1.0, 2.0], [5.0, 7.0]], [0.0; 2], Workspace::new());
 //! let members = Members { input: Input::floats(&[2]), queries: &[Some(&queries[0]), Some(&queries[1])] };
 //! code.encode(members, &mut [&mut parity], &mut workspace)?;
 //!
-//! // The prediction of the second query is late: it is made from the first one's and the parity's.
+//! // The prediction of the second query is late: reconstruct it from the first one and the parity output.
 //! let (first, parity) = (model(&queries[0]), model(&parity));
 //! let received =
 //!     Received { members: Set::first(2), predictions: &[Some(&first), None], parities: &[Some(&parity)] };
@@ -20,9 +20,10 @@
 //! # Ok::<(), parm_encoder::Error>(())
 //! ```
 //!
-//! Slices in, slices out: this crate knows no tensor type, no runtime and no protobuf. A [`CodeSpec`] says which code;
-//! [`CodeSpec::build`] checks it and gives a [`Code`]; [`Recovery`] (a few words, `Copy`) tells a dispatcher which
-//! losses can be made good; [`Kind`] says what follows from the choice of a code. What a code cannot recover is an [`Error`], never a guess.
+//! The crate works on slices and has no tensor type, runtime or protobuf. A [`CodeSpec`] names a code and its
+//! parameters, and [`CodeSpec::build`] checks them and returns a [`Code`]. [`Recovery`] (small, `Copy`) tells a
+//! dispatcher which losses can be recovered, and [`Kind`] has the properties of a code that its name determines.
+//! A loss that cannot be recovered gives an [`Error`], never a guess.
 //!
 //! | code | parity queries | size | recovers | exact for | elements |
 //! |---|---|---|---|---|---|
@@ -30,13 +31,12 @@
 //! | `weighted` | r | 1 | any r losses | its parity models | f32 |
 //! | `tiles` | r | 1 | all from one parity (head `slots`) or r losses (head `sum`) | its parity models | f32 images |
 //! | `slots` | r | k | the same | its parity models | any |
-//! | `replicate` | k r | 1 | what was copied | every model | any |
 //! | `mds` | r | 1 | any r losses | affine models, which are their own parity models | f32 |
-//! | `berrut`, `spline` | k + r, and no query as it is | 1 | any r losses of the k + r | constants; otherwise approximate | f32 |
-//! | `learned` | r | 1 | any r losses | what its nets learned | f32 |
+//! | `berrut` | k + r, and no query unchanged | 1 | any r losses of the k + r | constants; otherwise approximate | f32 |
+//! | `learned` | r | 1 | any r losses | nothing: its nets approximate | f32 |
 //!
-//! Blank slots of a partial group are zeros; `mds` uses the code of a smaller group; `berrut` and `spline` refuse.
-//! Encoding does not allocate, nor does decoding once a [`Workspace`] has grown.
+//! Blank slots of a partial group are zeros; `mds` uses the code of a smaller group; `berrut` returns an error.
+//! Encoding does not allocate. Decoding does not allocate once a [`Workspace`] has grown.
 
 pub mod coefficients;
 pub mod guard;
@@ -53,15 +53,12 @@ mod spec;
 mod workspace;
 
 mod head;
-mod interpolated;
 mod linear;
 
 mod berrut;
 mod learned;
 mod mds;
-mod replicate;
 mod slots;
-mod spline;
 mod sum;
 mod tiles;
 mod weighted;
@@ -73,11 +70,9 @@ pub use kind::{Kind, Requirement};
 pub use learned::{Learned, Nets};
 pub use mds::Mds;
 pub use recovery::{Arrived, Needs, Recovery};
-pub use replicate::Replicate;
 pub use set::Set;
 pub use slots::Slots;
 pub use spec::{CodeSpec, Grid, Head, Layout};
-pub use spline::Spline;
 pub use sum::Sum;
 pub use tiles::Tiles;
 pub use weighted::Weighted;

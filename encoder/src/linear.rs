@@ -1,17 +1,17 @@
-//! The algebra that `sum`, `weighted`, `mds` and every head `sum` share: r weighted sums of k things.
+//! The linear algebra of `sum`, `weighted`, `mds` and the head `sum`: r weighted sums of k vectors.
 //!
-//! Encoding is a weighted sum of queries. Decoding one lost slot is a weighted sum of outputs: take the lost slot's
-//! column of coefficients (over the parities that are in), make it orthogonal to the columns of the other missing
-//! slots, and what remains picks that slot out of the parity outputs while the others cancel. With more parities
-//! than losses this is the least-squares estimate, so that no output that has come is wasted. Matrices are at most
-//! 4 x 4 and live on the stack.
+//! Encoding is a weighted sum of queries, and decoding one lost slot is a weighted sum of outputs. The decoder takes
+//! the lost slot's column of coefficients (over the parities that arrived) and makes it orthogonal to the columns of
+//! the other missing slots. The remainder selects that slot from the parity outputs while the others cancel. With more
+//! parities than losses this is the least-squares estimate, which uses every output. Matrices are at most 4 x 4 and
+//! live on the stack.
 
 use crate::matrix::Matrix;
 use crate::{Error, Received, kernel};
 
-/// Queries per group that the linear codes take: every square sub-matrix of their coefficients is examined.
+/// The most queries per group of a linear code: every square sub-matrix of its coefficients is checked.
 pub(crate) const MAX_K: usize = 16;
-/// Parities that they take, for the same reason.
+/// The most parities of a linear code, for the same reason.
 pub(crate) const MAX_R: usize = 4;
 
 /// r rows of k coefficients.
@@ -23,7 +23,7 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// The coefficients are rounded to f32 first, so that encoder and decoder mean the same numbers.
+    /// Rounds the coefficients to f32 first, so that encoder and decoder use the same numbers.
     pub(crate) fn new(coefficients: &Matrix) -> Self {
         let rounded = coefficients.to_f32();
         let k = coefficients.columns();
@@ -32,7 +32,7 @@ impl Linear {
         Self { k, exact, rounded }
     }
 
-    /// Writes every parity query: blank slots add nothing.
+    /// Writes every parity query. Blank slots add nothing.
     pub(crate) fn encode(&self, queries: &[Option<&[f32]>], parities: &mut [&mut [f32]]) {
         let mut terms: [&[f32]; MAX_K] = [&[]; MAX_K];
         let mut weights = [[0.0_f32; MAX_K]; MAX_R];
@@ -48,12 +48,12 @@ impl Linear {
         kernel::combine_each(|parity| &weights[parity][..count], &terms[..count], parities);
     }
 
-    /// Writes the prediction of `slot`. The pattern has been checked; `column_of` gives each slot's coefficients.
+    /// Writes the prediction of `slot`, which the caller has checked to be recoverable.
     pub(crate) fn decode(&self, received: Received<'_>, slot: usize, prediction: &mut [f32]) {
         self.decode_columns(received, slot, |slot| slot, prediction);
     }
 
-    /// As [`decode`](Self::decode), where the column of a slot depends on which slots are blank.
+    /// As [`decode`](Self::decode), with the column of each slot given by `column_of`.
     pub(crate) fn decode_columns(
         &self,
         received: Received<'_>,
@@ -90,8 +90,8 @@ impl Linear {
         kernel::combine(&weights[..count], &terms[..count], prediction);
     }
 
-    /// The weight of each parity output: the dual vector of `column` against the `others` (zero for parities that
-    /// are not in). Gram-Schmidt, twice, which for four vectors is as good as any factorisation.
+    /// The weight of each parity output: the dual vector of `column` against the `others`, zero for parities that have
+    /// not arrived. Two passes of Gram-Schmidt: for four vectors it is as accurate as a factorisation.
     fn picker<I: Iterator<Item = usize>>(
         &self,
         received: &Received<'_>,
@@ -118,7 +118,7 @@ impl Linear {
     }
 }
 
-/// Coefficients given in a spec, or designed ones; checked either way.
+/// Checks and returns the coefficients of a spec, or the designed ones.
 pub(crate) fn coefficients(spec: &crate::CodeSpec) -> Result<Matrix, Error> {
     let Some(rows) = &spec.coefficients else {
         return crate::coefficients::design(spec.k, spec.r)
@@ -132,7 +132,7 @@ pub(crate) fn coefficients(spec: &crate::CodeSpec) -> Result<Matrix, Error> {
             return Err(Error::CoefficientShape { row, expected: spec.k, actual: numbers.len() });
         }
         if let Some(value) = numbers.iter().find(|value| !value.is_finite()) {
-            return Err(Error::NotANumber { field: "coefficients", value: f64::from(*value) });
+            return Err(Error::NotANumber { value: f64::from(*value) });
         }
     }
     let matrix = Matrix::from_fn(spec.r, spec.k, |row, column| f64::from(rows[row][column]));

@@ -1,4 +1,4 @@
-//! Small dense matrices of f64: condition numbers, splines, least squares. Never on the path of a query's tensor.
+//! Small dense f64 matrices for the coefficients of codes. The hot path of a query's tensor does not use them.
 
 /// A row-major matrix.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,7 +9,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// A matrix whose elements are given by row and column.
+    /// A matrix whose elements are a function of row and column.
     pub fn from_fn(rows: usize, columns: usize, element: impl Fn(usize, usize) -> f64) -> Self {
         let values = (0..rows * columns).map(|at| element(at / columns, at % columns)).collect();
         Self { rows, columns, values }
@@ -40,19 +40,7 @@ impl Matrix {
         self.values.iter().map(|value| *value as f32).collect()
     }
 
-    /// The product with `other`.
-    pub fn times(&self, other: &Matrix) -> Matrix {
-        Matrix::from_fn(self.rows, other.columns, |row, column| {
-            self.row(row).iter().enumerate().map(|(inner, value)| value * other.at(inner, column)).sum()
-        })
-    }
-
-    /// The transpose.
-    pub fn transposed(&self) -> Matrix {
-        Matrix::from_fn(self.columns, self.rows, |row, column| self.at(column, row))
-    }
-
-    /// X with `self X = right` by Gaussian elimination with pivoting; `None` if this square matrix is singular.
+    /// Solves `self X = right` by Gaussian elimination with pivoting; `None` if this square matrix is singular.
     pub fn solve(&self, right: &Matrix) -> Option<Matrix> {
         let (size, mut left, mut right) = (self.rows, self.clone(), right.clone());
         for column in 0..size {
@@ -74,8 +62,8 @@ impl Matrix {
         Some(Matrix::from_fn(size, right.columns, |row, column| right.at(row, column) / left.at(row, row)))
     }
 
-    /// Largest over smallest singular value; infinite for a singular matrix. One-sided Jacobi: the columns are
-    /// rotated in pairs until they are orthogonal, and their lengths are then the singular values.
+    /// Largest singular value divided by the smallest; infinite for a singular matrix. One-sided Jacobi rotates
+    /// pairs of columns until all are orthogonal; their lengths are then the singular values.
     pub fn condition_number(&self) -> f64 {
         let mut columns: Vec<Vec<f64>> = (0..self.columns)
             .map(|column| (0..self.rows).map(|row| self.at(row, column)).collect())
@@ -138,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn condition_number_of_known_matrices() {
+    fn condition_number_is_right_for_known_matrices() {
         let check = |rows: &[[f64; 2]; 2], expect: f64| {
             let actual = Matrix::from_fn(2, 2, |row, column| rows[row][column]).condition_number();
             assert!((actual - expect).abs() < 1e-9 * expect, "{rows:?}: {actual} instead of {expect}");
@@ -153,7 +141,8 @@ mod tests {
     fn solve_undoes_a_product() {
         let left = Matrix::from_fn(4, 4, |row, column| 1.0 / (row as f64 + column as f64 * 2.0 + 1.0));
         let x = Matrix::from_fn(4, 2, |row, column| row as f64 - 3.0 * column as f64);
-        let solved = left.solve(&left.times(&x)).expect("regular");
+        let product = |row, column| -> f64 { (0..4).map(|at| left.at(row, at) * x.at(at, column)).sum() };
+        let solved = left.solve(&Matrix::from_fn(4, 2, product)).expect("regular");
         for row in 0..4 {
             for column in 0..2 {
                 assert!((solved.at(row, column) - x.at(row, column)).abs() < 1e-8);

@@ -1,11 +1,10 @@
 //! Exact codes for affine models, F(X) = W X + b: linear and logistic regression, linear SVMs, on raw outputs.
 //!
-//! The deployed model computes its own parities. What a parity needs is F(sum of c_i X_i) = sum of c_i F(X_i), and the
-//! bias spoils it: the left side has b once, the right side (sum of c_i) times. So every row of coefficients is
-//! scaled to a sum of one, and b needs not be known. Blank slots would break that sum; a group of m members is
-//! therefore encoded with a code of its own, designed for k = m, whose columns go to the members in slot order.
-//! Normalised Cauchy or Vandermonde rows of positive numbers would do too, but are nearly parallel;
-//! mixed signs keep the answers exact in f32. (After Lee et al., *Speeding Up Distributed Machine Learning Using Codes*.)
+//! The deployed model serves its own parities, which requires F(sum of c_i X_i) = sum of c_i F(X_i). The left side
+//! has the bias b once, the right side (sum of c_i) times. Every row of coefficients is therefore scaled to a sum of
+//! one. Blank slots would change that sum, so a group of m members uses the code designed for k = m, with columns in
+//! slot order. Normalised Cauchy or Vandermonde rows of positive numbers are nearly parallel; mixed signs keep the
+//! answers exact in f32. After Lee et al., *Speeding Up Distributed Machine Learning Using Codes*.
 
 use crate::coefficients::{DESIGNED_K, DESIGNED_R, design};
 use crate::kind::{Mixing, Nature, Requirement};
@@ -13,7 +12,7 @@ use crate::linear::{Linear, MAX_K};
 use crate::matrix::Matrix;
 use crate::{Code, CodeSpec, Error, Members, Needs, Received, Set, Workspace};
 
-/// What is known of it by name.
+/// The row of the table of codes.
 pub(crate) const NATURE: Nature = Nature {
     name: "mds",
     requires: Requirement::AffineModel,
@@ -24,11 +23,11 @@ pub(crate) const NATURE: Nature = Nature {
     build: |spec| Ok(Box::new(Mds::new(spec)?)),
 };
 
-/// Real MDS codes whose parities the deployed model computes.
+/// Real MDS codes whose parities the deployed model serves.
 #[derive(Debug)]
 pub struct Mds {
     spec: CodeSpec,
-    /// The code of a group of m members at m - 1.
+    /// The code of a group of m members, at index m - 1.
     by_members: Vec<Linear>,
 }
 

@@ -1,7 +1,7 @@
-//! An order of queries in which neighbours are alike, for the codes that draw a curve through them.
+//! An order of queries in which neighbours are similar, for codes that interpolate between them.
 
-/// A short path through the queries: from the first, always on to the nearest that is left. Returns the order; give
-/// slot i the query `order[i]`. Costs k^2 / 2 distances; queries must be of one length.
+/// Returns a short path through the queries: from the first, always to the nearest that is left. Slot i gets the
+/// query `order[i]`. Computes k^2 / 2 distances; all queries must have the same length.
 pub fn nearest(queries: &[&[f32]]) -> Vec<usize> {
     let mut rest: Vec<usize> = (1..queries.len()).collect();
     let mut order: Vec<usize> = (0..queries.len().min(1)).collect();

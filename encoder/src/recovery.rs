@@ -1,48 +1,45 @@
-//! Which losses a code can make good: pure set arithmetic, for whoever must decide before any byte has come.
+//! Decides which losses a code can recover, by set arithmetic alone: no output has to be there yet.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Set;
 
-/// What a code needs to make a lost prediction good.
+/// The outputs that a code requires to reconstruct a lost prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Needs {
     /// Any k of the k + r results: as many parity outputs as predictions are missing.
     AsManyAsMissing,
-    /// One parity output, whichever; no prediction.
+    /// Any one parity output; no prediction.
     OneParity,
-    /// The copy of the very query that was lost.
-    OwnCopy,
-    /// This many outputs; the code sends no query as it is, so every answer is decoded.
+    /// This many outputs. The code sends no query unchanged, so every answer is decoded.
     AnyOutputs(usize),
 }
 
-/// A code's recovery rule. Small enough to be copied wherever loss patterns are judged.
+/// A code's recovery rule. Small enough to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Recovery {
     /// Queries per group.
     pub k: usize,
-    /// Coded queries per group: what `encode` writes. More than r for `replicate` (k r) and for codes that are not
-    /// systematic (k + r).
+    /// Coded queries per group that `encode` writes: r, or k + r for codes that are not systematic.
     pub parities: usize,
-    /// What a reconstruction takes.
+    /// The outputs that a reconstruction requires.
     pub needs: Needs,
 }
 
-/// What has come of a group.
+/// The outputs of a group that have arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrived {
     /// Slots that hold a query; the others are blank.
     pub members: Set,
-    /// Slots whose predictions are in.
+    /// Slots whose predictions have arrived.
     pub predictions: Set,
-    /// Parities whose outputs are in.
+    /// Parities whose outputs have arrived.
     pub parities: Set,
 }
 
 impl Recovery {
-    /// Whether members are sent as they are, so that predictions are exact while nothing is lost.
+    /// Whether queries are sent unchanged, so that predictions are exact while nothing is lost.
     pub fn is_systematic(self) -> bool {
         !matches!(self.needs, Needs::AnyOutputs(_))
     }
@@ -52,21 +49,21 @@ impl Recovery {
         self.needs == Needs::AsManyAsMissing
     }
 
-    /// Parity outputs with which a complete group tells a wrong prediction from right ones; `None` if nothing does.
+    /// Parity outputs that a complete group needs to identify a wrong prediction; `None` if it cannot.
     ///
-    /// Where the members' predictions take part in every reconstruction, a second parity has to say whose fault a
-    /// disagreement is.
+    /// A second parity is needed if every reconstruction reads the members' predictions: with one, each of them could
+    /// be the cause of a disagreement.
     pub fn parities_to_compare(self) -> Option<usize> {
         match self.needs {
-            Needs::OneParity | Needs::OwnCopy => Some(1),
+            Needs::OneParity => Some(1),
             Needs::AsManyAsMissing => Some(2),
             Needs::AnyOutputs(_) => None,
         }
         .filter(|wanted| *wanted <= self.parities)
     }
 
-    /// Whether the predictions of all of `lost` follow from what has arrived. A slot whose own prediction is in may
-    /// be asked for too: it is then judged (and decoded) as if that prediction were not there.
+    /// Whether the predictions of all slots in `lost` can be reconstructed. A slot whose own prediction has arrived
+    /// may be among them; that prediction is then ignored, as in decoding.
     pub fn can_recover(self, arrived: Arrived, lost: Set) -> bool {
         let Arrived { members, predictions, parities } = arrived;
         let slots = Set::first(self.k);
@@ -77,7 +74,6 @@ impl Recovery {
         match self.needs {
             Needs::AsManyAsMissing => members.without(predictions).union(lost).len() <= parities.len(),
             Needs::OneParity => !parities.is_empty(),
-            Needs::OwnCopy => lost.iter().all(|slot| parities.iter().any(|parity| parity % self.k == slot)),
             Needs::AnyOutputs(count) => members == slots && parities.len() >= count,
         }
     }

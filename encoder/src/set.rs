@@ -1,4 +1,4 @@
-//! A set of slots or parities, in one word: loss patterns are copied and compared on the hot path.
+//! A set of slots or parities in one machine word: the hot path copies and compares loss patterns.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Set(u64);
 
 impl Set {
-    /// Nothing.
+    /// The empty set.
     pub const EMPTY: Set = Set(0);
 
     /// `0..n`, for n of at most 64.
@@ -15,57 +15,57 @@ impl Set {
         Set(if n >= 64 { u64::MAX } else { (1 << n) - 1 })
     }
 
-    /// The positions that hold something.
+    /// The positions of the items that are `Some`.
     pub fn present<T>(items: &[Option<T>]) -> Set {
         items.iter().enumerate().filter(|(_, item)| item.is_some()).map(|(index, _)| index).collect()
     }
 
-    /// With `index` added.
+    /// The set with `index` added.
     #[must_use]
     pub fn with(self, index: usize) -> Set {
         debug_assert!(index < 64);
         Set(self.0 | 1 << index)
     }
 
-    /// Whether `index` is in.
+    /// Whether the set contains `index`.
     pub fn contains(self, index: usize) -> bool {
         index < 64 && self.0 >> index & 1 == 1
     }
 
-    /// How many are in.
+    /// Number of elements.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether nothing is in.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// What is in either.
+    /// The union.
     #[must_use]
     pub fn union(self, other: Set) -> Set {
         Set(self.0 | other.0)
     }
 
-    /// What is in both.
+    /// The intersection.
     #[must_use]
     pub fn both(self, other: Set) -> Set {
         Set(self.0 & other.0)
     }
 
-    /// What is in this but not in `other`.
+    /// The difference.
     #[must_use]
     pub fn without(self, other: Set) -> Set {
         Set(self.0 & !other.0)
     }
 
-    /// Whether everything in this is in `other`.
+    /// Whether this is a subset of `other`.
     pub fn is_within(self, other: Set) -> bool {
         self.without(other).is_empty()
     }
 
-    /// The numbers, ascending.
+    /// The elements, ascending.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut rest = self.0;
         std::iter::from_fn(move || {

@@ -1,19 +1,19 @@
-//! Queries kept apart: concatenated along the channel axis, for a parity model with k times as wide a first layer.
+//! Queries concatenated along the channel axis, for a parity model whose first layer is k times as wide.
 //!
-//! Nothing is mixed and nothing is lost, so this is the easiest code to learn; the price is a parity query k times
-//! the size of a query. A query's place says which of the parity model's k predictions is its own. Blank slots are
-//! zeros. It moves bytes without looking at them, so it takes elements of any type.
+//! Queries are not mixed, so this is the easiest code to learn; its price is a parity query k times the size of a
+//! query. A query's place is the index of its prediction among the parity model's k. Blank slots are zeros. The code
+//! only copies bytes, so it accepts elements of any type.
 
 use crate::head::{self, Decoder};
 use crate::kind::{Mixing, Nature, Requirement};
 use crate::{Code, CodeSpec, Error, Input, Layout, Members, Received, Workspace};
 
-/// Queries that fit a set of slots with room for parities.
+/// The most queries that fit a set together with parities.
 const MAX_K: usize = 32;
-/// Parities: linear heads decode that many, and more copies of one network are no use.
+/// The most parities that a linear head decodes; more copies of one network are useless.
 const MAX_R: usize = 4;
 
-/// What is known of it by name.
+/// The row of the table of codes.
 pub(crate) const NATURE: Nature = Nature {
     name: "slots",
     requires: Requirement::ParityModels,
@@ -24,7 +24,7 @@ pub(crate) const NATURE: Nature = Nature {
     build: |spec| Ok(Box::new(Slots::new(spec)?)),
 };
 
-/// Queries side by side.
+/// The slots code.
 #[derive(Debug)]
 pub struct Slots {
     spec: CodeSpec,
@@ -33,15 +33,15 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// `spec.k` queries side by side.
+    /// `spec.k` concatenated queries.
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
         let max_k = if spec.head == Some(crate::Head::Sum) { crate::linear::MAX_K } else { MAX_K };
         spec.check_sizes(1..=max_k, 1..=MAX_R)?;
         Ok(Self { spec: spec.clone(), places: spec.places()?, decoder: Decoder::new(spec)? })
     }
 
-    /// Copies every query to its place. `channel` = units of `T` that stay together: the whole query where channels
-    /// come first, one pixel's channels where they come last.
+    /// Copies every query to its place, in runs of `len` units of `T`: the whole query if channels come first, one
+    /// pixel's channels if they come last.
     fn place<T: Copy + Default>(&self, queries: &[Option<&[T]>], len: usize, parities: &mut [&mut [T]]) {
         let k = self.spec.k;
         for parity in parities.iter_mut() {
@@ -57,7 +57,7 @@ impl Slots {
         }
     }
 
-    /// Elements that stay together.
+    /// Elements of a run that is copied whole.
     fn together(&self, input: Input<'_>) -> usize {
         match self.spec.layout.unwrap_or_default() {
             Layout::ChannelsFirst => input.len(),

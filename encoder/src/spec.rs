@@ -1,4 +1,4 @@
-//! What a code is, in the words that a bundle stores; building it checks every number.
+//! The stored form of a code: its kind and parameters, as in a bundle. Building the code checks every number.
 
 use std::ops::RangeInclusive;
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Code, Error, Kind, Recovery, linear};
 
-/// What a parity model puts out.
+/// The output of a parity model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Head {
-    /// One output: the weighted sum of the members' outputs, from which those that are in are subtracted.
+    /// One output: the weighted sum of the members' outputs. Decoding subtracts the outputs that have arrived.
     Sum,
-    /// k outputs, one per slot: decoding reads one.
+    /// k outputs, one per slot. Decoding reads one of them.
     Slots,
 }
 
-/// Where an input's channels (or features) are.
+/// The axis of an input's channels (or features).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -37,36 +37,33 @@ pub struct Grid {
     pub columns: usize,
 }
 
-/// A code and its parameters. Whatever is left out has a default; whatever the kind does not use must be left out.
+/// A code and its parameters. Omitted fields have defaults; a field that the kind does not use must be omitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodeSpec {
-    /// Which code.
+    /// The code.
     pub kind: Kind,
     /// Queries per group.
     pub k: usize,
-    /// Parities per group (`replicate`: copies of each query). Default 1.
+    /// Parities per group. Default 1.
     #[serde(default = "one")]
     pub r: usize,
-    /// `tiles` and `slots`: what the parity models put out. Default `slots`.
+    /// `tiles` and `slots`: the output of the parity models. Default `slots`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<Head>,
-    /// r rows of k weights, for `weighted` and for the head `sum`. Default: well conditioned ones
+    /// `weighted` and the head `sum`: r rows of k weights. Default: well-conditioned ones
     /// ([`coefficients::design`](crate::coefficients::design)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coefficients: Option<Vec<Vec<f32>>>,
     /// `tiles` and `slots`: the place of each member, a permutation of 0..k. Default 0, 1, 2...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<usize>>,
-    /// `tiles`: the grid. Default: the squarest one that holds k, wider than high.
+    /// `tiles`: the grid. Default: the squarest one with k cells, wider than high.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grid: Option<Grid>,
-    /// `tiles` and `slots`: where the channels are. Default `channels_first`.
+    /// `tiles` and `slots`: the axis of the channels. Default `channels_first`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
-    /// `spline`: the smoothing weight, for nodes on 0..1. Default 1e-7.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub smoothing: Option<f64>,
 }
 
 fn one() -> usize {
@@ -76,54 +73,44 @@ fn one() -> usize {
 impl CodeSpec {
     /// A code with the default parameters.
     pub fn new(kind: Kind, k: usize, r: usize) -> Self {
-        Self {
-            kind,
-            k,
-            r,
-            head: None,
-            coefficients: None,
-            order: None,
-            grid: None,
-            layout: None,
-            smoothing: None,
-        }
+        Self { kind, k, r, head: None, coefficients: None, order: None, grid: None, layout: None }
     }
 
-    /// The code, or what is wrong with these parameters. `learned` is built by [`Learned::new`](crate::Learned::new).
+    /// Checks the parameters and builds the code. [`Learned::new`](crate::Learned::new) builds `learned`.
     pub fn build(&self) -> Result<Box<dyn Code>, Error> {
         self.check_fields()?;
         (self.kind.nature().build)(self)
     }
 
-    /// Which losses it makes good.
+    /// The losses that it recovers.
     pub fn recovery(&self) -> Recovery {
         let nature = self.kind.nature();
         Recovery { k: self.k, parities: (nature.parities)(self), needs: (nature.needs)(self) }
     }
 
-    /// What its parity models put out; `None` where there are none, as the deployed model serves the parities.
+    /// The output of its parity models; `None` if the deployed model serves the parities.
     pub fn parity_head(&self) -> Option<Head> {
         let chosen = if self.kind.chooses_head() { self.head.unwrap_or(Head::Slots) } else { Head::Sum };
         self.kind.has_parity_models().then_some(chosen)
     }
 
-    /// The weights of the members' predictions in what the head `sum` puts out: r rows of k.
+    /// The weights of the members' predictions in the outputs of the head `sum`: r rows of k.
     pub fn weights(&self) -> Result<Vec<Vec<f32>>, Error> {
         let weights = linear::coefficients(self)?.to_f32();
         Ok(weights.chunks_exact(self.k).map(<[f32]>::to_vec).collect())
     }
 
-    /// Length of a parity model's output over that of a prediction: k for slot heads, else 1.
+    /// Length of a parity model's output divided by a prediction's: k for the head `slots`, otherwise 1.
     pub fn output_scale(&self) -> usize {
         if self.parity_head() == Some(Head::Slots) { self.k } else { 1 }
     }
 
-    /// Elements of a parity query over those of a query: k where they stand side by side, else 1.
+    /// Elements of a parity query divided by a query's: k if queries are concatenated, otherwise 1.
     pub fn query_scale(&self) -> usize {
         if self.kind.is_side_by_side() { self.k } else { 1 }
     }
 
-    /// A field that the kind does not use would be silently ignored: refuse it.
+    /// Rejects fields that the kind does not use: they would be ignored silently.
     pub(crate) fn check_fields(&self) -> Result<(), Error> {
         let used = self.kind.nature().fields;
         let given = [
@@ -132,7 +119,6 @@ impl CodeSpec {
             ("order", self.order.is_some()),
             ("grid", self.grid.is_some()),
             ("layout", self.layout.is_some()),
-            ("smoothing", self.smoothing.is_some()),
         ];
         let has_use = |field: &str| {
             used.contains(&field) && (field != "coefficients" || self.parity_head() == Some(Head::Sum))
@@ -143,7 +129,7 @@ impl CodeSpec {
         }
     }
 
-    /// Checks k and r against what a code can do.
+    /// Checks k and r against the limits of a code.
     pub(crate) fn check_sizes(
         &self,
         k: RangeInclusive<usize>,
@@ -159,7 +145,7 @@ impl CodeSpec {
         Ok(())
     }
 
-    /// The place of each member, checked.
+    /// Checks and returns the place of each member.
     pub fn places(&self) -> Result<Vec<usize>, Error> {
         let Some(order) = &self.order else { return Ok((0..self.k).collect()) };
         let mut sorted = order.clone();

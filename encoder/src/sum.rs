@@ -1,16 +1,15 @@
 //! ParM's sum code: P = X_1 + ... + X_k, element by element, and F(X_j) = F_P(P) - the other predictions.
 //!
-//! Element by element means that every channel of an image is added to the same channel of the others; nothing is
-//! reshaped. The parity model learns the sum of the members' raw outputs. It is the cheapest code (one parity query
-//! of a query's size) and the hardest to learn: P does not say which query a feature came from, so one loss is all
-//! that it can make good. A blank slot adds nothing to either sum.
+//! Each channel of an image is added to the same channel of the others. The parity model learns the sum of the
+//! members' raw outputs. This is the cheapest code (one parity query of a query's size) and the hardest to learn: P
+//! does not show which query a feature came from. It recovers one loss. A blank slot adds nothing to either sum.
 
 use crate::kind::{Mixing, Nature, Requirement};
 use crate::linear::{Linear, MAX_K};
 use crate::matrix::Matrix;
 use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
 
-/// What is known of it by name.
+/// The row of the table of codes.
 pub(crate) const NATURE: Nature = Nature {
     name: "sum",
     requires: Requirement::ParityModels,

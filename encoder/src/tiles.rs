@@ -1,12 +1,12 @@
 //! ParM's image code: shrink the k images and tile them into one image of the original size.
 //!
 //! Cell (i, j) of an R x C grid covers output rows i H / R to (i + 1) H / R and columns j W / C to (j + 1) W / C,
-//! rounded down, so that any grid fits any image. An output pixel is the average of the input area that it stands
-//! for, with fractional weights at the edges, channel by channel. A parity query costs what a query costs, and slots
-//! stay apart in space; detail is what is lost. Cells without a member are zeros.
+//! rounded down, so that any grid fits any image. An output pixel is the average of its input area, with fractional
+//! weights at the edges, channel by channel. A parity query costs as much as a query and keeps the images apart, but
+//! loses detail. Cells without a member are zeros.
 //!
-//! The average is separable: input rows are added up first (whole rows, which vectorises), then columns. The naive
-//! twin adds up the area of each pixel.
+//! The average is separable: whole input rows are added up first, which vectorises, then columns. The reference
+//! implementation adds up the area of each pixel.
 
 use crate::head::{self, Decoder};
 use crate::kind::{Mixing, Nature, Requirement};
@@ -16,7 +16,7 @@ use crate::{Code, CodeSpec, Error, Grid, Input, Layout, Members, Received, Works
 const MAX_K: usize = 32;
 const MAX_R: usize = 4;
 
-/// What is known of it by name.
+/// The row of the table of codes.
 pub(crate) const NATURE: Nature = Nature {
     name: "tiles",
     requires: Requirement::ParityModels,
@@ -37,7 +37,7 @@ pub struct Tiles {
     decoder: Decoder,
 }
 
-/// An image's sizes, whatever its layout: `planes` images of `height` rows of `width` pixels of `depth` values.
+/// The sizes of an image of either layout: `planes` images of `height` rows of `width` pixels of `depth` values.
 #[derive(Clone, Copy, Debug)]
 struct Image {
     planes: usize,
@@ -46,7 +46,7 @@ struct Image {
     depth: usize,
 }
 
-/// Where a tile is in the output.
+/// The position of a tile in the output.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     top: usize,
@@ -97,7 +97,7 @@ impl Tiles {
         }
     }
 
-    /// The naive twin of `encode`, for one parity query.
+    /// The reference implementation of `encode`, for one parity query.
     pub fn encode_naive(&self, members: Members<'_, f32>, parity: &mut [f32]) -> Result<(), Error> {
         let image = self.image(members.input)?;
         parity.fill(0.0);
@@ -172,7 +172,7 @@ impl Code for Tiles {
     }
 }
 
-/// Averages a query down to its cell: rows first, then along each line.
+/// Averages a query down to its cell: rows first, then pixels of each line.
 fn shrink(query: &[f32], image: Image, cell: Cell, parity: &mut [f32], workspace: &mut Workspace) {
     let stride = image.width * image.depth;
     let width = cell.right - cell.left;
@@ -212,7 +212,7 @@ fn narrow(line: &[f32], image: Image, averages: &[Average], out: &mut [f32]) {
     }
 }
 
-/// The stretch of input that output pixel `index` of `small` stands for, in units of 1 / `small` of an input pixel.
+/// The range of input pixels that one output pixel averages, in units of 1 / `small` of an input pixel.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: usize,
@@ -225,7 +225,7 @@ impl Span {
         Self { start: index * large, end: (index + 1) * large, small }
     }
 
-    /// The same, for the fast path.
+    /// The form that the fast path reads.
     fn average(self) -> Average {
         let share = |index: usize| self.weights().nth(index).map_or(0.0, |(_, weight)| weight);
         let (from, to) = (self.start / self.small, self.end.div_ceil(self.small) - 1);
@@ -233,7 +233,7 @@ impl Span {
         Average { from, to, first: share(0), inner, last: share(to - from) }
     }
 
-    /// Input pixels and their share of the average; the shares add up to one.
+    /// Input pixels and their weights in the average, which add up to one.
     fn weights(self) -> impl Iterator<Item = (usize, f32)> {
         let Span { start, end, small } = self;
         (start / small..end.div_ceil(small)).map(move |pixel| {

@@ -1,15 +1,15 @@
-//! The sum code for more than one loss: r parities, each a differently weighted sum, P_j = sum of c_ji X_i.
+//! The sum code for more than one loss: r parities, each a different weighted sum, P_j = sum of c_ji X_i.
 //!
-//! Parity model j learns sum of c_ji F(X_i). Sending the same P to both parity models with two targets cannot work: P
-//! does not change when queries swap places, so no function of P can tell which of them weighs 2. With distinct
-//! encodings, and every square sub-matrix of c well conditioned, any k of the k + r results give the rest; see
-//! [`coefficients`](crate::coefficients) for the choice. A blank slot adds nothing to any sum.
+//! Parity model j learns the sum of c_ji F(X_i). One P for two parity models with different targets cannot work: P does
+//! not change when queries swap places, so no function of P can tell them apart. If every square sub-matrix of c is
+//! well conditioned, any k of the k + r outputs give the rest; see [`coefficients`](crate::coefficients). A blank slot
+//! adds nothing to any sum.
 
 use crate::kind::{Mixing, Nature, Requirement};
 use crate::linear::{Linear, MAX_K, MAX_R, coefficients};
 use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
 
-/// What is known of it by name.
+/// The row of the table of codes.
 pub(crate) const NATURE: Nature = Nature {
     name: "weighted",
     requires: Requirement::ParityModels,

@@ -1,21 +1,17 @@
 //! Scratch memory that a caller keeps from group to group, so that the hot path does not allocate.
 
-use crate::{Set, matrix::Matrix};
-
-/// Grows to what the codes need at first use, then stays. One per thread; any code may use any workspace.
+/// Buffers that grow at first use and are then reused. One per thread; any code may use any workspace.
 #[derive(Debug, Default)]
 pub struct Workspace {
     /// Rows of pixels, stacked queries.
     pub(crate) floats: Vec<f32>,
-    /// Which pixels a shrunk line's pixels average.
+    /// The input pixels that each pixel of a shrunk line averages.
     pub(crate) averages: Vec<Average>,
     /// Stacked outputs of a learned decoder.
     pub(crate) outputs: Vec<f32>,
-    /// The last decoding matrix of a smoother, with the pattern and the nodes that it is for.
-    pub(crate) smoother: Option<(SmootherKey, Matrix)>,
 }
 
-/// Pixels `from..=to` and their shares: of the first, of the last, and of each between.
+/// Pixels `from..=to` and their weights: of the first pixel, of the last, and of each one in the middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Average {
     pub(crate) from: usize,
@@ -25,15 +21,6 @@ pub(crate) struct Average {
     pub(crate) last: f32,
 }
 
-/// What a decoding matrix depends on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct SmootherKey {
-    pub(crate) returned: Set,
-    pub(crate) k: usize,
-    pub(crate) coded: usize,
-    pub(crate) smoothing: f64,
-}
-
 impl Workspace {
     /// An empty workspace.
     pub fn new() -> Self {
@@ -41,7 +28,7 @@ impl Workspace {
     }
 }
 
-/// The first `len` elements of `buffer`, grown if need be.
+/// The first `len` elements of `buffer`, which grows if it is shorter.
 pub(crate) fn take(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
     if buffer.len() < len {
         buffer.resize(len, 0.0);

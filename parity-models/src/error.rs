@@ -1,33 +1,33 @@
-//! What can be wrong with a repository, a bundle or a graph.
+//! The errors of the model repository and of bundles.
 
 use std::path::PathBuf;
 
-/// An error of the model repository and what lies in it.
+/// A failure of the model repository or of a file in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages explain the fields
 pub enum Error {
     #[error("cannot read '{}': {message}", path.display())]
     Read { path: PathBuf, message: String },
-    #[error("'{name}' is not a model name: use letters, digits, '_', '-' and '.', not starting with a dot")]
+    #[error("invalid model name '{name}': use letters, digits, '_', '-' and '.', not starting with a dot")]
     ModelName { name: String },
-    #[error("'{}' is not a version: name it by a whole number from 1", path.display())]
+    #[error("invalid version folder '{}': name it by a whole number from 1", path.display())]
     VersionNumber { path: PathBuf },
     #[error("model '{name}' has no version: put the file at {name}/1/model.onnx")]
     NoVersion { name: String },
-    #[error("'{}' holds no model: put a model.onnx into it", path.display())]
+    #[error("'{}' has no model file: put a model.onnx into it", path.display())]
     NoModelFile { path: PathBuf },
-    #[error("'{}' holds several models, {found:?}: keep one of them", path.display())]
+    #[error("'{}' has several model files, {found:?}: keep one of them", path.display())]
     SeveralModelFiles { path: PathBuf, found: Vec<String> },
-    #[error("'{}' holds more than {limit} files: a version is one model and its external data", path.display())]
+    #[error("'{}' has more than {limit} files: a version is one model and its external data", path.display())]
     TooManyFiles { path: PathBuf, limit: usize },
-    #[error("no model '{name}' in the repository '{}'", root.display())]
+    #[error("unknown model '{name}': the repository '{}' does not have it", root.display())]
     UnknownModel { name: String, root: PathBuf },
     #[error("cannot write '{}': {message}", path.display())]
     Write { path: PathBuf, message: String },
     #[error("model '{name}' in '{}' has no parm.toml: train parity models for it", root.display())]
     NoBundle { name: String, root: PathBuf },
-    #[error("'{}' is not a bundle's manifest: {message}", path.display())]
+    #[error("invalid manifest '{}': {message}", path.display())]
     Manifest { path: PathBuf, message: String },
-    #[error("'{}' has format {format}, this version reads format {known}: use a newer version", path.display())]
+    #[error("unsupported manifest '{}': format {format}, expected {known}: use a newer version of parm", path.display())]
     ManifestFormat { path: PathBuf, format: u32, known: u32 },
 }

@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 
 pub const EXAMPLES: &str = "Examples:
   parm evaluate fashion --data 'idx:t10k-images.gz,t10k-labels.gz?rows=2000..10000'
-      every code of the bundle models/fashion/parm.toml, and codes without training
-  parm evaluate my-model.onnx --data npy:rows.npy --code berrut:k=8 --code replicate:k=8
-      codes without training, on your own model and rows without labels
+      every code of the bundle models/fashion/parm.toml, and codes that need no training
+  parm evaluate my-model.onnx --data npy:rows.npy --code berrut:k=8
+      a code that needs no training, on a model of your own and rows without labels
   parm evaluate boxes --data 'voc:BCCD?split=test&object=WBC' --metric iou --output json";
 
 /// `parm evaluate`.
@@ -25,8 +25,8 @@ pub struct Evaluate {
     /// Metric: top-1 (or another number), iou, absolute-error [default: top-1, or absolute-error for values]
     #[arg(long, value_name = "METRIC")]
     pub metric: Option<String>,
-    /// Code without training, in addition to the bundle's (repeat): KIND:k=2,r=1 with KIND one of replicate, mds, berrut,
-    /// spline [default: replicate, berrut and spline for each k of the bundle]
+    /// A code that needs no training, in addition to those of the bundle (repeat): KIND:k=2,r=1 with KIND mds or berrut
+    /// [default: berrut for each k of the bundle]
     #[arg(long, value_name = "CODE")]
     pub code: Vec<String>,
     /// Cheaper model of the same task to compare with, an ONNX file

@@ -1,4 +1,4 @@
-//! Tensors in files of ONNX's `TensorProto`, as ONNX's own test data uses them.
+//! Tensors in files of ONNX's `TensorProto`, the form of ONNX's own test data.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub(crate) fn read(path: &Path) -> Result<Tensor> {
     let proto = TensorProto::decode(&*bytes).with_context(|| format!("decoding {}", path.display()))?;
     let known = DATATYPES.into_iter().find(|(stored, _)| *stored as i32 == proto.data_type);
     let Some((_, datatype)) = known else {
-        bail!("{} holds elements of type {}, which the protocol lacks", path.display(), proto.data_type);
+        bail!("{} has elements of type {}, which the protocol lacks", path.display(), proto.data_type);
     };
     let shape: Shape = proto.dims.iter().map(|&dim| dim as usize).collect();
     let data =
@@ -41,7 +41,7 @@ pub(crate) fn read(path: &Path) -> Result<Tensor> {
     Ok(Tensor::new(datatype, shape, data)?)
 }
 
-/// The elements kept in the typed fields; small types share `int32_data`.
+/// The elements of the typed fields; small types share `int32_data`.
 fn typed(proto: &TensorProto, datatype: DataType) -> Bytes {
     let mut data = BytesMut::new();
     match datatype {

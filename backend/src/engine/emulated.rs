@@ -1,8 +1,8 @@
-//! Emulated models: a service time drawn from a distribution and an answer that is cheap, deterministic and LINEAR.
+//! Emulated models: a drawn service time, and an answer that is cheap, deterministic and linear.
 //!
-//! Experiments on tails want instances whose service time is known exactly. Output `j` of a row is the sum of the
-//! row's inputs `i` with `i mod outputs = j`. Being linear, the model is its own parity model under every linear code:
-//! a reconstruction that differs from the answer is a fault of the serving path, never of training.
+//! Experiments on tails need instances with known service times. Output `j` of a row is the sum of the row's inputs `i`
+//! with `i mod outputs = j`. A linear model is its own parity model under every linear code, so a reconstruction that
+//! differs from the answer shows a bug in the serving path, not an error of training.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -40,16 +40,16 @@ pub struct Spec {
     pub seed: u64,
 }
 
-/// The most values of a row. A larger one does not fit into a request body of the usual size.
+/// The most values of a row: a larger one does not fit into a request body of the usual size.
 const MOST_VALUES: usize = 1 << 24;
 
-/// Reads the dimensions of a row. Their product is the size of every blank input, so it has a bound.
+/// Parses the dimensions of a row. Their product, the size of every blank input, is limited.
 fn dimensions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<usize>, D::Error> {
     let dims = Vec::<usize>::deserialize(from)?;
     let values = dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));
     if values.is_none_or(|values| values == 0 || values > MOST_VALUES) {
         let problem = format!(
-            "{dims:?} are not dimensions of a row: give whole numbers from 1 whose product is at most {MOST_VALUES}"
+            "invalid dimensions of a row {dims:?}: give whole numbers from 1 whose product is at most {MOST_VALUES}"
         );
         return Err(D::Error::custom(problem));
     }
@@ -61,13 +61,13 @@ fn dimensions_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "array", "items": item })
 }
 
-/// Reads a distribution of service times; its parameters must be finite and not negative.
+/// Parses a distribution of service times; its parameters must be finite and not negative.
 fn service_time<'de, D: Deserializer<'de>>(from: D) -> Result<Distribution, D::Error> {
     let time = Distribution::deserialize(from)?;
     time.check().map(|()| time).map_err(D::Error::custom)
 }
 
-/// Distributions are those of experiment files; what they look like is said there.
+/// The distributions are those of experiment files, which document them.
 fn any_distribution(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "object" })
 }
@@ -95,7 +95,7 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// Makes the model.
+    /// Creates the model.
     pub fn model(self) -> Result<Box<dyn Model>, Error> {
         self.time_ms.check()?;
         Distribution::Constant { value: self.per_row_ms }.check()?;
@@ -146,7 +146,7 @@ impl Model for Emulation {
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let started = Instant::now();
         let [input] = inputs else {
-            return Err(Error::Run { message: format!("{} inputs where 1 is wanted", inputs.len()) });
+            return Err(Error::Run { message: format!("{} inputs given, expected 1", inputs.len()) });
         };
         let refused = |error: parm_protocol::Error| Error::Run { message: error.to_string() };
         let (rows, outputs) = (input.rows(), self.spec.outputs.get());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_linear_in_the_query() {
+    fn answer_is_linear_in_the_query() {
         let mut model = spec().model().unwrap();
         assert_eq!(run(&mut *model, &[1., 2., 4., 10., 20., 40.], 2), [5., 2., 50., 20.]);
         let sum = run(&mut *model, &[11., 22., 44.], 1);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_at_least_its_service_time() {
+    fn run_takes_at_least_its_service_time() {
         let time_ms = Distribution::Constant { value: 2.0 };
         let mut model = Spec { time_ms, per_row_ms: 1.0, ..spec() }.model().unwrap();
         let started = Instant::now();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_with_a_misspelt_field_is_refused_by_name() {
+    fn misspelt_field_of_a_description_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.toml");
         std::fs::write(&path, "time_m = 3").unwrap();

@@ -1,4 +1,4 @@
-//! A panic inside an engine is an error of one request, not the end of an instance.
+//! Turns a panic inside an engine into an error of one request, so that the instance continues.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -10,13 +10,13 @@ use crate::Error;
 
 /// Runs `work`; a panic becomes [`Error::Panicked`].
 ///
-/// What `work` was changing may be half changed afterwards. Engines keep no state between runs that a later run reads,
-/// so going on is safe; asserting it here keeps the promise in one place.
+/// Engines keep no state that a later run reads, so continuing after a panic is safe even if `work` left its data half
+/// changed. This function is the only place that asserts it.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(&*panic)))
 }
 
-/// The same for what is awaited.
+/// As [`guarded`], for a future.
 pub(crate) async fn guarded_future<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let mut work = pin!(work);
     poll_fn(|context| {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_while_it_is_awaited_becomes_an_error_too() {
+    async fn panic_of_a_future_becomes_an_error() {
         let work = async {
             tokio::task::yield_now().await;
             panic!("late")
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_becomes_an_error_with_its_message() {
+    fn panic_becomes_an_error_with_its_message() {
         let outcome: Result<(), Error> = guarded(|| panic!("index {} is out of range", 7));
         assert_eq!(outcome, Err(Error::Panicked { message: "index 7 is out of range".into() }));
     }

@@ -1,8 +1,8 @@
-//! Engines: a model file in, predictions out.
+//! Engines, which load model files and run batches.
 //!
-//! The trait is synchronous and single-threaded on purpose: an instance's thread owns its models and calls them, and
-//! everything asynchronous stays on the other side of the instance's queue. A runtime's types stop at its file. Adding
-//! an engine is one file here and one arm of `choose`.
+//! The trait is synchronous and single-threaded: an instance's thread owns its models and calls them, and asynchronous
+//! code stays on the other side of the instance's queue. The types of a runtime stay in its file. A new engine is one
+//! file here and one arm of `choose`.
 
 mod emulated;
 mod guard;
@@ -29,10 +29,10 @@ use crate::Error;
 
 /// A runtime for models.
 pub trait Engine: Send + Sync {
-    /// What the protocol calls the platform of this engine's models, such as `onnx_tract`.
+    /// The protocol's platform name of this engine's models, such as `onnx_tract`.
     fn platform(&self) -> &'static str;
 
-    /// Reads a model and makes it ready to run.
+    /// Loads a model and prepares it to run.
     fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error>;
 }
 
@@ -44,59 +44,59 @@ pub trait Model: Send {
     /// Runs inputs in declared order; returns outputs in declared order.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error>;
 
-    /// A run that another server does, and that is only to be waited for. `None` where it is done here, or by a thread.
+    /// A run on another server that this thread only awaits. `None` if the run happens here.
     fn ask(&self, _inputs: &[Tensor]) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
         None
     }
 
-    /// Rows of a run at most; 0 where the first dimension is no batch though it varies. Where nobody knows it is unbounded.
+    /// Maximum rows of a run; 0 if the first dimension varies but is not a batch. Unlimited if it is unknown.
     fn most_rows(&self) -> usize {
         usize::MAX
     }
 
-    /// Whether runs of one shape take about the same time, and wait for nobody.
+    /// Whether runs of one shape take about the same time and never wait.
     fn is_steady(&self) -> bool {
         true
     }
 
-    /// Makes runs of inputs with these shapes fast ahead of time, where the engine compiles for shapes.
+    /// Compiles for inputs with these shapes ahead of time, if the engine compiles for shapes.
     fn prepare(&mut self, _shapes: &[Shape]) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Another runnable model over the same weights, where the engine can share them between threads.
+    /// Another runnable model with the same weights, if the engine can share them between threads.
     fn replica(&self) -> Option<Box<dyn Model>> {
         None
     }
 }
 
-/// How to load a model.
+/// The options for loading a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Threads that one run may use. Only `ort` has a use for more than one.
+    /// Threads that one run may use. Only `ort` uses more than one.
     pub threads: NonZeroUsize,
-    /// `cpu`, or `cuda:N` where the engine offers it.
+    /// `cpu`, or `cuda:N` if the engine supports it.
     pub device: String,
     /// Path of ONNX Runtime's shared library, for `ort`.
     pub onnxruntime: Option<PathBuf>,
-    /// Input shapes that a compiling engine keeps compiled plans for; the least recently used makes room.
+    /// Number of input shapes with compiled plans; the least recently used plan is evicted.
     pub plans: NonZeroUsize,
 }
 
-/// An engine, and why it is this one.
+/// An engine, with the reason for the choice.
 pub struct Chosen {
-    /// The name that configurations use: `tract` or `ort`.
+    /// Its name in configurations: `tract` or `ort`.
     pub name: &'static str,
     /// The engine.
     pub engine: Box<dyn Engine>,
-    /// What people are told of it: where its library is, or that there is none.
+    /// Its description in logs: the path of its library, or the reason why there is none.
     pub about: String,
 }
 
-/// The engine of this name. `auto` is ONNX Runtime where its library is found, and tract, which needs none, elsewhere.
+/// Chooses the engine of this name. `auto` is ONNX Runtime if its library is found, otherwise tract, which needs none.
 ///
-/// A library that somebody named must open: tract in its place would be several times slower, and nobody would know why.
-/// One that was only found and does not open is passed over, and what is told says so.
+/// A library that the configuration names must open: falling back to tract would silently be several times slower. A
+/// library that was only found and does not open is skipped, and the description gives the reason.
 pub fn choose(name: &str, options: &Options) -> Result<Chosen, Error> {
     let tract = |about: String| Chosen { name: "tract", engine: tract::engine(), about };
     match name {
@@ -104,7 +104,7 @@ pub fn choose(name: &str, options: &Options) -> Result<Chosen, Error> {
         "ort" => ort::engine(ort::library(options)),
         "auto" => match ort::found(options)? {
             Ok(library) => ort::engine(library),
-            Err(reason) => Ok(tract(format!("tract, for {reason}"))),
+            Err(reason) => Ok(tract(format!("tract, because {reason}"))),
         },
         _ => Err(Error::UnknownEngine { name: name.into(), known: vec!["auto", "ort", "tract"] }),
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_engine_is_told_which_there_are() {
+    fn unknown_engine_error_lists_the_engines() {
         let known = vec!["auto", "ort", "tract"];
         let options = Options::default();
         assert_eq!(by_name("tf", &options).err(), Some(Error::UnknownEngine { name: "tf".into(), known }));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_named_must_open() {
+    fn named_library_must_open() {
         let nowhere =
             Options { onnxruntime: Some("/nowhere/libonnxruntime.so".into()), ..Options::default() };
         for name in ["auto", "ort"] {

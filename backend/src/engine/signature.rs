@@ -1,4 +1,4 @@
-//! What a model takes and gives.
+//! The input and output tensors of a model.
 
 use parm_protocol::{DataType, ModelConfig, ModelConfigTensor, ModelMetadata, Shape, Tensor, TensorMetadata};
 
@@ -11,7 +11,7 @@ pub struct Declared {
     pub name: String,
     /// Its element type.
     pub datatype: DataType,
-    /// Its dimensions; -1 where any size goes.
+    /// Its dimensions; -1 for dynamic ones.
     pub shape: Vec<i64>,
 }
 
@@ -24,11 +24,11 @@ pub struct Signature {
     pub outputs: Vec<Declared>,
 }
 
-/// Elements that one generated warm-up input may have: 1 GiB of FP32.
+/// The most elements of a generated warm-up input: 1 GiB of FP32.
 const MAX_WARM_UP: usize = 1 << 28;
 
 impl Signature {
-    /// The protocol's description.
+    /// The protocol's metadata.
     pub fn metadata(&self, name: &str, version: &str, platform: &str) -> ModelMetadata {
         let describe = |tensors: &[Declared]| tensors.iter().map(Declared::metadata).collect();
         ModelMetadata {
@@ -59,7 +59,7 @@ impl Signature {
         parm_protocol::validate::has_batch_dimension(&self.metadata("", "", ""))
     }
 
-    /// Inputs of zeros: `rows` rows where there is a batch dimension, 1 for any other dimension that varies.
+    /// Inputs of zeros: `rows` rows if there is a batch dimension, 1 for any other dynamic dimension.
     pub fn blank(&self, rows: usize) -> Result<Vec<Tensor>, Error> {
         let batched = self.is_batched();
         self.inputs.iter().map(|input| input.blank(if batched { rows } else { 1 })).collect()
@@ -96,7 +96,7 @@ impl Declared {
         if elements > MAX_WARM_UP {
             return Err(Error::WarmUpTooLarge { name: self.name.clone(), elements, limit: MAX_WARM_UP });
         }
-        // Four zero bytes are an empty string's length.
+        // Four zero bytes are the length of an empty string.
         let bytes = elements * self.datatype.size().unwrap_or(4);
         Tensor::new(self.datatype, shape, vec![0; bytes].into())
             .map_err(|error| Error::Run { message: error.to_string() })
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_leaves_the_batch_out_of_the_dimensions() {
+    fn configuration_omits_the_batch_dimension() {
         let tensor = Declared { name: "x".into(), datatype: DataType::Bytes, shape: vec![-1, 7] };
         let signature = Signature { inputs: vec![tensor], outputs: vec![] };
         let config = signature.config("m", "p", 8);

@@ -1,4 +1,4 @@
-//! `BYTES` tensors and the text that engines keep in string tensors.
+//! Converts `BYTES` tensors from and to the strings of engines.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use parm_protocol::Tensor;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_survive_the_way_there_and_back() {
+    fn strings_survive_a_round_trip() {
         let texts = ["", "grün", "b"].map(String::from);
         let tensor = Tensor::new(DataType::Bytes, [3].as_slice(), pack(&texts)).unwrap();
         assert_eq!(unpack(&tensor).unwrap(), texts);

@@ -1,10 +1,10 @@
 //! Models of another server: a run is a request to it.
 //!
-//! Beside a server that cannot do what our workers do (Triton, MLServer) a worker with an upstream is its agent: it has the
-//! queue that orders by urgency and shares, tokens for frontends, faults and metrics, and the server has the models. Mostly its
-//! instances are tasks, which await the server on the runtime that reads and writes sockets, so that a request is never handed
-//! from thread to thread; tensors are passed on as they came. Where an instance has a thread (for batches, or to suffer injected
-//! faults) each replica has connections of its own and a small runtime that the thread drives.
+//! A worker with an upstream is an agent for a server that lacks our workers' features (Triton, MLServer). The agent
+//! has the queue, the shares, tokens, faults and metrics; the server has the models. Its instances are tasks that await
+//! the server on the runtime of the sockets, so that a request never changes threads, and tensors are passed on without
+//! a copy. An instance with a thread (for batches or injected faults) has separate connections and a small runtime that
+//! the thread drives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,33 +36,33 @@ pub struct Upstream {
     pub client: client::Config,
 }
 
-/// One version of a model, as the other server describes it.
+/// One version of a model, as described by the other server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Description {
     model: ModelRef,
     platform: String,
     signature: Signature,
-    /// Rows of a request at most; 0 where the first dimension is no batch.
+    /// Maximum rows of a request; 0 if the first dimension is not a batch.
     most_rows: usize,
 }
 
-/// A channel to the other server, for one thread at a time.
+/// A connection to the other server, for one thread at a time.
 pub(crate) struct Channel {
     upstream: Upstream,
     peer: String,
     client: Arc<dyn Client>,
-    /// Always there; taken when the channel is dropped, which may happen where a runtime must not be waited for.
+    /// Always `Some` until the channel is dropped: dropping a runtime inside another must not block.
     runtime: Option<Runtime>,
 }
 
 struct Remote {
     channel: Channel,
     question: Arc<Question>,
-    /// For tasks, which must not wait on a runtime of their own.
+    /// The client for tasks, which must not block on a runtime of their own.
     client: Option<Arc<dyn Client>>,
 }
 
-/// What the other server is asked, and how its answer is read.
+/// The request to the other server and the form of its answer.
 struct Question {
     peer: String,
     description: Description,
@@ -70,7 +70,7 @@ struct Question {
 }
 
 impl Upstream {
-    /// A client for tasks, on the runtime that this is called in. Nothing is sent yet.
+    /// Creates a client for tasks, on the current runtime. Sends nothing yet.
     pub(crate) fn client(&self) -> Result<Arc<dyn Client>, Error> {
         let url = self.address()?;
         let config = client::Config { transport: Prefer::Http, ..self.client.clone() };
@@ -83,10 +83,10 @@ impl Upstream {
         self.url.as_ref().ok_or(missing)
     }
 
-    /// Opens a channel. Nothing is sent yet.
+    /// Opens a channel. Sends nothing yet.
     pub(crate) fn channel(&self) -> Result<Channel, Error> {
         let url = self.address()?;
-        // HTTP/1 has nothing to do between requests; HTTP/2 and frames answer pings.
+        // HTTP/1 has no work between requests; HTTP/2 and frames answer pings.
         let mut builder = match url.scheme {
             Scheme::Http => Builder::new_current_thread(),
             Scheme::Grpc | Scheme::Frames => Builder::new_multi_thread(),
@@ -109,12 +109,12 @@ impl Channel {
     ) -> Result<T, Error> {
         let runtime =
             self.runtime.as_ref().ok_or_else(|| Error::Thread { message: "the runtime is gone".into() })?;
-        // What waits with a time-out must be made inside.
+        // A future with a timeout must be created inside the runtime.
         let answer = runtime.block_on(async { question(&*self.client).await });
         answer.map_err(|error| Error::Upstream { peer: self.peer.clone(), error })
     }
 
-    /// Names of the models that it may serve: of those that are chosen, or of all if none is.
+    /// Names of the models to serve: the configured ones, or all if none is configured.
     pub(crate) fn models(&self, chosen: &[String]) -> Result<BTreeSet<String>, Error> {
         if !chosen.is_empty() {
             return Ok(chosen.iter().cloned().collect());
@@ -123,7 +123,7 @@ impl Channel {
             Err(Error::Upstream { error, .. }) if is_absent(&error) => {
                 Err(refused(&self.peer, "it does not list its models: name them in backend.load".into()))
             }
-            // Servers that know no states list what they serve.
+            // Servers without states list only models that they serve.
             Ok(index) => {
                 let ready = index.into_iter().filter(|model| matches!(&*model.state, "READY" | ""));
                 Ok(ready.map(|model| model.name).collect())
@@ -132,7 +132,7 @@ impl Channel {
         }
     }
 
-    /// The versions of a model that are to be served, by number: those without one are 1.
+    /// The versions of a model to serve, by number; unnumbered ones count as 1.
     pub(crate) fn describe(
         &self,
         name: &str,
@@ -159,7 +159,7 @@ impl Channel {
         let batched = if has_batch_dimension(&metadata) { usize::MAX } else { 0 };
         let most_rows = match self.ask(|client| client.model_config(&model)) {
             Ok(config) => usize::try_from(config.max_batch_size).unwrap_or(0).min(batched),
-            // Without an endpoint for it the dimensions say whether there is a batch.
+            // Without a configuration endpoint the dimensions show whether there is a batch.
             Err(Error::Upstream { error, .. }) if is_absent(&error) => batched,
             Err(error) => return Err(error),
         };
@@ -181,7 +181,7 @@ fn refused(peer: &str, message: String) -> Error {
     Error::Upstream { peer: peer.into(), error: Refusal::Unavailable { message } }
 }
 
-/// Whether the server has no such endpoint.
+/// Whether the server lacks the endpoint.
 fn is_absent(error: &Refusal) -> bool {
     matches!(error.code(), Code::Unimplemented | Code::NotFound)
 }
@@ -198,12 +198,12 @@ fn signature(metadata: &ModelMetadata) -> Result<Signature, Refusal> {
 }
 
 impl Description {
-    /// Its platform, in the other server's word.
+    /// Its platform, as named by the other server.
     pub(crate) fn platform(&self) -> &str {
         &self.platform
     }
 
-    /// The model, asked on a channel of its own, and by tasks through `client`. A request takes no longer than `longest`.
+    /// The model, with a separate channel, and with `client` for tasks. Requests time out after `longest`.
     pub(crate) fn model(
         &self,
         upstream: &Upstream,

@@ -1,4 +1,4 @@
-//! What one run suffers: drawn before it, suffered after it.
+//! The faults of one run: drawn before it, applied after it.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use parm_workload::Random;
 use super::Wrong;
 use crate::{Error, pause};
 
-/// What one run shall suffer.
+/// The faults of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Injection {
     pub(super) delay: Duration,
@@ -22,7 +22,7 @@ impl Injection {
     pub(crate) const NONE: Injection =
         Injection { delay: Duration::ZERO, slowdown: 1.0, fails: false, wrong: None };
 
-    /// After a run that began at `started`: waits, then fails or falsifies.
+    /// Applies the faults after a run that began at `started`: waits, then fails or falsifies.
     pub(crate) fn apply(&self, started: Instant, outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
         let more = started.elapsed().mul_f64(self.slowdown - 1.0) + self.delay;
         if !more.is_zero() {
@@ -38,7 +38,7 @@ impl Injection {
     }
 }
 
-/// Another answer of the same shape.
+/// A wrong answer of the same shape.
 pub(super) fn falsify(output: Tensor, wrong: Wrong, noise: u64) -> Result<Tensor, Error> {
     let Ok(values) = output.as_f32() else {
         return Ok(output);

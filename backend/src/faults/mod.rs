@@ -1,9 +1,9 @@
-//! Faults on purpose, for experiments: a plan, changed at run time, that instances obey.
+//! Fault injection for experiments: a plan, changed at run time, that instances follow.
 //!
-//! A worker carries this only when its configuration allows it. Everything random comes from the plan's seed and the
-//! instance's number, so a run can be repeated. Setting a plan takes effect at once: an instance that stalls under the
-//! old plan wakes up. `plan` is what can be asked for; `injection` what a run suffers of it; `replay` plays the fault schedules
-//! of experiments.
+//! A worker has this only if its configuration allows it. All random numbers depend on the plan's seed and the
+//! instance's number, so a run can be repeated. A new plan takes effect at once: an instance that stalls under the old
+//! plan wakes up. `plan` has the settings, `injection` the faults of one run, and `replay` plays the fault schedules of
+//! experiments.
 
 mod access;
 mod injection;
@@ -24,7 +24,7 @@ pub use access::ROUTES;
 pub use plan::{Plan, Rate, Slowdown, Wrong};
 pub use replay::Replay;
 
-/// The plan in force.
+/// The current plan.
 #[derive(Debug, Default)]
 pub struct Faults {
     state: Mutex<InForce>,
@@ -35,21 +35,21 @@ pub struct Faults {
 struct InForce {
     plan: Plan,
     stalled_until: Option<Instant>,
-    /// By instance.
+    /// Random numbers, by instance.
     random: BTreeMap<usize, Random>,
     playing: Option<Playing>,
-    /// How often the plan was changed.
+    /// Number of changes of the plan.
     changes: u64,
 }
 
-/// Left to a precise pause at the end of a long wait.
+/// The end of a long wait, which is a precise pause.
 const PRECISELY: Duration = Duration::from_millis(1);
 
 impl Faults {
-    /// Puts a plan in force, in place of the one before.
+    /// Replaces the current plan.
     pub fn set(&self, plan: Plan) -> Result<(), Error> {
         plan.check()?;
-        tracing::warn!(?plan, "fault injection");
+        tracing::warn!(?plan, "fault plan changed");
         let now = Instant::now();
         let playing = plan.schedule.as_ref().map(|schedule| schedule.play(now)).transpose()?;
         let stalled_until = now.checked_add(plan.stall);
@@ -60,12 +60,12 @@ impl Faults {
         Ok(())
     }
 
-    /// The plan in force.
+    /// The current plan.
     pub fn plan(&self) -> Plan {
         self.state.lock().plan.clone()
     }
 
-    /// A run on an instance, with all that the plan makes of it.
+    /// A run on an instance, with all faults of the plan.
     pub(crate) fn around(
         &self,
         instance: usize,
@@ -77,7 +77,7 @@ impl Faults {
         self.live_through(instance, began, outputs)
     }
 
-    /// Before a run on an instance: stalls and crashes happen here, the rest is drawn.
+    /// The start of a run: stalls and crashes happen here, other faults are drawn.
     fn before(&self, instance: usize) -> Injection {
         let mut state = self.state.lock();
         loop {
@@ -85,7 +85,7 @@ impl Faults {
                 return Injection::NONE;
             }
             if state.plan.crash {
-                tracing::error!("crashing, as the fault plan asks");
+                tracing::error!("crash injected by the fault plan");
                 std::process::abort();
             }
             match state.stalled_until {
@@ -95,7 +95,7 @@ impl Faults {
         }
     }
 
-    /// Holds the answer of a run back until the schedule lets it go, and falsifies it if the schedule says so.
+    /// Holds the answer of a run back for as long as the schedule says, and falsifies it if the schedule says so.
     fn live_through(
         &self,
         instance: usize,
@@ -125,7 +125,7 @@ impl Faults {
         pause::until(end.unwrap_or(began));
         match fate {
             Some(Fate::Dies(_)) => {
-                tracing::error!("crashing, as the fault schedule asks");
+                tracing::error!("crash injected by the fault schedule");
                 std::process::abort();
             }
             Some(Fate::Answers(at, true)) => {
@@ -141,7 +141,7 @@ impl InForce {
     fn draw(&mut self, instance: usize) -> Injection {
         let Self { plan, random, .. } = self;
         let random = random.entry(instance).or_insert_with(|| Random::of(plan.seed, [instance as u64]));
-        // The same draws in the same order whatever the plan holds: plans that differ in one thing stay comparable.
+        // Draws in the same order for every plan, so that plans with one difference stay comparable.
         let (delayed, fails, falsified) = (random.unit(), random.unit(), random.unit());
         let noise = random.bits();
         let delay = plan.delay_ms.as_ref().filter(|_| delayed < plan.delay_rate.0);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_plan_changes_nothing() {
+    fn default_plan_injects_no_faults() {
         assert_eq!(Faults::default().before(3).apply(Instant::now(), answer()), Ok(answer()));
     }
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_faults_repeat_with_the_seed_and_hit_their_share() {
+    fn drawn_faults_depend_on_the_seed_and_have_their_share() {
         let draw = |seed| {
             let faults = Faults::default();
             let delay_ms = Some(Distribution::Exponential { mean: 1.0, shift: 0.0 });
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_for_one_instance_spares_the_others() {
+    fn plan_for_one_instance_does_not_affect_others() {
         let faults = Faults::default();
         faults.set(Plan { instance: Some(1), error_rate: 1.0, ..Plan::default() }).unwrap();
         assert_eq!(faults.before(0), Injection::NONE);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_plan_ends_a_stall() {
+    fn new_plan_ends_a_stall() {
         let faults = Faults::default();
         faults.set(Plan { stall: Duration::from_secs(3600), ..Plan::default() }).unwrap();
         std::thread::scope(|scope| {
@@ -224,9 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn rates_beyond_one_are_refused() {
+    fn rates_above_one_are_rejected() {
         let plan = Plan { error_rate: 1.5, ..Plan::default() };
-        let message = "error_rate is 1.5, it must lie in 0 to 1".into();
+        let message = "error_rate is 1.5: give a number from 0 to 1".into();
         assert_eq!(Faults::default().set(plan), Err(Error::Plan { message }));
     }
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_plan_ends_a_hang_of_a_schedule() {
+    fn new_plan_ends_a_hang_of_a_schedule() {
         let faults = Faults::default();
         let schedule = scheduled(Fault::Hang { when: When::Always, on: Targets::Each });
         faults.set(Plan { schedule, ..Plan::default() }).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_delays_and_falsifies_answers() {
+    fn schedule_delays_and_falsifies_answers() {
         let faults = Faults::default();
         let schedule = scheduled(Fault::Wrong { share: 1.0, when: When::Always, on: Targets::Each });
         faults.set(Plan { schedule, wrong: Some(Wrong::Negate), ..Plan::default() }).unwrap();
@@ -256,18 +256,18 @@ mod tests {
         assert_eq!(
             outputs[0].as_f32().unwrap()[0],
             1.0,
-            "a plan's own `wrong` and the schedule's negate twice"
+            "`wrong` of the plan and of the schedule must negate twice"
         );
         let when = When::Once { at: Duration::ZERO, length: Duration::from_millis(60) };
         let schedule = scheduled(Fault::Hang { when, on: Targets::Each });
         let set = Instant::now();
         faults.set(Plan { schedule, ..Plan::default() }).unwrap();
         assert_eq!(faults.around(0, || Ok(answer())), Ok(answer()));
-        assert!(set.elapsed() >= Duration::from_millis(45), "it hung for what was left of 60 ms");
+        assert!(set.elapsed() >= Duration::from_millis(45), "the hang must last for the rest of 60 ms");
     }
 
     #[test]
-    fn a_schedule_that_cannot_be_is_refused() {
+    fn invalid_schedule_is_rejected() {
         let schedule = scheduled(Fault::Hang { when: When::Always, on: Targets::Only(vec![3]) });
         assert!(matches!(
             Faults::default().set(Plan { schedule, ..Plan::default() }),

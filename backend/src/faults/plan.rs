@@ -1,4 +1,4 @@
-//! What an operator or an experiment asks a worker to suffer.
+//! The fault plan that an operator or an experiment sends to a worker.
 
 use std::time::Duration;
 
@@ -9,41 +9,41 @@ use serde::{Deserialize, Serialize};
 use super::Replay;
 use crate::Error;
 
-/// What shall go wrong. The default is nothing.
+/// The faults to inject. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Plan {
-    /// The only instance concerned, counted from 0; all by default.
+    /// The only affected instance, counted from 0. Default: all.
     pub instance: Option<usize>,
-    /// Seed of everything drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Milliseconds added to a run, at most a minute, as experiment files say it. Default: none.
+    /// Milliseconds added to a run, at most a minute, as in experiment files. Default: none.
     pub delay_ms: Option<Distribution>,
-    /// Share of the runs that `delay_ms` is added to, 0 to 1; all by default.
+    /// Share of the runs to which `delay_ms` is added, 0 to 1. Default: all.
     pub delay_rate: Rate,
-    /// How many times as long as the model a run shall take: 10 makes a straggler. Default 1.
+    /// Factor on the run time of the model: 10 makes a straggler. Default 1.
     pub slowdown: Slowdown,
-    /// Milliseconds for which nothing is answered, from the moment the plan is set.
+    /// Milliseconds without any answer, from the moment the plan is set.
     #[serde(rename = "stall_ms", with = "Millis")]
     pub stall: Duration,
     /// Share of the runs that fail, 0 to 1.
     pub error_rate: f64,
-    /// How answers are falsified.
+    /// Falsifies answers. Default: no.
     pub wrong: Option<Wrong>,
-    /// Share of the runs that `wrong` falsifies, 0 to 1; all by default.
+    /// Share of the runs that `wrong` falsifies, 0 to 1. Default: all.
     pub wrong_rate: Rate,
-    /// End the process at the next run, as a crash would.
+    /// Ends the process at the next run, as in a crash.
     pub crash: bool,
-    /// A whole fault schedule, as experiments have it, on top of the rest. Default: none.
+    /// A complete fault schedule of an experiment, in addition to the rest. Default: none.
     pub schedule: Option<Replay>,
 }
 
-/// A share of runs, all by default.
+/// A share of runs. Default: all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rate(pub f64);
 
-/// A factor on service times, 1 by default.
+/// A factor on service times. Default 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Slowdown(pub f64);
@@ -52,11 +52,11 @@ pub struct Slowdown(pub f64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wrong {
-    /// Every row's values move by one place: a confident answer for another class.
+    /// Moves every row's values by one place: a confident answer for another class.
     Permute,
-    /// Every value changes its sign.
+    /// Negates every value.
     Negate,
-    /// Values drawn between the answer's least and greatest.
+    /// Draws values between the answer's smallest and largest.
     Random,
 }
 
@@ -81,13 +81,15 @@ impl Plan {
             ("wrong_rate", self.wrong_rate.0),
         ] {
             if !(0.0..=1.0).contains(&rate) {
-                return Err(Error::Plan { message: format!("{name} is {rate}, it must lie in 0 to 1") });
+                return Err(Error::Plan { message: format!("{name} is {rate}: give a number from 0 to 1") });
             }
         }
         self.schedule.as_ref().map_or(Ok(()), Replay::check)?;
         let slowdown = self.slowdown.0;
         if !(1.0..=1e6).contains(&slowdown) {
-            return Err(Error::Plan { message: format!("slowdown is {slowdown}, it must lie in 1 to 1e6") });
+            return Err(Error::Plan {
+                message: format!("slowdown is {slowdown}: give a number from 1 to 1e6"),
+            });
         }
         Ok(())
     }

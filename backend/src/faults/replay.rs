@@ -1,9 +1,8 @@
-//! A fault schedule on real instances: the same description, and the same code, that the simulator runs in virtual time.
+//! Plays a fault schedule on real instances, with the code that the simulator runs in virtual time.
 //!
-//! A run is stretched after it is done: the work it took is spread over the stretches of time that the schedule has for its
-//! instance, and its answer waits until the moment at which it would have been ready. What cannot be played from within
-//! a process, that it does not even answer its health checks, is left to whoever runs the experiment: it stops and kills
-//! the process at the moments that this schedule names, too.
+//! A run is stretched after its end: its work is spread over the schedule's intervals for its instance, and its answer
+//! waits for the resulting time. Faults that a process cannot inject into itself, such as failed health checks, are
+//! left to the experiment, which also stops and kills the process at the times of the schedule.
 
 use std::time::{Duration, Instant};
 
@@ -13,26 +12,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// A fault schedule, as a worker is told of it.
+/// A fault schedule, as a worker receives it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replay {
-    /// What goes wrong, as experiment files say it.
+    /// The faults, in the form of experiment files.
     pub faults: Faults,
-    /// Seed of everything drawn. Default 0.
+    /// Seed of all random numbers. Default 0.
     #[serde(default)]
     pub seed: u64,
-    /// Which of the schedule's instances is this worker's first; the others follow. Default 0.
+    /// The number of this worker's first instance in the schedule; the others follow. Default 0.
     #[serde(default)]
     pub first: u32,
-    /// Instances that the schedule is for.
+    /// Number of instances in the schedule.
     pub instances: u32,
-    /// Milliseconds until it starts; negative where it started that long ago. Default 0.
+    /// Milliseconds until the start; negative if it was in the past. Default 0.
     #[serde(default)]
     pub starts_in_ms: i64,
 }
 
-/// A schedule in force.
+/// A schedule that is being played.
 #[derive(Debug)]
 pub(super) struct Playing {
     schedule: Schedule,
@@ -41,14 +40,14 @@ pub(super) struct Playing {
     start: Instant,
 }
 
-/// When an instance's answer is ready, and what of it.
+/// The fate of a run's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// At this time; wrong, if so.
+    /// It is ready at this time, and wrong if the flag is set.
     Answers(Instant, bool),
-    /// The process ends then.
+    /// The process ends at this time.
     Dies(Instant),
-    /// Not before the plan changes.
+    /// It is not ready before the plan changes.
     Never,
 }
 
@@ -62,16 +61,20 @@ impl Replay {
             .map_err(|error| Error::Plan { message: error.to_string() })?;
         let away = Duration::from_millis(self.starts_in_ms.unsigned_abs());
         let start = if self.starts_in_ms < 0 { now.checked_sub(away) } else { now.checked_add(away) };
-        let message =
-            || format!("starts_in_ms is {}: beyond what this machine's clock can tell", self.starts_in_ms);
+        let message = || {
+            format!(
+                "starts_in_ms is {}: outside the range of the clock: give a smaller number",
+                self.starts_in_ms
+            )
+        };
         let start = start.ok_or_else(|| Error::Plan { message: message() })?;
         Ok(Playing { schedule, first: self.first, instances: self.instances, start })
     }
 }
 
 impl Playing {
-    /// What becomes of a run that began at a time and took so long on its own account. `None`: what the schedule does
-    /// not concern.
+    /// The fate of a run that began at `began` and took `took` without faults. `None` if the schedule does not affect
+    /// it.
     pub(super) fn fate(&mut self, instance: usize, began: Instant, took: Duration) -> Option<Fate> {
         let instance =
             u32::try_from(instance).ok()?.checked_add(self.first).filter(|it| *it < self.instances)?;
@@ -95,7 +98,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// The fate of a run of 10 ms on a worker's instance, begun so many milliseconds after the schedule.
+    /// The fate of a run of 10 ms that begins some milliseconds after the start of the schedule.
     fn played(fault: Fault, instance: usize, began_ms: u32) -> Option<(Fate, Instant)> {
         let replay =
             Replay { faults: Faults(vec![fault]), seed: 1, first: 2, instances: 4, starts_in_ms: 1000 };
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_when_the_schedule_says_so() {
+    fn run_ends_at_the_time_of_the_schedule() {
         let hang = || Fault::Hang { when: once(100, 500), on: Targets::Only(vec![3]) };
         let (fate, start) = played(hang(), 1, 95).unwrap();
         assert_eq!(fate, Fate::Answers(start + 605 * MS, false));
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_its_start_or_beyond_its_instances_is_left_alone() {
+    fn schedule_does_not_affect_earlier_runs_or_other_instances() {
         let hang = Fault::Hang { when: When::Always, on: Targets::Each };
         assert_eq!(played(hang.clone(), 2, 0), None);
         let replay =

@@ -1,4 +1,4 @@
-//! Which models are served, and in what state the others are.
+//! The table of models, with their versions and states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(crate) struct Catalogue {
     models: RwLock<BTreeMap<String, BTreeMap<u64, Slot>>>,
 }
 
-/// One version. While a new load of a served version is under way or after it failed, the old one goes on serving.
+/// One version. During and after a failed reload of a served version the old one stays in service.
 #[derive(Default)]
 struct Slot {
     ready: Option<Arc<Loaded>>,
@@ -23,7 +23,7 @@ struct Slot {
 }
 
 impl Catalogue {
-    /// The version that a request means: the one it names, else the highest that is ready.
+    /// The version for a request: the named one, otherwise the highest ready one.
     pub(crate) fn find(&self, model: &ModelRef) -> Result<Arc<Loaded>, Error> {
         let models = self.models.read();
         let unknown = || Error::UnknownModel { name: model.name.clone() };
@@ -41,7 +41,7 @@ impl Catalogue {
         slot.ready.clone().ok_or_else(|| Error::NoInstance { model: model.name.clone() })
     }
 
-    /// Every version that is ready, of one model or of all.
+    /// All ready versions, of one model or of all.
     pub(crate) fn all_ready(&self, name: Option<&str>) -> Result<Vec<Arc<Loaded>>, Error> {
         let models = self.models.read();
         if let Some(name) = name
@@ -63,7 +63,7 @@ impl Catalogue {
         models.values().flat_map(BTreeMap::values).any(|slot| slot.ready.is_some())
     }
 
-    /// The protocol's index.
+    /// The index in the protocol's form.
     pub(crate) fn index(&self, ready_only: bool) -> Vec<ModelIndex> {
         let models = self.models.read();
         let slots = models.iter().flat_map(|(name, versions)| {
@@ -77,7 +77,7 @@ impl Catalogue {
         slots.filter(|index| !ready_only || index.state == "READY").collect()
     }
 
-    /// Numbers of the versions that are known of a model, ready or not.
+    /// Numbers of all known versions of a model, ready or not.
     pub(super) fn known(&self, name: &str) -> Vec<u64> {
         self.models.read().get(name).map(|versions| versions.keys().copied().collect()).unwrap_or_default()
     }
@@ -92,7 +92,7 @@ impl Catalogue {
         models.entry(name.into()).or_default().entry(version).or_default().loading = true;
     }
 
-    /// Puts the outcome of a load in place; returns the version that it replaces.
+    /// Stores the result of a load; returns the version that it replaces.
     pub(super) fn put(
         &self,
         name: &str,
@@ -122,7 +122,7 @@ impl Catalogue {
         slot.ready.take()
     }
 
-    /// Forgets a version that is no longer in the repository.
+    /// Removes a version that is no longer in the repository.
     pub(super) fn forget(&self, name: &str, version: u64) -> Option<Arc<Loaded>> {
         let mut models = self.models.write();
         let versions = models.get_mut(name)?;

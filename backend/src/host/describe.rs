@@ -1,4 +1,4 @@
-//! What a host says about itself and its models.
+//! The metadata of a host and its models.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use parm_protocol::{Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics
 
 use super::{Host, Loaded};
 
-/// What is offered beyond the base protocol, in Triton's words.
+/// The protocol extensions on offer, by Triton's names.
 const EXTENSIONS: [&str; 4] = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
 
 impl Host {

@@ -1,4 +1,4 @@
-//! From a file to a model that serves: read, replicate, warm up, and find out whether batching pays.
+//! Loads a model: reads it, replicates it, warms it up, and measures whether batching pays.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::engine::{self, Description, Emulated, Engine, Model, Spec, guarded};
 use crate::payer::Payer;
 use crate::statistics::Statistics;
 
-/// Where a version's model comes from.
+/// The source of a version's model.
 pub(super) enum Source {
     File(Version),
     Emulated(Spec),
@@ -45,7 +45,7 @@ impl Host {
         config.set_run_times(&warm.times);
         Ok(Loaded {
             metadata: signature.metadata(name, &version, platform),
-            // Frontends hold it to what their bundles say.
+            // Frontends compare it with their bundles.
             config: match source {
                 Source::File(version) => config.with_digest(&version.digest()?),
                 Source::Emulated(_) | Source::Upstream(_) => config,
@@ -59,7 +59,7 @@ impl Host {
         })
     }
 
-    /// What a source's platform is called, and how its model is read.
+    /// The platform of a source, and its model.
     fn reader<'a>(&'a self, source: &'a Source) -> Result<(&'a str, Reader<'a>), Error> {
         Ok(match source {
             Source::File(version) => {
@@ -79,7 +79,7 @@ impl Host {
         })
     }
 
-    /// Rows that a request for a model may have; 0 where its first dimension is no batch, or is declared to be none.
+    /// Maximum rows of a request for a model; 0 if its first dimension is not a batch, or is configured not to be one.
     fn most_rows(&self, name: &str, model: &dyn Model) -> usize {
         if !model.signature().is_batched() || self.config.unbatched.iter().any(|declared| declared == name) {
             return 0;
@@ -89,7 +89,7 @@ impl Host {
 
     /// Runs the model on blank inputs, and measures it.
     ///
-    /// A model that fails here is served all the same: not every model runs on zeros.
+    /// A failure here does not prevent serving: some models do not run on zeros.
     fn warm_up(&self, name: &str, model: &mut dyn Model) -> Warm {
         let runs = self.config.warm_up_runs;
         let unknown = Warm { limit: 1, speedup: None, times: Vec::new() };
@@ -111,7 +111,7 @@ impl Host {
         Warm { times, ..batching }
     }
 
-    /// Finds out whether batches pay.
+    /// Measures whether batches pay.
     fn measure_batching(&self, name: &str, model: &mut dyn Model, alone: Duration) -> Warm {
         let none = Warm { limit: 1, speedup: None, times: Vec::new() };
         let limit = self.config.batching.max_batch.get().min(self.most_rows(name, model));
@@ -126,19 +126,19 @@ impl Host {
                 Warm { limit: if pays { limit } else { 1 }, speedup: Some(speedup), ..none }
             }
             Err(error) => {
-                tracing::warn!(name, limit, %error, "no batching: the model fails on a batch");
+                tracing::warn!(name, limit, %error, "batching disabled: the model fails on a batch");
                 none
             }
         }
     }
 
-    /// Times of runs of 1, 2, 4 and 8 rows, as far as there is time to measure them: frontends that use the model as a
-    /// stand-in want to know what it costs. One row was measured already, which `took` so long. What was begun in time is
-    /// measured once at least, so it ends late by two runs and what an engine does before it runs a shape first.
+    /// Run times of 1, 2, 4 and 8 rows, as far as there is time to measure them: frontends use them as the cost of a
+    /// stand-in. `took` is the known time of one row. A size that was begun in time is measured at least once, so this
+    /// may exceed its time by two runs and a compilation.
     fn measure_rows(&self, model: &mut dyn Model, alone: Duration, mut took: Duration) -> Vec<Duration> {
         let mut times = vec![alone];
         let until = Instant::now() + self.config.measure;
-        // A replica's compiled plans go with it, where an engine compiles for shapes.
+        // A replica has its own compiled plans if the engine compiles for shapes.
         let mut replica = model.replica();
         let model: &mut dyn Model = match &mut replica {
             Some(own) => &mut **own,
@@ -147,7 +147,7 @@ impl Host {
         let most = model.most_rows();
         for rows in MEASURED_ROWS.into_iter().skip(1) {
             let started = Instant::now();
-            // What comes next takes at least as long as what came before.
+            // Larger sizes take at least as long.
             if rows > most || started + took > until {
                 break;
             }
@@ -159,23 +159,23 @@ impl Host {
     }
 }
 
-/// What was found out about a model before it serves.
+/// The properties of a model that are measured before it serves.
 struct Warm {
-    /// Rows that batching may put together.
+    /// Maximum rows of a batch.
     limit: usize,
-    /// What a full batch gains.
+    /// Speed-up of a full batch.
     speedup: Option<f64>,
-    /// Times of runs of [`MEASURED_ROWS`], as far as they were measured.
+    /// Run times of [`MEASURED_ROWS`], as far as they were measured.
     times: Vec<Duration>,
 }
 
-/// A thread that reads sockets may be kept from them for so long.
+/// The longest run that may keep a thread from reading sockets.
 const QUICK: Duration = Duration::from_micros(100);
-/// Of what takes longer, a wake-up is too small a part to be saved.
+/// The longest run for which a saved wake-up matters.
 const BRISK: Duration = Duration::from_millis(20);
 
-/// Where runs of one row are done. Only what takes as long for every row is run where it was read: other sizes may be slow, or be
-/// compiled first, and requests that share a run have to meet somewhere.
+/// The place for runs of one row. Only models with constant run times run on the reading thread: other sizes may be
+/// slow or need compiling, and requests that share a run must meet in the queue.
 fn site(model: &dyn Model, warm: &Warm) -> Site {
     let inputs = &model.signature().inputs;
     let fixed = inputs.iter().all(|input| input.shape.iter().skip(1).all(|dim| *dim >= 0));
@@ -187,7 +187,8 @@ fn site(model: &dyn Model, warm: &Warm) -> Site {
     }
 }
 
-/// Median time of so many runs on blank inputs, after one that is not counted; of fewer, but one, where they take too long.
+/// Median time of some runs on blank inputs, after one that is not counted; of fewer, but at least one, if they take
+/// too long.
 fn time(
     model: &mut dyn Model,
     rows: usize,
@@ -203,7 +204,7 @@ fn time(
         let outputs = guarded(|| model.run(&inputs))?;
         times.push(started.elapsed());
         if let Some(odd) = outputs.iter().find(|output| batched && output.rows() != rows) {
-            let message = format!("{rows} rows went in, {} came out", odd.rows());
+            let message = format!("{rows} rows given, {} returned", odd.rows());
             return Err(Error::Run { message });
         }
         if times.len() > 1 && until.is_some_and(|until| Instant::now() >= until) {

@@ -1,4 +1,4 @@
-//! A model in memory.
+//! A loaded model.
 
 use parking_lot::Mutex;
 use parm_protocol::client::BoxFuture;
@@ -11,30 +11,30 @@ use crate::statistics::Statistics;
 
 /// One version of a model, with a replica for each instance.
 ///
-/// Jobs hold on to it, so a version that is replaced or unloaded still answers what was queued for it.
+/// Jobs hold a reference, so a version that is replaced or unloaded still answers its queued jobs.
 pub(crate) struct Loaded {
     pub(crate) metadata: ModelMetadata,
     pub(crate) config: ModelConfig,
     pub(crate) version: String,
-    /// Who pays for requests that say nothing of it.
+    /// The share of requests that name none.
     pub(crate) payer: Payer,
-    /// Rows that batching may put together; 1 where it does not pay.
+    /// Maximum rows of a batch; 1 if batching does not pay.
     pub(crate) batch_limit: usize,
     pub(crate) statistics: Statistics,
-    /// Where a run of one row is done.
+    /// The place for runs of one row.
     pub(super) site: Site,
-    /// As many as there are runs at a time, so that a run always finds one that is free: mostly its instance's own.
+    /// One replica per concurrent run, so that a run always finds a free one, usually its own instance's.
     pub(super) replicas: Vec<Mutex<Box<dyn Model>>>,
 }
 
-/// Where a model is run. Two threads that wake each other take longer than many a run.
+/// The thread of a run. Waking another thread takes longer than many a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
-    /// On the thread that read the request: the run is so quick and so even that nothing else there waits for long.
+    /// The thread that read the request: the run is so short and regular that it delays nothing there.
     Here,
-    /// There too, while another thread looks after sockets.
+    /// The same thread, while another one reads sockets.
     LookedAfter,
-    /// On a thread of the instance.
+    /// An instance's thread.
     Apart,
 }
 
@@ -48,7 +48,7 @@ impl Loaded {
         guarded(|| model.run(inputs))
     }
 
-    /// Has another server run it, where it is another's and need only be waited for.
+    /// Runs it on another server, if this process only waits for the answer.
     pub(crate) fn ask(
         &self,
         instance: usize,
@@ -57,12 +57,12 @@ impl Loaded {
         self.replicas[instance % self.replicas.len()].lock().ask(inputs)
     }
 
-    /// Where a run of so many rows is done.
+    /// The place for a run of this many rows.
     pub(super) fn site(&self, rows: usize) -> Site {
         if rows == 1 { self.site } else { Site::Apart }
     }
 
-    /// What of a request counts as rows: none where the model's first dimension is no batch.
+    /// The rows of a request: none if the model's first dimension is not a batch.
     pub(super) fn rows(&self) -> Rows {
         match usize::try_from(self.config.max_batch_size) {
             Ok(most) if most > 0 => Rows::UpTo(most),

@@ -1,11 +1,11 @@
-//! The models in memory, and the instances that run them.
+//! Models in memory, and the instances that run them.
 //!
 //! ```text
-//! worker:    requests -> one queue -> N threads             an idle instance takes what has waited longest
+//! worker:    requests -> one queue -> N threads             an idle instance takes the next request
 //! embedded:  requests -> N queues  -> one thread each       the dispatcher chooses the instance
 //! ```
-//! An agent's instances, which only wait for another server, are tasks instead of threads.
-//! Both load a model once and share its weights between threads where the engine can.
+//! The instances of an agent, which only wait for another server, are tasks instead of threads. Both load a model once
+//! and share its weights between threads if the engine supports it.
 
 mod catalogue;
 mod describe;
@@ -36,13 +36,13 @@ use crate::instance::{Counter, Instance, Job, Order, Queue, Seats, Setup, Unused
 use crate::payer::Payer;
 use crate::{Config, Error, Faults, Metrics};
 
-/// Rank of requests that ask for no priority, between 1 (first) and 255 (last).
+/// Priority of requests that set none, between 1 (first) and 255 (last).
 const DEFAULT_PRIORITY: u8 = 128;
 
-/// How instances and queues belong together.
+/// The relation of instances and queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// All instances pull from one queue.
+    /// All instances take from one queue.
     Shared,
     /// Each instance has its own.
     Separate,
@@ -55,22 +55,22 @@ pub(crate) struct Host {
     metrics: Metrics,
     faults: Option<Arc<Faults>>,
     repository: Option<Repository>,
-    /// The server whose models are served, where there is one.
+    /// The server whose models are served, if there is one.
     origin: Option<upstream::Origin>,
     catalogue: Catalogue,
     shares: Table,
     orders: Orders,
     queues: Vec<Arc<Queue>>,
-    /// An instance of each queue, for what is run where it was read.
+    /// An instance of each queue, for runs on reading threads.
     runners: Vec<Setup>,
     seats: Seats,
     started: AtomicBool,
     draining: AtomicBool,
-    /// Held so that dropping the host ends the threads.
+    /// Ends the threads when the host is dropped.
     _instances: Vec<Instance>,
 }
 
-/// A request with what is known beside its content.
+/// A request with its metadata.
 pub(crate) struct Call {
     pub(crate) request: InferRequest,
     pub(crate) arrived: Instant,
@@ -139,7 +139,8 @@ impl Host {
         self.queues.len()
     }
 
-    /// Whether requests should come: the models of the configuration have been tried, one is there, no drain began.
+    /// Whether to accept requests: the configured models have been tried, at least one is loaded, and no drain has
+    /// begun.
     pub(crate) fn is_ready(&self) -> bool {
         self.started.load(Ordering::Acquire)
             && !self.draining.load(Ordering::Acquire)
@@ -193,7 +194,7 @@ impl Host {
         let job = self.run_where_read(queue, model.site(rows), job);
         job.map_or(Ok(()), |job| self.queues[queue].push(job))?;
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
-        let lost = |_| Refusal::Unavailable { message: "the instance is gone: try another".into() };
+        let lost = |_| Refusal::Unavailable { message: "the instance has stopped: try another".into() };
         let answer = tokio::time::timeout_at(deadline, answer).await.map_err(|_| late())?;
         let outputs = answer.map_err(lost)??;
         let named = model.metadata.outputs.iter().zip(outputs);
@@ -210,8 +211,8 @@ impl Host {
         })
     }
 
-    /// Runs a job on the threads that read requests, if it may and an instance is free; else gives it back. What is not over in no
-    /// time is run there only for the frontend of this process, which is told by its own timers who is late.
+    /// Runs a job on a reading thread, if it may and an instance is free; otherwise returns it. Longer runs are allowed
+    /// only for the frontend of this process, whose own timers detect late queries.
     fn run_where_read(&self, queue: usize, site: Site, job: Job) -> Option<Job> {
         let is_ours = self.layout == Layout::Separate;
         if site == Site::Apart || self.faults.is_some() || (site == Site::LookedAfter && !is_ours) {
@@ -233,7 +234,7 @@ impl Host {
         None
     }
 
-    /// Who pays for a request. What names nobody who is known here is charged to its model, as by workers that know no shares.
+    /// The share of a request. Unknown names are charged to the model, as by workers without shares.
     fn payer(&self, model: &Loaded, parameters: &Parameters) -> Payer {
         let named = parameters.get(SHARE).and_then(|share| share.as_str());
         let serves = |name: &str| self.catalogue.find(&ModelRef::latest(name)).is_ok();
@@ -241,20 +242,20 @@ impl Host {
         named.unwrap_or_else(|| model.payer.clone())
     }
 
-    /// Who gives tokens for the threads of the one queue. Where requests of several share a run nobody does: one that waits at
-    /// its frontend cannot join a batch here.
+    /// The source of tokens for the threads of the single queue. Batching has none: a request that waits at its
+    /// frontend cannot join a batch here.
     pub(crate) fn giver(&self) -> Option<Arc<dyn Giver>> {
         let [queue] = &self.queues[..] else { return None };
         let given = self.config.tokens.enabled && self.config.batching.max_batch.get() == 1;
         given.then(|| Arc::new(Counter::new(queue)) as Arc<dyn Giver>)
     }
 
-    /// Waits until what runs on a queue's threads now is done.
+    /// Waits until the current runs of a queue's threads end.
     pub(crate) async fn settled(&self, queue: usize) {
         self.queues[queue].settled().await;
     }
 
-    /// Says that no more requests should come, and waits until those that are here are answered.
+    /// Stops accepting requests, and waits until all current ones are answered.
     pub(crate) async fn drain(&self, longest: Duration) -> Result<(), Error> {
         self.draining.store(true, Ordering::Release);
         let idle = async {
@@ -266,16 +267,16 @@ impl Host {
     }
 }
 
-/// Triton's extension makes strings of an output's largest values. To leave that out silently would be a wrong answer; to do
-/// it would cost a copy of every output for what clients do in a line, and we know no names of classes.
+/// Triton's classification extension returns strings of an output's largest values. Ignoring it would give a wrong
+/// answer; implementing it would copy every output, and the names of classes are unknown.
 fn refuse_classification(request: &InferRequest) -> Result<(), Refusal> {
     let classified = request.outputs.iter().find(|output| output.parameters.contains_key("classification"));
     classified.map_or(Ok(()), |output| {
         let name = &output.name;
         Err(Refusal::Malformed {
             message: format!(
-                "output '{name}' is to be classified, which this server does not do: ask for it without \
-                 'classification' and take the largest values"
+                "cannot classify output '{name}': classification is not supported: omit it and take the largest \
+                 values"
             ),
         })
     })

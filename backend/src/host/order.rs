@@ -1,8 +1,8 @@
-//! Loading and unloading by request: away from the runtime's threads, and once for all who ask together.
+//! Loading and unloading by request, off the runtime's threads, and once for all concurrent requests.
 //!
-//! Embedded instances have one host, so a frontend that has each of its instances load a model asks as often as there
-//! are instances. Whoever has waited while another's load began and ended has what was asked for: files were read after
-//! the question. A load that was under way already may have read them before, and is not enough.
+//! Embedded instances share one host, so a frontend that loads a model on each of its instances sends as many requests
+//! as there are instances. A request is already fulfilled if another load began after it was received and has ended:
+//! the files were read after the request. A load that began earlier may have read older files, and does not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use parm_protocol::Error as Refusal;
 use super::Host;
 use crate::Error;
 
-/// One load, unload or reload at a time.
+/// Allows one load, unload or reload at a time.
 #[derive(Default)]
 pub(super) struct Orders {
-    /// Loads by request that have begun.
+    /// Number of loads by request that have begun.
     begun: AtomicU64,
-    /// What was done last, where it was a load by request.
+    /// The last operation, if it was a load by request.
     last: Mutex<Option<Load>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Load {
     outcome: Result<(), Error>,
 }
 
-/// When a load was asked for.
+/// The time at which a load was requested.
 #[derive(Clone, Copy)]
 pub(super) struct Asked(u64);
 
@@ -38,7 +38,7 @@ impl Orders {
         Asked(self.begun.load(Ordering::Acquire))
     }
 
-    /// Loads a model, unless that was done since it was asked for.
+    /// Loads a model, unless a load began and ended since it was requested.
     pub(super) fn load(
         &self,
         name: &str,
@@ -55,7 +55,7 @@ impl Orders {
         outcome
     }
 
-    /// Keeps loads out until the guard is dropped. What is done meanwhile may undo the last one.
+    /// Excludes loads until the guard is dropped. The operation under the guard may undo the last load.
     pub(super) fn alone(&self) -> MutexGuard<'_, Option<Load>> {
         let mut last = self.last.lock();
         *last = None;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asked_before_a_load_began_has_its_outcome_and_nobody_else() {
+    fn load_serves_requests_received_before_it_began() {
         let orders = Orders::default();
         let loads = Cell::new(0);
         let load = |name: &str, asked| {
@@ -103,8 +103,8 @@ mod tests {
         };
         let (first, second) = (orders.ask(), orders.ask());
         assert_eq!((load("m", first), loads.get()), (Ok(()), 1));
-        assert_eq!((load("m", second), loads.get()), (Ok(()), 1), "asked before it began");
-        assert_eq!((load("m", orders.ask()), loads.get()), (Ok(()), 2), "asked after it began");
+        assert_eq!((load("m", second), loads.get()), (Ok(()), 1), "the request precedes the load");
+        assert_eq!((load("m", orders.ask()), loads.get()), (Ok(()), 2), "the request follows the load");
         assert_eq!((load("n", second), loads.get()), (Ok(()), 3), "another model");
         let both = orders.ask();
         assert_eq!((load("broken", both), loads.get()), (Err(Error::FaultsDisabled), 4));
@@ -112,6 +112,6 @@ mod tests {
         let asked = orders.ask();
         load("m", asked).unwrap();
         drop(orders.alone());
-        assert_eq!((load("m", asked), loads.get()), (Ok(()), 6), "it may have been unloaded since");
+        assert_eq!((load("m", asked), loads.get()), (Ok(()), 6), "the model may have been unloaded since");
     }
 }

@@ -1,4 +1,4 @@
-//! Keeping what is served in step with the repository: at start, by request, and when files change.
+//! Keeps the served models in step with the repository: at start, by request, and when files change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use super::order::Asked;
 use super::{Host, Loaded};
 use crate::{Error, VersionPolicy};
 
-/// How long a replaced version's memory may be kept by requests that still run on it before the loader stops waiting
-/// to free it; whoever answers the last of them frees it then.
+/// The time for which the loader waits for requests on a replaced version before freeing it. After that the last of
+/// these requests frees it.
 const RETIRE: Duration = Duration::from_secs(10);
 
-/// What changed of one model.
+/// The changes of one model.
 #[derive(Default)]
 struct News {
-    /// Versions whose content is another.
+    /// Versions whose content has changed.
     stale: BTreeSet<u64>,
-    /// Versions that two looks in a row missed.
+    /// Versions that two successive polls missed.
     gone: BTreeSet<u64>,
 }
 
 impl Host {
-    /// Loads the models of the configuration. A model that cannot be loaded is reported in the index and hides no
-    /// other; a repository that cannot be read is an error.
+    /// Loads the configured models. A model that cannot be loaded is reported in the index and hides no other; an
+    /// unreadable repository is an error.
     pub(crate) fn load_all(&self) -> Result<(), Error> {
         if let Some(origin) = &self.origin {
             return self.load_upstream(origin);
@@ -37,7 +37,7 @@ impl Host {
         if let Some(repository) = &self.repository {
             let scan = repository.scan()?;
             for (name, error) in &scan.problems {
-                tracing::warn!(name, %error, "a fault in the repository");
+                tracing::warn!(name, %error, "invalid entry in the repository: ignored");
             }
             names.extend(scan.models.into_keys());
         }
@@ -45,17 +45,17 @@ impl Host {
             names = self.config.load.iter().cloned().collect();
         }
         for name in names {
-            // What went wrong is in the log and in the index.
+            // Errors are in the log and in the index.
             let _ = self.load_now(&name, self.orders.ask());
         }
         self.started.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Loads, or reloads, a model by name. Blocks for as long as that takes.
+    /// Loads, or reloads, a model by name. Blocks until it is loaded.
     pub(super) fn load_now(&self, name: &str, asked: Asked) -> Result<(), Error> {
         self.orders.load(name, asked, || {
-            // Whoever asks for a model by name wants what is there now.
+            // A request by name always reads the current files.
             let outcome = self.refresh(name, |_| true, |_| true);
             self.metrics.loaded(name, &outcome);
             if let Err(error) = &outcome {
@@ -65,7 +65,7 @@ impl Host {
         })
     }
 
-    /// Takes a model out of service. Blocks until nothing runs on it, or for long enough.
+    /// Takes a model out of service. Blocks until nothing runs on it, or until a timeout.
     pub(super) fn unload_now(&self, name: &str) -> Result<(), Error> {
         let _alone = self.orders.alone();
         let known = self.catalogue.known(name);
@@ -81,8 +81,8 @@ impl Host {
         Ok(())
     }
 
-    /// Loads the versions that the policy selects and that are missing or `stale`; then unloads all others. A version
-    /// that is not in the repository stays until it is `gone` for sure.
+    /// Loads the versions that the policy selects and that are missing or `stale`, then unloads all others. A version
+    /// that is missing from the repository stays until it is `gone`.
     fn refresh(
         &self,
         name: &str,
@@ -97,7 +97,7 @@ impl Host {
                 first_error = first_error.and(installed);
             }
         }
-        // Only once the wanted ones serve: a broken new version must not end a good old one.
+        // Unloads only once the new versions serve: a broken one must not end a working one.
         if first_error.is_ok() {
             let goes = |version: &u64| {
                 !wanted.contains_key(version) && (superseded.contains(version) || gone(*version))
@@ -109,7 +109,7 @@ impl Host {
         first_error
     }
 
-    /// The versions that the policy wants, and those that are there and that it does not want.
+    /// The versions that the policy selects, and the known ones that it does not.
     fn wanted(&self, name: &str) -> Result<(BTreeMap<u64, Source>, BTreeSet<u64>), Error> {
         if let Some(origin) = &self.origin {
             return Ok((origin.wanted(name, self.config.versions)?, BTreeSet::new()));
@@ -137,7 +137,7 @@ impl Host {
         error.map_or(Ok(()), Err)
     }
 
-    /// Follows the repository from a thread of its own, for as long as the host lives.
+    /// Follows the repository from a separate thread while the host lives.
     pub(crate) fn follow(self: &Arc<Self>) -> Result<(), Error> {
         if self.origin.is_some() {
             return self.follow_upstream();
@@ -159,8 +159,8 @@ impl Host {
         thread.map(drop).map_err(|error| Error::Thread { message: error.to_string() })
     }
 
-    /// Brings the models that changed up to date. A change also loads a model that was unloaded by request: whoever
-    /// puts a new file there wants it served.
+    /// Updates the models that changed. A change also loads a model that was unloaded by request: a new file is meant
+    /// to be served.
     pub(super) fn apply(&self, changes: &[Change]) {
         let mut news: BTreeMap<&str, News> = BTreeMap::new();
         for change in changes {
@@ -190,15 +190,16 @@ impl Host {
             |version| news.gone.contains(&version),
         );
         if let Err(Error::Repository(Stored::UnknownModel { .. } | Stored::NoVersion { .. })) = outcome {
-            // A folder that is away only now, as another of its versions changed, was not missed twice.
+            // A folder that is missing for the first time, in a poll that reports another change, has not been missed
+            // twice.
             for version in self.catalogue.known(name).into_iter().filter(|known| news.gone.contains(known)) {
-                tracing::info!(name, version, "gone from the repository: unloaded");
+                tracing::info!(name, version, "removed from the repository: unloaded");
                 retire(self.catalogue.forget(name, version));
             }
             return;
         }
         if let Err(error) = &outcome {
-            tracing::error!(name, %error, "model not reloaded: serving what was loaded before");
+            tracing::error!(name, %error, "model not reloaded: serving the version loaded before");
         }
         self.metrics.loaded(name, &outcome);
     }
@@ -210,12 +211,12 @@ fn follow_once(host: &Weak<Host>, watch: &mut Watch) {
     };
     match watch.poll() {
         Ok(poll) => host.apply(&poll.changes),
-        Err(error) => tracing::warn!(%error, "cannot look at the repository: serving what is loaded"),
+        Err(error) => tracing::warn!(%error, "cannot poll the repository: serving the loaded models"),
     }
 }
 
-/// Frees a replaced version here, once the requests that run on it are answered: freeing a large model takes
-/// milliseconds that an instance's thread should not spend.
+/// Frees a replaced version on this thread, once its requests are answered: freeing a large model takes milliseconds,
+/// which an instance's thread should not spend.
 pub(super) fn retire(replaced: Option<Arc<Loaded>>) {
     let Some(replaced) = replaced else {
         return;
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn version_missing_once_stays_while_another_changes() {
+    fn version_missed_once_stays_while_another_changes() {
         for versions in [VersionPolicy::All, VersionPolicy::Latest] {
             let root = tempfile::tempdir().unwrap();
             (1..=2).for_each(|version| put(root.path(), version, 1));
@@ -262,14 +263,14 @@ mod tests {
             fs::remove_dir_all(root.path().join("m/2")).unwrap();
             put(root.path(), 1, 3);
             host.apply(&[Change::Changed("m".into(), 1)]);
-            assert!(host.catalogue.known("m").contains(&2), "{versions:?}: it was missed by one look only");
+            assert!(host.catalogue.known("m").contains(&2), "{versions:?}: only one poll missed version 2");
             host.apply(&[Change::Removed("m".into(), 2)]);
             assert_eq!(host.catalogue.known("m"), [1], "{versions:?}, before: {before:?}");
         }
     }
 
     #[test]
-    fn model_missing_once_stays_and_goes_when_removed() {
+    fn model_missed_once_stays_until_it_is_removed() {
         let root = tempfile::tempdir().unwrap();
         put(root.path(), 1, 1);
         let host = host(root.path(), VersionPolicy::Latest);

@@ -1,4 +1,4 @@
-//! Keeping what is served in step with another server: what it serves is served here, and what it ceases to is not.
+//! Keeps the served models in step with another server: loads the models that it serves and unloads others.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -17,9 +17,9 @@ use super::refresh::retire;
 use crate::engine::{Channel, Description};
 use crate::{Config, Error, VersionPolicy};
 
-/// While it serves nothing it is looked at so often: somebody waits for it.
+/// The interval of polls while the other server serves nothing.
 const SOON: Duration = Duration::from_millis(500);
-/// Looks in vain after which its models are taken out of service; requests fail by themselves before.
+/// Failed polls after which its models are taken out of service; until then requests fail individually.
 const MISSES: u32 = 2;
 
 type Served = BTreeMap<String, BTreeMap<u64, Description>>;
@@ -27,20 +27,20 @@ type Served = BTreeMap<String, BTreeMap<u64, Description>>;
 /// The other server.
 pub(super) struct Origin {
     channel: Mutex<Channel>,
-    /// By which tasks ask, where instances are such.
+    /// The client for tasks, if instances are tasks.
     pub(super) client: Option<Arc<dyn Client>>,
-    /// What it served when it was last looked at, as far as it could be loaded.
+    /// The models that it served at the last poll, as far as they were loaded.
     served: Mutex<Served>,
     absence: Mutex<Absence<String>>,
 }
 
 impl Origin {
-    /// The configured one; an error where there is another source of models beside it.
+    /// The configured upstream; an error if another source of models is configured too.
     pub(super) fn of(config: &Config) -> Result<Option<Self>, Error> {
         let Some(url) = &config.upstream.url else { return Ok(None) };
-        let beside = [("models", config.models.is_some()), ("emulated", !config.emulated.is_empty())];
-        if let Some((field, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
-            return Err(Error::NotBesideUpstream { url: url.to_string(), field });
+        let others = [("models", config.models.is_some()), ("emulated", !config.emulated.is_empty())];
+        if let Some((field, _)) = others.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(Error::UpstreamConflict { url: url.to_string(), field });
         }
         let computes = config.faults || config.batching.max_batch.get() > 1;
         let client =
@@ -53,12 +53,12 @@ impl Origin {
         }))
     }
 
-    /// The runtime on which instances are tasks, where they are.
+    /// The runtime of the tasks, if instances are tasks.
     pub(super) fn runtime(&self) -> Option<Handle> {
         self.client.as_ref().and_then(|_| Handle::try_current().ok())
     }
 
-    /// The versions of a model that are to be served.
+    /// The versions of a model to serve.
     pub(super) fn wanted(&self, name: &str, policy: VersionPolicy) -> Result<BTreeMap<u64, Source>, Error> {
         let described = self.channel.lock().describe(name, policy)?;
         Ok(described.into_iter().map(|(number, version)| (number, Source::Upstream(version))).collect())
@@ -72,8 +72,10 @@ impl Origin {
             match channel.describe(&name, config.versions) {
                 Ok(versions) => drop(served.insert(name, versions)),
                 Err(error @ Error::Upstream { error: Refusal::Transport { .. }, .. }) => return Err(error),
-                // One that cannot be described hides no other.
-                Err(error) => tracing::debug!(name, %error, "the upstream does not describe a model"),
+                // A model without a description hides no other.
+                Err(error) => {
+                    tracing::debug!(name, %error, "no description from the upstream: model ignored")
+                }
             }
         }
         Ok(served)
@@ -81,20 +83,20 @@ impl Origin {
 }
 
 impl Host {
-    /// Loads what the other server serves. One that is not there yet is waited for, unless nobody will look again.
+    /// Loads the models of the other server. Waits for a server that does not answer yet, unless polling is off.
     pub(super) fn load_upstream(&self, origin: &Origin) -> Result<(), Error> {
         let first = origin.survey(&self.config).map(|now| self.keep_up(origin, now));
         self.started.store(true, Ordering::Release);
         match first {
             Err(error) if !self.config.reload.is_zero() => {
-                tracing::warn!(%error, "the upstream does not serve yet: waiting for it");
+                tracing::warn!(%error, "the upstream does not answer yet: waiting for it");
                 Ok(())
             }
             outcome => outcome,
         }
     }
 
-    /// Follows the other server from a thread of its own, for as long as the host lives.
+    /// Follows the other server from a separate thread while the host lives.
     pub(super) fn follow_upstream(self: &Arc<Self>) -> Result<(), Error> {
         let interval = self.config.reload;
         if interval.is_zero() {
@@ -113,25 +115,25 @@ impl Host {
         thread.map(drop).map_err(|error| Error::Thread { message: error.to_string() })
     }
 
-    /// Loads what is new or another, and lets go of what is gone.
+    /// Loads new or changed models, and unloads removed ones.
     fn keep_up(&self, origin: &Origin, mut now: Served) {
         let before = std::mem::take(&mut *origin.served.lock());
-        // A server that says that it has no model means it, unlike an empty mount; but it must say so twice as well.
+        // An empty list is believed, unlike an empty mount, but it must come twice as well.
         let found = now.len().max(1);
         let gone = origin.absence.lock().look(before.keys(), found, |name| now.contains_key(name));
         for name in &gone {
-            tracing::info!(name, "gone from the upstream: unloaded");
+            tracing::info!(name, "removed from the upstream: unloaded");
             let _alone = self.orders.alone();
             self.catalogue
                 .known(name)
                 .into_iter()
                 .for_each(|version| retire(self.catalogue.forget(name, version)));
         }
-        // What cannot be loaded is tried again at the next look; what went wrong is in the log and in the index.
+        // A failed load is tried again at the next poll; the error is in the log and in the index.
         now.retain(|name, versions| {
             before.get(name) == Some(versions) || self.load_now(name, self.orders.ask()).is_ok()
         });
-        // What was missed once is served until the next look decides.
+        // A model that was missed once is served until the next poll decides.
         for (name, versions) in before.into_iter().filter(|(name, _)| !gone.contains(name)) {
             if origin.absence.lock().is_missed(&name) {
                 now.insert(name, versions);
@@ -140,7 +142,7 @@ impl Host {
         *origin.served.lock() = now;
     }
 
-    /// Takes all models out of service: nobody should be sent here.
+    /// Takes all models out of service, so that clients choose another worker.
     fn silence(&self, origin: &Origin, reason: &str) {
         let _alone = self.orders.alone();
         for name in std::mem::take(&mut *origin.served.lock()).keys() {
@@ -151,7 +153,7 @@ impl Host {
     }
 }
 
-/// Looks at the other server once; whether it serves anything, while the host lives.
+/// Polls the other server once; whether it serves anything, while the host lives.
 fn look(host: &Weak<Host>, misses: &mut u32) -> Option<bool> {
     let host = host.upgrade()?;
     let origin = host.origin.as_ref()?;

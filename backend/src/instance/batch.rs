@@ -1,10 +1,10 @@
-//! Several requests as one run, and its outputs apart again.
+//! Combines several requests into one run, and splits its outputs.
 
 use parm_protocol::{Error, Tensor};
 
 use super::Job;
 
-/// The inputs of all jobs, stacked. One job's inputs are passed through without a copy.
+/// The inputs of all jobs, stacked. The inputs of a single job are passed on without a copy.
 pub(super) fn stack(jobs: &[Job]) -> Result<Vec<Tensor>, Error> {
     let [first, ..] = jobs else {
         return Err(Error::NothingToConcatenate);
@@ -16,8 +16,8 @@ pub(super) fn stack(jobs: &[Job]) -> Result<Vec<Tensor>, Error> {
     (0..first.inputs.len()).map(stacked).collect()
 }
 
-/// Each job's rows of the outputs. Outputs of another number of rows than went in mean that the model's first
-/// dimension is not a batch after all.
+/// Each job's rows of the outputs. An error if the number of rows differs from that of the inputs: the model's first
+/// dimension is then not a batch.
 pub(super) fn split(outputs: &[Tensor], rows: &[usize]) -> Result<Vec<Vec<Tensor>>, Error> {
     let total: usize = rows.iter().sum();
     if let Some(odd) = outputs.iter().find(|output| output.rows() != total) {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_come_apart_in_the_order_of_the_jobs() {
+    fn outputs_are_split_in_the_order_of_the_jobs() {
         let output = Tensor::from_f32([3, 1].as_slice(), &[1., 2., 3.]).unwrap();
         let parts = split(std::slice::from_ref(&output), &[2, 1]).unwrap();
         assert_eq!(parts, [[output.slice_rows(0, 2).unwrap()], [output.slice_rows(2, 1).unwrap()]]);

@@ -1,4 +1,4 @@
-//! Where frontends are given tokens for a queue's threads.
+//! Gives frontends tokens for a queue's threads.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -38,9 +38,9 @@ impl Giver for Counter {
     }
 }
 
-/// Looks at the tokens whenever a time is over, as long as there is a queue.
+/// Runs the token timers while the queue exists.
 async fn watch(queue: Weak<Queue>) {
-    /// Without anything to wait for: so long until it is noticed that the queue is gone.
+    /// The interval without timers, after which a dropped queue is noticed.
     const LONGEST: Duration = Duration::from_secs(1);
     loop {
         let Some(strong) = queue.upgrade() else { return };
@@ -49,19 +49,19 @@ async fn watch(queue: Weak<Queue>) {
         drop(strong);
         let notified = sooner.notified();
         let pause = at.map_or(LONGEST, |at| at.saturating_duration_since(Instant::now()));
-        // Sooner or later, but not both.
+        // Before or after, but not both.
         let _ = tokio::time::timeout(pause.min(LONGEST), notified).await;
     }
 }
 
-/// A request's token before the request is in line: it goes back if it never is.
+/// The token of a request that is not yet queued: it returns if the request never is.
 pub(crate) struct Unused<'a> {
     pub(crate) queue: &'a Queue,
     pub(crate) caller: Option<Caller>,
 }
 
 impl Unused<'_> {
-    /// The request goes in line, and the token with it.
+    /// Queues the request with its token.
     pub(crate) fn used(mut self) -> Option<Caller> {
         self.caller.take()
     }

@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use crate::host::Loaded;
 use crate::payer::Payer;
 
-/// A validated request and the way back to who waits for it.
+/// A validated request and the channel for its answer.
 pub(crate) struct Job {
     pub(crate) model: Arc<Loaded>,
     pub(crate) payer: Payer,
     /// In the model's order.
     pub(crate) inputs: Vec<Tensor>,
     pub(crate) rows: usize,
-    /// 1 first, 255 last.
+    /// 1 is first, 255 last.
     pub(crate) priority: u8,
     pub(crate) arrived: Instant,
     pub(crate) deadline: Instant,
@@ -28,7 +28,7 @@ pub(crate) struct Job {
     pending: Option<Pending>,
 }
 
-/// What a job is made of, before it has a way back.
+/// The parts of a job, before it has a channel for its answer.
 pub(crate) struct Order {
     pub(crate) model: Arc<Loaded>,
     pub(crate) payer: Payer,
@@ -40,11 +40,11 @@ pub(crate) struct Order {
     pub(crate) caller: Option<Caller>,
 }
 
-/// Counts a job as pending for as long as it waits.
+/// Counts a job as pending while it waits.
 struct Pending(IntGauge);
 
 impl Job {
-    /// The job, and where its answer will come out. Dropping the receiver cancels the job.
+    /// The job and the receiver of its answer. Dropping the receiver cancels the job.
     pub(crate) fn new(order: Order) -> (Self, oneshot::Receiver<Result<Vec<Tensor>, Error>>) {
         let Order { model, payer, inputs, rows, priority, arrived, deadline, caller } = order;
         let (reply, answer) = oneshot::channel();
@@ -55,12 +55,12 @@ impl Job {
         (job, answer)
     }
 
-    /// Whether nobody waits any more.
+    /// Whether the job is cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.reply.is_closed()
     }
 
-    /// Whether running it would be in vain.
+    /// Whether the job is cancelled or its deadline has passed.
     pub(crate) fn is_useless(&self, now: Instant) -> bool {
         self.is_cancelled() || self.deadline <= now
     }
@@ -71,14 +71,14 @@ impl Job {
         Arc::ptr_eq(&self.model, &other.model) && self.inputs.iter().zip(&other.inputs).all(same_row)
     }
 
-    /// Its run begins: it no longer waits.
+    /// Marks the start of its run: it no longer waits.
     pub(crate) fn begin(&mut self) {
         self.pending = None;
     }
 
-    /// Answers.
+    /// Sends the answer.
     pub(crate) fn answer(self, answer: Result<Vec<Tensor>, Error>) {
-        // Who no longer waits needs no answer.
+        // A cancelled job needs no answer.
         let _ = self.reply.send(answer);
     }
 }

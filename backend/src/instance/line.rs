@@ -1,4 +1,4 @@
-//! The jobs of one share that wait, and what is told of it.
+//! The waiting jobs of one share, and its metrics.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use parm_shares::Account;
 use super::Job;
 use crate::metrics::ShareMetrics;
 
-/// A share's jobs.
+/// The jobs of one share.
 pub(super) struct Line {
-    /// By priority, then by arrival.
+    /// Sorted by priority, then by arrival.
     jobs: BTreeMap<(u8, u64), Job>,
     metrics: ShareMetrics,
-    /// Seconds that were counted as used, and as due to it.
+    /// Seconds that were counted as used, and as entitled.
     counted: (f64, f64),
 }
 
@@ -30,7 +30,7 @@ impl Line {
         self.jobs.insert((job.priority, number), job);
     }
 
-    /// Priority and number of the job that is next.
+    /// Priority and number of the next job.
     pub(super) fn first(&self) -> Option<(u8, u64)> {
         self.jobs.first_key_value().map(|(key, _)| *key)
     }
@@ -41,7 +41,7 @@ impl Line {
         Some(job)
     }
 
-    /// Throws jobs away, and says how many.
+    /// Removes jobs, and returns their number.
     pub(super) fn clear(&mut self, which: impl Fn(&Job) -> bool, away: fn(Job)) -> usize {
         let dropped = self.jobs.extract_if(.., |_, job| which(job)).map(|(_, job)| away(job)).count();
         self.metrics.waiting.sub(dropped as i64);
@@ -60,7 +60,7 @@ impl Line {
         keys.into_iter().filter_map(|key| self.jobs.remove(&key)).collect()
     }
 
-    /// Counts what the share's account says by now.
+    /// Updates the metrics from the share's account.
     pub(super) fn count(&mut self, account: &Account) {
         let (used, entitled) = self.counted;
         self.metrics.used.inc_by((account.used - used).max(0.0));

@@ -1,9 +1,9 @@
-//! Instances: threads that run batches, or tasks where another server runs them, and the bounded queues that feed them.
+//! Instances and the bounded queues that feed them.
 //!
-//! A request makes one hand-off each way: into the queue, which wakes a thread, and back through a one-shot channel. What is quick is
-//! run where it was read instead ([`Seats`]).
-//! Several threads may pull from one queue (a worker's instances: an idle one takes what has waited longest) or each
-//! from its own (instances that a dispatcher of ours addresses singly).
+//! An instance is a thread that runs batches, or a task if another server runs them. A request changes threads twice:
+//! into the queue, which wakes a thread, and back through a one-shot channel. Short runs use the reading thread instead
+//! ([`Seats`]). Several threads may take from one queue (a worker's instances) or each from its own (instances that our
+//! dispatcher addresses individually).
 
 mod arrivals;
 mod batch;

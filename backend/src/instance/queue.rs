@@ -1,13 +1,13 @@
 //! The bounded queue between requests and instances.
 //!
-//! A share that has instances reserved and does not use them goes first. Then what is late (priority 1), and what may help and
-//! need not be done last (255). Among the rest the share is next that has had least of the instances' time for its weight, so
-//! that nobody's flood keeps others waiting; of one share's jobs those of higher priority, then the oldest. A share is one that
-//! is set up, or a model's own. Jobs that nobody waits for any more are never handed to a thread, and never
-//! stand in the way of one that somebody waits for: before a full queue refuses a job, it is cleared of them.
+//! The order of service is: shares with reserved instances that they do not use, late queries (priority 1), other work
+//! by weighted fair queueing over shares, and last spare work (priority 255). Weighted fair queueing serves the share
+//! with the least instance time for its weight, so that a flood of one share does not delay others. In a share, higher
+//! priority goes first, then age. A share is a configured one or a model's own. Cancelled jobs never reach a thread,
+//! and a full queue drops them before it rejects a job.
 //!
-//! Where frontends take part in tokens, their reservations stand in the same order as jobs, and a thread that is free is
-//! promised to one of them at a time: see the crate `tokens`, and `state` beside this.
+//! Reservations of frontends that take part in tokens have the same order as jobs, and a free thread is promised to one
+//! of them at a time: see the crate `tokens`, and `state`.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -25,22 +25,22 @@ use super::arrivals::Arrivals;
 use super::state::{Letter, State, Ticket, drop_useless};
 use crate::{Config, Metrics};
 
-/// When a refused client may try again: about the time in which a short queue moves.
+/// The retry delay of a rejected client: about the time in which a short queue moves.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Arrivals,
     idle: Notify,
-    /// Told whenever a thread is done with what it took.
+    /// Signalled when a thread ends its job.
     done: Notify,
-    /// Told when the tokens are to be looked at sooner than was said.
+    /// Signalled when a token timer becomes due earlier than announced.
     pub(super) sooner: Arc<Notify>,
     capacity: usize,
 }
 
 impl Queue {
-    /// The queue of so many threads.
+    /// The queue of this number of threads.
     pub(crate) fn new(config: &Config, threads: usize, metrics: &Metrics) -> Self {
         Self {
             state: Mutex::new(State::new(config, threads, metrics.clone())),
@@ -52,7 +52,7 @@ impl Queue {
         }
     }
 
-    /// Puts a job in line, or says why not.
+    /// Queues a job, or rejects it.
     pub(crate) fn push(&self, job: Job) -> Result<(), Error> {
         let mut state = self.state.lock();
         if !state.open {
@@ -67,7 +67,8 @@ impl Queue {
             state.clear_useless();
         }
         if state.waiting >= self.capacity && state.has_its_part(&job, self.capacity) {
-            let message = format!("{} requests wait already: try later, or add instances", self.capacity);
+            let message =
+                format!("the queue is full with {} requests: try later, or add instances", self.capacity);
             return Err(Error::Overloaded { message, retry_after: RETRY_AFTER });
         }
         state.push(job);
@@ -80,7 +81,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Begins a job at once, for who runs it where it is, if an instance is free and nobody comes before.
+    /// Starts a job at once on the caller's thread, if an instance is free and no other work precedes it.
     pub(crate) fn begin(&self, job: &Job) -> Option<Ticket> {
         let mut state = self.state.lock();
         let ticket = state.may_begin_at_once().then(|| state.begin(job, false))?;
@@ -88,7 +89,7 @@ impl Queue {
         Some(ticket)
     }
 
-    /// That job has been answered, and ran for so long: an instance may have slept while it ran, though something waited.
+    /// Ends that job, which ran for `took`: an instance may have slept meanwhile although work waited.
     pub(crate) fn done_at_once(&self, ticket: Ticket, took: Duration) {
         if self.done(ticket, took) {
             self.arrived.one();
@@ -107,12 +108,12 @@ impl Queue {
         }
     }
 
-    /// The same, for an instance that is a task.
+    /// As [`take`](Self::take), for an instance that is a task.
     pub(crate) async fn taken(&self) -> Option<(Job, Ticket)> {
         loop {
             let arrival = self.arrived.next();
             tokio::pin!(arrival);
-            // Enabled before the look, so that what comes in between is not missed.
+            // Enabled before the check, so that an arrival in between is not missed.
             arrival.as_mut().enable();
             if let Poll::Ready(next) = self.next(&mut self.state.lock()) {
                 return next;
@@ -121,11 +122,11 @@ impl Queue {
         }
     }
 
-    /// What an instance without a job does next: waits, or takes a job, or ends where there will be none.
+    /// The next step of an idle instance: wait, take a job, or end.
     fn next(&self, state: &mut MutexGuard<'_, State>) -> Poll<Option<(Job, Ticket)>> {
         loop {
             if state.open && state.is_full() {
-                return Poll::Pending; // its place is taken by what runs where it was read
+                return Poll::Pending; // a run on a reading thread uses its place
             }
             if let Some(job) = state.pop_promised() {
                 let ticket = state.begin(&job, true);
@@ -135,7 +136,7 @@ impl Queue {
                 if !job.is_useless(Instant::now()) {
                     let ticket = state.begin(&job, false);
                     if state.desk.is_used() && state.waiting > 0 {
-                        // Several may have waited for one promise.
+                        // Several threads may have waited for one promise.
                         self.arrived.one();
                     }
                     self.post(state);
@@ -144,7 +145,7 @@ impl Queue {
                 drop_useless(job);
             }
             if self.post(state) {
-                continue; // the lock was let go of
+                continue; // the lock was released
             }
             if state.busy == 0 {
                 self.idle.notify_waiters();
@@ -153,7 +154,7 @@ impl Queue {
         }
     }
 
-    /// A thread's job has ended and is about to be answered: whoever comes next may have the instance.
+    /// A thread's job has ended and is about to be answered: its instance is free for the next.
     pub(crate) fn hand_on(&self, ticket: &mut Ticket) {
         let mut state = self.state.lock();
         if state.desk.is_used() {
@@ -164,7 +165,7 @@ impl Queue {
         }
     }
 
-    /// A thread that took a job has answered it, and whoever ran beside it, in so long. Whether there is something to take.
+    /// Ends a job that a thread took, after its answer. Returns whether there is more work.
     pub(crate) fn done(&self, ticket: Ticket, took: Duration) -> bool {
         let mut state = self.state.lock();
         state.end(ticket, took);
@@ -181,7 +182,7 @@ impl Queue {
         more
     }
 
-    /// Waits until a thread that is at work now is done; of one thread, that is whatever it runs.
+    /// Waits until one of the running threads ends its job; with one thread, its current job.
     pub(crate) async fn settled(&self) {
         let done = self.done.notified();
         tokio::pin!(done);
@@ -192,7 +193,7 @@ impl Queue {
         }
     }
 
-    /// Jobs that can share a batch with `first`, of at most `rows` rows together; waits for more until `until`.
+    /// Jobs that can share a batch with `first`, of at most `rows` rows in total; waits for more until `until`.
     pub(crate) fn take_mates(&self, first: &Job, mut rows: usize, until: Instant) -> Vec<Job> {
         let mut mates = Vec::new();
         let mut state = self.state.lock();
@@ -205,7 +206,7 @@ impl Queue {
             if rows == 0 || !state.open || Instant::now() >= until {
                 return mates;
             }
-            // What came for another model must not wait for this batch: pass the wake-up on to an idle thread.
+            // A job for another model must not wait for this batch: pass the wake-up on to an idle thread.
             if state.waiting > 0 {
                 self.arrived.one();
             }
@@ -213,7 +214,7 @@ impl Queue {
         }
     }
 
-    /// Waits until nothing is in line or at work.
+    /// Waits until nothing waits or runs.
     pub(crate) async fn wait_idle(&self) {
         loop {
             let notified = self.idle.notified();
@@ -231,18 +232,18 @@ impl Queue {
         }
     }
 
-    /// Takes no more jobs; those in line are still handed out.
+    /// Takes no more jobs; waiting ones are still served.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.open = false;
-        // Nobody waits for a promise of a queue that ends.
+        // A closed queue makes no promises.
         let frontends: Vec<_> = std::mem::take(&mut state.mailboxes).into_keys().collect();
         frontends.into_iter().for_each(|frontend| state.desk.leave(frontend));
         drop(state);
         self.arrived.all();
     }
 
-    /// A frontend takes part. Whether it is the first that ever did.
+    /// Registers a frontend. Returns whether it is the first one ever.
     pub(super) fn join(&self, mailbox: Arc<dyn Mailbox>) -> (Frontend, bool) {
         let mut state = self.state.lock();
         state.frontends += 1;
@@ -256,7 +257,7 @@ impl Queue {
         (frontend, first)
     }
 
-    /// A frontend is gone.
+    /// Removes a frontend.
     pub(super) fn leave(&self, frontend: Frontend) {
         let mut state = self.state.lock();
         state.desk.leave(frontend);
@@ -264,14 +265,14 @@ impl Queue {
         self.settle(state);
     }
 
-    /// A frontend says something.
+    /// Handles a frontend's message.
     pub(super) fn told(&self, frontend: Frontend, order: Order<Wish>) {
         let mut state = self.state.lock();
         state.told(frontend, order);
         self.settle(state);
     }
 
-    /// Looks at the tokens, and says when to look again.
+    /// Runs the token timers, and returns the time of the next one.
     pub(super) fn tick(&self) -> Option<Instant> {
         let mut state = self.state.lock();
         let now = state.now();
@@ -288,7 +289,7 @@ impl Queue {
         at
     }
 
-    /// Gives out what is free, and lets a thread know if a job may run.
+    /// Gives out free instances, and wakes a thread if a job may run.
     fn settle(&self, mut state: MutexGuard<'_, State>) {
         let runs = state.arrange();
         let letters = self.written(&mut state, None);
@@ -299,7 +300,7 @@ impl Queue {
         deliver(letters);
     }
 
-    /// Sends what is to be sent, without the lock. Whether it was let go of.
+    /// Sends pending messages without the lock. Returns whether the lock was released.
     fn post(&self, state: &mut MutexGuard<'_, State>) -> bool {
         if !state.desk.is_used() {
             return false;
@@ -312,7 +313,7 @@ impl Queue {
         any
     }
 
-    /// The letters to be sent; and has the tokens looked at in time.
+    /// Returns the pending messages, and reschedules the token timers.
     fn written(&self, state: &mut State, answering: Option<Frontend>) -> Vec<Letter> {
         let now = state.now();
         let next = state.desk.tick(now);

@@ -1,8 +1,8 @@
-//! An instance: take, run, answer.
+//! The loop of an instance: take a job, run it, answer.
 //!
-//! What computes has a thread of its own. Where the model is another server's and nothing is to be done but wait for it, an
-//! instance is a task beside those that read and write sockets: handing each request from thread to thread and back costs
-//! more than the rest of its way. Batches and injected faults make an instance wait with its thread, so with them it has one.
+//! An instance that computes has a thread. If another server computes, an instance is a task on the runtime of the
+//! sockets: passing each request to another thread and back would cost more than the rest of its way. Batches and
+//! injected faults block a thread, so with them the instance has one.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::{Batching, Error, Faults, pause};
 
 /// A running instance. Its thread ends once its queue is closed and empty.
 ///
-/// Dropping it closes the queue and does not wait: a model that hangs must not keep the process from ending.
+/// Dropping it closes the queue and does not wait: a hung model must not keep the process from ending.
 pub(crate) struct Instance {
     queue: Arc<Queue>,
 }
 
-/// What an instance needs to know.
+/// The context of an instance.
 #[derive(Clone)]
 pub(crate) struct Setup {
-    /// Which one it is, in the order in which models hold their replicas.
+    /// Its number, which is the index of its replicas.
     pub(crate) number: usize,
     pub(crate) queue: Arc<Queue>,
     pub(crate) batching: Batching,
@@ -59,12 +59,12 @@ impl Drop for Instance {
 }
 
 impl Setup {
-    /// Takes an instance for a job, if one is free and nobody comes before.
+    /// Takes an instance for a job, if one is free and no other work precedes it.
     pub(crate) fn begin(&self, job: &Job) -> Option<Ticket> {
         self.queue.begin(job)
     }
 
-    /// Runs a job that an instance was taken for, here and now.
+    /// Runs a job, for which an instance was taken, on this thread.
     pub(crate) fn end(&self, mut job: Job, mut ticket: Ticket) {
         job.begin();
         let began = Instant::now();
@@ -83,14 +83,16 @@ impl Setup {
         }
     }
 
-    /// The same, where another server does the work.
+    /// As above, for a model that another server runs.
     async fn serve_asking(self) {
         while let Some((mut job, mut ticket)) = self.queue.taken().await {
             job.begin();
             let began = Instant::now();
             let outputs = match job.model.ask(self.number, &job.inputs) {
                 Some(answer) => guarded_future(answer).await,
-                None => Err(Error::Thread { message: "a model that computes has no thread here".into() }),
+                None => Err(Error::Thread {
+                    message: "a local model needs a thread, and this instance is a task".into(),
+                }),
             };
             match outputs {
                 Ok(outputs) => {
@@ -122,7 +124,7 @@ impl Setup {
         let started = Instant::now();
         match self.execute(&jobs) {
             Ok((parts, phases)) => self.answer(jobs, parts, (started, phases), ticket),
-            // One request that breaks the model must not take its neighbours along.
+            // A request that breaks the model must not fail the others in its batch.
             Err(error) if jobs.len() > 1 => {
                 tracing::debug!(%error, "a batch failed: running its requests one by one");
                 jobs.into_iter().for_each(|job| self.run(vec![job], ticket));
@@ -138,7 +140,7 @@ impl Setup {
         (started, phases): (Instant, Phases),
         ticket: &mut Ticket,
     ) {
-        // First, so that a token can go with the answer.
+        // Before the answer, so that a token can be sent with it.
         if jobs.len() == 1 {
             self.queue.hand_on(ticket);
         }

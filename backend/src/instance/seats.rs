@@ -1,30 +1,31 @@
-//! Runs on the threads of the runtime that reads requests.
+//! Runs models on the runtime's threads that read requests.
 //!
-//! A run where its request was read saves two wake-ups, of some fifty microseconds each where processors that sleep are slow to
-//! wake, as on virtual machines. What else that thread would have done waits meanwhile, and it may be the thread that waits for
-//! sockets on behalf of all. So another one, if it sleeps, is woken to look after them; and one thread at least has no seat, so that
-//! requests are read and deadlines kept even if all models hang. A run that is not over in no time is a task of its own: whoever waits
-//! for it is told of a deadline, and may give up, while it goes on.
+//! *Problem.* Two wake-ups per request cost about 50 us each if processors sleep, as on virtual machines.
 //!
-//! Rejected: `block_in_place`, which hands the other work over in the same way, but leaves a thread that may not go on with the answer:
-//! that takes a wake-up again. And to remember that somebody looks out already: a thread that does not sleep looks at the sockets
-//! now and then, and whoever goes to sleep just then does not wait for them. Measured in docs/results/hop.md.
+//! *Choice.* A short run uses the thread that read its request. Other work of that thread waits meanwhile, and the
+//! thread may be the one that polls the sockets. So another sleeping thread is woken to poll them, and at least one
+//! thread has no seat: requests are read and deadlines kept even if all models hang. A longer run is a separate task,
+//! whose client can time out while it continues.
+//!
+//! *Rejected.* `block_in_place` also hands the other work over, but the thread may then not continue with the answer,
+//! which costs a wake-up. Remembering that some thread polls is unsafe: a busy thread also polls now and then, and a
+//! thread that goes to sleep at that moment does not wait for the sockets. Measured in docs/results/hop.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::Handle;
 
-/// Runs that go on where requests are read.
+/// Runs on reading threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seats(Arc<AtomicUsize>);
 
-/// One of them.
+/// One such run.
 #[derive(Debug)]
 pub(crate) struct Seat(Seats);
 
 impl Seats {
-    /// A seat, if this thread may compute: it is one of several of a runtime, of which another one does not.
+    /// A seat, if this thread may compute: at least one other thread of the runtime does not.
     pub(crate) fn take(&self) -> Option<Seat> {
         let others = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_workers() - 1);
         let next = |taken| (taken < others).then_some(taken + 1);
@@ -34,9 +35,9 @@ impl Seats {
 }
 
 impl Seat {
-    /// Does something in a task of its own, next on this thread, while another looks after sockets.
+    /// Runs something in a separate task, next on this thread, while another thread polls the sockets.
     pub(crate) fn spawn(self, run: impl FnOnce() + Send + 'static) {
-        // Of tasks that a thread puts in its own line the last is for itself, and what is before that one is shown to who sleeps.
+        // A thread runs the last task of its own queue itself, and offers earlier ones to sleeping threads.
         tokio::spawn(std::future::ready(()));
         tokio::spawn(async move {
             let _seat = self;
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_never_computes() {
+    fn one_thread_of_a_runtime_never_computes() {
         let seats = Seats::default();
         assert!(seats.take().is_none(), "no runtime");
         runtime(1).block_on(async { assert!(seats.take().is_none()) });
@@ -82,10 +83,10 @@ mod tests {
         assert_eq!(seats.0.load(Ordering::Acquire), 0);
     }
 
-    /// A connection's task gives the first byte to a run that ends only when another connection has been answered. The thread
-    /// that runs it is the one that waited for sockets: it was woken by that byte.
+    /// A connection's task gives the first byte to a run that ends only when another connection is answered. That byte
+    /// woke the thread that polled the sockets, and it runs the model.
     #[test]
-    fn sockets_are_looked_after_while_models_run() {
+    fn sockets_are_polled_while_models_run() {
         let runtime = runtime(2);
         let (told, ended) = sync_channel::<()>(1);
         let ended = Arc::new(parking_lot::Mutex::new(ended));
@@ -100,7 +101,7 @@ mod tests {
                         if byte == b'r' {
                             let (done, is_done) = tokio::sync::oneshot::channel();
                             let ended = ended.clone();
-                            // The one before may be about to get up.
+                            // The previous thread may be about to wake up.
                             let seat = loop {
                                 match seats.take() {
                                     Some(seat) => break seat,

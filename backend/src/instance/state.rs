@@ -1,4 +1,4 @@
-//! What waits at a queue, in which order it is served, and what of it is promised to frontends.
+//! The state of a queue: waiting jobs, their order, and promises to frontends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU16;
@@ -17,57 +17,57 @@ use crate::payer::Payer;
 use crate::{Config, Metrics};
 
 pub(super) struct State {
-    /// By share.
+    /// Lines by share.
     lines: BTreeMap<Payer, Line>,
     book: Book<Payer, String>,
-    /// The shares that are set up.
+    /// The configured shares.
     shares: Table,
-    /// Of models whose weight is not 1.
+    /// Weights of models, if not 1.
     weights: BTreeMap<String, NonZeroU16>,
     /// Jobs that came with a token: a thread is free for each.
     promised: VecDeque<Job>,
-    /// Jobs in line.
+    /// Number of waiting jobs.
     pub(super) waiting: usize,
     next: u64,
-    /// Instances: so many jobs run at a time.
+    /// Instances: the number of jobs that run at a time.
     threads: usize,
-    /// Those at work, be it on a thread of their own or where the request was read.
+    /// Busy instances, on their own thread or on a reading thread.
     pub(super) busy: usize,
     pub(super) open: bool,
     pub(super) desk: Desk<Wanted>,
-    /// The ways to the frontends that take part.
+    /// The mailboxes of the frontends that take part.
     pub(super) mailboxes: BTreeMap<Frontend, Arc<dyn Mailbox>>,
     pub(super) frontends: u64,
-    /// When the tokens are looked at next.
+    /// Time of the next token timer.
     pub(super) tick: Option<Duration>,
     origin: Instant,
     metrics: Metrics,
 }
 
-/// What a frontend has reserved for: a job of a model, and who pays for it.
+/// The object of a reservation: a model's job, and the share that pays for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Wanted {
     payer: Payer,
     model: String,
 }
 
-/// A job that a thread took: what its share was charged for it.
+/// A job that a thread took, with the charge of its share.
 pub(crate) struct Ticket {
     model: Arc<Loaded>,
     payer: Payer,
     charge: Charge,
     caller: Option<Caller>,
-    /// Its instance was given to whoever comes next.
+    /// Its instance was given to the next job already.
     handed_on: bool,
 }
 
-/// A message, and the way to its frontend.
+/// A message and the mailbox of its frontend.
 pub(super) type Letter = (Arc<dyn Mailbox>, Message, bool);
 
-/// Where something stands in the order of service: the least comes first.
+/// The position in the order of service: the smallest comes first.
 type Rank = (bool, Class, Due, u64);
 
-/// Shares without jobs whose service is remembered; more would be the doing of models that come and go.
+/// Number of shares without jobs whose service is remembered: models may come and go.
 const LINES_KEPT: usize = 256;
 
 impl State {
@@ -99,12 +99,12 @@ impl State {
         }
     }
 
-    /// Time as the desk counts it.
+    /// Time since the start of the desk.
     pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
-    /// When that is by the clock.
+    /// The time of that instant.
     pub(super) fn instant(&self, at: Duration) -> Instant {
         self.origin + at
     }
@@ -115,13 +115,13 @@ impl State {
         self.next
     }
 
-    /// Puts a job where its token says, if it has one. Gives back one that is like any other, and still to be put in line.
+    /// Queues a job whose token is valid. Returns any other job, which is still to be queued.
     pub(super) fn redeem(&mut self, job: Job) -> Option<Job> {
         let token = job.caller.and_then(|caller| Some((caller.frontend, caller.token?)));
         if !token.is_some_and(|(frontend, token)| self.desk.redeem(frontend, token)) {
             return Some(job);
         }
-        // A spare job never runs before what others wait for.
+        // A spare job never runs before waiting work.
         if class(job.priority) == Class::Spare && self.desk.is_wanted() {
             self.desk.let_go();
             return Some(job);
@@ -130,7 +130,7 @@ impl State {
         None
     }
 
-    /// The line of a share; set up where there is none yet.
+    /// The line of a share; created if it does not exist.
     fn line(&mut self, payer: &Payer) -> &mut Line {
         if !self.lines.contains_key(payer) {
             if let Payer::Model(model) = payer
@@ -141,7 +141,7 @@ impl State {
             }
             self.lines.insert(payer.clone(), Line::new(self.metrics.share(payer)));
         }
-        self.lines.get_mut(payer).expect("it was just put there")
+        self.lines.get_mut(payer).expect("the line was just inserted")
     }
 
     pub(super) fn push(&mut self, job: Job) {
@@ -151,14 +151,15 @@ impl State {
         self.waiting += 1;
     }
 
-    /// Whether a job's share has its part of a full queue: who has less is let in, so that no flood shuts others out.
+    /// Whether a job's share uses its part of a full queue. Shares below their part are admitted, so that a flood does
+    /// not shut others out.
     pub(super) fn has_its_part(&self, job: &Job, capacity: usize) -> bool {
         let own = self.lines.get(&job.payer).map_or(0, Line::len);
         let others = self.lines.iter().filter(|(payer, line)| **payer != job.payer && line.len() > 0).count();
         own * (others + 1) >= capacity
     }
 
-    /// A frontend says something.
+    /// Handles a frontend's message.
     pub(super) fn told(&mut self, frontend: Frontend, order: Order<Wish>) {
         let number = self.number();
         let order = match order {
@@ -169,14 +170,14 @@ impl State {
         self.desk.told(frontend, order, number);
     }
 
-    /// Who would pay for a job: nobody is set up for it.
+    /// The share that would pay for a job; creates no account.
     fn wanted(&self, wish: Wish) -> Wanted {
         let Wish { model, share } = wish;
         let named = share.and_then(|share| Payer::named(&share, &self.shares, |_| true));
         Wanted { payer: named.unwrap_or_else(|| Payer::of_model(&model, &self.shares)), model }
     }
 
-    /// Gives out what is free to those that come before all jobs. Whether the job that comes next may run.
+    /// Gives free instances to reservations that precede all jobs. Returns whether the next job may run.
     pub(super) fn arrange(&mut self) -> bool {
         let now = self.now();
         self.book.wish(self.desk.reservations().iter().map(|known| &known.key.payer));
@@ -188,7 +189,7 @@ impl State {
         self.desk.settle(now, first, reserved)
     }
 
-    /// The line that comes next, and where it stands.
+    /// The next line, and its rank.
     fn first(&self) -> Option<(Rank, &Payer)> {
         let ranked = self.lines.iter().filter_map(|(payer, line)| {
             let (priority, number) = line.first()?;
@@ -197,7 +198,7 @@ impl State {
         ranked.min_by_key(|(rank, _)| *rank)
     }
 
-    /// The job that comes next, if one may run now.
+    /// The next job, if one may run now.
     pub(super) fn pop(&mut self) -> Option<Job> {
         if self.waiting == 0 || !self.arrange() {
             return None;
@@ -205,7 +206,7 @@ impl State {
         let payer = self.first()?.1.clone();
         let job = self.lines.get_mut(&payer)?.pop()?;
         self.waiting -= 1;
-        // What nobody waits for any more is not begun.
+        // Removes the job from its share's account: a cancelled one does not start.
         self.book.leave(&payer, 1);
         Some(job)
     }
@@ -227,13 +228,13 @@ impl State {
         let now = self.now();
         self.desk.begin(redeemed, now);
         let (model, payer) = (job.model.clone(), job.payer.clone());
-        // One that came with a token was in no line, and is charged all the same.
+        // A job with a token was in no line, and is charged like others.
         self.line(&payer);
         let charge = self.book.begin(&payer, &model.metadata.name, work_of(class(job.priority)));
         Ticket { model, payer, charge, caller: job.caller, handed_on: false }
     }
 
-    /// A thread's job has ended: its instance is free for whoever comes next, first of all who waits.
+    /// A thread's job has ended: its instance is free for the next in order.
     pub(super) fn hand_on(&mut self, ticket: &mut Ticket) {
         if std::mem::replace(&mut ticket.handed_on, true) {
             return;
@@ -265,7 +266,7 @@ impl State {
         }
     }
 
-    /// What is to be told to frontends. What goes to the one whose job just ended may go with the answer.
+    /// The messages for frontends. That to the frontend of the job that just ended may be sent with the answer.
     pub(super) fn letters(&mut self, answering: Option<Frontend>) -> Vec<Letter> {
         let sharing = &self.metrics.sharing;
         sharing.frontends.set(self.mailboxes.len() as i64);
@@ -279,12 +280,12 @@ impl State {
         letters.collect()
     }
 
-    /// Whether as many jobs run as may.
+    /// Whether all instances are busy.
     pub(super) fn is_full(&self) -> bool {
         self.busy >= self.threads
     }
 
-    /// Whether a job that comes now is the next to run, and nobody has been promised anything.
+    /// Whether a new job is the next to run, and no promise precedes it.
     pub(super) fn may_begin_at_once(&self) -> bool {
         self.open
             && self.waiting == 0
@@ -293,7 +294,7 @@ impl State {
             && self.desk.is_all_home()
     }
 
-    /// Whether a job may be there for an instance.
+    /// Whether there may be a job for an instance.
     pub(super) fn has_more(&self) -> bool {
         self.waiting > 0 || !self.promised.is_empty()
     }
@@ -311,7 +312,7 @@ impl State {
         }
     }
 
-    /// In order, up to the first that does not fit: a large job is not overtaken for ever by small ones.
+    /// Jobs in order, up to the first that does not fit, so that small jobs do not overtake a large one forever.
     pub(super) fn extract_mates(&mut self, first: &Job, rows: usize) -> Vec<Job> {
         let Some(line) = self.lines.get_mut(&first.payer) else { return Vec::new() };
         let mates = line.mates(first, rows);
@@ -321,21 +322,20 @@ impl State {
     }
 }
 
-/// Where something of this class and number stands.
+/// The rank of a job or reservation of this class and number.
 fn rank(book: &Book<Payer, String>, payer: &Payer, (class, number): (Class, u64)) -> Rank {
     let turn = book.turn(payer, work_of(class));
     (turn.waits_its_turn, class, turn.due, number)
 }
 
 impl Ticket {
-    /// The frontend whose job it is, if it takes part.
+    /// The frontend of the job, if it takes part.
     pub(super) fn frontend(&self) -> Option<Frontend> {
         self.caller.map(|caller| caller.frontend)
     }
 }
 
-/// What goes first whatever the shares are: what is late; and last: spare work, of which nobody is sure that it will be
-/// needed.
+/// The class of a priority: late queries precede all others, and spare work, which may turn out useless, comes last.
 fn class(priority: u8) -> Class {
     match priority {
         1 => Class::Late,
@@ -344,12 +344,12 @@ fn class(priority: u8) -> Class {
     }
 }
 
-/// What a job of this class is to its share. A retry counts as what helps: its query has had its turn.
+/// The kind of a class in its share's account. A retry counts as redundancy: its query has had its turn.
 fn work_of(class: Class) -> Work {
     if class == Class::Query { Work::Query } else { Work::Redundancy }
 }
 
-/// Counts it, and tells a client that still waits that its deadline passed.
+/// Counts a dropped job, and reports the expired deadline to a client that still waits.
 pub(super) fn drop_useless(job: Job) {
     job.model.statistics.metrics().dropped.inc();
     let waited = job.arrived.elapsed();

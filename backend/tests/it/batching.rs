@@ -1,4 +1,4 @@
-//! Requests that share a run.
+//! Batching of requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use parm_workload::distribution::Distribution;
 
 use crate::support::{Served, config, quick, request, values};
 
-/// A model for which a batch of 8 pays if `per_row_ms` is less than the service time of a row alone.
+/// A model for which a batch of 8 pays if `per_row_ms` is less than the service time of a single row.
 fn batching(per_row_ms: f64) -> Config {
     let time_ms = Distribution::Constant { value: 0.5 };
     let spec = Spec { time_ms, per_row_ms, ..quick() };
@@ -19,7 +19,7 @@ fn batching(per_row_ms: f64) -> Config {
 }
 
 #[tokio::test]
-async fn waiting_requests_share_a_run_and_get_their_own_rows() {
+async fn batched_requests_get_their_own_rows() {
     let served = Served::start(batching(0.0));
     served.stall();
     let first = served.send(request(&[0.; 4])).await;
@@ -36,7 +36,7 @@ async fn waiting_requests_share_a_run_and_get_their_own_rows() {
 }
 
 #[tokio::test]
-async fn requests_that_do_not_fit_wait_for_the_next_run() {
+async fn requests_that_do_not_fit_wait_for_the_next_batch() {
     let served = Served::start(batching(0.0));
     served.stall();
     let first = served.send(request(&[0.; 4])).await;
@@ -51,7 +51,7 @@ async fn requests_that_do_not_fit_wait_for_the_next_run() {
 }
 
 #[tokio::test]
-async fn a_model_that_batches_slow_down_is_not_batched() {
+async fn batching_is_off_for_a_model_that_it_slows_down() {
     let served = Served::start(batching(5.0));
     assert_eq!(served.metric("parm_instance_batch_limit"), 1.0);
     assert!(served.metric("parm_instance_batch_speedup") < 1.0);
@@ -60,7 +60,7 @@ async fn a_model_that_batches_slow_down_is_not_batched() {
 }
 
 #[tokio::test]
-async fn a_model_that_is_declared_unbatched_runs_every_request_alone() {
+async fn unbatched_model_runs_every_request_separately() {
     let served = Served::start(Config { unbatched: vec!["m".into()], ..batching(0.0) });
     assert_eq!(served.metric("parm_instance_batch_limit"), 1.0);
     let config = served.worker.model_config(&ModelRef::latest("m")).unwrap();

@@ -1,4 +1,4 @@
-//! Engines on a real model.
+//! Engines with a real model.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn magika(engine: &str) -> Box<dyn Model> {
     by_name(engine, &Options::default()).unwrap().load(&path, &Options::default()).unwrap()
 }
 
-/// Rows of text that repeats, the kind of input that the model knows.
+/// Rows of repeated text, the kind of input that the model classifies.
 fn rows(texts: &[&str]) -> Tensor {
     let row =
         |text: &str| text.bytes().cycle().take(2048).flat_map(|byte| i32::from(byte).to_le_bytes()).collect();
@@ -29,18 +29,18 @@ fn close(a: &[f32], b: &[f32]) -> bool {
 const TEXTS: [&str; 3] = ["fn main() {}\n", "<html><body>", "import os\nprint(1)\n"];
 
 #[test]
-fn a_batch_gives_each_row_the_answer_it_gets_alone() {
+fn batch_gives_each_row_its_own_answer() {
     let mut model = magika("tract");
     assert!(model.signature().is_batched());
     let together = run(&mut *model, &rows(&TEXTS));
     let alone: Vec<f32> = TEXTS.iter().flat_map(|text| run(&mut *model, &rows(&[text]))).collect();
     assert!(close(&together, &alone));
     let sum: f32 = alone[..214].iter().sum();
-    assert!((sum - 1.0).abs() < 1e-4, "class probabilities add up to {sum}");
+    assert!((sum - 1.0).abs() < 1e-4, "class probabilities must add up to 1, not {sum}");
 }
 
 #[test]
-fn a_plan_compiled_for_a_shape_agrees_with_the_one_for_every_shape() {
+fn plan_for_one_shape_agrees_with_the_general_one() {
     let (mut general, mut fixed) = (magika("tract"), magika("tract"));
     let input = rows(&TEXTS[..2]);
     fixed.prepare(&[input.shape().into()]).unwrap();
@@ -50,7 +50,7 @@ fn a_plan_compiled_for_a_shape_agrees_with_the_one_for_every_shape() {
 }
 
 #[test]
-fn a_model_that_is_none_is_refused_with_its_path() {
+fn invalid_model_error_names_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, [0xff; 64]).unwrap();
@@ -59,10 +59,10 @@ fn a_model_that_is_none_is_refused_with_its_path() {
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
 }
 
-/// Runs where ORT_DYLIB_PATH names a library; machines without one have nothing to compare with.
+/// Runs only if ORT_DYLIB_PATH names a library: other machines have nothing to compare.
 #[test]
 fn tract_and_onnx_runtime_agree() {
-    #[allow(clippy::disallowed_methods)] // says whether there is a library to test with
+    #[allow(clippy::disallowed_methods)] // names the library to test with
     if std::env::var_os("ORT_DYLIB_PATH").is_none() {
         return;
     }

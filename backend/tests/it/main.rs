@@ -1,4 +1,4 @@
-//! The backend from outside: models on disk, requests in, predictions out.
+//! Tests of the backend through the public API: models on disk, requests in, predictions out.
 
 mod batching;
 mod engines;

@@ -1,4 +1,4 @@
-//! Who is served when, and who not at all.
+//! The order of service, and rejected requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use parm_shares::{Settings, ShareSettings};
 
 use crate::support::{LONG, Served, config, quick, request, values, with};
 
-/// A worker whose only instance is held back by a first request, which is returned.
+/// A worker whose only instance is held by a first request, which is returned.
 async fn occupied(
     config: Config,
 ) -> (Served, tokio::task::JoinHandle<Result<parm_protocol::InferResponse, Error>>) {
@@ -21,7 +21,7 @@ async fn occupied(
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_and_says_when_to_come_back() {
+async fn full_queue_rejects_with_a_retry_delay() {
     let (served, first) = occupied(Config { queue: 1.try_into().unwrap(), ..config() }).await;
     let waiting = served.send(request(&[0.; 4])).await;
     let refused = served.infer(request(&[0.; 4])).await;
@@ -31,7 +31,7 @@ async fn a_full_queue_refuses_and_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn cancelled_work_makes_room_and_is_never_run() {
+async fn cancelled_requests_free_the_queue_and_never_run() {
     let (served, first) = occupied(Config { queue: 1.try_into().unwrap(), ..config() }).await;
     let cancelled = served.send(request(&[0.; 4])).await;
     cancelled.abort();
@@ -44,7 +44,7 @@ async fn cancelled_work_makes_room_and_is_never_run() {
 }
 
 #[tokio::test]
-async fn urgent_requests_overtake_and_equals_keep_their_order() {
+async fn urgent_requests_overtake_and_equal_ones_do_not() {
     let (served, first) = occupied(config()).await;
     let (done, mut order) = tokio::sync::mpsc::channel(64);
     for (priority, name) in [(200u64, 5), (0, 2), (128, 3), (1, 1), (0, 4)] {
@@ -62,10 +62,10 @@ async fn urgent_requests_overtake_and_equals_keep_their_order() {
 }
 
 #[tokio::test]
-async fn a_spare_stand_in_runs_behind_any_query_and_a_late_one_before_them() {
+async fn late_stand_in_precedes_queries_and_a_spare_one_follows() {
     let (served, first) = occupied(config()).await;
     let (done, mut order) = tokio::sync::mpsc::channel(64);
-    // As frontends send them: queries come without a priority, whatever their clients asked for.
+    // As frontends send them: queries have no priority, even if their clients set one.
     for (priority, name) in [(Some(255u64), 4), (None, 2), (Some(1), 1), (None, 3)] {
         let plain = request(&[name as f32, 0., 0., 0.]);
         let sent = match priority {
@@ -86,7 +86,7 @@ async fn a_spare_stand_in_runs_behind_any_query_and_a_late_one_before_them() {
 }
 
 #[tokio::test]
-async fn a_flood_on_one_model_leaves_another_its_turn() {
+async fn flood_on_one_model_does_not_delay_another() {
     let of = |model: &str, name: f32| InferRequest {
         model: ModelRef::latest(model),
         ..request(&[name, 0., 0., 0.])
@@ -104,23 +104,23 @@ async fn a_flood_on_one_model_leaves_another_its_turn() {
     }
     served.release();
     first.await.unwrap().unwrap();
-    assert_eq!(order.recv().await, Some(100.), "before twenty that came earlier");
+    assert_eq!(order.recv().await, Some(100.), "the request must precede twenty earlier ones");
     let mut rest = Vec::new();
     while rest.len() < 20 {
         rest.push(order.recv().await.unwrap());
     }
-    assert!(rest.is_sorted(), "one model's requests keep their order: {rest:?}");
+    assert!(rest.is_sorted(), "requests of one model must keep their order: {rest:?}");
 }
 
-/// Shares by name, with what is reserved for each.
+/// Shares by name, with their reserved instances.
 fn shares(shares: &[(&str, u32)]) -> Config {
     let share = |reserved: u32| ShareSettings { reserved, ..ShareSettings::default() };
     let named = shares.iter().map(|(name, reserved)| ((*name).to_owned(), share(*reserved)));
     Config { shares: Settings(named.collect()), ..config() }
 }
 
-/// The names of requests in the order in which they are answered, once what was waiting may run. Each has a share, a priority
-/// and a name.
+/// The names of requests in the order of their answers, once the instance is released. Each request has a share, a
+/// priority and a name.
 async fn order_of(config: Config, requests: &[(&str, u64, u32)]) -> Vec<u32> {
     let (served, first) = occupied(config).await;
     let (done, mut order) = tokio::sync::mpsc::channel(64);
@@ -140,26 +140,26 @@ async fn order_of(config: Config, requests: &[(&str, u64, u32)]) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn tenants_of_one_model_have_their_turns_by_the_share_that_they_name() {
+async fn requests_of_one_model_are_served_by_named_share() {
     let flood = (1..=10).map(|name| ("gold", 0, name));
-    let requests: Vec<_> = flood.chain([("silver", 0, 100), ("nobody", 0, 200)]).collect();
+    let requests: Vec<_> = flood.chain([("silver", 0, 100), ("unknown", 0, 200)]).collect();
     let seen = order_of(shares(&[("gold", 0), ("silver", 0)]), &requests).await;
-    // Names that are not set up count as none: the model's own share, which has had the first request, and long.
+    // Unknown names count as the model's own share, which had the first, long request.
     let place = |name| seen.iter().position(|seen| *seen == name).unwrap();
     assert!(place(100) < 2 && place(200) > 1, "{seen:?}");
     let of_gold: Vec<_> = seen.iter().filter(|name| **name <= 10).collect();
-    assert!(of_gold.is_sorted(), "one share's requests keep their order: {seen:?}");
+    assert!(of_gold.is_sorted(), "requests of one share must keep their order: {seen:?}");
 }
 
 #[tokio::test]
-async fn what_is_reserved_comes_before_what_is_late_until_it_is_taken() {
+async fn reserved_instances_precede_late_queries_until_used() {
     let requests = [("gold", 0, 3), ("gold", 1, 2), ("kept", 0, 1), ("kept", 255, 4)];
     let seen = order_of(shares(&[("gold", 0), ("kept", 1)]), &requests).await;
-    assert_eq!(seen, [1, 2, 3, 4], "its spare work has nothing reserved");
+    assert_eq!(seen, [1, 2, 3, 4], "spare work must not use reserved instances");
 }
 
 #[tokio::test]
-async fn a_full_queue_lets_in_who_has_less_than_their_part_of_it() {
+async fn full_queue_admits_a_share_below_its_part() {
     let full = Config { queue: 4.try_into().unwrap(), ..shares(&[("gold", 0), ("silver", 0)]) };
     let (served, first) = occupied(full).await;
     let mut waiting = Vec::new();
@@ -168,12 +168,12 @@ async fn a_full_queue_lets_in_who_has_less_than_their_part_of_it() {
         waiting.push(served.send(of("gold")).await);
     }
     let refused = served.infer(of("gold")).await;
-    assert!(matches!(refused, Err(Error::Overloaded { .. })), "it has all of it");
+    assert!(matches!(refused, Err(Error::Overloaded { .. })), "the share has the whole queue");
     for _ in 0..2 {
         waiting.push(served.send(of("silver")).await);
     }
     let refused = served.infer(of("silver")).await;
-    assert!(matches!(refused, Err(Error::Overloaded { .. })), "it has half of it");
+    assert!(matches!(refused, Err(Error::Overloaded { .. })), "the share has half of the queue");
     served.release();
     assert!(first.await.unwrap().is_ok());
     for answer in waiting {
@@ -182,7 +182,7 @@ async fn a_full_queue_lets_in_who_has_less_than_their_part_of_it() {
 }
 
 #[tokio::test]
-async fn what_runs_of_several_rows_take_is_told() {
+async fn run_times_of_several_rows_are_published() {
     let served = Served::start(config());
     let told = served.worker.model_config(&ModelRef::latest("m")).unwrap().run_times();
     assert_eq!(told.len(), 4, "{told:?}");
@@ -192,7 +192,7 @@ async fn what_runs_of_several_rows_take_is_told() {
 }
 
 #[tokio::test]
-async fn draining_answers_everything_that_is_here() {
+async fn drain_answers_all_current_requests() {
     let (served, first) = occupied(config()).await;
     let waiting = served.send(request(&[0.; 4])).await;
     let worker = served.worker.clone();
@@ -204,7 +204,7 @@ async fn draining_answers_everything_that_is_here() {
 }
 
 #[tokio::test]
-async fn an_idle_instance_takes_what_a_stalled_one_leaves() {
+async fn idle_instance_takes_the_requests_of_a_stalled_one() {
     let served = Served::start(Config { instances: 2.try_into().unwrap(), ..config() });
     let only_the_first = parm_backend::faults::Plan {
         instance: Some(0),
@@ -212,7 +212,7 @@ async fn an_idle_instance_takes_what_a_stalled_one_leaves() {
         ..Default::default()
     };
     served.worker.faults().unwrap().set(only_the_first).unwrap();
-    // Whichever instance takes which: at most one request hangs, and the others are answered.
+    // In any assignment at most one request hangs, and the others are answered.
     let mut answers = Vec::new();
     for _ in 0..4 {
         answers.push(served.send(request(&[0.; 4])).await);

@@ -1,4 +1,4 @@
-//! Models that come, change and go while others are served.
+//! Models that are added, changed and removed while others are served.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn describe(outputs: usize) -> String {
 fn put(root: &Path, version: u64, content: &str) {
     let folder = root.join("m").join(version.to_string());
     fs::create_dir_all(&folder).unwrap();
-    // Written aside and moved, as an operator should: half a file is never seen.
+    // Written to another name and renamed, as an operator should: no partial file is visible.
     fs::write(root.join("new"), content).unwrap();
     fs::rename(root.join("new"), folder.join("model.toml")).unwrap();
 }
@@ -30,7 +30,7 @@ fn served(root: &Path, versions: VersionPolicy) -> Served {
     })
 }
 
-/// Asks until the answer has this many values. Reloading follows the clock, so this bounds the wait, not the time.
+/// Repeats a request until the answer has this many values. Reloading depends on the clock, so the wait is limited.
 async fn until_width(served: &Served, width: usize) {
     let started = Instant::now();
     loop {
@@ -44,7 +44,7 @@ async fn until_width(served: &Served, width: usize) {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_reloaded_without_a_failed_request() {
+async fn changed_file_is_reloaded_without_a_failed_request() {
     let root = tempfile::tempdir().unwrap();
     put(root.path(), 1, &describe(1));
     let served = served(root.path(), VersionPolicy::Latest);
@@ -54,7 +54,7 @@ async fn a_changed_file_is_reloaded_without_a_failed_request() {
 }
 
 #[tokio::test]
-async fn a_new_version_takes_over_and_a_broken_one_does_not() {
+async fn valid_new_version_takes_over_and_a_broken_one_does_not() {
     let root = tempfile::tempdir().unwrap();
     put(root.path(), 1, &describe(1));
     let served = served(root.path(), VersionPolicy::Latest);
@@ -67,7 +67,7 @@ async fn a_new_version_takes_over_and_a_broken_one_does_not() {
         index.into_iter().find(|index| index.version == "3" && !index.reason.is_empty())
     };
     while broken().is_none() {
-        assert!(started.elapsed() < Duration::from_secs(30), "the broken version was not tried");
+        assert!(started.elapsed() < Duration::from_secs(30), "the broken version must be tried");
         tokio::task::yield_now().await;
     }
     assert_eq!(broken().unwrap().state, "UNAVAILABLE");
@@ -75,7 +75,7 @@ async fn a_new_version_takes_over_and_a_broken_one_does_not() {
 }
 
 #[tokio::test]
-async fn all_versions_are_served_where_the_policy_says_so() {
+async fn all_versions_are_served_if_the_policy_is_all() {
     let root = tempfile::tempdir().unwrap();
     put(root.path(), 1, &describe(1));
     put(root.path(), 7, &describe(2));
@@ -88,11 +88,11 @@ async fn all_versions_are_served_where_the_policy_says_so() {
 }
 
 #[tokio::test]
-async fn a_broken_model_is_listed_and_hides_no_other() {
+async fn broken_model_is_listed_and_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
     put(root.path(), 1, &describe(1));
     fs::create_dir_all(root.path().join("broken/1")).unwrap();
-    fs::write(root.path().join("broken/1/model.onnx"), "this is not a graph").unwrap();
+    fs::write(root.path().join("broken/1/model.onnx"), "not an ONNX graph").unwrap();
     let served = served(root.path(), VersionPolicy::Latest);
     let index = served.worker.repository_index(false).unwrap();
     let states: Vec<_> = index.iter().map(|index| (index.name.as_str(), index.state.as_str())).collect();

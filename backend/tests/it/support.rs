@@ -1,4 +1,4 @@
-//! Workers over emulated models, and the requests they get.
+//! Workers with emulated models, and requests to them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -21,7 +21,7 @@ pub(crate) struct Served {
     pub(crate) registry: Registry,
 }
 
-/// An emulated model of rows of 4 values that answers 2 at once: `[a + c, b + d]`.
+/// An emulated model with rows of 4 values that immediately returns two: `[a + c, b + d]`.
 pub(crate) fn quick() -> Spec {
     let outputs = NonZeroUsize::new(2).unwrap();
     Spec { input: vec![4], outputs, time_ms: Distribution::Constant { value: 0.0 }, ..Spec::default() }
@@ -40,7 +40,7 @@ impl Served {
         Self { worker, registry }
     }
 
-    /// Holds every run back until [`release`](Self::release).
+    /// Holds every run until [`release`](Self::release).
     pub(crate) fn stall(&self) {
         self.worker
             .faults()
@@ -53,12 +53,12 @@ impl Served {
         self.worker.faults().unwrap().set(Plan::default()).unwrap();
     }
 
-    /// Sends a request; it is in the queue, or with an instance, when this returns.
+    /// Sends a request, which is in the queue or on an instance when this returns.
     pub(crate) async fn send(&self, request: InferRequest) -> JoinHandle<Result<InferResponse, Error>> {
         self.send_as(request, context()).await
     }
 
-    /// The same, from somebody.
+    /// Sends a request for a caller.
     pub(crate) async fn send_as(
         &self,
         request: InferRequest,
@@ -68,7 +68,7 @@ impl Served {
         let (sent, submitted) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(async move {
             let mut answer = std::pin::pin!(worker.infer(request, context));
-            // The first poll puts it in line.
+            // The first poll queues it.
             let first = std::future::poll_fn(|task| std::task::Poll::Ready(answer.as_mut().poll(task))).await;
             let _ = sent.send(());
             match first {
@@ -92,7 +92,7 @@ impl Served {
         metrics.iter().map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value()).sum()
     }
 
-    /// Waits until an instance has taken everything that was sent.
+    /// Waits until an instance has taken all requests.
     pub(crate) async fn until_pending(&self, count: f64) {
         while self.metric("nv_inference_pending_request_count") != count {
             tokio::task::yield_now().await;
@@ -127,5 +127,5 @@ pub(crate) fn values(response: &InferResponse) -> Vec<f32> {
     response.outputs[0].tensor.as_f32().unwrap().into_owned()
 }
 
-/// More than any test waits.
+/// Longer than any test waits.
 pub(crate) const LONG: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Frontends that share a worker's instance: tokens, and who comes first.
+//! Tokens of frontends that share a worker's instance, and the order of service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ struct Front {
     frontend: Frontend,
     giver: Arc<dyn Giver>,
     mail: mpsc::Receiver<Message>,
-    /// Whether it is alone, as it was told.
+    /// Whether it is the only one, as last reported to it.
     sharing: mpsc::Receiver<Message>,
 }
 
@@ -49,7 +49,10 @@ impl Front {
     }
 
     async fn hears(&mut self) -> Message {
-        tokio::time::timeout(LONG, self.mail.recv()).await.expect("it is told").expect("the worker lives")
+        tokio::time::timeout(LONG, self.mail.recv())
+            .await
+            .expect("a message arrives")
+            .expect("the worker lives")
     }
 
     async fn granted(&mut self) -> Grant {
@@ -65,7 +68,7 @@ impl Front {
 }
 
 #[tokio::test]
-async fn one_that_is_alone_needs_no_tokens_until_another_comes() {
+async fn single_frontend_needs_no_tokens_until_another_joins() {
     let served = Served::start(config());
     let mut first = Front::join(&served);
     assert_eq!(first.sharing.try_recv(), Ok(Message::Alone(1)));
@@ -80,7 +83,7 @@ async fn one_that_is_alone_needs_no_tokens_until_another_comes() {
 }
 
 #[tokio::test]
-async fn an_answer_brings_a_token_and_the_next_job_needs_no_message() {
+async fn answer_brings_a_token_for_the_next_job() {
     let served = Served::start(config());
     let [mut front, _other] = [(); 2].map(|()| Front::join(&served));
     served.worker.infer(request(&[0.; 4]), front.context(None)).await.unwrap();
@@ -93,9 +96,9 @@ async fn an_answer_brings_a_token_and_the_next_job_needs_no_message() {
 }
 
 #[tokio::test]
-async fn who_reserves_while_another_works_is_next_and_the_late_before_the_rest() {
+async fn reservations_are_served_in_order_and_late_ones_first() {
     let mut patient = config();
-    // However slowly this runs, no token is called back.
+    // No token is recalled, however slowly this runs.
     patient.tokens.young = LONG;
     let served = Served::start(patient);
     let [mut busy, mut query, mut late] = [(); 3].map(|()| Front::join(&served));
@@ -116,7 +119,7 @@ async fn who_reserves_while_another_works_is_next_and_the_late_before_the_rest()
 }
 
 #[tokio::test]
-async fn a_token_that_never_comes_back_is_void_and_another_gets_the_instance() {
+async fn unreturned_token_expires_and_another_gets_the_instance() {
     let served = Served::start(config());
     let [mut dead, mut alive] = [(); 2].map(|()| Front::join(&served));
     dead.reserve(Class::Query);
@@ -125,12 +128,12 @@ async fn a_token_that_never_comes_back_is_void_and_another_gets_the_instance() {
     assert_eq!(dead.hears().await, Message::Recalled(lost.token));
     let grant = alive.granted().await;
     served.worker.infer(request(&[0.; 4]), alive.context(Some(grant.token))).await.unwrap();
-    // What comes with a void token is served like any other.
+    // A job with a void token is served like any other.
     served.worker.infer(request(&[0.; 4]), dead.context(Some(lost.token))).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_the_dead_held_is_free_and_a_request_that_is_refused_gives_its_token_back() {
+async fn tokens_return_from_dead_frontends_and_rejected_requests() {
     let served = Served::start(config());
     let [mut dies, mut stays] = [(); 2].map(|()| Front::join(&served));
     dies.reserve(Class::Query);
@@ -138,7 +141,7 @@ async fn what_the_dead_held_is_free_and_a_request_that_is_refused_gives_its_toke
     stays.reserve(Class::Query);
     dies.giver.leave(dies.frontend);
     let grant = stays.granted().await;
-    // Of three values a row, where the model wants four.
+    // Rows of three values, for a model with rows of four.
     let refused = served.worker.infer(request(&[]), stays.context(Some(grant.token))).await;
     assert!(refused.is_err());
     stays.reserve(Class::Query);
@@ -146,7 +149,7 @@ async fn what_the_dead_held_is_free_and_a_request_that_is_refused_gives_its_toke
 }
 
 #[tokio::test]
-async fn nobody_gives_tokens_where_requests_are_batched_or_it_is_turned_off() {
+async fn tokens_are_off_with_batching_or_by_setting() {
     let batching = Batching { max_batch: 4.try_into().unwrap(), max_delay: Duration::ZERO };
     assert!(Served::start(Config { batching, ..config() }).worker.giver().is_none());
     let mut off = config();
@@ -155,7 +158,7 @@ async fn nobody_gives_tokens_where_requests_are_batched_or_it_is_turned_off() {
 }
 
 #[tokio::test]
-async fn who_has_an_instance_reserved_is_next_and_its_token_is_for_queries() {
+async fn share_with_a_reserved_instance_is_next_for_queries() {
     let own = ShareSettings { reserved: 1, ..ShareSettings::default() };
     let shares = Settings([("kept".to_owned(), own)].into());
     let mut patient = Config { shares, ..config() };
@@ -174,11 +177,11 @@ async fn who_has_an_instance_reserved_is_next_and_its_token_is_for_queries() {
     assert!(grant.reserved && grant.contended);
     assert!(late.mail.try_recv().is_err());
     kept.giver.told(kept.frontend, Order::GiveBack(grant.token));
-    assert!(late.granted().await.reserved, "it is reserved still, and lent");
+    assert!(late.granted().await.reserved, "the instance must stay reserved while it is lent");
 }
 
 #[tokio::test]
-async fn a_share_is_counted_as_it_is_used() {
+async fn used_and_entitled_time_of_a_share_is_counted() {
     let served = Served::start(config());
     served.infer(request(&[0.; 4])).await.unwrap();
     while served.metric("parm_share_used_seconds_total") == 0.0 {
@@ -186,5 +189,8 @@ async fn a_share_is_counted_as_it_is_used() {
     }
     let (used, entitled) =
         (served.metric("parm_share_used_seconds_total"), served.metric("parm_share_entitled_seconds_total"));
-    assert!((used - entitled).abs() < 1e-9, "alone it is entitled to all: {used} of {entitled}");
+    assert!(
+        (used - entitled).abs() < 1e-9,
+        "a single share must be entitled to all time: {used} of {entitled}"
+    );
 }

@@ -1,4 +1,4 @@
-//! What a client of a worker sees.
+//! A worker from the view of its clients.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use parm_workload::distribution::Distribution;
 use crate::support::{LONG, Served, config, quick, request, values, with};
 
 #[tokio::test]
-async fn a_request_is_answered_with_its_id_model_and_version() {
+async fn answer_has_the_id_model_and_version() {
     let served = Served::start(config());
     let answer = served.infer(request(&[1., 2., 3., 4., 10., 20., 30., 40.])).await.unwrap();
     assert_eq!(
@@ -25,7 +25,7 @@ async fn a_request_is_answered_with_its_id_model_and_version() {
 }
 
 #[tokio::test]
-async fn names_that_are_not_served_are_unknown() {
+async fn unserved_names_are_unknown() {
     let served = Served::start(config());
     let other = |name: &str, version: Option<&str>| {
         let model = ModelRef { name: name.into(), version: version.map(String::from) };
@@ -39,7 +39,7 @@ async fn names_that_are_not_served_are_unknown() {
 }
 
 #[tokio::test]
-async fn requests_are_held_to_the_metadata() {
+async fn requests_are_checked_against_the_metadata() {
     let served = Served::start(Config { max_rows: 2.try_into().unwrap(), ..config() });
     let too_many = served.infer(request(&[0.; 12])).await;
     assert_eq!(too_many, Err(Refusal::BatchTooLarge { rows: 3, limit: 2 }));
@@ -49,9 +49,9 @@ async fn requests_are_held_to_the_metadata() {
     assert_eq!(served.infer(unknown).await, Err(Refusal::UnknownOutput { model, name, expected }));
 }
 
-/// A model that takes as long for every row, and less than twenty milliseconds, is run on a thread that reads requests.
+/// A model with constant run times below twenty milliseconds runs on a reading thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_deadline_ends_the_wait_while_a_run_goes_on_where_it_was_read() {
+async fn deadline_ends_the_wait_but_not_a_run_on_a_reading_thread() {
     let registry = prometheus::Registry::new();
     let slow = Spec { time_ms: Distribution::Constant { value: 15.0 }, ..quick() };
     let config = Config { emulated: BTreeMap::from([("m".into(), slow)]), faults: false, ..config() };
@@ -60,7 +60,7 @@ async fn a_deadline_ends_the_wait_while_a_run_goes_on_where_it_was_read() {
     let asked = async move {
         let context = CallContext { deadline: Some(tokio::time::Instant::now()), ..CallContext::default() };
         let late = one.infer(request(&[0.; 4]), context).await;
-        // What runs goes on, and the next one waits for it.
+        // The run continues, and the next one waits for it.
         let next = one.infer(request(&[1., 2., 3., 4.]), CallContext::default()).await;
         (late, next)
     };
@@ -70,7 +70,7 @@ async fn a_deadline_ends_the_wait_while_a_run_goes_on_where_it_was_read() {
 }
 
 #[tokio::test]
-async fn a_worker_is_ready_once_its_models_were_loaded() {
+async fn worker_is_ready_once_its_models_are_loaded() {
     let registry = prometheus::Registry::new();
     let worker = parm_backend::Worker::start(config(), Metrics::worker(&registry).unwrap()).unwrap();
     assert!(!worker.is_ready());
@@ -81,7 +81,7 @@ async fn a_worker_is_ready_once_its_models_were_loaded() {
 }
 
 #[tokio::test]
-async fn an_unloaded_model_is_known_and_comes_back_when_loaded() {
+async fn unloaded_model_is_known_and_can_be_loaded_again() {
     let served = Served::start(config());
     let model = ModelRef::latest("m");
     served.worker.unload_model("m").await.unwrap();
@@ -115,7 +115,7 @@ async fn statistics_and_metrics_count_requests_rows_and_executions() {
 }
 
 #[tokio::test]
-async fn faults_need_a_configuration_that_allows_them() {
+async fn faults_need_permission_of_the_configuration() {
     let served = Served::start(Config { faults: false, ..config() });
     assert_eq!(served.worker.faults().err(), Some(Error::FaultsDisabled));
 }
@@ -137,14 +137,14 @@ async fn embedded_instances_answer_as_separate_servers() {
 }
 
 #[tokio::test]
-async fn what_one_embedded_instance_loads_or_unloads_all_have() {
+async fn load_on_one_embedded_instance_applies_to_all() {
     let registry = prometheus::Registry::new();
     let two = Config { instances: 2.try_into().unwrap(), ..config() };
     let instances = Embedded::start(two, Metrics::embedded(&registry).unwrap()).unwrap();
-    let [first, second] = &instances[..] else { panic!("two were asked for") };
+    let [first, second] = &instances[..] else { panic!("two instances were requested") };
     let infer = || second.infer(request(&[0.; 4]), CallContext::default());
     first.unload_model("m").await.unwrap();
-    assert_eq!(second.unload_model("m").await, Ok(()), "it is unloaded already");
+    assert_eq!(second.unload_model("m").await, Ok(()), "unloading twice must succeed");
     assert_eq!(infer().await, Err(Refusal::NoInstance { model: "m".into() }));
     first.load_model("m").await.unwrap();
     assert!(infer().await.is_ok());
@@ -152,7 +152,7 @@ async fn what_one_embedded_instance_loads_or_unloads_all_have() {
 }
 
 #[tokio::test]
-async fn a_transport_deadline_and_a_timeout_both_end_the_wait() {
+async fn transport_deadline_and_timeout_both_end_the_wait() {
     let served = Served::start(config());
     served.stall();
     let late = served.infer(with(request(&[0.; 4]), "timeout", 1)).await;
@@ -164,7 +164,7 @@ async fn a_transport_deadline_and_a_timeout_both_end_the_wait() {
     served.release();
 }
 
-/// Whether it has nothing to wait for.
+/// Whether it has settled.
 async fn is_settled(instance: &Embedded) -> bool {
     tokio::select! {
         biased;
@@ -174,7 +174,7 @@ async fn is_settled(instance: &Embedded) -> bool {
 }
 
 #[tokio::test]
-async fn an_embedded_instance_has_settled_when_its_thread_is_done_with_what_was_cancelled() {
+async fn embedded_instance_settles_after_its_cancelled_run() {
     let registry = prometheus::Registry::new();
     let instances = Embedded::start(config(), Metrics::embedded(&registry).unwrap()).unwrap();
     let instance = &instances[0];
@@ -185,19 +185,19 @@ async fn an_embedded_instance_has_settled_when_its_thread_is_done_with_what_was_
         tokio::spawn(async move { instance.infer(request(&[0.; 4]), CallContext::default()).await })
     };
     while is_settled(instance).await {
-        tokio::task::yield_now().await; // it is yet to be taken
+        tokio::task::yield_now().await; // the job is not taken yet
     }
     running.abort();
     assert!(running.await.unwrap_err().is_cancelled());
-    assert!(!is_settled(instance).await, "its thread is not done");
-    assert_eq!(instance.is_ready().await, Ok(true), "though it says that it is ready");
+    assert!(!is_settled(instance).await, "its thread is still running");
+    assert_eq!(instance.is_ready().await, Ok(true), "it must stay ready");
     let settled = instance.settled();
     instance.faults().unwrap().set(Plan::default()).unwrap();
     settled.await;
 }
 
 #[tokio::test]
-async fn classification_is_refused_rather_than_left_out() {
+async fn classification_is_rejected_and_not_ignored() {
     let served = Served::start(config());
     let parameters = Parameters::from([("classification".to_string(), 3u64.into())]);
     let mut classified = request(&[0.; 4]);

@@ -1,4 +1,4 @@
-//! Fast paths against their naive twins, to the last bit where the order of additions is the same.
+//! Fast paths against their reference implementations, to the last bit if the order of additions is the same.
 
 use parm_encoder::{CodeSpec, Grid, Input, Kind, Layout, Members, Tiles, Workspace, kernel};
 use parm_random::Random;
@@ -10,7 +10,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn fast_sums_are_the_naive_ones_to_the_last_bit(
+    fn fast_sums_equal_reference_sums_bitwise(
         count in 0_usize..=20, len in 0_usize..3000, outputs in 1_usize..4, seed in any::<u64>(),
     ) {
         let mut numbers = Random::new(seed);
@@ -34,7 +34,7 @@ proptest! {
     }
 
     #[test]
-    fn fast_tiles_are_the_naive_ones(
+    fn fast_tiles_equal_reference_tiles(
         k in 1_usize..=6, rows in 1_usize..=3, columns in 1_usize..=3, height in 3_usize..20, width in 3_usize..20,
         last in any::<bool>(), seed in any::<u64>(),
     ) {

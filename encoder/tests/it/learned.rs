@@ -1,4 +1,4 @@
-//! The interface for nets, with a pair of nets that happen to be the sum code.
+//! The interface for nets, with a pair of nets that compute the sum code.
 
 use parm_encoder::{Code, CodeSpec, Error, Input, Kind, Learned, Members, Nets, Received, Set, Workspace};
 
@@ -35,7 +35,7 @@ impl Nets for SumNets {
 }
 
 #[test]
-fn nets_see_zeros_for_what_is_lost_and_their_failure_is_reported() {
+fn nets_read_zeros_for_lost_outputs_and_failures_are_reported() {
     let spec = CodeSpec::new(Kind::Learned, 3, 1);
     let code = Learned::new(&spec, Box::new(SumNets { k: 3 })).expect("valid");
     let queries = [[1.0_f32, 2.0], [3.0, 4.0], [5.0, 6.0]];
@@ -51,7 +51,11 @@ fn nets_see_zeros_for_what_is_lost_and_their_failure_is_reported() {
         code.decode(received, slot, &mut out, &mut workspace).map(|()| out)
     };
     assert_eq!(decode(&[slices[0], None, slices[2]], Some(&parity), 1), Ok([3.0, 4.0]));
-    assert_eq!(decode(&slices, Some(&parity), 2), Ok([5.0, 6.0]), "its own prediction takes no part");
+    assert_eq!(
+        decode(&slices, Some(&parity), 2),
+        Ok([5.0, 6.0]),
+        "the slot's own prediction must be ignored"
+    );
     let missing = Error::Unrecoverable { slot: 1, missing: 2, parities: 1 };
     assert_eq!(decode(&[slices[0], None, None], Some(&parity), 1), Err(missing));
     let failure = Error::Nets { reason: "the parity is blank".into() };

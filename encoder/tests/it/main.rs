@@ -1,4 +1,4 @@
-//! The codes from outside: what they recover, where they put things, what they refuse.
+//! Tests of the codes through the public API: recovery, placement and errors.
 
 mod approximate;
 mod kernels;

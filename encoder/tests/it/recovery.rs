@@ -1,5 +1,6 @@
-//! With a linear stand-in model, decoding what was encoded gives back exactly what was lost, for every loss pattern
-//! that a code claims; every other pattern is an error.
+//! Decoding with a linear model reconstructs lost predictions exactly for every claimed loss pattern.
+//!
+//! Every other pattern is an error.
 
 use parm_encoder::{Arrived, CodeSpec, Error, Head, Kind, Set};
 use parm_random::Random;
@@ -10,8 +11,8 @@ use crate::support::{Affine, Group, agree, decode, exact_specs, subsets};
 const DIMS: [usize; 3] = [2, 6, 7];
 const OUTPUTS: usize = 5;
 
-/// What an ideal parity model puts out: computed from the parity query alone where the code's algebra is the point, and
-/// from the members' predictions where the parity model would be trained.
+/// The outputs of an ideal parity model: of the parity query for codes that rely on linearity, and made from the
+/// members' predictions for codes with a trained parity model.
 fn parity_outputs(spec: &CodeSpec, group: &Group, model: &Affine, predictions: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let placed = matches!(spec.kind, Kind::Slots | Kind::Tiles);
     if !placed {
@@ -60,7 +61,7 @@ fn check_every_pattern(spec: &CodeSpec, members: Set, seed: u64) -> Result<(), T
                 let context = format!("{spec:?} seed {seed} {arrived:?} slot {slot}");
                 match result {
                     Ok(actual) => {
-                        prop_assert!(claimed, "{context}: decoded what is not claimed");
+                        prop_assert!(claimed, "{context}: decoded a loss that is not claimed");
                         prop_assert!(
                             agree(&actual, &predictions[slot], 1e-5),
                             "{context}: {actual:?} instead of {:?}",
@@ -85,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_claimed_loss_is_recovered_and_every_other_is_an_error(
+    fn claimed_losses_are_recovered_and_others_are_errors(
         k in 2_usize..=8, blank in any::<u8>(), seed in any::<u64>(),
     ) {
         let members: Set = (0..k).filter(|slot| *slot == seed as usize % k || blank >> slot & 1 == 0).collect();
@@ -105,7 +106,7 @@ fn full_groups_recover_every_claimed_loss_for_each_k() {
 }
 
 #[test]
-fn linear_codes_claim_exactly_the_patterns_with_no_more_losses_than_parities() {
+fn linear_codes_claim_up_to_as_many_losses_as_parities() {
     for k in 2..=8 {
         for r in 1..=3 {
             let recovery = CodeSpec::new(Kind::Weighted, k, r).build().expect("valid").recovery();
@@ -122,7 +123,7 @@ fn linear_codes_claim_exactly_the_patterns_with_no_more_losses_than_parities() {
 }
 
 #[test]
-fn a_slot_may_be_decoded_beside_its_own_prediction_to_compare_the_two() {
+fn decoding_ignores_the_own_prediction_of_a_slot() {
     let mut numbers = Random::new(5);
     let spec = CodeSpec::new(Kind::Weighted, 4, 2);
     let model = Affine::new(&mut numbers, 84, OUTPUTS, false);
@@ -134,5 +135,5 @@ fn a_slot_may_be_decoded_beside_its_own_prediction_to_compare_the_two() {
     predictions[2] = vec![100.0; OUTPUTS];
     let expected =
         decode(&group, &predictions, &parities, Set::first(4), Set::first(2), 2).expect("recoverable");
-    assert!(agree(&expected, &honest, 1e-5), "the wrong answer of slot 2 took no part: {expected:?}");
+    assert!(agree(&expected, &honest, 1e-5), "the wrong prediction of slot 2 must be ignored: {expected:?}");
 }

@@ -263,9 +263,7 @@ async fn impossible_code_is_rejected_at_start() {
 #[tokio::test(start_paused = true)]
 async fn missing_code_is_rejected_at_run_time() {
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &workers(3, 10)).await;
-    for (kind, word) in
-        [(Kind::Replicate, "policy replicate"), (Kind::Berrut, "approximate"), (Kind::Sum, "bundle")]
-    {
+    for (kind, word) in [(Kind::Berrut, "approximate"), (Kind::Sum, "bundle")] {
         let mut settings = coded(PolicyKind::ParmPlus, 2, 1).dispatch;
         settings.coding.code = Some(kind);
         let (status, answer) = crate::rig::patch(&frontend, "/settings/double", &settings).await;

@@ -1,35 +1,35 @@
-//! How sure an approximate answer is, and how sure it must be.
+//! Calibrates the confidence of approximate answers, and the threshold below which they are held back.
 //!
-//! Networks are surer than they are right. One number, by which scores are divided before the softmax, mends most of that: the one
-//! under which the truth of rows kept apart is least surprising. Networks that learned from softened labels are unsure where they are
-//! right and surer than they should be where they are not, which no one number mends: for them there is a curve too, from confidence
-//! to how often such answers are right. The threshold is the least confidence from which on approximate
-//! answers are about as right as predictions are; at most half of them are ever held back.
+//! Networks are overconfident. A temperature, by which scores are divided before the softmax, corrects most of that;
+//! [`Calibration::fit`] chooses the one with the smallest negative log-likelihood on held-out rows. Networks that
+//! learned from softened labels are underconfident if right and overconfident if wrong, which no temperature corrects.
+//! For them a curve maps confidence to observed accuracy. The threshold is the lowest confidence from which on
+//! approximate answers are about as accurate as predictions; it holds back at most half of them.
 
 use serde::{Deserialize, Serialize};
 
 use super::curve::{self, Curve, along};
 use super::{Meaning, Problem};
 
-/// Below this, a probability's logarithm says nothing; a decoder's may be slightly below zero.
+/// The smallest probability whose logarithm is used; the outputs of a decoder may be slightly negative.
 const UNLIKELY: f32 = 1e-30;
-/// How far below predictions the accuracy of what is not held back may be.
+/// The amount by which answers that are not held back may be less accurate than predictions.
 const SLACK: f64 = 0.005;
-/// Halvings of the interval in which the temperature is sought.
+/// Iterations of the search for the temperature.
 const HALVINGS: usize = 40;
-/// Classes of confidence in which it is compared with how often answers are right.
+/// Bins of confidence in which it is compared with observed accuracy.
 const BINS: usize = 15;
 
-/// How sure an approximate answer is, and how sure it must be.
+/// The confidence of an approximate answer, and the threshold that it must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Calibration {
-    /// What logits are divided by before the softmax whose largest value is the confidence. Default 1.
+    /// Divisor of logits before the softmax; its largest value is the confidence. Default 1.
     pub temperature: f32,
-    /// Answers less confident than this are held back. Default 0: none is.
+    /// Less confident answers are held back. Default 0: none is.
     pub threshold: f32,
-    /// What the confidence that the temperature leaves becomes: pairs of it and of how often such answers are right, both rising.
-    /// What lies between two pairs is between theirs. Default: nothing changes.
+    /// Rising pairs of a confidence (after the temperature) and the observed accuracy of such answers. Values between
+    /// two pairs are interpolated. Default: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
 }
@@ -40,18 +40,18 @@ impl Default for Calibration {
     }
 }
 
-/// An answer and the class that it should name.
+/// An answer and its true class.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     /// Scores or probabilities of the classes.
     pub scores: &'a [f32],
-    /// The right class; one that has no score cannot be learned from.
+    /// The true class; cases whose true class has no score are ignored.
     pub truth: usize,
 }
 
 impl Calibration {
-    /// What fits answers whose truth is known. `available` is how often predictions are right. Nothing fits values that are no
-    /// classes.
+    /// Fits a calibration to answers whose truth is known. `available` is the accuracy of predictions. Returns the
+    /// default if the values are not scores of classes.
     pub fn fit(cases: &[Case<'_>], meaning: Meaning, available: f64) -> Self {
         if !meaning.has_classes() {
             return Self::default();
@@ -73,7 +73,7 @@ impl Calibration {
         Self { threshold: threshold(sure, available).clamp(0.0, 1.0), ..fitted }
     }
 
-    /// What is wrong with its numbers.
+    /// Checks the numbers.
     pub(super) fn check(&self) -> Option<Problem> {
         let Self { temperature, threshold, curve } = *self;
         let is_share = |value: &f32| (0.0..=1.0).contains(value);
@@ -83,8 +83,8 @@ impl Calibration {
         curve.is_some_and(|curve| !curve::is_sound(&curve)).then_some(Problem::Curve)
     }
 
-    /// The confidence of one output, over whose last axis of `classes` the classes lie; the least sure position counts. Values
-    /// that are no classes have none; what is no number is not sure at all.
+    /// The confidence of one output whose last axis has `classes` scores; the least confident position counts. `None`
+    /// if the values are not scores of classes; 0 if they are not numbers.
     pub fn confidence(&self, values: &[f32], classes: usize, meaning: Meaning) -> Option<f32> {
         if !meaning.has_classes() || classes < 2 || values.len() < classes {
             return None;
@@ -101,7 +101,7 @@ impl Calibration {
         values.chunks_exact(classes).map(top).min_by(f32::total_cmp)
     }
 
-    /// How sure an answer is, and whether it is right.
+    /// The confidence of an answer, and whether it is right.
     pub fn sure(&self, case: Case<'_>, meaning: Meaning) -> (f32, bool) {
         let best = case.scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
         let confidence = self.confidence(case.scores, case.scores.len(), meaning);
@@ -109,8 +109,7 @@ impl Calibration {
     }
 }
 
-/// How far confidence is from how often answers are right: the mean over answers of the distance in their class of confidence,
-/// of which there are fifteen.
+/// Expected calibration error: the mean distance of confidence from observed accuracy, over fifteen bins of confidence.
 pub fn expected_error(sure: &[(f32, bool)]) -> f64 {
     let mut bins = [(0.0, 0.0); BINS];
     for &(confidence, is_right) in sure {
@@ -121,7 +120,7 @@ pub fn expected_error(sure: &[(f32, bool)]) -> f64 {
     bins.iter().map(|(confidence, right)| (confidence - right).abs()).sum::<f64>() / sure.len().max(1) as f64
 }
 
-/// Scores as logits: tempering probabilities is tempering their logarithms.
+/// Scores as logits: dividing the logarithms of probabilities by the temperature tempers them.
 fn logits(scores: &[f32], meaning: Meaning) -> impl Iterator<Item = f32> + Clone + '_ {
     let is_logit = meaning == Meaning::Logits;
     scores.iter().map(move |&score| match () {
@@ -130,7 +129,7 @@ fn logits(scores: &[f32], meaning: Meaning) -> impl Iterator<Item = f32> + Clone
     })
 }
 
-/// The temperature of least surprise, by golden section over its logarithm.
+/// The temperature of the smallest negative log-likelihood, by golden-section search over its logarithm.
 fn coolest(cases: &[(Vec<f32>, usize)]) -> f32 {
     let surprise = |log: f64| -> f64 {
         let inverse = (-log).exp();
@@ -151,14 +150,14 @@ fn coolest(cases: &[(Vec<f32>, usize)]) -> f32 {
     ((low + high) / 2.0).exp() as f32
 }
 
-/// The least confidence from which on answers are right as often as `available`, less some slack. Each is given as its
+/// The lowest confidence from which on answers are right as often as `available`, less the slack. Each answer is its
 /// confidence and whether it is right.
 fn threshold(mut sure: Vec<(f32, bool)>, available: f64) -> f32 {
     sure.sort_by(|a, b| b.0.total_cmp(&a.0));
     let (mut right, mut kept) = (0, None);
     for (at, (confidence, is_right)) in sure.iter().enumerate() {
         right += usize::from(*is_right);
-        // Equal confidences are kept or held back together.
+        // Keeps or holds back equal confidences together.
         let is_last = sure.get(at + 1).is_none_or(|next| next.0 < *confidence);
         if is_last && right as f64 >= (available - SLACK) * (at + 1) as f64 {
             kept = Some((at + 1, *confidence));
@@ -196,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn a_boastful_network_is_cooled_to_what_it_gets_right() {
+    fn temperature_corrects_an_overconfident_network() {
         for (meaning, scores) in
             [(Meaning::Logits, [9.0, 0.0]), (Meaning::Probabilities, [0.999_876_6, 0.000_123_4])]
         {
-            // Scores that claim far more than the 70 % that are right.
+            // The scores claim far more than the 70 % that are right.
             let case = |at: usize| Case { scores: &scores, truth: usize::from(at % 10 >= 7) };
             let cases: Vec<Case<'_>> = (0..1000).map(case).collect();
             let fitted = Calibration::fit(&cases, meaning, 0.7);
@@ -214,7 +213,8 @@ mod tests {
         }
     }
 
-    /// Answers of two kinds, as softened labels make them: half claim `low` and are right less often, half `high` and are so more often.
+    /// Two kinds of answers, as with softened labels: half claim `low` and are less accurate, half claim `high` and are
+    /// more accurate.
     fn softened([low, high]: [(f32, usize); 2]) -> Vec<([f32; 2], usize)> {
         let case = |at: usize| {
             let (claimed, right) = if (at / 20).is_multiple_of(2) { low } else { high };
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_mends_what_no_temperature_does() {
+    fn curve_corrects_more_than_a_temperature() {
         let answers = softened([(0.7, 5), (0.85, 10)]);
         let cases: Vec<Case<'_>> =
             answers.iter().map(|(scores, truth)| Case { scores, truth: *truth }).collect();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_temperature_is_enough_or_answers_are_few_there_is_no_curve() {
+    fn curve_is_not_fitted_to_few_answers() {
         let fit = |answers: &[([f32; 2], usize)]| {
             let cases: Vec<Case<'_>> =
                 answers.iter().map(|(scores, truth)| Case { scores, truth: *truth }).collect();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_was_ruled_out_does_not_decide_the_temperature() {
+    fn infinite_scores_do_not_change_the_temperature() {
         let case = |at: usize| Case { scores: &[9.0, 0.0], truth: usize::from(at % 10 >= 7) };
         let mut cases: Vec<Case<'_>> = (0..1000).map(case).collect();
         cases.push(Case { scores: &[0.0, f32::NEG_INFINITY], truth: 1 });
@@ -259,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_not_sure_under_a_curve_either() {
+    fn confidence_of_nan_is_zero_with_a_curve() {
         let curve = Calibration { curve: Some([[0.5, 0.7]; KNOTS]), ..Calibration::default() };
         assert_eq!(curve.confidence(&[f32::NAN, 0.0], 2, Meaning::Logits), Some(0.0));
     }
 
     #[test]
-    fn a_curve_that_falls_or_leaves_the_shares_is_a_problem() {
+    fn curve_that_falls_or_leaves_0_to_1_is_a_problem() {
         let curve = |knots: [f32; 2]| {
             let mut curve = [[0.5; 2]; KNOTS];
             curve[KNOTS - 1] = knots;
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_learned_from_changes_nothing() {
+    fn unusable_cases_give_the_default_calibration() {
         let strange = [Case { scores: &[1.0, 0.0], truth: 7 }];
         assert_eq!(Calibration::fit(&strange, Meaning::Logits, 1.0), Calibration::default());
         let case = [Case { scores: &[1.0, 0.0], truth: 0 }];
@@ -286,19 +286,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_held_back_where_all_is_as_right_as_predictions() {
+    fn threshold_is_zero_if_answers_are_as_good_as_predictions() {
         let sure = (0..1000).map(|at| (0.9, at % 10 < 7)).collect();
         assert_eq!(threshold(sure, 0.70), 0.0);
     }
 
     #[test]
-    fn what_is_unsure_and_wrong_is_held_back() {
+    fn threshold_holds_back_unsure_wrong_answers() {
         let sure = (0..400).map(|at| if at % 4 == 0 { (0.62, false) } else { (0.99, true) });
         assert_eq!(threshold(sure.collect(), 1.0), 0.99);
     }
 
     #[test]
-    fn answers_that_are_as_often_right_as_sure_have_no_error() {
+    fn calibration_error_is_zero_if_confidence_is_accuracy() {
         let sure: Vec<(f32, bool)> = (0..100).map(|at| (0.8, at % 5 != 0)).collect();
         assert!(expected_error(&sure) < 1e-6);
         assert_eq!(expected_error(&[]), 0.0);

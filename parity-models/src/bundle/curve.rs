@@ -1,29 +1,29 @@
-//! From confidence to how often such answers are right, where no one temperature says it.
+//! Fits a curve from confidence to observed accuracy, if one temperature does not suffice.
 //!
-//! A curve is fitted from answers whose truth is known, and has a shape of one of two kinds. Parts of one size, each with the share
-//! that is right, say whatever there is to say, and need many answers: a part of 250 is off by three points by chance. A line between logarithms
-//! of confidence and of doubt (beta calibration) has three numbers, so a few hundred answers do, and bends where networks bend: up
-//! where they learned from softened labels, down where they boast. Which of them serves, or none, answers decide that it was not fitted on.
+//! There are two shapes. Bins of equal size, each with its accuracy, fit any relation but need many answers: chance
+//! shifts a bin of 250 by three points. A line between the logarithms of confidence and of doubt (beta calibration) has
+//! three numbers, so a few hundred answers suffice. It fits the usual errors of networks: underconfidence after
+//! softened labels, and overconfidence. Cross-validation chooses a shape, or none.
 
 /// Pairs of a curve.
 pub(super) const KNOTS: usize = 8;
-/// The fewest answers for each pair of a curve of parts, and for a curve at all.
+/// The fewest answers per pair of a binned curve, and for any curve.
 const FEWEST: usize = 25;
-/// Confidence and doubt are at least this much.
+/// Lower bound of confidence and doubt.
 const LEAST: f64 = 1e-6;
-/// Steps towards the best line, and how strongly it is held to the one that changes nothing.
+/// Newton steps towards the best line, halvings of a step, and the weight of the penalty that pulls it to the identity.
 const STEPS: usize = 25;
 const HALVINGS: i32 = 20;
 const PULL: f64 = 1e-2;
 
-/// Pairs of a confidence and of how often answers of it are right, both rising.
+/// Rising pairs of a confidence and the observed accuracy.
 pub(super) type Curve = [[f32; 2]; KNOTS];
 /// A confidence, and whether the answer was right.
 pub(super) type Outcome = (f32, bool);
 type Shape = fn(&[Outcome]) -> Option<Curve>;
 
-/// The curve that brings answers nearest to the truth which it was not made of: each half of them judges the other's. None where
-/// none brings them nearer.
+/// The shape with the smallest squared error on answers that it was not fitted to: each half of the answers judges the
+/// curve of the other. `None` if no shape reduces the error.
 pub(super) fn fit(sure: &[Outcome]) -> Option<Curve> {
     if sure.len() < KNOTS * FEWEST {
         return None;
@@ -47,7 +47,7 @@ pub(super) fn fit(sure: &[Outcome]) -> Option<Curve> {
     let shapes = [line as Shape, steps];
     let judged = shapes.into_iter().filter_map(|shape| Some((after(shape)?, shape)));
     let (after, shape) = judged.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    // What was judged are the curves of the halves: that of all answers must hold as well.
+    // Cross-validation judged the curves of the halves: the curve of all answers must reduce the error as well.
     let holds = |curve: &Curve| {
         let after = sure.iter().map(|&(confidence, is_right)| off(along(curve, confidence), is_right));
         after.sum::<f64>() < before
@@ -55,13 +55,13 @@ pub(super) fn fit(sure: &[Outcome]) -> Option<Curve> {
     if after < before { shape(sure).filter(holds) } else { None }
 }
 
-/// Whether all are shares, and rise.
+/// Whether all values are in 0 to 1 and rise.
 pub(super) fn is_sound(curve: &Curve) -> bool {
     let rises = |pair: &[[f32; 2]]| pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1];
     curve.as_flattened().iter().all(|value| (0.0..=1.0).contains(value)) && curve.windows(2).all(rises)
 }
 
-/// The curve's share for a confidence; beyond its ends that of the end.
+/// The curve's accuracy for a confidence, constant beyond its ends.
 pub(super) fn along(curve: &Curve, confidence: f32) -> f32 {
     let above = curve.partition_point(|knot| knot[0] < confidence);
     let [low, high] = [above.saturating_sub(1), above.min(KNOTS - 1)].map(|at| curve[at]);
@@ -71,8 +71,8 @@ pub(super) fn along(curve: &Curve, confidence: f32) -> f32 {
     }
 }
 
-/// Answers in parts of one size by their confidence, and how often those of each part are right; where a surer part is right less
-/// often, the two are taken together.
+/// Bins of equal size by confidence, with the accuracy of each. A bin that is less accurate than the bin below is
+/// merged with it.
 fn steps(sure: &[Outcome]) -> Option<Curve> {
     let sorted = sorted(sure).filter(|sorted| sorted.len() >= KNOTS * FEWEST)?;
     let mut knots = [[0.0f32; 2]; KNOTS];
@@ -82,7 +82,7 @@ fn steps(sure: &[Outcome]) -> Option<Curve> {
         let mean = |sum: f64| sum / part.len() as f64;
         knots[at][0] = mean(part.iter().map(|(confidence, _)| f64::from(*confidence)).sum()) as f32;
         let mut share = (mean(part.iter().filter(|(_, is_right)| *is_right).count() as f64), 1);
-        // Answers that are as sure as each other are right as often as all of them.
+        // Answers of equal confidence share one accuracy.
         let is_same = at > 0 && knots[at - 1][0] == knots[at][0];
         while let Some(below) = merged.pop_if(|below| below.0 > share.0 || (is_same && share.1 == 1)) {
             let count = below.1 + share.1;
@@ -95,7 +95,7 @@ fn steps(sure: &[Outcome]) -> Option<Curve> {
     Some(knots)
 }
 
-/// The line of least surprise, at the confidences that part the answers, from the least to full confidence.
+/// The most likely line, at the quantiles of confidence, from the lowest to full confidence.
 fn line(sure: &[Outcome]) -> Option<Curve> {
     let sorted = sorted(sure)?;
     let weights = slopes(&sorted);
@@ -112,7 +112,7 @@ fn line(sure: &[Outcome]) -> Option<Curve> {
     is_sound(&knots).then_some(knots)
 }
 
-/// The answers, the least sure first; none where one is sure of what is no share.
+/// The answers by confidence, ascending; `None` if a confidence is outside 0 to 1.
 fn sorted(sure: &[Outcome]) -> Option<Vec<Outcome>> {
     let mut sorted = sure.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -120,13 +120,13 @@ fn sorted(sure: &[Outcome]) -> Option<Vec<Outcome>> {
         .then_some(sorted)
 }
 
-/// What a line is drawn in: the logarithms of confidence and of doubt.
+/// The features of the line: the logarithms of confidence and of doubt.
 fn features(confidence: f32) -> [f64; 3] {
     let confidence = f64::from(confidence);
     [1.0, confidence.max(LEAST).ln(), -(1.0 - confidence).max(LEAST).ln()]
 }
 
-/// The line's three numbers, by Newton's steps. Neither confidence nor doubt may count the wrong way: one that would does not count.
+/// The line's three numbers, by Newton's method. Negative slopes are fixed at zero, so that the line never falls.
 fn slopes(sure: &[Outcome]) -> [f64; 3] {
     let mut free = [true; 3];
     loop {
@@ -148,13 +148,13 @@ fn slopes(sure: &[Outcome]) -> [f64; 3] {
                 slope[at] += PULL * (weights[at] - [0.0, 1.0, 1.0][at]);
                 bend[at][at] += PULL;
                 if !free[at] {
-                    // It stays where it is.
+                    // Keeps a fixed slope.
                     (slope[at], bend[at]) = (0.0, [0.0; 3]);
                     bend[at][at] = 1.0;
                 }
             }
             let (step, now) = (solve(bend, slope), surprise(&weights, sure));
-            // A whole step may lead far beyond the best where nearly all are sure, so it is halved until it leads downwards.
+            // A whole step may overshoot if nearly all answers are certain, so it is halved until the loss falls.
             let towards = |share: f64| std::array::from_fn(|at| weights[at] - share * step[at]);
             let shares = (0..HALVINGS).map(|times| 0.5f64.powi(times));
             let Some(next) = shares.map(towards).find(|next| surprise(next, sure) < now) else { break };
@@ -167,18 +167,18 @@ fn slopes(sure: &[Outcome]) -> [f64; 3] {
     }
 }
 
-/// How surprising answers are by a line, and how far it is from the one that changes nothing.
+/// Negative log-likelihood of the answers, plus the penalty for the distance from the identity.
 fn surprise(weights: &[f64; 3], sure: &[Outcome]) -> f64 {
     let of = |&(confidence, is_right): &Outcome| {
         let logit = dot(weights, &features(confidence)) * if is_right { -1.0 } else { 1.0 };
-        // The logarithm of one and a power, which itself may be too large for a number.
+        // The logarithm of 1 plus a power, written so that the power does not overflow.
         logit.max(0.0) + (-logit.abs()).exp().ln_1p()
     };
     let pull = weights.iter().zip([0.0, 1.0, 1.0]).map(|(weight, rest)| (weight - rest).powi(2)).sum::<f64>();
     sure.iter().map(of).sum::<f64>() + PULL / 2.0 * pull
 }
 
-/// The solution of three equations whose matrix is positive.
+/// Solves three equations with a positive-definite matrix.
 fn solve(mut matrix: [[f64; 3]; 3], mut sides: [f64; 3]) -> [f64; 3] {
     for at in 0..3 {
         for below in at + 1..3 {
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers whose confidence is spread evenly, and who are right as often as `share` says.
+    /// Answers with evenly spread confidence whose accuracy is `share` of it.
     fn answers(count: usize, seed: u64, share: fn(f64) -> f64) -> Vec<Outcome> {
         let mut random = Random::new(seed);
         let one = |_| {
@@ -218,7 +218,7 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// How far a curve is from the truth, at worst.
+    /// The largest distance of a curve from the truth.
     fn worst(curve: &Curve, share: fn(f64) -> f64) -> f64 {
         let at = (30..100).map(|percent| f64::from(percent) / 100.0);
         at.map(|confidence| (f64::from(along(curve, confidence as f32)) - share(confidence)).abs())
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_finds_the_bend_that_answers_have() {
+    fn line_recovers_the_true_weights() {
         let found = slopes(&answers(40_000, 3, bent));
         let wanted = [0.4, 0.6, 1.7];
         assert!(found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 0.15), "{found:?}");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn where_many_are_all_but_certain_a_line_does_no_harm() {
+    fn line_does_no_harm_if_many_answers_are_certain() {
         let mixed = |seed: u64, (certain, top, right): (f64, f32, f64)| {
             let mut random = Random::new(seed);
             let one = |_| match random.unit() < certain {
@@ -257,14 +257,14 @@ mod tests {
                 let (found, start) = (slopes(&sure), [0.0, 1.0, 1.0]);
                 assert!(surprise(&found, &sure) <= surprise(&start, &sure), "{found:?}");
                 let middle = fit(&sure).map_or(0.5, |curve| along(&curve, 0.5));
-                assert!((0.35..0.65).contains(&middle), "{top} {right}: .5 becomes {middle}");
+                assert!((0.35..0.65).contains(&middle), "{top} {right}: 0.5 becomes {middle}");
             }
         }
     }
 
     #[test]
-    fn what_counts_the_wrong_way_does_not_count() {
-        // The surer, the less often right: no rising curve says that, and none may fall.
+    fn line_does_not_fall_if_accuracy_falls() {
+        // Accuracy falls with confidence: no rising curve fits that, and a curve may not fall.
         let falling = answers(4_000, 5, |confidence| 1.2 - confidence);
         let found = slopes(&falling);
         assert!(found[1] >= 0.0 && found[2] >= 0.0, "{found:?}");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_say_what_no_line_does() {
+    fn bins_fit_a_step_better_than_a_line() {
         let share = |confidence: f64| if confidence < 0.65 { 0.4 } else { 0.7 };
         let many = answers(20_000, 6, share);
         let [lined, parted] = [line, steps].map(|shape: Shape| shape(&many).unwrap());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn of_few_answers_a_line_is_nearer_to_the_truth_than_parts() {
+    fn line_is_more_accurate_than_bins_for_few_answers() {
         let mean = |shape: Shape| {
             let curves = (0..20).map(|seed| shape(&answers(400, 100 + seed, bent)).unwrap());
             curves.map(|curve| worst(&curve, bent)).sum::<f64>() / 20.0
@@ -297,8 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn where_confidence_is_right_or_answers_are_few_there_is_no_curve() {
-        // Where answers are right as often as they claim to be, what a curve says is chance, which holds on other answers half of the time.
+    fn curve_is_not_fitted_if_useless_or_answers_are_few() {
+        // If confidence equals accuracy, a curve fits noise, which helps on other answers half of the time.
         let found =
             |share: fn(f64) -> f64| (0..20).filter_map(|seed| fit(&answers(1_000, seed, share))).count();
         let (right, wrong) = (found(|confidence| confidence), found(bent));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_confidences_have_the_share_of_all_of_them() {
+    fn equal_confidences_have_one_accuracy() {
         let right = |at: usize| {
             if at < 200 { at.is_multiple_of(10) } else { at >= 600 || at % 10 < 6 }
         };
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_is_followed_between_its_pairs_and_level_beyond_them() {
+    fn curve_interpolates_and_is_constant_beyond_its_ends() {
         let mut curve = [[0.0; 2]; KNOTS];
         for (at, knot) in curve.iter_mut().enumerate() {
             *knot = [0.2 + 0.1 * at as f32, 0.1 * at as f32];

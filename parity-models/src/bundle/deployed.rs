@@ -1,4 +1,4 @@
-//! The deployed model, as a bundle describes it.
+//! The deployed model, as described by a bundle.
 
 use parm_protocol::DataType;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deployed {
-    /// The version that the parity models were trained for. Another version wants new ones.
+    /// The version for which the parity models were trained. Another version requires new ones.
     pub version: u64,
     /// SHA-256 of that version's model file, in hexadecimal.
     pub sha256: String,
@@ -15,7 +15,7 @@ pub struct Deployed {
     pub inputs: Vec<Input>,
     /// Its outputs.
     pub outputs: Vec<Output>,
-    /// What was done to raw values before they were sent; for clients and loaders, the server does none of it.
+    /// The preprocessing of raw values before they are sent, for clients and loaders; the server does none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preprocessing: Option<Preprocessing>,
 }
@@ -29,10 +29,10 @@ pub struct Input {
     /// Its element type, such as `FP32`.
     #[serde(with = "text")]
     pub datatype: DataType,
-    /// Its dimensions, -1 for those that vary; the batch first.
+    /// Its dimensions, the batch first; -1 for dynamic ones.
     pub shape: Vec<i64>,
-    /// The values that the model saw in training. A query outside is served alone: mixed into a parity it could spoil
-    /// its neighbours' answers. Default: any finite value.
+    /// The range of values in training. A query outside it is served alone, since it could spoil the answers of its
+    /// group. Default: any finite value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
 }
@@ -46,48 +46,49 @@ pub struct Output {
     /// Its element type, such as `FP32`.
     #[serde(with = "text")]
     pub datatype: DataType,
-    /// Its dimensions, -1 for those that vary; the batch first.
+    /// Its dimensions, the batch first; -1 for dynamic ones.
     pub shape: Vec<i64>,
-    /// What the values are: decides how a reconstruction's confidence is found. Default `logits`.
+    /// The meaning of the values, which decides how confidence is computed. Default `logits`.
     #[serde(default)]
     pub meaning: Meaning,
-    /// The answer for one query when nothing else is there by its deadline. Default: none, the query fails.
+    /// The answer for one query that has no other answer by its deadline. Default: none, the query fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_answer: Option<Vec<f32>>,
 }
 
-/// What the values of an output are.
+/// The meaning of an output's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Meaning {
-    /// Raw scores of classes: a softmax makes probabilities of them.
+    /// Raw scores of classes: a softmax turns them into probabilities.
     #[default]
     Logits,
     /// Probabilities of classes: the graph ends in a softmax.
     Probabilities,
-    /// Anything else, such as coordinates: there is no confidence.
+    /// Other values, such as coordinates: they have no confidence.
     Values,
-    /// A vector whose direction counts, such as the embedding of a sentence: there is no confidence.
+    /// A vector whose direction matters, such as the embedding of a sentence: it has no confidence.
     Embedding,
 }
 
-/// Embeddings say the same if the cosine between them is this or more.
+/// Two embeddings agree if their cosine is at least this.
 const SAME_DIRECTION: f32 = 0.95;
 
 impl Meaning {
-    /// Whether values are of classes, so that one of them is the best.
+    /// Whether the values are scores of classes, so that one is the best.
     pub fn has_classes(self) -> bool {
         matches!(self, Self::Logits | Self::Probabilities)
     }
 
-    /// Whether two embeddings, or two lists of them that are `size` long each, point the same way. What is no number does not.
+    /// Whether two embeddings, or two lists of embeddings of `size` values, agree. Values that are not numbers never
+    /// agree.
     pub fn same_directions(a: &[f32], b: &[f32], size: usize) -> bool {
         let mut pairs = a.chunks(size.max(1)).zip(b.chunks(size.max(1)));
         a.len() == b.len() && pairs.all(|(a, b)| cosine(a, b) >= SAME_DIRECTION)
     }
 }
 
-/// The cosine between two vectors; 1 between two of zeros, 0 between such a one and another.
+/// The cosine between two vectors: 1 if both are zero, 0 if one is.
 pub fn cosine(a: &[f32], b: &[f32]) -> f32 {
     let product =
         |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
@@ -102,9 +103,9 @@ pub fn cosine(a: &[f32], b: &[f32]) -> f32 {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The least.
+    /// The smallest value.
     pub low: f32,
-    /// The greatest.
+    /// The largest value.
     pub high: f32,
 }
 
@@ -114,9 +115,9 @@ pub struct Range {
 pub struct Preprocessing {
     /// Factor on raw values, such as 1/255 for bytes. Default 1.
     pub scale: f32,
-    /// Subtracted per channel; one value serves all. Default 0.
+    /// Subtracted per channel; a single value applies to all. Default 0.
     pub mean: Vec<f32>,
-    /// Divided by per channel; one value serves all. Default 1.
+    /// Divisor per channel; a single value applies to all. Default 1.
     pub deviation: Vec<f32>,
 }
 
@@ -126,7 +127,7 @@ impl Default for Preprocessing {
     }
 }
 
-/// Datatypes by the protocol's names.
+/// Serialises datatypes by their names in the protocol.
 mod text {
     use super::*;
 
@@ -144,10 +145,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn embeddings_are_the_same_where_they_point_the_same_way() {
+    fn embeddings_agree_if_their_directions_do() {
         assert!(Meaning::same_directions(&[1.0, 2.0], &[10.0, 21.0], 2));
         assert!(!Meaning::same_directions(&[1.0, 2.0], &[2.0, 1.0], 2));
-        assert!(!Meaning::same_directions(&[1.0, 2.0, 1.0, 0.0], &[1.0, 2.0, 0.0, 1.0], 2), "each counts");
+        assert!(
+            !Meaning::same_directions(&[1.0, 2.0, 1.0, 0.0], &[1.0, 2.0, 0.0, 1.0], 2),
+            "every embedding must agree"
+        );
         assert!(!Meaning::same_directions(&[1.0, 2.0], &[1.0], 2));
         assert!(!Meaning::same_directions(&[f32::NAN, 2.0], &[1.0, 2.0], 2));
         assert_eq!((cosine(&[0.0], &[0.0]), cosine(&[0.0], &[3.0])), (1.0, 0.0));

@@ -1,4 +1,4 @@
-//! The file `NAME/parm.toml`.
+//! The manifest of a bundle, the file `NAME/parm.toml`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::{Deployed, Parity, StandIn};
 use crate::Error;
 
-/// The manifest's format that this version reads and writes.
+/// The manifest format of this version.
 pub const FORMAT: u32 = 1;
 
-/// Largest manifest, in bytes: default answers of large outputs are the longest thing in it.
+/// Largest manifest, in bytes: default answers of large outputs need the most space.
 const LARGEST: u64 = 16 << 20;
 
 /// A bundle's manifest.
@@ -23,7 +23,7 @@ pub struct Manifest {
     pub format: u32,
     /// The model that answers queries.
     pub deployed: Deployed,
-    /// The codes that stand in for it, each with its parity models; several so that the policy can choose k.
+    /// The codes of its groups, each with its parity models; several let the policy choose k.
     #[serde(default, rename = "parity")]
     pub parities: Vec<Parity>,
     /// Cheaper models that answer queries by themselves.
@@ -32,7 +32,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest of today's format.
+    /// A manifest of the current format.
     pub fn new(deployed: Deployed) -> Self {
         Self { format: FORMAT, deployed, parities: Vec::new(), stand_ins: Vec::new() }
     }
@@ -55,9 +55,9 @@ impl Manifest {
         Self::parse(&text, path)
     }
 
-    /// Reads a manifest's text; `path` is for messages.
+    /// Parses a manifest's text; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
-        /// The one field that every format has.
+        /// The one field of every format.
         #[derive(Deserialize)]
         struct Header {
             format: u32,
@@ -78,7 +78,7 @@ impl Manifest {
         toml::to_string(self).expect("every field has a form in TOML")
     }
 
-    /// Writes the manifest whole or not at all: a reader never sees half of it.
+    /// Writes the manifest atomically: a reader never sees a partial file.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error::Write { path: path.into(), message: error.to_string() };
         let draft = path.with_extension(format!("toml.{}.part", std::process::id()));
@@ -90,7 +90,7 @@ impl Manifest {
         moved.inspect_err(|_| _ = fs::remove_file(&draft)).map_err(failed)
     }
 
-    /// The stand-in that costs least; of those that cost the same, the one that agrees most often.
+    /// The stand-in of the lowest cost; of those with equal cost, the one that agrees most often.
     pub fn cheapest(&self) -> Option<&StandIn> {
         let key = |stand_in: &StandIn| {
             (stand_in.cost().unwrap_or(f64::INFINITY), -stand_in.agreement.unwrap_or(0.0))
@@ -99,7 +99,7 @@ impl Manifest {
         self.stand_ins.iter().min_by(|a, b| order(&key(a), &key(b)))
     }
 
-    /// The parity of code `k` and best measured accuracy, for callers that want one.
+    /// The parity for `k` with the best measured accuracy.
     pub fn best(&self, k: usize) -> Option<&Parity> {
         let degraded = |parity: &&Parity| parity.accuracy.as_ref().map_or(0.0, |accuracy| accuracy.degraded);
         let candidates = self.parities.iter().filter(|parity| parity.code.k == k);

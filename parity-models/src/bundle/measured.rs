@@ -1,8 +1,8 @@
-//! What training and evaluation found out about a parity.
+//! The records of training and evaluation of a parity.
 
 use serde::{Deserialize, Serialize};
 
-/// How a parity was trained: enough to do it again.
+/// The training of a parity: enough to repeat it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Training {
@@ -12,7 +12,7 @@ pub struct Training {
     pub tool: String,
     /// The data set.
     pub dataset: String,
-    /// Inputs that groups were drawn from.
+    /// Inputs from which groups were drawn.
     pub samples: u64,
     /// Groups drawn in an epoch.
     pub groups_per_epoch: u64,
@@ -22,14 +22,14 @@ pub struct Training {
     pub seed: u64,
     /// The loss.
     pub loss: String,
-    /// What the weights started from.
+    /// The initial weights.
     pub start: Start,
-    /// Anything else worth knowing, such as lossy data.
+    /// Other remarks, such as lossy data.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
-/// What the weights of a parity model started from.
+/// The initial weights of a parity model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
@@ -44,27 +44,27 @@ pub enum Start {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accuracy {
-    /// What is measured, such as `top-1` or `mean IoU`.
+    /// The metric, such as `top-1` or `mean IoU`.
     pub metric: String,
-    /// Of predictions, when they are available (the paper's A_a).
+    /// Accuracy of predictions (A_a in the paper).
     pub available: f64,
-    /// Of reconstructions (A_d).
+    /// Accuracy of reconstructions (A_d).
     pub degraded: f64,
-    /// Of all answers at some fractions of unavailable predictions (A_o).
+    /// Accuracy of all answers for some fractions of unavailable predictions (A_o).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Scores>,
-    /// Of the same answer to every query, the best such. A reconstruction that does no better is worth nothing.
+    /// Accuracy of the best constant answer. Reconstructions must be better than this to be useful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constant_answer: Option<f64>,
-    /// Of a backup model of 1/k of the cost.
+    /// Accuracy of a backup model with 1/k of the cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<f64>,
-    /// Reconstructions that were measured.
+    /// Number of measured reconstructions.
     #[serde(default)]
     pub reconstructions: u64,
 }
 
-/// The accuracy of all answers when some are reconstructions.
+/// The accuracy of all answers if some are reconstructions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scores {

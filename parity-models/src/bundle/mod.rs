@@ -1,9 +1,9 @@
-//! Bundles: a deployed model, its parity models and stand-ins, and all that ties them together.
+//! Bundles: a deployed model, its parity models and stand-ins, and their measured properties.
 //!
-//! A parity model is useless, or worse, beside another deployed model than the one that it was trained for, under
-//! another code, or with its slots in another order. So `NAME/parm.toml` beside the deployed model says what belongs
-//! together and by which digests, how well it was measured to work, and how sure a reconstruction must be; and
-//! [`verify()`] holds the files to it before anything is served.
+//! A parity model is useless with another deployed model than the one for which it was trained, with another code, or
+//! with its slots in another order. `NAME/parm.toml` next to the deployed model therefore lists the models with their
+//! digests, the measured accuracy, and the confidence that a reconstruction must have. [`verify()`] checks the files
+//! against it before they are served.
 
 mod calibration;
 mod curve;

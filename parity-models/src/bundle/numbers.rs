@@ -1,10 +1,10 @@
-//! Numbers of a manifest that no type rules out.
+//! Checks the numbers of a manifest that no type rules out.
 
 use super::signature::row_size;
 use super::{Manifest, Parity, Problem};
 
 impl Manifest {
-    /// What is wrong with the deployed model's numbers, without looking at any file.
+    /// Checks the deployed model's numbers, without opening any file.
     pub fn check(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         for input in &self.deployed.inputs {
@@ -33,7 +33,7 @@ impl Manifest {
 }
 
 impl Parity {
-    /// What is wrong with its numbers, without looking at any file.
+    /// Checks its numbers, without opening any file.
     pub fn check(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         let (wanted, named) = (self.models_wanted(), self.models.len());

@@ -1,29 +1,29 @@
-//! A code and the models that it needs, as a bundle describes them.
+//! A code and its models, as described by a bundle.
 
 use parm_encoder::CodeSpec;
 use serde::{Deserialize, Serialize};
 
 use super::{Accuracy, Calibration, Training};
 
-/// A code, its parity models, and what is known of them.
+/// A code, its parity models, and their measured properties.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parity {
     /// The code.
     pub code: CodeSpec,
-    /// The parity models, one for each of the r parities. None for codes whose coded queries the deployed model runs.
+    /// One parity model for each of the r parities. None if the deployed model serves the parities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ModelFile>,
     /// Encoder and decoder of a learned code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learned: Option<Learned>,
-    /// How it was trained.
+    /// Its training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<Training>,
-    /// What was measured on held-out data.
+    /// Its accuracy on held-out data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Accuracy>,
-    /// How sure a reconstruction is and must be.
+    /// The calibration of its reconstructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
 }
@@ -44,19 +44,19 @@ pub struct ModelFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Learned {
-    /// k queries to r coded queries.
+    /// Encodes k queries into r coded queries.
     pub encoder: ModelFile,
-    /// k + r outputs, the lost ones zero, to k predictions.
+    /// Decodes k + r outputs, with zeros for lost ones, into k predictions.
     pub decoder: ModelFile,
 }
 
 impl Parity {
-    /// How many parity models the code wants beside the deployed one.
+    /// The number of parity models that the code needs in addition to the deployed one.
     pub fn models_wanted(&self) -> usize {
         if self.code.kind.has_parity_models() { self.code.r } else { 0 }
     }
 
-    /// Every model of the repository that it names.
+    /// All models of the repository that it names.
     pub fn files(&self) -> impl Iterator<Item = &ModelFile> {
         let learned = self.learned.iter().flat_map(|learned| [&learned.encoder, &learned.decoder]);
         self.models.iter().chain(learned)

@@ -1,4 +1,4 @@
-//! Models into the repository, each whole or not at all, so that a bundle never names a file that is not there.
+//! Writes models into the repository atomically, so that a bundle never names a missing file.
 
 use std::fs;
 use std::io::Write;
@@ -10,10 +10,10 @@ use super::ModelFile;
 use crate::Error;
 use crate::repository::check_name;
 
-/// The most versions that are looked through for a free number.
+/// The most versions that are searched for a free number.
 const MAX_VERSIONS: u64 = 10_000;
 
-/// Puts a model into the repository, as a new version unless one holds the same file.
+/// Writes a model into the repository, as a new version unless one has the same contents.
 pub fn put_model(root: &Path, name: &str, model: &[u8]) -> Result<ModelFile, Error> {
     check_name(name)?;
     let sha256 = Sha256::digest(model).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -31,7 +31,7 @@ pub fn put_model(root: &Path, name: &str, model: &[u8]) -> Result<ModelFile, Err
     Err(Error::Write { path: root.join(name), message: "it has too many versions".into() })
 }
 
-/// Writes beside `path` and moves the file there once it is safe: a full disk leaves what was there.
+/// Writes a temporary file next to `path` and renames it when it is complete: a full disk leaves the old file.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::Write { path: path.into(), message: error.to_string() };
     if let Some(folder) = path.parent() {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_put_once_and_another_becomes_the_next_version() {
+    fn model_is_stored_once_and_another_gets_a_new_version() {
         let folder = tempfile::tempdir().unwrap();
         let put = |bytes: &[u8]| put_model(folder.path(), "m", bytes).unwrap();
         let first = put(b"one");

@@ -1,11 +1,11 @@
-//! The tensors of a model, from wherever they are known: its file, its manifest, or the worker that serves it.
+//! The tensors of a model, from its file, its manifest or the worker that serves it.
 
 use parm_protocol::{ModelMetadata, TensorMetadata};
 
 use super::Deployed;
 use crate::onnx::{self, Value};
 
-/// Inputs and outputs of a model, as the protocol writes them.
+/// Inputs and outputs of a model, in the protocol's form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     /// Inputs.
@@ -53,7 +53,7 @@ fn declared(values: &[Value]) -> Vec<TensorMetadata> {
     values.iter().map(tensor).collect()
 }
 
-/// Whether two declarations can be of one tensor: -1 agrees with any size.
+/// Whether two declarations can describe one tensor: -1 agrees with any size.
 pub(super) fn agree(one: &TensorMetadata, other: &TensorMetadata) -> bool {
     let dims = one.shape.iter().zip(&other.shape);
     one.datatype == other.datatype
@@ -61,7 +61,7 @@ pub(super) fn agree(one: &TensorMetadata, other: &TensorMetadata) -> bool {
         && dims.into_iter().all(|(a, b)| a == b || *a < 0 || *b < 0)
 }
 
-/// Values in a row, where all dimensions behind the batch are fixed.
+/// Values in a row, if all dimensions after the batch are fixed.
 pub(super) fn row_size(shape: &[i64]) -> Option<usize> {
     shape.iter().skip(1).try_fold(1usize, |size, &dim| size.checked_mul(usize::try_from(dim).ok()?))
 }

@@ -1,4 +1,4 @@
-//! A stand-in, as a bundle describes it: a cheaper model that answers queries by itself when their predictions are late.
+//! A stand-in, as described by a bundle: a cheaper model that answers queries whose predictions are late.
 
 use parm_protocol::TensorMetadata;
 use serde::{Deserialize, Serialize};
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 use super::verify::Side;
 use super::{Calibration, ModelFile, Problem, Signature};
 
-/// A cheaper model with the deployed model's inputs and outputs, and what is known of it.
+/// A cheaper model with the deployed model's inputs and outputs, and its measured properties.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StandIn {
     /// The model.
     pub model: ModelFile,
-    /// Where it comes from, such as the command that made it.
+    /// Its origin, such as the command that made it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub provenance: String,
-    /// Share of held-out inputs for which it says the same as the deployed model.
+    /// Share of held-out inputs for which it agrees with the deployed model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<f64>,
     /// Its accuracy on held-out data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<StandInAccuracy>,
-    /// How sure its answers are and must be.
+    /// The calibration of its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// What it costs, by engine. A worker measures that again when it loads the models.
+    /// Its cost, by engine. A worker measures the cost again when it loads the models.
     #[serde(default, rename = "cost", skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<MeasuredCost>,
 }
@@ -33,31 +33,31 @@ pub struct StandIn {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StandInAccuracy {
-    /// What is measured, such as `top-1`.
+    /// The metric, such as `top-1`.
     pub metric: String,
-    /// Of the deployed model's predictions.
+    /// Accuracy of the deployed model's predictions.
     pub deployed: f64,
-    /// Of the stand-in's answers.
+    /// Accuracy of the stand-in's answers.
     pub stand_in: f64,
 }
 
-/// The time of a stand-in's runs, as a share of that of one query on the deployed model.
+/// The run time of a stand-in, as a share of that of one query on the deployed model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredCost {
     /// The engine, such as `tract`.
     pub engine: String,
-    /// For 1, 2, 4 and 8 rows.
+    /// The cost of 1, 2, 4 and 8 rows.
     pub rows: [f64; 4],
 }
 
 impl StandIn {
-    /// The least that a row alone was measured to cost, on any engine.
+    /// The lowest measured cost of a single row, on any engine.
     pub fn cost(&self) -> Option<f64> {
         self.costs.iter().map(|cost| cost.rows[0]).min_by(f64::total_cmp)
     }
 
-    /// What is wrong with its numbers.
+    /// Checks its numbers.
     pub fn check(&self) -> Vec<Problem> {
         let fraction = |what: &str, value: f64| {
             let what = format!("{what} of stand-in '{}'", self.model.name);
@@ -67,7 +67,7 @@ impl StandIn {
             self.agreement.iter().filter_map(|value| fraction("the agreement", *value)).collect();
         if let Some(accuracy) = &self.accuracy {
             problems.extend(fraction("the accuracy", accuracy.stand_in));
-            problems.extend(fraction("the deployed model's accuracy beside that", accuracy.deployed));
+            problems.extend(fraction("the deployed model's accuracy next to it", accuracy.deployed));
         }
         problems.extend(self.calibration.and_then(|calibration| calibration.check()));
         let bad = |cost: &&MeasuredCost| !cost.rows.iter().all(|share| share.is_finite() && *share > 0.0);
@@ -81,8 +81,8 @@ impl StandIn {
     }
 }
 
-/// The side on which files have the same tensors in another order. Servers find tensors by name; whoever runs files side by side takes
-/// them by their places.
+/// The side on which two files have the same tensors in a different order. Servers match tensors by name; programs that
+/// compare files match them by position.
 pub fn misplaced(deployed: &Signature, stand_in: &Signature) -> Option<&'static str> {
     let names =
         |tensors: &[TensorMetadata]| tensors.iter().map(|tensor| tensor.name.clone()).collect::<Vec<_>>();
@@ -93,8 +93,8 @@ pub fn misplaced(deployed: &Signature, stand_in: &Signature) -> Option<&'static 
     }
 }
 
-/// What keeps a model from standing in for the deployed one: it must take the same inputs and give the same outputs. Works
-/// on what workers say of their models as well as on files.
+/// The first difference between the tensors of a stand-in and of the deployed model, if any. Works on the metadata of
+/// workers as well as on files.
 pub fn misfit(deployed: &Signature, stand_in: &Signature, name: &str) -> Option<Problem> {
     let sides =
         [("input", &deployed.inputs, &stand_in.inputs), ("output", &deployed.outputs, &stand_in.outputs)];

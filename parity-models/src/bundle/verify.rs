@@ -1,4 +1,4 @@
-//! Holding files to their manifest.
+//! Checks the files of a bundle against its manifest.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::onnx::{Limits, Model};
 use crate::repository::{Format, Repository};
 use crate::{Error, onnx};
 
-/// What `parm models verify` shows.
+/// The output of `parm models verify`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The deployed model's name.
     pub model: String,
-    /// What is wrong with the deployed model or the manifest: then no parity can be used.
+    /// Problems of the deployed model or the manifest; any of them makes all parities unusable.
     pub problems: Vec<Problem>,
     /// The parities, in the manifest's order.
     pub parities: Vec<ParityReport>,
@@ -26,32 +26,32 @@ pub struct Report {
     pub stand_ins: Vec<StandInReport>,
 }
 
-/// A code of a bundle, held to its models.
+/// The result for a code of a bundle.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ParityReport {
     /// The code, such as `slots k=2 r=1`.
     pub code: String,
     /// Names of its models.
     pub models: Vec<String>,
-    /// What is wrong.
+    /// The problems found.
     pub problems: Vec<Problem>,
 }
 
-/// A stand-in of a bundle, held to its model.
+/// The result for a stand-in of a bundle.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StandInReport {
     /// The model's name.
     pub model: String,
-    /// What it was measured to cost, as a share of a query on the deployed model.
+    /// Its measured cost, as a share of a query on the deployed model.
     pub cost: Option<f64>,
-    /// How often it was measured to agree with the deployed model.
+    /// Its measured agreement with the deployed model.
     pub agreement: Option<f64>,
-    /// What is wrong.
+    /// The problems found.
     pub problems: Vec<Problem>,
 }
 
 impl Report {
-    /// Whether everything fits.
+    /// Whether no problem was found.
     pub fn is_sound(&self) -> bool {
         let parities = self.parities.iter().map(|parity| &parity.problems);
         let stand_ins = self.stand_ins.iter().map(|stand_in| &stand_in.problems);
@@ -59,8 +59,8 @@ impl Report {
     }
 }
 
-/// Holds the bundle of the deployed model `name` to the files of the repository: digests, versions, tensors, numbers.
-/// An error means that there is no manifest to hold them to.
+/// Checks the bundle of the deployed model `name` against the files of the repository: digests, versions, tensors,
+/// numbers. Fails if there is nothing to check against, because the manifest is missing or unreadable.
 pub fn verify(repository: &Repository, name: &str) -> Result<Report, Error> {
     let model = repository.model(name)?;
     let Some(path) = &model.bundle else {
@@ -90,8 +90,8 @@ pub fn verify(repository: &Repository, name: &str) -> Result<Report, Error> {
     Ok(Report { model: name.into(), problems, parities, stand_ins })
 }
 
-/// Whether a parity model's tensors are what its code makes of the deployed model's; works on what workers say of
-/// their models as well as on files.
+/// Checks that a parity model's tensors are those that its code makes of the deployed model's. Works on the metadata of
+/// workers as well as on files.
 pub fn fits(code: &dyn Code, deployed: &Signature, parity: &Signature, name: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     for input in &deployed.inputs {
@@ -104,7 +104,7 @@ pub fn fits(code: &dyn Code, deployed: &Signature, parity: &Signature, name: &st
     let scale = code.output_scale() as i64;
     for output in &deployed.outputs {
         let side = Side { model: name, side: "output", tensors: &parity.outputs };
-        // k predictions may be laid out [N, k, C] or [N, k * C]: the bytes are the same.
+        // k predictions may have the shape [N, k, C] or [N, k * C]: the bytes are the same.
         let holds = |wanted: &TensorMetadata, actual: &TensorMetadata| {
             let sizes = row_size(&wanted.shape).zip(row_size(&actual.shape));
             wanted.datatype == actual.datatype && sizes.is_none_or(|(wanted, actual)| wanted == actual)
@@ -150,7 +150,7 @@ fn hold_stand_in(repository: &Repository, stand_in: &StandIn, deployed: &Signatu
     problems
 }
 
-/// Opens a model of the repository and checks that it is the one that is meant.
+/// Opens a model of the repository and checks its version, digest and format.
 fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Inspection, Vec<Problem>> {
     let (name, version) = (&file.name, file.version);
     let unreadable = |message: String| vec![Problem::Unreadable { model: name.clone(), message }];
@@ -166,7 +166,7 @@ fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Inspection, V
         return Err(vec![Problem::Digest { model, version, expected, actual }]);
     }
     if found.format != Format::Onnx {
-        return Err(unreadable("a bundle's models are ONNX files".into()));
+        return Err(unreadable("the models of a bundle must be ONNX files".into()));
     }
     let model =
         Model::open(&found.path, &Limits::default()).map_err(|error| unreadable(error.to_string()))?;
@@ -180,7 +180,7 @@ fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Inspection, V
     if fatal.is_empty() { Ok(report) } else { Err(fatal) }
 }
 
-/// The manifest's tensors against the file's.
+/// Compares the manifest's tensors with the file's.
 fn declared(model: &str, manifest: &Signature, file: &Signature) -> Vec<Problem> {
     let inputs = Side { model, side: "input", tensors: &file.inputs };
     let outputs = Side { model, side: "output", tensors: &file.outputs };
@@ -188,7 +188,7 @@ fn declared(model: &str, manifest: &Signature, file: &Signature) -> Vec<Problem>
     inputs.chain(manifest.outputs.iter().filter_map(|wanted| outputs.hold(wanted, agree))).collect()
 }
 
-/// One side of a model.
+/// One side of a model, inputs or outputs.
 pub(super) struct Side<'a> {
     pub(super) model: &'a str,
     pub(super) side: &'static str,
@@ -196,7 +196,7 @@ pub(super) struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// What is wrong with the tensor of this name, if anything is.
+    /// Checks the tensor of this name.
     pub(super) fn hold(
         &self,
         wanted: &TensorMetadata,

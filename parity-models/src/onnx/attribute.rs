@@ -1,4 +1,4 @@
-//! A node's settings.
+//! The attributes of a node.
 
 use super::external::External;
 use super::proto::attribute_proto::AttributeType;
@@ -7,7 +7,7 @@ use super::{Defect, Tensor};
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names explain the variants
 pub enum Attribute {
     Int(i64),
     Float(f32),
@@ -18,7 +18,7 @@ pub enum Attribute {
     Ints(Vec<i64>),
     Floats(Vec<f32>),
     Strings(Vec<String>),
-    /// A kind that no operator of the standard needs for inference (sparse tensors, types, lists of graphs).
+    /// A kind that no standard operator needs for inference (sparse tensors, types, lists of graphs).
     Other(AttributeType),
 }
 
@@ -41,7 +41,7 @@ impl Attribute {
         })
     }
 
-    /// The attribute as it is written to a file. `Other` keeps its kind only: it is never written from here.
+    /// The attribute in its form in a file. `Other` keeps only its kind and is never written.
     pub fn to_proto(&self, name: &str) -> AttributeProto {
         let mut proto = AttributeProto { name: name.into(), ..AttributeProto::default() };
         let kind = match self {
@@ -83,7 +83,7 @@ impl Attribute {
         proto
     }
 
-    /// What it is, for messages.
+    /// Its kind, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Int(_) => "an integer",
@@ -99,7 +99,7 @@ impl Attribute {
     }
 }
 
-/// Files of the oldest format version do not state the kind: it shows in the field that is set.
+/// Files of the oldest format version do not store the kind: the field that is set shows it.
 fn kind(attribute: &AttributeProto) -> AttributeType {
     match attribute.r#type() {
         AttributeType::Undefined if attribute.i.is_some() => AttributeType::Int,

@@ -1,6 +1,6 @@
-//! Writing a graph from nothing, node after node: the base models of the trainer, and the graphs of tests.
+//! Builds a graph node by node: the base models of the trainer, and the graphs of tests.
 //!
-//! A value is a `String`, its name in the graph; a node's only output is called as the node. Layers with weights are
+//! A value is a `String`, its name in the graph. The only output of a node has the node's name. Layers with weights are
 //! in [`layer`](super::layer).
 
 use prost::Message;
@@ -9,12 +9,12 @@ use super::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
 use super::{Attribute, Defect, Dim, Limits, Model, Tensor, Value};
 use parm_random::Random;
 
-/// The operator set that graphs are written in: new enough for LayerNormalization, old enough for every engine.
+/// The operator set of the graphs: new enough for LayerNormalization, old enough for every engine.
 const OPSET: i64 = 17;
-/// The file format version that goes with it.
+/// The file format version of that operator set.
 const IR_VERSION: i64 = 8;
 
-/// A graph that is being written.
+/// A graph under construction.
 #[derive(Debug)]
 pub struct Builder {
     graph: GraphProto,
@@ -23,42 +23,42 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// An empty graph; `seed` decides the initial weights of its layers.
+    /// An empty graph; `seed` determines the initial weights of its layers.
     pub fn new(name: &str, seed: u64) -> Self {
         let graph = GraphProto { name: name.into(), ..GraphProto::default() };
         Self { graph, opset: OPSET, seed }
     }
 
-    /// Declares another version of ONNX's operators. The nodes must be written accordingly.
+    /// Declares another version of ONNX's operators; the nodes must follow it.
     pub fn opset(mut self, version: i64) -> Self {
         self.opset = version;
         self
     }
 
-    /// An input.
+    /// Adds an input.
     pub fn input(&mut self, value: Value) -> String {
         self.graph.input.push(value.to_proto());
         value.name
     }
 
-    /// An output, which a node must have made.
+    /// Adds an output, which a node must already produce.
     pub fn output(&mut self, value: Value) {
         self.graph.output.push(value.to_proto());
     }
 
-    /// A constant.
+    /// Adds a constant.
     pub fn constant(&mut self, tensor: Tensor) -> String {
         let name = tensor.name().to_owned();
         self.graph.initializer.push(tensor.to_proto());
         name
     }
 
-    /// A node with one output, which is called as the node.
+    /// Adds a node with one output, which has the node's name.
     pub fn node(&mut self, op: &str, name: &str, inputs: &[&str]) -> String {
         self.node_with(op, name, inputs, [])
     }
 
-    /// A node with settings and one output, which is called as the node.
+    /// Adds a node with attributes and one output, which has the node's name.
     pub fn node_with<const N: usize>(
         &mut self,
         op: &str,
@@ -77,7 +77,7 @@ impl Builder {
         name.into()
     }
 
-    /// Random numbers for the weight called `name`.
+    /// Random numbers for the weight `name`.
     pub fn random(&self, name: &str) -> Random {
         Random::named(self.seed, name)
     }

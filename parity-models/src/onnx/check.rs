@@ -1,4 +1,4 @@
-//! What is wrong with a file, found before an engine finds it.
+//! Finds defects of a file before an engine does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,10 +12,10 @@ use super::proto::{GraphProto, ModelProto};
 use super::topology::{cycle, given, reads, writes};
 use super::{Tensor, Value};
 
-/// Something that a check found. Names of nodes are as in [`Node`](super::Node)'s messages.
+/// A finding of the check. Nodes are named as in [`Node`](super::Node)'s messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages explain the fields
 pub enum Finding {
     Dangling { node: String, value: String },
     DanglingOutput { output: String },
@@ -31,7 +31,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Whether engines will refuse the file; otherwise it is merely worth knowing.
+    /// Whether engines will reject the file; otherwise the finding is only a remark.
     pub fn is_fatal(&self) -> bool {
         use Finding::*;
         !matches!(
@@ -44,20 +44,20 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Dangling { node, value } => write!(f, "{node} reads '{value}', which nothing makes"),
-            Self::DanglingOutput { output } => write!(f, "output '{output}' is made by no node"),
-            Self::Duplicate { value } => write!(f, "value '{value}' is made twice"),
+            Self::Dangling { node, value } => write!(f, "{node} reads '{value}', which no node produces"),
+            Self::DanglingOutput { output } => write!(f, "no node produces output '{output}'"),
+            Self::Duplicate { value } => write!(f, "two nodes produce '{value}'"),
             Self::OutOfOrder { node, value } => {
-                write!(f, "{node} stands before the node that makes its input '{value}'")
+                write!(f, "{node} precedes the node that produces its input '{value}'")
             }
             Self::Cycle { nodes } => {
-                write!(f, "nodes wait for each other in a circle: {}", nodes.join(" -> "))
+                write!(f, "nodes depend on each other in a cycle: {}", nodes.join(" -> "))
             }
             Self::Unreadable { tensor, message } => {
-                write!(f, "constant '{tensor}' cannot be read: {message}")
+                write!(f, "cannot read constant '{tensor}': {message}")
             }
             Self::NoOpset { domain, node } => {
-                write!(f, "{node} is of operator set '{domain}', whose version the file does not say")
+                write!(f, "{node} uses operator set '{domain}', whose version the file does not declare")
             }
             Self::UndeclaredShape { value } => write!(f, "the rank of '{value}' is not declared"),
             Self::UnusedInitializer { tensor, bytes } => {
@@ -65,13 +65,13 @@ impl fmt::Display for Finding {
             }
             Self::UnusedInput { input } => write!(f, "input '{input}' is never used"),
             Self::LocalFunction { node } => {
-                write!(f, "{node} calls a function of the file: some engines want it inlined")
+                write!(f, "{node} calls a function of the file: some engines require it inlined")
             }
         }
     }
 }
 
-/// Every finding, the fatal ones first.
+/// All findings, the fatal ones first.
 pub(super) fn check(model: &ModelProto, external: &External) -> Vec<Finding> {
     let Some(graph) = &model.graph else { return Vec::new() };
     let mut findings = names(graph);

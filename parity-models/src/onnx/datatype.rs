@@ -5,7 +5,7 @@ use std::fmt;
 pub use super::proto::tensor_proto::DataType;
 
 impl DataType {
-    /// Bits of one element; `None` for strings, whose elements carry their own length, and for the undefined type.
+    /// Bits of one element; `None` for strings, whose elements have their own length, and for the undefined type.
     pub const fn bits(self) -> Option<usize> {
         match self {
             DataType::Undefined | DataType::String => None,
@@ -21,23 +21,23 @@ impl DataType {
         }
     }
 
-    /// Bytes that `elements` elements take when stored raw (elements smaller than a byte are packed).
+    /// Bytes of `elements` elements when stored raw (elements smaller than a byte are packed).
     pub fn size_of(self, elements: usize) -> Option<usize> {
         Some(elements.checked_mul(self.bits()?)?.div_ceil(8))
     }
 
-    /// Whether gradients can flow through it: the types of parameters.
+    /// Whether gradients can flow through it, as for parameters.
     pub const fn is_float(self) -> bool {
         matches!(self, DataType::Float | DataType::Double | DataType::Float16 | DataType::Bfloat16)
     }
 
-    /// Whether it holds whole numbers of at least eight bits, or truth values.
+    /// Whether it is an integer type of at least eight bits, or boolean.
     pub const fn is_integer(self) -> bool {
         use DataType::*;
         matches!(self, Bool | Uint8 | Uint16 | Uint32 | Uint64 | Int8 | Int16 | Int32 | Int64)
     }
 
-    /// The serving protocol's type; `None` where the protocol has none.
+    /// The serving protocol's type; `None` if the protocol has none.
     pub const fn to_protocol(self) -> Option<parm_protocol::DataType> {
         use parm_protocol::DataType as Wire;
         Some(match self {

@@ -1,7 +1,7 @@
-//! Weights that lie in files beside the model.
+//! Reads weights from files next to the model.
 //!
-//! The location is a path relative to the model's folder. A model must not name a file elsewhere on the machine, so
-//! absolute paths and `..` are errors. Each file is read once, whole, within the bound.
+//! A location is a path relative to the model's folder. A model must not name a file elsewhere on the machine, so
+//! absolute paths and `..` are errors. Each file is read once, whole, up to a size limit.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::proto::TensorProto;
 use super::{Defect, Limits};
 
-/// Reads and keeps the external files of one model.
+/// Reads and caches the external files of one model.
 #[derive(Debug, Default)]
 pub(super) struct External {
     folder: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub(super) struct External {
 }
 
 impl External {
-    /// Files beside a model in `folder`; `None` for a model that came as bytes.
+    /// The external files in `folder`; `None` for a model that was given as bytes.
     pub(super) fn new(folder: Option<&Path>, limits: &Limits) -> Self {
         let folder = folder.map(Path::to_path_buf);
         Self { folder, limit: limits.external_bytes, files: RefCell::default() }
@@ -64,7 +64,7 @@ impl External {
     }
 }
 
-/// Reads a whole file, unless it is larger than `limit`.
+/// Reads a whole file, or fails if it is larger than `limit`.
 pub(super) fn read(path: &Path, limit: u64) -> Result<Bytes, Defect> {
     let failed = |error: std::io::Error| Defect::Read { path: path.to_owned(), message: error.to_string() };
     let metadata = std::fs::metadata(path).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The view of a model that programs want: names resolved, constants read, declarations typed.
+//! The view of a model with resolved names, decoded constants and typed declarations.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::external::External;
 use super::proto::ModelProto;
 use super::{DataType, Defect, Node, Tensor, Value, domain};
 
-/// A version of a set of operators.
+/// The version of an operator set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opset {
     /// Empty for ONNX's own operators.
@@ -15,23 +15,23 @@ pub struct Opset {
     pub version: i64,
 }
 
-/// A graph: nodes in the file's order between declared inputs and outputs. What it says may still be wrong:
-/// see [`Model::inspect`](super::Model::inspect).
+/// A graph: nodes in the file's order, declared inputs and outputs. Its content may still be invalid: see
+/// [`Model::inspect`](super::Model::inspect).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     /// The graph's name.
     pub name: String,
-    /// Operator sets that the nodes use.
+    /// Operator sets of the nodes.
     pub opsets: Vec<Opset>,
-    /// Inputs that a caller must give (those that merely give an initialiser a default are left out).
+    /// Inputs that a caller must supply (without those that only give an initialiser a default).
     pub inputs: Vec<Value>,
     /// Outputs.
     pub outputs: Vec<Value>,
-    /// Nodes, in the file's order: a valid file has every node behind those that it reads from.
+    /// Nodes in the file's order: in a valid file every node follows those that it reads from.
     pub nodes: Vec<Node>,
-    /// Constants stored beside the nodes, by name.
+    /// Constants of the graph that are not nodes, by name.
     pub initializers: BTreeMap<String, Tensor>,
-    /// Declared intermediate values, by name. Exporters write few or many.
+    /// Declared intermediate values, by name. Their number depends on the exporter.
     pub values: BTreeMap<String, Value>,
 }
 
@@ -63,22 +63,22 @@ impl Graph {
         })
     }
 
-    /// Version of ONNX's own operator set; 1 when the file does not say, as the format has it.
+    /// Version of ONNX's own operator set; 1 if the file does not declare it, as the format specifies.
     pub fn opset(&self) -> i64 {
         self.opsets.iter().find(|set| set.domain.is_empty()).map_or(1, |set| set.version)
     }
 
-    /// The node that makes `value`.
+    /// The node that produces `value`.
     pub fn producer(&self, value: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.outputs.iter().any(|output| output == value))
     }
 
-    /// The nodes that read `value` (bodies of `If`, `Loop` and `Scan` not counted).
+    /// The nodes that read `value` (without bodies of `If`, `Loop` and `Scan`).
     pub fn consumers<'a>(&'a self, value: &'a str) -> impl Iterator<Item = &'a Node> {
         self.nodes.iter().filter(move |node| node.inputs.iter().any(|input| input == value))
     }
 
-    /// The constant called `value`: an initialiser or the output of a `Constant` node.
+    /// The constant `value`: an initialiser or the output of a `Constant` node.
     pub fn constant(&self, value: &str) -> Result<Option<Tensor>, Defect> {
         if let Some(tensor) = self.initializers.get(value) {
             return Ok(Some(tensor.clone()));
@@ -86,13 +86,13 @@ impl Graph {
         self.producer(value).map_or(Ok(None), Node::constant)
     }
 
-    /// Numbers that training could change: elements of all initialisers of floats.
+    /// Number of trainable parameters: elements of all initialisers of floats.
     pub fn parameters(&self) -> usize {
         let floats = self.initializers.values().filter(|tensor| tensor.datatype().is_float());
         floats.map(Tensor::len).sum()
     }
 
-    /// The declared element type of `value`, wherever it is declared.
+    /// The declared element type of `value`.
     pub fn datatype(&self, value: &str) -> Option<DataType> {
         let declared = self.inputs.iter().chain(&self.outputs).find(|declared| declared.name == value);
         let declared = declared.or_else(|| self.values.get(value)).map(|declared| declared.datatype);

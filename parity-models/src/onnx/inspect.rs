@@ -1,4 +1,4 @@
-//! What a model is, at a glance: for people and, serialised, for scripts.
+//! The report of a model, as text and, serialised, for scripts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,22 +8,22 @@ use serde::Serialize;
 use super::check::{Finding, check};
 use super::{Model, Tensor, Value, domain};
 
-/// What `parm models inspect` shows.
+/// The output of `parm models inspect`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Inspection {
-    /// Program that wrote the file, with its version.
+    /// Program and version that wrote the file.
     pub producer: String,
     /// Version of the file format.
     pub ir_version: i64,
-    /// Operator sets, `ai.onnx` being ONNX's own, and their versions.
+    /// Operator sets (`ai.onnx` is ONNX's own) and their versions.
     pub opsets: BTreeMap<String, i64>,
     /// The graph's name.
     pub graph: String,
-    /// Inputs that a caller must give.
+    /// Inputs that a caller must supply.
     pub inputs: Vec<Value>,
     /// Outputs.
     pub outputs: Vec<Value>,
-    /// How often each operator stands in the graph (bodies of control-flow nodes not counted).
+    /// Number of nodes of each operator (without bodies of control-flow nodes).
     pub operators: BTreeMap<String, usize>,
     /// Elements of all floating-point initialisers.
     pub parameters: u64,
@@ -31,21 +31,21 @@ pub struct Inspection {
     pub weights: BTreeMap<String, u64>,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// The exporter's remarks.
+    /// Metadata of the exporter.
     pub metadata: BTreeMap<String, String>,
-    /// What is wrong or worth knowing, the fatal first.
+    /// Findings, the fatal ones first.
     pub findings: Vec<Finding>,
 }
 
 impl Inspection {
-    /// Whether an engine can be expected to load the file.
+    /// Whether engines can be expected to load the file.
     pub fn is_sound(&self) -> bool {
         !self.findings.iter().any(Finding::is_fatal)
     }
 }
 
 impl Model {
-    /// Describes the model and checks it. Constants that cannot be read are findings, not errors.
+    /// Describes and checks the model. Unreadable constants are findings, not errors.
     pub fn inspect(&self) -> Inspection {
         let proto = self.proto();
         let graph = proto.graph.clone().unwrap_or_default();
@@ -107,13 +107,13 @@ impl fmt::Display for Inspection {
             writeln!(f, "{}     {finding}", if finding.is_fatal() { "error  " } else { "note   " })?;
         }
         if self.findings.is_empty() {
-            writeln!(f, "checks      nothing found")?;
+            writeln!(f, "checks      passed")?;
         }
         Ok(())
     }
 }
 
-/// A size for people.
+/// A size in readable units.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {

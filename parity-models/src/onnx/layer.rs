@@ -1,72 +1,72 @@
 //! Layers with weights, and pools, for the [`Builder`].
 //!
-//! Initial weights follow the rule that the paper's models got from their framework: weights and biases uniform
-//! within 1/sqrt(fan-in); batch normalisation starts as the identity. Weights are called `NAME.weight` and so on.
+//! Initial weights follow the rule of the paper's framework: weights and biases uniform within 1/sqrt(fan-in); batch
+//! normalisation starts as the identity. Weights are named `NAME.weight` and so on.
 
 use super::{Builder, Defect, Limits, Tensor};
 
 /// A fully connected layer on rows of features (`Gemm`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dense {
-    /// Features read.
+    /// Input features.
     pub inputs: usize,
-    /// Features made.
+    /// Output features.
     pub outputs: usize,
 }
 
-/// A two-dimensional convolution on square windows.
+/// A two-dimensional convolution with square windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv {
-    /// Channels read.
+    /// Input channels.
     pub inputs: usize,
-    /// Channels made.
+    /// Output channels.
     pub outputs: usize,
-    /// Side of the window.
+    /// Size of the window.
     pub kernel: usize,
-    /// Step.
+    /// Stride.
     pub stride: usize,
-    /// Zeros added at each border.
+    /// Padding with zeros at each border.
     pub padding: usize,
     /// Groups of channels; 1 for an ordinary convolution, `inputs` for a depthwise one.
     pub groups: usize,
-    /// Whether a bias is added: not where batch normalisation follows.
+    /// Whether to add a bias: not before batch normalisation.
     pub bias: bool,
 }
 
 impl Conv {
-    /// An ordinary convolution with a bias that keeps the image's size (for odd kernels).
+    /// An ordinary convolution with a bias that keeps the image size (for odd windows).
     pub fn same(inputs: usize, outputs: usize, kernel: usize) -> Self {
         Self { inputs, outputs, kernel, stride: 1, padding: kernel / 2, groups: 1, bias: true }
     }
 }
 
-/// Batch normalisation of a number of channels.
+/// Batch normalisation of some channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchNorm {
     /// Channels.
     pub channels: usize,
 }
 
-/// A pool over square windows.
+/// A pool with square windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Side of the window.
+    /// Size of the window.
     pub kernel: usize,
-    /// Step.
+    /// Stride.
     pub stride: usize,
-    /// Border.
+    /// Padding.
     pub padding: usize,
 }
 
 impl Builder {
-    /// A fully connected layer.
+    /// Adds a fully connected layer.
     pub fn dense(&mut self, name: &str, input: &str, layer: Dense) -> Result<String, Defect> {
         let weight = self.weight(name, &[layer.outputs, layer.inputs], layer.inputs)?;
         let bias = self.bias(name, layer.outputs, layer.inputs)?;
         Ok(self.node_with("Gemm", name, &[input, &weight, &bias], [("transB", 1.into())]))
     }
 
-    /// A convolution.
+    /// Adds a convolution.
     pub fn conv(&mut self, name: &str, input: &str, layer: Conv) -> Result<String, Defect> {
         let Conv { kernel, stride, padding, groups, .. } = layer;
         let fan_in = layer.inputs / groups * kernel * kernel;
@@ -83,7 +83,7 @@ impl Builder {
         Ok(self.node_with("Conv", name, inputs, attributes))
     }
 
-    /// Batch normalisation over axis 1.
+    /// Adds a batch normalisation over axis 1.
     pub fn batch_norm(&mut self, name: &str, input: &str, layer: BatchNorm) -> Result<String, Defect> {
         let mut filled = |part: &str, value: f32| {
             let values = vec![value; layer.channels];
@@ -94,7 +94,7 @@ impl Builder {
         Ok(self.node("BatchNormalization", name, &[input, &weight, &bias, &mean, &variance]))
     }
 
-    /// The largest of each window.
+    /// Adds a maximum pool.
     pub fn max_pool(&mut self, name: &str, input: &str, pool: Pool) -> String {
         let attributes = [
             ("kernel_shape", vec![pool.kernel as i64; 2].into()),

@@ -1,15 +1,14 @@
-//! Bounds on what is read from disk.
+//! Limits on the data read from disk.
 
 use serde::{Deserialize, Serialize};
 
-/// Bounds on an ONNX model's files. A model comes from its owner, but a wrong path or a lying length must not take
-/// the machine's memory.
+/// Limits on an ONNX model's files. A wrong path or a wrong length must not exhaust the machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Largest `model.onnx`, in bytes. Default 2 GiB, which is also the most that the format can hold.
+    /// Largest `model.onnx`, in bytes. Default 2 GiB, the maximum of the format.
     pub model_bytes: u64,
-    /// Largest sum of the external data files beside a model, in bytes. Default 16 GiB.
+    /// Largest sum of the external data files of a model, in bytes. Default 16 GiB.
     pub external_bytes: u64,
 }
 

@@ -1,8 +1,8 @@
-//! ONNX files: read, checked, rewritten.
+//! Reads, checks and rewrites ONNX files.
 //!
-//! A parity model is the deployed graph with new weights and, for slot codes, a wider first and last layer. So the
-//! file that a user brings is taken apart here, without an engine and without knowing what an operator computes:
-//! [`Model`] is the file, [`Graph`] the view of it that programs want.
+//! A parity model is the deployed graph with new weights and, for slot codes, a wider first and last layer. This module
+//! therefore changes the user's file without an engine and without the semantics of most operators. [`Model`] is the
+//! file, and [`Graph`] is its decoded form.
 
 mod attribute;
 mod builder;
@@ -19,7 +19,7 @@ mod limits;
 mod model;
 mod node;
 #[rustfmt::skip]
-#[allow(missing_docs, clippy::all)] // generated: the schema in proto/onnx.proto says what they are
+#[allow(missing_docs, clippy::all)] // generated: the schema in proto/onnx.proto documents it
 pub mod proto;
 pub mod rewrite;
 mod splice;

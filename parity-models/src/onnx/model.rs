@@ -1,4 +1,4 @@
-//! An ONNX file in memory: its bytes, what they decode to, and the files beside it.
+//! An ONNX file in memory: its bytes, their decoded form, and its external files.
 
 use std::path::Path;
 
@@ -18,13 +18,13 @@ pub struct Model {
 }
 
 impl Model {
-    /// Reads `path`. External data files are looked for beside it when they are wanted.
+    /// Reads `path`. External data files are read from its folder on demand.
     pub fn open(path: &Path, limits: &Limits) -> Result<Self, Defect> {
         let bytes = external::read(path, limits.model_bytes)?;
         Self::decode(bytes, External::new(path.parent(), limits))
     }
 
-    /// Decodes a file that came without a folder, so that it cannot have external data.
+    /// Decodes a file without a folder, which cannot have external data.
     pub fn from_bytes(bytes: impl Into<Bytes>, limits: &Limits) -> Result<Self, Defect> {
         let bytes = bytes.into();
         let (actual, limit) = (bytes.len() as u64, limits.model_bytes);
@@ -34,7 +34,7 @@ impl Model {
         Self::decode(bytes, External::new(None, limits))
     }
 
-    /// The file, byte for byte.
+    /// The bytes of the file.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -44,14 +44,14 @@ impl Model {
         &self.proto
     }
 
-    /// The graph, with every constant read.
+    /// The graph, with all constants read.
     pub fn graph(&self) -> Result<Graph, Defect> {
         Graph::from_proto(&self.proto, &self.external)
     }
 
     /// The file with `weights` in place of its constants of the same names, types and dimensions: initialisers, or
-    /// tensors of `Constant` nodes by the name of their output. Everything else stays byte for byte, save that
-    /// weights in external files are brought in.
+    /// tensors of `Constant` nodes, named by their output. All other bytes stay, but external weights are moved into
+    /// the file.
     pub fn with_weights(&self, weights: &[Tensor]) -> Result<Bytes, Defect> {
         splice::replace(&self.bytes, weights, &self.external)
     }

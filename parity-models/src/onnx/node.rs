@@ -7,22 +7,22 @@ use super::external::External;
 use super::proto::{AttributeProto, NodeProto};
 use super::{Attribute, Defect, Tensor, domain};
 
-/// An operation: what it is, what it reads and what it makes.
+/// An operation with its inputs and outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Position in the graph, from 0.
     pub index: usize,
-    /// The exporter's name; may be empty.
+    /// The name given by the exporter; may be empty.
     pub name: String,
     /// Operator, such as `Conv`.
     pub op: String,
     /// Operator set; empty for ONNX's own.
     pub domain: String,
-    /// Values read; an empty name is an optional input left out.
+    /// Input values; an empty name is an omitted optional input.
     pub inputs: Vec<String>,
-    /// Values made; an empty name is an optional output left out.
+    /// Output values; an empty name is an omitted optional output.
     pub outputs: Vec<String>,
-    /// Settings by name.
+    /// Attributes by name.
     pub attributes: BTreeMap<String, Attribute>,
 }
 
@@ -40,22 +40,22 @@ impl Node {
         })
     }
 
-    /// The input in place `at`, unless it is left out.
+    /// The input at position `at`, unless it is omitted.
     pub fn input(&self, at: usize) -> Option<&str> {
         self.inputs.get(at).map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// The output in place `at`, unless it is left out.
+    /// The output at position `at`, unless it is omitted.
     pub fn output(&self, at: usize) -> Option<&str> {
         self.outputs.get(at).map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// Whether it is operator `op` of ONNX's own set.
+    /// Whether it is the operator `op` of ONNX's own set.
     pub fn is(&self, op: &str) -> bool {
         self.domain.is_empty() && self.op == op
     }
 
-    /// An integer attribute, where it is set.
+    /// An integer attribute, if set.
     pub fn int(&self, name: &str) -> Result<Option<i64>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// A float attribute, where it is set.
+    /// A float attribute, if set.
     pub fn float(&self, name: &str) -> Result<Option<f32>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
@@ -73,7 +73,7 @@ impl Node {
         }
     }
 
-    /// A string attribute, where it is set.
+    /// A string attribute, if set.
     pub fn string(&self, name: &str) -> Result<Option<&str>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// A list of integers, where it is set.
+    /// A list of integers, if set.
     pub fn ints(&self, name: &str) -> Result<Option<&[i64]>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
@@ -91,7 +91,7 @@ impl Node {
         }
     }
 
-    /// A list of floats, where it is set.
+    /// A list of floats, if set.
     pub fn floats(&self, name: &str) -> Result<Option<&[f32]>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// A tensor attribute, where it is set.
+    /// A tensor attribute, if set.
     pub fn tensor(&self, name: &str) -> Result<Option<&Tensor>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// The value of a `Constant` node, in whichever attribute it is stored. `None` for any other node.
+    /// The value of a `Constant` node, from any of its attributes. `None` for other nodes.
     pub fn constant(&self) -> Result<Option<Tensor>, Defect> {
         if !self.is("Constant") {
             return Ok(None);
@@ -141,12 +141,12 @@ impl fmt::Display for Node {
     }
 }
 
-/// How messages call the node at `index`.
+/// The name of the node at `index` in messages.
 pub(super) fn label(index: usize, node: &NodeProto) -> String {
     call(index, domain::canonical(&node.domain), &node.op_type, &node.name)
 }
 
-/// `Conv 'features.0'`, or `Conv #3` when it has no name.
+/// `Conv 'features.0'`, or `Conv #3` if it has no name.
 fn call(index: usize, domain: &str, op: &str, name: &str) -> String {
     let dot = if domain.is_empty() { "" } else { "." };
     match name {

@@ -1,8 +1,7 @@
-//! New weights in an old file.
+//! Replaces weights in an existing file.
 //!
-//! What training changes is the numbers of some constants. So only their bytes are replaced in the file and every
-//! other byte stays: fields that we do not know, node metadata, the order of things. Weights that lay in external
-//! files are brought into the file, which thereby stands alone.
+//! Training changes only the numbers of some constants. So only their bytes are replaced, and every other byte stays:
+//! unknown fields, node metadata, the order. External weights are moved into the file, which then needs no other.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +13,17 @@ use super::proto::{NodeProto, TensorProto};
 use super::wire::{self, Field, Rope};
 use super::{DataType, Defect, Tensor};
 
-/// Protobuf messages cannot be longer: their readers count in 32-bit integers.
+/// The maximum size of protobuf messages: readers use 32-bit lengths.
 pub(super) const LARGEST_FILE: u64 = i32::MAX as u64;
 
-// Field numbers of the messages on the way from the file to a constant's numbers (see proto/onnx.proto).
+// Field numbers of the messages from the file down to a constant's numbers (see proto/onnx.proto).
 const MODEL_GRAPH: u64 = 7;
 const GRAPH_NODE: u64 = 1;
 const GRAPH_INITIALIZER: u64 = 5;
 const NODE_ATTRIBUTE: u64 = 5;
 const ATTRIBUTE_TENSOR: u64 = 5;
 const TENSOR_RAW: u64 = 9;
-/// Typed numbers, raw bytes, external entries and the location.
+/// Fields of typed numbers, raw bytes, external entries and the location.
 const TENSOR_DATA: [u64; 9] = [4, 5, 6, 7, TENSOR_RAW, 10, 11, 13, 14];
 
 /// The file with `weights` in place of its constants of the same names.
@@ -68,8 +67,8 @@ impl<'a> Splice<'a> {
         Ok(rope)
     }
 
-    /// A `Constant` node that stores a tensor is a constant as good as an initialiser: some exporters write all
-    /// weights so. Its name is that of the value that it makes.
+    /// Replaces the tensor of a `Constant` node, whose name is that of its output. Some exporters store all weights in
+    /// such nodes.
     fn node(&mut self, node: &Bytes) -> Result<Option<Rope>, Defect> {
         let decoded: NodeProto = decode(node)?;
         let [output] = decoded.output.as_slice() else { return Ok(None) };
@@ -103,7 +102,7 @@ impl<'a> Splice<'a> {
         Ok(changed.then_some(rope))
     }
 
-    /// The tensor with its new numbers where the old ones began; `None` when it stays as it is.
+    /// The tensor with new numbers at the position of the old ones; `None` if it does not change.
     fn tensor(&mut self, bytes: &Bytes, constant: Option<&str>) -> Result<Option<Rope>, Defect> {
         let decoded: TensorProto = decode(bytes)?;
         let name = constant.unwrap_or(&decoded.name);
@@ -147,7 +146,7 @@ fn fits(old: &TensorProto, new: &Tensor) -> Result<(), Defect> {
     let same_dims = old.dims.iter().copied().eq(new.dims().iter().map(|&dim| dim as i64));
     if same_dims && old.data_type == new.datatype() as i32 {
         return match new.datatype() {
-            // Strings have no raw form in the format.
+            // Strings have no raw form in ONNX.
             DataType::String => Err(new.kind("a tensor of numbers")),
             _ => Ok(()),
         };

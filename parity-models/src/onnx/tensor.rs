@@ -1,7 +1,7 @@
 //! A constant of a graph: an initialiser, or the value of a `Constant` node.
 //!
-//! ONNX stores numbers in one of seven fields, raw or typed, in the file or beside it. Here they are always raw
-//! little-endian bytes, shared with the file's buffer where they were raw there.
+//! ONNX stores numbers in one of seven fields, raw or typed, in the file or in an external one. Here they are always
+//! raw little-endian bytes, which share the file's buffer if they were raw there.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use half::{bf16, f16};
@@ -11,7 +11,7 @@ use super::proto::TensorProto;
 use super::proto::tensor_proto::DataLocation;
 use super::{DataType, Defect};
 
-/// A constant: its bytes agree with its element type and dimensions.
+/// A constant. Its bytes match its element type and dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     name: String,
@@ -21,22 +21,22 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Wraps raw little-endian bytes, which must be exactly what the type and dimensions call for. String elements
-    /// are a u32 little-endian length and the bytes.
+    /// Wraps raw little-endian bytes, whose number must match the type and dimensions. A string element is a u32
+    /// little-endian length and its bytes.
     pub fn new(name: &str, datatype: DataType, dims: &[usize], data: Bytes) -> Result<Self, Defect> {
         let tensor = Self { name: name.into(), datatype, dims: dims.into(), data };
         tensor.check()?;
         Ok(tensor)
     }
 
-    /// A tensor of 32-bit floats.
+    /// Creates a tensor of 32-bit floats.
     pub fn from_f32(name: &str, dims: &[usize], values: &[f32]) -> Result<Self, Defect> {
         let mut data = BytesMut::with_capacity(values.len() * 4);
         values.iter().for_each(|value| data.put_f32_le(*value));
         Self::new(name, DataType::Float, dims, data.freeze())
     }
 
-    /// A tensor of 64-bit integers, as shapes and axes are stored.
+    /// Creates a tensor of 64-bit integers, the type of shapes and axes.
     pub fn from_i64(name: &str, dims: &[usize], values: &[i64]) -> Result<Self, Defect> {
         let mut data = BytesMut::with_capacity(values.len() * 8);
         values.iter().for_each(|value| data.put_i64_le(*value));
@@ -64,7 +64,7 @@ impl Tensor {
         Self::new(name, datatype, &dims, data)
     }
 
-    /// The tensor as it is written to a file: raw bytes, in the file itself.
+    /// The tensor in its form in a file: raw bytes, in the file itself.
     pub fn to_proto(&self) -> TensorProto {
         let mut tensor = TensorProto {
             name: self.name.clone(),
@@ -84,7 +84,7 @@ impl Tensor {
         &self.name
     }
 
-    /// The same tensor under another name.
+    /// The tensor with another name.
     pub fn renamed(mut self, name: &str) -> Self {
         self.name = name.into();
         self
@@ -110,12 +110,12 @@ impl Tensor {
         self.dims.iter().product()
     }
 
-    /// Whether there is no element.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The values of a tensor of floats, widened or narrowed to 32 bits.
+    /// The values of a tensor of floats, converted to 32 bits.
     pub fn to_f32(&self) -> Result<Vec<f32>, Defect> {
         let data = &self.data;
         Ok(match self.datatype {
@@ -127,7 +127,7 @@ impl Tensor {
         })
     }
 
-    /// The values of a tensor of integers or truth values, widened to 64 bits.
+    /// The values of a tensor of integers or booleans, converted to 64 bits.
     pub fn to_i64(&self) -> Result<Vec<i64>, Defect> {
         let data = &self.data;
         Ok(match self.datatype {
@@ -143,7 +143,7 @@ impl Tensor {
         })
     }
 
-    /// A tensor of the same name, type and dimensions with other values, rounded to its float type.
+    /// A tensor with the same name, type and dimensions and other values, rounded to its float type.
     pub fn with_f32(&self, values: &[f32]) -> Result<Self, Defect> {
         let mut data = BytesMut::with_capacity(self.data.len());
         match self.datatype {
@@ -194,8 +194,8 @@ fn strings(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The numbers of the typed fields as raw bytes. Types narrower than 32 bits travel one to an `int32_data` entry,
-/// those narrower than a byte one packed byte to an entry.
+/// The numbers of the typed fields as raw bytes. Types below 32 bits use one `int32_data` entry per element, types
+/// below a byte one entry per packed byte.
 fn typed(tensor: &TensorProto, datatype: DataType) -> Bytes {
     let mut data = BytesMut::new();
     match datatype {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn typed_fields_are_read_like_raw_bytes() {
+    fn typed_fields_equal_raw_bytes() {
         let floats = TensorProto { float_data: vec![1.5, -2.0], ..proto(DataType::Float, &[2]) };
         assert_eq!(read(&floats).unwrap(), Tensor::from_f32("w", &[2], &[1.5, -2.0]).unwrap());
         let halves = TensorProto { int32_data: vec![0x3e00, 0xc000], ..proto(DataType::Float16, &[1, 2]) };
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_do_not_fill_the_shape_are_an_error() {
+    fn wrong_number_of_bytes_is_an_error() {
         let short = TensorProto { float_data: vec![1.0], ..proto(DataType::Float, &[2]) };
         let error = Defect::TensorSize {
             tensor: "w".into(),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_element_type_is_an_error() {
+    fn unknown_element_type_is_an_error() {
         let odd = TensorProto { data_type: 99, ..proto(DataType::Float, &[]) };
         assert_eq!(read(&odd), Err(Defect::UnknownDataType { tensor: "w".into(), code: 99 }));
     }

@@ -1,10 +1,10 @@
-//! Who makes and who reads a value, by name, bodies of control-flow nodes included.
+//! The producers and readers of values by name, including bodies of control-flow nodes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::proto::{GraphProto, NodeProto};
 
-/// The names that a node needs before it can run: its inputs and what its bodies capture from around them.
+/// The names that a node requires: its inputs and the outer values that its bodies capture.
 pub(super) fn reads(node: &NodeProto) -> BTreeSet<&str> {
     let mut names: BTreeSet<&str> = node.input.iter().map(String::as_str).filter(|n| !n.is_empty()).collect();
     for attribute in &node.attribute {
@@ -15,12 +15,12 @@ pub(super) fn reads(node: &NodeProto) -> BTreeSet<&str> {
     names
 }
 
-/// The names that a node makes.
+/// The names that a node produces.
 pub(super) fn writes(node: &NodeProto) -> impl Iterator<Item = &str> {
     node.output.iter().map(String::as_str).filter(|name| !name.is_empty())
 }
 
-/// The names that a graph's caller or its constants provide before any node runs.
+/// The names that callers or constants provide before any node runs.
 pub(super) fn given(graph: &GraphProto) -> BTreeSet<&str> {
     let inputs = graph.input.iter().map(|input| input.name.as_str());
     let constants = graph.initializer.iter().map(|tensor| tensor.name.as_str());
@@ -28,8 +28,8 @@ pub(super) fn given(graph: &GraphProto) -> BTreeSet<&str> {
     inputs.chain(constants).chain(sparse.map(|values| values.name.as_str())).collect()
 }
 
-/// Places of the nodes that wait for each other in a circle, the first in the file first; empty when there is none.
-/// A name made twice is taken for the first.
+/// Positions of the nodes that depend on each other in a cycle, the first in the file first; empty if there is none. If
+/// several nodes produce a name, the first counts.
 pub(super) fn cycle(graph: &GraphProto) -> Vec<usize> {
     let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, node) in graph.node.iter().enumerate() {
@@ -55,8 +55,8 @@ pub(super) fn cycle(graph: &GraphProto) -> Vec<usize> {
     circle(&readers, &waits)
 }
 
-/// Nodes that wait are in a circle or behind one: walking back against the waiting leads into the circle. Each step is one
-/// look, as a file may have a million nodes that wait.
+/// A blocked node is in a cycle or depends on one: following its inputs backwards leads into the cycle.
+/// Each step reads one entry, because a file may have a million blocked nodes.
 fn circle(readers: &[Vec<usize>], waits: &[usize]) -> Vec<usize> {
     let waiting = |at: &usize| waits[*at] > 0;
     let mut maker_of = vec![None; waits.len()];

@@ -1,4 +1,4 @@
-//! A named value that flows through a graph: what its declaration says of it.
+//! A declared value of a graph.
 
 use std::fmt;
 
@@ -11,16 +11,16 @@ use super::proto::{TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
 /// One dimension of a declared shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Dim {
-    /// Known.
+    /// A known size.
     Fixed(usize),
-    /// Any size, the same wherever the name stands.
+    /// Any size, equal wherever the name occurs.
     Symbol(String),
     /// Any size.
     Unknown,
 }
 
 impl Dim {
-    /// The size, where it is known.
+    /// The size, if it is known.
     pub fn fixed(&self) -> Option<usize> {
         match self {
             Dim::Fixed(size) => Some(*size),
@@ -50,20 +50,20 @@ impl Serialize for Dim {
     }
 }
 
-/// An input, an output or an intermediate value, as declared.
+/// A declared input, output or intermediate value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Value {
     /// The value's name in the graph.
     pub name: String,
-    /// Element type; `Undefined` when the file does not say, or when the value is not a plain tensor.
+    /// Element type; `Undefined` if the file does not declare it, or if the value is not a tensor.
     #[serde(serialize_with = "displayed")]
     pub datatype: DataType,
-    /// Dimensions; `None` when not even their number is declared.
+    /// Dimensions; `None` if not even the rank is declared.
     pub shape: Option<Vec<Dim>>,
 }
 
 impl Value {
-    /// Reads a declaration.
+    /// Decodes a declaration.
     pub fn from_proto(info: &ValueInfoProto) -> Self {
         let tensor = info.r#type.as_ref().and_then(|kind| match kind.value.as_ref()? {
             type_proto::Value::TensorType(tensor) => Some(tensor),
@@ -77,7 +77,7 @@ impl Value {
         }
     }
 
-    /// The declaration as it is written to a file.
+    /// The declaration in its form in a file.
     pub fn to_proto(&self) -> ValueInfoProto {
         let dim = |dim: &Dim| Dimension {
             value: match dim {
@@ -93,7 +93,7 @@ impl Value {
         ValueInfoProto { name: self.name.clone(), r#type: Some(kind), ..ValueInfoProto::default() }
     }
 
-    /// The shape as the serving protocol writes it: -1 for what varies. `None` when the rank is not declared.
+    /// The shape in the serving protocol's form: -1 for dynamic sizes. `None` if the rank is not declared.
     pub fn protocol_shape(&self) -> Option<Vec<i64>> {
         let shape = self.shape.as_ref()?;
         Some(shape.iter().map(|dim| dim.fixed().map_or(-1, |size| size as i64)).collect())
@@ -115,7 +115,7 @@ impl fmt::Display for Value {
 
 fn dims(shape: &TensorShapeProto) -> Vec<Dim> {
     let dim = |value: &Option<dimension::Value>| match value {
-        // Some exporters write -1 for what varies.
+        // Some exporters write -1 for dynamic sizes.
         Some(dimension::Value::DimValue(size)) => usize::try_from(*size).map_or(Dim::Unknown, Dim::Fixed),
         Some(dimension::Value::DimParam(name)) if !name.is_empty() => Dim::Symbol(name.clone()),
         _ => Dim::Unknown,

@@ -1,23 +1,23 @@
-//! Just enough of the protobuf wire format to cut a message into its fields and put it together again.
+//! Splits protobuf messages into fields and joins them again.
 //!
-//! Decoding and encoding a whole file would drop fields that our schema does not know, and copy every weight twice.
-//! A [`Rope`] is a message in pieces: shared slices of the original file with new fields in between.
+//! Decoding and encoding a whole file would drop unknown fields and copy every weight twice. A [`Rope`] is a message in
+//! pieces: shared slices of the original file with new fields in between.
 
 use bytes::{Bytes, BytesMut};
 use prost::encoding::{decode_varint, encode_varint};
 
 use super::Defect;
 
-/// One field of a message: where all of it and where its payload lie in the message.
+/// One field of a message: the position of the field and of its payload.
 pub(super) struct Field {
     pub(super) number: u64,
     /// Tag, length and payload.
     pub(super) whole: Bytes,
-    /// What a length-delimited field holds; the encoded number for the other kinds.
+    /// The content of a length-delimited field; the encoded number for other kinds.
     pub(super) payload: Bytes,
 }
 
-/// Cuts a message into its fields.
+/// Splits a message into its fields.
 pub(super) fn fields(message: &Bytes) -> Result<Vec<Field>, Defect> {
     let mut fields = Vec::new();
     let mut at = 0;
@@ -40,7 +40,7 @@ pub(super) fn fields(message: &Bytes) -> Result<Vec<Field>, Defect> {
         };
         at = payload.end;
         if at > message.len() {
-            return Err(malformed(format!("field {} is cut off", tag >> 3)));
+            return Err(malformed(format!("field {} is truncated", tag >> 3)));
         }
         fields.push(Field {
             number: tag >> 3,
@@ -75,13 +75,13 @@ impl Rope {
         self.length
     }
 
-    /// Appends encoded bytes as they are.
+    /// Appends encoded bytes unchanged.
     pub(super) fn push(&mut self, bytes: Bytes) {
         self.length += bytes.len();
         self.pieces.push(bytes);
     }
 
-    /// Appends a length-delimited field that holds `body`.
+    /// Appends a length-delimited field with the content `body`.
     pub(super) fn push_field(&mut self, number: u64, body: Rope) {
         let mut header = BytesMut::new();
         encode_varint(number << 3 | 2, &mut header);

@@ -5,7 +5,7 @@
 //! ROOT/NAME/parm.toml              optional: the coding bundle of a deployed model
 //! ```
 //!
-//! A fault in one model never hides the others: a scan returns what is whole beside what is wrong.
+//! An invalid model never hides the others: a scan returns the valid models and the errors.
 
 mod name;
 mod scan;

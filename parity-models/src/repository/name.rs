@@ -1,11 +1,11 @@
-//! Names that are safe as one component of a path: clients load models by name, and must not reach out of the root.
+//! Checks that a model name is safe as a path component: clients load models by name, and must stay inside the root.
 
 use crate::Error;
 
-/// Longest accepted name: what common file systems allow for one component.
+/// Longest accepted name: the limit of common file systems.
 const MAX_NAME: usize = 255;
 
-/// Refuses names that could mean another place than a folder of the repository.
+/// Rejects names that could mean a place other than a folder of the repository.
 pub fn check_name(name: &str) -> Result<(), Error> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let whole = !name.is_empty() && name.len() <= MAX_NAME && !name.starts_with('.');
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_names_pass() {
+    fn only_plain_names_are_accepted() {
         for name in ["magika", "resnet-18_v2.1", "A"] {
             assert_eq!(check_name(name), Ok(()));
         }

@@ -1,4 +1,4 @@
-//! What lies in a repository now.
+//! Scans the models of a repository.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +11,15 @@ use sha2::{Digest, Sha256};
 use super::check_name;
 use crate::Error;
 
-/// Files that a version folder may hold: a model, its external data, a label list. More is a misplaced folder.
+/// The most files of a version folder: a model, its external data, a label list. More is a misplaced folder.
 const MAX_FILES: usize = 4096;
 
-/// How a model is written down.
+/// The format of a model file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// `model.onnx`: run by an engine.
+    /// `model.onnx`, which an engine runs.
     Onnx,
-    /// `model.toml`: a description of an emulated model, for experiments.
+    /// `model.toml`, the description of an emulated model for experiments.
     Emulated,
 }
 
@@ -33,14 +33,14 @@ pub struct Repository {
     root: PathBuf,
 }
 
-/// A model with at least one whole version.
+/// A model with at least one valid version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelFolder {
-    /// Its name: the folder's.
+    /// Its name, which is that of its folder.
     pub name: String,
     /// Its versions by number.
     pub versions: BTreeMap<u64, Version>,
-    /// `NAME/parm.toml`, where there is one.
+    /// `NAME/parm.toml`, if there is one.
     pub bundle: Option<PathBuf>,
 }
 
@@ -49,9 +49,9 @@ pub struct ModelFolder {
 pub struct Version {
     /// The model file.
     pub path: PathBuf,
-    /// How it is written.
+    /// Its format.
     pub format: Format,
-    /// Names, sizes and modification times of the version's files (external data counts too): cheap to compare.
+    /// Names, sizes and modification times of the version's files, including external data: cheap to compare.
     pub(super) stamp: Vec<(String, u64, Option<SystemTime>)>,
 }
 
@@ -60,7 +60,7 @@ pub struct Version {
 pub struct Scan {
     /// Models by name.
     pub models: BTreeMap<String, ModelFolder>,
-    /// What is wrong, by the name of the model concerned.
+    /// Errors, by the name of their model.
     pub problems: Vec<(String, Error)>,
 }
 
@@ -77,7 +77,7 @@ impl Repository {
         &self.root
     }
 
-    /// Every model in the repository. Hidden entries and plain files beside the models are passed over.
+    /// Scans all models of the repository. Ignores hidden entries and files that are not in a model's folder.
     pub fn scan(&self) -> Result<Scan, Error> {
         let mut scan = Scan::default();
         for (name, path) in folders(&self.root)? {
@@ -89,7 +89,7 @@ impl Repository {
         Ok(scan)
     }
 
-    /// One model, by a name that may come from a client.
+    /// Scans one model. The name may come from a client.
     pub fn model(&self, name: &str) -> Result<ModelFolder, Error> {
         check_name(name)?;
         let path = self.root.join(name);
@@ -113,14 +113,14 @@ impl ModelFolder {
 }
 
 impl Version {
-    /// SHA-256 of the model file in lower-case hexadecimal, as a bundle's manifest names it.
+    /// SHA-256 of the model file in lower-case hexadecimal, as in a bundle's manifest.
     pub fn digest(&self) -> Result<String, Error> {
         let mut hash = Sha256::new();
         hash_file(&self.path, &mut hash)?;
         Ok(hex(&hash.finalize()))
     }
 
-    /// SHA-256 over every file of the version: differs exactly when something that the model is made of differs.
+    /// SHA-256 over all files of the version: differs if any file of the model differs.
     pub(super) fn content(&self) -> Result<String, Error> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut hash = Sha256::new();
@@ -148,7 +148,7 @@ fn read_model(name: &str, path: &Path, problems: &mut Vec<(String, Error)>) -> R
     Ok(ModelFolder { name: name.into(), versions, bundle })
 }
 
-/// `01` would be a second spelling of `1`, so only the plain one counts.
+/// `01` would be a second spelling of `1`, so only `1` is accepted.
 fn version_number(folder: &str, path: &Path) -> Result<u64, Error> {
     let number = folder.parse().ok().filter(|&number: &u64| number > 0 && number.to_string() == folder);
     number.ok_or_else(|| Error::VersionNumber { path: path.into() })
@@ -189,7 +189,7 @@ fn folders(path: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     Ok(entries)
 }
 
-/// Visible entries in order of name, so that every scan of the same files reads the same.
+/// Visible entries sorted by name, so that every scan of the same files returns the same result.
 fn entries(path: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(path).map_err(|error| unreadable(path, &error))? {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_named_and_hides_no_other_model() {
+    fn invalid_models_are_reported_and_hide_no_others() {
         let root = tempfile::tempdir().unwrap();
         let path = |file: &str| root.path().join(file);
         write(root.path(), "good/1/model.onnx", "");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn loading_by_name_stays_inside_the_root() {
+    fn names_cannot_leave_the_root() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "inside/m/1/model.onnx", "");
         write(root.path(), "outside/1/model.onnx", "");

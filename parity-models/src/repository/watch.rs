@@ -1,11 +1,11 @@
-//! Changes of a repository between two looks at it.
+//! Finds the changes of a repository between two polls.
 //!
-//! Polling, not notification: repositories lie on network mounts and in container layers where notification is silent.
-//! Sizes and times say where to look, digests say whether anything changed: `touch` reloads nothing. A file that is
-//! still being copied changes from poll to poll, so a change is reported only once two polls in a row saw the same. A version
-//! that is missing is reported as removed once two polls in a row missed it, and never by a poll that finds no version at all: a
-//! volume that is mounted anew, or a folder that is replaced in two steps, must not unload what is served.
-//! Times are compared for difference, not for order: a clock that was set back makes no change invisible.
+//! Polling, not notification: file systems on network mounts and in container layers often do not notify. Sizes and
+//! times show which files to read, digests whether they changed: `touch` reloads nothing. A file that is being copied
+//! changes from poll to poll, so a change is reported once two successive polls agree. A missing version is reported as
+//! removed once two successive polls miss it, but never by a poll that finds no version at all: a volume that is
+//! mounted again must not unload served models. Times are compared for equality, not for order, so a clock that was set
+//! back hides no change.
 
 use std::collections::BTreeMap;
 
@@ -16,27 +16,27 @@ use crate::Error;
 
 type Key = (String, u64);
 
-/// What became of one version of a model.
+/// The change of one version of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It is new.
     Added(String, u64),
-    /// Its content is another.
+    /// Its content has changed.
     Changed(String, u64),
-    /// It is gone, or no longer whole.
+    /// It is missing, or no longer valid.
     Removed(String, u64),
 }
 
-/// The outcome of a look.
+/// The result of a poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Poll {
-    /// Changes since the last look, removals first.
+    /// Changes since the last poll, removals first.
     pub changes: Vec<Change>,
-    /// What is wrong now, by model.
+    /// Current errors, by model.
     pub problems: Vec<(String, Error)>,
 }
 
-/// A repository and what was last reported of it.
+/// A repository and its last reported state.
 #[derive(Debug)]
 pub struct Watch {
     repository: Repository,
@@ -53,7 +53,7 @@ struct Known {
 }
 
 impl Watch {
-    /// Starts from what `scan` found in the repository: only later changes are reported.
+    /// Starts from the state in `scan`: only later changes are reported.
     pub fn new(repository: Repository, scan: &Scan) -> Result<Self, Error> {
         let mut known = BTreeMap::new();
         for (key, version) in versions(scan) {
@@ -63,7 +63,7 @@ impl Watch {
         Ok(Self { repository, known, settling: BTreeMap::new(), absence: Absence::default() })
     }
 
-    /// Looks again.
+    /// Polls the repository.
     pub fn poll(&mut self) -> Result<Poll, Error> {
         let scan = self.repository.scan()?;
         let found: BTreeMap<Key, Version> = versions(&scan).collect();
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes with a modification time of its own, as two writes may share one tick of the file system's clock.
+    /// Writes with a distinct modification time, as two writes may share one tick of the file system's clock.
     fn write(root: &Path, file: &str, content: &str, seconds: u64) {
         let path = root.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_that_is_away_for_one_look_is_not_removed() {
+    fn folder_missing_from_one_poll_is_not_removed() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "a/1/model.onnx", "a", 1);
         write(root.path(), "b/1/model.onnx", "b", 1);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_a_file_changes_nothing() {
+    fn touched_file_is_not_a_change() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "a/1/model.onnx", "a", 1);
         let mut watch = watch(root.path());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn external_data_belongs_to_the_model() {
+    fn changed_external_data_is_a_change() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "a/1/model.onnx", "a", 1);
         write(root.path(), "a/1/model.onnx.data", "1", 1);

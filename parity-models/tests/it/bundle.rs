@@ -1,4 +1,4 @@
-//! Bundles are held to their files before anything is served.
+//! Verification of bundles against their files.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -77,11 +77,11 @@ fn whole(root: &Path) -> Manifest {
     });
     let models = vec![parity(CodeSpec::new(Kind::Sum, 2, 1), vec![sum]), measured];
     manifest.parities = models;
-    manifest.parities.push(parity(CodeSpec::new(Kind::Replicate, 1, 1), vec![]));
+    manifest.parities.push(parity(CodeSpec::new(Kind::Mds, 1, 1), vec![]));
     manifest
 }
 
-/// Spoils a whole bundle and says what verification finds: in the deployed model, and in each parity.
+/// Changes a valid bundle and returns the report of its verification.
 pub(crate) fn check(spoil: impl FnOnce(&Path, &mut Manifest)) -> Report {
     let root = tempfile::tempdir().unwrap();
     let mut manifest = whole(root.path());
@@ -91,16 +91,16 @@ pub(crate) fn check(spoil: impl FnOnce(&Path, &mut Manifest)) -> Report {
 }
 
 #[test]
-fn a_whole_bundle_fits() {
+fn valid_bundle_has_no_problems() {
     let report = check(|_, _| {});
     assert!(report.is_sound(), "{report}");
     let text = "lenet: ok\n  sum k=2 r=1 [lenet.sum-k2]: ok\n  slots k=2 r=1 [lenet.slots-k2]: ok\n  \
-                replicate k=1 r=1 []: ok\n";
+                mds k=1 r=1 []: ok\n";
     assert_eq!(report.to_string(), text);
 }
 
 #[test]
-fn a_manifest_survives_the_file_and_the_best_parity_is_found() {
+fn manifest_is_equal_after_a_round_trip() {
     let root = tempfile::tempdir().unwrap();
     let manifest = whole(root.path());
     let path = root.path().join("lenet/parm.toml");
@@ -126,7 +126,7 @@ fn stand_in(model: ModelFile) -> StandIn {
 }
 
 #[test]
-fn stand_ins_are_held_to_their_files_and_the_cheapest_is_found() {
+fn stand_ins_are_verified_and_ranked_by_cost() {
     let report = check(|root, manifest| {
         let dear = put(root, "lenet-small", &sample::lenet());
         let cheap = put(root, "lenet-int8", &sample::lenet());
@@ -143,7 +143,7 @@ fn stand_ins_are_held_to_their_files_and_the_cheapest_is_found() {
 }
 
 #[test]
-fn a_stand_in_of_other_tensors_or_numbers_is_found() {
+fn stand_in_with_wrong_tensors_or_numbers_is_a_problem() {
     let odd = check(|root, manifest| {
         manifest.stand_ins = vec![stand_in(put(root, "lenet-odd", &parity_graph(2, 2)))];
     });
@@ -164,7 +164,7 @@ fn a_stand_in_of_other_tensors_or_numbers_is_found() {
 }
 
 #[test]
-fn another_file_under_the_same_name_is_found_by_its_digest() {
+fn changed_model_file_is_found_by_its_digest() {
     let other = |root: &Path, _: &mut Manifest| _ = put(root, "lenet.slots-k2", &parity_graph(3, 2));
     let report = check(other);
     assert_eq!(report.problems, []);
@@ -186,7 +186,7 @@ fn missing_models_and_versions_are_named() {
 }
 
 #[test]
-fn tensors_that_the_code_does_not_make_are_found() {
+fn tensors_that_do_not_match_the_code_are_problems() {
     let wrong = |model: &str, side, tensor: &str, wanted: &str, actual: &str| Problem::Tensor {
         model: model.into(),
         side,
@@ -208,7 +208,7 @@ fn tensors_that_the_code_does_not_make_are_found() {
 }
 
 #[test]
-fn codes_get_as_many_models_as_they_need() {
+fn wrong_number_of_models_is_a_problem() {
     let report = check(|_, manifest| manifest.parities[0].models.clear());
     let expect = [Problem::Models { code: "sum".into(), wanted: 1, named: 0 }];
     assert_eq!(report.parities[0].problems, expect);
@@ -219,7 +219,7 @@ fn codes_get_as_many_models_as_they_need() {
 }
 
 #[test]
-fn numbers_that_cannot_be_are_found() {
+fn invalid_numbers_are_problems() {
     let report = check(|_, manifest| {
         manifest.deployed.inputs[0].range = Some(Range { low: 1.0, high: f32::NAN });
         manifest.deployed.outputs[0].default_answer = Some(vec![1.0]);
@@ -237,7 +237,7 @@ fn numbers_that_cannot_be_are_found() {
 }
 
 #[test]
-fn manifests_that_cannot_be_read_say_why_and_where() {
+fn unreadable_manifest_error_has_path_and_reason() {
     let path = Path::new("parm.toml");
     let newer = Manifest::parse("format = 2\nnovelty = true\n", path).unwrap_err();
     assert_eq!(newer, Error::ManifestFormat { path: path.into(), format: 2, known: 1 });
@@ -251,7 +251,7 @@ fn manifests_that_cannot_be_read_say_why_and_where() {
 }
 
 #[test]
-fn a_model_without_a_bundle_is_an_error() {
+fn model_without_a_bundle_is_an_error() {
     let root = tempfile::tempdir().unwrap();
     put(root.path(), "lenet", &sample::lenet());
     let repository = Repository::open(root.path()).unwrap();
@@ -260,7 +260,7 @@ fn a_model_without_a_bundle_is_an_error() {
 }
 
 #[test]
-fn a_manifest_that_cannot_be_written_leaves_nothing_behind() {
+fn failed_write_of_a_manifest_leaves_no_file() {
     let root = tempfile::tempdir().unwrap();
     let manifest = whole(root.path());
     let path = root.path().join("nowhere/parm.toml");

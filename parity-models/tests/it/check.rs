@@ -1,4 +1,4 @@
-//! Broken files are described, not merely refused.
+//! Findings of the check of invalid files.
 
 use parm_parity_models::onnx::proto::{ModelProto, NodeProto, StringStringEntryProto, ValueInfoProto};
 use parm_parity_models::onnx::{Finding, Limits, Model, Tensor};
@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::sample;
 
-/// Breaks a sound model and compares what is found.
+/// Breaks a valid model and compares the findings.
 fn check(breakage: impl FnOnce(&mut ModelProto), expect: &[Finding]) {
     let mut proto = sample::resnet().proto().clone();
     breakage(&mut proto);
@@ -28,7 +28,7 @@ fn graphs_of_the_builder_are_sound() {
 }
 
 #[test]
-fn a_value_that_nothing_makes_is_found() {
+fn value_without_a_producer_is_found() {
     let dangling = Finding::Dangling { node: "Relu 'relu1'".into(), value: "gone".into() };
     check(|proto| node(proto, "relu1").input[0] = "gone".into(), &[dangling]);
     let output = Finding::DanglingOutput { output: "other".into() };
@@ -36,7 +36,7 @@ fn a_value_that_nothing_makes_is_found() {
 }
 
 #[test]
-fn a_value_made_twice_is_found() {
+fn value_with_two_producers_is_found() {
     let duplicate = || Finding::Duplicate { value: "bn1".into() };
     check(|proto| node(proto, "flatten").output.push("bn1".into()), &[duplicate()]);
     let weight = Finding::Duplicate { value: "conv1.weight".into() };
@@ -48,7 +48,7 @@ fn a_value_made_twice_is_found() {
 }
 
 #[test]
-fn a_node_before_its_input_is_told_from_a_circle() {
+fn node_before_its_input_differs_from_a_cycle() {
     let late = Finding::OutOfOrder { node: "BatchNormalization 'bn1'".into(), value: "conv1".into() };
     check(|proto| proto.graph.as_mut().unwrap().node.swap(0, 1), &[late]);
     let nodes = ["Conv 'conv2'", "BatchNormalization 'bn2'", "Add 'add'", "Relu 'relu2'"];
@@ -57,7 +57,7 @@ fn a_node_before_its_input_is_told_from_a_circle() {
 }
 
 #[test]
-fn constants_that_nobody_reads_and_inputs_that_nobody_wants_are_notes() {
+fn unused_constants_and_inputs_are_notes() {
     let unused = Finding::UnusedInitializer { tensor: "spare".into(), bytes: 16 };
     let spare = Tensor::from_i64("spare", &[2], &[1, 2]).unwrap().to_proto();
     check(|proto| proto.graph.as_mut().unwrap().initializer.push(spare), &[unused]);
@@ -68,14 +68,14 @@ fn constants_that_nobody_reads_and_inputs_that_nobody_wants_are_notes() {
 }
 
 #[test]
-fn an_operator_set_without_a_version_is_found() {
+fn operator_set_without_a_version_is_found() {
     let missing = Finding::NoOpset { domain: "com.example".into(), node: "com.example.Relu 'relu1'".into() };
     check(|proto| node(proto, "relu1").domain = "com.example".into(), &[missing]);
     check(|proto| node(proto, "relu1").domain = "ai.onnx".into(), &[]);
 }
 
 #[test]
-fn weights_in_a_file_that_is_not_there_are_found() {
+fn weights_in_a_missing_file_are_found() {
     let outside = |proto: &mut ModelProto| {
         let weight = &mut proto.graph.as_mut().unwrap().initializer[0];
         weight.raw_data = None;
@@ -83,7 +83,7 @@ fn weights_in_a_file_that_is_not_there_are_found() {
         weight.external_data = vec![StringStringEntryProto { key: "location".into(), value: "w.bin".into() }];
     };
     let message =
-        "tensor 'conv1.weight' lies in external file 'w.bin', but the model was not read from a folder";
+        "tensor 'conv1.weight' is in external file 'w.bin', but the model was not read from a folder";
     let unreadable = Finding::Unreadable { tensor: "conv1.weight".into(), message: message.into() };
     check(outside, &[unreadable]);
 }

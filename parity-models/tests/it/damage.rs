@@ -1,11 +1,11 @@
-//! Damaged files end in an error, whatever is asked of them.
+//! Damaged files give errors, never panics.
 
 use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
 use parm_parity_models::onnx::{Defect, Limits, Model, Tensor};
 
 use crate::sample;
 
-/// Asks everything of a file. Any answer will do, but a panic.
+/// Calls everything on a file. Any result is accepted, but no panic.
 fn use_fully(bytes: Vec<u8>, weights: &[Tensor]) {
     let Ok(model) = Model::from_bytes(bytes, &Limits::default()) else { return };
     let slots = 2.try_into().unwrap();
@@ -18,7 +18,7 @@ fn use_fully(bytes: Vec<u8>, weights: &[Tensor]) {
     let _ = (model.graph(), model.inspect().to_string(), model.with_weights(weights));
 }
 
-/// Structure lies between the weights: damage to those only changes numbers.
+/// The structure lies between the weights: damaged weights only change numbers.
 fn check(model: &Model) {
     let bytes = model.bytes();
     let weights: Vec<Tensor> = model.graph().unwrap().initializers.into_values().collect();
@@ -35,12 +35,12 @@ fn check(model: &Model) {
 }
 
 #[test]
-fn files_damaged_anywhere_are_an_error_and_never_a_panic() {
+fn damaged_file_is_an_error_and_never_a_panic() {
     check(&sample::tiny());
 }
 
 #[test]
-fn a_file_that_is_cut_off_is_malformed() {
+fn truncated_file_is_malformed() {
     let bytes = sample::mlp().bytes().clone();
     let cut = Model::from_bytes(bytes.slice(..bytes.len() - 1), &Limits::default());
     assert!(matches!(cut, Err(Defect::Malformed { .. })));

@@ -1,9 +1,9 @@
-//! What `parm models inspect` shows.
+//! The report of `parm models inspect`.
 
 use crate::sample;
 
 #[test]
-fn a_report_counts_operators_parameters_and_bytes() {
+fn report_counts_operators_parameters_and_bytes() {
     let report = sample::lenet().inspect();
     let operators: Vec<(&str, usize)> = report.operators.iter().map(|(op, n)| (op.as_str(), *n)).collect();
     assert_eq!(
@@ -18,12 +18,12 @@ fn a_report_counts_operators_parameters_and_bytes() {
 }
 
 #[test]
-fn a_report_reads_well_and_serialises() {
+fn report_has_a_text_and_a_json_form() {
     let report = sample::mlp().inspect();
     let text = report.to_string();
     assert!(text.contains("input       input FP32[batch, 1, 6, 6]\n"), "{text}");
     assert!(text.contains("operators   Gemm 2, Flatten 1, Relu 1\n"), "{text}");
-    assert!(text.contains("checks      nothing found\n"), "{text}");
+    assert!(text.contains("checks      passed\n"), "{text}");
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["inputs"][0]["shape"], serde_json::json!(["batch", 1, 6, 6]));
     assert_eq!(json["inputs"][0]["datatype"], "FP32");

@@ -1,4 +1,4 @@
-//! ONNX files read, checked, given new weights and rewritten; bundles held to their files.
+//! Tests of reading, checking and rewriting ONNX files, and of verifying bundles.
 
 mod bundle;
 mod check;

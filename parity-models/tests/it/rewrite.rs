@@ -1,4 +1,4 @@
-//! Parity graphs do what deployed graphs do, in every slot.
+//! Parity graphs compute the same as deployed graphs, in every slot.
 
 use std::num::NonZeroUsize;
 
@@ -27,7 +27,7 @@ fn operators(model: &Model) -> Vec<String> {
     graph(model).nodes.into_iter().map(|node: Node| node.op).collect()
 }
 
-/// Runs the deployed model on a batch, the parity on the same batch repeated for each slot, and compares every slot.
+/// Runs the deployed model on a batch, and the parity on the same batch repeated for each slot; compares every slot.
 fn check(deployed: &Model, k: usize) {
     let derived = derive(deployed, &parity(k)).unwrap();
     assert_eq!(derived.inspect().findings, [], "k = {k}");
@@ -60,9 +60,9 @@ fn equal_queries_give_the_deployed_prediction_in_every_slot() {
     }
 }
 
-/// What of each slot's answer changes when one slot is given another query.
+/// The slots whose answers change if one slot gets another query.
 #[test]
-fn divided_networks_begin_with_slots_that_see_their_own_query_alone() {
+fn slot_of_a_divided_network_reads_only_its_own_query() {
     for deployed in [sample::mlp(), sample::lenet(), sample::resnet()] {
         let derived = derive(&deployed, &Design { start: Weights::Divided, ..parity(2) }).unwrap();
         assert_eq!(derived.inspect().findings, []);
@@ -82,7 +82,7 @@ fn divided_networks_begin_with_slots_that_see_their_own_query_alone() {
 }
 
 #[test]
-fn a_divided_linear_model_is_exact_in_every_slot() {
+fn divided_linear_model_is_exact_in_every_slot() {
     let mut linear = Builder::new("linear", sample::SEED);
     let x = linear.input(Value::batch_of_f32("x", &[5]));
     linear.dense("y", &x, Dense { inputs: 5, outputs: 3 }).unwrap();
@@ -95,7 +95,7 @@ fn a_divided_linear_model_is_exact_in_every_slot() {
 }
 
 #[test]
-fn unequal_queries_meet_in_a_linear_stem_as_their_mean() {
+fn linear_stem_averages_unequal_queries() {
     let mut linear = Builder::new("linear", sample::SEED);
     let x = linear.input(Value::batch_of_f32("x", &[5]));
     linear.dense("y", &x, Dense { inputs: 5, outputs: 3 }).unwrap();
@@ -109,7 +109,7 @@ fn unequal_queries_meet_in_a_linear_stem_as_their_mean() {
 }
 
 #[test]
-fn a_parity_of_a_plain_network_costs_one_reshape() {
+fn parity_of_a_plain_network_adds_one_reshape() {
     let (deployed, derived) = (sample::lenet(), derive(&sample::lenet(), &parity(4)).unwrap());
     let mut expect = operators(&deployed);
     expect.insert(expect.len() - 1, "Reshape".into());
@@ -124,13 +124,13 @@ fn a_parity_of_a_plain_network_costs_one_reshape() {
 }
 
 #[test]
-fn one_slot_leaves_the_graph_as_it_is() {
+fn one_slot_leaves_the_graph_unchanged() {
     let derived = derive(&sample::resnet(), &parity(1)).unwrap();
     assert_eq!(graph(&derived), graph(&sample::resnet()));
 }
 
 #[test]
-fn flattening_with_stated_sizes_states_the_wide_one() {
+fn reshape_with_a_fixed_size_gets_the_wide_size() {
     for target in [[-1, 36], [0, -1], [0, 36]] {
         let mut graph = Builder::new("reshape", sample::SEED);
         let x = graph.input(Value::batch_of_f32("x", &[1, 6, 6]));
@@ -146,14 +146,14 @@ fn flattening_with_stated_sizes_states_the_wide_one() {
 }
 
 #[test]
-fn a_copied_tail_has_weights_of_its_own_for_every_slot() {
+fn copied_tail_has_separate_weights_for_every_slot() {
     let derived = graph(&derive(&sample::two_branches(), &parity(3)).unwrap());
     let offsets = derived.initializers.keys().filter(|name| name.starts_with("offset"));
     assert_eq!(offsets.count(), 3);
 }
 
 #[test]
-fn a_softmax_is_stripped_and_the_weights_still_fit_the_graph_that_has_it() {
+fn weights_without_a_softmax_fit_the_graph_with_it() {
     let raw = derive(&sample::lenet(), &Design { end: End::Raw, ..parity(2) }).unwrap();
     assert!(!operators(&raw).contains(&"Softmax".into()));
     assert_eq!(graph(&raw).outputs[0].name, "probabilities");
@@ -170,7 +170,7 @@ fn a_softmax_is_stripped_and_the_weights_still_fit_the_graph_that_has_it() {
 fn shared_weights_are_given_to_each_reader() {
     let mut proto = sample::resnet().proto().clone();
     let graph_proto = proto.graph.as_mut().unwrap();
-    // As an exporter does that stores equal initialisers once and hands them on.
+    // Some exporters store equal initialisers once and distribute them.
     graph_proto.initializer.retain(|tensor| !tensor.name.starts_with("bn2"));
     for part in ["weight", "bias", "running_mean", "running_var"] {
         let mut identity = graph_proto.node[0].clone();
@@ -192,7 +192,7 @@ fn shared_weights_are_given_to_each_reader() {
 }
 
 #[test]
-fn random_weights_depend_on_the_seed_alone_and_leave_other_constants() {
+fn random_weights_depend_only_on_the_seed() {
     let scratch =
         |seed| derive(&sample::channels_last(), &Design { start: Weights::Scratch { seed }, ..parity(2) });
     let (first, again, other) = (scratch(1).unwrap(), scratch(1).unwrap(), scratch(2).unwrap());
@@ -227,7 +227,7 @@ fn batch_normalisation_starts_as_the_identity() {
     }
 }
 
-/// A graph that cannot be widened, and why.
+/// A graph that cannot be widened, and the error.
 fn refuse(build: impl FnOnce(&mut Builder, &str) -> String, expect: Defect) {
     let mut graph = Builder::new("odd", sample::SEED);
     let x = graph.input(Value::batch_of_f32("x", &[4]));
@@ -237,7 +237,7 @@ fn refuse(build: impl FnOnce(&mut Builder, &str) -> String, expect: Defect) {
 }
 
 #[test]
-fn what_cannot_be_widened_is_named() {
+fn error_of_widening_names_the_node() {
     let square = Dense { inputs: 4, outputs: 4 };
     refuse(
         |graph, x| {
@@ -263,7 +263,7 @@ fn what_cannot_be_widened_is_named() {
 }
 
 #[test]
-fn a_broken_graph_is_refused_before_it_is_changed() {
+fn invalid_graph_is_rejected_before_any_change() {
     let mut proto: ModelProto = sample::mlp().proto().clone();
     proto.graph.as_mut().unwrap().node[1].input[0] = "gone".into();
     let broken = Model::from_bytes(proto.encode_to_vec(), &Limits::default()).unwrap();

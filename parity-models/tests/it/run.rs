@@ -1,11 +1,11 @@
-//! Graphs run in an engine.
+//! Runs graphs in an engine.
 
 use std::io::Cursor;
 
 use parm_parity_models::onnx::Model;
 use tract_onnx::prelude::*;
 
-/// Each row's output for a batch of rows of floats.
+/// The output of each row for a batch of rows of floats.
 pub(crate) fn rows(model: &Model, rows: usize, row: &[usize], values: &[f32]) -> Vec<Vec<f32>> {
     let shape: Vec<usize> = std::iter::once(rows).chain(row.iter().copied()).collect();
     let output = run(model, Tensor::from_shape(&shape, values).unwrap());

@@ -1,4 +1,4 @@
-//! Graphs to try things on, written with the crate's own builder.
+//! Sample graphs, built with the crate's own builder.
 
 use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Model, Pool, Tensor, Value};
 
@@ -56,8 +56,8 @@ pub(crate) fn resnet() -> Model {
     graph.build().unwrap()
 }
 
-/// What stands before and behind the layers is copied for each slot: normalisation and a transpose of images with
-/// their channels last, sizes taken from the input, a pool and a bias behind the last layer.
+/// Operators before and after the layers that are copied for each slot: normalisation and a transpose of channels-last
+/// images, sizes computed from the input, a pool and a bias after the last layer.
 pub(crate) fn channels_last() -> Model {
     let mut graph = Builder::new("channels_last", SEED);
     let input = graph.input(Value::batch_of_f32("input", &[6, 6, 3]));
@@ -83,7 +83,7 @@ pub(crate) fn channels_last() -> Model {
     graph.build().unwrap()
 }
 
-/// Two first layers read the input side by side and two last layers meet behind the last.
+/// Two first layers read the input in parallel, and two last layers are joined after the last one.
 pub(crate) fn two_branches() -> Model {
     let mut graph = Builder::new("two_branches", SEED);
     let input = graph.input(Value::batch_of_f32("input", &[2, 6, 6]));
@@ -103,7 +103,7 @@ pub(crate) fn two_branches() -> Model {
     graph.build().unwrap()
 }
 
-/// As many kinds of nodes as there are rules for them, with few weights.
+/// A graph with a node of every kind that has a rule, and few weights.
 pub(crate) fn tiny() -> Model {
     let mut graph = Builder::new("tiny", SEED);
     let input = graph.input(Value::batch_of_f32("x", &[2, 1]));

@@ -1,4 +1,4 @@
-//! New weights in an old file: nothing else moves.
+//! New weights change only their own bytes of a file.
 
 use bytes::Bytes;
 use parm_parity_models::onnx::proto::{StringStringEntryProto, TensorProto};
@@ -17,14 +17,14 @@ fn scaled(tensor: &Tensor, factor: f32) -> Tensor {
 }
 
 #[test]
-fn the_same_weights_give_the_same_file() {
+fn equal_weights_give_an_equal_file() {
     let model = sample::resnet();
     let weights: Vec<Tensor> = model.graph().unwrap().initializers.into_values().collect();
     assert_eq!(model.with_weights(&weights).unwrap(), model.bytes());
 }
 
 #[test]
-fn new_weights_change_nothing_but_their_own_bytes() {
+fn new_weights_change_only_their_own_bytes() {
     let model = sample::resnet();
     let graph = model.graph().unwrap();
     let weight = scaled(&graph.initializers["conv2.weight"], 2.0);
@@ -38,7 +38,7 @@ fn new_weights_change_nothing_but_their_own_bytes() {
 }
 
 #[test]
-fn fields_that_no_schema_knows_survive() {
+fn unknown_fields_survive() {
     // Field 777 of the model and of its first initialiser, as a later format version might have.
     const UNKNOWN: [u8; 5] = [0xca, 0x30, 2, 7, 7];
     let mut proto = sample::mlp().proto().clone();
@@ -60,7 +60,7 @@ fn fields_that_no_schema_knows_survive() {
     assert_eq!((count(model.bytes()), count(&changed)), (2, 2));
 }
 
-/// Puts a length-delimited field before the others.
+/// Inserts a length-delimited field before the others.
 fn prepend(message: &mut Vec<u8>, number: u32, body: &[u8]) {
     let mut field = Vec::new();
     prost::encoding::bytes::encode(number, &body.to_vec(), &mut field);
@@ -68,7 +68,7 @@ fn prepend(message: &mut Vec<u8>, number: u32, body: &[u8]) {
 }
 
 #[test]
-fn weights_in_typed_fields_and_constant_nodes_are_replaced_too() {
+fn weights_in_typed_fields_and_nodes_are_replaced() {
     let mut graph = Builder::new("constants", sample::SEED);
     let input = graph.input(Value::batch_of_f32("x", &[2]));
     let factor = Tensor::from_f32("", &[2], &[2.0, 3.0]).unwrap();
@@ -89,7 +89,7 @@ fn weights_in_typed_fields_and_constant_nodes_are_replaced_too() {
 }
 
 #[test]
-fn external_weights_are_read_within_the_folder_and_brought_in() {
+fn external_weights_move_into_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let original = sample::mlp();
     let mut proto = original.proto().clone();
@@ -133,7 +133,7 @@ fn move_out(weight: &mut TensorProto, data: &mut Vec<u8>) {
 }
 
 #[test]
-fn weights_that_do_not_fit_are_refused() {
+fn weights_of_another_shape_are_rejected() {
     let model = sample::mlp();
     let unknown = Tensor::from_f32("nobody", &[1], &[0.0]).unwrap();
     assert_eq!(model.with_weights(&[unknown]), Err(Defect::UnknownWeight { tensor: "nobody".into() }));

@@ -1,4 +1,4 @@
-//! A student is the deployed network with fewer features in every layer.
+//! Students are the deployed network with fewer features in every layer.
 
 use parm_parity_models::onnx::rewrite::{End, Student, Weights, student};
 use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Defect, Dense, Model, Tensor, Value};
@@ -15,7 +15,7 @@ fn sizes(model: &Model) -> Vec<usize> {
     inputs[0].shape.iter().flatten().skip(1).map(|dim| dim.fixed().unwrap()).collect()
 }
 
-/// A block of separable convolutions with a gate, as mobile networks have, and a normalisation of flat features.
+/// A block of separable convolutions with a gate, as in mobile networks, and a normalisation of flat features.
 fn mobile() -> Model {
     let mut graph = Builder::new("mobile", sample::SEED);
     let input = graph.input(Value::batch_of_f32("input", &[3, 8, 8]));
@@ -42,7 +42,7 @@ fn mobile() -> Model {
     graph.build().unwrap()
 }
 
-/// Rows by a matrix product and an addition, as some exporters write a layer.
+/// Rows times a matrix plus a bias, as some exporters write a layer.
 fn products() -> Model {
     let mut graph = Builder::new("products", sample::SEED);
     let mut x = graph.input(Value::batch_of_f32("input", &[6]));
@@ -62,13 +62,13 @@ fn all() -> [Model; 5] {
     [sample::mlp(), sample::lenet(), sample::resnet(), mobile(), products()]
 }
 
-/// Runs some rows alone and together, and gives what each was answered.
+/// Runs some rows together and one by one, and returns both outputs.
 fn answers(model: &Model, rows: usize, values: &[f32]) -> Vec<f32> {
     run::rows(model, rows, &sizes(model), values).concat()
 }
 
 #[test]
-fn a_student_of_full_width_is_the_deployed_network() {
+fn student_of_full_width_equals_the_deployed_network() {
     for deployed in all() {
         let derived = thin(&deployed, 1.0).unwrap();
         assert_eq!(derived.inspect().findings, []);
@@ -78,7 +78,7 @@ fn a_student_of_full_width_is_the_deployed_network() {
 }
 
 #[test]
-fn a_thin_student_takes_and_gives_what_the_deployed_network_does_row_by_row() {
+fn thin_student_has_the_deployed_inputs_and_outputs() {
     for deployed in all() {
         let derived = thin(&deployed, 0.5).unwrap();
         assert_eq!(derived.inspect().findings, []);
@@ -100,13 +100,13 @@ fn a_thin_student_takes_and_gives_what_the_deployed_network_does_row_by_row() {
 }
 
 #[test]
-fn what_belongs_to_features_is_cut_with_them() {
+fn constants_of_features_are_cut_with_them() {
     let graph = thin(&sample::lenet(), 0.5).unwrap().graph().unwrap();
     let dims = |name: &str| graph.initializers[name].dims().to_vec();
     assert_eq!(dims("conv1.weight"), [2, 1, 5, 5]);
     assert_eq!(dims("conv2.weight"), [4, 2, 3, 3]);
     assert_eq!(dims("conv2.bias"), [4]);
-    // Eight pictures of two by two values were laid flat; four are left.
+    // Eight images of two by two values were flattened; four are left.
     assert_eq!(dims("fc1.weight"), [8, 16]);
     assert_eq!(dims("fc2.weight"), [5, 8]);
     assert_eq!(dims("fc2.bias"), [5]);
@@ -119,7 +119,7 @@ fn what_belongs_to_features_is_cut_with_them() {
 }
 
 #[test]
-fn many_channels_are_left_in_the_blocks_that_engines_convolve() {
+fn channel_counts_are_multiples_that_engines_convolve() {
     let mut graph = Builder::new("wide", sample::SEED);
     let x = graph.input(Value::batch_of_f32("x", &[1, 4, 4]));
     let x = graph.conv("conv1", &x, Conv::same(1, 64, 3)).unwrap();
@@ -130,14 +130,14 @@ fn many_channels_are_left_in_the_blocks_that_engines_convolve() {
     graph.output(Value::batch_of_f32("y", &[3]));
     let graph = thin(&graph.build().unwrap(), 0.7).unwrap().graph().unwrap();
     let dims = |name: &str| graph.initializers[name].dims().to_vec();
-    // 44.8 channels are nearest to 48; what is small or flat is taken as it comes.
+    // The multiple nearest to 44.8 channels is 48; small or flat layers are not rounded.
     assert_eq!(dims("conv1.weight"), [48, 1, 3, 3]);
     assert_eq!(dims("conv2.weight"), [14, 48, 3, 3]);
     assert_eq!(dims("fc1.weight"), [45, 224]);
 }
 
 #[test]
-fn what_cannot_be_thinned_is_named_before_anything_is_made() {
+fn error_of_thinning_names_the_node() {
     let mut graph = Builder::new("concatenation", sample::SEED);
     let x = graph.input(Value::batch_of_f32("x", &[4]));
     let [a, b] = ["a", "b"].map(|name| graph.dense(name, &x, Dense { inputs: 4, outputs: 4 }).unwrap());
@@ -149,7 +149,7 @@ fn what_cannot_be_thinned_is_named_before_anything_is_made() {
 }
 
 #[test]
-fn a_row_of_numbers_along_a_picture_is_not_taken_for_its_features() {
+fn numbers_along_an_image_are_not_its_features() {
     let model = |dims: &[usize]| {
         let mut graph = Builder::new("offset", sample::SEED);
         let x = graph.input(Value::batch_of_f32("x", &[1, 4, 4]));
@@ -168,7 +168,7 @@ fn a_row_of_numbers_along_a_picture_is_not_taken_for_its_features() {
 }
 
 #[test]
-fn features_that_are_an_output_themselves_stay() {
+fn features_that_are_an_output_stay() {
     let mut graph = Builder::new("features", sample::SEED);
     let x = graph.input(Value::batch_of_f32("x", &[4]));
     let features = graph.dense("features", &x, Dense { inputs: 4, outputs: 4 }).unwrap();

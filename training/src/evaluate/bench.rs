@@ -52,7 +52,7 @@ pub enum Order {
     /// Random.
     #[default]
     Drawn,
-    /// Along a short path through them, which helps codes that draw a curve through a group.
+    /// Along a short path through them, which helps codes that interpolate.
     Path,
 }
 

@@ -26,7 +26,7 @@ impl Groups {
         Ok(Self { k, rows })
     }
 
-    /// The same groups, each along a short path through its queries: codes that draw a curve through them gain.
+    /// The same groups, each along a short path through its queries, which helps codes that interpolate.
     pub fn along_paths(mut self, inputs: &Array<f32>) -> Self {
         let row = row_len(inputs);
         for group in self.rows.chunks_exact_mut(self.k) {

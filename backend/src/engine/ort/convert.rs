@@ -1,4 +1,4 @@
-//! Tensors of the protocol to ONNX Runtime's and back.
+//! Converts the protocol's tensors to ONNX Runtime's and back.
 
 use std::fmt::Debug;
 
@@ -13,7 +13,7 @@ use super::failed;
 use crate::Error;
 use crate::engine::strings;
 
-/// A view of a tensor's own memory where that is aligned, else a copy.
+/// A view of a tensor's own memory if it is aligned, otherwise a copy.
 pub(super) fn to_value(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
     match tensor.datatype() {
         DataType::Bool => truths(tensor),

@@ -1,9 +1,8 @@
-//! Where ONNX Runtime's shared library is.
+//! Finds ONNX Runtime's shared library.
 //!
-//! People have it as a Python package far more often than as a system's library, and the package's file is where no loader
-//! looks. So after what was named (in the configuration, then by ONNX Runtime's own variable) come the folder of this
-//! program and the Python environment that it is installed in, then the active Python environment, and the loader last: it
-//! may find what another program brought along.
+//! Most users have it as a Python package, whose folder no loader searches. The order is: the configured path, ONNX
+//! Runtime's own variable, the folder of this program and its Python environment, the active Python environment, and
+//! last the system's loader, which may find a library of another program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,22 +11,22 @@ use std::sync::OnceLock;
 use super::{Options, open, opened};
 use crate::Error;
 
-/// The library that `auto` uses, or why there is none. That a library which was named does not open is an error.
+/// The library for `auto`, or the reason why there is none. It is an error if a named library does not open.
 pub(crate) fn found(options: &Options) -> Result<Result<PathBuf, String>, Error> {
     if let Some(path) = named(options).or_else(opened) {
         return open(path.clone()).map(|_| Ok(path));
     }
-    // Looked for once: models that are loaded later run on the engine of the first.
+    // Search once: models that are loaded later use the engine of the first.
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     Ok(FOUND.get_or_init(|| first_that_opens(candidates().chain([by_the_loader()]))).clone())
 }
 
-/// The library for who insists on ONNX Runtime.
+/// The library for a configuration that requires ONNX Runtime.
 pub(crate) fn library(options: &Options) -> PathBuf {
     named(options).or_else(opened).unwrap_or_else(|| candidates().next().unwrap_or_else(by_the_loader))
 }
 
-/// The one that is configured, or that the variable names.
+/// The configured library, or that of the variable.
 fn named(options: &Options) -> Option<PathBuf> {
     options.onnxruntime.clone().or_else(|| variable("ORT_DYLIB_PATH"))
 }
@@ -37,7 +36,7 @@ fn first_that_opens(candidates: impl Iterator<Item = PathBuf>) -> Result<PathBuf
     for path in candidates {
         match open(path.clone()) {
             Ok(_) => return Ok(path),
-            // The loader's own search finds nothing on most machines, which is no news.
+            // The loader finds nothing on most machines, which is not worth a report.
             Err(_) if path == by_the_loader() => {}
             Err(error) => refused = refused.or(Some(error.to_string())),
         }
@@ -45,7 +44,7 @@ fn first_that_opens(candidates: impl Iterator<Item = PathBuf>) -> Result<PathBuf
     Err(refused.unwrap_or_else(|| "no ONNX Runtime was found".into()))
 }
 
-/// Files that are there, the likeliest first.
+/// Existing files, in order of preference.
 fn candidates() -> impl Iterator<Item = PathBuf> {
     let program = std::env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
@@ -62,13 +61,13 @@ fn in_python(prefix: &Path) -> Vec<PathBuf> {
     versions.flat_map(|path| libraries_in(&path.join("site-packages/onnxruntime/capi"))).collect()
 }
 
-/// Files of a folder that are called like the library, with or without a version at the end.
+/// Files of a folder with the library's name, with or without a version suffix.
 fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     let library = by_the_loader();
     entries(folder).into_iter().filter(|path| name(path).starts_with(name(&library))).collect()
 }
 
-/// The name that the system's loader knows.
+/// The name that the system's loader resolves.
 fn by_the_loader() -> PathBuf {
     format!("{}onnxruntime{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX).into()
 }
@@ -84,7 +83,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries
 }
 
-/// A variable that other programs set, which their users expect to work here too.
+/// Reads a variable that other programs set, and that users expect to work here too.
 fn variable(name: &str) -> Option<PathBuf> {
     #[allow(clippy::disallowed_methods)]
     std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_of_a_python_environment_is_found() {
+    fn library_of_a_python_environment_is_found() {
         let prefix = tempfile::tempdir().unwrap();
         assert!(in_python(prefix.path()).is_empty());
         let package = prefix.path().join("lib/python3.11/site-packages/onnxruntime/capi");
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_and_does_not_open_is_passed_over_and_said() {
+    fn found_library_that_does_not_open_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let broken = folder.path().join("libonnxruntime.so");
         fs::write(&broken, "no library").unwrap();

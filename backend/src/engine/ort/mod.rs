@@ -1,7 +1,7 @@
-//! ONNX Runtime: two to five times faster than tract, CPU or CUDA, opened at run time.
+//! ONNX Runtime, on CPU or CUDA: two to five times faster than tract, opened at run time.
 //!
-//! One process opens one library: it is a property of the process, so the first that is asked for decides, and a second
-//! path is an error rather than a silent no.
+//! A process can open only one library. The first that is requested decides, and a different path afterwards is an
+//! error.
 
 mod convert;
 mod library;
@@ -26,7 +26,7 @@ struct Ort {
     environment: Environment,
 }
 
-/// The engine, with this library.
+/// The engine with this library.
 pub(super) fn engine(library: PathBuf) -> Result<Chosen, Error> {
     let about = format!("ONNX Runtime, {}", library.display());
     Ok(Chosen { name: "ort", engine: Box::new(Ort { environment: open(library)? }), about })
@@ -37,7 +37,7 @@ struct OrtModel {
     signature: Signature,
 }
 
-/// The opened library and its path. Held for good: sessions need it, and it cannot be opened twice.
+/// The opened library and its path. Never dropped: sessions need it, and it cannot be opened twice.
 static ENVIRONMENT: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
 
 impl Engine for Ort {
@@ -65,7 +65,7 @@ impl Model for OrtModel {
         let values =
             inputs.iter().map(convert::to_value).collect::<Result<Vec<SessionInputValue<'_>>, _>>()?;
         let outputs = self.session.run(values.as_slice()).map_err(failed)?;
-        // In declared order: asked for by name, as the session's own order is not promised.
+        // Read by name in declared order: the session's order is not guaranteed.
         self.signature
             .outputs
             .iter()
@@ -84,7 +84,7 @@ fn open(path: PathBuf) -> Result<Environment, Error> {
         if *known == path {
             return Ok(environment.clone());
         }
-        let message = format!("this process has opened '{}' already: use one library", known.display());
+        let message = format!("the process has already opened '{}': use one library", known.display());
         return Err(Error::RuntimeLibrary { path, message });
     }
     let refused = |message: String| Error::RuntimeLibrary { path: path.clone(), message };
@@ -97,8 +97,8 @@ fn open(path: PathBuf) -> Result<Environment, Error> {
     Ok(environment)
 }
 
-/// What the library says becomes lines of our own log: by itself it writes to the terminal, in its own form. Whoever asked for a run
-/// that failed is told, so that is nothing to raise an alarm for.
+/// Forwards the library's messages to our log; by default it writes to the terminal. A failed run is also an error of
+/// its request, so those messages are only for debugging.
 fn hear(level: LogLevel, _category: &str, _id: &str, place: &str, message: &str) {
     match level {
         LogLevel::Fatal => tracing::error!(place, "ONNX Runtime: {message}"),
@@ -107,7 +107,7 @@ fn hear(level: LogLevel, _category: &str, _id: &str, place: &str, message: &str)
     }
 }
 
-/// The library that is open.
+/// The open library.
 fn opened() -> Option<PathBuf> {
     ENVIRONMENT.lock().as_ref().map(|(path, _)| path.clone())
 }
@@ -117,17 +117,17 @@ fn session(environment: &Environment, path: &Path, options: &Options) -> Result<
     let mut builder = Session::builder(environment).map_err(|error| refused(error.to_string()))?;
     builder =
         builder.with_intra_threads(options.threads.get()).map_err(|error| refused(error.to_string()))?;
-    // Threads that spin between runs would take the cores of the other instances on the machine.
+    // Threads that spin between runs would take cores from other instances on the machine.
     builder = builder.with_intra_op_spinning(false).map_err(|error| refused(error.to_string()))?;
     if let Some(device) = cuda(&options.device)? {
-        // Without `error_on_failure` a missing CUDA library would mean the CPU, silently and 50 times slower.
+        // Without `error_on_failure` a missing CUDA library would silently mean the CPU, 50 times slower.
         let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
         builder = builder.with_execution_providers([provider]).map_err(|error| refused(error.to_string()))?;
     }
     builder.commit_from_file(path).map_err(|error| refused(error.to_string()))
 }
 
-/// The CUDA device that a configuration names; `None` for the CPU.
+/// The CUDA device of a configuration; `None` for the CPU.
 fn cuda(device: &str) -> Result<Option<i32>, Error> {
     if device == "cpu" {
         return Ok(None);
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_named_cpu_or_cuda_with_a_number() {
+    fn device_names_are_cpu_or_cuda_with_a_number() {
         for (name, device) in [("cpu", None), ("cuda", Some(0)), ("cuda:3", Some(3))] {
             assert_eq!(cuda(name), Ok(device));
         }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_says_how_to_get_it() {
+    fn missing_library_error_says_how_to_get_it() {
         let error = engine("/nowhere/libonnxruntime.so".into()).err().unwrap().to_string();
         assert!(error.contains("/nowhere/libonnxruntime.so"), "{error}");
         assert!(error.contains("pip install onnxruntime") && error.contains("ORT_DYLIB_PATH"), "{error}");

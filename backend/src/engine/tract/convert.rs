@@ -1,4 +1,4 @@
-//! Tensors of the protocol to tract's and back.
+//! Converts the protocol's tensors to tract's and back.
 
 use bytes::Bytes;
 use parm_protocol::{DataType, Tensor};
@@ -18,7 +18,7 @@ pub(super) fn to_native(tensor: &Tensor) -> Result<TValue, Error> {
     }
     let mut native = Native::zero_dt(datatype, tensor.shape()).map_err(failed)?;
     if tensor.datatype() == DataType::Bool {
-        // Rust's truth values are 0 and 1; clients may send any byte.
+        // Rust's booleans must be 0 or 1; clients may send any byte.
         let truths = native.as_bytes_mut().iter_mut().zip(tensor.data());
         truths.for_each(|(truth, byte)| *truth = u8::from(*byte != 0));
     } else {
@@ -27,10 +27,10 @@ pub(super) fn to_native(tensor: &Tensor) -> Result<TValue, Error> {
     Ok(native.into_tvalue())
 }
 
-/// Copies a tensor out, in the datatype that the model declared.
+/// Copies a tensor out, in the datatype that the model declares.
 pub(super) fn from_native(native: &Native, declared: DataType) -> Result<Tensor, Error> {
     let wanted = native_type(declared)?;
-    // Shapes computed in the graph come as tract's symbolic dimensions, quantised values with their scale.
+    // Shapes computed in the graph are symbolic dimensions in tract; quantised values have a scale.
     let native = native.cast_to_dt(wanted).map_err(failed)?;
     let data = if wanted == DatumType::String {
         let view = native.try_as_plain_ram().map_err(failed)?;

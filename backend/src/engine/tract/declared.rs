@@ -1,4 +1,4 @@
-//! The tensors that an ONNX file declares.
+//! Reads the tensors that an ONNX file declares.
 
 use std::path::Path;
 
@@ -12,14 +12,17 @@ use tract_onnx::prelude::TypedModel;
 use crate::Error;
 use crate::engine::{Declared, Signature};
 
-/// Inputs that no initialiser gives, and outputs; `typed` knows output shapes that the file leaves open.
+/// Inputs without an initialiser, and outputs; `typed` has output shapes that the file omits.
 pub(super) fn signature(
     path: &Path,
     proto: &ModelProto,
     typed: Option<&TypedModel>,
 ) -> Result<Signature, Error> {
     let Some(graph) = &proto.graph else {
-        return Err(Error::Load { path: path.into(), message: "the file holds no graph".into() });
+        return Err(Error::Load {
+            path: path.into(),
+            message: "the file has no graph: export the model again".into(),
+        });
     };
     let given = |input: &&ValueInfoProto| !graph.initializer.iter().any(|tensor| tensor.name == input.name);
     let inputs = graph.input.iter().filter(given).map(|input| {
@@ -40,7 +43,7 @@ pub(super) fn signature(
     Ok(Signature { inputs: inputs.collect::<Result<_, _>>()?, outputs: outputs.collect::<Result<_, _>>()? })
 }
 
-/// `None` where the file declares no shape.
+/// `None` if the file declares no shape.
 fn declared(path: &Path, value: &ValueInfoProto) -> Result<Option<Declared>, Error> {
     let unknown = |found: String| Error::TensorType { path: path.into(), tensor: value.name.clone(), found };
     let Some(tensor) = tensor_type(value) else {

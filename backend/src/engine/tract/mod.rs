@@ -1,11 +1,14 @@
-//! tract: pure Rust, nothing to install, the default.
+//! tract, the default engine: pure Rust without libraries to install.
 //!
-//! tract is fastest, and least likely to trip, on a graph whose every dimension is known. So the parsed graph is kept,
-//! and plans for fixed input shapes are compiled from it, up to a bound; the least recently used one makes room.
-//! Compiling takes from milliseconds to seconds, so it is done ahead, in [`Model::prepare`], for the shapes that warm-up
-//! expects. Other shapes run on one plan with symbolic dimensions where tract can make one; only models where it
-//! cannot are compiled while a client waits. Without that plan, a client that never repeats a shape would have the
-//! instance compile instead of serve.
+//! *Problem.* tract is fastest and most reliable on graphs whose dimensions are all known, but compiling takes from
+//! milliseconds to seconds.
+//!
+//! *Choice.* The parsed graph is kept, and plans for fixed input shapes are compiled from it ahead of time in
+//! [`Model::prepare`], for the shapes of warm-up. Their number is limited; the least recently used one is evicted.
+//! Other shapes run on one plan with symbolic dimensions. Only models without such a plan are compiled while a client
+//! waits.
+//!
+//! *Rejected.* Compiling for every shape: clients that never repeat a shape would keep the instance compiling.
 
 mod convert;
 mod declared;
@@ -37,7 +40,7 @@ type Runnable = Arc<TypedRunnableModel>;
 struct TractModel {
     graph: Arc<InferenceModel>,
     signature: Arc<Signature>,
-    /// For any shape; `None` where tract cannot compile the graph with symbolic dimensions.
+    /// For any shape; `None` if tract cannot compile the graph with symbolic dimensions.
     general: Option<Runnable>,
     /// For fixed shapes, the most recently used last.
     fixed: Vec<(Vec<Shape>, Runnable)>,
@@ -67,13 +70,13 @@ impl Engine for Tract {
 impl TractModel {
     fn read(path: &Path, options: &Options) -> Result<Self, Error> {
         let refused = |error: TractError| Error::Load { path: path.into(), message: describe(&error) };
-        // Shapes of inner values that an exporter wrote down hold for its own batch size, not for ours.
+        // Exporters record inner shapes for their own batch size, which do not hold here.
         let onnx = tract_onnx::onnx().with_ignore_value_info(true);
         let proto = onnx.proto_model_for_path(path).map_err(refused)?;
         let folder = path.parent().and_then(Path::to_str);
         let parsed = onnx.parse(&proto, folder).map_err(refused)?;
         if !parsed.unresolved_inputs.is_empty() {
-            let message = format!("its nodes use {:?}, which nothing gives", parsed.unresolved_inputs);
+            let message = format!("its nodes read {:?}, which no node produces", parsed.unresolved_inputs);
             return Err(Error::Load { path: path.into(), message });
         }
         let graph = parsed.model;
@@ -91,8 +94,8 @@ impl TractModel {
         Ok(loaded)
     }
 
-    /// A graph that tract cannot run at all shall fail now, not at the first request. Where dimensions beside the batch
-    /// vary, blank inputs may simply be of a size that the model does not take: then only requests can tell.
+    /// Fails now if tract cannot run the graph at all. If other dimensions than the batch vary, blank inputs may have a
+    /// size that the model rejects; then only requests can tell.
     fn try_blank(&mut self, path: &Path) -> Result<(), Error> {
         let shapes = shapes(&self.signature.blank(1)?);
         let inputs = &self.signature.inputs;
@@ -106,7 +109,7 @@ impl TractModel {
         }
     }
 
-    /// The plan for these shapes, compiled if need be.
+    /// The plan for these shapes, compiled on demand.
     fn plan(&mut self, shapes: &[Shape]) -> Result<&Runnable, Error> {
         match self.fixed.iter().position(|(known, _)| known == shapes) {
             Some(at) => self.fixed[at..].rotate_left(1),
@@ -145,7 +148,7 @@ impl Model for TractModel {
     }
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        // Some operators only reveal at run time that they want known dimensions: then a plan is compiled after all.
+        // Some operators only fail at run time without known dimensions: compile a plan then.
         if let Some(general) = self.general.as_ref().filter(|_| !self.has_plan(inputs))
             && let Ok(outputs) = guarded(|| self.run_plan(general, inputs))
         {
@@ -164,7 +167,7 @@ impl Model for TractModel {
     }
 }
 
-/// A plan for every shape: each unknown dimension gets a symbol; the first ones, being the batch, share theirs.
+/// A plan for any shape: each unknown dimension gets a symbol. The first dimensions, the batch, share one.
 fn symbolic(graph: &InferenceModel) -> TractResult<Runnable> {
     let mut graph = graph.clone();
     for input in 0..graph.inputs.len() {
@@ -198,7 +201,7 @@ fn failed(error: TractError) -> Error {
     Error::Run { message: describe(&error) }
 }
 
-/// tract's errors are chains whose outer links name the node and inner links the reason: all of them matter.
+/// The whole chain of tract's errors: outer ones name the node and inner ones the reason.
 fn describe(error: &TractError) -> String {
     error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -202,10 +202,6 @@ fn trained(entry: &TrainedCode, bundle: &Bundle) -> Coder {
 fn refusal(code: &CodeSpec) -> Option<String> {
     match code.recovery().needs {
         Needs::AsManyAsMissing | Needs::OneParity => None,
-        Needs::OwnCopy => Some(format!(
-            "code {} only copies queries: use policy replicate, which needs no groups",
-            code.kind
-        )),
         Needs::AnyOutputs(_) => Some(format!(
             "code {} sends no query as it is, so every answer would be approximate: it can be evaluated, not served; \
              choose another code",

@@ -1,4 +1,4 @@
-//! The squashing at a graph's end.
+//! Removes the activation at the end of a graph.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::super::topology::writes;
 use super::draft::{Draft, is_one_of};
 
 impl Draft {
-    /// Takes away a softmax, log-softmax or sigmoid that makes an output, whose name then calls the raw values. Returns
-    /// what was taken away, by output.
+    /// Removes a softmax, log-softmax or sigmoid that produces an output; the output's name then denotes the raw
+    /// values. Returns the removed operators by output.
     pub fn strip_activation(&mut self) -> BTreeMap<String, String> {
         let mut stripped = BTreeMap::new();
         let outputs: Vec<String> = self.graph().output.iter().map(|output| output.name.clone()).collect();

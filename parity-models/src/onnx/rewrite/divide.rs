@@ -1,11 +1,10 @@
-//! A network divided between the slots.
+//! Divides the features of a network between the slots.
 //!
-//! Weights that are the same for every slot treat all slots alike, and so does every gradient that follows from them: what
-//! belongs to which query must first be told apart, which takes long where there are many, and may never happen. So every
-//! layer's features are dealt out, a k-th of them to each slot, and weights between features of different slots begin
-//! at zero. What is left are k thin networks side by side, each the deployed one with most of its features gone, and
-//! training may use the weights between them as it likes. Features are dealt out by their place alone, so that
-//! those that are added or flattened together stay together; where a graph rearranges features, the start is worse.
+//! If the initial weights are equal for all slots, so are their gradients: training must first learn to tell the
+//! queries apart, which takes long for many slots and may fail. Each slot therefore gets a k-th of the features of
+//! every layer, and weights between features of different slots start at zero. The result is k thin networks next to
+//! one another, and training may use the weights between them. Only the position of a feature decides its slot, so
+//! features that are added or flattened together stay together. A graph that rearranges features gets a worse start.
 
 use std::num::NonZeroUsize;
 
@@ -14,7 +13,7 @@ use super::draft::Draft;
 use super::linear::Linear;
 
 impl Draft {
-    /// Divides all layers whose weights mix features between `slots`; recurrent ones stay as they are.
+    /// Divides all layers whose weights mix features between `slots`, except recurrent ones.
     pub(super) fn divide(&mut self, slots: NonZeroUsize) -> Result<(), Defect> {
         let layers: Vec<Linear> = self.nodes.iter().filter_map(|node| Linear::of(self, node)).collect();
         for Linear { weight, weight_in, out, .. } in layers {
@@ -27,18 +26,18 @@ impl Draft {
     }
 }
 
-/// Where the features that a weight reads and makes lie.
+/// The positions of the features that a weight reads and produces.
 struct Axes {
     read: usize,
     made: usize,
 }
 
-/// `weight` without what leads from one slot to another. What remains is scaled by the share of the features that it
-/// still reads, so that what is made stays about as large.
+/// `weight` without the connections between slots. The rest is scaled by the inverse share of the remaining inputs, so
+/// that outputs keep their size.
 fn divided(weight: &Tensor, axes: &Axes, slots: usize) -> Result<Tensor, Defect> {
     let dims = weight.dims();
     let (read, made) = (dims[axes.read], dims[axes.made]);
-    // Too few features to give each slot one: they stay common.
+    // Fewer features than slots stay common.
     if read < slots || made < slots {
         return Ok(weight.clone());
     }
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_keeps_a_block_for_each_slot_and_its_scale() {
+    fn divided_matrix_keeps_a_block_per_slot_and_its_scale() {
         let matrix = divided(&ones(&[4, 2]), &Axes { read: 0, made: 1 }, 2).unwrap();
         assert_eq!(matrix.to_f32().unwrap(), [2.0, 0.0, 2.0, 0.0, 0.0, 2.0, 0.0, 2.0]);
         let transposed = divided(&ones(&[2, 4]), &Axes { read: 1, made: 0 }, 2).unwrap();
@@ -73,15 +72,15 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_kept_or_dropped_whole_and_an_uneven_rest_goes_to_some() {
+    fn divided_filters_are_kept_or_dropped_whole() {
         let filters = divided(&ones(&[2, 3, 2, 1]), &Axes { read: 1, made: 0 }, 2).unwrap();
-        // Of three channels two are the first slot's.
+        // The first slot gets two of three channels.
         let expected = [1.5, 1.5, 1.5, 1.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 3.0];
         assert_eq!(filters.to_f32().unwrap(), expected);
     }
 
     #[test]
-    fn fewer_features_than_slots_stay_common() {
+    fn features_stay_common_if_fewer_than_slots() {
         let narrow = ones(&[1, 8]);
         assert_eq!(divided(&narrow, &Axes { read: 1, made: 0 }, 2).unwrap(), narrow);
     }

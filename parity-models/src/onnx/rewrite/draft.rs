@@ -1,4 +1,4 @@
-//! A graph that is being changed: constants in one place, each read by one node, names kept unique.
+//! A graph under change: constants in one place, each read by one node, with unique names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,21 +13,21 @@ use super::unshare;
 /// Files older than this must declare every constant as an input.
 const IR_VERSION_OF_FREE_CONSTANTS: i64 = 4;
 
-/// A graph that is being changed. It starts as a copy of a sound model with external weights brought in, `Constant`
-/// nodes turned into initialisers and shared weights given to each reader separately.
+/// A graph under change. It starts as a copy of a valid model with external weights included, `Constant` nodes turned
+/// into initialisers, and shared weights copied for each reader.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// Everything but nodes and constants.
+    /// The model without nodes and constants.
     pub(super) model: ModelProto,
-    /// The nodes, each behind those that it reads from when the draft is finished.
+    /// The nodes. In the finished model each follows those that it reads from.
     pub nodes: Vec<NodeProto>,
-    /// The constants by name. Those that nobody reads are left out of the finished model.
+    /// The constants by name. The finished model omits unused ones.
     pub constants: BTreeMap<String, Tensor>,
     names: BTreeSet<String>,
 }
 
 impl Draft {
-    /// Starts from `model`, which must be sound: an error repeats the first fatal finding.
+    /// Starts from `model`; an invalid model gives its first fatal finding as the error.
     pub fn new(model: &Model) -> Result<Self, Defect> {
         if let Some(finding) = model.inspect().findings.into_iter().find(|finding| finding.is_fatal()) {
             return Err(Defect::Unsound { finding });
@@ -46,7 +46,7 @@ impl Draft {
         for (proto, node) in nodes.into_iter().zip(&read.nodes) {
             match node.constant() {
                 Ok(Some(tensor)) => drop(draft.constants.insert(tensor.name().to_owned(), tensor)),
-                // Not a constant, or one of strings, which no rewriting touches.
+                // Not a constant, or a constant of strings, which no rewriting changes.
                 _ => draft.nodes.push(proto),
             }
         }
@@ -54,7 +54,7 @@ impl Draft {
         Ok(draft)
     }
 
-    /// The changed model.
+    /// The finished model.
     pub fn finish(mut self) -> Result<Model, Defect> {
         self.drop_unused();
         let graph = self.graph_mut();
@@ -77,7 +77,7 @@ impl Draft {
         sets.find(|set| domain::canonical(&set.domain).is_empty()).map_or(1, |set| set.version)
     }
 
-    /// Says that the nodes are of another version of ONNX's own operators. They must mean the same in it.
+    /// Declares another version of ONNX's own operators. The nodes must have the same meaning in it.
     pub fn set_opset(&mut self, version: i64) {
         let own = |set: &&mut OperatorSetIdProto| domain::canonical(&set.domain).is_empty();
         if let Some(set) = self.model.opset_import.iter_mut().find(own) {
@@ -85,22 +85,22 @@ impl Draft {
         }
     }
 
-    /// Name, inputs, outputs and declarations; nodes and constants are in fields of their own.
+    /// Name, inputs, outputs and declarations; nodes and constants have their own fields.
     pub fn graph(&self) -> &GraphProto {
         self.model.graph.as_ref().expect("a draft is made of a graph")
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn graph_mut(&mut self) -> &mut GraphProto {
         self.model.graph.as_mut().expect("a draft is made of a graph")
     }
 
-    /// How messages call the node in place `at`.
+    /// The name of the node at position `at` in messages.
     pub fn label(&self, at: usize) -> String {
         node::label(at, &self.nodes[at])
     }
 
-    /// A name that nothing has yet, like `name`.
+    /// An unused name similar to `name`.
     pub fn fresh(&mut self, name: &str) -> String {
         let numbered = (2..).map(|number| format!("{name}.{number}"));
         let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
@@ -109,14 +109,14 @@ impl Draft {
         free
     }
 
-    /// Adds a constant under a name like its own, and returns that name.
+    /// Adds a constant under an unused name similar to its own, and returns that name.
     pub fn add_constant(&mut self, tensor: Tensor) -> String {
         let name = self.fresh(tensor.name());
         self.constants.insert(name.clone(), tensor.renamed(&name));
         name
     }
 
-    /// A node of ONNX's own operators with one output.
+    /// Creates a node of ONNX's own operators with one output.
     pub fn make<const N: usize>(
         &mut self,
         op: &str,
@@ -134,7 +134,7 @@ impl Draft {
         }
     }
 
-    /// Takes away declarations of intermediate values that no longer hold.
+    /// Removes declarations of intermediate values that no longer hold.
     pub fn forget(&mut self, stale: impl Fn(&str) -> bool) {
         self.graph_mut().value_info.retain(|info| !stale(&info.name));
     }

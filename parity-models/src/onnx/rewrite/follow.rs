@@ -1,4 +1,4 @@
-//! What lies between the layers of a network that is made thinner.
+//! Follows features through the operators between the layers of a network that is thinned.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use super::plain::UNARY;
 use super::repeat::first;
 use super::thin::{Features, Place};
 
-/// Operators that work on each feature's picture.
+/// Operators that work on each channel of an image.
 const PICTURES: [&str; 6] =
     ["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "GlobalLpPool"];
-/// Operators on values side by side.
+/// Operators on several values elementwise.
 const JOINTS: [&str; 9] = ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "PRelu"];
-/// Operators with a number for each feature behind their first input, and how many such.
+/// Operators with one number per feature in inputs after the first, and the number of such inputs.
 const NUMBERED: [(&str, usize); 3] =
     [("BatchNormalization", 4), ("InstanceNormalization", 2), ("LayerNormalization", 2)];
 const REDUCTIONS: [&str; 4] = ["ReduceMean", "ReduceMax", "ReduceSum", "ReduceMin"];
 
 impl Draft {
-    /// Cuts the node in place `at` to what is left of the features that it reads, and says what is left behind it;
-    /// `None` if that is not known.
+    /// Cuts the node at position `at` to the remaining features of its inputs, and returns the remaining features of
+    /// its output; `None` if the operator is unknown.
     pub(super) fn thin_follower(
         &mut self,
         at: usize,
@@ -30,7 +30,7 @@ impl Draft {
         if is_one_of(&node, &JOINTS) {
             return self.thin_joint(&node.input, known);
         }
-        // Whatever else reads features must read them first and nowhere else.
+        // Other operators must read features only in their first input.
         let Some(data) = node.input.first().and_then(|name| known.get(name)).copied() else {
             return Ok(None);
         };
@@ -63,7 +63,7 @@ impl Draft {
         })
     }
 
-    /// Values side by side keep the same features; beside them stand constants.
+    /// Values that are combined keep the same features; the other inputs are constants.
     fn thin_joint(
         &mut self,
         inputs: &[String],
@@ -74,7 +74,8 @@ impl Draft {
         for name in inputs {
             let fits = match (known.get(name), self.constants.get(name)) {
                 (Some(other), _) => *other == features,
-                // One dimension alone runs along a picture's last one, whose size may be that of the features by chance.
+                // A single dimension runs along an image's last one, whose size may equal the number of features by
+                // chance.
                 (None, Some(row)) if is_picture && row.dims().len() == 1 && row.len() > 1 => false,
                 (None, Some(constant)) => self.thin_constant(constant.clone(), &features)?,
                 (None, None) => false,
@@ -111,7 +112,7 @@ impl Draft {
         Ok(Some(*features))
     }
 
-    /// A convolution of each feature by itself.
+    /// A convolution of each channel by itself.
     fn thin_depthwise(&mut self, at: usize, data: Features) -> Result<Option<Features>, Defect> {
         let node = &self.nodes[at];
         let weight = node.input.get(1).and_then(|name| self.constants.get(name)).cloned();
@@ -134,7 +135,7 @@ impl Draft {
         Ok(self.thin_constant(bias, &features)?.then_some(features))
     }
 
-    /// Flattening to rows of a stated size must state the thin one.
+    /// A `Reshape` that flattens to a fixed size must have the thin size.
     fn thin_reshape(&mut self, at: usize, data: &Features) -> Result<bool, Defect> {
         let Some(target) = self.nodes[at].input.get(1).and_then(|name| self.constants.get(name)) else {
             return Ok(false);
@@ -157,7 +158,7 @@ impl Draft {
         Ok(true)
     }
 
-    /// The rank behind a node that does away with dimensions behind the features.
+    /// The rank after a node that removes dimensions after the features.
     fn rank_behind(&self, at: usize, rank: usize) -> Option<usize> {
         let node = &self.nodes[at];
         let is_squeezed = is_one_of(node, &["Squeeze"]);

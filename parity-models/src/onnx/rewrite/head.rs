@@ -1,8 +1,8 @@
-//! A wider last layer.
+//! Widens the last layers for slots.
 //!
 //! The last layers are those from which no other layer is reached on the way to the outputs. Their weights and biases
-//! are repeated for each slot, so that at first every slot makes the deployed prediction. What follows them, the tail,
-//! is either simple enough to work on all slots at once (a bias, a softmax) or copied for each.
+//! are repeated for each slot, so that at first every slot produces the deployed prediction. The tail, which follows
+//! them, either works on all slots at once (a bias, a softmax) or is copied for each.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -18,9 +18,9 @@ use super::tail;
 /// One of the last layers.
 #[derive(Clone)]
 pub(super) struct Last {
-    /// The node's place.
+    /// The node's position.
     pub(super) at: usize,
-    /// What it makes.
+    /// Its output.
     pub(super) value: String,
     /// Features of one slot.
     pub(super) features: usize,
@@ -28,15 +28,15 @@ pub(super) struct Last {
     pub(super) out: Out,
 }
 
-/// The graph behind its last layers.
+/// The graph after its last layers.
 pub(super) struct Head {
     pub(super) layers: Vec<Last>,
-    /// Places of the nodes that depend on them.
+    /// Positions of the nodes that depend on them.
     pub(super) tail: Vec<usize>,
 }
 
 impl Draft {
-    /// Widens the last layers and every output to `slots` predictions, which the outputs' new second dimension counts.
+    /// Widens the last layers and every output to `slots` predictions, along the new second dimension of the outputs.
     pub fn widen_head(&mut self, slots: NonZeroUsize) -> Result<(), Defect> {
         let slots = slots.get();
         if slots == 1 {
@@ -79,14 +79,14 @@ impl Head {
         }
     }
 
-    /// Values that change their meaning: the last layers' and the tail's.
+    /// Values with a new meaning: the outputs of the last layers and of the tail.
     fn values(&self, draft: &Draft) -> BTreeSet<String> {
         let tail = self.tail.iter().flat_map(|&at| writes(&draft.nodes[at])).map(str::to_owned);
         tail.chain(self.layers.iter().map(|last| last.value.clone())).collect()
     }
 }
 
-/// Layers from which an output is reached without passing another.
+/// Layers from which an output is reached without passing another layer.
 fn candidates(draft: &Draft) -> Vec<Last> {
     let mut wanted: BTreeSet<&str> = draft.graph().output.iter().map(|output| output.name.as_str()).collect();
     let mut candidates = Vec::new();
@@ -105,7 +105,7 @@ fn candidates(draft: &Draft) -> Vec<Last> {
     candidates
 }
 
-/// Places of the nodes that depend on those in `places`.
+/// Positions of the nodes that depend on those in `places`.
 fn followers(draft: &Draft, places: &[usize]) -> BTreeSet<usize> {
     let mut made: BTreeSet<&str> = places.iter().flat_map(|&at| writes(&draft.nodes[at])).collect();
     let mut followers = BTreeSet::new();
@@ -131,7 +131,7 @@ fn widen(draft: &mut Draft, layer: &Last, slots: usize) -> Result<(), Defect> {
     Ok(())
 }
 
-/// Cuts what the last layers make into slots, runs the tail once for each, and stacks the results.
+/// Splits the outputs of the last layers into slots, runs the tail once for each, and stacks the results.
 fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect> {
     let mut names: Vec<Names> = vec![Names::new(); slots];
     let mut back = Vec::new();

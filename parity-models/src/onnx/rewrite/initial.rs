@@ -1,8 +1,8 @@
-//! Random weights in place of trained ones.
+//! Replaces trained weights by random ones.
 //!
-//! The rules are those that the paper's models got from their framework: weights and biases of layers uniform within
-//! 1/sqrt(fan-in), recurrent ones within 1/sqrt(hidden), embeddings normal, normalisation the identity. A constant that
-//! no rule covers may be anything (a mean to subtract, the coefficient of an activation) and stays.
+//! The rules are those of the paper's framework: weights and biases of layers uniform within 1/sqrt(fan-in), recurrent
+//! ones within 1/sqrt(hidden), embeddings normal, normalisation the identity. A constant without a rule stays: it may
+//! be a mean to subtract or the coefficient of an activation.
 
 use parm_random::Random;
 
@@ -10,7 +10,7 @@ use super::super::proto::NodeProto;
 use super::super::{Defect, Tensor};
 use super::draft::{Draft, int, is_one_of};
 
-/// How a weight starts.
+/// The initial values of a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
     Uniform { fan_in: usize },
@@ -19,7 +19,7 @@ enum Rule {
 }
 
 impl Draft {
-    /// Draws new weights; the same for the same seed and names.
+    /// Draws new weights; they are equal for equal seeds and names.
     pub fn reinitialise(&mut self, seed: u64) -> Result<(), Defect> {
         let rules: Vec<(String, Rule)> = self.nodes.iter().flat_map(|node| rules(self, node)).collect();
         for (name, rule) in rules {
@@ -70,7 +70,7 @@ fn rules(draft: &Draft, node: &NodeProto) -> Vec<(String, Rule)> {
     }
 }
 
-/// Values that make one output of a layer.
+/// Number of values that produce one output of a layer.
 fn fan_in(draft: &Draft, node: &NodeProto) -> Option<usize> {
     let dims = draft.constants.get(node.input.get(1)?)?.dims();
     if is_one_of(node, &["Conv", "ConvTranspose"]) {
@@ -85,7 +85,7 @@ fn fan_in(draft: &Draft, node: &NodeProto) -> Option<usize> {
     None
 }
 
-/// The fan-in of the matrix product whose result `add` adds a bias to.
+/// The fan-in of the matrix product to which `add` adds a bias.
 fn product_before(draft: &Draft, add: &NodeProto) -> Option<usize> {
     let makes_input = |node: &&NodeProto| node.output.iter().any(|output| add.input.contains(output));
     let matmul = draft.nodes.iter().find(makes_input).filter(|node| is_one_of(node, &["MatMul"]))?;

@@ -1,29 +1,29 @@
-//! The layers that mix features, and where their weights widen.
+//! The layers that mix features, and the axes along which their weights widen.
 
 use super::super::proto::NodeProto;
 use super::draft::{Draft, int, is_one_of};
 
-/// A layer whose constant weight mixes the features of its data.
+/// A layer whose constant weight mixes the features of its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Linear {
-    /// Place of the data among the node's inputs.
+    /// Position of the data among the node's inputs.
     pub(super) data: usize,
-    /// The data's axis that holds the features.
+    /// The data's axis of features.
     pub(super) data_axis: i64,
     /// The weight's name.
     pub(super) weight: String,
-    /// The weight's axis that the data's features run along.
+    /// The weight's axis of input features.
     pub(super) weight_in: usize,
-    /// The way out, for layers that a prediction can leave from.
+    /// The output side, for layers that can produce a prediction.
     pub(super) out: Option<Out>,
 }
 
-/// Where a layer's output widens.
+/// The output side of a layer, which can be widened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Out {
-    /// The output's axis that holds the features.
+    /// The output's axis of features.
     pub(super) axis: i64,
-    /// The weight's axis that they run along.
+    /// The weight's axis of output features.
     pub(super) weight_axis: usize,
     /// The bias's name.
     pub(super) bias: Option<String>,
@@ -32,8 +32,8 @@ pub(super) struct Out {
 }
 
 impl Linear {
-    /// Reads `node` as such a layer. `None` for everything else, also for convolutions in groups: each group reads
-    /// its own channels only, so that a wider one would still not see two slots at once.
+    /// Reads `node` as such a layer. `None` for other nodes and for grouped convolutions: each group reads only its own
+    /// channels, so that a wider one would still not mix two slots.
     pub(super) fn of(draft: &Draft, node: &NodeProto) -> Option<Self> {
         let constant = |at: usize| node.input.get(at).filter(|name| draft.constants.contains_key(*name));
         let bias_name = node.input.get(2).filter(|name| !name.is_empty());
@@ -62,7 +62,7 @@ impl Linear {
     }
 }
 
-/// Layers whose weights are quantised: they cannot be trained, nor repeated without their scales.
+/// Layers with quantised weights: they cannot be trained, nor repeated without their scales.
 pub(super) fn is_quantised(node: &NodeProto) -> bool {
     const QUANTISED: [&str; 5] =
         ["QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DequantizeLinear"];

@@ -1,16 +1,17 @@
-//! From a deployed graph to that of a parity model, or of a thinner student.
+//! Derives the graph of a parity model, or of a thinner student, from a deployed graph.
 //!
-//! A parity model is the deployed network with other weights, so that every engine that runs the one runs the other.
-//! For codes that lay the k queries of a group side by side ("slots"), the first layer reads k times the features and the
-//! last layer makes k predictions; all between is as deployed, and mixes what it reads of the queries. A student answers
-//! each query by itself with fewer features in every layer ([`student`]): that is no code, but what a stand-in can be.
+//! A parity model is the deployed network with other weights, so every engine that runs one runs the other. For codes
+//! that concatenate the k queries of a group ("slots"), the first layer reads k times the features and the last layer
+//! produces k predictions; the layers in the middle are unchanged. A student answers each query by itself with fewer
+//! features in every layer ([`student`]) and serves as a stand-in.
 //!
-//! The contract with the encoder and the decoder is one of bytes: the parity's input is the k queries' rows one after
-//! another, `[N, k * d1, d2, ..]` for rows of `[d1, d2, ..]`, and its output is the k predictions one after another,
-//! `[N, k, ..]`. What lies between the input and the first layer that mixes features (normalisation, a transpose, an
-//! embedding) is not understood but *copied*: once for each slot, before the slots meet. So is what follows the last such
-//! layer. Understanding each operator instead, how it commutes with laying rows side by side, was the rejected
-//! alternative: a table that is never complete, and wrong where it is wrong silently. The common cases where nothing
+//! The encoder and the decoder rely on the layout of bytes. The parity's input is the k queries' rows in sequence, `[N,
+//! k * d1, d2, ..]` for rows of `[d1, d2, ..]`, and its output is the k predictions in sequence, `[N, k, ..]`.
+//! Operators before the first layer that mixes features (normalisation, a transpose, an embedding) are *copied* for
+//! each slot, and so are those after the last such layer.
+//!
+//! *Rejected.* A table of how each operator commutes with concatenating rows: it is never complete, and its errors are
+//! silent. Only the common cases that need no copy (`Flatten`, casts, a bias, a softmax) are recognised.
 //! needs to be copied (`Flatten`, casts, a bias, a softmax) are recognised and cost nothing.
 
 mod activation;
@@ -34,52 +35,53 @@ pub use draft::Draft;
 
 use super::{Defect, Model};
 
-/// What a derived graph's weights start from.
+/// The initial weights of a derived graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weights {
-    /// The deployed weights: repeated for each slot, those of the first layer scaled by 1/k, so that k equal queries
+    /// The deployed weights, repeated for each slot; those of the first layer are divided by k, so that k equal queries
     /// give the deployed prediction in every slot.
     Deployed,
-    /// Likewise, and every layer divided between the slots: the features of one begin with no weight for another's.
+    /// As `Deployed`, with every layer divided between the slots: weights between features of different slots start at
+    /// zero.
     Divided,
-    /// Random weights, the same for the same seed.
+    /// Random weights, equal for equal seeds.
     Scratch {
         /// Seed.
         seed: u64,
     },
 }
 
-/// The end of a derived graph.
+/// The output side of a derived graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As deployed: a trailing softmax stays, for each slot its own.
+    /// As deployed: each slot keeps a trailing softmax.
     AsDeployed,
-    /// A trailing softmax or sigmoid is taken away: a sum of predictions is no distribution, and losses want raw
-    /// outputs. Weights trained so fit the graph that keeps it, name by name.
+    /// Without a trailing softmax or sigmoid, for sums of predictions and for losses on raw outputs. The trained
+    /// weights fit the graph with it, name by name.
     Raw,
 }
 
-/// How a parity graph differs from the deployed one.
+/// The difference of a parity graph from the deployed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Design {
-    /// Queries that the input holds side by side; 1 for codes that mix them into one.
+    /// Queries that the input concatenates; 1 for codes that add them up.
     pub stem: NonZeroUsize,
-    /// Predictions that the output holds; 1 for codes that subtract.
+    /// Predictions in the output; 1 for codes that subtract.
     pub head: NonZeroUsize,
-    /// The end.
+    /// The output side.
     pub end: End,
     /// The initial weights.
     pub start: Weights,
 }
 
-/// How a student differs from the deployed network.
+/// The difference of a student from the deployed network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Student {
-    /// Share of every layer's features that it keeps, above 0 and up to 1; the last layer keeps all.
+    /// Share of every layer's features to keep, above 0 and up to 1; the last layer keeps all.
     pub width: f32,
-    /// The end.
+    /// The output side.
     pub end: End,
-    /// The initial weights. Nothing is divided where there is one slot: [`Weights::Divided`] is as deployed.
+    /// The initial weights. With one slot, [`Weights::Divided`] equals the deployed weights.
     pub start: Weights,
 }
 
@@ -90,15 +92,15 @@ pub fn derive(deployed: &Model, parity: &Design) -> Result<Model, Defect> {
     draft.widen_head(parity.head)?;
     match parity.start {
         Weights::Scratch { seed } => draft.reinitialise(seed)?,
-        // Only slots that come apart and leave apart can have features of their own.
+        // Slots need features of their own only if they are separate in the input and in the output.
         Weights::Divided if parity.stem == parity.head => draft.divide(parity.stem)?,
         Weights::Deployed | Weights::Divided => {}
     }
     draft.finish()
 }
 
-/// Derives a thinner network for the same task from a deployed one. It begins with the first of the deployed features of
-/// every layer, scaled up to make up for those that are missing.
+/// Derives a thinner network for the same task from a deployed one. Each layer keeps the first of its deployed
+/// features, scaled up to compensate for the missing ones.
 pub fn student(deployed: &Model, student: &Student) -> Result<Model, Defect> {
     let mut draft = begin(deployed, student.end)?;
     if student.width < 1.0 {

@@ -1,13 +1,13 @@
-//! Operators that do not care how rows lie side by side.
+//! Operators that commute with concatenating rows.
 //!
-//! Laying the slots' rows one after another and then applying one of these gives what applying it to each row and then
-//! laying the results one after another gives. Between the input and the first layer they need no copy for each slot.
+//! Concatenating the slots' rows and then applying one of these gives the same as applying it to each row and then
+//! concatenating the results. So no copy for each slot is needed before the first layer.
 
 use super::super::Tensor;
 use super::super::proto::NodeProto;
 use super::draft::{Draft, int, is_one_of};
 
-/// Operators that work value by value.
+/// Elementwise operators.
 pub(super) const UNARY: [&str; 24] = [
     "Identity",
     "Cast",
@@ -36,21 +36,21 @@ pub(super) const UNARY: [&str; 24] = [
 ];
 const BINARY: [&str; 5] = ["Add", "Sub", "Mul", "Div", "Pow"];
 
-/// What is declared of the graph's only input.
+/// The declaration of the graph's only input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
-    /// Rows, where their number is fixed.
+    /// Number of rows, if it is fixed.
     pub(super) batch: Option<usize>,
-    /// Values in a row, where their number is fixed.
+    /// Values in a row, if their number is fixed.
     pub(super) size: Option<usize>,
 }
 
-/// How a node treats rows that lie side by side.
+/// The effect of a node on concatenated rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plain {
-    /// Value by value.
+    /// Elementwise.
     Elementwise,
-    /// It makes each row flat.
+    /// Flattens each row.
     Flatten,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn plain(draft: &Draft, node: &NodeProto, row: Row) -> Option<Plain> 
     (flattens_batch || reshapes_flat).then_some(Plain::Flatten)
 }
 
-/// The target of a `Reshape` that makes each row flat and says so in constants: the batch, then -1 or the row's size.
+/// The target of a `Reshape` that flattens each row, given by constants: the batch, then -1 or the row's size.
 pub(super) fn flattens(draft: &Draft, node: &NodeProto, row: Row) -> Option<[i64; 2]> {
     let target = draft.constants.get(node.input.get(1)?)?.to_i64().ok()?;
     let is_zero_a_copy = int(node, "allowzero").unwrap_or(0) == 0;

@@ -1,10 +1,10 @@
-//! A weight repeated along an axis, or cut.
+//! Repeats or cuts a weight along an axis.
 
 use bytes::{Bytes, BytesMut};
 
 use super::super::{Defect, Tensor};
 
-/// `tensor` with everything along `axis` written `times` times: `a b` becomes `a b a b`.
+/// `tensor` repeated `times` times along `axis`: `a b` becomes `a b a b`.
 pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tensor, Defect> {
     let mut dims = tensor.dims().to_vec();
     let block = match dims[..axis].iter().product::<usize>() {
@@ -27,7 +27,7 @@ pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tenso
     Tensor::new(tensor.name(), tensor.datatype(), &dims, repeated)
 }
 
-/// `tensor` with the first `count` of what lies along `axis`.
+/// The first `count` entries of `tensor` along `axis`.
 pub(super) fn first(tensor: &Tensor, axis: usize, count: usize) -> Result<Tensor, Defect> {
     let mut dims = tensor.dims().to_vec();
     let runs = dims[..axis].iter().product::<usize>();
@@ -47,7 +47,7 @@ pub(super) fn first(tensor: &Tensor, axis: usize, count: usize) -> Result<Tensor
     Tensor::new(tensor.name(), tensor.datatype(), &dims, cut.freeze())
 }
 
-/// `tensor` with every value multiplied by `factor`.
+/// `tensor` multiplied by `factor`.
 pub(super) fn scale(tensor: &Tensor, factor: f32) -> Result<Tensor, Defect> {
     let values: Vec<f32> = tensor.to_f32()?.iter().map(|value| value * factor).collect();
     tensor.with_f32(&values)
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tensor_repeats_along_any_axis() {
+    fn tensor_is_repeated_along_any_axis() {
         let tensor = Tensor::from_f32("w", &[2, 3], &[1., 2., 3., 4., 5., 6.]).unwrap();
         let rows = repeat(&tensor, 0, 2).unwrap();
         assert_eq!(rows.dims(), [4, 3]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_along_any_axis_stay() {
+    fn cut_keeps_the_first_entries_along_any_axis() {
         let tensor = Tensor::from_f32("w", &[2, 3], &[1., 2., 3., 4., 5., 6.]).unwrap();
         assert_eq!(first(&tensor, 0, 1).unwrap().to_f32().unwrap(), [1., 2., 3.]);
         let columns = first(&tensor, 1, 2).unwrap();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_repeated_is_nothing() {
+    fn repeated_empty_tensor_is_empty() {
         let empty = Tensor::from_f32("w", &[0, 3], &[]).unwrap();
         assert_eq!(repeat(&empty, 1, 4).unwrap().dims(), [0, 12]);
         assert_eq!(first(&empty, 1, 2).unwrap().dims(), [0, 2]);

@@ -1,4 +1,4 @@
-//! Parts of a graph that run once for each slot.
+//! Copies parts of a graph for each slot.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use super::super::topology::reads;
 use super::super::{Attribute, Defect, Tensor};
 use super::draft::Draft;
 
-/// Old names to those of one slot.
+/// The names of one slot by the original names.
 pub(super) type Names = BTreeMap<String, String>;
 
-/// Whether the copies of a part share their constants.
+/// Whether the copies of a part share constants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Constants {
-    /// They do: what happens to an input before it is seen is the same for every slot.
+    /// Shared: the operators before the first layer are the same for every slot.
     Shared,
     /// Each copy has its own weights, so that training can tell the slots apart.
     Own,
@@ -21,13 +21,13 @@ pub(super) enum Constants {
 
 /// The nodes to copy for one slot.
 pub(super) struct Part<'a> {
-    /// Their places in the draft.
+    /// Their positions in the draft.
     pub(super) places: &'a [usize],
     pub(super) slot: usize,
     pub(super) constants: Constants,
 }
 
-/// Copies a part. `names` holds what the copies read instead of the originals' inputs, and gets what they make.
+/// Copies a part. `names` maps the originals' inputs to those of the copies, and receives the outputs.
 pub(super) fn copy(draft: &mut Draft, part: Part<'_>, names: &mut Names) -> Result<Vec<NodeProto>, Defect> {
     let Part { places, slot, constants } = part;
     let mut copies = Vec::with_capacity(places.len());
@@ -53,10 +53,10 @@ pub(super) fn copy(draft: &mut Draft, part: Part<'_>, names: &mut Names) -> Resu
     Ok(copies)
 }
 
-/// A body of control flow reads a renamed value from around it.
+/// The body of a control-flow node reads a renamed outer value.
 pub(super) struct Captured;
 
-/// Lets `node` read the new names.
+/// Renames the inputs of `node`.
 pub(super) fn rename(node: &mut NodeProto, names: &Names) -> Result<(), Captured> {
     let is_captured = |name: &str| names.contains_key(name) && !node.input.iter().any(|input| input == name);
     if reads(node).into_iter().any(is_captured) {
@@ -70,17 +70,17 @@ pub(super) fn rename(node: &mut NodeProto, names: &Names) -> Result<(), Captured
     Ok(())
 }
 
-/// How to cut a value into slots.
+/// The split of a value into slots.
 pub(super) struct Cut<'a> {
     pub(super) value: &'a str,
     pub(super) axis: i64,
     pub(super) slots: usize,
-    /// Size of one slot, where it is known.
+    /// Size of one slot, if it is known.
     pub(super) part: Option<usize>,
 }
 
-/// A node that cuts a value into equal parts, and the parts' names. How the sizes are said changed twice with the
-/// operator set.
+/// A node that splits a value into equal parts, and the names of the parts. The form of the sizes changed twice with
+/// the operator set.
 pub(super) fn split(draft: &mut Draft, cut: Cut<'_>) -> Result<(NodeProto, Vec<String>), Defect> {
     let Cut { value, axis, slots, part } = cut;
     let parts: Vec<String> = (0..slots).map(|slot| draft.fresh(&format!("{value}.slot{slot}"))).collect();

@@ -1,9 +1,9 @@
-//! A wider first layer.
+//! Widens the first layers for slots.
 //!
-//! Values are sorted by what they know of the input: the *rows* themselves, changed but not yet mixed by a layer; only
-//! their *sizes* (`Shape` and what is computed from it); or the *trunk*, behind a first layer. Every layer on the edge
-//! between rows and trunk widens: its weight is repeated for each slot and divided by k, so that k equal queries make
-//! what one made. A network has one such layer, or several that read the input side by side.
+//! Values are classified by their relation to the input. *Rows* are the input, changed but not yet mixed by a layer.
+//! *Sizes* depend only on its shape (`Shape` and values computed from it). The *trunk* follows a first layer. Every
+//! layer between rows and trunk is widened: its weight is repeated for each slot and divided by k, so that k equal
+//! queries give the output of one. A network has one such layer, or several that read the input in parallel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -17,7 +17,7 @@ use super::plain::{Plain, Row, flattens, plain};
 use super::repeat::{repeat, scale};
 use super::slot::{self, Constants, Names};
 
-/// What a value knows of the input. A value without an entry knows nothing: it is constant.
+/// The relation of a value to the input. A value without an entry is constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knows {
     Rows,
@@ -29,18 +29,18 @@ enum Knows {
 #[derive(Default)]
 struct Stem {
     knows: BTreeMap<String, Knows>,
-    /// Places of the nodes that make rows or sizes.
+    /// Positions of the nodes that produce rows or sizes.
     prologue: Vec<usize>,
-    /// The first layers, with their places.
+    /// The first layers, with their positions.
     layers: Vec<(usize, Linear)>,
-    /// Places of the nodes that know nothing of the input.
+    /// Positions of the nodes that do not depend on the input.
     constant: Vec<usize>,
-    /// Whether sizes are computed: they must be those of one slot.
+    /// Whether the graph computes sizes, which must be those of one slot.
     computes_sizes: bool,
 }
 
 impl Draft {
-    /// Widens the input to `slots` rows side by side and the first layers to match.
+    /// Widens the input to `slots` concatenated rows and the first layers to match.
     pub fn widen_stem(&mut self, slots: NonZeroUsize) -> Result<(), Defect> {
         let slots = slots.get();
         if slots == 1 {
@@ -73,10 +73,10 @@ impl Draft {
     }
 }
 
-/// The inputs' declared shapes.
+/// The declared shapes of the inputs.
 struct Rows {
     inputs: Vec<(String, Option<usize>)>,
-    /// Batch and row size, where there is one input only.
+    /// Batch and row size, if there is only one input.
     only: Row,
     /// Whether the only input has flat rows.
     is_flat: bool,
@@ -84,7 +84,7 @@ struct Rows {
 
 impl Rows {
     fn of(draft: &Draft) -> Result<Self, Defect> {
-        // An input that nothing reads stays as it is.
+        // An unused input stays unchanged.
         let used: BTreeSet<&str> = draft.nodes.iter().flat_map(reads).collect();
         let values = draft.graph().input.iter().filter(|input| used.contains(input.name.as_str()));
         let values: Vec<Value> = values.map(Value::from_proto).collect();
@@ -148,7 +148,7 @@ impl Stem {
         Ok(())
     }
 
-    /// What the values that a node makes know, and the first layer that it is, if it is one.
+    /// Classifies the outputs of a node, and returns the first layer if the node is one.
     fn classify(&self, draft: &Draft, at: usize) -> Result<(Option<Knows>, Option<Linear>), Defect> {
         let node = &draft.nodes[at];
         let read = reads(node);
@@ -172,7 +172,7 @@ impl Stem {
         Ok((known, None))
     }
 
-    /// Whether the rows can go side by side from the input to the first layers, so that nothing runs per slot.
+    /// Whether concatenated rows can pass from the input to the first layers, so that nothing runs per slot.
     fn is_plain(&self, draft: &Draft, rows: &Rows) -> bool {
         let mut flat: Vec<&str> = Vec::new();
         if rows.is_flat {
@@ -197,7 +197,7 @@ impl Stem {
     }
 }
 
-/// Flattening to rows of a stated size must state the wide size.
+/// A `Reshape` that flattens to a fixed size must have the wide size.
 fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Defect> {
     for &at in &stem.prologue {
         if !is_one_of(&draft.nodes[at], &["Reshape"]) {
@@ -214,7 +214,7 @@ fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -
     Ok(())
 }
 
-/// Cuts the input into slots, runs all that precedes the first layers once for each, and lays the results side by side.
+/// Splits the input into slots, runs the operators before the first layers once for each, and concatenates the results.
 fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Defect> {
     let mut front: Vec<NodeProto> = stem.constant.iter().map(|&at| draft.nodes[at].clone()).collect();
     let mut names: Vec<Names> = vec![Names::new(); slots];
@@ -223,7 +223,7 @@ fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> R
         front.push(node);
         names.iter_mut().zip(parts).for_each(|(names, part)| drop(names.insert(input.clone(), part)));
     }
-    // Sizes are the same in every slot: those of slot 0 serve all, and the trunk.
+    // Sizes are equal in every slot: those of slot 0 serve all slots and the trunk.
     let makes_sizes = |draft: &Draft, at: &usize| {
         writes(&draft.nodes[*at]).all(|name| stem.knows.get(name) == Some(&Knows::Sizes))
     };
@@ -253,7 +253,7 @@ fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> R
     Ok(())
 }
 
-/// Puts a `Concat` of the slots before each first layer.
+/// Adds a `Concat` of the slots before each first layer.
 fn join(draft: &mut Draft, stem: &Stem, names: &[Names], front: &mut Vec<NodeProto>) {
     let mut joined: BTreeMap<(String, i64), String> = BTreeMap::new();
     for (at, layer) in &stem.layers {

@@ -1,8 +1,8 @@
 //! Tails that work on all slots at once.
 //!
-//! Behind most last layers stands nothing, a bias, or a softmax. Copies of those for each slot would cost a small
-//! model a good part of its time. So flat rows of k predictions go through value-by-value operators as they are, and
-//! through a softmax once they are reshaped to `[N, k, C]`.
+//! After most last layers there is nothing, a bias, or a softmax. Copies of these for each slot would take much of a
+//! small model's time. So flat rows of k predictions pass through elementwise operators unchanged, and through a
+//! softmax after a reshape to `[N, k, C]`.
 
 use super::super::{Attribute, Defect, Tensor, Value};
 use super::draft::{Draft, int, is_one_of};
@@ -10,16 +10,16 @@ use super::head::Head;
 use super::plain::{Plain, Row, plain};
 use super::repeat::repeat;
 
-/// What one node of a simple tail needs.
+/// The change that one node of a simple tail needs.
 enum Step {
     AsItIs,
-    /// A constant of one slot's size, in this place among the inputs, is repeated.
+    /// Repeats a constant of one slot's size at this input.
     Repeat(usize),
-    /// A softmax over the predictions: the rows must be cut into slots first.
+    /// A softmax over the predictions: the rows must be split into slots first.
     Softmax,
 }
 
-/// Widens the tail without copies, if it is simple enough. `false` leaves the draft as it was.
+/// Widens the tail without copies, if it is simple enough. `false` leaves the draft unchanged.
 pub(super) fn reshape(draft: &mut Draft, head: &Head, slots: usize) -> Result<bool, Defect> {
     let Some(steps) = steps(draft, head) else { return Ok(false) };
     let [layer] = head.layers.as_slice() else { return Ok(false) };
@@ -89,7 +89,7 @@ fn step(draft: &Draft, at: usize, features: usize, after_softmax: bool) -> Optio
         return None;
     }
     if is_one_of(node, &["Softmax", "LogSoftmax"]) {
-        // Both for flat rows: 1 is the default of the old operator, -1 of the new.
+        // Both for flat rows: 1 is the default of the old operator, -1 of the new one.
         return matches!(int(node, "axis"), None | Some(1 | -1)).then_some(Step::Softmax);
     }
     if is_one_of(node, &["Add", "Sub", "Mul", "Div"]) {

@@ -1,12 +1,11 @@
-//! A network with fewer features in every layer between its input and its predictions.
+//! Thins a network: fewer features in every layer from its input to its predictions.
 //!
-//! With half of the features a layer multiplies a quarter as often: this is how a stand-in can be had without anyone
-//! designing it.
+//! With half of the features a layer needs a quarter of the multiplications: a stand-in without a separate design.
 //!
-//! Every value behind a first layer is followed by the features that are left of it, and whatever reads it is cut to
-//! those: a layer's weight here, what lies between layers in [`super::follow`]. How many features stay depends on their
-//! number alone, and it is always the first ones, so that values that are added to one another keep the same. An
-//! operator that is not known to keep features in their places is an error: silence would be a broken network.
+//! The remaining features of every value after a first layer are tracked, and each of its readers is cut to them: the
+//! weights of layers here, other operators in [`super::follow`]. Layers of equal width keep equally many features,
+//! always the first ones, so that values that are added keep the same features. An operator that is not known to keep
+//! features in their places is an error, since a guess could break the network silently.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ use super::head::Head;
 use super::linear::{Linear, Out};
 use super::repeat::{first, scale};
 
-/// What is left of a value's features: the first `left` of `of`.
+/// The remaining features of a value: the first `left` of `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Features {
     pub(super) of: usize,
@@ -25,13 +24,12 @@ pub(super) struct Features {
     pub(super) place: Place,
 }
 
-/// Where a value's features lie.
+/// The position of a value's features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Behind the rows, in a value of this rank. Where that is 2, each feature may be a run of values: a picture laid
-    /// flat.
+    /// The second dimension of a value of this rank. At rank 2, each feature may be a run of values: a flattened image.
     Second { rank: usize },
-    /// In the last dimension, behind any number of others.
+    /// The last dimension, after any number of others.
     Last,
 }
 
@@ -40,22 +38,23 @@ impl Place {
 }
 
 impl Features {
-    /// Whether dimensions lie behind that of the features.
+    /// Whether dimensions follow that of the features.
     pub(super) fn is_picture(&self) -> bool {
         matches!(self.place, Place::Second { rank } if rank > 2)
     }
 
-    /// How many of `size` values that belong to the features are left; `None` if they cannot belong to them.
+    /// The remaining number of `size` values that belong to the features; `None` if they cannot belong to them.
     pub(super) fn left_of(&self, size: usize) -> Option<usize> {
         let run = size.checked_div(self.of).filter(|run| *run > 0 && run * self.of == size)?;
         (run == 1 || self.place == Place::FLAT).then_some(self.left * run)
     }
 }
 
-/// Channels that engines convolve at a time. Numbers between cost them as much as the next multiple, or far more.
+/// The multiple of channels that engines convolve at a time. Other numbers cost as much as the next multiple, or far
+/// more.
 const BLOCK: f32 = 8.0;
 
-/// How many of a layer's features a share of them is.
+/// The number of features in a share of a layer's features.
 fn share(of: usize, width: f32, place: Place) -> usize {
     let share = of as f32 * width;
     let is_in_blocks = place != Place::FLAT && of as f32 >= 4.0 * BLOCK;
@@ -65,7 +64,7 @@ fn share(of: usize, width: f32, place: Place) -> usize {
 }
 
 impl Draft {
-    /// Leaves a share `width` of the features that each layer but the last makes.
+    /// Keeps a share `width` of the output features of each layer but the last.
     pub(super) fn thin(&mut self, width: f32) -> Result<(), Defect> {
         let last: Vec<usize> = Head::trace(self)?.layers.iter().map(|layer| layer.at).collect();
         let mut known: BTreeMap<String, Features> = BTreeMap::new();
@@ -79,12 +78,12 @@ impl Draft {
                     self.thin_layer(at, &weight, weight_in, data, &out, width)?
                 }
                 None if !is_behind => continue,
-                // Recurrent layers hold the features of several gates.
+                // Recurrent layers have the features of several gates.
                 Some(_) => None,
                 None => self.thin_follower(at, &known)?,
             };
             let features = features.ok_or_else(|| Defect::Unthinned { node: self.label(at) })?;
-            // Where nothing is missing there is nothing to follow, such as behind the last layers.
+            // If all features remain there is nothing to follow, as after the last layers.
             if features.left == features.of {
                 continue;
             }
@@ -93,7 +92,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Cuts a layer to what is left of its data's features, and to a share of its own.
+    /// Cuts a layer to the remaining features of its input, and to a share of its own.
     fn thin_layer(
         &mut self,
         at: usize,
@@ -122,7 +121,7 @@ impl Draft {
         if let Some(data) = data {
             let read = weight.dims()[axis];
             let Some(left) = data.left_of(read) else { return Ok(None) };
-            // What the others added up to, those that are left make up for.
+            // Scales the remaining features up to replace the contribution of the others.
             weight = scale(&first(&weight, axis, left)?, read as f32 / left as f32)?;
         }
         let of = weight.dims()[out.weight_axis];
@@ -137,7 +136,7 @@ impl Draft {
         Ok(Some(features))
     }
 
-    /// Cuts a constant that holds a number for each feature, or for each value of their runs. One number for all stays.
+    /// Cuts a constant with a number for each feature, or for each value of their runs. A single number stays.
     pub(super) fn thin_constant(&mut self, constant: Tensor, features: &Features) -> Result<bool, Defect> {
         let dims = constant.dims();
         if constant.len() == 1 {

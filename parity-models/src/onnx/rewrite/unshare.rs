@@ -1,7 +1,7 @@
-//! A weight of its own for every reader.
+//! Gives each reader its own copy of a weight.
 //!
-//! Some exporters store equal weights once and hand them on through `Identity` nodes. That two weights are equal today
-//! does not tie them: training must be able to move them apart, and widening one must not widen the other.
+//! Some exporters store equal weights once and distribute them through `Identity` nodes. Equal values do not tie two
+//! weights: training must be able to separate them, and widening one must not widen the other.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::super::Tensor;
 use super::super::proto::NodeProto;
 use super::draft::{Draft, is_one_of};
 
-/// Turns `Identity` of a constant into a constant, and gives each reader but the first its own copy of a weight.
+/// Turns an `Identity` of a constant into a constant, and copies a shared weight for each reader after the first.
 pub(super) fn unshare(draft: &mut Draft) {
     let outputs: BTreeSet<String> = draft.graph().output.iter().map(|output| output.name.clone()).collect();
     for node in std::mem::take(&mut draft.nodes) {
@@ -34,7 +34,7 @@ pub(super) fn unshare(draft: &mut Draft) {
     draft.nodes = nodes;
 }
 
-/// The constant that an `Identity` hands on, under its new name.
+/// The constant behind an `Identity`, under its new name.
 fn alias(draft: &Draft, node: &NodeProto) -> Option<Tensor> {
     let ([input], [output]) = (node.input.as_slice(), node.output.as_slice()) else { return None };
     let constant = draft.constants.get(input).filter(|_| is_one_of(node, &["Identity"]))?;
