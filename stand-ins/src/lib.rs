@@ -1,10 +1,11 @@
-//! Stand-ins made from ONNX files without a gradient, and measured: exact rewrites, 8-bit copies, pruned blocks.
+//! Makes stand-ins from ONNX files without gradients and measures them.
 //!
-//! A stand-in is worth what it costs on the engine and the machine at hand and how often it says what the deployed model
-//! says; neither can be told from the graph. So [`make`] makes candidates of several families, measures each beside the
-//! deployed model in the same run, and shows the [`Frontier`]. Reading order: [`Rows`] are what the model is asked about, a
-//! [`Workshop`] runs graphs on an engine, `graph` is the view of a graph that families share, `exact`, `int8`, `prune` and `layers` are
-//! the families, `measure` says what a candidate costs and how often it agrees.
+//! A stand-in is a cheaper model that answers late queries. Its value depends on its cost on the engine and the
+//! machine at hand, and on how often it agrees with the deployed model; neither can be read off the graph. Therefore
+//! [`make`] makes candidates of several families, measures each in the same run as the deployed model, and returns
+//! the [`Frontier`]. Reading order: [`Rows`] are the model's inputs, a [`Workshop`] runs graphs on an engine, `graph`
+//! is the families' view of a graph, `exact` (rewrites), `int8` (8-bit copies), `prune` (fewer channels) and `layers`
+//! (fewer layers) are the families, and `measure` determines cost and agreement.
 
 mod error;
 mod exact;

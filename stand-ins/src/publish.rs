@@ -1,4 +1,4 @@
-//! Into the repository: the stand-in's file first, then the bundle that names it.
+//! Publishes a stand-in: writes its file to the repository first, then the bundle that names it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use parm_parity_models::bundle::{
 
 use crate::{Candidate, Error, Frontier, Rows};
 
-/// A deployed model and the repository that it is in, or is put into.
+/// A deployed model and its repository.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The repository's folder.
@@ -18,28 +18,28 @@ pub struct Place<'a> {
     pub name: &'a str,
     /// Its file.
     pub deployed: &'a [u8],
-    /// What it takes and gives.
+    /// Its inputs and outputs.
     pub signature: &'a Signature,
-    /// The rows that it saw, for the range of its inputs.
+    /// The rows of the search, for the range of the inputs.
     pub rows: &'a Rows,
     /// The command line that made the stand-in.
     pub command: &'a str,
 }
 
-/// Puts the candidate into the repository as `NAME-stand-in` and gives the manifest's path. What the manifest says of a
-/// stand-in of that name is replaced; costs on other engines are kept if the file is the same.
+/// Writes the candidate to the repository as `NAME-stand-in` and returns the manifest's path. The manifest's entry
+/// for a stand-in of that name is replaced; costs on other engines are kept if the file is the same.
 pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) -> Result<PathBuf, Error> {
     let deployed = put_model(place.root, place.name, place.deployed)?;
     let model = put_model(place.root, &format!("{}-stand-in", place.name), &candidate.model)?;
     let path = place.root.join(place.name).join("parm.toml");
     let found = if path.exists() { Some(Manifest::read(&path)?) } else { None };
-    // What belongs to another version of the deployed model is worth nothing beside this one.
+    // Entries for another version of the deployed model are invalid for this one.
     let found = found.filter(|manifest| manifest.deployed.sha256 == deployed.sha256);
     let mut manifest = found.unwrap_or_else(|| {
         let meaning = frontier.setting.meaning;
         Manifest::new(describe(place, (deployed.version, deployed.sha256), meaning))
     });
-    // What the search read of the bundle, or what was said in its place: agreement, confidence and live comparisons go by it.
+    // The meaning that the search found or received: agreement, confidence and live comparisons depend on it.
     if let Some(output) = manifest.deployed.outputs.first_mut() {
         output.meaning = frontier.setting.meaning;
     }
@@ -93,7 +93,7 @@ mod tests {
     use crate::testing::{Stage, candidate, setting};
 
     #[test]
-    fn what_the_answers_mean_is_said_anew() {
+    fn publish_updates_the_meaning_of_outputs() {
         let mut builder = Builder::new("m", 1);
         let x = builder.input(Value::batch_of_f32("x", &[4]));
         builder.dense("y", &x, Dense { inputs: 4, outputs: 3 }).unwrap();

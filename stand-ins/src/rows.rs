@@ -1,4 +1,4 @@
-//! Rows that the deployed model is asked about.
+//! Rows of input: arrays checked against the model's inputs and converted to their types.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use parm_backend::engine::{Declared, Signature};
@@ -6,22 +6,22 @@ use parm_protocol::{DataType, Shape, Tensor};
 
 use crate::Error;
 
-/// Most bytes of rows: they are held in memory beside what the graph makes of them.
+/// Maximum size of the rows: they stay in memory together with the graph's intermediate values.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Rows of every input, in the model's order and of its types.
+/// Rows of every input, in the model's order and types.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     names: Vec<String>,
     inputs: Vec<Tensor>,
-    /// The axes of each input that vary in size from row to row.
+    /// The axes of each input whose size differs between rows.
     varying: Vec<Vec<usize>>,
     /// Whether the model takes any number of rows at a time; otherwise it takes one.
     is_batched: bool,
 }
 
 impl Rows {
-    /// Holds arrays to what the model takes, and brings their numbers to its types.
+    /// Checks arrays against the model's inputs and converts their numbers to its types.
     pub fn new(signature: &Signature, arrays: &[Tensor]) -> Result<Self, Error> {
         let declared = &signature.inputs;
         if declared.len() != arrays.len() {
@@ -34,7 +34,7 @@ impl Rows {
             return Err(Error::TooManyBytes { bytes, limit: MOST_BYTES });
         }
         if !arrays.is_empty() && arrays.iter().all(|array| array.data().is_empty()) {
-            // Without elements there may be more rows than can be counted.
+            // Rows without elements could be more than memory can count.
             let (input, actual) = (declared[0].name.clone(), arrays[0].shape().to_vec());
             return Err(Error::NoElement { input, actual });
         }
@@ -43,7 +43,7 @@ impl Rows {
             return Err(Error::RowCounts { counts });
         }
         let is_batched = signature.is_batched();
-        // Where one input is of one row, such as a state, the others may be of any number: they are given one at a time.
+        // Some models have an input of one row, such as a state: then all rows are given one at a time.
         let is_of_one = |input: &&Declared| matches!(input.shape.first(), Some(1 | -1));
         if let Some(fixed) = declared.iter().find(|input| !is_batched && !is_of_one(input)) {
             let rows = fixed.shape.first().copied().unwrap_or(0);
@@ -63,12 +63,12 @@ impl Rows {
         &self.inputs
     }
 
-    /// How many there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.inputs.first().map_or(0, Tensor::rows)
     }
 
-    /// Whether there is none.
+    /// Whether it has zero rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -78,7 +78,7 @@ impl Rows {
         self.is_batched
     }
 
-    /// These rows, in this order.
+    /// Copies these rows, in this order.
     pub fn select(&self, places: &[usize]) -> Result<Self, Error> {
         let pick = |input: &Tensor| {
             let picked = places.iter().map(|&place| input.slice_rows(place, 1));
@@ -88,17 +88,17 @@ impl Rows {
         Ok(Self { inputs, ..self.clone() })
     }
 
-    /// The inputs of so many rows from `start` on.
+    /// The inputs of `count` rows from `start` on.
     pub(crate) fn slice(&self, start: usize, count: usize) -> Result<Vec<Tensor>, Error> {
         self.inputs.iter().map(|input| Ok(input.slice_rows(start, count)?)).collect()
     }
 
-    /// Whether every row that the model takes has the same sizes, and it takes any number of them.
+    /// Whether the model takes any number of rows and every row has the same sizes.
     pub(crate) fn is_fixed(&self) -> bool {
         self.varying.iter().all(Vec::is_empty) && self.is_batched
     }
 
-    /// The same rows with half of what varies in size; `None` where nothing does, or where there is no half.
+    /// The same rows with the varying axes cut to half; `None` if no axis varies or none can be halved.
     pub(crate) fn halved(&self) -> Result<Option<Self>, Error> {
         let sizes = self.inputs.iter().zip(&self.varying);
         let mut cut = sizes.flat_map(|(input, axes)| axes.iter().map(|&axis| input.shape()[axis])).peekable();
@@ -117,7 +117,7 @@ impl Rows {
         self.names.iter().map(String::as_str).zip(self.inputs.iter().map(|input| &input.shape()[1..]))
     }
 
-    /// The least and the greatest number of an input; `None` for what is no number.
+    /// The smallest and the largest number of an input; `None` if it is not numeric.
     pub fn range(&self, input: usize) -> Option<(f32, f32)> {
         let numbers = numbers(&self.inputs[input])?;
         let (low, high) = numbers
@@ -127,12 +127,12 @@ impl Rows {
     }
 }
 
-/// An array as the model takes it.
+/// Converts an array to the model's shape and type.
 fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
     let wanted: Vec<i64> = input.shape.iter().skip(1).copied().collect();
     let actual = array.shape().get(1..).unwrap_or_default();
     let fits = wanted.iter().zip(actual).all(|(&wanted, &actual)| wanted < 0 || wanted == actual as i64);
-    // Pictures of one channel are often stored without it.
+    // Pictures of one channel are often stored without the channel axis.
     let is_same = || {
         let known = wanted.iter().all(|&size| size >= 0);
         let size = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1_u64, u64::saturating_mul);
@@ -158,7 +158,7 @@ fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
     Ok(Tensor::new(input.datatype, shape, bytes_of(input.datatype, &numbers).ok_or_else(refused)?)?)
 }
 
-/// The axes of an input, behind that of the rows, that have no declared size.
+/// The axes of an input, except that of the rows, that have no declared size.
 fn varying(input: &Declared) -> Vec<usize> {
     let axes = input.shape.iter().enumerate().skip(1);
     axes.filter(|(_, size)| **size < 0).map(|(axis, _)| axis).collect()
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_brought_to_the_type_and_shape_that_the_model_takes() {
+    fn rows_convert_to_the_type_and_shape_of_the_model() {
         let pixels = Tensor::new(DataType::Uint8, [2, 2, 2].as_slice(), vec![0, 1, 2, 3, 4, 5, 6, 7].into());
         let rows = Rows::new(&signature(&[-1, 1, 2, 2], DataType::Fp32), &[pixels.unwrap()]).unwrap();
         let inputs = rows.slice(1, 1).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_another_model_are_refused_with_both_shapes() {
+    fn rows_of_another_shape_are_rejected_with_both_shapes() {
         let check = |shape: &[usize], wanted: &str| {
             let array = Tensor::from_f32(shape, &vec![0.0; shape.iter().product()]).unwrap();
             let error = Rows::new(&signature(&[-1, 3, 4], DataType::Fp32), &[array]).unwrap_err().to_string();
@@ -232,7 +232,7 @@ mod tests {
         check(&[5, 3, 5], "takes rows of [3, 4], the data has rows of [3, 5]");
         check(&[5, 11], "rows of [11]");
         let none = Rows::new(&signature(&[-1, 2], DataType::Fp32), &[]).unwrap_err().to_string();
-        assert!(none.contains("has 1 inputs (x), data for 0"), "{none}");
+        assert!(none.contains("has 1 inputs (x), got 0 arrays"), "{none}");
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_rows_are_their_beginnings_along_what_varies() {
+    fn halved_keeps_the_first_half_of_varying_axes() {
         let array = Tensor::from_f32([2, 2, 3].as_slice(), &(0..12).map(|n| n as f32).collect::<Vec<_>>());
         let rows = |shape: &[i64]| {
             Rows::new(&signature(shape, DataType::Fp32), std::slice::from_ref(array.as_ref().unwrap()))
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_of_a_fixed_batch_is_refused_and_one_of_one_row_is_not() {
+    fn model_with_a_fixed_batch_is_rejected_unless_it_is_one() {
         let array = Tensor::from_f32([4, 2].as_slice(), &[0.0; 8]).unwrap();
         let rows = |batch| Rows::new(&signature(&[batch, 2], DataType::Fp32), std::slice::from_ref(&array));
         assert_eq!(rows(3).unwrap_err(), Error::FixedBatch { input: "x".into(), rows: 3 });
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_state_of_one_row_all_inputs_are_given_one_at_a_time() {
+    fn rows_run_one_at_a_time_when_one_input_has_one_row() {
         let declared = |name: &str, shape: &[i64]| Declared {
             name: name.into(),
             datatype: DataType::Fp32,

@@ -1,4 +1,4 @@
-//! What tests of several families need: an engine in a folder of its own, and what models say there.
+//! Test kit of the crate: an engine in a temporary folder, models and their answers.
 
 use bytes::Bytes;
 use parm_backend::engine::Options;
@@ -9,13 +9,13 @@ use parm_protocol::Tensor;
 
 use crate::{Candidate, Progress, Rows, Setting, Share, Work, Workshop};
 
-/// A workshop in a folder that goes away.
+/// A workshop in a temporary folder.
 pub(crate) struct Stage {
     pub(crate) workshop: Workshop,
     _folder: tempfile::TempDir,
 }
 
-/// A search that nobody watches.
+/// A progress listener that ignores everything and never stops the search.
 pub(crate) struct Alone;
 
 impl Progress for Alone {
@@ -38,7 +38,7 @@ impl Stage {
         Rows::new(runner.signature(), arrays).unwrap()
     }
 
-    /// The numbers of the first output for all rows.
+    /// The first output's numbers for all rows.
     pub(crate) fn answers(&self, model: &Model, rows: &Rows) -> Vec<f32> {
         let mut runner = self.workshop.load("answers", model.bytes()).unwrap();
         let outputs = runner.run(rows, 0..rows.len()).unwrap();
@@ -46,14 +46,14 @@ impl Stage {
     }
 }
 
-/// The kinds of a draft's nodes, in the order of the alphabet.
+/// The operators of a draft's nodes, in alphabetical order.
 pub(crate) fn operators(draft: &Draft) -> Vec<String> {
     let mut operators: Vec<String> = draft.nodes.iter().map(|node| node.op_type.clone()).collect();
     operators.sort();
     operators
 }
 
-/// A candidate of which nothing but this is known.
+/// A candidate with a name, a cost and an agreement.
 pub(crate) fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
     Candidate {
         name: name.into(),
@@ -67,7 +67,7 @@ pub(crate) fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
     }
 }
 
-/// A small classifier's search, without labels.
+/// The setting of a small classifier, without labels.
 pub(crate) fn setting() -> Setting {
     Setting {
         deployed_us: 30.0,

@@ -1,4 +1,4 @@
-//! Where graphs are run: an engine, and a folder for the files that it wants.
+//! Runs graphs: an engine with a scratch folder for model files.
 
 use std::fs;
 use std::ops::Range;
@@ -9,16 +9,16 @@ use parm_protocol::{Shape, Tensor};
 
 use crate::{Error, Rows};
 
-/// What is told while the search goes on, and whether it is to end.
+/// Receives the progress of a search and can stop it.
 pub trait Progress {
-    /// What begins now.
+    /// Reports the step that begins now.
     fn doing(&self, what: &str);
 
-    /// Whether somebody wants it to end.
+    /// Whether the search must stop.
     fn is_stopped(&self) -> bool;
 }
 
-/// An engine and a folder of its own for files.
+/// An engine and its scratch folder.
 pub struct Workshop {
     engine: Box<dyn Engine>,
     name: String,
@@ -27,7 +27,7 @@ pub struct Workshop {
 }
 
 impl Workshop {
-    /// The engine called `name`; the folder is made if need be, and files in it are written over.
+    /// Opens the engine called `name`; creates the folder if needed and overwrites files in it.
     pub fn new(name: &str, options: Options, folder: &Path) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error::Write { path: folder.into(), message: error.to_string() };
         let chosen = engine::choose(name, &options)?;
@@ -40,7 +40,7 @@ impl Workshop {
         &self.name
     }
 
-    /// Makes a file of a model and loads it.
+    /// Writes a model to a file and loads it.
     pub fn load(&self, name: &str, model: &[u8]) -> Result<Runner, Error> {
         let path = self.folder.join(format!("{name}.onnx"));
         let failed = |error: std::io::Error| Error::Write { path: path.clone(), message: error.to_string() };
@@ -54,9 +54,9 @@ impl Workshop {
         Ok(Runner { model })
     }
 
-    /// Takes the folder away with all that was written there.
+    /// Removes the folder and its files.
     pub fn clear(&self) {
-        // Scratch that stays behind does no harm, and there is nobody to tell.
+        // A scratch folder that remains does no harm, and a failure here has no caller to report to.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -67,19 +67,19 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// What it takes and gives.
+    /// Its inputs and outputs.
     pub fn signature(&self) -> &engine::Signature {
         self.model.signature()
     }
 
-    /// Makes runs of so many rows fast ahead of time.
+    /// Prepares fast runs of `count` rows.
     pub(crate) fn prepare(&mut self, rows: &Rows, count: usize) -> Result<(), Error> {
         let count = if rows.is_batched() { count } else { 1 };
         let shapes: Vec<Shape> = rows.slice(0, count)?.iter().map(|input| input.shape().into()).collect();
         Ok(engine::guarded(|| self.model.prepare(&shapes))?)
     }
 
-    /// What it makes of these rows: one by one where it takes one at a time, otherwise together.
+    /// Runs these rows: one by one if the model takes one row at a time, otherwise together.
     pub(crate) fn run(&mut self, rows: &Rows, places: Range<usize>) -> Result<Vec<Tensor>, Error> {
         if rows.is_batched() {
             let inputs = rows.slice(places.start, places.len())?;

@@ -1,8 +1,8 @@
-//! Runs a matrix of trainings: `cargo run --release --example matrix -- FILE DATA RESULTS [JOBS]`, or writes the page of
-//! some: `.. -- render PAGE RESULTS FILE..`.
+//! Runs a matrix of trainings: `cargo run --release --example matrix -- FILE DATA RESULTS [JOBS]`.
 //!
-//! `parm train matrix` is the same and more; this builds in a fraction of the time. A deployed model that is given as a
-//! file is interpreted here, where the command asks an engine, and nothing is timed.
+//! `.. -- render PAGE RESULTS FILE..` writes the page of some. `parm train matrix` does the same and more; this
+//! builds in a fraction of the time. Here a deployed model in a file is interpreted, whereas the command runs it on
+//! an engine, and nothing is timed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl MatrixObserver for Lines {
     }
 }
 
-/// Rows that an interpreted model is given at a time: some models make much of little.
+/// Rows per run of an interpreted model: some models have large intermediate values.
 const CHUNK: usize = 16;
 
 struct Interpreted(Network);

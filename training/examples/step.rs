@@ -1,7 +1,8 @@
-//! Milliseconds of a training step (forward, loss, backward, Adam) at batch 64:
-//! `cargo run --release --example step -- [MODEL..]`, where a name ending in `+K` is a parity model for groups of K
-//! with a slot for each, and `sentences:FOLDER` is the encoder with a head that `lab/interop/teachers/sections.py` leaves there.
-//! `step.py` beside it does the same in PyTorch. `vulkan:0` and the like name another device.
+//! Measures a training step (forward, loss, backward, Adam) at batch 64, in milliseconds.
+//!
+//! `cargo run --release --example step -- [MODEL..]`. A name ending in `+K` is a parity model for groups of K with a
+//! slot for each; `sentences:FOLDER` is the encoder with a head that `lab/interop/teachers/sections.py` writes there.
+//! `step.py` does the same in PyTorch. `vulkan:0` and the like name another device.
 
 use std::error::Error;
 use std::path::Path;
@@ -51,7 +52,7 @@ fn say(model: &str, history: &[Epoch]) {
     eprintln!("{model}: {:.2} ms a step, {:.0} rows a second", 1e3 * fastest, BATCH as f64 / fastest);
 }
 
-/// Fine-tuning of an encoder: a few steps, as each takes a while.
+/// Fine-tunes an encoder: a few steps, as each takes a while.
 fn sentences(folder: &Path, device: Device) -> Result<Vec<Epoch>, Box<dyn Error>> {
     let [ids, mask, labels] = ["ids", "mask", "labels"].map(|part| folder.join(format!("train-{part}.npy")));
     let samples = Samples::npys(&[&ids, &mask], Some(&labels), Limit::default())?.range(0..SENTENCES)?;
@@ -82,13 +83,13 @@ fn parity_model(
     let graph = Model::from_bytes(deployed, &Limits::default())?;
     let run = Settings { epochs: EPOCHS, batch: BATCH, score_every: EPOCHS, ..Settings::default() };
     let recipe = ParityRecipe { k, passes: k as f32, held_out: HELD_OUT, run, ..ParityRecipe::default() };
-    // A network that has learned nothing yet contradicts every file of labels: it is the teacher alone.
+    // An untrained network contradicts every file of labels, so it is the only teacher.
     let rows = Samples::new(samples.inputs.clone(), None)?;
     let materials = Materials { samples: &rows, graph: &graph, teacher: None, outputs: None };
     alone(|around| Ok(parity::train(materials, &recipe, device, around)?.history))
 }
 
-/// A run that nobody watches and that leaves no files.
+/// Runs a training without an observer and without files.
 fn alone<T>(train: impl FnOnce(Surroundings<'_>) -> Result<T, Box<dyn Error>>) -> Result<T, Box<dyn Error>> {
     let (stop, files) = (Stop::default(), Files::default());
     train(Surroundings { observer: &Unobserved, stop: &stop, files: &files })

@@ -1,8 +1,7 @@
-//! Tensors in host memory: what goes into a network, what comes out, and the shapes and indices that graphs compute
-//! on the way.
+//! Tensors in host memory: inputs, outputs, and the shapes and indices of graphs.
 //!
-//! Shape arithmetic (`Shape`, `Gather`, `Concat`, `Reshape`) runs on a handful of integers, which never deserve a
-//! device. One function, [`Array::rearrange`], serves every operator that only moves elements.
+//! Shape arithmetic (`Shape`, `Gather`, `Concat`, `Reshape`) runs on a few integers, too few for a device. One
+//! function, [`Array::rearrange`], serves every operator that only moves elements.
 
 /// A dense tensor in row-major order. No dimensions: a scalar.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +11,7 @@ pub struct Array<T> {
 }
 
 impl<T: Clone> Array<T> {
-    /// Wraps `data`; `None` unless it has exactly as many elements as `shape` says.
+    /// Wraps `data`; `None` unless its length matches `shape`.
     pub fn new(shape: Vec<usize>, data: Vec<T>) -> Option<Self> {
         (count(&shape) == data.len()).then_some(Self { shape, data })
     }
@@ -43,17 +42,17 @@ impl<T: Clone> Array<T> {
         &self.data
     }
 
-    /// Elements in row-major order, to write to.
+    /// Elements in row-major order, mutable.
     pub fn data_mut(&mut self) -> &mut [T] {
         &mut self.data
     }
 
-    /// Elements in row-major order, as they are stored.
+    /// Elements in row-major order, by value.
     pub fn into_data(self) -> Vec<T> {
         self.data
     }
 
-    /// The same elements under other dimensions; `None` when their numbers differ.
+    /// The same elements with other dimensions; `None` if their numbers differ.
     pub fn reshape(self, shape: Vec<usize>) -> Option<Self> {
         Self::new(shape, self.data)
     }
@@ -76,7 +75,7 @@ impl<T: Clone> Array<T> {
         std::iter::once(size).chain(self.shape[1..].iter().copied()).collect()
     }
 
-    /// Another value for every element.
+    /// Applies a function to every element.
     pub fn map<U: Clone>(&self, change: impl Fn(&T) -> U) -> Array<U> {
         Array { shape: self.shape.clone(), data: self.data.iter().map(change).collect() }
     }
@@ -118,12 +117,12 @@ impl<T: Clone> Array<T> {
     }
 }
 
-/// Number of elements. Sizes from a file may overflow: no tensor has the number that stands for that.
+/// Number of elements. An overflow from a file's sizes gives a number that no tensor has.
 pub(crate) fn count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |count, &size| usize::saturating_mul(count, size))
 }
 
-/// The dimensions of two tensors combined element by element; `None` when they do not fit.
+/// The dimensions of two tensors combined element by element; `None` if they do not fit.
 pub(crate) fn broadcast(left: &[usize], right: &[usize]) -> Option<Vec<usize>> {
     let rank = left.len().max(right.len());
     let dim = |shape: &[usize], axis: usize| match (axis + shape.len()).checked_sub(rank) {
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_of_elements_is_refused() {
+    fn new_rejects_a_wrong_number_of_elements() {
         assert_eq!(Array::new(vec![2, 2], vec![1, 2, 3]), None);
     }
 }

@@ -1,27 +1,27 @@
-//! Where tensors live and are computed.
+//! Devices for training: the processor and graphics cards.
 //!
-//! The processor is always there. A graphics card needs a build with its feature and a driver at run time; Burn panics
-//! where the driver is missing, so the cards are listed before one is opened.
+//! The processor is always available. A graphics card needs a build with its feature, and a driver at run time. Burn
+//! panics without a driver, so cards are listed before one is opened.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
 
-/// A device to train on, chosen at run time: `cpu`, `vulkan:0`, `cuda:1`.
+/// A device for training: `cpu`, `vulkan:0`, `cuda:1`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
-    /// The processor, all its cores.
+    /// The processor, with all its cores.
     #[default]
     Cpu,
     /// A graphics card through Vulkan, by its number; needs the feature `vulkan`.
     Vulkan(usize),
-    /// A graphics card of Nvidia's, by its number; needs the feature `cuda`.
+    /// An Nvidia card through CUDA, by its number; needs the feature `cuda`.
     Cuda(usize),
 }
 
 impl Device {
-    /// Makes sure that the device is there.
+    /// Opens the device, if it exists.
     pub(crate) fn open(self) -> Result<burn::tensor::Device, Error> {
         let (number, found) = match self {
             Device::Cpu => return Ok(burn::tensor::Device::flex()),
@@ -45,7 +45,7 @@ impl Device {
     }
 }
 
-/// The cards that Vulkan finds, drivers in software last; `None` in a build without it.
+/// The cards that Vulkan finds, software drivers last; `None` in a build without it.
 fn vulkan() -> Option<Vec<burn::tensor::Device>> {
     #[cfg(feature = "vulkan")]
     return Some(burn::tensor::Device::enumerate(burn::tensor::DeviceType::Vulkan).into_vec());
@@ -53,7 +53,7 @@ fn vulkan() -> Option<Vec<burn::tensor::Device>> {
     None
 }
 
-/// The cards that CUDA finds; `None` in a build without it. Listing them panics where there is no driver.
+/// The cards that CUDA finds; `None` in a build without it. Listing them panics without a driver.
 fn cuda() -> Option<Vec<burn::tensor::Device>> {
     #[cfg(feature = "cuda")]
     return Some(
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_is_read_as_it_is_written() {
+    fn device_parses_its_own_name() {
         for device in [Device::Cpu, Device::Vulkan(0), Device::Vulkan(2), Device::Cuda(1)] {
             assert_eq!(device.to_string().parse(), Ok(device));
         }
@@ -109,10 +109,10 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_is_not_there_is_an_error_that_says_what_to_do() {
+    fn missing_card_is_an_error_with_advice() {
         let message = |device: Device| device.open().err().map(|error| error.to_string()).unwrap_or_default();
         let (far, feature) = (Device::Vulkan(999), cfg!(feature = "vulkan"));
-        let wanted = if feature { "vulkan:999 is not there" } else { "--features train,vulkan" };
+        let wanted = if feature { "vulkan:999 is missing" } else { "--features train,vulkan" };
         assert!(message(far).contains(wanted), "{}", message(far));
         assert!(Device::Cpu.open().is_ok());
     }

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Writes files atomically.
 
 use std::fs;
 use std::io::Write;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::Error;
 
-/// Writes `bytes` beside `path` and moves them there once they are safe: a reader never sees half a file, and a full
-/// disk leaves the old one.
+/// Writes `bytes` to a temporary file in the folder of `path`, syncs it and renames it: readers never see a partial
+/// file, and a full disk leaves the old file.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::Write { path: path.into(), message: error.to_string() };
     if let Some(folder) = path.parent() {

@@ -1,16 +1,16 @@
-//! Which samples form a group, drawn anew for every epoch.
+//! Draws the groups of every epoch.
 //!
-//! An epoch walks through random orders of all samples, as many as it needs, so that every sample is seen equally
-//! often; k neighbours are a group. Members of a group and their slots are random by that. Some groups lose some of
-//! their members, so that a parity model knows blank slots. What is drawn depends on the seed and the epoch alone:
-//! a run that is resumed sees what it would have seen.
+//! An epoch walks through random orders of all samples, as many as it needs, so that every sample is used equally
+//! often; k consecutive ones are a group. So members and their slots are random. Some groups lose members, so that a
+//! parity model learns blank slots. The draw depends only on the seed and the epoch, so a resumed run continues with
+//! the same groups.
 
 use parm_random::Random;
 
 /// A blank slot.
 pub(crate) const BLANK: u32 = u32::MAX;
 
-/// How groups are drawn.
+/// Settings of the draw.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sampling {
     /// Slots of a group.
@@ -27,12 +27,12 @@ pub(crate) struct Sampling {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TrainingGroups {
     k: usize,
-    /// k numbers of samples for each group, or [`BLANK`].
+    /// k sample numbers per group, or [`BLANK`].
     members: Vec<u32>,
 }
 
 impl Sampling {
-    /// The groups of an epoch over `samples` samples, of which there must be one.
+    /// The groups of an epoch over `samples` samples, of which there must be at least one.
     pub(crate) fn draw(&self, samples: usize, epoch: u64) -> TrainingGroups {
         let mut random = Random::named(self.seed, &format!("groups of epoch {epoch}"));
         let wanted = self.groups * self.k;
@@ -58,17 +58,17 @@ impl Sampling {
 }
 
 impl TrainingGroups {
-    /// Each sample once, in a random order; the rest that fills no group is left out.
+    /// Each sample once, in random order; an incomplete group is left out.
     pub(crate) fn once(samples: usize, k: usize, seed: u64) -> Self {
         Sampling { k, groups: samples / k, blanks: 0.0, seed }.draw(samples, 0)
     }
 
-    /// How many there are.
+    /// The number of groups.
     pub(crate) fn len(&self) -> usize {
         self.members.len() / self.k
     }
 
-    /// The members of groups `from..to`, k for each.
+    /// The members of groups `from..to`, k per group.
     pub(crate) fn range(&self, from: usize, to: usize) -> &[u32] {
         &self.members[from * self.k..to.min(self.len()) * self.k]
     }
@@ -88,21 +88,21 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_is_seen_equally_often() {
+    fn epoch_uses_every_sample_equally_often() {
         let mut seen = [0; 30];
         sampling().draw(30, 1).members.iter().for_each(|&member| seen[member as usize] += 1);
         assert_eq!(seen, [4; 30]);
     }
 
     #[test]
-    fn an_epoch_is_drawn_alike_each_time_and_unlike_another() {
+    fn draw_depends_on_the_epoch() {
         assert_eq!(sampling().draw(30, 1), sampling().draw(30, 1));
         assert_ne!(sampling().draw(30, 1), sampling().draw(30, 2));
         assert_ne!(sampling().draw(30, 1), Sampling { seed: 8, ..sampling() }.draw(30, 1));
     }
 
     #[test]
-    fn blank_slots_leave_a_member_in_every_group() {
+    fn blanks_leave_a_member_in_every_group() {
         let groups = Sampling { blanks: 0.5, ..sampling() }.draw(30, 1);
         let blanks = |group: &[u32]| group.iter().filter(|&&member| member == BLANK).count();
         assert!(groups.iter().all(|group| blanks(group) < 3));

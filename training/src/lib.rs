@@ -1,9 +1,8 @@
-//! Training parity models, learned codes and stand-ins in Burn for any ONNX model
+//! Trains parity models, learned codes and stand-ins with Burn for any ONNX model.
 //!
-//! A user brings an ONNX file. [`Network`] interprets its graph over Burn tensors at run time, so that the file is at
-//! once a teacher, a starting point and an architecture: initialisers are parameters, gradients flow, and trained
-//! weights go back into the same file. Burn's types stay inside this crate: what goes in and comes out are [`Array`]s
-//! in host memory and ONNX files.
+//! [`Network`] interprets the graph of an ONNX file over Burn tensors at run time. So the file is at once a teacher,
+//! a starting point and an architecture: initialisers are parameters, gradients flow, and trained weights go back
+//! into the same file. Burn's types stay inside this crate: its API uses [`Array`]s in host memory and ONNX files.
 
 mod array;
 pub mod base;

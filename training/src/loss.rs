@@ -1,7 +1,7 @@
-//! What a network's outputs are held to, computed on the device.
+//! Losses between a network's outputs and targets, computed on the device.
 //!
-//! Outputs and targets are `[groups, slots, values]`; a weight for each slot (zero for blank ones) makes the sum of
-//! the slots' losses a mean over those that count.
+//! Outputs and targets are `[groups, slots, values]`. A weight per slot (zero for blank ones) makes the sum of the
+//! slots' losses a mean over the others.
 
 use burn::tensor::{Tensor, activation};
 use serde::{Deserialize, Serialize};
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
-    /// Cross-entropy between the targets, which are probabilities, and the softmax of the outputs: against labels, or
-    /// against a teacher, where it differs from the Kullback-Leibler divergence by a constant.
+    /// Cross-entropy between the targets, which are probabilities, and the softmax of the outputs. With a teacher it
+    /// differs from the Kullback-Leibler divergence by a constant.
     #[default]
     Kl,
     /// Mean square of the differences.
     Mse,
-    /// As the square for differences below 1, else their size: outliers pull less.
+    /// The square for differences below 1, otherwise the absolute difference: outliers have less weight.
     Huber,
 }
 
@@ -46,14 +46,14 @@ impl Loss {
     }
 }
 
-/// What outputs are held to.
+/// The targets of outputs.
 pub(crate) struct BatchTruth {
     pub(crate) targets: Tensor<3>,
-    /// `[groups, slots, 1]`; they add up to one.
+    /// `[groups, slots, 1]`; they sum to one.
     pub(crate) weights: Tensor<3>,
 }
 
-/// What a teacher's outputs are.
+/// The form of a teacher's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scores {
     /// Raw scores.
@@ -65,16 +65,16 @@ pub(crate) enum Scores {
 /// Smallest probability whose logarithm is taken.
 const TINY: f32 = 1e-12;
 
-/// How a teacher's outputs become probabilities.
+/// Converts a teacher's outputs to probabilities.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Softening {
-    /// What the outputs are.
+    /// The form of the outputs.
     pub(crate) scores: Scores,
-    /// By what raw scores are divided: above 1, the differences between them shrink.
+    /// Divisor of raw scores: above 1 it reduces the differences between them.
     pub(crate) temperature: f32,
 }
 
-/// Probabilities from a teacher's outputs, in place; each row has `values` of them.
+/// Converts a teacher's outputs to probabilities in place; each row has `values` of them.
 pub(crate) fn soften(outputs: &mut [f32], values: usize, softening: Softening) {
     let Softening { scores, temperature } = softening;
     for row in outputs.chunks_exact_mut(values.max(1)) {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn softened_scores_are_the_same_from_logits_and_from_their_probabilities() {
+    fn soften_is_equal_for_logits_and_their_probabilities() {
         let mut logits = [1.0, 2.0, 3.0];
         let mut twice = logits;
         soften(&mut twice, 3, Softening { scores: Scores::Logits, temperature: 1.0 });

@@ -1,17 +1,17 @@
-//! A picture as a file of its own.
+//! A standalone SVG document.
 
-/// Colours that a document knows: readable on white and on black, and the first six apart for the colour-blind.
+/// Colours of the classes: readable on white and on black, the first six distinguishable by the colour-blind.
 pub const COLOURS: [&str; 10] = [
     "#8a8f98", "#e69f00", "#cc79a7", "#0090d0", "#009e73", "#d55e00", "#7d57c1", "#7a4f2a", "#0b8d8d",
     "#c2255c",
 ];
 
-/// The class of the line or mark number `at`; after as many as there are colours they begin anew.
+/// The class of the line or mark number `at`; numbers beyond the last colour start again at the first.
 pub fn class(at: usize) -> String {
     format!("c{}", at % COLOURS.len())
 }
 
-/// An SVG file of this size around its content, for light and dark screens.
+/// An SVG file of this size around `content`, for light and dark screens.
 pub fn document(width: f64, height: f64, content: &str) -> String {
     let colours: String =
         COLOURS.iter().enumerate().map(|(at, colour)| format!(".c{at}{{color:{colour}}}")).collect();
@@ -24,7 +24,7 @@ pub fn document(width: f64, height: f64, content: &str) -> String {
     )
 }
 
-/// Text as SVG and HTML have it.
+/// Escapes text for SVG and HTML.
 pub fn text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_needs_nothing_from_elsewhere_and_knows_every_class() {
+    fn document_defines_every_class_and_loads_nothing() {
         let picture = document(100.0, 50.0, "<circle class=\"dot c9\"/>");
         assert!(picture.starts_with("<svg xmlns") && picture.ends_with("</svg>\n"));
         assert!((0..COLOURS.len()).all(|at| picture.contains(&format!(".{}{{color:", class(at)))));
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_no_markup() {
+    fn text_escapes_markup() {
         assert_eq!(text("<a & \"b\">"), "&lt;a &amp; &quot;b&quot;&gt;");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::{Scale, text, tick};
 
-/// Where a picture's lines are, in pixels from the upper left corner; the axes' labels stand around it.
+/// The area of a picture that holds its lines, in pixels from the upper left corner; axis labels stand around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)] // the names say it
 pub struct Area {
@@ -17,24 +17,24 @@ pub struct Area {
 /// A picture with two axes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// Where its lines are.
+    /// The area of the lines.
     pub area: Area,
-    /// The level axis.
+    /// The horizontal axis.
     pub x: Scale,
-    /// The upright axis.
+    /// The vertical axis.
     pub y: Scale,
 }
 
-/// What a picture that is as wide as a page leaves around its area.
+/// The margins around the area of a picture of page width.
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 40.0;
-/// The width of a picture in a page; the page scales it.
+/// The width of a picture; the page scales it.
 pub const WIDTH: f64 = 960.0;
 
 impl Frame {
-    /// A picture as wide as a page and of this height; the scales are made for what is left between the axes' labels.
+    /// A picture of page width and this height; the scales cover the area between the axis labels.
     pub fn new(
         height: f64,
         x: impl FnOnce((f64, f64)) -> Scale,
@@ -43,7 +43,7 @@ impl Frame {
         Self::within(Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: height - BOTTOM }, x, y)
     }
 
-    /// A panel of a picture: labels stand around its area.
+    /// A panel of a larger picture: labels stand around its area.
     pub fn within(
         area: Area,
         x: impl FnOnce((f64, f64)) -> Scale,
@@ -52,7 +52,7 @@ impl Frame {
         Self { area, x: x((area.left, area.right)), y: y((area.bottom, area.top)) }
     }
 
-    /// The element of a picture as wide as a page, around its content.
+    /// The SVG element of a picture of page width, around its content.
     pub fn svg(&self, label: &str, content: &str) -> String {
         let (height, label) = (self.area.bottom + BOTTOM, text(label));
         format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">{content}</svg>")
@@ -64,7 +64,7 @@ impl Frame {
         format!("<text x=\"{x:.0}\" y=\"{y:.0}\">{}</text>", text(heading))
     }
 
-    /// The horizontal lines and numbers of the upright axis, with its unit.
+    /// The horizontal grid lines and numbers of the vertical axis, with its unit.
     pub fn upright(&self, unit: &str) -> String {
         let mut out = String::new();
         let Area { left, right, top, bottom } = self.area;
@@ -87,7 +87,7 @@ impl Frame {
         out
     }
 
-    /// The level axis with these marks and a title.
+    /// The horizontal axis with these marks and a title.
     pub fn level(&self, marks: &[(f64, String)], title: &str) -> String {
         let mut out = String::new();
         let Area { left, right, bottom, .. } = self.area;
@@ -120,7 +120,7 @@ impl Frame {
         format!("<path class=\"curve {class}\" d=\"{path}\"/>")
     }
 
-    /// A dot, with what a browser shows where the pointer rests.
+    /// A dot, with a tooltip.
     pub fn dot(&self, class: &str, at: (f64, f64), title: &str) -> String {
         let (x, y) = (self.x.at(at.0), self.y.at(at.1));
         let title = text(title);

@@ -1,9 +1,8 @@
-//! Scales, axes and lines as SVG text: the little that the pictures of reports need.
+//! Scales, axes and lines as SVG text, for the pictures in reports.
 //!
-//! A [`Scale`] brings values to pixels and knows round ones, a [`Frame`] is two of them around an area with its axes, a
-//! [`document()`] is a file of its own. Pictures are text that is put together: they need no fonts, no devices and no library,
-//! and look right wherever they are opened. Colours are classes, `c0` to `c9`: within a page its style sheet says what they
-//! are, in a document ours does.
+//! A [`Scale`] maps values to pixels and finds round ticks, a [`Frame`] is an area with two scales and their axes,
+//! and a [`document()`] is a standalone file. Pictures are assembled as text, so they need no fonts and no plotting
+//! library. Colours are the classes `c0` to `c9`: a page defines them in its style sheet, a document brings its own.
 
 mod document;
 mod frame;

@@ -1,32 +1,32 @@
-//! Scales: from values to pixels, and the round values between.
+//! Scales: map values to pixels and find round ticks.
 
-/// A scale from values to pixels.
+/// Maps values to pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     log: bool,
-    /// Their logarithms, where steps are factors.
+    /// The ends of the range; their logarithms on a logarithmic scale.
     values: (f64, f64),
     pixels: (f64, f64),
 }
 
-/// The least value of a logarithmic scale.
+/// The smallest value of a logarithmic scale.
 const LEAST: f64 = 1e-6;
-/// Marks on a scale of even steps, at most.
+/// The largest number of ticks on a linear scale.
 const MARKS: f64 = 6.0;
 
 impl Scale {
-    /// Even steps.
+    /// A linear scale.
     pub fn linear(values: (f64, f64), pixels: (f64, f64)) -> Self {
         Self { log: false, values: widened(values), pixels }
     }
 
-    /// Even factors. Values must be above 0.
+    /// A logarithmic scale. Values must be above 0.
     pub fn log(values: (f64, f64), pixels: (f64, f64)) -> Self {
         let (from, to) = values;
         Self { log: true, values: widened((from.max(LEAST).ln(), to.max(LEAST).ln())), pixels }
     }
 
-    /// Factors where the values span more than a few, or else steps from zero.
+    /// A logarithmic scale if the values span more than a small factor, otherwise a linear one from zero.
     pub fn fitting(values: (f64, f64), pixels: (f64, f64)) -> Self {
         let (from, to) = values;
         if to > 8.0 * from.max(LEAST) {
@@ -36,20 +36,20 @@ impl Scale {
         }
     }
 
-    /// The pixel of a value; values beyond the scale lie at its end.
+    /// The pixel of a value; values beyond the scale map to its end.
     pub fn at(self, value: f64) -> f64 {
         let value = if self.log { value.max(LEAST).ln() } else { value };
         let ((from, to), (first, last)) = (self.values, self.pixels);
         first + ((value - from) / (to - from)).clamp(0.0, 1.0) * (last - first)
     }
 
-    /// Round values that lie on the scale: 1, 2 and 5 times powers of ten, or even steps of such.
+    /// Round values on the scale: 1, 2 and 5 times powers of ten, or multiples of such a step.
     pub fn ticks(self) -> Vec<f64> {
         let (from, to) = self.ends();
-        // Not so exact that a round end is missed.
+        // Slack, so that rounding does not lose a tick at the end.
         let slack = (to - from) * 1e-3;
         let within = |value: &f64| *value >= from - slack && *value <= to + slack;
-        // Within one factor of three, powers would mark one place or none.
+        // Within a factor of three, powers of ten would give at most one tick.
         if self.log && to / from > 3.0 {
             let decades = (from.log10().floor() as i32)..=(to.log10().ceil() as i32);
             let steps: &[f64] = if to / from > 300.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -76,7 +76,7 @@ fn widened(values: (f64, f64)) -> (f64, f64) {
     if to > from { (from, to) } else { (from, from + 1.0) }
 }
 
-/// A number on an axis.
+/// Formats a number for an axis.
 pub fn tick(value: f64) -> String {
     match (value * 1e4).round() / 1e4 {
         0.0 => "0".into(),

@@ -1,10 +1,10 @@
-//! Random numbers by name: a draw is a pure function of a seed and what it is for.
+//! Random numbers by name: a draw is a pure function of a seed and a name.
 //!
-//! A generator that is advanced draw by draw gives other numbers as soon as somebody draws once more, so two policies
-//! would face different faults, and a weight would depend on how many layers stand before it. Here the numbers for (seed,
-//! fault, instance, moment) or (seed, weight) are hashed out of these names: whoever asks, in whatever order and how often,
-//! is told the same, on every machine and in every version. SplitMix64 is both the hash and the sequence: small, and good
-//! enough for faults, resampling and weights; not for secrets.
+//! [`Random::of`] and [`Random::named`] hash the seed and the name, for example (seed, fault, instance, moment) or
+//! (seed, weight), into the state of a generator. The order and the number of other draws do not change a result, and
+//! neither does the machine or the version. With one shared generator, an extra draw would change all later numbers:
+//! two policies would face different faults, and a weight would depend on the number of layers before it. SplitMix64
+//! is both the hash and the sequence. It is good enough for faults, resampling and weights, but not for secrets.
 
 /// The random numbers of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,65 +15,65 @@ pub struct Random {
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Random {
-    /// The sequence of SplitMix64 that starts from `seed`.
+    /// Starts the SplitMix64 sequence of `seed`.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The numbers of this name under this seed, where the name is one of numbers.
+    /// Starts the numbers of a name that consists of integers.
     pub fn of<const N: usize>(seed: u64, name: [u64; N]) -> Self {
         let state = name.iter().fold(mix(seed ^ STEP), |state, part| mix(state ^ part.wrapping_mul(STEP)));
         Self { state }
     }
 
-    /// The numbers of this name under this seed, where the name is a text.
+    /// Starts the numbers of a name that is a text.
     pub fn named(seed: u64, name: &str) -> Self {
-        // FNV-1a.
+        // FNV-1a hash.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
         Self::new(Self::new(seed ^ hash).bits())
     }
 
-    /// Sixty-four random bits.
+    /// Draws 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
         mix(self.state)
     }
 
-    /// Between 0 and 1; 0 is possible, 1 is not.
+    /// Draws from `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Between 0 and 1, neither included: its logarithm is always a number.
+    /// Draws from `(0, 1)`: the logarithm of the result is always finite.
     pub fn uniform(&mut self) -> f64 {
         ((self.bits() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
     }
 
-    /// One of `0..count`, which must not be empty.
+    /// Draws from `0..count`. `count` must not be 0.
     pub fn below(&mut self, count: usize) -> usize {
-        // The bias of a product's high half is below 2^-32 for any count that memory can hold.
+        // The bias of a product's high half is below 2^-32 for any count that fits into memory.
         ((u128::from(self.bits()) * count as u128) >> 64) as usize
     }
 
-    /// Exponential, of mean 1.
+    /// Draws from the exponential distribution with mean 1.
     pub fn exponential(&mut self) -> f64 {
         -self.uniform().ln()
     }
 
-    /// Standard normal.
+    /// Draws from the standard normal distribution.
     pub fn normal(&mut self) -> f64 {
         let radius = (2.0 * self.exponential()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// `count` numbers evenly spread over `-bound..bound`, as weights begin.
+    /// Draws `count` numbers uniformly from `-bound..bound`, as initial weights.
     pub fn uniforms(&mut self, bound: f32, count: usize) -> Vec<f32> {
         (0..count).map(|_| (2.0 * self.unit() - 1.0) as f32 * bound).collect()
     }
 
-    /// `count` numbers of the normal distribution with mean 0 and deviation 1, as weights begin.
+    /// Draws `count` numbers from the standard normal distribution, as initial weights.
     pub fn normals(&mut self, count: usize) -> Vec<f32> {
         let mut draw = || {
             let (radius, angle) = (1.0 - self.unit(), self.unit());
@@ -82,7 +82,7 @@ impl Random {
         (0..count).map(|_| draw()).collect()
     }
 
-    /// Brings `items` into an order in which any is as likely as any other.
+    /// Shuffles `items`; every order is equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -100,7 +100,7 @@ fn mix(bits: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Whether samples are of a distribution: their greatest distance from it is one that chance makes in 999 of 1000 cases.
+    /// Whether samples follow a distribution, by the Kolmogorov-Smirnov test at a significance of 0.001.
     fn is_of(samples: &[f64], cdf: impl Fn(f64) -> f64) -> bool {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn numbers_of_neighbouring_names_are_independent_and_uniform() {
-        // One number per name, names as alike as instances and moments are.
+        // One number per name; the names differ as little as those of instances and moments.
         let first: Vec<f64> =
             (0..20_000).map(|i| Random::of(1, [0, i / 100, 20_000_000 * (i % 100)]).uniform()).collect();
         assert!(is_of(&first, |x| x) && !is_of(&first, |x| x * x));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_of_many_are_those_of_the_distributions() {
+    fn moments_match_those_of_the_distributions() {
         let uniform = Random::new(1).uniforms(3.0, 100_000);
         assert!(uniform.iter().all(|value| value.abs() <= 3.0));
         let (mean, variance) = moments(&uniform);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_means_the_same_whoever_asks() {
+    fn same_name_gives_the_same_numbers() {
         assert_eq!(Random::of(5, [1, 2]).bits(), Random::of(5, [1, 2]).bits());
         assert_ne!(Random::of(5, [1, 2]).bits(), Random::of(5, [2, 1]).bits());
         assert_ne!(Random::of(5, [1, 2]).bits(), Random::of(6, [1, 2]).bits());
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_the_same_in_every_version() {
-        // What SplitMix64's authors give for seed 1234567.
+    fn numbers_match_the_reference_of_splitmix64() {
+        // Reference output of SplitMix64's authors for seed 1234567.
         let mut random = Random::new(1_234_567);
         let first = [(); 3].map(|()| random.bits());
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

@@ -1,4 +1,4 @@
-//! A normalisation, a factor or a summand for each channel behind a convolution is part of its weights.
+//! Folds a normalisation, factor or summand per channel behind a convolution into its weights.
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -6,14 +6,14 @@ use parm_parity_models::onnx::{Defect, Tensor};
 
 use crate::graph::{Links, NodeExt};
 
-/// What follows a convolution: each channel times a factor, plus a summand.
+/// The affine function behind a convolution: each channel times a factor, plus a summand.
 pub(super) struct Affine {
     factor: Vec<f32>,
     summand: Vec<f32>,
 }
 
 impl Affine {
-    /// Whether it keeps the order of numbers.
+    /// Whether it is increasing.
     pub(super) fn rises(&self) -> bool {
         self.factor.iter().all(|factor| *factor > 0.0)
     }
@@ -24,7 +24,7 @@ pub(super) fn fold(draft: &mut Draft) -> Result<(), Defect> {
     let links = Links::of(draft);
     let mut folded = vec![false; draft.nodes.len()];
     for at in 0..draft.nodes.len() {
-        // Places stay; what is folded away is read by nobody at the end.
+        // Positions stay valid: a folded node remains, without readers, until the end.
         while let Some((next, affine)) = follower(draft, &links, at)?.filter(|(next, _)| !folded[*next]) {
             if !absorb(draft, at, &affine)? {
                 break;
@@ -41,7 +41,7 @@ pub(super) fn fold(draft: &mut Draft) -> Result<(), Defect> {
     Ok(())
 }
 
-/// The node behind a convolution that can be part of it.
+/// The node behind a convolution that can be folded into it.
 fn follower(draft: &Draft, links: &Links, at: usize) -> Result<Option<(usize, Affine)>, Defect> {
     let conv = &draft.nodes[at];
     let weight = conv.at(1).and_then(|name| draft.constants.get(name)).filter(|_| conv.is(&["Conv"]));
@@ -51,7 +51,7 @@ fn follower(draft: &Draft, links: &Links, at: usize) -> Result<Option<(usize, Af
     Ok(affine.map(|affine| (next, affine)))
 }
 
-/// What a node does to each channel of a value of this rank, if that is all it does.
+/// The affine function of a node on each channel of a value of this rank; `None` if the node does anything else.
 pub(super) fn follower_of(
     draft: &Draft,
     next: usize,
@@ -94,7 +94,7 @@ fn normalisation(draft: &Draft, node: &NodeProto) -> Result<Option<Affine>, Defe
     Ok(Some(Affine { factor, summand }))
 }
 
-/// The values of a constant that has one for each channel, or one for all.
+/// The values of a constant that has one value per channel, or one for all.
 fn for_channels(constant: &Tensor, channels: usize, rank: usize) -> Option<Vec<f32>> {
     let (dims, values) = (constant.dims(), constant.to_f32().ok()?);
     let missing = rank.checked_sub(dims.len())?;
@@ -105,7 +105,7 @@ fn for_channels(constant: &Tensor, channels: usize, rank: usize) -> Option<Vec<f
     }
 }
 
-/// Changes a convolution's weights; says whether it could.
+/// Changes the weights of a convolution; returns whether that was possible.
 fn absorb(draft: &mut Draft, at: usize, affine: &Affine) -> Result<bool, Defect> {
     let conv = &draft.nodes[at];
     let (Some(weight), bias) = (conv.at(1).and_then(|name| draft.constants.get(name)), conv.at(2)) else {

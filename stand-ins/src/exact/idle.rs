@@ -1,4 +1,4 @@
-//! Nodes that hand on what they read, and targets that are computed although they are always the same.
+//! Removes nodes that pass on their input unchanged, and replaces computed targets that are constant.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use parm_parity_models::onnx::{DataType, Defect, Tensor};
 
 use crate::graph::{Formula, Links, NodeExt, Size, Survey, types};
 
-/// Slices up to here take everything: exporters write large numbers for the end.
+/// Slice ends from here on mean "everything": exporters write a large number for the end.
 const EVERYTHING: i64 = 1_000_000_000;
 
-/// Gives each `Reshape` whose target is computed the target that it always is.
+/// Replaces the computed target of a `Reshape` with a constant if it always has the same value.
 pub(super) fn settle(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
     for at in 0..draft.nodes.len() {
         let node = &draft.nodes[at];
@@ -21,7 +21,7 @@ pub(super) fn settle(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
         }
         let Some(sizes) = survey.sizes(made) else { continue };
         let varying = sizes.iter().filter(|size| matches!(size, Size::Rows(_))).count();
-        // With zero elements the one size that is left open could not be found.
+        // With zero elements, the one open size could not be inferred.
         if varying > 1 || sizes.contains(&Size::Fixed(0)) {
             continue;
         }
@@ -37,7 +37,7 @@ pub(super) fn settle(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
     Ok(())
 }
 
-/// Lets readers read what idle nodes read.
+/// Connects the readers of idle nodes to the inputs of these nodes.
 pub(super) fn bypass(draft: &mut Draft, survey: &Survey) {
     let (links, types) = (Links::of(draft), types(draft));
     let mut instead: HashMap<String, String> = HashMap::new();
@@ -56,7 +56,7 @@ pub(super) fn bypass(draft: &mut Draft, survey: &Survey) {
     look_through(draft, survey);
 }
 
-/// An operator that broadcasts needs nobody to expand its values before.
+/// Removes `Expand` before operators that broadcast.
 fn look_through(draft: &mut Draft, survey: &Survey) {
     let links = Links::of(draft);
     for at in 0..draft.nodes.len() {
@@ -89,7 +89,7 @@ fn is_idle(
     match node.op_type.as_str() {
         _ if !node.is(&[&node.op_type]) => false,
         "Identity" => true,
-        // In inference it does nothing.
+        // Has no effect in inference.
         "Dropout" => node.at(2).is_none(),
         "Cast" => types.get(read).is_some_and(|datatype| types.get(made) == Some(datatype)),
         "Expand" | "Reshape" => keeps_sizes(),
@@ -102,7 +102,7 @@ fn is_idle(
     }
 }
 
-/// Whether a slice that keeps fixed sizes keeps any number of rows too.
+/// Whether a slice that keeps fixed sizes also keeps any number of rows.
 fn takes_everything(draft: &Draft, node: &NodeProto, sizes: &[Size]) -> bool {
     let numbers = |place: usize| draft.constants.get(node.at(place)?)?.to_i64().ok();
     let (Some(starts), Some(ends)) = (numbers(1), numbers(2)) else { return false };

@@ -1,8 +1,8 @@
-//! A one-hot matrix times weights is a lookup of rows.
+//! Replaces the product of a one-hot matrix and weights with a lookup of rows.
 //!
-//! Where indices become rows of one 1 and else 0, and these are multiplied with a matrix, each product is a row of the
-//! matrix. An index outside gives a row of zeros and hence a product of zeros: the table has a row of zeros behind the last
-//! for these, and indices are brought between -1, which engines count from the end, and that row.
+//! Each row of the product is one row of the weights. An index outside the range gives a one-hot row of zeros, and
+//! hence a product of zeros. For these indices the table gets a row of zeros at its end, and indices are clipped to
+//! the range from -1, which engines count from the end, to that row.
 
 use bytes::Bytes;
 use parm_parity_models::onnx::proto::NodeProto;
@@ -16,7 +16,7 @@ const INTEGER_CLIP: i64 = 12;
 /// The first version whose `Squeeze` reads its axes as an input.
 const AXES_AS_INPUT: i64 = 13;
 
-/// Puts a lookup in the place of every such product.
+/// Replaces every such product with a lookup.
 pub(super) fn look_up(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
     if draft.opset() < INTEGER_CLIP {
         return Ok(());
@@ -94,7 +94,7 @@ fn replace(
     Ok(())
 }
 
-/// Takes away the last axis.
+/// Removes the last axis.
 fn squeeze(draft: &mut Draft, read: &str, made: &str) -> Result<NodeProto, Defect> {
     if draft.opset() < AXES_AS_INPUT {
         return Ok(draft.make("Squeeze", &[read], made, [("axes", Attribute::Ints(vec![-1]))]));

@@ -1,9 +1,10 @@
-//! A function of all values before a maximum is a function of one value behind it.
+//! Moves functions from before a global maximum to behind it.
 //!
-//! The maximum of `f(x)` is `f(max x)` where f rises, and `f(min x)` where it falls. Activations of today (GELU, SiLU, Mish)
-//! fall a little and then rise: the maximum of such a function is that at one of the ends, `max(f(max x), f(min x))`. A
-//! constant for each channel that is added before commutes with both. How f runs is found by computing it on a dense grid,
-//! and not by its name: exporters write activations in a dozen nodes, each in its own way.
+//! A function before a maximum is computed for every value, behind it for one. The maximum of `f(x)` is `f(max x)` if
+//! f increases, and `f(min x)` if it decreases. Common activations (GELU, SiLU, Mish) decrease a little and then
+//! increase: their maximum is at one of the ends, `max(f(max x), f(min x))`. Adding a constant per channel commutes
+//! with both. The direction of f is found by computing it on a dense grid, not from its name: exporters write one
+//! activation as a dozen nodes, each in its own way.
 
 use parm_parity_models::onnx::Attribute;
 use parm_parity_models::onnx::proto::NodeProto;
@@ -15,7 +16,7 @@ use crate::graph::{Cone, Links, NodeExt, Survey, axes, with_axes};
 /// The first version of the operators whose reductions read axes as an input.
 const AXES_AS_INPUT: i64 = 18;
 
-/// How a function runs.
+/// The direction of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Course {
     Rises,
@@ -32,7 +33,7 @@ pub(super) fn postpone(draft: &mut Draft, survey: &Survey, maxima: Maxima) {
         .filter_map(|node| node.only_output().map(str::to_owned))
         .collect();
     for pool in pools {
-        // Each rewriting moves nodes, so that the next looks anew.
+        // Each rewrite moves nodes, so the index is built anew.
         let links = Links::of(draft);
         let plan = links.maker(&pool).and_then(|at| Plan::of(draft, &links, survey, at));
         if let Some(plan) = plan {
@@ -41,12 +42,12 @@ pub(super) fn postpone(draft: &mut Draft, survey: &Survey, maxima: Maxima) {
     }
 }
 
-/// A maximum and what can be moved behind it.
+/// A maximum and the nodes that can move behind it.
 struct Plan {
     pool: usize,
     axes: Vec<i64>,
     keeps_axes: bool,
-    /// Additions of constants for each channel, the one nearest to the maximum first, and what the first of them reads.
+    /// Additions of constants per channel, the one nearest to the maximum first, and the input of the first of them.
     shifts: Vec<usize>,
     root: String,
     cone: Cone,
@@ -102,10 +103,10 @@ impl Plan {
         draft.nodes[self.pool] = last;
     }
 
-    /// The greatest or the least of the values that the first shift reads.
+    /// The largest or the smallest of the values that the first shift reads.
     fn end(&self, draft: &mut Draft, (op, pool): (&str, &NodeProto), made: &str) -> String {
         let end = draft.fresh(&format!("{made}/{op}"));
-        // Engines have fast pools: a global one stays what it is.
+        // Engines have fast kernels for global pools, so a global pool stays one.
         let node = match op == "ReduceMax" && pool.is(&["GlobalMaxPool"]) {
             true => draft.make("GlobalMaxPool", &[&self.root], &end, []),
             false => {
@@ -134,7 +135,8 @@ impl Plan {
     }
 }
 
-/// The addition that makes `value` of another and a constant that is the same along the axes, and that other.
+/// The addition that makes `value` from another value and a constant that is the same along the axes, and that other
+/// value.
 fn shift(draft: &Draft, links: &Links, value: &str, (axes, rank): (&[i64], i64)) -> Option<(usize, String)> {
     let at = links.maker(value).filter(|_| !links.is_kept(value))?;
     let node = draft.nodes.get(at).filter(|node| node.is(&["Add"]))?;
@@ -152,7 +154,7 @@ fn shift(draft: &Draft, links: &Links, value: &str, (axes, rank): (&[i64], i64))
     (missing >= 0 && axes.iter().all(is_same)).then(|| (at, read.to_owned()))
 }
 
-/// How a function runs, where it is one of the three.
+/// The direction of a function; `None` if it is not one of the three.
 fn course(f: impl Fn(f64) -> Option<f64>) -> Option<Course> {
     let near = (-5120..=5120).map(|step| f64::from(step) / 256.0);
     let far = |sign: f64| (0..24).map(move |step| sign * 20.0 * 1.5f64.powi(step + 1));
@@ -181,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_course_of_a_function_is_found_by_computing_it() {
+    fn course_finds_the_direction_of_a_function() {
         let check = |f: fn(f64) -> f64, expected| assert_eq!(course(|x| Some(f(x))), expected);
         check(|x| x.max(0.0), Some(Course::Rises));
         check(|x| x.tanh(), Some(Course::Rises));

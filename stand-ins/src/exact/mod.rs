@@ -1,12 +1,12 @@
-//! Rewrites that save time and change nothing.
+//! Exact rewrites: save time without changing any output.
 //!
-//! Engines rewrite graphs too, but by patterns that their authors met. What is done here is what they leave: a one-hot matrix
-//! times weights is a lookup, what is done to rows that were looked up can be done to the table once, a function after a
-//! maximum is computed for one value instead of for all, a normalisation after a convolution is part of its weights. Each
-//! also takes something away that would keep the other families from what they work on.
+//! Engines rewrite graphs too, but only by patterns known to their authors. These rewrites cover what engines leave:
+//! a one-hot matrix times weights becomes a lookup, operators on looked-up rows are applied to the table once, a
+//! function before a maximum moves behind it, and a normalisation behind a convolution becomes part of its weights.
+//! Each also removes nodes that would hinder the other families.
 //!
-//! That a rewrite changes nothing is claimed by its rule and then checked: the rewritten graph must answer calibration rows
-//! as the deployed one does, up to rounding, or the rewrite is not used.
+//! The rule of a rewrite says that no output changes, and a check confirms it: the rewritten graph must give the
+//! deployed model's outputs on calibration rows, up to rounding. Otherwise it is not used.
 
 mod fold;
 mod idle;
@@ -25,16 +25,18 @@ use crate::graph::{Survey, sort, sweep};
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
-/// How far a function may be taken out of a maximum.
+/// How far a function may be moved out of a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Maxima {
-    /// A function that falls before it rises is computed for the least value as well: exact for everything.
+    /// A function that decreases before it increases is computed for the smallest value as well: exact for every
+    /// input.
     Proven,
-    /// For the greatest value alone: exact where that lies on the rising side, as it does on all calibration rows.
+    /// A function is computed for the largest value only: exact if that lies on the increasing side, as on all
+    /// calibration rows.
     Seen,
 }
 
-/// Rewrites a graph as far as it goes.
+/// Applies the rewrites until none applies.
 pub(crate) fn rewrite(
     workshop: &Workshop,
     draft: &Draft,
@@ -59,7 +61,7 @@ pub(crate) fn rewrite(
     Ok(draft)
 }
 
-/// The same graph with steps that engines are quicker at, in the place of such that other families know: so this comes last.
+/// Replaces steps by faster ones that the other families do not recognise; therefore it runs last.
 pub(crate) fn quicken(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<Draft, Error> {
     let mut quick = draft.clone();
     let survey = Survey::of(workshop, draft, rows)?;
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
     use crate::testing::{Stage, operators};
 
-    /// The rewritten graph, after it was seen to answer as the one that it was made of.
+    /// The rewritten graph, after a check that its outputs equal the original's.
     fn rewritten(model: &Model, rows: &[parm_protocol::Tensor], maxima: Maxima) -> Draft {
         let stage = Stage::new();
         let rows = stage.rows(model, rows);
@@ -92,7 +94,7 @@ mod tests {
         draft
     }
 
-    /// Tokens become rows of one 1, as exporters of other frameworks write it, and these an embedding with an activation.
+    /// One-hot rows of tokens, as exporters of other frameworks write them, and an embedding with an activation.
     fn embedding() -> Model {
         let mut builder = Builder::new("embedding", 1);
         let batch = Dim::Symbol("batch".into());
@@ -121,8 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn a_one_hot_product_becomes_a_lookup_in_a_table_that_holds_the_activation_too() {
-        // Tokens outside of the vocabulary are rows of zeros.
+    fn one_hot_product_becomes_a_lookup_in_an_activated_table() {
+        // Tokens outside the vocabulary give rows of zeros.
         let tokens: Vec<u8> = (-4..32i64).flat_map(i64::to_le_bytes).collect();
         let rows =
             parm_protocol::Tensor::new(parm_protocol::DataType::Int64, [6, 6].as_slice(), tokens.into())
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_falls_and_rises_is_computed_at_both_ends_of_what_it_is_the_maximum_of() {
+    fn non_monotonic_function_moves_behind_both_extremes() {
         let draft = rewritten(&pooled(), &[pictures()], Maxima::Proven);
         let names = operators(&draft);
         let count = |op: &str| names.iter().filter(|name| *name == op).count();
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_normalisation_and_a_shift_become_weights_of_the_convolution() {
+    fn normalisation_and_shift_become_convolution_weights() {
         let mut builder = Builder::new("folded", 3);
         let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
         let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_over_the_axis_before_the_last_are_products_whether_or_not_the_axis_stays() {
+    fn sums_over_the_axis_before_the_last_become_products() {
         for keepdims in [0, 1] {
             let mut builder = Builder::new("sums", 3);
             let x = builder.input(Value::batch_of_f32("x", &[20, 3]));
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_whole_numbers_stay() {
+    fn sums_of_integers_stay() {
         let mut builder = Builder::new("sums", 3);
         let x = builder.input(Value::batch_of_f32("x", &[20, 3]));
         let to = |datatype: DataType| [("to", (datatype as i64).into())];
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rectifier_keeps_from_the_weights_stays_behind_the_pool() {
+    fn nodes_behind_a_rectifier_stay_behind_the_pool() {
         let mut builder = Builder::new("pooled", 3);
         let x = builder.input(Value::batch_of_f32("x", &[2, 6, 6]));
         let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_over_rows_or_along_the_last_axis_stay() {
+    fn sums_over_rows_or_the_last_axis_stay() {
         let mut builder = Builder::new("sums", 3);
         let x = builder.input(Value::batch_of_f32("x", &[20, 30]));
         let axes = builder.constant(Tensor::from_i64("axes", &[1], &[2]).unwrap());
@@ -263,12 +265,12 @@ mod tests {
     }
 
     #[test]
-    fn what_rises_goes_before_a_pool_and_what_falls_stays_behind_it() {
+    fn only_increasing_functions_move_before_a_pool() {
         assert_eq!(pooled_first(0.5), ["Conv", "Relu", "MaxPool"]);
         assert_eq!(pooled_first(-0.5), ["Conv", "MaxPool", "Mul", "Relu"]);
     }
 
-    /// `x * clip(x + 3, 0, top) / 6` of what a convolution makes, in one of the orders that exporters write.
+    /// `x * clip(x + 3, 0, top) / 6` behind a convolution, in one of the orders that exporters write.
     fn written_out(form: &str, top: f32) -> Vec<String> {
         let mut builder = Builder::new("swish", 3);
         let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
@@ -298,15 +300,15 @@ mod tests {
     }
 
     #[test]
-    fn hard_sigmoids_and_swishes_that_were_written_out_are_operators() {
+    fn decomposed_hard_sigmoid_and_swish_become_operators() {
         assert_eq!(written_out("product first", 6.0), ["Conv", "HardSigmoid", "Mul"]);
         assert_eq!(written_out("quotient first", 6.0), ["Conv", "HardSigmoid", "Mul"]);
         assert_eq!(written_out("sigmoid", 6.0), ["Conv", "HardSigmoid"]);
-        assert!(written_out("product first", 5.0).contains(&"Clip".into()), "it does not reach one");
+        assert!(written_out("product first", 5.0).contains(&"Clip".into()), "its maximum is below one");
     }
 
     #[test]
-    fn of_doubles_sigmoids_stay_written_out() {
+    fn hard_sigmoid_of_doubles_stays_decomposed() {
         let mut builder = Builder::new("doubles", 1);
         let shape = Some(vec![Dim::Symbol("batch".into()), Dim::Fixed(4)]);
         let value =
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_that_is_given_its_shape_in_the_graph_becomes_one() {
+    fn reshaped_constant_becomes_a_bias() {
         let mut builder = Builder::new("shaped", 3);
         let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
         let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_read_is_not_folded_away() {
+    fn value_with_several_readers_is_not_folded() {
         let mut builder = Builder::new("shared", 3);
         let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
         let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();

@@ -1,9 +1,10 @@
-//! What rises goes before a maximum pool, so that it becomes part of the convolution there.
+//! Moves increasing functions from behind a maximum pool to before it, so that they become part of the convolution
+//! there.
 //!
-//! The greatest of `f(x)` is `f` of the greatest where f rises. A normalisation with factors above zero and a rectifier between a
-//! convolution and its pool cost nothing: the first is folded into the weights, the second engines put into the layer. Behind the pool
-//! they are steps of their own, and 8-bit copies turn numbers back and forth for them. (Behind a global maximum it is the other way
-//! around: one number is left there, so functions are moved behind it.)
+//! The maximum of `f(x)` is `f` of the maximum if f increases. A normalisation with positive factors and a rectifier
+//! cost nothing between a convolution and its pool: the first is folded into the weights, the second is fused into
+//! the layer by engines. Behind the pool they are separate steps, and 8-bit copies convert numbers back and forth for
+//! them. A global maximum leaves one number, so there functions move the other way.
 
 use parm_parity_models::onnx::Defect;
 use parm_parity_models::onnx::proto::NodeProto;
@@ -12,7 +13,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 use super::fold::follower_of;
 use crate::graph::{Links, NodeExt};
 
-/// Moves what rises from behind pools to before them.
+/// Moves increasing functions from behind pools to before them.
 pub(super) fn advance(draft: &mut Draft) -> Result<(), Defect> {
     let links = Links::of(draft);
     for pool in 0..draft.nodes.len() {
@@ -28,8 +29,8 @@ pub(super) fn advance(draft: &mut Draft) -> Result<(), Defect> {
     Ok(())
 }
 
-/// The nodes behind a pool that rise, one behind the other, each with the place of what it reads: where a convolution is before the
-/// pool that they can become part of, and nobody else reads what lies between.
+/// The chain of increasing nodes behind a pool, each with the position of its input. Empty unless the nodes can
+/// become part of a convolution before the pool and no other node reads the values between.
 fn risen(draft: &Draft, links: &Links, pool: usize) -> Result<Vec<(usize, usize)>, Defect> {
     let (node, mut chain) = (&draft.nodes[pool], Vec::new());
     let (true, Some(read), Some(mut made)) = (node.is(&["MaxPool"]), node.at(0), node.only_output()) else {
@@ -41,7 +42,7 @@ fn risen(draft: &Draft, links: &Links, pool: usize) -> Result<Vec<(usize, usize)
     };
     while let Some(next) = links.only_reader(made) {
         let affine = follower_of(draft, next, made, channels)?;
-        // Behind a rectifier nothing becomes part of the weights any more.
+        // Behind a rectifier no node can be folded into the weights.
         let is_last = draft.nodes[next].is(&["Relu"]);
         let (true, Some(after)) =
             (is_last || affine.is_some_and(|affine| affine.rises()), draft.nodes[next].only_output())
@@ -58,7 +59,7 @@ fn risen(draft: &Draft, links: &Links, pool: usize) -> Result<Vec<(usize, usize)
     Ok(chain)
 }
 
-/// Output channels and rank of the convolution that makes a value, with nothing between but what becomes part of it.
+/// Output channels and rank of the convolution that makes a value, with only foldable nodes between.
 fn channels(draft: &Draft, links: &Links, value: &str) -> Option<(usize, usize)> {
     let mut at = value;
     loop {

@@ -1,6 +1,6 @@
-//! Constants that are only given another shape: they are constants of that shape.
+//! Replaces constants that are only reshaped with constants of the new shape.
 //!
-//! A bias that is reshaped before it is added is no bias to whoever looks for one, neither to the engine nor to what is folded here.
+//! Neither an engine nor `fold` recognises a bias that is reshaped before it is added.
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -8,7 +8,7 @@ use parm_parity_models::onnx::{Defect, Tensor};
 
 use crate::graph::{Links, NodeExt};
 
-/// Puts constants in the place of such nodes, as far as they go. Nodes stand in the order in which they run.
+/// Replaces such nodes with constants. Nodes stand in execution order.
 pub(super) fn settle(draft: &mut Draft) -> Result<(), Defect> {
     let links = Links::of(draft);
     for node in std::mem::take(&mut draft.nodes) {
@@ -24,7 +24,7 @@ pub(super) fn settle(draft: &mut Draft) -> Result<(), Defect> {
     Ok(())
 }
 
-/// What a node makes of a constant, and its sizes, if it only gives it another shape.
+/// The result and its sizes if a node only reshapes a constant.
 fn shaped(draft: &Draft, node: &NodeProto) -> Option<(String, Vec<usize>)> {
     let read = draft.constants.get(node.at(0)?)?;
     let dims: Vec<i64> = read.dims().iter().map(|&dim| dim as i64).collect();

@@ -1,7 +1,7 @@
-//! A sum over the axis before the last is a product with a row of ones.
+//! Replaces a sum over the axis before the last with a product with a row of ones.
 //!
-//! Engines add up along the last axis quickly, and along others number by number: a layer normalisation over positions
-//! spends more time on its two sums than on the rest of it. A product reads the same numbers in the order in which they lie.
+//! Engines sum quickly along the last axis and number by number along others: a layer normalisation over positions
+//! spends more time on its two sums than on the rest. A product reads the same numbers in memory order.
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -12,7 +12,7 @@ use crate::graph::{NodeExt, Size, Survey, axes, types, with_axes};
 /// Shorter sums take no time.
 const FEWEST: usize = 16;
 
-/// Turns sums and means into products.
+/// Replaces sums and means with products.
 pub(super) fn multiply(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
     let types = types(draft);
     for at in 0..draft.nodes.len() {
@@ -37,12 +37,12 @@ pub(super) fn multiply(draft: &mut Draft, survey: &Survey) -> Result<(), Defect>
     Ok(())
 }
 
-/// How many numbers each sum is of, and the axis that they lie along.
+/// The length of each sum, and its axis.
 fn summed(draft: &Draft, survey: &Survey, node: &NodeProto) -> Option<(usize, i64)> {
     let sizes = survey.sizes(node.at(0).filter(|_| node.is(&["ReduceSum", "ReduceMean"]))?)?;
     let rank = sizes.len() as i64;
     let [axis] = axes(draft, node, rank)?[..] else { return None };
-    // Rows are not one of its dimensions, and what is left of each is more than one number.
+    // The rows are not one of its dimensions, and more than one number per row remains.
     let [_, .., Size::Fixed(count), Size::Fixed(beside)] = sizes else { return None };
     (axis == rank - 2 && rank > 2 && *count >= FEWEST && *beside > 1).then_some((*count, axis))
 }

@@ -1,8 +1,8 @@
-//! Hard sigmoids that were written out, as operators.
+//! Replaces decomposed hard sigmoids with operators.
 //!
-//! Exporters that do not know the operator write `clip(x + 3, 0, 6) / 6`: three passes over a value. `x` times it, the hard swish of
-//! small networks for pictures, takes a fourth, and is what engines put into the convolution before it where they see it: they know
-//! it as the product of a value and its hard sigmoid.
+//! Exporters that do not know the operator write `clip(x + 3, 0, 6) / 6`: three passes over a value. `x` times it,
+//! the hard swish of small networks for pictures, is a fourth pass. Engines fuse it into the convolution before it,
+//! but only as the product of a value and its hard sigmoid.
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -10,10 +10,10 @@ use parm_parity_models::onnx::{Attribute, DataType};
 
 use crate::graph::{Links, NodeExt};
 
-/// How far a written factor may be from what it stands for.
+/// Tolerance for a factor.
 const ROUNDING: f32 = 1e-5;
 
-/// Puts operators in the place of what was written out.
+/// Replaces decomposed functions with operators.
 pub(super) fn gather(draft: &mut Draft) {
     let links = Links::of(draft);
     for at in 0..draft.nodes.len() {
@@ -23,7 +23,7 @@ pub(super) fn gather(draft: &mut Draft) {
         let made = draft.nodes[last].output[0].clone();
         draft.nodes[last] = match times {
             None => draft.make("HardSigmoid", &[&read], &made, settings()),
-            // The product takes the last place, and the sigmoid that of the product, which is behind what it reads.
+            // The product takes the last position, and the sigmoid that of the product, which is behind its inputs.
             Some(product) => {
                 let share = draft.fresh(&format!("{made}/share"));
                 draft.nodes[product] = draft.make("HardSigmoid", &[&read], &share, settings());
@@ -33,19 +33,19 @@ pub(super) fn gather(draft: &mut Draft) {
     }
 }
 
-/// A hard sigmoid, and perhaps a product with what it reads.
+/// A hard sigmoid, and possibly a product with its input.
 struct HardSigmoid {
     read: String,
     slope: f32,
     offset: f32,
-    /// The product's place.
+    /// The product's position.
     times: Option<usize>,
-    /// The place of the node that makes the result.
+    /// The position of the node that makes the result.
     last: usize,
 }
 
 impl HardSigmoid {
-    /// The one whose bounds are in this place.
+    /// The hard sigmoid whose `Clip` has this position.
     fn at(draft: &Draft, links: &Links, at: usize) -> Option<Self> {
         let bounds = &draft.nodes[at];
         let (shifted, bounded) = (bounds.at(0)?, bounds.only_output()?);
@@ -91,7 +91,7 @@ fn is_product(node: &NodeProto, one: &str, other: &str) -> bool {
         && [(0, 1), (1, 0)].iter().any(|&(a, b)| node.at(a) == Some(one) && node.at(b) == Some(other))
 }
 
-/// What a node of these operators does with one number to a value: the value and the number.
+/// The value and the number of a node of these operators that combines a value with one number.
 fn with_number<'a>(draft: &Draft, node: &'a NodeProto, ops: &[&str]) -> Option<(&'a str, f32)> {
     let (left, right) = (node.at(0)?, node.at(1)?);
     if !node.is(ops) {
@@ -104,7 +104,7 @@ fn with_number<'a>(draft: &Draft, node: &'a NodeProto, ops: &[&str]) -> Option<(
     }
 }
 
-/// A constant of one number, which makes nothing larger.
+/// The number of a constant with one element that does not broaden the value.
 fn number(draft: &Draft, name: &str) -> Option<f32> {
     let constant = draft.constants.get(name).filter(|constant| constant.dims().len() < 2)?;
     // Engines have no such operators for doubles.

@@ -1,4 +1,4 @@
-//! What is done to rows that were looked up is done to the table, once.
+//! Applies operators on looked-up rows to the table once.
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -6,14 +6,14 @@ use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
 
 use crate::graph::{Formula, Links, NodeExt};
 
-/// Most elements of a table: one of a large vocabulary is no longer looked up faster than it is computed.
+/// Maximum elements of a table: a lookup in a larger one saves no time.
 const LARGEST: usize = 1 << 24;
 
-/// Turns operators that work value by value on rows of tables into tables.
+/// Replaces value-by-value operators on rows of tables with new tables.
 pub(super) fn precompute(draft: &mut Draft) -> Result<(), Defect> {
-    // A lookup may stand at the end still: what reads from it must come behind.
+    // A lookup may still stand at the end: its readers must come behind it.
     crate::graph::sort(draft);
-    // Places and names stay as they are, so that one index serves all along.
+    // Positions and names do not change below, so one index is enough.
     let links = Links::of(draft);
     for at in 0..draft.nodes.len() {
         let Some((table, indices)) = computed(draft, &links, at)? else { continue };
@@ -24,7 +24,7 @@ pub(super) fn precompute(draft: &mut Draft) -> Result<(), Defect> {
     Ok(())
 }
 
-/// The table of what the node in place `at` makes, and the indices that look rows of it up.
+/// The table of the outputs of node `at`, and the indices that select its rows.
 fn computed(draft: &Draft, links: &Links, at: usize) -> Result<Option<(Tensor, String)>, Defect> {
     let node = &draft.nodes[at];
     let Some(formula) = Formula::of(node).filter(|_| node.only_output().is_some()) else { return Ok(None) };

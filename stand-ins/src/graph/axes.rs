@@ -1,4 +1,4 @@
-//! The axes of a reduction, wherever its version of the operators has them: read and written.
+//! Reads and writes the axes of a reduction in every operator version.
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -6,7 +6,7 @@ use parm_parity_models::onnx::{Attribute, Tensor};
 
 use super::NodeExt;
 
-/// Counted from 0 on, of a value of this rank; `None` where they are computed or left out.
+/// The axes, counted from 0, of a value of this rank; `None` if they are computed or left out.
 pub(crate) fn axes(draft: &Draft, node: &NodeProto, rank: i64) -> Option<Vec<i64>> {
     let axes = match (node.ints("axes"), node.at(1)) {
         (Some(axes), _) => axes.to_vec(),
@@ -16,7 +16,7 @@ pub(crate) fn axes(draft: &Draft, node: &NodeProto, rank: i64) -> Option<Vec<i64
     Some(axes.into_iter().map(|axis| if axis < 0 { axis + rank } else { axis }).collect())
 }
 
-/// Gives a node its axes as its version of the operators reads them.
+/// Sets the axes of a node as its operator version expects them.
 pub(crate) fn with_axes(
     draft: &mut Draft,
     mut node: NodeProto,

@@ -1,4 +1,4 @@
-//! Summands for what a linear operator makes: its bias, or what stands for one.
+//! Adds a constant to the output of a linear operator: to its bias, or behind it.
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -6,7 +6,7 @@ use parm_parity_models::onnx::{Defect, Tensor};
 
 use super::NodeExt;
 
-/// Adds a summand for each output to what a linear operator makes.
+/// Adds a summand per output to a linear operator.
 pub(crate) fn add_bias(draft: &mut Draft, at: usize, shift: &[f32]) -> Result<(), Defect> {
     let node = &draft.nodes[at];
     let made = node.only_output().unwrap_or_default().to_owned();
@@ -27,7 +27,7 @@ pub(crate) fn add_bias(draft: &mut Draft, at: usize, shift: &[f32]) -> Result<()
     Ok(())
 }
 
-/// Puts a product's summand into the addition behind it, or where there is none behind it.
+/// Adds a product's summand to the addition behind it, or inserts one.
 fn add_to_next(draft: &mut Draft, at: usize, (made, bias): (&str, Tensor)) -> Result<(), Defect> {
     let mut readers =
         draft.nodes.iter().enumerate().filter(|(_, node)| node.input.iter().any(|name| name == made));
@@ -50,7 +50,7 @@ fn add_to_next(draft: &mut Draft, at: usize, (made, bias): (&str, Tensor)) -> Re
     Ok(())
 }
 
-/// Adds a constant to what a node makes.
+/// Adds a constant behind a node.
 pub(crate) fn add_behind(draft: &mut Draft, at: usize, constant: Tensor) {
     let made = draft.nodes[at].only_output().unwrap_or_default().to_owned();
     let (before, constant) = (draft.fresh(&format!("{made}/before")), draft.add_constant(constant));

@@ -1,4 +1,4 @@
-//! The nodes that make one value of another, value by value.
+//! Cones: the nodes that compute one value from another, value by value.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,23 +7,22 @@ use parm_parity_models::onnx::rewrite::Draft;
 
 use super::{Formula, Links, NodeExt};
 
-/// Most nodes of a cone: activations are written in a dozen.
+/// Maximum nodes of a cone: exporters write an activation as a dozen.
 const MOST: usize = 64;
 
-/// A function of one value that works value by value: `top = f(root)`, with numbers as its only constants.
+/// A function of one value that works value by value: `top = f(root)`, with only numbers as constants.
 #[derive(Clone, Debug)]
 pub(crate) struct Cone {
-    /// What it starts from.
+    /// The input.
     pub(crate) root: String,
-    /// What it makes.
+    /// The output.
     pub(crate) top: String,
-    /// Places of its nodes, each behind those that it reads from. None where root and top are the same.
+    /// Positions of its nodes, each behind its inputs. Empty if root and top are the same.
     pub(crate) nodes: Vec<usize>,
 }
 
 impl Cone {
-    /// The largest function of one value that makes `top`: walks back from it as long as all that is read comes together
-    /// in one value again.
+    /// The largest function of one value that makes `top`: walks back as long as all inputs lead to one value again.
     pub(crate) fn above(draft: &Draft, links: &Links, top: &str) -> Self {
         let mut nodes: BTreeSet<usize> = BTreeSet::new();
         let mut open: BTreeSet<(usize, String)> = BTreeSet::new();
@@ -37,7 +36,7 @@ impl Cone {
                 None => _ = given.insert(name.to_owned()),
             };
         file(top, &mut open, &mut given);
-        // The node that stands last is taken first, so that all who read from one are known before it.
+        // The last node is taken first, so that all readers of a value are known before the value.
         while let Some((at, _)) = open.pop_last() {
             let node = &draft.nodes[at];
             if Formula::of(node).is_none() || node.only_output().is_none() || nodes.len() == MOST {
@@ -59,7 +58,7 @@ impl Cone {
         best
     }
 
-    /// What it makes of a number.
+    /// Computes the function for one number.
     pub(crate) fn apply(&self, draft: &Draft, x: f64) -> Option<f64> {
         let mut values: HashMap<&str, f64> = HashMap::from([(self.root.as_str(), x)]);
         for &at in &self.nodes {
@@ -74,7 +73,7 @@ impl Cone {
         values.get(self.top.as_str()).copied()
     }
 
-    /// Copies its nodes so that they work on `root` instead, and gives the name of what the copies make.
+    /// Copies its nodes so that they work on `root` instead, and returns the name of their output.
     pub(crate) fn copy(&self, draft: &mut Draft, root: &str) -> String {
         let mut names: HashMap<String, String> = HashMap::from([(self.root.clone(), root.to_owned())]);
         for &at in &self.nodes {
@@ -109,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// x * sigmoid(x), after a product with a matrix.
+    /// x * sigmoid(x) behind a matrix product.
     fn swish() -> Draft {
         let mut builder = Builder::new("swish", 1);
         let x = builder.input(Value::batch_of_f32("x", &[4]));
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_activation_of_several_nodes_is_one_function_of_what_it_starts_from() {
+    fn activation_of_several_nodes_is_one_cone() {
         let draft = swish();
         let cone = Cone::above(&draft, &Links::of(&draft), "y");
         assert_eq!((cone.root.as_str(), cone.nodes.len()), ("h", 3));
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_no_formula_makes_is_a_function_of_itself() {
+    fn value_without_a_formula_is_its_own_cone() {
         let draft = swish();
         let cone = Cone::above(&draft, &Links::of(&draft), "h");
         assert_eq!((cone.root.as_str(), cone.nodes.len()), ("h", 0));

@@ -1,10 +1,10 @@
-//! What operators that work value by value make of numbers.
+//! Computes operators that work value by value on single numbers.
 
 use parm_parity_models::onnx::proto::NodeProto;
 
 use super::NodeExt;
 
-/// Operators of one value, whose settings are attributes.
+/// Operators of one value whose settings are attributes.
 const UNARY: [&str; 22] = [
     "Identity",
     "Relu",
@@ -29,7 +29,7 @@ const UNARY: [&str; 22] = [
     "Softsign",
     "Clip",
 ];
-/// Operators of values side by side.
+/// Operators that combine values element by element.
 const JOINTS: [&str; 8] = ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum"];
 
 /// An operator that works value by value.
@@ -37,12 +37,12 @@ const JOINTS: [&str; 8] = ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum
 pub(crate) struct Formula<'a>(&'a NodeProto);
 
 impl<'a> Formula<'a> {
-    /// `None` for operators of other kinds.
+    /// `None` for other operators.
     pub(crate) fn of(node: &'a NodeProto) -> Option<Self> {
         (node.is(&UNARY) || node.is(&JOINTS)).then_some(Self(node))
     }
 
-    /// What it makes of these values, an entry for each input of the node and none for those left out.
+    /// Computes the operator for these inputs: one entry per input of the node, `None` for an omitted one.
     pub(crate) fn apply(self, inputs: &[Option<f64>]) -> Option<f64> {
         let node = self.0;
         let x = inputs.first().copied().flatten()?;
@@ -120,7 +120,7 @@ fn elu(x: f64, alpha: f64, slope: f64) -> f64 {
     if x < 0.0 { alpha * x.exp_m1() } else { slope * x }
 }
 
-/// The error function: its series near zero, a continued fraction of the rest beyond.
+/// The error function: its series near zero, a continued fraction of the complement beyond.
 fn erf(x: f64) -> f64 {
     let (size, scale) = (x.abs(), 2.0 / std::f64::consts::PI.sqrt());
     if size < 2.5 {
@@ -147,12 +147,12 @@ mod tests {
     }
 
     fn close(a: f64, b: f64) {
-        assert!((a - b).abs() < 1e-6, "{a} is not {b}");
+        assert!((a - b).abs() < 1e-6, "{a} differs from {b}");
     }
 
     #[test]
-    fn the_error_function_is_right_near_zero_and_far_from_it() {
-        // From tables.
+    fn erf_matches_reference_values() {
+        // Reference values from tables.
         for (x, y) in [
             (0.0, 0.0),
             (0.5, 0.520_499_878),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_do_what_the_standard_says() {
+    fn formulas_match_the_onnx_standard() {
         let check = |node: NodeProto, inputs: &[f64], expected: f64| {
             let inputs: Vec<Option<f64>> = inputs.iter().map(|value| Some(*value)).collect();
             close(Formula::of(&node).unwrap().apply(&inputs).unwrap(), expected);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mixes_values_has_no_formula() {
+    fn operator_that_mixes_values_has_no_formula() {
         for op in ["MatMul", "Softmax", "ReduceMax", "Conv"] {
             assert!(Formula::of(&node(op, &[])).is_none(), "{op}");
         }

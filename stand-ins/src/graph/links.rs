@@ -1,10 +1,10 @@
-//! Who makes and who reads each value.
+//! The maker and the readers of each value.
 
 use std::collections::{BTreeSet, HashMap};
 
 use parm_parity_models::onnx::rewrite::Draft;
 
-/// An index of a draft's nodes; good until nodes are added, removed or moved.
+/// An index of a draft's nodes; invalid as soon as nodes are added, removed or moved.
 #[derive(Debug)]
 pub(crate) struct Links {
     makers: HashMap<String, usize>,
@@ -32,22 +32,22 @@ impl Links {
         Self { makers, readers, kept }
     }
 
-    /// The place of the node that makes `value`; `None` for inputs and constants.
+    /// The position of the node that makes `value`; `None` for inputs and constants.
     pub(crate) fn maker(&self, value: &str) -> Option<usize> {
         self.makers.get(value).copied()
     }
 
-    /// The places of the nodes that read `value`, once for each time.
+    /// The positions of the nodes that read `value`; a node that reads it twice is listed twice.
     pub(crate) fn readers(&self, value: &str) -> &[usize] {
         self.readers.get(value).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether somebody outside of the nodes' inputs wants `value` under its name.
+    /// Whether `value` must keep its name because something other than a node's input refers to it.
     pub(crate) fn is_kept(&self, value: &str) -> bool {
         self.kept.contains(value)
     }
 
-    /// The only node that reads `value`, where nobody else does.
+    /// The only node that reads `value`; `None` if there are several.
     pub(crate) fn only_reader(&self, value: &str) -> Option<usize> {
         match self.readers(value) {
             [one] if !self.is_kept(value) => Some(*one),

@@ -1,13 +1,15 @@
-//! A graph as families of stand-ins see it: nodes and constants of a [`Draft`](parm_parity_models::onnx::rewrite::Draft),
-//! who makes and reads what, and what sizes values have.
+//! A graph as the families of stand-ins see it: nodes, constants, links and sizes.
 //!
-//! Exporters write the same network in many ways: shapes that are computed from shapes, expansions before operators that
-//! broadcast anyway, slices that take everything. Inferring all that by rules, operator by operator, was the rejected
-//! alternative: a table that is never complete. The engine that is to run the model knows every size, so it is asked: the
-//! graph runs twice, on two and on three rows, with every value as an output ([`Survey`]). What has one size in both is
-//! fixed, what is twice and three times something is rows. This holds for every length only where the rows that the model
-//! takes have fixed sizes. Of others it is known what the sizes were in each run, and there is one more run, on rows of half
-//! the length: enough to follow channels through a graph, which must be in the same place in every run.
+//! Nodes and constants are a [`Draft`](parm_parity_models::onnx::rewrite::Draft). Exporters write the same network in
+//! many ways: shapes computed from shapes, expansions before operators that broadcast anyway, slices that take
+//! everything. Shape inference by rules, operator by operator, was rejected: such a table is never complete. Instead
+//! the engine that will run the model provides the sizes: the graph runs on two and on three rows with every value as
+//! an output ([`Survey`]). A size that is equal in both runs is fixed; a size that is twice and three times a number
+//! counts rows.
+//!
+//! This holds for every input only if the model's rows have fixed sizes. For others the sizes are known per run, and
+//! one more run takes rows of half the length. That is enough to follow channels through a graph, which must be at
+//! the same place in every run.
 
 mod axes;
 mod bias;

@@ -1,22 +1,22 @@
-//! What is asked of a node as the file has it.
+//! Accessors for the attributes, inputs and outputs of a node.
 
 use parm_parity_models::onnx::proto::{AttributeProto, NodeProto};
 
-/// Questions that every rewriting asks.
+/// Accessors that every rewrite uses.
 pub(crate) trait NodeExt {
-    /// Whether it is one of these operators of ONNX's own set.
+    /// Whether it is one of these operators of the standard ONNX set.
     fn is(&self, ops: &[&str]) -> bool;
-    /// An integer setting.
+    /// An integer attribute.
     fn int(&self, name: &str) -> Option<i64>;
     /// A list of integers.
     fn ints(&self, name: &str) -> Option<&[i64]>;
-    /// A number.
+    /// A float attribute.
     fn float(&self, name: &str) -> Option<f32>;
-    /// A string.
+    /// A string attribute.
     fn text(&self, name: &str) -> Option<String>;
-    /// The input in this place, unless it is left out.
+    /// The input at this position, unless it is omitted.
     fn at(&self, place: usize) -> Option<&str>;
-    /// The only output; `None` of a node that makes several values.
+    /// The only output; `None` if the node makes several values.
     fn only_output(&self) -> Option<&str>;
 }
 

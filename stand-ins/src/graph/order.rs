@@ -1,4 +1,4 @@
-//! Keeping a draft's nodes in order: what is read stands before who reads it, and what nobody reads goes.
+//! Keeps a draft's nodes in execution order and removes nodes without readers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -7,7 +7,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 
 use super::Links;
 
-/// Puts every node behind those that it reads from; otherwise nodes stay in the order that they have.
+/// Moves every node behind its inputs; otherwise the order is kept.
 pub(crate) fn sort(draft: &mut Draft) {
     let links = Links::of(draft);
     let makers = |at: usize| {
@@ -31,13 +31,13 @@ pub(crate) fn sort(draft: &mut Draft) {
             }
         }
     }
-    // A graph that is sound has no circle, and no rewriting makes one.
+    // A valid graph has no cycle, and no rewrite makes one.
     debug_assert_eq!(order.len(), draft.nodes.len());
     let mut nodes: Vec<_> = std::mem::take(&mut draft.nodes).into_iter().map(Some).collect();
     draft.nodes = order.into_iter().filter_map(|at| nodes[at].take()).collect();
 }
 
-/// Takes away nodes that nobody reads from.
+/// Removes nodes whose outputs have no reader.
 pub(crate) fn sweep(draft: &mut Draft) {
     loop {
         let links = Links::of(draft);

@@ -1,4 +1,4 @@
-//! The same graph with inner values as its outputs, so that an engine says what they are.
+//! Turns inner values of a graph into outputs, so that an engine returns them.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use parm_parity_models::onnx::{DataType, Model, Value};
 use super::sweep;
 use crate::Error;
 
-/// A model that gives these values and nothing else. Types must be known.
+/// A model that outputs these values only. Their types must be known.
 pub(crate) fn probe(
     draft: &Draft,
     values: &[String],

@@ -1,7 +1,7 @@
-//! Bringing a graph of an older version of ONNX's own operators to the one that 8-bit copies are written in.
+//! Raises a graph of an older ONNX operator version to the version that 8-bit copies use.
 //!
-//! Exporters write old versions for years, so this is no rare case. Operators of which nothing that matters here has changed
-//! stay; what became an input or means something else is rewritten; what is left is named.
+//! Exporters write old versions for years, so this is common. Operators without a relevant change stay; a changed
+//! meaning, and an attribute that became an input, are rewritten; any other operator is an error that names it.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor, Value};
 
 use super::NodeExt;
 
-/// The first version whose `DequantizeLinear` has a scale for each channel.
+/// The first version whose `DequantizeLinear` has a scale per channel.
 pub(crate) const PER_CHANNEL: i64 = 13;
-/// Before this one, more had another meaning than is worth following.
+/// The oldest supported version: in earlier ones too many operators had another meaning.
 const OLDEST: i64 = 9;
 
-/// Operators that mean the same in all versions between these two, as far as inference goes.
+/// Operators with the same meaning in inference in all versions between these two.
 const SAME: &[&str] = &[
     "Abs",
     "Acos",
@@ -136,7 +136,7 @@ const SAME: &[&str] = &[
     "Xor",
 ];
 
-/// Brings the graph to [`PER_CHANNEL`], unless it is of that version or a newer one. What stands in the way is the error.
+/// Raises the graph to [`PER_CHANNEL`], unless it has that version or a newer one. The error names the obstacle.
 pub(crate) fn raise(draft: &mut Draft) -> Result<(), String> {
     let version = draft.opset();
     if version >= PER_CHANNEL {
@@ -169,13 +169,13 @@ pub(crate) fn raise(draft: &mut Draft) -> Result<(), String> {
     Ok(())
 }
 
-/// The numbers of dimensions that the file declares.
+/// The ranks that the file declares.
 fn ranks(draft: &Draft) -> BTreeMap<String, i64> {
     let declared = draft.graph().output.iter().chain(&draft.graph().value_info).map(Value::from_proto);
     declared.filter_map(|value| Some((value.name, value.shape?.len() as i64))).collect()
 }
 
-/// What stands for a node in the newer version; `None` where nothing is known to.
+/// The replacement of a node in the newer version; `None` if none is known.
 fn raised_node(
     draft: &mut Draft,
     mut node: NodeProto,
@@ -218,13 +218,13 @@ fn raised_node(
             input(&mut node, 1, draft.add_constant(count));
         }
         "Slice" | "Pad" | "Clip" | "TopK" => {}
-        // Nothing is dropped while a model is served.
+        // Dropout has no effect in inference.
         "Dropout" => drop_setting(&mut node, "ratio"),
         "Resize" if version >= 11 => {
             if node.text("coordinate_transformation_mode").as_deref() == Some("tf_half_pixel_for_nn") {
                 return Ok(None);
             }
-            // What is empty used to stand for what is left out.
+            // An empty name used to stand for an omitted input.
             for place in 1..node.input.len() {
                 let is_empty = draft.constants.get(&node.input[place]).is_some_and(Tensor::is_empty);
                 if is_empty {
@@ -238,7 +238,7 @@ fn raised_node(
     as_it_is(node)
 }
 
-/// Whether all nodes of a body mean the same.
+/// Whether all nodes of a body keep their meaning.
 fn is_same(body: &GraphProto) -> bool {
     let is_same_node = |node: &NodeProto| {
         (SAME.contains(&node.op_type.as_str()) || node.op_type == "Constant")
@@ -247,7 +247,7 @@ fn is_same(body: &GraphProto) -> bool {
     body.node.iter().all(is_same_node)
 }
 
-/// A softmax once took all axes from its own on together: as one of two dimensions, of which it takes the last.
+/// Older versions of softmax flatten all axes from `axis` on: the value is reshaped to two dimensions for it.
 fn along_the_last(draft: &mut Draft, mut node: NodeProto, ranks: &BTreeMap<String, i64>) -> Vec<NodeProto> {
     let axis = node.int("axis").unwrap_or(1);
     let rank = node.only_output().and_then(|made| ranks.get(made));
@@ -265,7 +265,7 @@ fn along_the_last(draft: &mut Draft, mut node: NodeProto, ranks: &BTreeMap<Strin
     vec![measure, flatten, node, back]
 }
 
-/// Brings a setting that is a list of whole numbers to the input in this place.
+/// Moves an attribute that is a list of integers to the input at this position.
 fn whole_numbers(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usize) -> Result<(), Defect> {
     let Some(numbers) = node.ints(name).map(<[i64]>::to_vec) else { return Ok(()) };
     drop_setting(node, name);
@@ -274,7 +274,7 @@ fn whole_numbers(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usi
     Ok(())
 }
 
-/// Brings a setting that is a number to the input in this place.
+/// Moves an attribute that is a number to the input at this position.
 fn number(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usize) -> Result<(), Defect> {
     let Some(number) = node.float(name) else { return Ok(()) };
     drop_setting(node, name);
@@ -301,8 +301,8 @@ mod tests {
     use super::*;
     use crate::testing::Stage;
 
-    /// What nodes of an old version say of rows of 4 x 6, and what they say in the new one. `build` names the last value, whose rows
-    /// are of these sizes.
+    /// The outputs of nodes of an old version on rows of 4 x 6, and those of the raised graph. `build` names the last
+    /// value, whose rows have these sizes.
     fn both(
         version: i64,
         sizes: &[usize],
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_a_setting_becomes_an_input_and_says_the_same() {
+    fn raised_attribute_becomes_an_input_with_equal_outputs() {
         let (draft, [old, new]) = both(9, &[1, 2], |builder, x| {
             let cut = [("starts", ints(&[1, -4])), ("ends", ints(&[3, 6]))];
             let [starts, ends] = cut;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_softmax_over_axes_together_stays_one_over_all_of_them() {
+    fn raised_softmax_still_normalises_over_flattened_axes() {
         for (axis, nodes) in [(Some(1), 4), (None, 4), (Some(2), 1), (Some(-1), 1)] {
             let (draft, [old, new]) = both(11, &[4, 6], |builder, x| match axis {
                 Some(axis) => builder.node_with("Softmax", "y", &[x], [("axis", Attribute::Int(axis))]),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_brought_over_is_named() {
+    fn raise_names_the_operator_that_it_cannot_convert() {
         let refused = |version: i64, op: &str| {
             let mut builder = Builder::new("old", 1).opset(version);
             let x = builder.input(Value::batch_of_f32("x", &[4, 6]));

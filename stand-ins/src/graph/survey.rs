@@ -1,4 +1,4 @@
-//! The sizes of a graph's values, as the engine finds them.
+//! Survey: the sizes of a graph's values, measured by running it.
 
 use std::collections::HashMap;
 
@@ -12,28 +12,28 @@ use crate::workshop::Workshop;
 /// One size of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// The same whatever comes in.
+    /// The same for every input.
     Fixed(usize),
-    /// So many times the rows that come in.
+    /// A multiple of the number of rows.
     Rows(usize),
 }
 
 /// The sizes of values in one run, by name.
 pub(crate) type Look = HashMap<String, Vec<usize>>;
 
-/// Sizes of values by name. Values of which they are not known are not in it.
+/// Sizes of values by name. Values of unknown size are missing.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// Sizes that hold for whatever comes in. Empty where rows vary in size.
+    /// Sizes for every input. Empty if the sizes of rows vary.
     sizes: HashMap<String, Vec<Size>>,
-    /// What was seen, run by run: of different numbers of rows, and of shorter ones where rows vary in size.
+    /// The sizes by run: for different numbers of rows, and for shorter rows if their sizes vary.
     looks: Vec<Look>,
 }
 
 impl Survey {
-    /// Runs the graph on two and on three rows, or on one where it takes one at a time, and where rows vary in size on
-    /// shorter ones too. A graph that the engine does not run with all of its values as outputs is not surveyed: then nothing
-    /// is known, and what needs to know does nothing.
+    /// Runs the graph on two and on three rows, or on one if it takes one at a time, and also on shorter rows if
+    /// their sizes vary. If the engine cannot run the graph with all values as outputs, the survey is empty, and
+    /// rewrites that need sizes are skipped.
     pub(crate) fn of(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<Self, Error> {
         if rows.len() < 3 {
             return Ok(Self::default());
@@ -63,22 +63,22 @@ impl Survey {
             [two, three] if rows.is_fixed() => compared(two, three, draft),
             _ => HashMap::new(),
         };
-        // Some graphs take no other sizes, whatever they declare.
+        // Some graphs fail for other sizes, whatever they declare.
         looks.extend(rows.halved()?.and_then(|shorter| look(&shorter, counts[0])));
         Ok(Self { sizes, looks })
     }
 
-    /// The sizes of a value, where they are known.
+    /// The sizes of a value, if known.
     pub(crate) fn sizes(&self, value: &str) -> Option<&[Size]> {
         self.sizes.get(value).map(Vec::as_slice)
     }
 
-    /// What was seen, run by run: the first with the fewest rows of full size.
+    /// The sizes by run: the first run has the fewest rows of full size.
     pub(crate) fn looks(&self) -> &[Look] {
         &self.looks
     }
 
-    /// What two values have when they are brought together value by value.
+    /// The sizes of the broadcast result of two values.
     pub(crate) fn joined(&self, a: &str, b: &str) -> Option<Vec<Size>> {
         let (a, b) = (self.sizes(a)?, self.sizes(b)?);
         let rank = a.len().max(b.len());
@@ -97,7 +97,7 @@ impl Survey {
     }
 }
 
-/// What two runs, of two and of three rows, say of all rows.
+/// Derives the sizes for any number of rows from runs on two and on three.
 fn compared(two: &Look, three: &Look, draft: &Draft) -> HashMap<String, Vec<Size>> {
     let sizes = two.iter().filter_map(|(name, two)| {
         let three = three.get(name).filter(|three| three.len() == two.len())?;
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_grows_with_the_rows_is_told_from_what_does_not() {
+    fn sizes_that_grow_with_the_rows_are_found() {
         assert_eq!(size(5, 5), Some(Size::Fixed(5)));
         assert_eq!(size(8, 12), Some(Size::Rows(4)));
         assert_eq!(size(3, 4), None);

@@ -22,7 +22,7 @@ const TRUTHS: [&str; 11] = [
 ];
 const COUNTS: [&str; 5] = ["Shape", "Size", "NonZero", "ArgMax", "ArgMin"];
 
-/// The types of the values that are known for sure; what a node of another set or with a body makes is not.
+/// The types of values; unknown for outputs of a node of another operator set or with a body.
 pub(crate) fn types(draft: &Draft) -> HashMap<String, DataType> {
     let mut types: HashMap<String, DataType> =
         draft.constants.iter().map(|(name, tensor)| (name.clone(), tensor.datatype())).collect();

@@ -1,4 +1,4 @@
-//! How a graph's work is divided among its operators.
+//! Divides a graph's work among its operators.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use serde::Serialize;
 
 use super::{Look, NodeExt, Survey};
 
-/// Operators that are told apart; the others are small.
+/// The number of operators that are listed; the others are small.
 const MOST: usize = 5;
 
 /// An operator's share of the work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Work {
-    /// The operator, in words where one name stands for several.
+    /// The operator; its name tells variants apart.
     pub operator: String,
-    /// Its share of the multiplications; whatever else is done to a value counts as one.
+    /// Its share of the multiplications; any other operation on a value counts as one.
     pub share: f64,
 }
 
-/// The operators that do most of the work, those with the most first. Empty where sizes are not known.
+/// The operators with the most work, in descending order. Empty if sizes are unknown.
 pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
     let Some(look) = survey.looks().first() else { return Vec::new() };
     let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
@@ -38,7 +38,7 @@ pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
     all
 }
 
-/// Multiplications of a run, where sizes are known.
+/// The multiplications of a run; `None` if sizes are unknown.
 #[cfg(test)]
 pub(crate) fn multiplications(draft: &Draft, survey: &Survey) -> Option<f64> {
     let look = survey.looks().first()?;
@@ -46,7 +46,7 @@ pub(crate) fn multiplications(draft: &Draft, survey: &Survey) -> Option<f64> {
     Some(all.sum()).filter(|count| *count > 0.0)
 }
 
-/// What an operator is called: convolutions in groups and products of two values are work of another kind.
+/// The name of an operator: grouped convolutions and products of two values have names of their own.
 fn kind(draft: &Draft, node: &NodeProto) -> String {
     let is_constant = |place: usize| node.at(place).is_some_and(|name| draft.constants.contains_key(name));
     match node.op_type.as_str() {
@@ -56,17 +56,17 @@ fn kind(draft: &Draft, node: &NodeProto) -> String {
     }
 }
 
-/// Multiplications of one node, where sizes are known; whatever else is done to a value counts as one.
+/// The multiplications of one node; any other operation on a value counts as one. `None` if sizes are unknown.
 pub(crate) fn multiplications_of(node: &NodeProto, look: &Look) -> Option<f64> {
     let sizes = |name: &str| look.get(name).map(Vec::as_slice);
     let count = |dims: &[usize]| dims.iter().product::<usize>() as f64;
     let made = count(sizes(node.output.first()?)?);
-    // Some exporters put weights together from slices: their sizes are known all the same.
+    // Some exporters assemble weights from slices: their sizes are known from the survey.
     let weight = |place: usize| sizes(node.at(place)?);
     let each = match node.op_type.as_str() {
         "Conv" => count(weight(1)?.get(1..)?),
         "ConvTranspose" => return Some(count(sizes(node.at(0)?)?) * count(weight(1)?.get(1..)?)),
-        // Each step's input and state go through matrices.
+        // Each step's input and state are multiplied with matrices.
         "LSTM" | "GRU" | "RNN" => {
             let (input, matrices) = (sizes(node.at(0)?)?, count(weight(1)?) + count(weight(2)?));
             return Some(count(&input[..input.len().checked_sub(1)?]) * matrices);
@@ -77,7 +77,7 @@ pub(crate) fn multiplications_of(node: &NodeProto, look: &Look) -> Option<f64> {
             let axis = usize::from(node.int("transA").unwrap_or(0) == 0);
             *dims.get(axis)? as f64
         }
-        // Nothing is computed.
+        // These compute nothing.
         "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Shape" | "Identity" | "Constant" => 0.0,
         _ => 1.0,
     };
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recurrent_layer_multiplies_each_step_with_its_matrices() {
+    fn recurrent_layer_multiplies_each_step() {
         let mut builder = Builder::new("recurrent", 1);
         let x = builder.input(Value::batch_of_f32("x", &[2, 4]));
         let input = builder.constant(Tensor::from_f32("w", &[1, 12, 4], &[0.1; 48]).unwrap());

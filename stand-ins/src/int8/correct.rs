@@ -1,12 +1,13 @@
-//! What rounding moves on average is given back by the biases.
+//! Corrects biases for the mean error of an 8-bit copy.
 //!
-//! Rounded weights and cut ranges do not only make a layer's outputs rough: on average over rows, each output lies a little
-//! higher or lower than it should. That can be measured on the rows that ranges were gathered from, and taken off in the
-//! bias, which costs nothing. Each layer is compared with itself, both on the values that the whole graph gives it in 32 bits: so no
-//! layer is corrected for what another one did, all are measured in one pass, and what one layer's error does to the next
-//! is small once its mean is gone. Of a layer of which only the greatest outputs are read, those are compared.
+//! Rounded weights and cut ranges shift each output by a mean error over rows. That error is measured on calibration
+//! rows and subtracted in the bias, which costs nothing. Each layer is compared with its own 8-bit copy on the values
+//! of the 32-bit graph: no layer is corrected for another layer's error, one pass measures all layers, and the effect
+//! of one layer's error on the next is small once its mean is zero. For a layer of which only maxima are read, the
+//! maxima are compared.
 //!
-//! A mean over few rows is itself rough. It is shrunk by what it would be by chance: by as much as it differs from row to row.
+//! A mean over few rows is itself noisy. It is shrunk by its expected value under chance, from the variance between
+//! rows.
 
 use std::collections::BTreeMap;
 
@@ -22,23 +23,23 @@ use crate::graph::{Links, NodeExt, add_bias, probe, sort, types, with_axes};
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
-/// The version of the operators from which means read their axes as an input.
+/// The operator version from which reductions read their axes as an input.
 const MEANS_READ_AXES: i64 = 18;
-/// Rows that run together.
+/// Rows per run.
 const TOGETHER: usize = 4;
 
-/// How far a layer in 32 bits is from its copy in 8.
+/// A layer in 32 bits and its copy in 8.
 struct Pair {
     at: usize,
-    /// The value that says it: the mean of each row and channel, which the graph takes itself, as all that a large network computes for
-    /// a few rows fills the memory; or of maxima, all differences.
+    /// The value with the differences: the mean per row and channel, which the graph computes itself, as the full
+    /// values of a large network fill the memory; for maxima, all differences.
     apart: String,
     channels: usize,
-    /// Whether channels are at the end; otherwise they are behind the rows.
+    /// Whether channels are the last axis; otherwise they follow the rows.
     is_last: bool,
 }
 
-/// The graph in 32 bits with biases that make up for what its 8-bit copy will be off by on average.
+/// The graph in 32 bits with biases that cancel the mean error of its 8-bit copy.
 pub(crate) fn correct(
     workshop: &Workshop,
     draft: &Draft,
@@ -68,7 +69,7 @@ pub(crate) fn correct(
     Ok(corrected)
 }
 
-/// Gives every layer a copy in 8 bits that reads what the layer reads.
+/// Adds an 8-bit copy of every layer, with the same input as the layer.
 fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Result<Vec<Pair>, Error> {
     let links = Links::of(aside);
     let Layout { layers, mappings } = lay_out(aside, &links, ranges, settings)?;
@@ -105,7 +106,7 @@ fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Resu
         let copy = Layer { at: aside.nodes.len() - 1, ..layer.clone() };
         let scale = step(aside, mapping)?;
         lighten(aside, &copy, (scale, settings.1.steps))?;
-        // What leads to maxima, once more behind the copy.
+        // Repeats the path to the maxima behind the copy.
         let mut whole = made;
         let maxima = to_maxima(aside, &links, &whole);
         let is_maximum = !maxima.is_empty();
@@ -130,7 +131,7 @@ fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Resu
     Ok(pairs)
 }
 
-/// Adds the means of a value for each row and channel.
+/// Adds the means of a value per row and channel.
 fn means_of(aside: &mut Draft, value: &str, (channels, is_last): (usize, bool)) -> Result<String, Error> {
     let sizes = if is_last { [0, -1, channels as i64] } else { [0, channels as i64, -1] };
     let sizes = aside.add_constant(OnnxTensor::from_i64(&format!("{value}/sizes"), &[3], &sizes)?);
@@ -142,7 +143,7 @@ fn means_of(aside: &mut Draft, value: &str, (channels, is_last): (usize, bool)) 
     Ok(means)
 }
 
-/// Adds what the values of each row are apart on average, channel by channel.
+/// Adds the mean differences of each row, channel by channel.
 fn add(means: &mut [Mean], pair: &Pair, apart: &Tensor) -> Result<(), Error> {
     let (values, count) = (apart.as_f32()?, pair.channels);
     let each = values.len() / apart.rows().max(1);
@@ -162,7 +163,7 @@ fn add(means: &mut [Mean], pair: &Pair, apart: &Tensor) -> Result<(), Error> {
     Ok(())
 }
 
-/// A mean, and what is needed to see how sure it is.
+/// A mean and its standard error.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     count: f64,
@@ -179,7 +180,7 @@ impl Mean {
         }
     }
 
-    /// The mean, less as much of it as chance would make of nothing.
+    /// The mean, shrunk by its expected size under chance.
     fn shrunk(self) -> f64 {
         if self.count < 2.0 {
             return 0.0;
@@ -210,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn what_rounding_moves_outputs_by_on_average_is_given_back() {
+    fn corrected_biases_cancel_the_mean_rounding_error() {
         let (stage, model) = (Stage::new(), product());
-        // Numbers that are never negative: then rounded weights move all rows the same way.
+        // Non-negative inputs: then rounded weights shift all rows in the same direction.
         let values: Vec<f32> = parm_random::Random::new(5)
             .normals(64 * 24)
             .iter()
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_that_may_be_chance_is_taken_for_less() {
+    fn noisy_mean_is_shrunk() {
         let mean = |values: &[f64]| {
             let mut mean = Mean::default();
             values.iter().for_each(|value| mean.add(*value));

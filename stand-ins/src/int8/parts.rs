@@ -1,4 +1,4 @@
-//! The layers that may be in 8 bits, and the work of each.
+//! The layers that can be in 8 bits, with the work of each.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use super::Scope;
 use super::points::Points;
 use crate::graph::{Links, NodeExt, Survey, multiplications_of};
 
-/// Layers that are in 8 bits together, or not.
+/// Layers that are in 8 bits together, or not at all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Part {
-    /// What they make, which names them.
+    /// Their outputs, which serve as names.
     pub(crate) layers: BTreeSet<String>,
     /// Their multiplications.
     pub(crate) work: f64,
 }
 
-/// Each layer that may be in 8 bits, in the order of the graph. None where sizes are not known.
+/// Each layer that can be in 8 bits, in graph order. Empty if sizes are unknown.
 pub(crate) fn parts(draft: &Draft, survey: &Survey) -> Vec<Part> {
     let Some(look) = survey.looks().first() else { return Vec::new() };
     let layers = Points::of(draft, &Links::of(draft), Scope::All).layers.into_iter();

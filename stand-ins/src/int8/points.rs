@@ -1,4 +1,4 @@
-//! Where values become 8-bit numbers.
+//! The places in a graph at which values become 8-bit numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,18 @@ use parm_parity_models::onnx::{DataType, Tensor};
 use super::Scope;
 use crate::graph::{Links, NodeExt};
 
-/// Operators that move values and compute none: what they make is of the steps of what they read.
+/// Operators that only move values: their outputs have the steps of their inputs.
 const MOVERS: [&str; 8] =
     ["MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "GlobalMaxPool"];
 
 /// A layer that is to compute in 8 bits.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
-    /// The node's place.
+    /// The node's position.
     pub(super) at: usize,
-    /// The weight's axis that its outputs run along.
+    /// The weight's axis of the outputs.
     pub(super) axis: usize,
-    /// What is quantised of its output, if anything: itself, or what a rectifier makes of it.
+    /// The quantised output, if any: the layer's own or that of the rectifier behind it.
     pub(super) output: Option<String>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Layer {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Points {
     pub(super) layers: Vec<Layer>,
-    /// Values that are quantised, and the value whose range is theirs.
+    /// Quantised values, and for each the value whose range it uses.
     pub(super) values: BTreeMap<String, String>,
 }
 
@@ -56,7 +56,7 @@ impl Points {
     }
 }
 
-/// The axis of the outputs in the weight of a layer that can be quantised, and whether it is a convolution.
+/// The weight's output axis of a quantisable layer, and whether the layer is a convolution.
 fn layer(draft: &Draft, node: &NodeProto) -> Option<(usize, bool)> {
     let constant = |place: usize| node.at(place).and_then(|name| draft.constants.get(name));
     let weight = constant(1).filter(|weight| weight.datatype() == DataType::Float && !weight.is_empty())?;
@@ -82,7 +82,7 @@ fn layer(draft: &Draft, node: &NodeProto) -> Option<(usize, bool)> {
     }
 }
 
-/// What a rectifier makes of a value that only it reads, else the value: engines put a rectifier into the layer.
+/// The rectifier's output if only a rectifier reads the value, otherwise the value: engines fuse rectifiers.
 fn rectified<'a>(draft: &'a Draft, links: &Links, made: &'a str) -> &'a str {
     let reader = links.only_reader(made).map(|at| &draft.nodes[at]);
     let is_zero = |node: &NodeProto, place: usize, name: &str| {
@@ -94,8 +94,8 @@ fn rectified<'a>(draft: &'a Draft, links: &Links, made: &'a str) -> &'a str {
     rectifier.and_then(|node| node.only_output()).unwrap_or(made)
 }
 
-/// The value whose range a quantised value has. What is moved has the range of where it comes from, so that no step is
-/// rounded twice. That of which only maxima are read has the range of the maxima.
+/// The value whose range a quantised value uses. A moved value uses the range of its source, so that no step is
+/// rounded twice. A value of which only maxima are read uses the range of the maxima.
 fn measured_at(draft: &Draft, links: &Links, quantised: &BTreeSet<String>, value: &str) -> String {
     let mut at = value;
     while let Some(node) = links.maker(at).map(|at| &draft.nodes[at]).filter(|node| node.is(&MOVERS)) {
@@ -108,16 +108,16 @@ fn measured_at(draft: &Draft, links: &Links, quantised: &BTreeSet<String>, value
     maxima(draft, links, value).to_owned()
 }
 
-/// What a global maximum makes of a value, where nothing else is read of it; else the value.
+/// The output of a global maximum if nothing else reads the value, otherwise the value.
 fn maxima<'a>(draft: &'a Draft, links: &Links, value: &'a str) -> &'a str {
     let last = to_maxima(draft, links, value).pop();
     last.and_then(|at| draft.nodes[at].only_output()).unwrap_or(value)
 }
 
-/// The nodes from a value to a global maximum of it, where nothing else is read of it. None where there is no such maximum.
+/// The nodes from a value to its global maximum if nothing else reads it. Empty without such a maximum.
 pub(super) fn to_maxima(draft: &Draft, links: &Links, value: &str) -> Vec<usize> {
     let (mut at, mut nodes) = (value, Vec::new());
-    // On the way there values may only be moved.
+    // On the way, values may only be moved.
     while let Some((place, node)) = links.only_reader(at).map(|place| (place, &draft.nodes[place])) {
         let Some(made) = node.only_output() else { break };
         nodes.push(place);

@@ -14,19 +14,19 @@ use crate::graph::{Links, probe, types};
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
-/// Rows that run together while values are gathered: the values of all of them are in memory at once, so of large networks there is
-/// one at a time.
+/// Rows per run while values are gathered. All their values are in memory at once, so a large network runs on one row
+/// at a time.
 const TOGETHER: usize = 4;
 const MOST_NUMBERS: usize = 1 << 26;
 
-/// What is cut off: shares of the values that ranges leave out (one for all of a graph's values, and others for some), steps of
-/// weights, and layers of which nothing is.
+/// Settings of a copy: the shares of values that ranges leave out (one for all values, exceptions for some), the
+/// steps of weights, and the layers that stay in 32 bits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Cuts {
     all: f64,
     own: BTreeMap<String, f64>,
     pub(crate) steps: Steps,
-    /// Layers that stay in 32 bits, by what they make.
+    /// Layers that stay in 32 bits, by their outputs.
     left: BTreeSet<String>,
 }
 
@@ -36,19 +36,19 @@ impl Cuts {
         Self { all, ..Self::default() }
     }
 
-    /// The same, but for one value.
+    /// The same, except for one value.
     pub(crate) fn with(&self, value: &str, share: f64) -> Self {
         let mut cuts = self.clone();
         cuts.own.insert(value.to_owned(), share);
         cuts
     }
 
-    /// The same with such weights.
+    /// The same with these steps of weights.
     pub(crate) fn in_steps(&self, steps: Steps) -> Self {
         Self { steps, ..self.clone() }
     }
 
-    /// The same, but for layers that stay in 32 bits.
+    /// The same, except for layers that stay in 32 bits.
     pub(crate) fn leaving(&self, layers: &BTreeSet<String>) -> Self {
         Self { left: layers.clone(), ..self.clone() }
     }
@@ -58,7 +58,7 @@ impl Cuts {
         self.left.contains(made)
     }
 
-    /// What is left out of a value.
+    /// The share that a value's range leaves out.
     pub(crate) fn share(&self, value: &str) -> f64 {
         self.own.get(value).copied().unwrap_or(self.all)
     }
@@ -85,13 +85,13 @@ impl fmt::Display for Cuts {
     }
 }
 
-/// What was seen of each value that a quantised graph wants to know the range of.
+/// Tallies of the values whose ranges a quantised graph needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges(BTreeMap<String, Tally>);
 
 impl Ranges {
-    /// Scale and zero point that map the range of a value, less the share that is left out, to 0..=255. Zero is in every
-    /// range, and exact: padding is made of zeros.
+    /// Scale and zero point that map a value's range, less the share left out, to 0..=255. Zero is in every range and
+    /// exact, since padding consists of zeros.
     pub(super) fn mapping(&self, value: &str, cuts: &Cuts) -> Option<(f32, u8)> {
         let (low, high) = self.0.get(value)?.range(cuts.share(value))?;
         let (low, high) = (low.min(0.0), high.max(0.0));
@@ -103,12 +103,12 @@ impl Ranges {
     }
 }
 
-/// The values whose ranges decide what a copy says.
+/// The values whose ranges a copy needs.
 pub(crate) fn measured(draft: &Draft, scope: Scope) -> BTreeSet<String> {
     Points::of(draft, &Links::of(draft), scope).values.into_values().collect()
 }
 
-/// Runs the graph on calibration rows and tallies every value that a quantised copy has to know.
+/// Runs the graph on calibration rows and tallies every value that a quantised copy needs.
 pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<Ranges, Error> {
     let points = Points::of(draft, &Links::of(draft), Scope::All);
     let values: BTreeSet<String> = points.values.into_values().collect();
@@ -119,7 +119,7 @@ pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<
         ranges.0.entry(name.to_owned()).or_default().add(&tensor.as_f32()?);
         Ok(())
     };
-    // An engine does not hand an input through as an output.
+    // Engines do not return an input as an output.
     for (place, name) in rows.sizes().map(|(name, _)| name.to_owned()).enumerate() {
         for start in (0..rows.len()).step_by(TOGETHER) {
             let some = rows.slice(start, TOGETHER.min(rows.len() - start))?;
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_with_a_share_of_its_own_is_said_so() {
+    fn cuts_show_the_share_of_a_single_value() {
         let cuts = Cuts::of(1e-4).with("x", 1e-3).with("y", 1e-4);
         assert_eq!((cuts.share("x"), cuts.share("y"), cuts.share("z")), (1e-3, 1e-4, 1e-4));
         assert_eq!(cuts.to_string(), "ranges leave out 0.01 % of the values, of some 0.1");

@@ -1,16 +1,16 @@
-//! How often values of each size were seen, in bounded memory and one pass.
+//! Counts values by size in bounded memory and one pass.
 //!
-//! Percentiles need all values or a histogram, and a histogram of even steps needs the range before the first value comes.
-//! Floats carry a scale of their own: their upper 16 bits order them with a precision of 1/256. A counter for each of the
-//! 65,536 prefixes takes any range and is never merged.
+//! Percentiles need all values or a histogram, and a histogram with even steps needs the range in advance. Floats
+//! carry their own scale: their upper 16 bits order them with a precision of 1/256. One counter per prefix, 65,536 in
+//! all, covers any range and never has to be merged.
 //!
-//! Large pictures have millions of values in every layer, and counting them all takes longer than running the network. Of
-//! so many a part says what share lies where; only the extremes are looked for among all.
+//! Large pictures have millions of values in every layer, and counting them takes longer than running the network. A
+//! sample of them gives the shares; only the extremes are taken from all values.
 
-/// So many values of those that come together are counted, about.
+/// About this many values of one addition are counted.
 const COUNTED: usize = 1 << 16;
 
-/// Counters by the upper bits of the numbers, least number first.
+/// Counters by the upper bits of the numbers, smallest number first.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     counts: Vec<u32>,
@@ -26,13 +26,13 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts values, of very many a part; what is no number is not counted.
+    /// Counts values, a sample if there are very many. NaN and infinite values are skipped.
     pub(crate) fn add(&mut self, values: &[f32]) {
         for &value in values.iter().filter(|value| value.is_finite()) {
             self.least = self.least.min(value);
             self.greatest = self.greatest.max(value);
         }
-        // One of each run, at a place by chance: in step, some channels would never be counted.
+        // One of each run, at a random place: with a fixed step some channels would never be counted.
         let mut chance = 0x9e37_79b9_u32;
         for run in values.chunks((values.len() / COUNTED).max(1)) {
             chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -45,11 +45,11 @@ impl Tally {
         }
     }
 
-    /// The range that leaves a share of the values out, half of it at either end; none where nothing was counted.
+    /// The range that leaves out a share of the values, half of it at either end; `None` without values.
     pub(crate) fn range(&self, left_out: f64) -> Option<(f32, f32)> {
         let aside = (self.total as f64 * left_out / 2.0) as u64;
         let (low, high) = (self.beyond(aside, 0..1 << 16)?, self.beyond(aside, (0..1 << 16).rev())?);
-        // A prefix stands for its numbers by their middle; nothing is wider than what was seen.
+        // A prefix stands for the middle of its numbers; the range never exceeds the extremes.
         let low = middle(low).clamp(self.least, self.greatest);
         let high = middle(high).clamp(self.least, self.greatest);
         match aside {
@@ -58,7 +58,7 @@ impl Tally {
         }
     }
 
-    /// The first counter, in this order, that holds more than so many values together with those before it.
+    /// The first counter, in this order, at which the running count exceeds `aside`.
     fn beyond(&self, aside: u64, mut places: impl Iterator<Item = usize>) -> Option<usize> {
         let mut seen = 0;
         places.find(|&place| {
@@ -68,13 +68,13 @@ impl Tally {
     }
 }
 
-/// The counter of a number: negative ones run backwards.
+/// The counter of a number: negative numbers run backwards.
 fn place(value: f32) -> usize {
     let upper = (value.to_bits() >> 16) as u16;
     usize::from(if upper & 0x8000 == 0 { upper | 0x8000 } else { !upper })
 }
 
-/// The number in the middle of those of a counter.
+/// The middle of a counter's numbers.
 fn middle(place: usize) -> f32 {
     let place = place as u16;
     let upper = if place & 0x8000 == 0 { !place } else { place & 0x7fff };
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_in_the_order_of_the_numbers() {
+    fn counters_are_ordered_by_number() {
         let numbers = [-1e30, -2.0, -1.0, -1e-20, 0.0, 1e-20, 0.5, 1.0, 3e8];
         assert!(numbers.windows(2).all(|pair| place(pair[0]) < place(pair[1])));
         for number in numbers.into_iter().filter(|number| *number != 0.0) {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_leaves_the_share_out_that_is_asked_for() {
+    fn range_leaves_out_the_given_share() {
         let mut tally = Tally::default();
         tally.add(&(0..10_000).map(|step| step as f32 / 10.0).collect::<Vec<_>>());
         tally.add(&[f32::NAN, f32::INFINITY]);
@@ -106,10 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_values_a_part_tells_the_shares_and_all_the_extremes() {
+    fn range_uses_a_sample_for_shares_and_all_for_extremes() {
         let mut random = parm_random::Random::new(2);
         let mut values: Vec<f32> = (0..4 * COUNTED).map(|_| random.below(1000) as f32).collect();
-        // Two of so many are hardly met by chance.
+        // Two of so many are unlikely to be in the sample.
         (values[1], values[2]) = (-5e3, 5e3);
         let mut tally = Tally::default();
         tally.add(&values);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn no_channel_is_passed_over_whatever_its_place() {
+    fn sample_covers_channels_at_every_place() {
         for (width, place) in [(768, 1), (3, 1), (640, 2), (64, 63)] {
             let mut random = parm_random::Random::new(3);
             let value = |at: usize| {

@@ -1,16 +1,16 @@
-//! Weights as signed bytes, with a scale for each channel.
+//! Weights as signed bytes, with a scale per channel.
 
 use bytes::Bytes;
 use parm_parity_models::onnx::{DataType, Defect, Tensor};
 
-/// The greatest whole numbers that weights become.
+/// The largest integers that weights are scaled to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Steps {
-    /// All that signed bytes have.
+    /// The full range of signed bytes.
     #[default]
     All,
-    /// Half of them: processors without instructions for 8-bit products (VNNI) add up two in 16 bits, where 255 times 127 fits once
-    /// and not twice. What does not fit is cut off without a word.
+    /// Half of it. Processors without instructions for 8-bit products (VNNI) add two products in 16 bits: 255 times
+    /// 127 fits once, not twice, and the sum saturates silently.
     Half,
 }
 
@@ -25,13 +25,14 @@ impl Steps {
 
 /// Weights in 8 bits.
 pub(super) struct Quantised {
-    /// The bytes, of the weights' dimensions.
+    /// The bytes, in the weights' shape.
     pub(super) bytes: Tensor,
-    /// What one step is, for each channel.
+    /// The size of one step per channel.
     pub(super) scales: Vec<f32>,
 }
 
-/// Brings weights to as many steps on both sides of zero, so that the largest of each channel along `axis` is at an end.
+/// Scales weights to these steps on both sides of zero, so that the largest of each channel along `axis` is at an
+/// end.
 pub(super) fn quantise(weight: &Tensor, axis: usize, steps: Steps) -> Result<Quantised, Defect> {
     let end = steps.most();
     let (dims, values) = (weight.dims(), weight.to_f32()?);
@@ -42,7 +43,7 @@ pub(super) fn quantise(weight: &Tensor, axis: usize, steps: Steps) -> Result<Qua
         let channel = &mut largest[channel(place)];
         *channel = channel.max(value.abs());
     }
-    // A channel of zeros has any scale.
+    // The scale of a channel of zeros is arbitrary.
     let scales: Vec<f32> = largest.iter().map(|&most| if most > 0.0 { most / end } else { 1.0 }).collect();
     let byte = |(place, value): (usize, &f32)| {
         (value / scales[channel(place)]).round_ties_even().clamp(-end, end) as i8 as u8
@@ -52,7 +53,7 @@ pub(super) fn quantise(weight: &Tensor, axis: usize, steps: Steps) -> Result<Qua
     Ok(Quantised { bytes: Tensor::new(&name, DataType::Int8, dims, bytes.into())?, scales })
 }
 
-/// A bias as 32-bit numbers of these steps: what products of weights and values add up to.
+/// A bias in 32-bit steps of the sums of products.
 pub(super) fn bias(bias: &Tensor, scales: &[f32]) -> Result<Tensor, Defect> {
     let values = bias.to_f32()?;
     let whole = values.iter().zip(scales).map(|(value, scale)| (value / scale).round_ties_even() as i32);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_counts_steps_of_the_products() {
+    fn bias_is_in_steps_of_the_products() {
         let tensor = Tensor::from_f32("b", &[2], &[1.0, -3.0]).unwrap();
         assert_eq!(bias(&tensor, &[0.25, 1.0]).unwrap().to_i64().unwrap(), [4, -3]);
     }

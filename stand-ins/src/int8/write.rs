@@ -1,4 +1,4 @@
-//! Writing the 8-bit copy.
+//! Writes the 8-bit copy.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::weights::Steps;
 use super::{Cuts, Ranges, weights};
 use crate::graph::{Links, NodeExt, PER_CHANNEL, sort};
 
-/// Which layers become 8-bit ones.
+/// The layers that become 8-bit ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Convolutions.
@@ -34,15 +34,15 @@ impl Scope {
 /// Scale and zero point of a value, as names of constants.
 pub(super) type Mapping = [String; 2];
 
-/// What becomes 8-bit numbers.
+/// The layers and values that become 8-bit ones.
 pub(super) struct Layout {
-    /// Layers whose values' ranges are known.
+    /// Layers whose values have known ranges.
     pub(super) layers: Vec<Layer>,
-    /// For each value its scale and zero point.
+    /// Scale and zero point by value.
     pub(super) mappings: BTreeMap<String, Mapping>,
 }
 
-/// The copy, or `None` where no layer can be quantised. `cuts` are the shares of values that ranges leave out.
+/// The copy; `None` if no layer can be quantised. `cuts` holds the shares of values that ranges leave out.
 pub(crate) fn quantise(
     draft: &Draft,
     ranges: &Ranges,
@@ -50,7 +50,7 @@ pub(crate) fn quantise(
     cuts: &Cuts,
 ) -> Result<Option<Draft>, Defect> {
     let mut copy = draft.clone();
-    debug_assert!(copy.opset() >= PER_CHANNEL, "whoever quantises a graph raises it first");
+    debug_assert!(copy.opset() >= PER_CHANNEL, "the graph must be raised before it is quantised");
     let links = Links::of(&copy);
     let Layout { layers, mappings } = lay_out(&mut copy, &links, ranges, (scope, cuts))?;
     if layers.is_empty() {
@@ -62,7 +62,7 @@ pub(crate) fn quantise(
         lighten(&mut copy, layer, (step, cuts.steps))?;
     }
     for (value, mapping) in &mappings {
-        // A value of a layer that is not quantised after all is left alone.
+        // A value stays if its layer turned out not to be quantised.
         let is_wanted = layers
             .iter()
             .any(|layer| layer.output.as_deref() == Some(value) || copy.nodes[layer.at].at(0) == Some(value));
@@ -75,7 +75,7 @@ pub(crate) fn quantise(
     Ok(Some(copy))
 }
 
-/// Layers and values of a graph that become 8-bit ones; scales and zero points are added to its constants.
+/// Finds the layers and values of a graph that become 8-bit ones; adds scales and zero points to its constants.
 pub(super) fn lay_out(
     copy: &mut Draft,
     links: &Links,
@@ -83,7 +83,7 @@ pub(super) fn lay_out(
     (scope, cuts): (Scope, &Cuts),
 ) -> Result<Layout, Defect> {
     let points = Points::of(copy, links, scope);
-    // Ranges were gathered for all layers: what is only moved has the range of where it comes from in every scope.
+    // Ranges were gathered for all layers: a moved value has the range of its source in every scope.
     let measured = Points::of(copy, links, Scope::All).values;
     let mut mappings: BTreeMap<String, Mapping> = BTreeMap::new();
     for value in points.values.into_keys() {
@@ -105,19 +105,19 @@ pub(super) fn lay_out(
     Ok(Layout { layers, mappings })
 }
 
-/// What one step of a value is.
+/// The size of one step of a value.
 pub(super) fn step(copy: &Draft, [scale, _]: &Mapping) -> Result<f32, Defect> {
     Ok(copy.constants[scale].to_f32()?.first().copied().unwrap_or(1.0))
 }
 
-/// Puts a pair of nodes behind a value that rounds it to the numbers that 8 bits stand for.
+/// Inserts a pair of nodes behind a value that rounds it to the 8-bit grid.
 fn round(copy: &mut Draft, links: &Links, value: &str, [scale, zero]: &Mapping) {
     let (bytes, rounded) = (copy.fresh(&format!("{value}/bytes")), copy.fresh(&format!("{value}/rounded")));
     for &reader in links.readers(value) {
         let inputs = copy.nodes[reader].input.iter_mut();
         inputs.filter(|name| *name == value).for_each(|name| name.clone_from(&rounded));
     }
-    // An output of the graph keeps its name and stays what it is.
+    // An output of the graph keeps its name and is not rounded.
     let to = copy.make("QuantizeLinear", &[value, scale, zero], &bytes, []);
     let back = copy.make("DequantizeLinear", &[&bytes, scale, zero], &rounded, []);
     copy.nodes.extend([to, back]);
@@ -138,7 +138,7 @@ pub(super) fn lighten(copy: &mut Draft, layer: &Layer, (step, steps): (f32, Step
     Ok(())
 }
 
-/// Lets a node read a constant through a `DequantizeLinear`. Gives the scales back.
+/// Makes a node read a constant through a `DequantizeLinear`. Returns the scales.
 fn dequantised(
     copy: &mut Draft,
     at: usize,
@@ -205,15 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn an_8_bit_copy_says_nearly_the_same() {
+    fn eight_bit_copy_has_nearly_the_same_outputs() {
         let (copy, apart) = copy(Scope::All);
         assert!(apart > 0.0 && apart < 0.03, "{apart}");
-        // Values: the input, what both rectifiers make, the pool between, the flat one. Weights and biases: five.
+        // Values: the input, the outputs of both rectifiers, of the pool between and of the flattening. Weights and
+        // biases: five.
         assert_eq!((count(&copy, "QuantizeLinear"), count(&copy, "DequantizeLinear")), (5, 10));
     }
 
     #[test]
-    fn weights_of_half_the_steps_are_twice_as_rough_and_no_more() {
+    fn half_the_steps_at_most_double_the_error() {
         let (copy, apart) = copy_in(Scope::All, Steps::Half);
         assert!(apart > 0.0 && apart < 0.05, "{apart}");
         let weights = copy.constants.values().filter(|constant| constant.datatype() == DataType::Int8);
@@ -222,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_scope_stays_as_it_is() {
+    fn layers_out_of_scope_stay_in_32_bits() {
         let (copy, apart) = copy(Scope::Products);
         assert!(apart > 0.0 && apart < 0.03, "{apart}");
         assert_eq!((count(&copy, "QuantizeLinear"), count(&copy, "DequantizeLinear")), (1, 2));
     }
 
     #[test]
-    fn a_layer_that_is_left_stays_in_32_bits_and_reads_what_others_round() {
+    fn excluded_layer_stays_in_32_bits_with_rounded_inputs() {
         let (stage, model) = (Stage::new(), classifier());
         let values = parm_random::Random::new(5).normals(8 * 144);
         let array = parm_protocol::Tensor::from_f32([8, 1, 12, 12].as_slice(), &values).unwrap();
@@ -240,23 +241,23 @@ mod tests {
         let copy = |names: &[&str]| {
             quantise(&draft, &ranges, Scope::All, &Cuts::of(0.0).leaving(&left(names))).unwrap()
         };
-        // Without the product there is one weight less, and the flat value that only it reads is not rounded.
+        // Without the product there is one weight less, and the flattened value that only it reads is not rounded.
         let mixed = copy(&["y"]).unwrap();
         assert_eq!((count(&mixed, "QuantizeLinear"), count(&mixed, "DequantizeLinear")), (4, 8));
         assert!(
             mixed.constants.values().any(|weight| weight.dims() == [288, 5] || weight.dims() == [5, 288])
         );
-        assert!(copy(&["conv", "second", "y"]).is_none(), "nothing is left to be in 8 bits");
+        assert!(copy(&["conv", "second", "y"]).is_none(), "no layer in 8 bits remains");
     }
 
     #[test]
-    fn values_that_are_only_moved_keep_their_steps() {
+    fn moved_values_keep_their_steps() {
         let (copy, _) = copy(Scope::All);
         let step = |value: &str| copy.constants[&format!("{value}/scale")].to_f32().unwrap()[0];
         assert_eq!(step("relu"), step("pool"));
         assert_eq!(step("relu.2"), step("flat"));
         assert_ne!(step("relu"), step("relu.2"));
-        // What a rectifier makes begins at zero.
+        // The output of a rectifier begins at zero.
         assert_eq!(copy.constants["relu/zero"].to_i64().unwrap(), [0]);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a graph repeats.
+//! Finds the repeated blocks of a graph.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use parm_parity_models::onnx::rewrite::Draft;
 use super::set::Set;
 use crate::graph::{Links, Look, NodeExt, Survey};
 
-/// Most nodes of a graph that is looked through, and most values of one size: their pairs are compared.
+/// Maximum nodes of a graph, and maximum values of one size: their pairs are compared.
 const MOST_NODES: usize = 8192;
 const MOST_VALUES: usize = 512;
-/// Blocks of fewer nodes are no layers.
+/// Blocks of fewer nodes are not layers.
 const SMALLEST: usize = 4;
 
-/// A stream and its values before the first block, behind it, and so on.
+/// A stream: its values before the first block, behind it, and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Repeats {
     pub(crate) values: Vec<String>,
-    /// Nodes of a block.
+    /// Nodes per block.
     pub(crate) nodes: usize,
 }
 
-/// The repetition that most of the graph's nodes are in; `None` where there are no two blocks alike.
+/// The repetition that covers most of the graph's nodes; `None` if no two blocks are alike.
 pub(crate) fn repeats(draft: &Draft, links: &Links, survey: &Survey) -> Option<Repeats> {
     let looks = survey.looks();
     if draft.nodes.len() > MOST_NODES || looks.is_empty() {
@@ -45,7 +45,7 @@ pub(crate) fn repeats(draft: &Draft, links: &Links, survey: &Survey) -> Option<R
     best
 }
 
-/// The places of nodes whose values could be the same stream: they have the same sizes in every run.
+/// Groups of nodes whose values could be the same stream: they have the same sizes in every run.
 fn alike(draft: &Draft, looks: &[Look]) -> BTreeMap<Vec<Vec<usize>>, Vec<usize>> {
     let mut kinds: BTreeMap<Vec<Vec<usize>>, Vec<usize>> = BTreeMap::new();
     for (at, node) in draft.nodes.iter().enumerate() {
@@ -57,14 +57,14 @@ fn alike(draft: &Draft, looks: &[Look]) -> BTreeMap<Vec<Vec<usize>>, Vec<usize>>
     kinds
 }
 
-/// What each node is made from, and what is made from it: with itself.
+/// The ancestors and the descendants of each node, including itself.
 struct Reach {
     before: Vec<Set>,
     behind: Vec<Set>,
 }
 
 impl Reach {
-    /// Nodes stand behind those that they read from.
+    /// Requires nodes in execution order.
     fn of(draft: &Draft, links: &Links) -> Self {
         let count = draft.nodes.len();
         let own = |at: usize| {
@@ -94,7 +94,7 @@ impl Reach {
         reach
     }
 
-    /// As many of these values, from the first on, as the same block lies between.
+    /// The longest prefix of these values with the same block between each and the next.
     fn chain(&self, draft: &Draft, links: &Links, places: &[usize]) -> Option<Repeats> {
         let block = |from: usize, to: usize| -> Vec<usize> {
             self.before[to].between(&self.behind[places[0]], &self.before[from]).collect()
@@ -123,7 +123,7 @@ impl Reach {
         (values.len() > 2).then_some(Repeats { values, nodes: first.len() })
     }
 
-    /// Whether anything but the value in place `end` leads from the blocks since `start` to what comes behind.
+    /// Whether a path other than the value at position `end` leads from the blocks since `start` to later nodes.
     fn leads_past(&self, draft: &Draft, links: &Links, (start, end): (usize, usize)) -> bool {
         let inside = self.before[end].between(&self.behind[start], &self.before[start]);
         let mut others = inside.filter(|&at| at != end);

@@ -1,11 +1,11 @@
-//! Sets of nodes by their places.
+//! Sets of nodes by their positions.
 
 /// A set of small numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Set(Vec<u64>);
 
 impl Set {
-    /// An empty set of numbers below `size`.
+    /// An empty set for numbers below `size`.
     pub(super) fn of(size: usize) -> Self {
         Self(vec![0; size.div_ceil(64)])
     }
@@ -18,12 +18,12 @@ impl Set {
         self.0[at / 64] >> (at % 64) & 1 == 1
     }
 
-    /// Takes all of another set in.
+    /// Adds all numbers of another set.
     pub(super) fn extend(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own |= other);
     }
 
-    /// The numbers that are in it and in one other set and not in a third.
+    /// The numbers in this set and in one other set, but not in a third.
     pub(super) fn between<'a>(
         &'a self,
         within: &'a Self,

@@ -1,4 +1,4 @@
-//! A linear map in the place of the last blocks.
+//! Replaces the last blocks with a linear map.
 
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, Tensor};
@@ -10,27 +10,27 @@ use crate::prune::{Estimate, Gram, estimate};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
-/// Rows that run together.
+/// Rows per run.
 const TOGETHER: usize = 4;
 /// Wider streams take minutes and gigabytes.
 const WIDEST: usize = 1024;
-/// Samples that are enough for each channel, and at least.
+/// Enough samples per channel, and the minimum.
 const FOR_EACH: usize = 8;
 const LEAST: usize = 4096;
 
-/// What maps the stream behind each block to that behind the last.
+/// Linear maps from the stream behind each block to the stream behind the last.
 pub(crate) struct Shortcuts {
     repeats: Repeats,
     /// The stream's channels.
     width: usize,
-    /// Whether they lie behind the rows, and not at the end.
+    /// Whether channels follow the rows; otherwise they are the last axis.
     is_picture: bool,
-    /// For some blocks, how the stream behind them goes with that behind the last.
+    /// For some blocks, the products of the stream behind them with the stream behind the last.
     seen: Vec<(usize, Gram)>,
 }
 
 impl Shortcuts {
-    /// Runs the rows; `None` where the stream is too wide, or of a rank that says nothing about its channels.
+    /// Runs the rows; `None` if the stream is too wide, or its rank does not tell the axis of the channels.
     pub(crate) fn of(
         workshop: &Workshop,
         draft: &Draft,
@@ -88,7 +88,7 @@ impl Shortcuts {
         Ok(Some(Self { repeats, width, is_picture, seen }))
     }
 
-    /// For each that was looked at: a name, how it was made, and the graph.
+    /// For each tried block: a name, a description and the graph.
     pub(crate) fn cut(&self, draft: &Draft) -> Result<Vec<(String, String, Draft)>, Error> {
         let blocks = self.repeats.values.len() - 1;
         let all = self.seen.iter().map(|(at, gram)| {
@@ -108,7 +108,7 @@ impl Shortcuts {
         let Estimate { shares, constants } = estimate(gram, &kept, &gone);
         let (from, to) = (&self.repeats.values[at], &self.repeats.values[self.repeats.values.len() - 1]);
         let constants: Vec<f32> = constants.into_iter().map(|value| value as f32).collect();
-        // Who read the last block's stream reads the guess under its name.
+        // Readers of the last block's stream read the estimate under its name.
         let before = draft.fresh(to);
         let outputs = draft.nodes.iter_mut().flat_map(|node| &mut node.output);
         outputs.filter(|name| *name == to).for_each(|name| name.clone_from(&before));

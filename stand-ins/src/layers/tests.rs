@@ -1,4 +1,4 @@
-//! Networks of blocks that are alike.
+//! Tests on networks of repeated blocks.
 
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Builder, Model, Tensor, Value};
@@ -14,7 +14,7 @@ fn constant(builder: &mut Builder, name: &str, dims: &[usize], scale: f32) -> St
     builder.constant(Tensor::from_f32(name, dims, &values).unwrap())
 }
 
-/// So many residual blocks that each add a little, between a stem and a head.
+/// Residual blocks that each add a little, between a stem and a head.
 fn stack(blocks: usize) -> Model {
     let mut builder = Builder::new("stack", 1);
     let x = builder.input(Value::batch_of_f32("x", &[8]));
@@ -40,7 +40,7 @@ fn rows(stage: &Stage, model: &Model, seed: u64, count: usize) -> crate::Rows {
 }
 
 #[test]
-fn blocks_that_are_alike_are_found_with_the_stream_between_them() {
+fn repeats_finds_alike_blocks_and_their_stream() {
     let (model, stage) = (stack(6), Stage::new());
     let draft = Draft::new(&model).unwrap();
     let survey = Survey::of(&stage.workshop, &draft, &rows(&stage, &model, 1, 4)).unwrap();
@@ -54,7 +54,7 @@ fn blocks_that_are_alike_are_found_with_the_stream_between_them() {
 }
 
 #[test]
-fn a_linear_map_stands_for_the_last_blocks_and_more_of_them_cost_more_agreement() {
+fn linear_map_replaces_more_blocks_at_more_error() {
     let (model, stage) = (stack(6), Stage::new());
     let draft = Draft::new(&model).unwrap();
     let fitted = rows(&stage, &model, 1, 400);
@@ -71,7 +71,7 @@ fn a_linear_map_stands_for_the_last_blocks_and_more_of_them_cost_more_agreement(
         ["layers-4-of-6", "layers-3-of-6", "layers-2-of-6"]
     );
     for (blocks, (_, _, short)) in [4, 3, 2].into_iter().zip(cut) {
-        // Stem and head, four nodes a block, and the map in two.
+        // Stem and head, four nodes per block, and the map in two.
         assert_eq!(short.nodes.len(), 2 + 4 * blocks + 2);
         let answers = stage.answers(&short.finish().unwrap(), &fresh);
         let apart: f32 = said.iter().zip(&answers).map(|(a, b)| (a - b).powi(2)).sum();

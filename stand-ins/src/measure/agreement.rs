@@ -1,12 +1,12 @@
-//! How often a candidate says what the deployed model says.
+//! Agreement: the share of rows for which a candidate gives the deployed model's answer.
 
 use parm_parity_models::bundle::{Meaning, cosine};
 use parm_protocol::{DataType, Tensor};
 use serde::Serialize;
 
-/// Lists of numbers say the same if they are no further apart than this share of their size.
+/// Two lists of numbers agree if their distance is at most this share of their size.
 const TOLERANCE: f32 = 0.05;
-/// Below this, probabilities say nothing to each other.
+/// Probabilities below this are treated as equal.
 const UNLIKELY: f32 = 1e-6;
 /// The quantile of the normal distribution for 95 % intervals.
 pub(super) const Z: f64 = 1.96;
@@ -34,8 +34,8 @@ impl Share {
     }
 }
 
-/// What the answers of a model mean, where nobody says it: probabilities if they look like it, otherwise scores where there
-/// are several, otherwise values.
+/// Guesses the meaning of a model's outputs: probabilities if every row is a distribution, otherwise logits if there
+/// are several classes, otherwise values.
 pub(crate) fn meaning(answers: &[Tensor]) -> Meaning {
     let Some((first, values)) = answers.first().and_then(|first| Some((first, first.as_f32().ok()?))) else {
         return Meaning::Values;
@@ -52,7 +52,7 @@ pub(crate) fn meaning(answers: &[Tensor]) -> Meaning {
     }
 }
 
-/// For each row, whether two models say the same in every output.
+/// For each row, whether two models agree in every output.
 pub(crate) fn judge(deployed: &[Tensor], other: &[Tensor], meaning: Meaning) -> Vec<bool> {
     let rows = deployed.first().map_or(0, Tensor::rows);
     let mut same = vec![deployed.len() == other.len(); rows];
@@ -80,7 +80,7 @@ fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> bool {
     }
 }
 
-/// The mean cosine between answers of all outputs, where these are embeddings.
+/// The mean cosine between the embeddings of all outputs; `None` for other meanings.
 pub(crate) fn mean_cosine(deployed: &[Tensor], other: &[Tensor], meaning: Meaning) -> Option<f64> {
     if meaning != Meaning::Embedding {
         return None;
@@ -97,7 +97,7 @@ pub(crate) fn mean_cosine(deployed: &[Tensor], other: &[Tensor], meaning: Meanin
     (count > 0).then(|| sum / count as f64)
 }
 
-/// For each row, whether the first output's best class is the label.
+/// For each row, whether the best class of the first output is the label.
 pub(crate) fn right(answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
     let Some((first, values)) = answers.first().and_then(|first| Some((first, first.as_f32().ok()?))) else {
         return Vec::new();
@@ -106,8 +106,9 @@ pub(crate) fn right(answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
     values.chunks(classes).zip(labels).map(|(row, label)| best(row) == Some(*label)).collect()
 }
 
-/// How far answers are from others on average, as a share of their size. Of scores and probabilities of classes it is what
-/// decides between them that counts: scores less their mean, which for probabilities are their logarithms.
+/// The mean distance between two models' outputs, relative to their size. Scores and probabilities of classes are
+/// compared by what decides between the classes: scores less their mean, which for probabilities are their
+/// logarithms.
 pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meaning: Meaning) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for (a, b) in deployed.iter().zip(other) {
@@ -123,7 +124,7 @@ pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meaning: Mean
     if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
 }
 
-/// What decides between classes.
+/// The numbers that decide between classes.
 fn scores(values: &[f32], classes: usize, meaning: Meaning) -> Vec<f32> {
     let scores: Vec<f32> = match meaning {
         Meaning::Values => return values.to_vec(),
@@ -135,7 +136,7 @@ fn scores(values: &[f32], classes: usize, meaning: Meaning) -> Vec<f32> {
             return values.chunks(classes).flat_map(unit).collect();
         }
         Meaning::Logits => values.to_vec(),
-        // `max` would make a number of what is none.
+        // `f32::max` would turn NaN into a number.
         Meaning::Probabilities => {
             values.iter().map(|&value| if value < UNLIKELY { UNLIKELY.ln() } else { value.ln() }).collect()
         }
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn meaning_of_values_decides_equality() {
+    fn agreement_depends_on_the_meaning_of_values() {
         let (a, b) = (rows(&[0.6, 0.4, 0.1, 0.9]), rows(&[0.9, 0.1, 0.6, 0.4]));
         assert_eq!(judge(&a, &b, Meaning::Probabilities), [true, false]);
         assert_eq!(judge(&a, &b, Meaning::Values), [false, false]);
@@ -179,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn distributions_are_told_from_scores_and_from_values() {
+    fn meaning_tells_probabilities_from_logits_and_values() {
         assert_eq!(meaning(&rows(&[0.6, 0.4, 0.1, 0.9])), Meaning::Probabilities);
         assert_eq!(meaning(&rows(&[6.0, 0.4])), Meaning::Logits);
         assert_eq!(meaning(&[Tensor::from_f32([2, 1].as_slice(), &[1.0, 2.0]).unwrap()]), Meaning::Values);
     }
 
     #[test]
-    fn an_interval_is_never_empty_and_narrows_with_the_rows() {
+    fn interval_narrows_with_the_number_of_rows() {
         let few = Share::of(&[true; 50]);
         assert_eq!(few.value, 1.0);
         assert!(few.low > 0.9 && few.low < 0.95 && few.high == 1.0, "{few:?}");
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn between_classes_only_what_decides_is_a_distance() {
+    fn distance_of_scores_ignores_a_common_offset() {
         let same = mean_distance(&rows(&[2.0, 1.0]), &rows(&[7.0, 6.0]), Meaning::Logits);
         assert!(same < 1e-6, "{same}");
         let (sure, surer) = (rows(&[0.9, 0.1]), rows(&[0.99, 0.01]));
@@ -204,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn embeddings_of_another_length_are_not_apart() {
+    fn distance_of_embeddings_ignores_their_length() {
         let far = mean_distance(&rows(&[1.0, 2.0]), &rows(&[10.0, 20.0]), Meaning::Embedding);
         assert!(far < 1e-5, "{far}");
     }
 
     #[test]
-    fn a_distance_to_what_is_no_number_is_endless() {
+    fn distance_to_nan_is_infinite() {
         for meaning in [Meaning::Values, Meaning::Logits, Meaning::Probabilities] {
             let none = mean_distance(&rows(&[1.0, 0.0]), &rows(&[f32::NAN, 0.0]), meaning);
             assert_eq!(none, f64::INFINITY, "{meaning:?}");

@@ -1,8 +1,8 @@
-//! What candidates cost beside the deployed model, on the engine and the machine at hand.
+//! Costs of candidates relative to the deployed model, on the engine and the machine at hand.
 //!
-//! Machines change their speed while something is measured. So the deployed model and all candidates take turns in one run,
-//! and a cost is the ratio of two lower quartiles of that run: what else the machine does only adds time, to some turns more than
-//! to others.
+//! A machine's speed changes during a measurement. Therefore the deployed model and all candidates take turns in one
+//! run, and a cost is the ratio of two lower quartiles of that run: other work on the machine only adds time, to some
+//! turns more than to others.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::Error;
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner};
 
-/// Turns that are taken, unless time is up before; fewer than these are not counted on. Of runs of several rows, which tell nobody's
-/// rank and take most of the time, fewer do.
+/// The number of turns, unless the time budget ends earlier, and the fewest that give a result. Runs of several rows
+/// take most of the time and rank no candidate, so fewer of them are enough.
 const TURNS: usize = 101;
 const FEWEST: usize = 11;
 const FEWEST_TOGETHER: usize = 4;
@@ -21,7 +21,7 @@ const FEWEST_TOGETHER: usize = 4;
 /// Times of runs of 1, 2, 4 and 8 rows, as shares of the deployed model's time for one.
 pub(crate) type Shares = [f64; 4];
 
-/// What was measured.
+/// The measured costs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Costs {
     /// Time of a query on the deployed model.
@@ -30,7 +30,7 @@ pub(crate) struct Costs {
     pub(crate) shares: Vec<Shares>,
 }
 
-/// Times the deployed model, first of the runners, and the candidates behind it for about as long as `budget`.
+/// Times the first runner, which is the deployed model, and the candidates behind it for about `budget`.
 pub(crate) fn costs(
     runners: &mut [&mut Runner],
     rows: &Rows,
@@ -57,7 +57,8 @@ pub(crate) fn costs(
         let is_short = is_late && turn >= FEWEST_TOGETHER;
         for (place, runner) in runners.iter_mut().enumerate() {
             let counts = if place == 0 || is_short { &MEASURED_ROWS[..1] } else { &MEASURED_ROWS[..] };
-            // What the one before left in the processor's caches is not this one's cost: a worker asks a model again and again.
+            // An untimed run first: the caches hold the previous model's data, whereas a worker runs one model again
+            // and again.
             runner.run(rows, 0..1)?;
             for (times, &count) in times[place].iter_mut().zip(counts) {
                 let from = turn % (rows.len() - count + 1);
@@ -73,7 +74,7 @@ pub(crate) fn costs(
     Ok(Costs { deployed, shares })
 }
 
-/// A quarter of the times are no longer.
+/// The lower quartile.
 fn quartile(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 4).copied().unwrap_or_default()
@@ -88,7 +89,7 @@ mod tests {
     use crate::testing::{Alone, Stage};
 
     #[test]
-    fn a_cost_is_a_share_of_the_deployed_models_time_however_short_the_budget() {
+    fn cost_is_relative_to_the_deployed_model_without_a_budget() {
         let mut builder = Builder::new("model", 1);
         let x = builder.input(Value::batch_of_f32("x", &[64]));
         builder.node("Relu", "y", &[&x]);

@@ -1,11 +1,11 @@
-//! How much more often the deployed model is right than a stand-in, on the same rows.
+//! Gap: how much more often the deployed model is right than a stand-in, on the same rows.
 
 use serde::Serialize;
 
 use super::agreement::Z;
 
-/// A difference of two shares of the same rows, with its 95 % interval. Rows on which both are right, or both wrong, say nothing
-/// about it, so it is far narrower than those of the shares themselves.
+/// A difference of two shares of the same rows, with its 95 % interval. Rows on which both models are right, or both
+/// wrong, do not affect it, so the interval is far narrower than those of the shares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gap {
     /// The difference: above zero where the deployed model is right more often.
@@ -17,8 +17,8 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// Of rows that were judged twice. Half a row more on either side keeps the interval honest where few differ (Agresti and
-    /// Min).
+    /// The gap over rows that both models answered. Half a row more on either side keeps the interval valid if few
+    /// rows differ (Agresti and Min).
     pub(crate) fn of(deployed: &[bool], other: &[bool]) -> Self {
         let count = |wanted: (bool, bool)| {
             deployed.iter().zip(other).filter(|(a, b)| (**a, **b) == wanted).count() as f64
@@ -45,7 +45,7 @@ mod tests {
         other[..20].fill(false);
         other[900..910].fill(true);
         let gap = Gap::of(&deployed, &other);
-        // 30 of 1,000 rows differ: 1.0 points, and 1.96 * sqrt(31 / 1000^2) about it.
+        // 30 of 1,000 rows differ: 1.0 points, and 1.96 * sqrt(31 / 1000^2) around it.
         assert!((gap.value - 0.010).abs() < 1e-12, "{gap:?}");
         assert!((gap.high - gap.low - 2.0 * 0.0109).abs() < 3e-4, "{gap:?}");
         assert_eq!(Gap::of(&[], &[]).value, 0.0);

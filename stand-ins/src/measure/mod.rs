@@ -1,4 +1,4 @@
-//! What a candidate is worth: its cost, its agreement, its accuracy and how sure it is, measured.
+//! Measures a candidate: its cost, agreement, accuracy and confidence.
 
 mod agreement;
 mod cost;

@@ -1,4 +1,4 @@
-//! How sure a stand-in's answers are, and how far that is from how often they are right.
+//! Confidence of a stand-in's answers, and its calibration error.
 
 use parm_parity_models::bundle::{Calibration, Case, Meaning, expected_error};
 use parm_protocol::Tensor;
@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use super::agreement::{Share, best, right};
 
-/// A calibration, and what one of every second row is worth on the others.
+/// A calibration and its error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sureness {
-    /// What brings confidence near to how often answers are right.
+    /// Maps scores to a confidence near the probability that the answer is right.
     #[serde(flatten)]
     pub calibration: Calibration,
-    /// How far it is from that in the mean, on rows that it was not fitted on: fitted on half of them, and measured on the other half.
+    /// The expected calibration error on held-out rows: fitted on every second row, measured on the others.
     pub expected_error: f64,
 }
 
-/// What classes answers should have named: the labels, or without any what the deployed model says.
+/// The true classes: the labels if there are any, otherwise the deployed model's answers.
 pub(crate) enum Truth<'a> {
     Labels(&'a [usize]),
     Deployed(&'a [Tensor]),
@@ -34,8 +34,9 @@ impl Truth<'_> {
     }
 }
 
-/// Fits confidence to answers; where they are no scores of classes there is none. Only labels tell below which confidence an
-/// answer is too often wrong to be given: what says something else than the deployed model need not be wrong.
+/// Fits confidence to answers; `None` if they are not scores of classes. A threshold, below which answers are too
+/// often wrong to be used, is fitted only from labels: an answer that differs from the deployed model's need not be
+/// wrong.
 pub(crate) fn sureness(
     said: &[Tensor],
     answers: &[Tensor],
@@ -46,7 +47,7 @@ pub(crate) fn sureness(
     let cases: Vec<Case<'_>> = cases(classes, &values, truth);
     let part = |odd: usize| cases.iter().copied().skip(odd).step_by(2).collect::<Vec<_>>();
     let available = match truth {
-        // The least sure of several outputs speaks for all of them, and the labels are of the first.
+        // The least confident of several outputs counts for all of them, but the labels belong to the first.
         Truth::Labels(labels) if answers.len() == 1 => Share::of(&right(said, labels)).value,
         _ => 0.0,
     };
@@ -55,7 +56,7 @@ pub(crate) fn sureness(
     Some(Sureness { calibration, expected_error: error(&part(1), of_half, meaning) })
 }
 
-/// How far confidence by a calibration is from how often answers are right, in the mean.
+/// The expected error of a calibration: the mean distance between confidence and the share of right answers.
 pub(crate) fn calibration_error(
     answers: &[Tensor],
     truth: &Truth<'_>,
@@ -75,7 +76,7 @@ fn cases<'a>(classes: usize, values: &'a [f32], truth: &Truth<'_>) -> Vec<Case<'
     rows.map(|(scores, truth)| Case { scores, truth }).collect()
 }
 
-/// The scores of the first output, if it has some for each row: their number, and all of them.
+/// The number of classes and the scores of the first output, if it has several scores per row.
 fn scores(answers: &[Tensor]) -> Option<(usize, std::borrow::Cow<'_, [f32]>)> {
     let first = answers.first().filter(|first| first.shape().len() == 2)?;
     let classes = *first.shape().last()?;
@@ -92,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn labels_tell_what_is_too_unsure_and_the_deployed_model_does_not() {
-        // Every fourth answer is unsure, and wrong.
+    fn threshold_is_fitted_only_from_labels() {
+        // Every fourth answer has a low confidence, and is wrong.
         let answers = answers(|row| if row % 8 < 2 { [0.1, 0.0] } else { [8.0, 0.0] });
         let said = self::answers(|row| if row % 8 < 2 { [0.0, 1.0] } else { [1.0, 0.0] });
         let labels: Vec<usize> = (0..400).map(|row| usize::from(row % 8 < 2)).collect();
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_outputs_no_threshold_is_made() {
+    fn threshold_is_zero_for_several_outputs() {
         let two = |of: fn(usize) -> [f32; 2]| vec![answers(of).remove(0), answers(|_| [0.1, 0.0]).remove(0)];
         let found = two(|row| if row % 8 < 2 { [0.1, 0.0] } else { [8.0, 0.0] });
         let said = two(|row| if row % 8 < 2 { [0.0, 1.0] } else { [1.0, 0.0] });
@@ -117,13 +118,16 @@ mod tests {
     }
 
     #[test]
-    fn the_error_is_that_of_rows_which_the_calibration_was_not_fitted_on() {
-        // What it is fitted on is always right, the others never.
+    fn expected_error_is_measured_on_held_out_rows() {
+        // Rows of the fit are always right, the others never.
         let answers = answers(|_| [5.0, 0.0]);
         let labels: Vec<usize> = (0..400).map(|row| row % 2).collect();
         let found = sureness(&answers, &answers, &Truth::Labels(&labels), Meaning::Logits).unwrap();
         assert!(found.expected_error > 0.95, "{found:?}");
         let error = calibration_error(&answers, &Truth::Labels(&labels), found.calibration, Meaning::Logits);
-        assert!(error.unwrap() < 0.1, "{error:?}: half of all are right, and temperatures have a bound");
+        assert!(
+            error.unwrap() < 0.1,
+            "{error:?}: half of the rows are right, and the temperature is bounded"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Cutting a block to the channels that are left, and making up for those that are gone.
+//! Cuts a block to the remaining channels and compensates for the removed ones.
 
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, Defect, Tensor};
@@ -9,7 +9,7 @@ use super::linear::Linear;
 use super::region::{Block, Cut, Reader, Reading, Target};
 use crate::graph::{NodeExt, add_behind, add_bias};
 
-/// Takes channels away from those who make them and from all on the way. Nodes keep their places.
+/// Removes channels from the nodes that make them and from all nodes on the way. Nodes keep their positions.
 pub(super) fn narrow(draft: &mut Draft, block: &Block, kept: &[usize]) -> Result<(), Defect> {
     for &Cut { at, place, axis } in &block.cuts {
         let whole = &draft.constants[&draft.nodes[at].input[place]];
@@ -24,8 +24,9 @@ pub(super) fn narrow(draft: &mut Draft, block: &Block, kept: &[usize]) -> Result
     block.targets.iter().try_for_each(|target| retarget(draft, target, (block.width, kept.len())))
 }
 
-/// Makes up for channels that are gone in the weights of those who read them. All blocks are narrow already: who reads one
-/// block may make another, and what is added to its outputs must have their number. New nodes stand at the end.
+/// Compensates for removed channels in the weights of the readers. All blocks must be cut already: a reader of one
+/// block may make another, and a value that is added to its outputs must have the new number of channels. New nodes
+/// stand at the end.
 pub(super) fn make_up(
     draft: &mut Draft,
     block: &Block,
@@ -48,7 +49,7 @@ pub(super) fn make_up(
     Ok(())
 }
 
-/// What becomes of one reader.
+/// The change to one reader.
 struct Change<'a> {
     reader: &'a Reader,
     kept: &'a [usize],
@@ -95,11 +96,11 @@ impl Change<'_> {
         }
     }
 
-    /// Weighs the channels before they are added up. `scale` is 1, or for a mean one through the number of channels that
-    /// there were.
+    /// Weights the channels before they are summed. `scale` is 1, or for a mean one divided by the original number of
+    /// channels.
     fn sum(&self, draft: &mut Draft, scale: f64) -> Result<(), Defect> {
         let Reader { at, value, channels, rank, reading } = self.reader;
-        // A mean is divided by the number of those that are left.
+        // A mean is divided by the number of remaining channels.
         let divisor = if *reading == Reading::Mean { self.kept.len() as f64 } else { 1.0 };
         let weight =
             |place: usize| 1.0 + self.estimate.shares.iter().map(|shares| shares[place]).sum::<f64>();
@@ -119,7 +120,7 @@ impl Change<'_> {
     }
 }
 
-/// A target of a `Reshape` that names the channels names those that are left.
+/// Replaces the number of channels in the target of a `Reshape`.
 fn retarget(draft: &mut Draft, target: &Target, (width, left): (usize, usize)) -> Result<(), Defect> {
     let Target { at, made } = target;
     let (old, new) = ((width * made.run) as i64, (left * made.run) as i64);
@@ -128,7 +129,7 @@ fn retarget(draft: &mut Draft, target: &Target, (width, left): (usize, usize)) -
         draft.nodes[*at].input[1] = renamed;
         return Ok(());
     }
-    // The target is computed: a concatenation of sizes, one of them the number of channels.
+    // The target is computed: a concatenation of sizes, one of which is the number of channels.
     let makes = |draft: &Draft, name: &str| {
         draft.nodes.iter().position(|node| node.output.iter().any(|made| made == name))
     };
@@ -140,7 +141,7 @@ fn retarget(draft: &mut Draft, target: &Target, (width, left): (usize, usize)) -
     let mut axis = made.axis;
     for place in 0..draft.nodes[concat].input.len() {
         let name = draft.nodes[concat].input[place].clone();
-        // What is no constant is one size.
+        // A part that is not a constant is one size.
         let length = draft.constants.get(&name).map_or(1, Tensor::len);
         if axis < length {
             if let Some(renamed) = renumbered(draft, &name, axis, (old, new))? {
@@ -153,7 +154,7 @@ fn retarget(draft: &mut Draft, target: &Target, (width, left): (usize, usize)) -
     Ok(())
 }
 
-/// The name of a list of sizes in which `old` in this place became `new`; `None` where it is no constant.
+/// The name of a list of sizes in which `old` in this place became `new`; `None` if it is not a constant.
 fn renumbered(
     draft: &mut Draft,
     name: &str,
@@ -176,7 +177,7 @@ fn renumbered(
     Ok(Some(draft.add_constant(changed)))
 }
 
-/// The channels that are left of a constant.
+/// The remaining channels of a constant.
 fn taken(whole: &Tensor, axis: usize, kept: &[usize]) -> Result<Tensor, Defect> {
     let mut dims = whole.dims().to_vec();
     let each = whole.data().len() / whole.len().max(1) * dims[axis + 1..].iter().product::<usize>();

@@ -1,9 +1,9 @@
-//! Which channels go: backward elimination.
+//! Chooses the channels to remove by backward elimination.
 //!
-//! With `H` the inverse of the products of the channels that are left, and `w` the refitted weights of channel j, taking j away
-//! moves what its readers make by `|w|^2 / H_jj` on average, and afterwards H and all weights are a rank-one update away from
-//! being right again. Of the weights only their products with one another count, so the work does not depend on how many
-//! outputs there are.
+//! `H` is the inverse of the Gram matrix of the remaining channels, and `w` are the refitted weights of channel j.
+//! Removing j changes the readers' outputs by `|w|^2 / H_jj` on average; afterwards a rank-one update corrects `H`
+//! and all weights. Only the products of the weights with one another are needed, so the work does not depend on the
+//! number of outputs.
 
 use parm_parity_models::onnx::rewrite::Draft;
 
@@ -12,20 +12,20 @@ use super::matrix::{Square, dot};
 use super::region::{Block, Reader, Reading};
 use crate::workshop::Progress;
 
-/// Ridge while channels are chosen, as a share of a channel's power.
+/// Ridge during the elimination, as a share of a channel's power.
 const RIDGE: f64 = 1e-3;
 
-/// What one reader loses.
+/// The loss of one reader.
 struct View {
     inverse: Square,
     /// Products of the weights of two channels.
     weights: Square,
-    /// What its output varies by: losses are shares of it.
+    /// The variance of its output: losses are shares of it.
     power: f64,
 }
 
-/// The channels, those that stay longest first: all of them, in the order that elimination down to `least` found; in any order where
-/// somebody wants it to end.
+/// All channels, those that stay longest first, in the order of an elimination down to `least`. The order is
+/// arbitrary if the search is stopped.
 pub(super) fn order(
     draft: &Draft,
     block: &Block,
@@ -48,7 +48,7 @@ pub(super) fn order(
 }
 
 impl View {
-    /// `None` where there is nothing to lose.
+    /// `None` if the reader's output does not vary.
     fn of(draft: &Draft, reader: &Reader, gram: &Gram) -> Option<Self> {
         let products = gram.all().products;
         let weights = weights(draft, reader, products.size)?;
@@ -67,7 +67,7 @@ impl View {
         self.weights.at(at, at) / self.inverse.at(at, at) / self.power
     }
 
-    /// Takes the channel in place `at` away; the last of the `count` that are left takes its place.
+    /// Removes the channel at position `at`; the last of the `count` remaining channels moves there.
     fn remove(&mut self, at: usize, count: usize) {
         let size = self.inverse.size;
         let column: Vec<f64> = self.inverse.row(at)[..count].to_vec();
@@ -119,7 +119,8 @@ mod tests {
         View { inverse, weights: weights.clone(), power: 1.0 }
     }
 
-    /// The least squared error when only these channels are left: of outputs `x w`, what `x` on these cannot explain.
+    /// The smallest squared error with only these channels: the part of the outputs `x w` that `x` on them cannot
+    /// explain.
     fn error(products: &Square, weights: &Square, kept: &[usize]) -> f64 {
         let factor = products.part(kept, 0.0).factored().unwrap();
         let estimate = |channel: usize| {
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_losses_of_all_steps_add_up_to_the_error_of_the_best_refit() {
+    fn losses_of_all_steps_sum_to_the_error_of_the_best_refit() {
         let samples = parm_random::Random::new(2).normals(7 * 40);
         let products = of_rows(&samples, 7);
         let weights = of_rows(&parm_random::Random::new(3).normals(7 * 3), 7);

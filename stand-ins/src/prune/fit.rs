@@ -1,24 +1,24 @@
-//! Channels that are gone, estimated from those that are left.
+//! Estimates removed channels from the remaining ones.
 
 use super::gram::{Gram, Moments};
 use super::matrix::Square;
 
-/// Ridges that are tried, as shares of a channel's power, and the one of those that have nothing to be tried on.
+/// Ridges to try, as shares of a channel's power, and the default without rows to try them on.
 const RIDGES: [f64; 5] = [1e-5, 1e-3, 1e-2, 1e-1, 1.0];
 const UNTRIED: f64 = 1e-1;
-/// Channels that ridges are tried on.
+/// The number of channels that ridges are tried on.
 const TRIED: usize = 32;
 
-/// What stands for the channels that are gone.
+/// A linear estimate of the removed channels.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimate {
-    /// For each of them, what of those that are left adds up to it.
+    /// For each removed channel, the weights of the remaining ones.
     pub(crate) shares: Vec<Vec<f64>>,
-    /// And a constant.
+    /// For each removed channel, a constant.
     pub(crate) constants: Vec<f64>,
 }
 
-/// The estimate with the ridge that does best on rows that it was not made from.
+/// Makes the estimate with the ridge that is best on held-out rows.
 pub(crate) fn estimate(gram: &Gram, kept: &[usize], gone: &[usize]) -> Estimate {
     let [fit, held_out] = [0, 1].map(|half| gram.half(half));
     let step = gone.len().div_ceil(TRIED).max(1);
@@ -43,7 +43,7 @@ pub(crate) fn estimate(gram: &Gram, kept: &[usize], gone: &[usize]) -> Estimate 
     Estimate { shares, constants }
 }
 
-/// Ridge regression of each of these channels on those that are left; `None` where nothing was seen of them.
+/// Ridge regression of each of these channels on the remaining ones; `None` without samples of them.
 fn solved(products: &Square, kept: &[usize], gone: &[usize], ridge: f64) -> Option<Vec<Vec<f64>>> {
     let factor = products.part(kept, ridge * products.level()).factored()?;
     let solve = |&channel: &usize| {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_add_up_to_is_estimated_with_its_constant() {
+    fn estimate_finds_a_linear_combination_and_its_constant() {
         let values = parm_random::Random::new(4).normals(400 * 2);
         let mut gram = Gram::new(3, true);
         for (at, pair) in values.chunks(2).enumerate() {
@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn with_few_rows_the_ridge_keeps_the_estimate_small() {
-        // Noise: nothing can be told from the others, and with fewer samples than channels a fit without ridge claims to.
+        // Noise: the other channels predict nothing, and a fit without ridge to fewer samples than channels would
+        // overfit.
         let mut gram = Gram::new(40, true);
         let noise = parm_random::Random::new(5).normals(48 * 40);
         noise.chunks(40).enumerate().for_each(|(at, sample)| gram.add(at, sample.iter().copied()));
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_that_were_never_seen_are_taken_for_nothing() {
+    fn estimate_ignores_channels_without_samples() {
         let Estimate { shares, constants } = estimate(&Gram::new(4, true), &[0, 1], &[2, 3]);
         assert_eq!((shares, constants), (vec![vec![0.0; 2]; 2], vec![0.0; 2]));
     }

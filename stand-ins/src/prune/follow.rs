@@ -1,26 +1,27 @@
-//! Where channels are behind an operator that moves values, or before it.
+//! Follows channels through operators that move values.
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 
 use crate::graph::{Look, NodeExt, axes};
 
-/// Where a value holds channels: along this axis, each a run of so many values. Runs are longer than one where pictures were
-/// laid flat.
+/// The channels of a value: along this axis, each as a run of this many values. Runs are longer than one after a
+/// picture was flattened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Channels {
     pub(super) axis: usize,
     pub(super) run: usize,
 }
 
-/// From what a node reads to what it makes, or back.
+/// The direction: from a node's input to its output, or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Forwards,
     Backwards,
 }
 
-/// The channels at the other end of a node; `None` if they are not together there. The sizes of all runs must allow it.
+/// The channels at the other end of a node; `None` if they are not contiguous there. The sizes of all runs must allow
+/// it.
 pub(super) fn follow(
     draft: &Draft,
     node: &NodeProto,
@@ -32,7 +33,7 @@ pub(super) fn follow(
     let reduced = node.op_type.starts_with("Reduce");
     if reduced || node.is(&["Transpose"]) {
         let order = if reduced { left(draft, node, rank)? } else { turned(node, rank) };
-        // Axis j of what is made is axis order[j] of what is read.
+        // Axis j of the output is axis order[j] of the input.
         let axis = match way {
             Way::Forwards => order.iter().position(|axis| *axis == Some(known.axis))?,
             Way::Backwards => (*order.get(known.axis)?)?,
@@ -45,7 +46,7 @@ pub(super) fn follow(
     found.all(|other| other == Some(first)).then_some(first)
 }
 
-/// The axes that a reduction leaves, in their order; `None` for those of size 1 that it keeps.
+/// The remaining axes of a reduction, in order; `None` for axes that it keeps with size 1.
 fn left(draft: &Draft, node: &NodeProto, rank: usize) -> Option<Vec<Option<usize>>> {
     let gone = axes(draft, node, rank as i64)?;
     let keeps = node.int("keepdims").unwrap_or(1) != 0;
@@ -60,7 +61,7 @@ fn turned(node: &NodeProto, rank: usize) -> Vec<Option<usize>> {
     }
 }
 
-/// The axis of another shape that holds the channels: as many values lie before it and behind.
+/// The axis of another shape that holds the channels: the same number of values lie before and behind it.
 fn reshaped(from: &[usize], to: &[usize], known: Channels, width: usize) -> Option<Channels> {
     let product = |dims: &[usize]| dims.iter().product::<usize>();
     let before = product(&from[..known.axis]);
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn channels_are_found_in_another_shape_by_what_lies_before_and_behind() {
+    fn reshaped_channels_are_found_by_sizes_before_and_behind() {
         let check =
             |from: &[usize], known: (usize, usize), to: &[usize], expected: Option<(usize, usize)>| {
                 let known = Channels { axis: known.0, run: known.1 };

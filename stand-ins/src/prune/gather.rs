@@ -1,4 +1,4 @@
-//! Rows are run through the graph, and what readers of blocks see is added up.
+//! Runs rows through the graph and sums the inputs of the blocks' readers.
 
 use std::collections::BTreeSet;
 
@@ -12,20 +12,20 @@ use crate::graph::{probe, types};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
-/// Rows that run together: the values of all of them are in memory at once.
+/// Rows per run: all their values are in memory at once.
 const TOGETHER: usize = 4;
-/// Samples that are enough for each channel, and at least: a picture has thousands that say much the same.
+/// Enough samples per channel, and the minimum: a picture has thousands of similar ones.
 const FOR_EACH: usize = 4;
 const LEAST: usize = 4096;
-/// Most bytes of sums at a time; more blocks are gathered in several passes.
+/// Maximum size of the sums; more blocks are gathered in several passes.
 pub(super) const MOST_BYTES: usize = 512 << 20;
 
-/// What the sums of a block take.
+/// The size of a block's sums.
 pub(super) fn bytes(block: &Block) -> usize {
     block.readers.len() * block.width * block.width * 2 * size_of::<f64>()
 }
 
-/// Blocks that are gathered in one pass.
+/// Splits blocks into passes.
 pub(super) fn batches(blocks: Vec<Block>) -> Vec<Vec<Block>> {
     let (mut batches, mut room) = (Vec::<Vec<Block>>::new(), 0usize);
     for block in blocks {
@@ -44,7 +44,7 @@ pub(super) fn batches(blocks: Vec<Block>) -> Vec<Vec<Block>> {
     batches
 }
 
-/// For every block what each of its readers reads.
+/// For every block, the sums over the inputs of each of its readers.
 pub(super) fn gather(
     workshop: &Workshop,
     draft: &Draft,
@@ -96,7 +96,7 @@ fn add(
     let places = outer * inner;
     let wanted = (width * FOR_EACH).max(LEAST).div_ceil(chunks).min(places);
     for at in 0..wanted {
-        // Each chunk begins elsewhere, so that not always the same corner of a picture is seen.
+        // Each chunk begins at another place, so that samples cover the whole picture.
         let place = (at * places / wanted + chunk * 31) % places;
         let base = place / inner * width * inner + place % inner;
         gram.add(chunk, (0..width).map(|channel| values[base + channel * inner]));

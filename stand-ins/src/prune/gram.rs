@@ -1,15 +1,15 @@
-//! Products of all pairs of channels, added up over what was seen.
+//! Gram matrices: products of all pairs of channels, summed over samples.
 
 use super::matrix::Square;
 
-/// Samples that are added at a time: short enough that sums of 32 bits are good.
+/// Samples per addition: few enough for sums in 32 bits.
 const TOGETHER: usize = 128;
 
-/// Sums over samples of a value's channels, in two halves by rows: one to fit to, one to see how well that went.
+/// Sums over samples of a value's channels, in two halves of the rows: one to fit, one to test the fit.
 #[derive(Clone, Debug)]
 pub(crate) struct Gram {
     halves: [Sums; 2],
-    /// Whether a constant may be added to what reads the channels.
+    /// Whether a constant may be added in the channels' readers.
     pub(super) is_centred: bool,
 }
 
@@ -18,15 +18,15 @@ struct Sums {
     count: f64,
     first: Vec<f64>,
     second: Square,
-    /// Samples that wait to be added, channel after channel.
+    /// Samples that wait to be added, by channel.
     waiting: Vec<Vec<f32>>,
 }
 
-/// What least squares are made from.
+/// The moments for least squares.
 #[derive(Clone, Debug)]
 pub(super) struct Moments {
     pub(super) mean: Vec<f64>,
-    /// Products of two channels on average; of their distances from the mean where a constant may be added.
+    /// Mean products of two channels; of their distances from the mean if a constant may be added.
     pub(super) products: Square,
 }
 
@@ -41,7 +41,7 @@ impl Gram {
         Self { halves: [sums.clone(), sums], is_centred }
     }
 
-    /// Adds a sample: a number of each channel. One that is no number is left out.
+    /// Adds a sample: one number per channel. A sample that is not finite is left out.
     pub(crate) fn add(&mut self, half: usize, sample: impl Iterator<Item = f32> + Clone) {
         if sample.clone().all(f32::is_finite) {
             let sums = &mut self.halves[half % 2];
@@ -52,17 +52,17 @@ impl Gram {
         }
     }
 
-    /// Adds what still waits.
+    /// Adds the waiting samples.
     pub(crate) fn settle(&mut self) {
         self.halves.iter_mut().for_each(Sums::settle);
     }
 
-    /// Samples so far.
+    /// The number of samples.
     pub(super) fn count(&self) -> f64 {
         self.halves.iter().map(|half| half.count).sum()
     }
 
-    /// Of all that was seen.
+    /// The moments of all samples.
     pub(super) fn all(&self) -> Moments {
         let [a, b] = &self.halves;
         let first = a.first.iter().zip(&b.first).map(|(a, b)| a + b).collect();
@@ -70,7 +70,7 @@ impl Gram {
         self.moments(self.count(), first, Square { size: a.second.size, values })
     }
 
-    /// Of one half.
+    /// The moments of one half.
     pub(super) fn half(&self, half: usize) -> Moments {
         let sums = &self.halves[half % 2];
         self.moments(sums.count, sums.first.clone(), sums.second.clone())
@@ -80,7 +80,7 @@ impl Gram {
         let size = products.size;
         mean.iter_mut().for_each(|sum| *sum /= count.max(1.0));
         for row in 0..size {
-            // Only one half of the sums is kept.
+            // Only the lower triangle of the sums is stored.
             for column in 0..=row {
                 let mut product = products.at(row, column) / count.max(1.0);
                 if self.is_centred {
@@ -123,14 +123,14 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// Products of all pairs of rows of a matrix of so many columns.
+/// Products of all pairs of rows of a matrix.
 pub(super) fn of_rows(values: &[f32], rows: usize) -> Square {
     let columns = values.len() / rows.max(1);
     let mut products = Square::zeros(rows);
     let row = |at: usize| &values[at * columns..(at + 1) * columns];
     for a in 0..rows {
         for b in 0..=a {
-            // Long rows in runs, so that sums of 32 bits are good.
+            // Long rows are split, so that sums in 32 bits are accurate enough.
             let runs = row(a).chunks(4096).zip(row(b).chunks(4096));
             let product: f64 = runs.map(|(a, b)| f64::from(dot(a, b))).sum();
             products.values[a * rows + b] = product;
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_those_of_the_samples() {
+    fn moments_match_the_samples() {
         let samples: Vec<f32> = parm_random::Random::new(1).normals(300 * 3);
         let mut gram = Gram::new(3, true);
         samples.chunks(3).enumerate().for_each(|(at, sample)| gram.add(at, sample.iter().copied()));

@@ -1,4 +1,4 @@
-//! Operators whose constant weights lead from channels to channels.
+//! Linear operators with constant weights that map channels to channels.
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -6,7 +6,7 @@ use parm_parity_models::onnx::{DataType, Tensor};
 
 use crate::graph::NodeExt;
 
-/// Where channels lie in a value.
+/// The axis of the channels in a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Axis {
     Second,
@@ -14,7 +14,7 @@ pub(super) enum Axis {
 }
 
 impl Axis {
-    /// The axis, in a value of this rank.
+    /// The axis in a value of this rank.
     pub(super) fn at(self, rank: usize) -> usize {
         match self {
             Self::Second => 1,
@@ -23,16 +23,16 @@ impl Axis {
     }
 }
 
-/// Such an operator. The weight is input 1, the bias input 2.
+/// A linear operator. The weight is input 1, the bias input 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Linear {
-    /// The weight's axis of the channels that are read.
+    /// The weight's axis of the input channels.
     pub(super) reads: usize,
-    /// The weight's axis of the channels that are made.
+    /// The weight's axis of the output channels.
     pub(super) makes: usize,
-    /// Where both lie in the values.
+    /// The channels' axis in both values.
     pub(super) axis: Axis,
-    /// Whether a summand can be added to what is made: not where zeros around a picture must stay zeros.
+    /// Whether a constant can be added to the outputs: not if zeros around a picture must remain zeros.
     pub(super) is_shiftable: bool,
 }
 
@@ -63,7 +63,7 @@ impl Linear {
     }
 }
 
-/// A convolution that works on each channel by itself.
+/// Whether a convolution is depthwise: it works on each channel alone.
 pub(super) fn is_depthwise(draft: &Draft, node: &NodeProto) -> bool {
     let weight = node.at(1).and_then(|name| draft.constants.get(name));
     node.is(&["Conv"])

@@ -1,4 +1,4 @@
-//! Symmetric matrices: as much of linear algebra as least squares take.
+//! Symmetric matrices: the linear algebra of least squares (Cholesky factor, solution, inverse).
 
 /// A square matrix of doubles, row after row.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +38,7 @@ impl Square {
         part
     }
 
-    /// The lower triangle whose product with itself turned over this matrix is; `None` where it is not positive.
+    /// The Cholesky factor; `None` if the matrix is not positive definite.
     pub(super) fn factored(mut self) -> Option<Factor> {
         let size = self.size;
         for row in 0..size {
@@ -59,7 +59,7 @@ impl Square {
     }
 }
 
-/// A lower triangle.
+/// A lower triangular matrix.
 pub(super) struct Factor(Square);
 
 impl Factor {
@@ -79,7 +79,7 @@ impl Factor {
         }
     }
 
-    /// The inverse of the matrix that was factored.
+    /// The inverse of the factored matrix.
     pub(super) fn inverse(&self) -> Square {
         let size = self.0.size;
         let mut inverse = Square::zeros(size);
@@ -91,7 +91,7 @@ impl Factor {
     }
 }
 
-/// A sum of products; several sums side by side, which processors add at once.
+/// A dot product; eight partial sums, so that the compiler uses vector instructions.
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let (a_runs, b_runs) = (a.chunks_exact(8), b.chunks_exact(8));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_that_is_not_positive_has_no_factor() {
+    fn factored_returns_none_when_not_positive_definite() {
         assert!(Square { size: 2, values: vec![1.0, 2.0, 2.0, 1.0] }.factored().is_none());
         assert!(Square::zeros(1).factored().is_none());
     }

@@ -1,29 +1,29 @@
-//! Fewer channels inside of blocks, chosen and made up for by least squares.
+//! Prunes channels inside of blocks, chosen and compensated by least squares.
 //!
-//! Between two linear operators with only value-by-value operators between them (the hidden features of a feed-forward, the
-//! filters of a convolution that only another one reads, the inner channels of a residual block), channels can go without
-//! anybody else noticing. Two questions: which, and what becomes of the weights that read them.
+//! Between two linear operators with only value-by-value operators between them (the hidden features of a
+//! feed-forward, the filters of a convolution that only another one reads, the inner channels of a residual block),
+//! channels can be removed without a change elsewhere.
 //!
-//! Which: not the first ones, nor those with small weights. Channels say much the same as others do together, so a channel
-//! is worth what the others cannot make up for. Rows are run through the graph, and the products of all pairs of channels
-//! are added up (the *Gram matrix*, [`gram`]). From it follows what any choice costs: how far the next operator's output is
-//! from what it was, after its weights were refitted to the channels that are left. Backward elimination ([`eliminate`])
-//! takes away the channel that costs least, again and again; each step updates the inverse of the matrix, so that all of
-//! them together cost about as much as inverting it once.
+//! *Choice of channels.* A channel is worth what the others cannot replace, so neither its position nor the size of
+//! its weights decides. Rows run through the graph, and the products of all pairs of channels are summed (the *Gram
+//! matrix*, [`gram`]). It gives the cost of any choice: the error of the next operator's output after its weights are
+//! refitted to the remaining channels. Backward elimination ([`eliminate`]) repeatedly removes the channel with the
+//! least cost. Each step updates the inverse of the matrix, so all steps together cost about as much as one
+//! inversion.
 //!
-//! The weights: channels that are gone are estimated from those that are left, by ridge regression, and the estimate is
-//! folded into the weights that read them ([`fit`]). So a refit is the same for a matrix, for windows of a convolution
-//! (each place of the window by itself), for a layer behind a pool, and for the mean of a layer normalisation, which is a
-//! sum over all channels. How strong the ridge is, held-out rows say.
+//! *Weights.* Ridge regression estimates the removed channels from the remaining ones, and the estimate is folded
+//! into the weights that read them ([`fit`]). The same refit serves a matrix, the windows of a convolution (each
+//! place of the window alone), a layer behind a pool, and the mean of a layer normalisation, which is a sum over all
+//! channels. Held-out rows choose the ridge.
 //!
-//! What several layers add to, everybody reads: the channels of such a residual stream say less about one another, and to cut
-//! them costs more than to cut those inside of blocks. So there are two depths ([`Depth`]): inside of blocks alone, and streams
-//! too, where all who add to one and all who read it are understood ([`region`]). Nothing is followed through attention or
-//! concatenations; a block that is not understood stays whole, and is named.
+//! *Depth.* Channels of a residual stream, to which several layers add and which many layers read, are less
+//! redundant, so cutting them costs more than cutting inside of blocks. Hence there are two depths ([`Depth`]):
+//! inside of blocks only, and streams too if all their writers and readers are understood ([`region`]). Attention and
+//! concatenations are not followed; a block that is not understood stays whole, and the reason is reported.
 //!
-//! Rejected: gradients (hours for what takes seconds here), and the refit of all blocks one after another on the outputs of
-//! those before, which takes as many runs as there are blocks. Cold start: with fewer rows than channels the matrix is
-//! singular. The ridge grows then, and the candidate agrees less; it is measured like every other.
+//! Rejected: gradients (hours instead of seconds), and a refit of one block after another on the outputs of the
+//! pruned blocks before, which takes one run per block. Cold start: with fewer rows than channels the matrix is
+//! singular. The ridge then grows, and the candidate agrees less; it is measured like every other.
 
 mod cut;
 mod eliminate;
@@ -47,29 +47,29 @@ use crate::graph::{Links, Survey, sort, sweep};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
-/// Channels that engines compute at a time: numbers between cost them as much as the next multiple.
+/// Channels that engines compute at a time: a width between two multiples costs as much as the larger one.
 const BLOCK: usize = 8;
-/// The least share that any block is cut to.
+/// The smallest share of its channels that a block keeps.
 const LEAST: f64 = 0.25;
 
-/// How far cuts go.
+/// The depth of a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Channels that one layer makes.
+    /// Channels that a single layer makes.
     Inside,
-    /// Those too that several layers add to.
+    /// Also channels that several layers add to.
     Streams,
 }
 
-/// What can be cut, and in which order channels go.
+/// The blocks that can be cut, with the order of elimination.
 pub(crate) struct Pruning {
     draft: Draft,
     blocks: Vec<(Block, Order)>,
-    /// Why other layers stay as wide as they are: reasons, and how many layers each is for.
+    /// Why other layers keep their width: reasons, with the number of layers for each.
     whole: BTreeMap<String, usize>,
 }
 
-/// What elimination found out about a block.
+/// The result of the elimination in a block.
 struct Order {
     /// All channels, those that stay longest first.
     kept: Vec<usize>,
@@ -77,7 +77,7 @@ struct Order {
 }
 
 impl Pruning {
-    /// Looks for blocks and runs the rows through the graph.
+    /// Finds blocks and runs the rows through the graph.
     pub(crate) fn of(
         workshop: &Workshop,
         draft: &Draft,
@@ -100,18 +100,18 @@ impl Pruning {
         Ok(Self { draft: draft.clone(), blocks: ordered, whole })
     }
 
-    /// Whether there is something to cut at a depth that there is not at a lesser one.
+    /// Whether this depth has blocks that a smaller depth does not have.
     pub(crate) fn reaches(&self, depth: Depth) -> bool {
         self.blocks.iter().any(|(block, _)| block.is_stream == (depth == Depth::Streams))
     }
 
-    /// Whether any block has fewer channels at this share: there is no half of what engines compute at a time.
+    /// Whether any block gets narrower at this share.
     pub(crate) fn narrows(&self, share: f64, depth: Depth) -> bool {
         let mut blocks = self.blocks.iter().filter(|(block, _)| depth == Depth::Streams || !block.is_stream);
         blocks.any(|(block, _)| width(block.width, share) < block.width)
     }
 
-    /// The graph with this share of the channels in every block, and how many of them that are.
+    /// The graph with this share of the channels in every block, and a description.
     pub(crate) fn cut(&self, share: f64, depth: Depth) -> Result<(Draft, String), Error> {
         let mut draft = self.draft.clone();
         let blocks = self.blocks.iter().filter(|(block, _)| depth == Depth::Streams || !block.is_stream);
@@ -143,7 +143,7 @@ impl Pruning {
         Ok((draft, format!("{left} of {all} channels inside of {counts}")))
     }
 
-    /// Why there is no block, in a few words.
+    /// The reasons why no layer can be cut, in a few words.
     pub(crate) fn refusal(&self) -> String {
         let mut reasons: Vec<(&String, &usize)> = self.whole.iter().collect();
         reasons.sort_by_key(|(reason, count)| (std::cmp::Reverse(**count), reason.as_str()));
@@ -156,10 +156,11 @@ impl Pruning {
     }
 }
 
-/// How many channels of so many a share is.
+/// The number of channels for a share.
 fn width(of: usize, share: f64) -> usize {
     let blocks = of as f64 * share / BLOCK as f64;
-    // Of few channels the nearest multiple may be far below what is wanted, and what lies between is no cheaper than the next.
+    // With few channels the nearest multiple may be far below the share, so round up: a width between two costs the
+    // same.
     let blocks = if of >= 4 * BLOCK { blocks.round().max(1.0) } else { blocks.ceil() };
     (blocks as usize * BLOCK).min(of)
 }

@@ -1,10 +1,10 @@
-//! Blocks: values that hold the same channels, who makes these and who reads them.
+//! Finds blocks: all values with the same channels, their makers and their readers.
 //!
-//! A region starts at what a linear operator makes and grows both ways. Forwards through operators that keep channels apart,
-//! until linear operators read them. Backwards where two values are multiplied: the gate of a squeeze-and-excitation or
-//! of a gated unit has channels of its own, which go with the others. Where values of several layers are added up, all of these
-//! make the channels: that is a residual stream. A region ends as no block where an operator mixes channels in a way that is
-//! not known.
+//! A region starts at the output of a linear operator and grows in both directions. Forwards, it follows operators
+//! that keep channels apart until linear operators read them. Backwards, it follows products of two values: the gate
+//! of a squeeze-and-excitation or of a gated unit has channels of its own, which are removed with the others. In a
+//! residual stream, where outputs of several layers are added, all of these layers make the channels. If an operator
+//! mixes channels in an unknown way, the region is not a block.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,15 +16,15 @@ use super::gather::{MOST_BYTES, bytes};
 use super::linear::{Linear, is_depthwise};
 use crate::graph::{Formula, Links, Look, NodeExt, Survey, axes};
 
-/// Narrower layers cost little, and engines compute several channels at a time anyway.
+/// Narrower layers cost little, and engines compute several channels at a time.
 const NARROWEST: usize = 16;
-/// Wider ones take minutes and gigabytes to choose from.
+/// A choice among more channels takes minutes and gigabytes.
 const WIDEST: usize = 2048;
-/// Most values of a region.
+/// Maximum values of a region.
 const MOST: usize = 512;
-/// Operators that work on each channel's picture.
+/// Operators that work on each channel's picture alone.
 const POOLS: [&str; 4] = ["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"];
-/// Operators that move values, or take something together along other axes.
+/// Operators that move values, or reduce along other axes.
 const MOVERS: [&str; 9] = [
     "Flatten",
     "Reshape",
@@ -36,12 +36,12 @@ const MOVERS: [&str; 9] = [
     "ReduceMax",
     "ReduceMin",
 ];
-/// Operators that bring values of several layers together in one that all of them make.
+/// Operators that combine outputs of several layers in one value, which all of them make.
 const SUMS: [&str; 5] = ["Add", "Sub", "Sum", "Max", "Min"];
 
 const UNKNOWN: &str = "sizes that are not known";
 
-/// A constant that is cut to the channels that are left: an input of a node, along an axis.
+/// A constant that is cut to the remaining channels: an input of a node, along an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) at: usize,
@@ -49,25 +49,25 @@ pub(super) struct Cut {
     pub(super) axis: usize,
 }
 
-/// A `Reshape` or `Expand` whose target may name the channels' number.
+/// A `Reshape` or `Expand` whose target may contain the number of channels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) at: usize,
     pub(super) made: Channels,
 }
 
-/// Who reads channels and makes something else of them.
+/// A node that reads the channels and makes other values of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reader {
     pub(super) at: usize,
     pub(super) value: String,
     pub(super) channels: Channels,
-    /// Axes of the value.
+    /// Rank of the value.
     pub(super) rank: usize,
     pub(super) reading: Reading,
 }
 
-/// What is made of the channels.
+/// The use of the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     Weighted(Linear),
@@ -75,27 +75,27 @@ pub(super) enum Reading {
     Mean,
 }
 
-/// Channels that can go.
+/// Channels that can be removed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
     pub(super) width: usize,
-    /// Whether several layers add to the channels, and not one makes them.
+    /// Whether several layers add to the channels; otherwise a single one makes them.
     pub(super) is_stream: bool,
     pub(super) cuts: Vec<Cut>,
-    /// Convolutions with a group for each channel.
+    /// Depthwise convolutions.
     pub(super) grouped: Vec<usize>,
     pub(super) targets: Vec<Target>,
     pub(super) readers: Vec<Reader>,
 }
 
-/// Blocks, and why other layers are in none.
+/// Blocks, and the reasons of the other layers.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) blocks: Vec<Block>,
     pub(super) whole: BTreeMap<String, usize>,
 }
 
-/// Looks for blocks.
+/// Finds blocks.
 pub(super) fn find(draft: &Draft, links: &Links, survey: &Survey) -> Found {
     let (mut found, mut seen) = (Found::default(), BTreeSet::new());
     for node in &draft.nodes {
@@ -130,7 +130,7 @@ struct Region<'a> {
     links: &'a Links,
     looks: &'a [Look],
     carriers: BTreeMap<String, Channels>,
-    /// Carriers whose maker and readers have not been looked at.
+    /// Carriers whose maker and readers have not been visited.
     open: Vec<String>,
     /// Nodes that keep channels apart.
     done: BTreeSet<usize>,
@@ -159,7 +159,7 @@ impl<'a> Region<'a> {
         }
         self.block.is_stream = self.adds_up_layers();
         match self.block.readers.len() {
-            0 => Err("nobody who reads it".into()),
+            0 => Err("no reader".into()),
             readers if bytes(&self.block) > MOST_BYTES => {
                 Err(format!("{readers} readers, too many for {width} channels"))
             }
@@ -167,7 +167,7 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// From now on `value` is known to hold the channels.
+    /// Records that `value` holds the channels.
     fn carry(&mut self, value: &str, channels: Channels) -> Result<(), String> {
         if let Some(known) = self.carriers.get(value) {
             return if *known == channels { Ok(()) } else { Err("channels in two places".into()) };
@@ -185,7 +185,7 @@ impl<'a> Region<'a> {
         Ok(())
     }
 
-    /// The node that makes a carrier: a layer of this block, or one on the way.
+    /// Visits the node that makes a carrier: a layer of this block, or a node on the way.
     fn made(&mut self, at: usize, value: &str) -> Result<(), String> {
         let node = &self.draft.nodes[at];
         let Some(linear) = Linear::of(self.draft, node) else { return self.through(at) };
@@ -201,7 +201,7 @@ impl<'a> Region<'a> {
         Ok(())
     }
 
-    /// A node that reads a carrier.
+    /// Visits a node that reads a carrier.
     fn read(&mut self, at: usize, value: &str) -> Result<(), String> {
         let node = &self.draft.nodes[at];
         let (channels, rank) = (self.carriers[value], self.rank(value).ok_or(UNKNOWN)?);
@@ -227,7 +227,7 @@ impl<'a> Region<'a> {
         self.through(at)
     }
 
-    /// A node that keeps channels apart: what it reads and what it makes holds them.
+    /// Visits a node that keeps channels apart: its inputs and outputs hold them.
     fn through(&mut self, at: usize) -> Result<(), String> {
         if !self.done.insert(at) {
             return Ok(());
@@ -295,7 +295,7 @@ impl<'a> Region<'a> {
         let looks = self.looks;
         for (place, name) in inputs {
             let dims = looks.first().and_then(|look| look.get(name)).ok_or(UNKNOWN)?;
-            // Values of fewer axes are without the first ones.
+            // A value of lower rank lacks the first axes.
             let axis = (channels.axis + dims.len()).checked_sub(rank).filter(|axis| dims[*axis] > 1);
             let Some(axis) = axis else { continue };
             if !self.draft.constants.contains_key(name) {
@@ -309,7 +309,7 @@ impl<'a> Region<'a> {
         Ok(())
     }
 
-    /// Whether values that different layers made are added up.
+    /// Whether outputs of different layers are added.
     fn adds_up_layers(&self) -> bool {
         let mut sources: HashMap<&str, BTreeSet<usize>> = HashMap::new();
         for &at in self.done.union(&self.makers) {
@@ -340,7 +340,7 @@ impl<'a> Region<'a> {
     }
 }
 
-/// An operator as reasons name it.
+/// The name of an operator in reasons.
 fn operator(draft: &Draft, node: &NodeProto) -> String {
     let is_constant = |place: usize| node.at(place).is_some_and(|name| draft.constants.contains_key(name));
     match node.is(&["MatMul"]) && !is_constant(0) && !is_constant(1) {

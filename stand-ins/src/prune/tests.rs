@@ -1,4 +1,4 @@
-//! Networks of which half of the channels say nothing new: that half goes without a loss.
+//! Tests on networks with redundant channels: half of them can be removed without a loss.
 
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Model, Tensor, Value};
 use parm_random::Random;
@@ -30,7 +30,7 @@ fn rows(row: &[usize], count: usize) -> parm_protocol::Tensor {
     parm_protocol::Tensor::from_f32(shape.as_slice(), &values).unwrap()
 }
 
-/// How far a graph cut to half of its channels is from what it was, as a share of its size; and the graph.
+/// The relative error of a graph that was cut to half of its channels, and the cut graph.
 fn halved(model: &Model, inputs: &[parm_protocol::Tensor]) -> (f32, Draft) {
     let stage = Stage::new();
     let rows = stage.rows(model, inputs);
@@ -60,7 +60,7 @@ fn convolution(builder: &mut Builder, name: &str, (read, weight): (&str, &str), 
 }
 
 #[test]
-fn filters_before_a_flat_layer_and_hidden_features_behind_it_go() {
+fn filters_before_a_flattening_and_features_behind_are_cut() {
     let mut builder = Builder::new("flat", 1);
     let x = builder.input(Value::batch_of_f32("x", &[2, 8, 8]));
     let w = twice(&mut builder, "w", &[32, 2, 3, 3], 0);
@@ -85,7 +85,7 @@ fn filters_before_a_flat_layer_and_hidden_features_behind_it_go() {
     assert_eq!((weight(&draft, "conv"), weight(&draft, "hidden")), (&[16, 2, 3, 3][..], &[32, 144][..]));
 }
 
-/// As MobileNets write it: expansion, depthwise convolution, squeeze and excitation, projection, residual.
+/// A block of MobileNet: expansion, depthwise convolution, squeeze and excitation, projection, residual.
 fn inverted_residual() -> Model {
     let mut builder = Builder::new("inverted", 1);
     let x = builder.input(Value::batch_of_f32("x", &[8, 6, 6]));
@@ -116,7 +116,7 @@ fn inverted_residual() -> Model {
 }
 
 #[test]
-fn the_gate_of_a_squeeze_and_excitation_goes_with_the_channels_that_it_weighs() {
+fn squeeze_and_excitation_gate_is_cut_with_its_channels() {
     let (apart, draft) = halved(&inverted_residual(), &[rows(&[8, 6, 6], 24)]);
     assert!(apart < 2e-2, "{apart}");
     assert_eq!(weight(&draft, "deep"), [16, 1, 3, 3]);
@@ -125,8 +125,8 @@ fn the_gate_of_a_squeeze_and_excitation_goes_with_the_channels_that_it_weighs() 
     assert_eq!(weight(&draft, "narrow"), [8, 16, 1, 1]);
 }
 
-/// A transformer's block: attention, a decomposed layer normalisation and a feed-forward with a GELU of several nodes. Two
-/// inputs, any length.
+/// A transformer block: attention, a decomposed layer normalisation and a feed-forward with a GELU of several nodes.
+/// Two inputs, any length.
 fn transformer() -> Model {
     let mut builder = Builder::new("transformer", 1);
     let dims = |sizes: &[Option<usize>]| {
@@ -170,14 +170,14 @@ fn transformer() -> Model {
 }
 
 #[test]
-fn of_a_transformer_the_feed_forward_is_cut_whatever_the_length_and_the_rest_stays() {
+fn transformer_is_cut_only_in_its_feed_forward() {
     let (model, stage) = (transformer(), Stage::new());
     let fitted = stage.rows(&model, &[rows(&[12, 16], 24), rows(&[12], 24)]);
     let draft = Draft::new(&model).unwrap();
     let pruning = Pruning::of(&stage.workshop, &draft, &fitted, &Alone).unwrap();
     let (cut, how) = pruning.cut(0.5, Depth::Inside).unwrap();
     assert_eq!(how, "32 of 64 channels inside of 1 block");
-    assert_eq!(operators(&cut), operators(&draft), "summands go into the additions that are there");
+    assert_eq!(operators(&cut), operators(&draft), "summands belong in the existing additions");
     assert_eq!((weight(&cut, "hidden"), weight(&cut, "q")), (&[16, 32][..], &[16, 16][..]));
     for length in [12, 7] {
         let rows = stage.rows(&model, &[rows(&[length, 16], 6), rows(&[length], 6)]);
@@ -187,7 +187,7 @@ fn of_a_transformer_the_feed_forward_is_cut_whatever_the_length_and_the_rest_sta
     assert!(pruning.refusal().contains("MatMul of two values"), "{}", pruning.refusal());
 }
 
-/// Features that are normalised by their mean and their squares' mean before they are read.
+/// Features that are normalised by their mean and their mean square.
 fn normalised() -> Model {
     let mut builder = Builder::new("normalised", 1);
     let x = builder.input(Value::batch_of_f32("x", &[6]));
@@ -214,14 +214,14 @@ fn normalised() -> Model {
 }
 
 #[test]
-fn means_over_channels_are_made_up_for_too() {
+fn mean_over_channels_is_compensated() {
     let (apart, draft) = halved(&normalised(), &[rows(&[6], 200)]);
     assert!(apart < 2e-2, "{apart}");
     assert_eq!(weight(&draft, "features"), [6, 24]);
 }
 
 #[test]
-fn a_target_that_is_computed_from_sizes_names_the_channels_that_are_left() {
+fn computed_reshape_target_gets_the_remaining_channels() {
     let mut builder = Builder::new("computed", 1);
     let x = builder.input(Value::batch_of_f32("x", &[4, 6]));
     let wide = twice(&mut builder, "wide", &[6, 32], 1);
@@ -241,7 +241,7 @@ fn a_target_that_is_computed_from_sizes_names_the_channels_that_are_left() {
     assert_eq!(weight(&draft, "features"), [6, 16]);
 }
 
-/// Two layers that a residual stream joins, and one within.
+/// Two layers joined by a residual stream, and one inside.
 fn residual() -> Model {
     let mut builder = Builder::new("residual", 1);
     let x = builder.input(Value::batch_of_f32("x", &[6]));
@@ -260,14 +260,14 @@ fn residual() -> Model {
 }
 
 #[test]
-fn inside_of_blocks_the_residual_stream_stays() {
+fn residual_stream_stays_at_depth_inside() {
     let (_, draft) = halved(&residual(), &[rows(&[6], 300)]);
     assert_eq!((weight(&draft, "stream"), weight(&draft, "y")), (&[6, 24][..], &[24, 5][..]));
     assert_eq!(weight(&draft, "hidden"), [24, 32]);
 }
 
-/// Two convolutions whose sum a third one reads, as short wide residual networks have them: the second reads what the first
-/// adds, and of all channels the second half repeats the first.
+/// Two convolutions whose sum a third one reads, as in short wide residual networks: the second reads what the first
+/// adds, and the second half of the channels repeats the first.
 fn short_residual() -> Model {
     let mut builder = Builder::new("short", 1);
     let x = builder.input(Value::batch_of_f32("x", &[3, 6, 6]));
@@ -293,7 +293,7 @@ fn short_residual() -> Model {
 }
 
 #[test]
-fn a_stream_is_cut_at_all_who_add_to_it_and_all_who_read_it() {
+fn stream_is_cut_at_all_its_writers_and_readers() {
     let (model, stage) = (short_residual(), Stage::new());
     let fitted = stage.rows(&model, &[rows(&[3, 6, 6], 40)]);
     let pruning = Pruning::of(&stage.workshop, &Draft::new(&model).unwrap(), &fitted, &Alone).unwrap();
@@ -314,23 +314,24 @@ fn a_stream_is_cut_at_all_who_add_to_it_and_all_who_read_it() {
 }
 
 #[test]
-fn streams_and_what_is_inside_of_their_blocks_are_cut_together() {
+fn streams_and_the_blocks_inside_are_cut_together() {
     let (model, stage) = (residual(), Stage::new());
     let fitted = stage.rows(&model, &[rows(&[6], 300)]);
     let pruning = Pruning::of(&stage.workshop, &Draft::new(&model).unwrap(), &fitted, &Alone).unwrap();
     let (cut, how) = pruning.cut(0.5, Depth::Streams).unwrap();
-    // Twelve of the stream's channels would cost what sixteen do.
+    // Sixteen channels: twelve of the stream would cost as much.
     assert_eq!(how, "48 of 88 channels inside of 1 block and 1 stream");
     let products = cut.nodes.iter().filter(|node| node.op_type == "MatMul");
     let weights: Vec<&[usize]> = products.map(|node| cut.constants[&node.input[1]].dims()).collect();
     assert_eq!(weights, [[6, 16], [16, 32], [32, 16], [16, 5]]);
-    // The stem is linear in six numbers: sixteen channels say all that twenty-four do, up to what the block adds.
+    // The stem is linear in six numbers: sixteen channels carry as much as twenty-four, except for the block's
+    // adds.
     let apart = apart(&stage, &model, &cut, &fitted);
     assert!(apart < 0.5, "{apart}");
 }
 
 #[test]
-fn channels_chosen_by_least_squares_lose_less_than_the_first_ones() {
+fn channels_by_least_squares_lose_less_than_the_first() {
     let (model, stage) = (residual(), Stage::new());
     let fitted = stage.rows(&model, &[rows(&[6], 300)]);
     let draft = Draft::new(&model).unwrap();
@@ -344,11 +345,11 @@ fn channels_chosen_by_least_squares_lose_less_than_the_first_ones() {
     let inside = pruning.blocks.iter_mut().find(|(block, _)| !block.is_stream).unwrap();
     inside.1.kept.sort_unstable();
     let first = lost(&pruning);
-    assert!(chosen < 0.8 * first, "{chosen} is not much less than {first}");
+    assert!(chosen < 0.8 * first, "error {chosen} must be well below {first}");
 }
 
 #[test]
-fn where_channels_are_mixed_the_reason_names_the_operator() {
+fn refusal_names_the_operator_that_mixes_channels() {
     let mut builder = Builder::new("mixed", 1);
     let x = builder.input(Value::batch_of_f32("x", &[6]));
     let wide = constant(&mut builder, "wide", &[6, 24]);
@@ -365,7 +366,7 @@ fn where_channels_are_mixed_the_reason_names_the_operator() {
 }
 
 #[test]
-fn means_over_positions_keep_channels_apart_behind_exact_rewrites_too() {
+fn rewritten_mean_over_positions_keeps_channels_apart() {
     let mut builder = Builder::new("mean", 1);
     let x = builder.input(Value::batch_of_f32("x", &[20, 6]));
     let wide = twice(&mut builder, "wide", &[6, 48], 1);

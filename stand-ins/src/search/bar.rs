@@ -1,4 +1,4 @@
-//! What candidates are judged by.
+//! Judges candidates on rows that none was made from.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::measure::{Share, Shares, Truth, judge, mean_cosine, right, sureness};
 use crate::rows::Rows;
 use crate::workshop::Progress;
 
-/// What a candidate says of the rows is kept up to so many bytes: there are twenty candidates.
+/// Maximum bytes of a candidate's answers that are kept: there are twenty candidates.
 const MOST_KEPT: usize = 1 << 26;
 
-/// Rows, and what is right about them.
+/// Rows with their correct answers.
 pub(super) struct Bar<'a> {
     pub(super) rows: &'a Rows,
-    /// What the deployed model says of them, and what that means.
+    /// The deployed model's answers and their meaning.
     pub(super) said: &'a [Tensor],
     pub(super) meaning: Meaning,
     pub(super) labels: Option<&'a [usize]>,
@@ -27,7 +27,7 @@ pub(super) struct Bar<'a> {
 }
 
 impl Bar<'_> {
-    /// Asks a candidate about the rows. What it says of them goes to `said_by` where its confidence may be fitted once more.
+    /// Runs a candidate on the rows. Its answers are added to `said_by` if its confidence may be fitted again.
     pub(super) fn judge(
         &self,
         made: Made,

@@ -1,4 +1,4 @@
-//! Candidates of every family, made from a few rows.
+//! Makes candidates of every family from a few rows.
 
 use std::cell::Cell;
 
@@ -19,14 +19,14 @@ use crate::prune::{Depth, Pruning};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 
-/// A rewritten graph may be this far from the deployed one: sums in another order are rounded differently.
+/// Tolerance for a rewritten graph: sums in another order are rounded differently.
 const ROUNDING: f64 = 1e-4;
 /// Shares of the channels inside of blocks that candidates keep, in percent.
 const KEPT: [u32; 3] = [75, 50, 25];
-/// The same where streams are cut too: what is inside of a block and reads from a stream is cut at both ends.
+/// The same if streams are cut too: a layer that reads from a stream inside of a block is cut at both ends.
 const KEPT_OF_ALL: [u32; 4] = [94, 88, 75, 50];
 
-/// Most bytes of candidates' files together: all are loaded while costs are measured.
+/// Maximum size of all candidates' files: all are loaded while costs are measured.
 const MOST_BYTES: usize = 2 << 30;
 
 /// A candidate, loaded.
@@ -35,38 +35,39 @@ pub(super) struct Made {
     /// How it was made, in a few words.
     pub(super) how: String,
     pub(super) model: Bytes,
-    /// What it can be taught from, in 32 bits: of what has fewer channels or layers, or was brought.
+    /// The graph in 32 bits to teach; only of candidates with fewer channels or layers, and of supplied models.
     pub(super) float: Option<Draft>,
-    /// How far its answers on calibration rows are from the deployed model's, by what they mean, as a share of their size.
+    /// Distance of its outputs on calibration rows from the deployed model's, relative to their size, by their
+    /// meaning.
     pub(super) distance: f64,
-    /// The same for the numbers as they are.
+    /// The same for the plain numbers.
     pub(super) apart: f64,
-    /// The share of calibration rows of which it says what the deployed model says.
+    /// The share of calibration rows on which it agrees with the deployed model.
     pub(super) alike: f64,
     pub(super) runner: Runner,
 }
 
-/// What candidates are made with.
+/// The inputs of the search for candidates.
 pub(super) struct Bench<'a> {
     pub(super) workshop: &'a Workshop,
     pub(super) deployed: Draft,
-    /// Calibration rows, what the deployed model says of them, and what that means.
+    /// Calibration rows, with the deployed model's answers and their meaning.
     pub(super) rows: Rows,
     pub(super) said: Vec<Tensor>,
     pub(super) meaning: Meaning,
-    /// Rows that weights are refitted on: those, and more where there are more.
+    /// Rows for refitting weights: the calibration rows, and more if there are more.
     pub(super) fitted: Rows,
-    /// ONNX files that somebody else made, by name.
+    /// ONNX files that the user supplied, by name.
     pub(super) brought: &'a [(String, Bytes)],
     pub(super) progress: &'a dyn Progress,
-    /// Whether 8-bit copies are worth making of smaller graphs too.
+    /// Whether 8-bit copies of smaller graphs are worth making.
     pub(super) is_light_faster: Cell<bool>,
-    /// Steps of weights in 8 bits that serve here.
+    /// The best steps of 8-bit weights on this processor.
     pub(super) steps: Cell<Steps>,
 }
 
 impl Bench<'_> {
-    /// All candidates, and what could not be made and why.
+    /// All candidates, and those that could not be made, with the reason.
     pub(super) fn candidates(&self) -> Result<(Vec<Made>, Vec<Refused>), Error> {
         let (mut made, mut refused) = (Vec::new(), Vec::new());
         self.progress.doing("rewriting");
@@ -83,7 +84,7 @@ impl Bench<'_> {
         Ok((made, refused))
     }
 
-    /// What somebody else made, if it takes and gives what the deployed model does.
+    /// Models that the user supplied, if their inputs and outputs are the deployed model's.
     fn brought(&self, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
         let deployed = Signature::from(&self.deployed.clone().finish()?.inspect());
         for (name, file) in self.brought {
@@ -124,7 +125,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Fewer layers, where the graph repeats.
+    /// Fewer layers, if the graph repeats.
     fn shortened(&self, base: &Draft, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
         self.progress.doing("looking for layers that repeat");
         let survey = Survey::of(self.workshop, base, &self.rows)?;
@@ -162,7 +163,7 @@ impl Bench<'_> {
         self.lighter((name, &how, draft), made, refused)
     }
 
-    /// The graph with exact rewrites, if there are any and they hold.
+    /// The graph with exact rewrites, if any applies and the outputs stay equal.
     fn rewritten(&self, maxima: Maxima, refused: &mut Vec<Refused>) -> Result<Option<(Draft, Made)>, Error> {
         let name = "exact".to_owned();
         let draft = rewrite(self.workshop, &self.deployed, &self.rows, maxima)?;
@@ -174,7 +175,7 @@ impl Bench<'_> {
         let Some(made) = found(&name, self.load(&name, how, &quick), refused)? else { return Ok(None) };
         if made.apart > ROUNDING {
             let reason =
-                format!("its answers are {:.1e} of their size away from the deployed model's", made.apart);
+                format!("its outputs differ from the deployed model's by {:.1e} of their size", made.apart);
             refused.push(Refused { name, reason });
             return Ok(None);
         }
@@ -194,7 +195,7 @@ impl Bench<'_> {
     }
 }
 
-/// What a family found; what it could not make for a reason of its own is refused with that.
+/// The result of a family; an error that is specific to the family becomes a refusal with that reason.
 pub(super) fn found<T>(
     name: &str,
     made: Result<T, Error>,

@@ -1,8 +1,8 @@
-//! Confidence of what may be taken, fitted on more rows.
+//! Fits the confidence of candidates on the frontier to more rows.
 //!
-//! Judging needs two thousand rows: more would tell little more about agreement, and every candidate has to answer them. A curve of
-//! confidence gains by every row (a sentence classifier's error fell from 1.9 to 1.7 points from two thousand to five), and only what is on the
-//! frontier needs one. So those answer the rows that are left over as well.
+//! Two thousand rows are enough to judge agreement, and every candidate must answer them. A confidence curve gains
+//! from every row (a sentence classifier's error fell from 1.9 to 1.7 points between two and five thousand rows), but
+//! only candidates on the frontier need one. Therefore they answer the remaining rows as well.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,35 +18,36 @@ use crate::measure::{Truth, sureness};
 use crate::rows::Rows;
 use crate::workshop::{Runner, Workshop};
 
-/// No more than so many rows, and no more than the deployed model answers in this time.
+/// Maximum number of rows, and maximum time of the deployed model for them.
 const MOST_ROWS: usize = 6_000;
 const MOST_TIME: Duration = Duration::from_secs(20);
 
-/// Rows that nobody was made from, refitted on or judged on.
+/// Rows that no step used: not for making, refitting or judging.
 pub(super) struct Left {
     rows: Rows,
     labels: Option<Vec<usize>>,
 }
 
 impl Left {
-    /// Of all rows, as many as the deployed model, which takes `each` for one, answers soon.
+    /// Takes as many of the remaining rows as fit the time, if the deployed model takes `each` per row.
     pub(super) fn of(rows: &Rows, (parts, each): (&Parts, Duration), wish: &Wish) -> Result<Self, Error> {
         let soon = (MOST_TIME.as_secs_f64() / each.as_secs_f64().max(1e-9)) as usize;
         let mut places = parts.left();
-        // The newest, as those that come later will be newer still; or some by chance, as files are often sorted by class.
+        // The newest rows, since future rows resemble them most; or random ones, since files are often sorted by
+        // class.
         match wish.in_time {
             true => places.reverse(),
             false => Random::named(wish.seed, "left over").shuffle(&mut places),
         }
         places.truncate(MOST_ROWS.min(soon));
         let labels = wish.labels.as_ref().map(|labels| places.iter().map(|&row| labels[row]).collect());
-        // An array of no rows is none.
+        // `select` rejects an empty choice.
         let rows = if places.is_empty() { Rows::default() } else { rows.select(&places)? };
         Ok(Self { rows, labels })
     }
 
-    /// Fits the confidence of what is on the frontier, and of the deployed model, to these rows and to those that `bar` judged by, of
-    /// which `said_by` has the answers.
+    /// Fits the confidence of the frontier and of the deployed model to these rows and to the judged ones of `bar`,
+    /// for which `said_by` has the answers.
     pub(super) fn fit(
         &self,
         workshop: &Workshop,
@@ -73,7 +74,8 @@ impl Left {
             let left = answers(&mut workshop.load(&one.name, &one.model)?, &self.rows, bar.progress)?;
             let threshold = one.sureness.map(|sureness| sureness.calibration.threshold);
             one.sureness = sureness(&said, &both(judged, left)?, &truth(), bar.meaning);
-            // The labels are of the first of several outputs, and the least sure of them speaks for all: no threshold was made.
+            // A threshold is not fitted for several outputs: the least confident counts for all, but the labels
+            // belong to the first.
             if let (Some(sureness), Some(threshold), true) = (&mut one.sureness, threshold, outputs > 1) {
                 sureness.calibration.threshold = threshold;
             }
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_of_all_classes_however_the_file_is_sorted() {
+    fn remaining_rows_cover_all_classes_of_a_sorted_file() {
         let labels: Vec<usize> = (0..COUNT).map(|row| row / 1_000).collect();
         let wish = Wish { labels: Some(labels), ..WISH };
         for (each, most) in [(Duration::from_micros(1), MOST_ROWS), (Duration::from_millis(10), 2_000)] {
@@ -125,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn of_rows_in_time_the_newest_that_are_left_over_are_taken() {
+    fn remaining_rows_are_the_newest_when_in_time() {
         let wish = Wish { in_time: true, ..WISH };
         let (_, places) = left(&wish, Duration::from_millis(10));
-        // The newest thousand judge.
+        // The newest thousand rows judge.
         assert!(places.iter().all(|place| *place < 9_000.0 && *place > 6_900.0), "{places:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Graphs as exporters write them (`stand-ins/fixtures/make.py`): families, on all of them.
+//! Tests of all families on graphs as exporters write them (`stand-ins/fixtures/make.py`).
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::layers::{Shortcuts, repeats};
 use crate::prune::{Depth, Pruning};
 use crate::testing::{Alone, Stage};
 
-/// Rows for any of them: pictures, or identifiers and a mask, twelve to a row.
+/// Rows for any of them: pictures, or twelve identifiers with a mask.
 fn asked(stage: &Stage, model: &Model) -> Rows {
     const COUNT: usize = 8;
     let runner = stage.workshop.load("signature", model.bytes()).unwrap();
@@ -39,8 +39,9 @@ fn opened(name: &str) -> Model {
     Model::open(&path, &Limits::default()).unwrap()
 }
 
-/// What is made of a graph answers all rows with numbers: with half of the channels in its blocks, with half of its blocks if
-/// it repeats, and in 8 bits. Gives the operators that do most of its work and the shares of the work that are left.
+/// Checks that all smaller graphs give finite outputs for all rows: with half of the channels in their blocks, with
+/// half of their blocks if they repeat, and in 8 bits. Returns the operators with the most work and the remaining
+/// shares of the work.
 fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
     let (model, stage) = (opened(name), Stage::new());
     let (rows, workshop) = (asked(&stage, &model), &stage.workshop);
@@ -64,7 +65,7 @@ fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
         let said = answers(&mut runner, &rows, &Alone).unwrap();
         let is_finite = said[0].as_f32().unwrap().iter().all(|value| value.is_finite());
         assert!(is_finite && said[0].rows() == rows.len(), "{name}");
-        // 8 bits multiply as often.
+        // 8-bit copies have as many multiplications.
         if !draft.nodes.iter().any(|node| node.op_type == "QuantizeLinear") {
             let survey = Survey::of(workshop, &draft, &rows).unwrap();
             left.push(multiplications(&draft, &survey).unwrap() / whole);
@@ -88,13 +89,19 @@ fn depthwise_separable_convolutions_lose_channels() {
 #[test]
 fn a_recogniser_with_attention_loses_features_and_layers() {
     let (operators, left) = smaller("svtr");
-    assert!(operators.contains(&"MatMul of two values".to_owned()), "attention stays whole: {operators:?}");
+    assert!(
+        operators.contains(&"MatMul of two values".to_owned()),
+        "attention must stay whole: {operators:?}"
+    );
     assert!(left[0] < 0.9 && left[1] < 0.65, "{left:?}");
 }
 
 #[test]
-fn an_encoder_of_two_inputs_and_any_length_loses_features_and_layers() {
+fn encoder_of_any_length_loses_features_and_layers() {
     let (operators, left) = smaller("encoder");
-    assert!(operators.contains(&"MatMul of two values".to_owned()), "attention stays whole: {operators:?}");
+    assert!(
+        operators.contains(&"MatMul of two values".to_owned()),
+        "attention must stay whole: {operators:?}"
+    );
     assert!(left[0] < 0.8 && left[1] < 0.6, "{left:?}");
 }

@@ -1,4 +1,4 @@
-//! What the search found: candidates by cost and agreement, and the one to take.
+//! Frontier: candidates by cost and agreement, and the chosen one.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use serde::Serialize;
 use crate::graph::Work;
 use crate::measure::{Share, Shares, Sureness};
 
-/// What agrees less often is wrong more often than right, however little it costs.
+/// A candidate with less agreement is wrong more often than right, whatever its cost.
 const LEAST_AGREEMENT: f64 = 0.5;
 
-/// So many times the cost that was wanted is a little more, and so much of the errors is far less.
+/// A cost up to this factor above the limit is slightly more; this share of the errors is far less.
 const LITTLE_MORE: f64 = 1.5;
 const FAR_LESS: f64 = 0.5;
 
@@ -25,15 +25,15 @@ pub struct Candidate {
     pub how: String,
     /// Times of runs of 1, 2, 4 and 8 rows, as shares of a query on the deployed model.
     pub cost: Shares,
-    /// Share of the rows of which it says what the deployed model says.
+    /// Share of the rows on which it agrees with the deployed model.
     pub agreement: Share,
-    /// Share of the rows of which it says what their labels say.
+    /// Share of the rows on which it agrees with the labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Share>,
-    /// The mean cosine between its answers and the deployed model's, where these are embeddings.
+    /// The mean cosine between its outputs and the deployed model's, if these are embeddings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
-    /// How sure its answers are, where they are classes.
+    /// Confidence of its answers, if these are classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sureness: Option<Sureness>,
     /// The ONNX file.
@@ -41,7 +41,7 @@ pub struct Candidate {
     pub model: Bytes,
 }
 
-/// What is no stand-in, and why.
+/// A candidate that was rejected, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// Its family.
@@ -50,46 +50,46 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// Under what it was measured.
+/// The conditions of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Setting {
-    /// Time of a query on the deployed model, in microseconds: that of the quickest quarter of runs.
+    /// Time of a query on the deployed model, in microseconds: the lower quartile.
     pub deployed_us: f64,
     /// Rows that candidates were made from.
     pub calibration_rows: usize,
-    /// Rows more that weights were refitted on.
+    /// Additional rows that weights were refitted on.
     pub fitted_rows: usize,
-    /// Rows that they were judged on.
+    /// Rows that candidates were judged on.
     pub judged_rows: usize,
-    /// Rows that the confidence of what is on the frontier was fitted on: those, and what was left over.
+    /// Rows that the confidence of candidates on the frontier was fitted on: the judged ones and all unused ones.
     pub confidence_rows: usize,
-    /// What the answers mean.
+    /// The meaning of the outputs.
     pub meaning: Meaning,
-    /// The operators that do most of the deployed model's work.
+    /// The operators with most of the deployed model's work.
     pub work: Vec<Work>,
-    /// The deployed model's accuracy, where labels were given.
+    /// The deployed model's accuracy, if labels were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Share>,
-    /// How sure the deployed model's answers are, where labels were given.
+    /// Confidence of the deployed model's answers, if labels were given.
     #[serde(rename = "deployed_sureness", skip_serializing_if = "Option::is_none")]
     pub sureness: Option<Sureness>,
 }
 
-/// All that was found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Frontier {
     /// The engine.
     pub engine: String,
-    /// The most that was wanted to be spent.
+    /// The maximum cost of a stand-in.
     pub limit: f64,
-    /// Under what it was measured.
+    /// The conditions of the measurement.
     #[serde(flatten)]
     pub setting: Setting,
     /// Candidates, the cheapest first.
     pub candidates: Vec<Candidate>,
-    /// What is no stand-in.
+    /// Rejected candidates.
     pub refused: Vec<Refused>,
-    /// The name of the candidate that agrees most often among those that cost no more than was wanted.
+    /// The name of the candidate with the highest agreement within the maximum cost.
     pub chosen: Option<String>,
 }
 
@@ -105,19 +105,19 @@ impl Frontier {
         let fitting = candidates
             .iter()
             .filter(|candidate| candidate.cost[0] <= limit && candidate.agreement.value >= LEAST_AGREEMENT);
-        // The first of those that agree as often is the cheapest of them.
+        // `max_by` returns the last maximum, which in reverse order is the cheapest.
         let chosen = fitting.rev().max_by(|a, b| a.agreement.value.total_cmp(&b.agreement.value));
         let chosen = chosen.map(|candidate| candidate.name.clone());
         Self { engine: engine.into(), limit, setting, candidates, refused, chosen }
     }
 
-    /// The candidate to take.
+    /// The chosen candidate.
     pub fn chosen(&self) -> Option<&Candidate> {
         let name = self.chosen.as_ref()?;
         self.candidates.iter().find(|candidate| candidate.name == *name)
     }
 
-    /// Whether no other candidate costs less and agrees as often.
+    /// Whether every other candidate costs more or agrees less often.
     pub fn is_on(&self, candidate: &Candidate) -> bool {
         !self.candidates.iter().any(|other| {
             let (cost, agreement) = (other.cost[0], other.agreement.value);
@@ -127,15 +127,15 @@ impl Frontier {
         })
     }
 
-    /// What to do, in a sentence.
+    /// A recommendation in one sentence.
     pub fn verdict(&self) -> String {
         let percent = |share: Share| format!("{:.1} %", 100.0 * share.value);
         if let Some(chosen) = self.chosen() {
             let (name, cost) = (&chosen.name, chosen.cost[0]);
-            let said = format!("{name} costs {cost:.2} and says the same of {}", percent(chosen.agreement));
+            let said = format!("{name} costs {cost:.2} and agrees on {}", percent(chosen.agreement));
             return match self.worth_more(chosen) {
                 Some(other) => format!(
-                    "{said}; {} costs {:.2} and says the same of {}: ask for --cost {:.2} if that is worth it",
+                    "{said}; {} costs {:.2} and agrees on {}: use --cost {:.2} if that is worth it",
                     other.name,
                     other.cost[0],
                     percent(other.agreement),
@@ -150,7 +150,7 @@ impl Frontier {
             .find(|candidate| candidate.agreement.value >= LEAST_AGREEMENT)
         {
             None if !self.candidates.is_empty() => format!(
-                "nothing pays: what is faster says something else of more than {:.0} % of the rows; hedge instead (--policy \
+                "nothing pays: every faster candidate disagrees on more than {:.0} % of the rows; hedge instead (--policy \
                  hedge), or give more rows",
                 100.0 * (1.0 - LEAST_AGREEMENT)
             ),
@@ -160,18 +160,18 @@ impl Frontier {
                 let cheaper = self.candidates.iter().any(|candidate| candidate.cost[0] < cost);
                 let said = match within {
                     true => format!(
-                        "what costs {} or less says something else of more than {most:.0} % of the rows",
+                        "every candidate at {} or less disagrees on more than {most:.0} % of the rows",
                         self.limit
                     ),
-                    false => format!("nothing costs {} or less", self.limit),
+                    false => format!("no candidate costs {} or less", self.limit),
                 };
                 let which = if cheaper {
-                    format!("the cheapest that does not err so often (at most {most:.0} %)")
+                    format!("the cheapest that disagrees on at most {most:.0} %")
                 } else {
                     "the cheapest".into()
                 };
                 format!(
-                    "{said}: {which} is {name}, at {cost:.2} with {}; ask for --cost {:.2}, or hedge (--policy hedge)",
+                    "{said}: {which} is {name}, at {cost:.2} with {}; use --cost {:.2}, or hedge (--policy hedge)",
                     percent(cheapest.agreement),
                     (cost * 100.0).ceil() / 100.0
                 )
@@ -185,7 +185,7 @@ impl Frontier {
         advice + &self.whole()
     }
 
-    /// A candidate that costs a little more than was wanted and errs far less than what was chosen; the cheapest such one.
+    /// The cheapest candidate that costs slightly more than the limit and errs far less than the chosen one.
     fn worth_more(&self, chosen: &Candidate) -> Option<&Candidate> {
         let errs = |candidate: &Candidate| 1.0 - candidate.agreement.value;
         let dear = self.candidates.iter().filter(|candidate| candidate.cost[0] > self.limit);
@@ -193,7 +193,7 @@ impl Frontier {
         little.find(|candidate| errs(candidate) < FAR_LESS * errs(chosen))
     }
 
-    /// Where the deployed model's work is, in a sentence: what of it no family takes on stays whole.
+    /// The distribution of the deployed model's work, in a sentence: it shows the operators that no family reduces.
     fn whole(&self) -> String {
         let shares = self.setting.work.iter();
         let shares: Vec<String> =
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_accurate_that_fits_is_chosen_and_of_equal_ones_the_cheapest() {
+    fn frontier_chooses_the_best_that_fits_then_the_cheapest() {
         let all = vec![candidate("a", 0.2, 0.9), candidate("b", 0.1, 0.9), candidate("c", 0.4, 1.0)];
         assert_eq!(frontier(0.25, all.clone()).chosen.as_deref(), Some("b"));
         assert_eq!(frontier(0.5, all.clone()).chosen.as_deref(), Some("c"));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_a_little_more_and_errs_far_less_is_named() {
+    fn verdict_names_a_better_candidate_slightly_above_the_limit() {
         let all = vec![
             candidate("small", 0.24, 0.91),
             candidate("light", 0.254, 0.99),
@@ -284,30 +284,33 @@ mod tests {
         let said = frontier(0.25, all.clone()).verdict();
         assert!(said.starts_with("small costs 0.24") && said.contains("light costs 0.25"), "{said}");
         assert!(said.contains("--cost 0.26"), "{said}");
-        // Nothing is named where it errs as often, costs far more, or what was chosen never errs.
+        // No alternative is named if it errs as often or costs far more, or if the chosen one never errs.
         let never = vec![candidate("small", 0.24, 1.0), candidate("light", 0.26, 1.0)];
-        assert!(!frontier(0.25, never).verdict().contains("worth"), "nothing is better than never");
+        assert!(
+            !frontier(0.25, never).verdict().contains("worth"),
+            "an alternative to a candidate without errors"
+        );
         assert!(!frontier(0.1, all[..1].to_vec()).verdict().contains("worth"), "nothing fits");
         let alike =
             vec![candidate("small", 0.24, 0.91), candidate("light", 0.26, 0.92), candidate("dear", 0.5, 1.0)];
-        assert_eq!(frontier(0.25, alike).verdict(), "small costs 0.24 and says the same of 91.0 %");
+        assert_eq!(frontier(0.25, alike).verdict(), "small costs 0.24 and agrees on 91.0 %");
     }
 
     #[test]
-    fn when_nothing_fits_or_pays_a_sentence_says_what_to_do() {
+    fn verdict_gives_advice_when_no_candidate_fits() {
         let dear = frontier(0.25, vec![candidate("exact", 0.744, 1.0)]).verdict();
         assert!(dear.contains("exact, at 0.74") && dear.contains("--cost 0.75"), "{dear}");
         let wrong = frontier(0.25, vec![candidate("pruned-25", 0.1, 0.2)]);
         let said = wrong.verdict();
-        assert!(wrong.chosen.is_none() && said.contains("something else of more than 50 %"), "{said}");
-        // What is cheap enough and wrong is not said to be missing.
+        assert!(wrong.chosen.is_none() && said.contains("disagrees on more than 50 %"), "{said}");
+        // A cheap but wrong candidate is mentioned.
         let both = vec![candidate("pruned-25", 0.1, 0.2), candidate("int8", 0.3, 0.9)];
         let said = frontier(0.25, both).verdict();
-        assert!(said.starts_with("what costs 0.25 or less says something else of more than 50 %"), "{said}");
-        assert!(said.contains("so often (at most 50 %) is int8, at 0.30 with 90.0 %"), "{said}");
+        assert!(said.starts_with("every candidate at 0.25 or less disagrees on more than 50 %"), "{said}");
+        assert!(said.contains("on at most 50 % is int8, at 0.30 with 90.0 %"), "{said}");
         let above = vec![candidate("pruned-25", 0.28, 0.3), candidate("int8", 0.3, 0.9)];
         let said = frontier(0.25, above).verdict();
-        assert!(said.starts_with("nothing costs 0.25 or less: the cheapest that does not err"), "{said}");
+        assert!(said.starts_with("no candidate costs 0.25 or less: the cheapest that disagrees"), "{said}");
         let none = frontier(0.25, Vec::new()).verdict();
         assert!(
             none.starts_with("nothing pays") && none.contains("30 us") && none.contains("hedge"),

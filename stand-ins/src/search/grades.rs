@@ -1,4 +1,4 @@
-//! What was found, graded on rows that nothing was made from and nothing was chosen by.
+//! Grades: the frontier measured on rows that no candidate was made from or chosen by.
 
 use std::fmt;
 use std::path::Path;
@@ -13,31 +13,31 @@ use crate::measure::{Gap, Share, Truth, calibration_error, judge, mean_cosine, r
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
-/// What candidates of a frontier are worth on other rows.
+/// The frontier's results on other rows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Grades {
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// The deployed model's accuracy, where there are labels.
+    /// The deployed model's accuracy, if there are labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployed: Option<Share>,
-    /// How far the deployed model's own confidence is from how often it is right, in the mean.
+    /// The calibration error of the deployed model's own confidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployed_calibration_error: Option<f64>,
-    /// The candidates that none other beats in both cost and agreement, the cheapest first.
+    /// The candidates on the frontier, the cheapest first.
     pub candidates: Vec<Grade>,
 }
 
-/// What one of them is worth.
+/// The results of one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Grade {
     /// The candidate's name.
     pub name: String,
     /// The cost of one row.
     pub cost: f64,
-    /// How often it says what the deployed model says.
+    /// How often it agrees with the deployed model.
     pub agreement: Share,
-    /// The mean cosine between its answers and the deployed model's, where these are embeddings.
+    /// The mean cosine between its outputs and the deployed model's, if these are embeddings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
     /// How often it is right.
@@ -46,21 +46,21 @@ pub struct Grade {
     /// How much more often the deployed model is right on the same rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
-    /// How far its confidence is from how often it is right, in the mean.
+    /// The calibration error of its confidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration_error: Option<f64>,
 }
 
-/// Rows that only grade.
+/// Rows for grading only.
 #[derive(Clone, Copy, Debug)]
 pub struct Apart<'a> {
     /// The rows.
     pub rows: &'a Rows,
-    /// The class of each, where it is known.
+    /// The class of each row, if known.
     pub labels: Option<&'a [usize]>,
 }
 
-/// Grades what is on the frontier.
+/// Grades the candidates on the frontier.
 pub fn grade(
     workshop: &Workshop,
     deployed: &Path,
@@ -68,12 +68,12 @@ pub fn grade(
     apart: Apart<'_>,
     progress: &dyn Progress,
 ) -> Result<Grades, Error> {
-    progress.doing("asking the deployed model about the test rows");
+    progress.doing("running the deployed model on the test rows");
     let said = answers(&mut workshop.open(deployed)?, apart.rows, progress)?;
     let meaning = frontier.setting.meaning;
     let truth = || apart.labels.map_or(Truth::Deployed(&said), Truth::Labels);
     let by_labels = apart.labels.map(|labels| right(&said, labels));
-    // Confidence that was fitted to labels is not that of saying what the deployed model says.
+    // A confidence that was fitted to labels does not estimate agreement with the deployed model.
     let is_same_truth = frontier.setting.accuracy.is_some() == apart.labels.is_some();
     let mut candidates = Vec::new();
     for candidate in frontier.candidates.iter().filter(|candidate| frontier.is_on(candidate)) {
@@ -107,10 +107,10 @@ fn error_of(candidate: &Candidate, answers: &[Tensor], truth: &Truth<'_>, meanin
 impl fmt::Display for Grades {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let points = |share: f64| 100.0 * share;
-        write!(f, "graded on {} rows that nothing was made from or chosen by", self.rows)?;
+        write!(f, "graded on {} rows that no candidate was made from or chosen by", self.rows)?;
         if let Some(Share { value, low, high }) = self.deployed {
             let [value, low, high] = [value, low, high].map(points);
-            write!(f, "; of these the deployed model is right about {value:.2} % ({low:.2}-{high:.2})")?;
+            write!(f, "; the deployed model is right on {value:.2} % ({low:.2}-{high:.2})")?;
         }
         let wide = self.candidates.iter().map(|one| one.name.len()).max().unwrap_or(0).max(9);
         write!(f, "\n\n   {:wide$}  {:>6}  {:19}", "CANDIDATE", "1 ROW", "AGREEMENT, %")?;

@@ -1,4 +1,4 @@
-//! Candidates in 8 bits: which ranges, which weights, and which layers stay in 32.
+//! Candidates in 8 bits: chooses ranges, steps of weights, and layers that stay in 32 bits.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,24 @@ use crate::exact::quicken;
 use crate::graph::raise;
 use crate::int8::{Cuts, Ranges, Scope, Steps, correct, gather, measured, quantise};
 
-/// Shares of the values that ranges leave out. The first is what mostly serves; the others are tried where there is time.
+/// Shares of the values that ranges leave out. The first is usually right; the others are tried if there is time.
 const LEFT_OUT: [f64; 5] = [1e-4, 1e-3, 3e-4, 1e-5, 0.0];
-/// Of so few values the range of each is chosen by itself. Of more, none decides much alone, and all would take long to try.
+/// Up to this many values, each range is chosen alone. With more, a single range matters little, and trying all takes
+/// long.
 const FEW_VALUES: usize = 4;
-/// So many of the best choices are kept while the next value's is sought: the best range of one depends on that of another.
+/// Number of best choices that are kept while the next value's range is sought: ranges depend on one another.
 const KEPT_ON: usize = 3;
-/// Weights of half the steps are rougher: they are nearer to the deployed model only where sums of products were cut off, and then by far.
+/// Weights with half the steps are coarser. They come this much nearer to the deployed model only if sums of products
+/// saturated.
 const FAR_NEARER: f64 = 0.7;
-/// The best ranges are sought for so long; those that were not tried by then are not missed much.
+/// Time limit for the search of ranges; later ones matter little.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A copy in 8 bits, and what is cut off in it.
+/// An 8-bit copy with its settings.
 pub(super) type Copied = (Cuts, Made);
 
 impl Bench<'_> {
-    /// Copies of a whole graph.
+    /// Makes 8-bit copies of a whole graph.
     pub(super) fn eight_bits(
         &self,
         base: &Draft,
@@ -49,7 +51,7 @@ impl Bench<'_> {
             ("int8-products", Scope::Products),
         ] {
             let Some(draft) = quantise(base, &ranges, scope, &Cuts::of(LEFT_OUT[0]))? else { continue };
-            // Of a graph without products, all of it are the convolutions.
+            // In a graph without products, the convolutions are the whole graph.
             if seen.contains(&draft.nodes.len()) {
                 continue;
             }
@@ -72,7 +74,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A copy of a smaller graph, where that of the whole is worth it.
+    /// An 8-bit copy of a smaller graph, if copies of the whole graph are faster.
     pub(super) fn lighter(
         &self,
         (name, how, draft): (&str, &str, &Draft),
@@ -85,7 +87,7 @@ impl Bench<'_> {
         let name = format!("{name}-int8");
         let mut raised = draft.clone();
         if let Err(reason) = raise(&mut raised) {
-            // Of what is made from the deployed model it was said what stands in the way.
+            // For graphs made from the deployed model the obstacle was reported already.
             if draft.opset() != self.deployed.opset() {
                 refused.push(Refused { name, reason });
             }
@@ -99,9 +101,9 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Whether an 8-bit copy is faster than what it is a copy of: on many engines and processors it is not, and then its
-    /// ranges need not be the best, nor copies of smaller graphs be made. The best of a few runs each; what candidates really cost is
-    /// measured later.
+    /// Whether an 8-bit copy is faster than its original. On many engines and processors it is not; then its ranges
+    /// need not be the best, and smaller graphs need no copies. Compares the fastest of a few runs each; exact costs
+    /// are measured later.
     fn is_faster(&self, light: &mut Made, whole: &Draft) -> Result<bool, Error> {
         let mut whole = self.workshop.load("base", whole.clone().finish()?.bytes())?;
         let mut least = [Duration::MAX; 2];
@@ -115,7 +117,7 @@ impl Bench<'_> {
         Ok(least[0] < least[1])
     }
 
-    /// The copy whose answers on calibration rows are nearest to the deployed model's.
+    /// The copy whose outputs on calibration rows are nearest to the deployed model's.
     fn best_range(
         &self,
         name: &str,
@@ -136,7 +138,8 @@ impl Bench<'_> {
             Ok(made)
         };
         let mut best = in_steps(self.steps.get())?;
-        // What the whole graph wants, its parts and smaller ones want too: it is the processor that decides.
+        // The best steps depend on the processor, so the result for the whole graph also serves its parts and smaller
+        // graphs.
         if let Some((cuts, first)) =
             best.first().filter(|(cuts, _)| cuts.steps == Steps::All && shares.len() > 1)
         {
@@ -168,7 +171,7 @@ impl Bench<'_> {
         Ok(Some((cuts, best)))
     }
 
-    /// The same copy with corrected biases, where that brings its answers nearer.
+    /// The same copy with corrected biases, if that brings its outputs nearer.
     pub(super) fn corrected(
         &self,
         base: &Draft,
@@ -178,7 +181,8 @@ impl Bench<'_> {
         let corrected = match correct(self.workshop, base, &self.rows, (ranges, scope, cuts)) {
             Ok(corrected) => corrected,
             Err(Error::Stopped) => return Err(Error::Stopped),
-            // A copy whose errors cannot be averaged, as where a row is made one long list, is a copy all the same.
+            // If errors cannot be averaged, for example because a row becomes one long list, the uncorrected copy is
+            // used.
             Err(_) => return Ok(made),
         };
         let better = self.copy(&made.name, &corrected, (ranges, scope, cuts))?;
@@ -186,7 +190,7 @@ impl Bench<'_> {
         Ok(better.map_or(made, |better| Made { how: format!("{}, biases corrected", better.how), ..better }))
     }
 
-    /// A graph in 8 bits, loaded.
+    /// Makes and loads an 8-bit copy.
     pub(super) fn copy(
         &self,
         name: &str,
@@ -198,7 +202,7 @@ impl Bench<'_> {
     }
 }
 
-/// Leaves the copies that are nearest to the deployed model, the nearest first.
+/// Keeps the copies nearest to the deployed model, the nearest first.
 fn nearest(copies: &mut Vec<Copied>) {
     copies.sort_by(|(_, a), (_, b)| a.distance.total_cmp(&b.distance));
     copies.truncate(KEPT_ON);

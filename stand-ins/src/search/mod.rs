@@ -1,4 +1,4 @@
-//! The search: candidates are made, measured beside the deployed model, and judged on rows that made none of them.
+//! Searches a stand-in: makes candidates, measures and judges them on rows that none was made from.
 
 mod bar;
 mod candidates;
@@ -38,48 +38,48 @@ use candidates::{Bench, Made};
 use confidence::Left;
 use parts::Parts;
 
-/// Most nodes of a graph: families look at each of them many times.
+/// Maximum nodes of a graph: families visit each of them many times.
 const MOST_NODES: usize = 50_000;
-/// Rows below which there is nothing to judge on.
+/// Fewer rows leave none to judge on.
 const FEWEST_ROWS: usize = 24;
-/// So many times nearer to the deployed model is nearer for sure. Those with fewer channels were fitted to the rows that tell
-/// how far they are, so they seem nearer than they are.
+/// A candidate is surely nearer to the deployed model if it is nearer by this factor. Candidates with fewer channels
+/// were fitted to the calibration rows, so their distance there is too small.
 const NEARER: f64 = 2.0;
-/// Rows that run together while answers are gathered.
+/// Rows per run while answers are gathered.
 const TOGETHER: usize = 8;
 
-/// What is wanted.
+/// Settings of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
-    /// The most that a stand-in may cost, as a share of a query on the deployed model.
+    /// The maximum cost of a stand-in, as a share of a query on the deployed model.
     pub cost: f64,
-    /// What the deployed model's output means; found from its answers unless given.
+    /// The meaning of the deployed model's output; guessed from its answers if `None`.
     pub meaning: Option<Meaning>,
-    /// The class of each row, where it is known.
+    /// The class of each row, if known.
     pub labels: Option<Vec<usize>>,
     /// Rows that ranges and weights are made from. The others are for judging.
     pub calibration: usize,
-    /// Rows that candidates are judged on at most.
+    /// Maximum rows that candidates are judged on.
     pub judged: usize,
-    /// Rows more that weights are refitted on at most; no more than there are to judge on.
+    /// Maximum additional rows that weights are refitted on; at most as many as judge.
     pub fitted: usize,
-    /// Whether rows are in the order of time: then the newest are for judging, as those that come later will be.
+    /// Whether rows are in order of time: then the newest ones judge, since future rows resemble them most.
     pub in_time: bool,
-    /// Decides which rows are which.
+    /// Seed for the division of the rows.
     pub seed: u64,
-    /// How long costs are measured, about.
+    /// Approximate time for measuring costs.
     pub measure: Duration,
-    /// ONNX files that somebody else made, by name: they are measured with the others, and in 8 bits too.
+    /// ONNX files that the user supplied, by name: they are measured with the others, and in 8 bits too.
     pub brought: Vec<(String, Bytes)>,
 }
 
-/// Whether a graph is small enough to be looked through: to be asked before an engine loads it, which takes far more memory.
+/// Checks the size of a graph. To be called before an engine loads it, which takes far more memory.
 pub fn check_size(model: &Model) -> Result<(), Error> {
     let nodes = model.proto().graph.as_ref().map_or(0, |graph| graph.node.len());
     if nodes > MOST_NODES { Err(Error::TooManyNodes { nodes, limit: MOST_NODES }) } else { Ok(()) }
 }
 
-/// Searches a stand-in for the model in a file. Where there is a school, the best candidates go to it.
+/// Searches a stand-in for the model in a file. With a school, the best candidates are also taught.
 pub fn make(
     workshop: &Workshop,
     (path, model): (&Path, &Model),
@@ -92,7 +92,7 @@ pub fn make(
     if rows.len() < FEWEST_ROWS {
         return Err(Error::TooFewRows { given: rows.len(), wanted: FEWEST_ROWS });
     }
-    progress.doing("asking the deployed model");
+    progress.doing("running the deployed model");
     let parts = Parts::draw(rows.len(), wish);
     let (calibration, judged) = (rows.select(&parts.calibration)?, rows.select(&parts.judged)?);
     let mut deployed = workshop.open(path)?;
@@ -118,7 +118,7 @@ pub fn make(
             Some(given) => given.clone(),
             None => rows.select(&parts.free())?,
         };
-        progress.doing("asking the deployed model what is to be taught");
+        progress.doing("running the deployed model on the rows to teach with");
         let lessons =
             Lessons { said: &answers(&mut deployed, &seen, progress)?, rows: &seen, meaning, progress };
         let Costs { shares, .. } = measured(&mut deployed, &mut made, &judged, (wish, progress))?;
@@ -156,7 +156,7 @@ pub fn make(
         candidates,
         refused,
     );
-    // Who was taught without rows of his own has seen them all.
+    // Without rows of its own, the school has used all the remaining rows.
     if school.is_none_or(|school| school.rows().is_some()) {
         let left = Left::of(rows, (&parts, time), wish)?;
         left.fit(workshop, (&mut deployed, &said_by), &bar, &mut frontier)?;
@@ -164,7 +164,7 @@ pub fn make(
     Ok(frontier)
 }
 
-/// What all candidates cost.
+/// Measures the costs of all candidates.
 fn measured(
     deployed: &mut Runner,
     made: &mut [Made],
@@ -177,8 +177,8 @@ fn measured(
     costs(&mut runners, rows, wish.measure, progress)
 }
 
-/// Why a candidate need not be judged: it is not faster, or another costs no more and is far nearer to the deployed model on the
-/// rows that both were made from. Judging takes most of the time.
+/// Why a candidate need not be judged: it is not faster, or another costs no more and is far nearer to the deployed
+/// model on the calibration rows. Judging takes most of the time.
 fn refusal(made: &[Made], shares: &[Shares], at: usize) -> Option<String> {
     let (own, cost) = (&made[at], shares[at][0]);
     if cost >= 1.0 {
@@ -188,13 +188,13 @@ fn refusal(made: &[Made], shares: &[Shares], at: usize) -> Option<String> {
     let better = others.find(|(other, shares)| shares[0] <= cost && NEARER * other.distance < own.distance);
     better.map(|(other, shares)| {
         format!(
-            "it takes {cost:.2}, and {} takes {:.2} and is much nearer to the deployed model",
+            "costs {cost:.2}: {} costs {:.2} and is much nearer to the deployed model",
             other.name, shares[0]
         )
     })
 }
 
-/// What a model says of all rows. An answer of the deployed model that is no number is an error.
+/// A model's outputs for all rows. A deployed model's output that is not finite is an error.
 fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<Vec<Tensor>, Error> {
     let mut parts: Vec<Vec<Tensor>> = Vec::new();
     for start in (0..rows.len()).step_by(TOGETHER) {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_is_judged_or_refused_with_a_reason() {
+    fn every_family_is_judged_or_rejected_with_a_reason() {
         let labels = Some(vec![0; 60]);
         let found = found(60, &Wish { labels, ..WISH }).unwrap();
         let Setting { calibration_rows, fitted_rows, judged_rows, .. } = found.setting;
@@ -296,20 +296,20 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_brought_is_measured_too_if_it_answers_as_the_deployed_model_does() {
+    fn supplied_model_is_measured_when_its_signature_matches() {
         let brought = [("from-same", 3), ("from-other", 4)]
             .map(|(name, classes)| (name.to_owned(), classifier(classes).bytes().clone()));
         let found = found(60, &Wish { brought: brought.to_vec(), ..WISH }).unwrap();
         let other = found.refused.iter().find(|refused| refused.name == "from-other").unwrap();
         assert!(other.reason.contains("from-other") && other.reason.contains('4'), "{}", other.reason);
-        // The same network is faster or slower by chance.
+        // Two runs of one network differ in time by chance.
         let judged = found.candidates.iter().find(|candidate| candidate.name == "from-same");
         assert!(judged.is_none_or(|one| one.agreement.value == 1.0 && one.sureness.is_some()), "{found}");
         assert!(judged.is_some() || found.refused.iter().any(|one| one.name == "from-same"), "{found}");
     }
 
     #[test]
-    fn what_has_its_outputs_in_another_order_is_refused() {
+    fn supplied_model_with_reordered_outputs_is_rejected() {
         let two = |names: [&str; 2]| {
             let mut builder = Builder::new("two", 5);
             let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
@@ -328,7 +328,7 @@ mod tests {
         assert!(turned.reason.starts_with("its outputs are in another order"), "{}", turned.reason);
     }
 
-    /// Teaches nothing new, or not at all.
+    /// A school that teaches nothing, or fails.
     struct Lazy(bool, Option<Rows>);
 
     impl School for Lazy {
@@ -337,7 +337,7 @@ mod tests {
         }
 
         fn teach(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> Result<Bytes, String> {
-            // Of 60 rows 16 are for making and 24 for judging.
+            // The 60 rows split: 16 to make candidates, 24 to judge, the rest free.
             let rows = self.1.as_ref().map_or(20, Rows::len);
             assert_eq!((name, lessons.rows.len()), ("from-quick", rows));
             assert_eq!((lessons.said[0].shape(), lessons.meaning), (&[rows, 3][..], Meaning::Logits));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taught_is_measured_beside_what_it_was_and_what_cannot_be_taught_is_named() {
+    fn taught_candidates_are_added_and_failures_are_reported() {
         let brought = vec![("from-quick".to_owned(), quick().bytes().clone())];
         let wish = Wish { brought, ..WISH };
         let found = at_school(60, &wish, Some(&Lazy(true, None))).unwrap();
@@ -374,27 +374,27 @@ mod tests {
     }
 
     #[test]
-    fn who_has_rows_of_his_own_teaches_with_those() {
+    fn school_teaches_with_its_own_rows() {
         let (stage, model) = (Stage::new(), classifier(3));
         let own = stage.rows(&model, &[pictures(33)]);
         let brought = vec![("from-quick".to_owned(), quick().bytes().clone())];
         let wish = Wish { brought, judged: 24, ..WISH };
         let left =
             |school: Option<&dyn School>| at_school(200, &wish, school).unwrap().setting.confidence_rows;
-        // What is left of the others was seen by nobody, so confidence may be fitted on it.
+        // No other step used the remaining rows, so confidence may be fitted on them.
         assert_eq!(left(Some(&Lazy(true, Some(own)))), left(None));
         assert!(left(None) > 24);
     }
 
     #[test]
-    fn confidence_of_what_may_be_taken_is_fitted_on_what_is_left_over_too() {
+    fn confidence_on_the_frontier_uses_the_remaining_rows() {
         let brought = vec![("from-quick".to_owned(), quick().bytes().clone())];
         let few = Wish { judged: 24, fitted: 16, brought, ..WISH };
         let without = found(24 + 16 + 16, &few).unwrap();
         assert_eq!(without.setting.confidence_rows, 24);
         let found = found(900, &Wish { labels: Some((0..900).map(|row| row % 3).collect()), ..few }).unwrap();
         assert_eq!((found.setting.judged_rows, found.setting.confidence_rows), (24, 900 - 16 - 16));
-        // Labels are by chance: with 24 rows a third is right give or take a fifth, with 868 that is known.
+        // Labels are random: with 24 rows the accuracy is a third give or take a fifth, with 868 it is known exactly.
         let sure = found.setting.sureness.unwrap();
         assert!(sure.expected_error < 0.08, "{sure:?}");
         let on: Vec<&Candidate> = found.candidates.iter().filter(|one| found.is_on(one)).collect();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_on_the_frontier_is_graded_and_the_gap_is_that_of_pairs() {
+    fn grades_cover_the_frontier_with_paired_gaps() {
         let (model, stage) = (classifier(3), Stage::new());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
@@ -413,7 +413,7 @@ mod tests {
         let rows = stage.rows(&model, &[pictures(40)]);
         let said = stage.answers(&model, &rows);
         let best = |row: &[f32]| (0..3).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
-        // One row in ten is labelled as neither says.
+        // One row in ten has a label that neither model predicts.
         let label =
             |(at, row): (usize, &[f32])| if at.is_multiple_of(10) { (best(row) + 1) % 3 } else { best(row) };
         let labels: Vec<usize> = said.chunks(3).enumerate().map(label).collect();
@@ -430,13 +430,13 @@ mod tests {
         assert_eq!(grades.deployed.map(|share| share.value), Some(0.9));
         let gap = cheap.gap.unwrap();
         assert!(gap.value == 0.0 && gap.high < 0.05, "{gap:?}");
-        assert!(grades.to_string().contains("right about 90.00 %"), "{grades}");
+        assert!(grades.to_string().contains("right on 90.00 %"), "{grades}");
         let unlabelled = grade(&stage.workshop, &path, &frontier, Apart { labels: None, ..apart }, &Alone);
         assert_eq!(unlabelled.unwrap().candidates[0].gap, None);
     }
 
     #[test]
-    fn confidence_that_means_being_right_is_not_graded_by_what_the_deployed_model_says() {
+    fn confidence_from_labels_is_not_graded_without_labels() {
         let (model, stage) = (classifier(3), Stage::new());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
@@ -455,12 +455,12 @@ mod tests {
     }
 
     #[test]
-    fn too_few_rows_are_refused() {
+    fn make_rejects_too_few_rows() {
         assert_eq!(found(20, &WISH).unwrap_err(), Error::TooFewRows { given: 20, wanted: FEWEST_ROWS });
     }
 
     #[test]
-    fn a_graph_of_endless_nodes_is_refused_before_anything_runs() {
+    fn make_rejects_too_many_nodes_before_any_run() {
         let mut builder = Builder::new("endless", 1);
         let mut last = builder.input(Value::batch_of_f32("x", &[1]));
         for at in 0..=MOST_NODES {

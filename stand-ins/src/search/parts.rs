@@ -1,4 +1,4 @@
-//! Which rows candidates are made from, and which they are judged on.
+//! Divides the rows: some to make candidates, some to refit weights, some to judge.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,18 @@ use parm_random::Random;
 
 use super::Wish;
 
-/// Which rows are for what.
+/// The use of each row.
 pub(super) struct Parts {
     pub(super) calibration: Vec<usize>,
     pub(super) fitted: Vec<usize>,
     pub(super) judged: Vec<usize>,
-    /// All of them.
+    /// The number of rows.
     rows: usize,
 }
 
 impl Parts {
-    /// Some rows for making, at most half of them. Of the others half, at most, is for refitting weights, and the rest for
-    /// judging: enough to measure costs on. Which are which is random, or decided by time.
+    /// Draws rows for making candidates, at most half. At most half of the others are for refitting weights, and the
+    /// rest are for judging: enough to measure costs on. The division is random, or follows time.
     pub(super) fn draw(rows: usize, wish: &Wish) -> Self {
         let calibration = wish.calibration.min(rows / 2).max(1).min(rows);
         let others = rows - calibration;
@@ -36,13 +36,13 @@ impl Parts {
         Self { calibration: places, fitted, judged, rows }
     }
 
-    /// Those that may be learned from: neither those that decide who is judged nor those that judge.
+    /// Rows to learn from: all except those that choose candidates and those that judge.
     pub(super) fn free(&self) -> Vec<usize> {
         let decisive: BTreeSet<&usize> = self.calibration.iter().chain(&self.judged).collect();
         (0..self.rows).filter(|row| !decisive.contains(row)).collect()
     }
 
-    /// Those that nothing was made from, nothing was refitted on and nothing is judged on.
+    /// Rows without a use: not for making, refitting or judging.
     pub(super) fn left(&self) -> Vec<usize> {
         let fitted: BTreeSet<usize> = self.fitted.iter().copied().collect();
         self.free().into_iter().filter(|row| !fitted.contains(row)).collect()
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_row_is_both_for_making_and_for_judging() {
+    fn rows_for_making_and_judging_are_disjoint() {
         let parts = Parts::draw(100, &WISH);
         assert_eq!((parts.calibration.len(), parts.fitted.len(), parts.judged.len()), (16, 20, 64));
         assert!(

@@ -10,7 +10,7 @@ const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 380.0;
 
 impl Frontier {
-    /// The picture, as an SVG file of its own.
+    /// Draws the picture as an SVG document.
     pub fn to_svg(&self) -> String {
         let shares = self.candidates.iter().map(|candidate| 100.0 * candidate.agreement.low);
         let least = shares.fold(99.0f64, f64::min);

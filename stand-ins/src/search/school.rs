@@ -1,9 +1,9 @@
-//! Candidates that are taught what the deployed model says. Gradients are somebody else's business: this says who is sent to
-//! school, and with which rows.
+//! Schools: teach candidates the deployed model's answers.
 //!
-//! What is taught begins where pruning and refitting ended, so a few epochs do. Only a few candidates go: lessons take minutes
-//! where all else takes seconds. They are those that fit the cost that was wanted, for what costs more would not be taken however
-//! well it learned.
+//! Training with gradients is outside of this crate, behind [`School`]; this module chooses the candidates and the
+//! rows. Training starts from pruned and refitted weights, so a few epochs are enough. Only a few candidates are
+//! taught, since that takes minutes where everything else takes seconds: those within the wanted cost, because a
+//! costlier one would not be used however well it learned.
 
 use bytes::Bytes;
 use parm_parity_models::bundle::Meaning;
@@ -18,34 +18,34 @@ use crate::measure::Shares;
 use crate::rows::Rows;
 use crate::workshop::Progress;
 
-/// So many candidates are taught.
+/// The number of candidates that are taught.
 const PUPILS: usize = 2;
 
-/// Somebody who can teach a graph.
+/// Trains graphs.
 pub trait School {
-    /// Rows to teach with; otherwise those of the search are taken that decide nothing.
+    /// Rows to teach with; if `None`, the search's rows that decide nothing are used.
     fn rows(&self) -> Option<&Rows>;
 
-    /// The graph of a candidate after its lessons, with the same inputs and outputs; or why it cannot be taught.
+    /// Trains a candidate's graph and returns it with the same inputs and outputs, or why it cannot be taught.
     fn teach(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> Result<Bytes, String>;
 }
 
-/// What is taught.
+/// The material to teach with.
 #[derive(Clone, Copy)]
 pub struct Lessons<'a> {
-    /// Rows, none of which decides anything about candidates.
+    /// Rows that decide nothing about candidates.
     pub rows: &'a Rows,
-    /// What the deployed model says of them.
+    /// The deployed model's answers for them.
     pub said: &'a [Tensor],
-    /// What that means.
+    /// The meaning of these answers.
     pub meaning: Meaning,
-    /// Who is told how it goes, and may want it to end.
+    /// Receives the progress, and can stop the training.
     pub progress: &'a dyn Progress,
 }
 
 impl Bench<'_> {
-    /// Adds what the best candidates become when they are taught; `shares` are the costs of those that there are, `limit` is the
-    /// most that is wanted.
+    /// Adds taught versions of the best candidates; `shares` are the costs of the existing candidates, `limit` is the
+    /// wanted cost.
     pub(super) fn taught(
         &self,
         (school, lessons): (&dyn School, Lessons<'_>),
@@ -75,8 +75,8 @@ impl Bench<'_> {
     }
 }
 
-/// Who is taught: of those that have lost something and fit the cost, in 32 bits or in 8, the nearest to the deployed model.
-/// Where none fits, the cheapest.
+/// The candidates to teach: those nearest to the deployed model among the ones that lost agreement and fit the cost,
+/// in 32 or 8 bits. If none fits, the cheapest.
 fn pupils(made: &[Made], shares: &[Shares], limit: f64) -> Vec<usize> {
     let cost = |at: usize| {
         let light = format!("{}-int8", made[at].name);
@@ -87,7 +87,7 @@ fn pupils(made: &[Made], shares: &[Shares], limit: f64) -> Vec<usize> {
     chosen(able.map(|at| (at, cost(at), made[at].distance)).collect(), limit)
 }
 
-/// Of candidates with their costs and distances.
+/// Chooses among candidates with their costs and distances.
 fn chosen(mut able: Vec<(usize, f64, f64)>, limit: f64) -> Vec<usize> {
     able.sort_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
     let fitting = able.iter().take_while(|(_, cost, _)| *cost <= limit).count();
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_that_fit_the_cost_are_taught_or_else_the_cheapest() {
+    fn pupils_are_the_nearest_that_fit_or_the_cheapest() {
         let able = vec![(0, 0.9, 0.01), (1, 0.5, 0.1), (2, 0.2, 0.3), (3, 0.25, 0.2), (4, 0.1, 0.4)];
         assert_eq!(chosen(able.clone(), 0.25), [3, 2]);
         assert_eq!(chosen(able.clone(), 0.1), [4]);

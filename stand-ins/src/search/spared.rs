@@ -1,12 +1,13 @@
-//! 8-bit copies that leave the layers alone which harm most.
+//! Makes 8-bit copies in which the most sensitive layers stay in 32 bits.
 //!
-//! A few layers of a network often make most of what 8 bits move its answers by: the first, which reads what nobody has brought to a
-//! common size, the last, whose numbers are the answers, one whose values reach far. They are seldom those that take the time. So
-//! each layer is tried in 8 bits by itself, all others in 32, and those stay in 32 bits that move the answers most for the work that they
-//! do. What layers move answers by adds up as noise does, in squares, so one pass over the layers says what any choice of them is about worth.
+//! A few layers often cause most of the error of 8 bits: the first, whose inputs have no common scale, the last,
+//! whose outputs are the answers, one with far outliers. They seldom take the most time. Each layer is tried in 8
+//! bits alone, with all others in 32; the layers with the largest change of the answers per unit of work stay in 32
+//! bits. Errors of layers add up in squares, as noise does, so one pass over the layers estimates the value of any
+//! choice.
 //!
-//! Rejected: what rounding moves a layer's own outputs by, which is had in one run. It says nothing about what the layers
-//! behind it make of that: a layer before a softmax may be rough and harmless, one on which all others build not.
+//! Rejected: the rounding error of each layer's own outputs, which one run gives. It does not show the effect on
+//! later layers: a layer before a softmax may be coarse without harm, a layer that all others build on may not.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -21,17 +22,18 @@ use crate::graph::Survey;
 use crate::int8::{Cuts, Part, Ranges, Scope, parts, quantise};
 use crate::measure::mean_distance;
 
-/// Shares of the layers' work that is in 8 bits at least, in percent.
+/// Shares of the layers' work that stay in 8 bits, in percent.
 const LIGHT: [u32; 3] = [95, 85, 70];
-/// Rows that tell what a layer moves answers by.
+/// Rows that measure the effect of a layer.
 const ROWS: usize = 16;
-/// Layers are tried for about so long: of many, neighbours are tried together.
+/// Approximate time limit for trying layers: with many layers, neighbours are tried together.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is spared must bring answers so much nearer, or it is not worth its time.
+/// Sparing layers must reduce the distance to this share, otherwise it is not worth its time.
 const NEARER: f64 = 0.8;
 
 impl Bench<'_> {
-    /// Copies in which some layers stay in 32 bits, beside a `whole` one that does not always say what the deployed model says.
+    /// Copies in which some layers stay in 32 bits, for a `whole` 8-bit copy that does not always agree with the
+    /// deployed model.
     pub(super) fn spared(
         &self,
         base: &Draft,
@@ -73,7 +75,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What each part by itself moves answers by, squared. Neighbours are one part where trying each would take too long.
+    /// The squared change of the answers by each part alone. Neighbours form one part if trying each would take too
+    /// long.
     fn harmful(
         &self,
         base: &Draft,
@@ -87,7 +90,7 @@ impl Bench<'_> {
             let answers = answers(&mut runner, &rows, self.progress)?;
             Ok(mean_distance(&self.said, &answers, self.meaning).powi(2))
         };
-        // What is there with every layer in 32 bits is no layer's fault.
+        // The distance with every layer in 32 bits is not caused by a layer.
         let started = Instant::now();
         let none = moved(base.clone())?;
         let each = started.elapsed().max(Duration::from_micros(1));
@@ -99,7 +102,8 @@ impl Bench<'_> {
             self.progress.doing(&format!("trying layers in 8 bits: {} of {count}", at + 1));
             let others = all.iter().filter(|name| !part.layers.contains(*name)).cloned().collect();
             let alone = quantise(base, ranges, Scope::All, &cuts.leaving(&others))?;
-            // What takes longer than the first try promised ends all the same; what was not tried has no reason to stay.
+            // A timeout ends the trials if they take longer than the first one predicted. Untried layers have no
+            // reason to stay.
             let moved = match alone.filter(|_| started.elapsed() < 2 * PATIENCE) {
                 Some(alone) => moved(alone)?,
                 None => none,
@@ -110,7 +114,7 @@ impl Bench<'_> {
     }
 }
 
-/// Neighbours taken together until there are no more than so many parts.
+/// Joins neighbours until there are at most `most` parts.
 fn together(parts: Vec<Part>, most: usize) -> Vec<Part> {
     let size = parts.len().div_ceil(most);
     let join = |parts: &[Part]| Part {
@@ -120,8 +124,7 @@ fn together(parts: Vec<Part>, most: usize) -> Vec<Part> {
     parts.chunks(size.max(1)).map(join).collect()
 }
 
-/// The layers that stay in 32 bits: those that move answers most for their work, as far as their work is no more than this
-/// share of all.
+/// The layers that stay in 32 bits: those with the largest effect for their work, up to this share of all work.
 fn chosen(harmful: &[(Part, f64)], share: f64) -> BTreeSet<String> {
     let whole: f64 = harmful.iter().map(|(part, _)| part.work).sum();
     let mut order: Vec<&(Part, f64)> = harmful.iter().filter(|(_, moved)| *moved > 0.0).collect();
@@ -154,8 +157,8 @@ mod tests {
     const WIDE: usize = 32;
     const INNER: usize = 256;
 
-    /// A small layer that 8 bits spoil, as each of its columns has a weight that is a hundred times the others and never read; then a
-    /// large one that they do not.
+    /// A small layer that 8 bits spoil, since each of its columns has a weight that is a hundred times the others and
+    /// never read; then a large layer that they do not spoil.
     fn network() -> Model {
         let mut builder = Builder::new("network", 1);
         let x = builder.input(Value::batch_of_f32("x", &[WIDE]));
@@ -183,7 +186,7 @@ mod tests {
         stage.rows(model, &[Tensor::from_f32([count, WIDE].as_slice(), &values).unwrap()])
     }
 
-    /// A bench for the network, in whatever it takes.
+    /// A bench for the network.
     fn bench<'a>(stage: &'a Stage, model: &Model, progress: &'a dyn Progress) -> Bench<'a> {
         let rows = rows(stage, model, 24);
         let mut deployed = stage.workshop.load("deployed", model.bytes()).unwrap();
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_small_layer_that_8_bits_spoil_stays_in_32() {
+    fn small_sensitive_layer_stays_in_32_bits() {
         let (stage, model) = (Stage::new(), network());
         let bench = bench(&stage, &model, &Alone);
         let base = Draft::new(&model).unwrap();
@@ -221,14 +224,14 @@ mod tests {
         assert!(
             made[0].how.ends_with("one layer in 32 bits") || made[0].how.contains("one layer in 32 bits,")
         );
-        // What says the same of every row wants no layer spared.
+        // A copy with the same answer for every row spares no layer.
         let good = Made { alike: 1.0, ..whole };
         made.clear();
         bench.spared(&base, (&ranges, &cuts), &good, &mut made, &mut refused).unwrap();
         assert!(made.is_empty());
     }
 
-    /// Hears what is done.
+    /// Records progress messages.
     #[derive(Default)]
     struct Heard(RefCell<Vec<String>>);
 
@@ -243,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rewritten_graph_is_off_by_is_no_layers_fault() {
+    fn distance_of_the_rewritten_graph_is_not_attributed() {
         let (stage, model, heard) = (Stage::new(), network(), Heard::default());
         let mut bench = bench(&stage, &model, &heard);
-        // A deployed model that says something else than the graph, by as much for every row.
+        // A deployed model that differs from the graph by the same amount for every row.
         let shifted: Vec<f32> = bench.said[0].as_f32().unwrap().iter().map(|value| value * 2.0).collect();
         bench.said = vec![Tensor::from_f32(bench.said[0].shape(), &shifted).unwrap()];
         let base = Draft::new(&model).unwrap();
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_answers_most_for_its_work_stays_as_far_as_there_is_work_to_spare() {
+    fn layers_with_most_effect_per_work_stay_within_the_share() {
         let harmful = [
             (part("first", 2.0), 8.0),
             (part("middle", 90.0), 9.0),
@@ -276,11 +279,11 @@ mod tests {
         assert_eq!(names(0.09), ["before", "first", "last"]);
         assert_eq!(names(0.02), ["first"]);
         assert!(names(0.001).is_empty());
-        assert_eq!(names(1.0).len(), 4, "what moves nothing has no reason to stay");
+        assert_eq!(names(1.0).len(), 4, "a layer without effect must not stay");
     }
 
     #[test]
-    fn neighbours_are_tried_together_where_there_are_too_many() {
+    fn neighbours_are_tried_together_when_there_are_many() {
         let parts: Vec<Part> = (0..7).map(|at| part(&at.to_string(), 1.0)).collect();
         let joined = together(parts.clone(), 3);
         assert_eq!(joined.iter().map(|part| part.layers.len()).collect::<Vec<_>>(), [3, 3, 1]);

@@ -1,5 +1,5 @@
-//! A regressor of boxes in images: four convolutions that halve the image each, and two layers that still know where
-//! what they see is. 126,548 weights for one box in a colour image of 64 x 64.
+//! A regressor of boxes in images: four convolutions that halve the image, and two layers on all positions. 126,548
+//! weights for one box in a colour image of 64 x 64.
 
 use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Model, Value};
 

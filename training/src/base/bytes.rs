@@ -1,7 +1,8 @@
-//! A network for files as rows of bytes, the first and the last of each (tokens 0 to 255, 256 where there is none): an
-//! embedding, two convolutions, the largest of what is left, two layers; 89,566 weights for 214 kinds of files.
+//! A network for files as rows of bytes: the first and the last bytes of each file.
 //!
-//! The embedding has a place for sums of four tokens too: a code that adds up queries gives such to its parity model.
+//! Tokens are 0 to 255, and 256 where the file has no byte. The layers are an embedding, two convolutions, a maximum
+//! over positions and two layers; 89,566 weights for 214 kinds of files. The embedding also covers sums of four
+//! tokens, since a sum code sends such rows to its parity model.
 
 use parm_parity_models::onnx::{Attribute, BatchNorm, Builder, DataType, Dense, Model, Tensor, Value};
 
@@ -10,7 +11,7 @@ use crate::Error;
 
 /// Sums of up to four tokens, and 0.
 const TOKENS: usize = 4 * 256 + 1;
-/// Numbers that a token is embedded in.
+/// Size of the embedding.
 const FEATURES: usize = 8;
 /// Channels behind the second convolution.
 const WIDTH: usize = 128;
@@ -45,7 +46,7 @@ pub(super) fn build(shape: &Shape) -> Result<Model, Error> {
     Ok(net.build()?)
 }
 
-/// A convolution along the row in steps of four places, batch normalisation, ReLU.
+/// A convolution along the row with stride four, batch normalisation, ReLU.
 struct ConvLayer {
     name: &'static str,
     inputs: usize,

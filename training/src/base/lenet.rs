@@ -1,5 +1,5 @@
-//! LeNet-5 for images of 28 x 28, as everybody builds it today: ReLU and maximum pooling; 61,706 weights for ten
-//! classes of grey images.
+//! LeNet-5 for images of 28 x 28 with today's usual ReLU and maximum pooling. 61,706 weights for ten classes of grey
+//! images.
 
 use parm_parity_models::onnx::{Builder, Conv, Dense, Model, Pool, Value};
 

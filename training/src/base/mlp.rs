@@ -1,4 +1,4 @@
-//! The paper's multi-layer perceptron: the row's values, 200, 100, the classes.
+//! The paper's multi-layer perceptron: 200 and 100 hidden units.
 
 use parm_parity_models::onnx::{Builder, Dense, Model, Value};
 

@@ -1,6 +1,6 @@
-//! Base models: networks for the tasks that everybody knows, built as ONNX graphs and trained from labels.
+//! Base models: networks for common tasks, built as ONNX graphs and trained from labels.
 //!
-//! One file for each architecture; to add one: a file with a `build`, one line in the table.
+//! One file per architecture. To add one: a file with a `build` function, and one line in the table.
 
 mod boxes;
 mod bytes;
@@ -17,7 +17,7 @@ use parm_parity_models::onnx::Model;
 
 use crate::Error;
 
-/// What a base model is for.
+/// The sizes of a base model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Dimensions of one row.
@@ -40,7 +40,7 @@ impl Shape {
 
 type Build = fn(&Shape) -> Result<Model, Error>;
 
-/// By name.
+/// Architectures by name.
 const TABLE: &[(&str, Build)] = &[
     ("boxes", boxes::build),
     ("bytes", bytes::build),
@@ -60,7 +60,7 @@ pub fn build(name: &str, shape: &Shape) -> Result<Model, Error> {
     build(shape)
 }
 
-/// The architectures there are.
+/// The names of all architectures.
 pub fn names() -> Vec<&'static str> {
     TABLE.iter().map(|(name, _)| *name).collect()
 }

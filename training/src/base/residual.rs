@@ -1,14 +1,14 @@
-//! Residual networks, as published: ResNet-18 with the stem for small images, and the small one that trains on a
-//! laptop (widths 16, 32, 64, one block each; 77,754 weights for ten classes of grey images).
+//! Residual networks: ResNet-18 with the stem for small images, and a small one for laptops.
 //!
-//! Both take images of any size from 8 x 8, for they average over what is left of it.
+//! The small one has widths 16, 32 and 64 with one block each; 77,754 weights for ten classes of grey images. Both
+//! take images of any size from 8 x 8, since they average over the remaining positions.
 
 use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Model, Value};
 
 use super::Shape;
 use crate::Error;
 
-/// Channels of each stage and blocks in it.
+/// Channels and number of blocks of each stage.
 struct ResidualNet {
     name: &'static str,
     widths: &'static [usize],
@@ -47,7 +47,7 @@ fn build(shape: &Shape, plan: &ResidualNet) -> Result<Model, Error> {
     Ok(net.build()?)
 }
 
-/// Where a block stands.
+/// The position and the sizes of a block.
 #[derive(Clone, Copy)]
 struct Block {
     inputs: usize,
@@ -55,7 +55,7 @@ struct Block {
     stride: usize,
 }
 
-/// Two convolutions and a way around them, which is itself one where the size changes.
+/// Two convolutions and a shortcut, which is a convolution if the size changes.
 fn residual(net: &mut Builder, name: &str, input: &str, block: Block) -> Result<String, Error> {
     let Block { inputs, outputs, stride } = block;
     let first = Conv { stride, bias: false, ..Conv::same(inputs, outputs, 3) };
@@ -74,7 +74,7 @@ fn residual(net: &mut Builder, name: &str, input: &str, block: Block) -> Result<
     Ok(net.node("Relu", &format!("{name}.relu"), &[&value]))
 }
 
-/// A convolution without bias and the batch normalisation that follows it.
+/// A convolution without bias, with batch normalisation behind it.
 fn normed(net: &mut Builder, name: &str, input: &str, layer: Conv) -> Result<String, Error> {
     let value = net.conv(&format!("{name}.conv"), input, layer)?;
     Ok(net.batch_norm(&format!("{name}.norm"), &value, BatchNorm { channels: layer.outputs })?)

@@ -1,5 +1,5 @@
 //! A network for spoken words as pictures of their spectra (bands or coefficients by time, either way round): three
-//! convolutions, the average over what is left, one layer; 56,554 weights for ten words.
+//! convolutions, an average over positions, one layer. 56,554 weights for ten words.
 
 use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Model, Pool, Value};
 

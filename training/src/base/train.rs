@@ -1,4 +1,4 @@
-//! Training a base model: learning from labels is learning from a teacher who is always sure, in groups of one.
+//! Trains base models: labels act as a teacher that is always certain, in groups of one.
 
 use bytes::Bytes;
 use parm_encoder::{CodeSpec, Kind};
@@ -17,10 +17,10 @@ use crate::loss::Scores;
 use crate::parity::{copy, ends_in_softmax, fingerprint, finished, last};
 use crate::{Array, Augmentation, Device, Error, Loss, Network};
 
-/// Largest size in bytes of the targets, which are a number for each row and class.
+/// Maximum size in bytes of the targets, one number per row and class.
 const MOST_TARGET_BYTES: u64 = 4 << 30;
 
-/// How a base model is trained.
+/// Settings for the training of a base model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Base {
@@ -50,7 +50,7 @@ impl Default for Base {
 pub struct TrainedBase {
     /// The ONNX file.
     pub model: Bytes,
-    /// Accuracy on the rows held out; where numbers are predicted, the share of their variance that is explained.
+    /// Accuracy on the held-out rows; for numbers, the explained share of their variance.
     pub score: f64,
     /// The run's epochs.
     pub history: Vec<Epoch>,
@@ -75,7 +75,7 @@ pub fn train(
     Ok(TrainedBase { model: learned.network.export()?, score: learned.score, history: learned.history })
 }
 
-/// Trains a graph on from the weights that it has; it ends as it did, in a softmax or in none.
+/// Continues the training of a graph from its weights; a softmax at its end is kept.
 pub fn tune(
     samples: &Samples,
     base: &Base,
@@ -85,10 +85,10 @@ pub fn tune(
 ) -> Result<TrainedBase, Error> {
     base.augment.check()?;
     base.run.check()?;
-    // Weights in files beside the model tell one run from another, too.
+    // External weights belong to the fingerprint of a run.
     let graph = &copy(graph)?;
     let ending = |end| rewrite::student(graph, &Student { width: 1.0, end, start: Weights::Deployed });
-    // Only a softmax over classes is put back by the loss: whatever else makes the answers has to learn to make them.
+    // The loss replaces only a softmax over classes: any other end of the graph is trained as it is.
     let is_softmax = ends_in_softmax(graph) && samples.values.is_none();
     let end = if is_softmax { End::Raw } else { End::AsDeployed };
     let network = Network::new(ending(end)?, device)?.taking(samples)?;
@@ -104,7 +104,7 @@ pub fn tune(
     Ok(TrainedBase { model, score: learned.score, history: learned.history })
 }
 
-/// The numbers that a network says of a row; where there are labels, one for each class.
+/// The length of a network's output row; with labels, the number of classes.
 fn width(network: &Network, samples: &Samples) -> Result<usize, Error> {
     let said = network.say(samples.inputs.range(0, samples.len().min(1)))?.shape();
     let dims = said.get(1..).unwrap_or_default();
@@ -122,11 +122,11 @@ fn loss(set: &Set) -> Loss {
 struct Beginning {
     network: Network,
     loss: Loss,
-    /// Whether it begins with weights that were learned.
+    /// Whether its weights are trained already.
     taught: bool,
 }
 
-/// A network behind its last epoch.
+/// A network after its last epoch.
 struct Learned {
     network: Network,
     score: f64,
@@ -162,7 +162,7 @@ fn learn(
     Ok(Learned { score: marks.degraded, network: lesson.networks.remove(0), history })
 }
 
-/// The fraction of rows that a classifier gets right.
+/// The accuracy of a classifier.
 pub fn accuracy(model: &Network, samples: &Samples) -> Result<f64, Error> {
     let labels = samples.labels.as_ref().ok_or(Error::NoLabels)?;
     let said = predictions(model, &samples.inputs)?;
@@ -171,7 +171,7 @@ pub fn accuracy(model: &Network, samples: &Samples) -> Result<f64, Error> {
     Ok(right.count() as f64 / labels.len().max(1) as f64)
 }
 
-/// The rows with what a sure teacher would say, for a network of so many outputs if that is known already.
+/// The rows with a certain teacher's answers, for a network with this many outputs if the number is known already.
 fn told(samples: &Samples, outputs: Option<usize>) -> Result<Set, Error> {
     if let (Some(classes), Some(labels)) = (outputs, &samples.labels)
         && let Some(row) = labels.iter().position(|&label| label >= classes)
@@ -189,7 +189,7 @@ fn told(samples: &Samples, outputs: Option<usize>) -> Result<Set, Error> {
     }
 }
 
-/// One for the row's class, or the numbers to predict. A network may tell more classes apart than there are examples of.
+/// A one-hot row for the class, or the numbers to predict. A network may have more classes than the examples.
 fn truth(samples: &Samples, outputs: Option<usize>) -> Result<Array<f32>, Error> {
     if let Some(values) = &samples.values {
         let rows = values.shape()[0];

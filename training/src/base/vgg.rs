@@ -1,15 +1,14 @@
-//! VGG-11 with batch normalisation, for images and for pictures of spectra.
+//! VGG-11 with batch normalisation, for images and pictures of spectra.
 //!
-//! Halves the picture after its first, second, fourth, sixth and eighth convolution, as long as there is something to
-//! halve, and averages over the rest, so that one layer reads the 512 features: 9,228,362 weights for ten classes of
-//! three channels.
+//! Halves the picture behind its first, second, fourth, sixth and eighth convolution while its size allows, and
+//! averages over the rest, so that one layer reads 512 features. 9,228,362 weights for ten classes of three channels.
 
 use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Model, Pool, Value};
 
 use super::Shape;
 use crate::Error;
 
-/// Channels of the convolutions; whether the picture is halved behind it.
+/// Channels of the convolutions, and whether a pool follows.
 const LAYERS: [(usize, bool); 8] = [
     (64, true),
     (128, true),

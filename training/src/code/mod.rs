@@ -1,9 +1,8 @@
-//! A learned code (*Learning a Code*, arXiv 1806.01259): the deployed model serves the coded queries, and two networks
-//! are learned around it.
+//! Learned codes (*Learning a Code*, arXiv 1806.01259): two networks around the deployed model.
 //!
-//! The encoder makes r coded queries from k queries; the decoder sees all k + r outputs, zeros for what is lost, and
-//! puts out k predictions. Both are trained together through the deployed model, whose weights stay, over every case
-//! of up to r lost predictions.
+//! The deployed model serves the coded queries. The encoder makes r coded queries from k queries; the decoder reads
+//! all k + r outputs, zeros for lost ones, and makes k predictions. Both are trained together through the deployed
+//! model, whose weights are frozen, over every case of up to r lost predictions.
 
 mod nets;
 mod recipe;

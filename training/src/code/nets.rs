@@ -1,8 +1,8 @@
 //! Encoder and decoder as ONNX graphs.
 //!
-//! What an engine is given are the bytes of one tensor after another: the encoder reads the k queries, as one tensor
-//! whose first dimension is k times a query's, and writes the r coded queries likewise; the decoder reads k + r outputs
-//! and writes k predictions.
+//! An engine receives one tensor after another as bytes. The encoder reads the k queries as one tensor, whose first
+//! dimension is k times that of a query, and writes the r coded queries in the same way. The decoder reads k + r
+//! outputs and writes k predictions.
 
 use parm_parity_models::onnx::{Attribute, Builder, Defect, Dense, Model, Tensor, Value};
 
@@ -18,9 +18,9 @@ pub(super) struct Sizes {
     pub(super) seed: u64,
 }
 
-/// Reach of the convolutions.
+/// Dilations of the convolutions.
 const DILATIONS: [usize; 6] = [1, 1, 2, 4, 8, 1];
-/// Channels of a convolution for each query.
+/// Channels of a convolution per query.
 const CHANNELS: usize = 20;
 
 impl Sizes {
@@ -44,7 +44,7 @@ impl Sizes {
         net.build()
     }
 
-    /// Convolutions over images of the k queries as channels, each colour by itself.
+    /// Convolutions over images with the k queries as channels, each colour separately.
     pub(super) fn conv_encoder(&self) -> Result<Model, Defect> {
         let [colours, height, width] = self.dims[..] else {
             return self.mlp_encoder(); // refused beforehand
@@ -94,7 +94,7 @@ impl Sizes {
     }
 }
 
-/// Rows of these dimensions, whatever their number.
+/// Rows of these dimensions, in any number.
 fn reshape(net: &mut Builder, name: &str, value: &str, row: &[usize]) -> Result<String, Defect> {
     let target: Vec<i64> = std::iter::once(-1).chain(row.iter().map(|&size| size as i64)).collect();
     let shape = net.constant(Tensor::from_i64(&format!("{name}.shape"), &[target.len()], &target)?);

@@ -1,4 +1,4 @@
-//! How a learned code is trained.
+//! Settings for the training of a learned code.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub enum Encoder {
     Conv,
 }
 
-/// What decoded predictions are held to.
+/// The target of decoded predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CodeLoss {
@@ -28,7 +28,7 @@ pub enum CodeLoss {
     Xent,
 }
 
-/// How a learned code is trained.
+/// Settings for the training of a learned code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodeRecipe {
@@ -38,9 +38,9 @@ pub struct CodeRecipe {
     pub k: usize,
     /// Coded queries of a group. Default 1.
     pub r: usize,
-    /// What decoded predictions are held to: `kl`, `mse` or `xent`. Default `kl`.
+    /// The target of decoded predictions: `kl`, `mse` or `xent`. Default `kl`.
     pub loss: CodeLoss,
-    /// Groups in an epoch, as a multiple of what gives each row once. Default 1.
+    /// Groups in an epoch, as a multiple of the number that uses each row once. Default 1.
     pub passes: f32,
     /// Rows held out to choose the best epoch and to calibrate confidence. Default 5000, and at most a sixth.
     pub held_out: usize,

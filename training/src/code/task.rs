@@ -1,4 +1,4 @@
-//! One run's worth of learning a code: encoder and decoder together, through the deployed model.
+//! The training task of a code: encoder and decoder together, through the deployed model.
 
 use std::cell::RefCell;
 
@@ -15,13 +15,13 @@ use crate::loss::{BatchTruth, Loss, Scores, Softening, soften};
 use crate::network::Network;
 use crate::{Array, Error};
 
-/// What is learned, and from what.
+/// The networks with their training data.
 pub(super) struct Learning {
     /// Encoder and decoder.
     pub(super) networks: Vec<Network>,
     pub(super) deployed: Network,
     pub(super) set: Set,
-    /// What decoded predictions are held to, row by row, as the loss wants it.
+    /// The targets of decoded predictions, row by row, in the loss's form.
     pub(super) rows: Vec<f32>,
     pub(super) held_out: Set,
     pub(super) sampling: Sampling,
@@ -29,11 +29,11 @@ pub(super) struct Learning {
     pub(super) batch: usize,
     pub(super) loss: CodeLoss,
     pub(super) groups: TrainingGroups,
-    /// Which slots are lost, case by case.
+    /// The lost slots, case by case.
     pub(super) cases: Vec<Vec<usize>>,
 }
 
-/// Every way to lose up to `r` of `k`.
+/// Every choice of up to `r` lost slots of `k`.
 pub(super) fn cases(k: usize, r: usize) -> Vec<Vec<usize>> {
     let lost = |mask: u32| (0..k).filter(|slot| mask >> slot & 1 == 1).collect::<Vec<_>>();
     (1u32..1 << k).filter(|mask| mask.count_ones() as usize <= r).map(lost).collect()
@@ -56,7 +56,7 @@ pub(super) fn rows(set: &Set, held: CodeLoss, scores: Scores) -> Result<Vec<f32>
 }
 
 impl Learning {
-    /// The queries of some groups side by side, as the code `slots` lays them.
+    /// The queries of each group side by side, in the layout of the code `slots`.
     fn stack(&self, set: &Set, members: &[u32]) -> Result<Array<f32>, Error> {
         thread_local!(static WORKSPACE: RefCell<Workspace> = RefCell::default());
         let k = self.sampling.k;
@@ -93,7 +93,7 @@ impl Learning {
         Tensor::cat(vec![exact, coded], 1)
     }
 
-    /// What the decoder is held to in every case: only lost slots count.
+    /// The decoder's targets in every case: only lost slots count.
     fn truth(&self, members: &[u32], device: &burn::tensor::Device) -> BatchTruth {
         let (k, values) = (self.sampling.k, self.set.values());
         let groups = members.len() / k;
@@ -114,7 +114,7 @@ impl Learning {
         }
     }
 
-    /// How good decoded predictions are over every single loss of `set`'s groups.
+    /// The quality of decoded predictions over every single loss of the groups of `set`.
     pub(super) fn marks(&self, set: &Set) -> Result<Marks, Error> {
         let (k, values) = (self.sampling.k, set.values());
         let groups = TrainingGroups::once(set.len(), k, self.sampling.seed);

@@ -1,4 +1,4 @@
-//! Training a learned code.
+//! Trains learned codes.
 
 use bytes::Bytes;
 use parm_encoder::{CodeSpec, Kind};
@@ -16,7 +16,7 @@ use crate::loss::Scores;
 use crate::parity::{fingerprint, hold, meaning, rows as rows_fit};
 use crate::{Device, Error, Network};
 
-/// Queries at most: the cases of lost predictions multiply.
+/// Maximum number of queries: the cases of lost predictions multiply.
 const MAX_K: usize = 8;
 
 /// A trained code.
@@ -28,11 +28,11 @@ pub struct TrainedCode {
     pub encoder: Bytes,
     /// The decoder's.
     pub decoder: Bytes,
-    /// What was measured on held-out groups.
+    /// The marks on held-out groups.
     pub marks: Marks,
-    /// What was measured on the rows for it, if there were some.
+    /// The marks on the test rows, if any.
     pub tested: Option<Marks>,
-    /// What the deployed model's output means.
+    /// The meaning of the deployed model's output.
     pub meaning: Meaning,
     /// The run's epochs.
     pub history: Vec<Epoch>,
@@ -42,7 +42,7 @@ pub struct TrainedCode {
     pub groups: usize,
 }
 
-/// Trains encoder and decoder for a deployed model; `test` are rows that training does not see.
+/// Trains encoder and decoder for a deployed model; training does not see the rows in `test`.
 pub fn train(
     samples: &Samples,
     test: Option<&Samples>,
@@ -115,10 +115,10 @@ fn taught(deployed: &Network, samples: &Samples) -> Result<Set, Error> {
 fn check(recipe: &CodeRecipe, samples: &Samples) -> Result<(), Error> {
     let wrong = |message: String| Err(Error::Setting { message });
     match recipe {
-        CodeRecipe { k, .. } if !(2..=MAX_K).contains(k) => wrong(format!("k is from 2 to {MAX_K}")),
-        CodeRecipe { k, r, .. } if *r == 0 || r > k => wrong("r is at least 1 and at most k".into()),
+        CodeRecipe { k, .. } if !(2..=MAX_K).contains(k) => wrong(format!("k must be from 2 to {MAX_K}")),
+        CodeRecipe { k, r, .. } if *r == 0 || r > k => wrong("r must be from 1 to k".into()),
         CodeRecipe { passes, .. } if !(*passes > 0.0 && *passes <= 1000.0) => {
-            wrong("passes is a number above 0 and up to 1000".into())
+            wrong("passes must be above 0 and at most 1000".into())
         }
         CodeRecipe { loss: CodeLoss::Xent, .. } if samples.labels.is_none() => Err(Error::NoLabels),
         _ => recipe.run.check(),

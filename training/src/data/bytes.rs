@@ -1,9 +1,9 @@
-//! Files of any kind as a file-type model sees them: a kilobyte from either end, without the white space around it.
+//! Files of any kind as a file-type model sees them: a kilobyte from each end, without surrounding white space.
 //!
-//! A machine's own files are data without labels, for a deployed model that knows what they are. Folders are walked in
-//! the order of names, links are not followed. Most files of a machine are of a few kinds, so at most so many of each
-//! ending are taken; which ones, a hash of their names and a seed decides, so that neighbours from one folder do not
-//! crowd others out. Two files that look the same to the model are taken once: rows to test on must not be known.
+//! The files of a machine are data without labels for a deployed model that recognises their type. Folders are walked
+//! in order of names; links are not followed. Most files belong to a few kinds, so the number per file extension is
+//! limited. A hash of name and seed chooses among them, so that one folder's files do not displace others. Two files
+//! that look equal to the model are read once: test rows must not occur in training.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -17,10 +17,10 @@ use super::folder::{MOST_FILES, Rows};
 use super::options::Options;
 use super::{Samples, Unusable};
 
-/// Which files are taken.
+/// Limits on the files to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draw {
-    /// Files of one ending at most.
+    /// Maximum number of files per extension.
     each: usize,
     seed: u64,
 }
@@ -34,8 +34,8 @@ impl Draw {
     }
 }
 
-/// Rows of the files below `folders`, in the order of their names. What cannot be read is passed over: a machine has
-/// files that nobody may open and files that go away.
+/// Rows of the files below `folders`, in order of names. Unreadable files are skipped: on a machine, some lack
+/// permission and some disappear.
 pub(super) fn read(folders: &[PathBuf], draw: Draw, limit: Limit) -> Result<Samples, Unusable> {
     let mut by_ending: BTreeMap<String, Vec<(u64, PathBuf)>> = BTreeMap::new();
     for path in walk(folders, MOST_FILES)? {
@@ -59,7 +59,7 @@ pub(super) fn read(folders: &[PathBuf], draw: Draw, limit: Limit) -> Result<Samp
     Samples::new(rows.array(), None)
 }
 
-/// A number that looks random and is always the same for a name and a seed.
+/// A pseudo-random number that depends on the name and the seed only.
 fn rank(path: &Path, seed: u64) -> u64 {
     let mut digest = Md5::new();
     digest.update(seed.to_le_bytes());

@@ -8,12 +8,12 @@ use crate::Array;
 
 const PIXELS: usize = 3 * 32 * 32;
 
-/// Which of the two sets.
+/// The two data sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cifar {
     /// Ten classes, one label byte.
     Ten,
-    /// A hundred classes; a coarse label stands before the fine one, which is the one read.
+    /// A hundred classes; a coarse label stands before the fine one, which is used.
     Hundred,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn read(batches: &[&Path], kind: Cifar, limit: Limit) -> Result<Sampl
         let content = file::read(path, limit)?;
         let record = label_bytes + PIXELS;
         if content.len() % record != 0 || content.is_empty() {
-            let detail = format!("{} bytes are no number of records of {record}", content.len());
+            let detail = format!("{} bytes are not a multiple of a record's {record}", content.len());
             return Err(Unusable::Format { path: path.into(), expected: "a CIFAR batch", detail });
         }
         for record in content.chunks_exact(record) {

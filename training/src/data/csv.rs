@@ -1,7 +1,7 @@
 //! Tables of comma-separated values, with a line of column names.
 //!
-//! Columns of numbers are taken as they are. A column with words in it becomes one column for each word, 1 where the
-//! row has it: the words are sorted, so that the same table always gives the same columns.
+//! Columns of numbers are used as they are. A column of words becomes one column per word, with 1 for the rows that
+//! have it. The words are sorted, so the columns do not depend on the order of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,14 +13,14 @@ use super::options::Options;
 use super::{Samples, Unusable};
 use crate::Array;
 
-/// The most different words of a column: more are names or numbers with mistakes, not kinds.
+/// Maximum different words in a column: a column with more holds names, or numbers with mistakes.
 const MOST_WORDS: usize = 256;
 
-/// What is to be predicted.
+/// The column to predict.
 pub(super) struct TargetColumn {
-    /// The column; the last unless given.
+    /// The column's name; the last column if `None`.
     column: Option<String>,
-    /// Whether it is a number to predict rather than a class.
+    /// Whether to predict it as a number rather than as a class.
     value: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn read(path: &Path, target: &TargetColumn, limit: Limit) -> Result<S
     let mut features = Vec::new();
     for column in (0..table.names.len()).filter(|column| *column != target_column) {
         features.extend(table.features(column)?);
-        // Within the loop: a column of words becomes up to 256 columns of numbers.
+        // Checked within the loop: a column of words becomes up to 256 columns of numbers.
         if (4 * rows * features.len()) as u64 > limit.0 {
             return Err(Unusable::TooLarge { path: path.into(), limit: limit.0 });
         }
@@ -80,7 +80,7 @@ struct Sheet<'a> {
 }
 
 impl Sheet<'_> {
-    /// The column that is called `name`, or the last.
+    /// The column called `name`, or the last.
     fn column(&self, name: Option<&str>) -> Result<usize, Unusable> {
         let Some(name) = name else { return Ok(self.names.len().saturating_sub(1)) };
         self.names.iter().position(|known| known == name).ok_or_else(|| Unusable::NoColumn {
@@ -90,11 +90,11 @@ impl Sheet<'_> {
         })
     }
 
-    /// A column as numbers: itself, or one for each word in it.
+    /// A column as numbers: itself, or one column per word.
     fn features(&self, column: usize) -> Result<Vec<Vec<f32>>, Unusable> {
         let cells = || self.records.iter().map(|record| &record[column]);
         let numbers = cells().filter(|cell| cell.parse::<f32>().is_ok()).count();
-        // One number is enough to make a column of numbers, so that a cell that is none is found and named.
+        // One number makes it a column of numbers, so that an invalid cell is reported.
         if numbers > 0 || self.records.is_empty() {
             return Ok(vec![self.numbers(column)?]);
         }
@@ -114,14 +114,14 @@ impl Sheet<'_> {
             let value = cell.parse::<f32>().ok().filter(|value| value.is_finite());
             value.ok_or_else(|| {
                 let line = record.position().map_or(0, csv::Position::line);
-                let detail = format!("'{cell}' in column '{}' is no finite number", self.names[column]);
+                let detail = format!("'{cell}' in column '{}' is not a finite number", self.names[column]);
                 Unusable::Line { path: self.path.into(), line, detail }
             })
         });
         numbers.collect()
     }
 
-    /// A column as classes: whole numbers from 0 on as they are, words by their order.
+    /// A column as classes: integers from 0 on are kept, words are numbered in sorted order.
     fn classes(&self, column: usize) -> Result<Vec<usize>, Unusable> {
         let cells = || self.records.iter().map(|record| &record[column]);
         if let Ok(classes) = cells().map(str::parse).collect::<Result<Vec<usize>, _>>()

@@ -1,10 +1,10 @@
-//! What can be wrong with files of data.
+//! Errors of reading data.
 
 use std::path::PathBuf;
 
 use parm_arrays::Problem;
 
-/// An error of reading data. Messages name the file and say what to do.
+/// An error of reading data. Messages name the file and the remedy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Unusable {
@@ -14,15 +14,15 @@ pub enum Unusable {
     TooLarge { path: PathBuf, limit: u64 },
     #[error("'{}' is not {expected}: {detail}", path.display())]
     Format { path: PathBuf, expected: &'static str, detail: String },
-    #[error("'{}' says {expected} bytes of data, it has {actual}: fetch it again", path.display())]
+    #[error("'{}' declares {expected} bytes of data but has {actual}: fetch it again", path.display())]
     Length { path: PathBuf, expected: u64, actual: u64 },
-    #[error("'{}' has shape {actual:?} where {expected} dimensions are wanted: is it the right file?", path.display())]
+    #[error("'{}' has shape {actual:?} instead of {expected} dimensions: check that it is the right file", path.display())]
     Dimensions { path: PathBuf, expected: usize, actual: Vec<usize> },
     #[error("'{}' holds labels that are not whole numbers from 0 to 16777215", path.display())]
     Labels { path: PathBuf },
-    #[error("{rows} rows but {labels} labels: are both files of the same set?")]
+    #[error("{rows} rows but {labels} labels: use files of the same data set")]
     LabelCount { rows: usize, labels: usize },
-    #[error("the inputs' arrays have {counts:?} rows: each needs as many")]
+    #[error("the inputs' arrays have {counts:?} rows: give the same number for each")]
     InputCounts { counts: Vec<usize> },
     #[error("row {row} holds a value that is not a finite number: clean the data")]
     NotFinite { row: usize },
@@ -30,11 +30,11 @@ pub enum Unusable {
     EmptyClass { class: usize, classes: usize },
     #[error("'{}', line {line}: {detail}", path.display())]
     Line { path: PathBuf, line: u64, detail: String },
-    #[error("'{}' is larger than {limit} bytes on its way to the size {height}x{width}: resize it", path.display())]
+    #[error("'{}' would be larger than {limit} bytes while it is resized to {height}x{width}: resize it before", path.display())]
     Resize { path: PathBuf, height: usize, width: usize, limit: u64 },
-    #[error("'{}' has shape {actual:?} where other files have {expected:?}: give a size to bring all to", path.display())]
+    #[error("'{}' has shape {actual:?} but other files have {expected:?}: give a common size", path.display())]
     Shape { path: PathBuf, expected: Vec<usize>, actual: Vec<usize> },
-    #[error("'{}' holds {wanted}: put some there or name another folder", path.display())]
+    #[error("'{}' holds {wanted}: add files or name another folder", path.display())]
     Nothing { path: PathBuf, wanted: String },
     #[error("'{}' holds more than {limit} files: split it", path.display())]
     TooManyFiles { path: PathBuf, limit: usize },
@@ -42,25 +42,23 @@ pub enum Unusable {
     NoArray { path: PathBuf, name: String, available: Vec<String> },
     #[error("'{}' has no column '{name}': it has {}", path.display(), available.join(", "))]
     NoColumn { path: PathBuf, name: String, available: Vec<String> },
-    #[error("'{text}' is no source of data: {message}")]
+    #[error("'{text}' is not a data source: {message}")]
     Source { text: String, message: String },
     #[error("setting '{name}': {message}")]
     Setting { name: String, message: String },
-    #[error("'{source_text}' holds no row")]
+    #[error("'{source_text}' has no rows: give a source with data")]
     NoRows { source_text: String },
-    #[error(
-        "rows {from}..{to} are wanted where there are {rows}: the range is half open and must not be empty"
-    )]
+    #[error("cannot take rows {from}..{to} of {rows}: the range excludes its end and must not be empty")]
     Range { from: usize, to: usize, rows: usize },
-    #[error("{held_out} of {rows} rows cannot be held out: leave some on either side")]
+    #[error("{held_out} of {rows} rows cannot be held out: leave some rows on each side")]
     HeldOut { held_out: usize, rows: usize },
     #[error("rows of shape {row:?} have no {channels} channels to normalise")]
     Channels { row: Vec<usize>, channels: usize },
     #[error(
-        "the bundle's preprocessing holds a number that is not finite, or a deviation of 0: publish it again"
+        "the bundle's preprocessing has a number that is not finite, or a deviation of 0: publish it again"
     )]
     Preprocessing,
-    #[error("no data set is called '{name}': there are {known}")]
+    #[error("unknown data set '{name}': use {known}")]
     Unknown { name: String, known: String },
 }
 

@@ -1,4 +1,4 @@
-//! Whole files in memory, unpacked if they are gzipped, within a bound.
+//! Reads whole files into memory within a limit, and unpacks gzip.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use md5::{Digest, Md5};
 
 use super::Unusable;
 
-/// The most bytes that one file may unpack to. A wrong path or a hostile archive must not take the machine's memory.
-/// Default 4 GiB: ImageNet-sized sets are read in parts.
+/// Maximum size of an unpacked file: a wrong path or a hostile archive must not exhaust memory. Default 4 GiB; larger
+/// data sets are read in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub u64);
 
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path, limit: Limit) -> Result<Vec<u8>, Unusable> {
     Ok(parm_arrays::content(path, limit.0)?)
 }
 
-/// The MD5 sum of a file's unpacked content, in hexadecimal, as publishers of data sets state it.
+/// The MD5 sum of a file's unpacked content in hexadecimal, as publishers of data sets state it.
 pub fn md5(path: &Path, limit: Limit) -> Result<String, Unusable> {
     let digest = Md5::digest(read(path, limit)?);
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())

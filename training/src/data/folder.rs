@@ -1,4 +1,4 @@
-//! Folders of files, one folder for each class.
+//! Folders of files, one folder per class.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::image::{self, Form};
 use super::{Samples, Unusable};
 use crate::Array;
 
-/// The most files of a data set.
+/// Maximum number of files of a data set.
 pub(super) const MOST_FILES: usize = 4_000_000;
 
 /// A file and its class.
@@ -26,8 +26,8 @@ pub(super) fn images(folder: &Path, form: Form, limit: Limit) -> Result<Samples,
     rows.finish()
 }
 
-/// The files with these endings in a folder's folders, which are classes in the order of their names. A class without
-/// a file is an error: whoever made the folder meant to fill it.
+/// The files with these extensions below a folder, whose subfolders are the classes in order of names. A class
+/// without files is an error, since it was meant to have some.
 pub(super) fn classes(folder: &Path, endings: &[&str]) -> Result<Vec<Labelled>, Unusable> {
     let folders: Vec<PathBuf> = sorted(folder)?.into_iter().filter(|path| path.is_dir()).collect();
     if folders.is_empty() {
@@ -48,7 +48,7 @@ pub(super) fn classes(folder: &Path, endings: &[&str]) -> Result<Vec<Labelled>, 
     Ok(files)
 }
 
-/// A folder's files with one of these endings, by name.
+/// A folder's files with one of these extensions, sorted by name.
 pub(super) fn with_ending(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Unusable> {
     let ends = |path: &PathBuf| {
         let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
@@ -70,7 +70,7 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>, Unusable> {
     Ok(paths)
 }
 
-/// Rows of equal shape, collected file by file within a bound.
+/// Rows of equal shape, collected file by file within a limit.
 pub(super) struct Rows {
     dims: Vec<usize>,
     data: Vec<f32>,
@@ -84,7 +84,7 @@ impl Rows {
         Self { dims: Vec::new(), data: Vec::new(), count: 0, limit, labels: Vec::new() }
     }
 
-    /// Adds the row that `path` holds.
+    /// Adds a file's row.
     pub(super) fn add(&mut self, path: &Path, dims: &[usize], values: &[f32]) -> Result<(), Unusable> {
         if self.count == 0 {
             self.dims = dims.to_vec();

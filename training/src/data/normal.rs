@@ -1,12 +1,11 @@
-//! Normalisation: what a bundle stores so that clients can do to raw values what training did.
+//! Normalisation: computes it for training, and stores it in the bundle for clients.
 
 use parm_parity_models::bundle::Preprocessing;
 
 use super::Unusable;
 use crate::Array;
 
-/// The mean and deviation of each channel of `rows`, `[rows, channels, ..]`. A channel that never varies is only
-/// shifted.
+/// The mean and deviation of each channel of `rows`, `[rows, channels, ..]`. A constant channel is only shifted.
 pub fn fit(rows: &Array<f32>) -> Preprocessing {
     let channels = rows.shape().get(1).copied().unwrap_or(1);
     let mut moments = vec![(0.0_f64, 0.0_f64); channels];

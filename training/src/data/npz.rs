@@ -1,4 +1,4 @@
-//! Archives of arrays that numpy saved.
+//! Archives of numpy arrays.
 
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -12,15 +12,15 @@ use super::samples::{self, Samples};
 use super::{Unusable, sequence};
 use crate::Array;
 
-/// Which arrays are what.
+/// The names of the arrays.
 pub(super) struct Names {
     rows: String,
     labels: Option<String>,
-    /// Lengths of sequences, whose rows stand one after the other.
+    /// Lengths of sequences, whose rows are stored one after the other.
     lengths: Option<String>,
-    /// Rows that every sequence is stretched or shrunk to.
+    /// Number of rows that every sequence is resampled to.
     frames: usize,
-    /// Whether each feature of a sequence is brought to mean 0 and deviation 1.
+    /// Whether each feature of a sequence is scaled to mean 0 and deviation 1.
     standard: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The part of a source's text behind `?`: settings by name, each used or refused.
+//! Settings in a source's text behind `?`; an unknown one is an error.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,20 +6,23 @@ use std::str::FromStr;
 
 use super::Unusable;
 
-/// Settings. Whoever reads one takes it; what nobody took is an error, for a misspelt setting must not be ignored.
+/// Settings by name. Reading one removes it; a remaining one is an error, since it may be misspelt.
 pub(super) struct Options {
     given: RefCell<BTreeMap<String, String>>,
     known: RefCell<Vec<&'static str>>,
 }
 
 impl Options {
-    /// Reads `name=value&name=value`; a name alone means yes.
+    /// Parses `name=value&name=value`; a name alone means yes.
     pub(super) fn parse(text: &str) -> Result<Self, Unusable> {
         let mut given = BTreeMap::new();
         for setting in text.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').unwrap_or((setting, "yes"));
             if given.insert(name.to_owned(), value.to_owned()).is_some() {
-                return Err(Unusable::Setting { name: name.into(), message: "it is given twice".into() });
+                return Err(Unusable::Setting {
+                    name: name.into(),
+                    message: "it is given twice: give it once".into(),
+                });
             }
         }
         Ok(Self { given: RefCell::new(given), known: RefCell::default() })
@@ -61,15 +64,13 @@ impl Options {
         pair.map(Some).ok_or(Unusable::Setting { name: name.into(), message })
     }
 
-    /// Refuses what nobody took.
+    /// Rejects settings that were not read.
     pub(super) fn finish(self) -> Result<(), Unusable> {
         match self.given.into_inner().into_keys().next() {
             None => Ok(()),
             Some(name) => {
-                let message = format!(
-                    "there is no such setting here: there are {}",
-                    self.known.into_inner().join(", ")
-                );
+                let message =
+                    format!("unknown for this kind of source: use {}", self.known.into_inner().join(", "));
                 Err(Unusable::Setting { name, message })
             }
         }

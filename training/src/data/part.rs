@@ -1,11 +1,11 @@
-//! Some of a source's rows, by the settings that every kind has.
+//! Selects some of a source's rows, by the settings of every kind of source.
 
 use std::num::NonZeroUsize;
 
 use super::options::Options;
 use super::{Samples, Unusable};
 
-/// Those that the settings name of rows that came one after another: of two halves without a seed, the test rows are the newest.
+/// Selects rows by settings from rows in order of time: with `hold` and no seed, the newest are the test rows.
 pub fn part_in_time(samples: Samples, settings: &str) -> Result<Samples, Unusable> {
     let options = Options::parse(settings)?;
     let part = Part::read(&options)?;
@@ -13,7 +13,7 @@ pub fn part_in_time(samples: Samples, settings: &str) -> Result<Samples, Unusabl
     part.of_ordered(samples)
 }
 
-/// Which rows of all.
+/// The selected rows.
 pub(super) struct Part {
     rows: Option<(usize, usize)>,
     sample: Option<NonZeroUsize>,
@@ -40,7 +40,7 @@ impl Part {
                 return Err(Unusable::Setting { name: "part".into(), message });
             }
             None if share.is_some() || (seed.is_some() && sample.is_none()) => {
-                let message = "say which part is wanted: train or test".into();
+                let message = "choose a part: train or test".into();
                 return Err(Unusable::Setting { name: "part".into(), message });
             }
             None => None,
@@ -54,13 +54,13 @@ impl Part {
         Ok(Self { rows, sample, half, seed })
     }
 
-    /// The rows; halves are random ones.
+    /// The selected rows; the split is random.
     pub(super) fn of(self, samples: Samples) -> Result<Samples, Unusable> {
         let seed = self.seed.or(Some(1));
         Self { seed, ..self }.of_ordered(samples)
     }
 
-    /// The same of rows that came one after another: without a seed the newest are the test rows.
+    /// The same for rows in order of time: without a seed, the newest are the test rows.
     fn of_ordered(self, samples: Samples) -> Result<Samples, Unusable> {
         let samples = match self.rows {
             Some((from, to)) => samples.range(from..to)?,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_tested_on_unless_a_seed_draws_them() {
+    fn newest_rows_are_the_test_rows_without_a_seed() {
         assert_eq!(rows("part=test&hold=0.2"), [8.0, 9.0]);
         assert_eq!(rows("part=train&hold=0.2"), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
         assert_eq!(rows("rows=2..4"), [2.0, 3.0]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_leaves_nothing_on_one_side_is_refused() {
+    fn share_that_leaves_one_side_empty_is_rejected() {
         for settings in
             ["part=train&hold=1.5", "part=test&hold=1", "part=train&hold=-1", "part=test&hold=0.01"]
         {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_nobody_knows_is_refused() {
+    fn unknown_setting_is_rejected() {
         let none = Samples::new(Array::new(vec![1, 1], vec![0.0]).unwrap(), None).unwrap();
         assert!(part_in_time(none, "newest=3").is_err());
     }

@@ -1,13 +1,13 @@
-//! Several inputs of a row, side by side in one row of numbers.
+//! Rows with several inputs, joined into one row of numbers.
 
 use crate::Array;
 
-/// The sizes of the inputs that lie one behind the other in each row; none: a row is the model's only input as it is.
+/// The shapes of the inputs that are joined in each row; empty if a row is the model's only input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts(Vec<Vec<usize>>);
 
 impl Parts {
-    /// Puts the rows of several inputs side by side; `None` where there are not as many of each.
+    /// Joins the rows of several inputs; `None` if their numbers of rows differ.
     pub fn join(inputs: Vec<Array<f32>>) -> Option<(Array<f32>, Self)> {
         let inputs = match <[Array<f32>; 1]>::try_from(inputs) {
             Ok([only]) => return Some((only, Self::default())),
@@ -28,7 +28,7 @@ impl Parts {
         Some((Array::new(vec![rows, widths.iter().sum()], joined)?, Self(parts)))
     }
 
-    /// The rows of each input; `None` where they are as long as no such row.
+    /// Splits rows into inputs; `None` if a row has another length.
     pub fn split(&self, rows: Array<f32>) -> Option<Vec<Array<f32>>> {
         if self.0.is_empty() {
             return Some(vec![rows]);
@@ -50,7 +50,7 @@ impl Parts {
         Some(self.0.iter().map(&mut take).collect())
     }
 
-    /// The least and the greatest number of each input.
+    /// The smallest and the largest number of each input.
     pub fn ranges(&self, rows: &Array<f32>) -> Vec<(f32, f32)> {
         let whole: [Vec<usize>; 1] = [rows.shape().get(1..).unwrap_or_default().to_vec()];
         let parts = if self.0.is_empty() { &whole[..] } else { &self.0[..] };
@@ -68,7 +68,7 @@ impl Parts {
         ranges
     }
 
-    /// How many inputs a row has.
+    /// The number of inputs.
     pub fn count(&self) -> usize {
         self.0.len().max(1)
     }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_that_were_joined_come_apart_as_they_were() {
+    fn split_restores_joined_inputs() {
         let inputs = vec![array(&[3, 2], 0.0), array(&[3, 1, 2], 100.0), array(&[3], 200.0)];
         let (rows, parts) = Parts::join(inputs.clone()).unwrap();
         assert_eq!(rows.shape(), [3, 5]);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn one_input_stays_as_it_is_and_unequal_ones_are_refused() {
+    fn join_keeps_one_input_and_rejects_unequal_ones() {
         let only = array(&[2, 1, 3], 0.0);
         let (rows, parts) = Parts::join(vec![only.clone()]).unwrap();
         assert_eq!((rows.shape(), parts.count()), (&[2, 1, 3][..], 1));

@@ -1,4 +1,4 @@
-//! Examples in memory.
+//! Samples: rows of a data set in memory.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use super::file::Limit;
 use super::{Parts, Unusable, file};
 use crate::Array;
 
-/// Up to here every whole number is a float.
+/// The largest integer below which every integer is an exact float.
 const EXACT: f64 = 16_777_216.0;
 
-/// Examples: rows of equal shape, with classes, with numbers to predict, or with neither.
+/// Rows of equal shape, with classes, with numbers to predict, or with neither.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     /// The rows; the first dimension counts them.
     pub inputs: Array<f32>,
-    /// What is where in a row that holds several inputs.
+    /// The inputs that are joined in a row.
     pub parts: Parts,
     /// A class for each row.
     pub labels: Option<Vec<usize>>,
@@ -30,7 +30,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Puts rows and labels together; there must be as many of one as of the other.
+    /// Combines rows with labels, of which there must be equally many.
     pub fn new(inputs: Array<f32>, labels: Option<Vec<usize>>) -> Result<Self, Unusable> {
         let rows = count(&inputs);
         if let Some(labels) = labels.as_ref().filter(|labels| labels.len() != rows) {
@@ -40,7 +40,7 @@ impl Samples {
         Ok(Self { inputs, parts: Parts::default(), labels, values: None })
     }
 
-    /// Puts rows and numbers to predict together.
+    /// Combines rows with numbers to predict.
     pub fn with_values(inputs: Array<f32>, values: Array<f32>) -> Result<Self, Unusable> {
         if count(&values) != count(&inputs) {
             return Err(Unusable::LabelCount { rows: count(&inputs), labels: count(&values) });
@@ -74,13 +74,13 @@ impl Samples {
         cifar::read(batches, kind, limit)
     }
 
-    /// Reads an array of floats or bytes that numpy saved, and labels that it saved: a list of classes, or a matrix of
-    /// numbers to predict.
+    /// Reads a numpy array of floats or bytes, and one of labels: a list of classes, or a matrix of numbers to
+    /// predict.
     pub fn npy(rows: &Path, labels: Option<&Path>, limit: Limit) -> Result<Self, Unusable> {
         Self::npys(&[rows], labels, limit)
     }
 
-    /// Reads an array for each input of a model, and labels as [`npy`](Self::npy) does.
+    /// Reads one array per input of a model, and labels as [`npy`](Self::npy) does.
     pub fn npys(inputs: &[&Path], labels: Option<&Path>, limit: Limit) -> Result<Self, Unusable> {
         let open = |path: &Path| Ok::<_, Unusable>(Format::Npy.parse(path, file::read(path, limit)?)?);
         let read = |path: &Path| floats(path, &open(path)?);
@@ -97,7 +97,7 @@ impl Samples {
         Ok(Self { parts, ..Self::labelled(rows, labels)? })
     }
 
-    /// Rows with labels of any kind: a list of whole numbers is classes, a matrix is numbers to predict.
+    /// Rows with labels of any kind: a list of integers holds classes, a matrix holds numbers to predict.
     pub(super) fn labelled(
         inputs: Array<f32>,
         labels: Option<(&Path, Array<f64>)>,
@@ -122,12 +122,12 @@ impl Samples {
         count(&self.inputs)
     }
 
-    /// Whether there is no row.
+    /// Whether there are zero rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many examples there are of each class from 0 on.
+    /// The number of rows of each class.
     pub fn classes(&self) -> Vec<usize> {
         let labels = self.labels.as_deref().unwrap_or_default();
         let mut counts = vec![0; labels.iter().max().map_or(0, |largest| largest + 1)];
@@ -135,11 +135,11 @@ impl Samples {
         counts
     }
 
-    /// The number of classes; each must have an example to learn from.
+    /// The number of classes; each must have a row to learn from.
     pub fn complete_classes(&self) -> Result<usize, Unusable> {
         let labels = self.labels.as_deref().unwrap_or_default();
         if let Some(&largest) = labels.iter().max().filter(|&&largest| largest >= labels.len()) {
-            // Fewer rows than classes: counting the classes may take more memory than there is.
+            // Checked before counting: a huge label would need a huge table.
             let seen: BTreeSet<usize> = labels.iter().copied().collect();
             let class = (0..=largest).find(|class| !seen.contains(class)).unwrap_or(largest);
             return Err(Unusable::EmptyClass { class, classes: largest.saturating_add(1) });
@@ -151,7 +151,7 @@ impl Samples {
         }
     }
 
-    /// The rows with these numbers, in this order.
+    /// Copies these rows, in this order.
     pub fn select(&self, rows: &[usize]) -> Self {
         Self {
             inputs: pick(&self.inputs, rows),
@@ -169,7 +169,7 @@ impl Samples {
         Ok(self.select(&rows.collect::<Vec<_>>()))
     }
 
-    /// Two parts without a common row, the second of `held_out` random rows; the same for the same seed.
+    /// Splits the rows into two parts, the second of `held_out` random rows; depends on the seed only.
     pub fn split(&self, held_out: usize, seed: u64) -> Result<(Self, Self), Unusable> {
         let rows = self.len();
         if held_out == 0 || held_out >= rows {
@@ -185,7 +185,7 @@ impl Samples {
     }
 }
 
-/// The bytes of an idx file: pixels, or classes.
+/// The content of an idx file: pixels or classes.
 fn bytes(path: &Path, limit: Limit) -> Result<Tensor, Unusable> {
     let tensor = Format::Idx.parse(path, file::read(path, limit)?)?;
     match tensor.datatype() {
@@ -197,7 +197,7 @@ fn bytes(path: &Path, limit: Limit) -> Result<Tensor, Unusable> {
     }
 }
 
-/// Elements of any kind of number; `path` is for messages.
+/// Converts elements of any numeric type; `path` is for messages.
 pub(super) fn floats(path: &Path, tensor: &Tensor) -> Result<Array<f64>, Unusable> {
     let numbers = parm_arrays::numbers(tensor).ok_or_else(|| {
         let detail =
@@ -208,25 +208,23 @@ pub(super) fn floats(path: &Path, tensor: &Tensor) -> Result<Array<f64>, Unusabl
     Ok(Array::new(tensor.shape().into(), numbers.collect()).expect("the length was compared"))
 }
 
-/// Rejects an array without elements. A few bytes may say that it has more rows than can be counted.
+/// Rejects an array without elements. A few bytes can declare more rows than memory can count.
 fn held(path: &Path, tensor: &Tensor) -> Result<(), Unusable> {
     if !tensor.data().is_empty() {
         return Ok(());
     }
-    let detail = format!("its shape {:?} holds no element", tensor.shape());
+    let detail = format!("its shape {:?} has no elements", tensor.shape());
     Err(Unusable::Format { path: path.into(), expected: "an array of rows", detail })
 }
 
-/// Refuses integers that would be their neighbours as floats: ids of words, times, hashes.
+/// Rejects integers that are not exact as floats: word ids, times, hashes.
 fn exact(path: &Path, datatype: DataType, array: &Array<f64>) -> Result<(), Unusable> {
     let is_float = matches!(datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64);
     match array.data().iter().find(|value| !is_float && value.abs() > EXACT) {
         Some(value) => Err(Unusable::Format {
             path: path.into(),
             expected: "an array that training can hold",
-            detail: format!(
-                "the integer {value} is beyond {EXACT}, from where on floats are not each whole number"
-            ),
+            detail: format!("the integer {value} is beyond {EXACT}, the limit of exact integers in floats"),
         }),
         None => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! Examples as arrays that numpy reads, and every command that takes `npy:`.
+//! Saves samples as numpy arrays, for all commands that take `npy:`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,8 @@ const LABELS: &str = "labels.npy";
 const VALUES: &str = "values.npy";
 
 impl Samples {
-    /// Writes `inputs.npy` (one for each input, numbered, where there are several), and `labels.npy` or `values.npy` where there
-    /// are any, each whole or not at all; says which.
+    /// Writes `inputs.npy` (numbered files for several inputs), and `labels.npy` or `values.npy` if there are any,
+    /// each atomically. Returns the paths.
     pub fn save(&self, folder: &Path) -> Result<Vec<PathBuf>, Error> {
         let mut files: Vec<(String, Tensor)> = Vec::new();
         let inputs = self.parts.split(self.inputs.clone()).unwrap_or_default();
@@ -28,10 +28,10 @@ impl Samples {
         if let Some(values) = &self.values {
             files.push((VALUES.into(), floats(values)));
         }
-        // What was saved before must not look as if it belonged to these rows.
+        // Labels of earlier rows must not remain next to these rows.
         let stale = [LABELS, VALUES].into_iter().filter(|name| files.iter().all(|(file, _)| file != name));
         if let Some(path) = stale.map(|name| folder.join(name)).find(|path| path.exists()) {
-            let message = "it is of other rows: remove it, or name another folder".into();
+            let message = "it belongs to other rows: remove it, or name another folder".into();
             return Err(Error::Write { path, message });
         }
         let put = |(name, tensor): (String, Tensor)| {

@@ -1,4 +1,4 @@
-//! Sequences of different lengths, brought to one: networks want rows of equal shape.
+//! Resamples sequences to one length: networks need rows of equal shape.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use super::Unusable;
 use super::file::Limit;
 use crate::Array;
 
-/// Cuts `rows`, `[all, features]`, into sequences and stretches each to `frames` rows between its first and its last:
-/// `[sequences, 1, frames, features]`, an image of one channel.
+/// Splits `rows`, `[all, features]`, into sequences and resamples each to `frames` rows between its first and its
+/// last: `[sequences, 1, frames, features]`, an image of one channel.
 pub(super) fn stretched(
     path: &Path,
     rows: &Array<f64>,
@@ -25,7 +25,7 @@ pub(super) fn stretched(
     }
     let total: f64 = lengths.iter().sum();
     if total != all as f64 {
-        return Err(format(format!("its lengths sum up to {total}, it has {all} rows")));
+        return Err(format(format!("its lengths sum to {total}, it has {all} rows")));
     }
     let count = lengths.len().saturating_mul(frames).saturating_mul(features);
     if (count as u64).saturating_mul(4) > limit.0 {
@@ -41,8 +41,8 @@ pub(super) fn stretched(
     Ok(Array::new(vec![lengths.len(), 1, frames, features], data).expect("each adds its frames"))
 }
 
-/// Brings each feature of `rows`, `[all, features]`, to mean 0 and deviation 1; one that never varies is only shifted.
-/// Features on unlike scales, as cepstral coefficients are, would otherwise drown each other in a convolution.
+/// Scales each feature of `rows`, `[all, features]`, to mean 0 and deviation 1; a constant feature is only shifted.
+/// Without that, features of a small scale would have no effect in a convolution.
 pub(super) fn standardise(rows: &mut Array<f64>) {
     let [all, features] = *rows.shape() else { return };
     for feature in 0..features {

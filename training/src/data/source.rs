@@ -9,7 +9,7 @@ use super::options::Options;
 use super::part::Part;
 use super::{Cifar, Samples, Unusable, bytes, csv, folder, image, npz, voc, wav};
 
-/// The kinds of sources and what follows each.
+/// The kinds of sources, with a help text for each.
 pub const KINDS: &[(&str, &str)] = &[
     ("idx", "IMAGES,LABELS: MNIST and its family, plain or gzipped"),
     ("cifar", "FILE,FILE..: CIFAR's binary batches; classes=100 for CIFAR-100"),
@@ -40,11 +40,11 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Settings that every kind has.
+/// Help text of the settings for every kind.
 const GENERAL: &str = "rows=FROM..TO takes some rows only, sample=1000 so many random ones; part=train or part=test the random halves that hold=0.2 \
                        (the share of the test rows) and seed=1 make";
 
-/// Which files are a data set and how they are read.
+/// A parsed source: the files of a data set, and how to read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     text: String,
@@ -54,16 +54,16 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads all of it. `limit` bounds each file, and the values of all rows together.
+    /// Reads all rows. `limit` applies to each file and to the values of all rows together.
     pub fn read(&self, limit: Limit) -> Result<Samples, Unusable> {
         self.read_for(1, limit)
     }
 
-    /// Reads all of it for a model of so many inputs.
+    /// Reads all rows for a model with this many inputs.
     pub fn read_for(&self, inputs: usize, limit: Limit) -> Result<Samples, Unusable> {
         if inputs > 1 && self.kind != "npy" {
             return Err(
-                self.problem(&format!("the model has {inputs} inputs: give npy: with an array for each"))
+                self.problem(&format!("the model has {inputs} inputs: use npy: with one array per input"))
             );
         }
         let options = Options::parse(&self.settings)?;
@@ -76,7 +76,7 @@ impl Source {
         part.of(samples)
     }
 
-    /// A description of all kinds, for help texts.
+    /// Describes all kinds, for help texts.
     pub fn help() -> String {
         let kinds = KINDS.iter().map(|(kind, rest)| format!("  {kind}:{rest}\n"));
         format!("{}  any kind: {GENERAL}", kinds.collect::<String>())
@@ -91,8 +91,7 @@ impl Source {
             "npy" => {
                 let paths: Vec<&Path> = self.paths.iter().map(PathBuf::as_path).collect();
                 let Some((arrays, [] | [_])) = paths.split_at_checked(inputs) else {
-                    let wanted =
-                        format!("{inputs} paths are wanted, or one more with labels; commas between them");
+                    let wanted = format!("give {inputs} paths, or one more for labels, separated by commas");
                     return Err(self.problem(&wanted));
                 };
                 Samples::npys(arrays, paths.get(inputs).copied(), limit)
@@ -121,7 +120,7 @@ impl Source {
     fn one(&self) -> Result<&Path, Unusable> {
         match &self.paths[..] {
             [path] => Ok(path),
-            _ => Err(self.problem("one path is wanted")),
+            _ => Err(self.problem("give one path")),
         }
     }
 
@@ -129,7 +128,7 @@ impl Source {
         match &self.paths[..] {
             [rows] => Ok([Some(rows), None]),
             [rows, labels] => Ok([Some(rows), Some(labels)]),
-            _ => Err(self.problem("one or two paths are wanted, with a comma between")),
+            _ => Err(self.problem("give one or two paths, separated by a comma")),
         }
     }
 
@@ -146,14 +145,13 @@ impl FromStr for Source {
         let problem = |message: String| Unusable::Source { text: text.into(), message };
         let (kind, rest) = text
             .split_once(':')
-            .ok_or_else(|| problem(format!("begin with a kind and a colon: {}", known())))?;
+            .ok_or_else(|| problem(format!("start with a kind and a colon: {}", known())))?;
         let found = KINDS.iter().find(|(name, _)| *name == kind);
-        let (kind, _) =
-            found.ok_or_else(|| problem(format!("there is no kind '{kind}': use {}", known())))?;
+        let (kind, _) = found.ok_or_else(|| problem(format!("unknown kind '{kind}': use {}", known())))?;
         let (paths, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let paths: Vec<PathBuf> = paths.split(',').map(PathBuf::from).collect();
         if paths.iter().any(|path| path.as_os_str().is_empty()) {
-            return Err(problem("a path is missing".into()));
+            return Err(problem("a path is empty".into()));
         }
         Options::parse(settings)?;
         Ok(Self { text: text.into(), kind, paths, settings: settings.into() })

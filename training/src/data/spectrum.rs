@@ -1,9 +1,9 @@
 //! Log-mel spectra and cepstral coefficients, the usual pictures of speech.
 //!
-//! Windows of 25 ms every 10 ms, Hann-weighted, padded to a power of two; triangular bands evenly spaced on the mel
-//! scale (2595 log10(1 + f / 700)) from 20 Hz to half the sampling rate, each of peak 1; the natural logarithm of the
-//! band's power, floored at 1e-6. Cepstral coefficients are the first of the orthonormal cosine transform (DCT-II) of
-//! a window's bands.
+//! Windows of 25 ms every 10 ms, Hann-weighted, padded to a power of two. Triangular bands, evenly spaced on the mel
+//! scale (2595 log10(1 + f / 700)) from 20 Hz to half the sampling rate, each with peak 1. The natural logarithm of
+//! the band's power, floored at 1e-6. Cepstral coefficients are the first of the orthonormal cosine transform
+//! (DCT-II) of a window's bands.
 
 use std::f32::consts::PI;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use realfft::{RealFftPlanner, RealToComplex};
 const LOWEST_HZ: f32 = 20.0;
 const FLOOR: f32 = 1e-6;
 
-/// What a picture holds.
+/// The contents of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpectrumShape {
-    /// Samples a second.
+    /// Samples per second.
     pub(super) rate: u32,
     /// Mel bands.
     pub(super) bands: usize,
-    /// Cepstral coefficients instead of the bands.
+    /// Number of cepstral coefficients; `None` gives the bands.
     pub(super) cepstrum: Option<usize>,
 }
 
-/// Pictures of sounds of one sampling rate.
+/// Makes pictures of sounds of one sampling rate.
 pub(super) struct Spectrum {
     shape: SpectrumShape,
     window: Vec<f32>,
     step: usize,
     transform: Arc<dyn RealToComplex<f32>>,
-    /// For each band its weights on the powers of frequencies.
+    /// Weights of each band on the powers of frequencies.
     filters: Vec<Vec<f32>>,
 }
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tone_is_loudest_in_the_band_around_it() {
+    fn tone_is_loudest_in_its_band() {
         // Band b peaks at the (b + 1)th of 41 steps from 20 to 4000 Hz in mel: 31.7 to 2146.1.
         let band =
             |hertz: f32| (2595.0 * (1.0 + hertz / 700.0).log10() - 31.7) / (2146.1 - 31.7) * 41.0 - 1.0;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cosine_transform_keeps_the_energy() {
+    fn cosine_transform_keeps_the_energy() {
         let values: Vec<f32> = (0..13).map(|at| (at * at % 7) as f32 - 3.0).collect();
         let energy = |values: &[f32]| values.iter().map(|value| value * value).sum::<f32>();
         assert!((energy(&cosine_transform(&values, 13)) - energy(&values)).abs() < 1e-3);

@@ -1,7 +1,7 @@
-//! Pascal VOC: photos, an XML file for each that says where things are, lists of names that make up a split.
+//! Pascal VOC: photos, an XML annotation of each with boxes, and lists of names per split.
 //!
-//! One box is what a network of fixed outputs can regress, so images with exactly one object of the wanted name are
-//! taken and the others are left out. A box is `x_min, y_min, x_max, y_max` in fractions of the image.
+//! A network with fixed outputs regresses one box, so only images with exactly one object of the wanted name are
+//! used. A box is `x_min, y_min, x_max, y_max` in fractions of the image.
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,10 @@ use super::options::Options;
 use super::{Samples, Unusable};
 use crate::Array;
 
-/// Largest annotation, in bytes.
+/// Maximum size of an annotation, in bytes.
 const ANNOTATION: Limit = Limit(16 << 20);
 
-/// Which images and what in them.
+/// The images to use, and the object in them.
 pub(super) struct Choice {
     split: String,
     object: Option<String>,
@@ -57,7 +57,7 @@ pub(super) fn read(folder: &Path, choice: &Choice, limit: Limit) -> Result<Sampl
     Samples::with_values(rows.array(), boxes)
 }
 
-/// The corners of the only object of this name, in pixels; `None` if there is none or several.
+/// The corners of the only object of this name, in pixels; `None` if there are none or several.
 fn only_box(path: &Path, object: Option<&str>) -> Result<Option<[f32; 4]>, Unusable> {
     let content = text(path)?;
     let document = Document::parse(&content).map_err(|error| {
@@ -77,7 +77,9 @@ fn only_box(path: &Path, object: Option<&str>) -> Result<Option<[f32; 4]>, Unusa
     let corners = corners.ok_or_else(|| at(found, "the object has no bndbox".into()))?;
     let corner = |name: &str| {
         let value = inner(corners, name).and_then(|text| text.trim().parse::<f32>().ok());
-        value.filter(|value| value.is_finite()).ok_or_else(|| at(corners, format!("its {name} is no number")))
+        value
+            .filter(|value| value.is_finite())
+            .ok_or_else(|| at(corners, format!("its {name} is not a number")))
     };
     let found = [corner("xmin")?, corner("ymin")?, corner("xmax")?, corner("ymax")?];
     if found[0] >= found[2] || found[1] >= found[3] {
@@ -100,7 +102,7 @@ fn photo(folder: &Path, name: &str) -> Result<PathBuf, Unusable> {
 }
 
 fn text(path: &Path) -> Result<String, Unusable> {
-    let detail = "it is no text in UTF-8".to_owned();
+    let detail = "it is not UTF-8 text".to_owned();
     String::from_utf8(file::read(path, ANNOTATION)?).map_err(|_| Unusable::Format {
         path: path.into(),
         expected: "a text file",

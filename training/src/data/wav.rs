@@ -1,6 +1,6 @@
-//! Recordings, as pictures of their spectra.
+//! Recordings as pictures of their spectra.
 //!
-//! Every recording is cut or filled with silence to the same length, around its middle: words are spoken there.
+//! Every recording is cut or padded with silence to one length, around its middle: words are usually spoken there.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,9 +13,9 @@ use super::options::Options;
 use super::spectrum::{Spectrum, SpectrumShape};
 use super::{Samples, Unusable};
 
-/// What is made of a recording.
+/// The features of a recording.
 pub(super) struct Features {
-    /// Mel-frequency cepstral coefficients instead of mel bands.
+    /// Number of mel-frequency cepstral coefficients; `None` gives mel bands.
     cepstrum: Option<usize>,
     bands: usize,
     seconds: f64,
@@ -29,18 +29,18 @@ impl Features {
         let coefficients = options.get("coefficients", "a whole number")?.unwrap_or(13);
         let seconds = options.get("seconds", "a number of seconds")?.unwrap_or(1.0);
         if !(1..=256).contains(&bands) {
-            return refuse("bands", "there are 1 to 256 bands");
+            return refuse("bands", "use 1 to 256 bands");
         }
         if !(1..=bands).contains(&coefficients) {
-            return refuse("coefficients", "there are 1 to as many coefficients as bands");
+            return refuse("coefficients", "use at least 1 and at most as many as bands");
         }
         if !(0.05..=60.0).contains(&seconds) {
-            return refuse("seconds", "recordings are brought to 0.05 to 60 seconds");
+            return refuse("seconds", "use 0.05 to 60 seconds");
         }
         let cepstrum = match options.text("features").as_deref() {
             None | Some("mel") => None,
             Some("mfcc") => Some(coefficients),
-            Some(_) => return refuse("features", "there are mel and mfcc"),
+            Some(_) => return refuse("features", "use mel or mfcc"),
         };
         Ok(Self { cepstrum, bands, seconds })
     }
@@ -55,7 +55,7 @@ pub(super) fn read(folder: &Path, features: &Features, limit: Limit) -> Result<S
         let spectrum = match (same.is_some(), spectrum.as_ref()) {
             (true, Some(known)) => known,
             (_, Some(other)) => {
-                let detail = format!("{rate} samples a second where other files have {}", other.rate());
+                let detail = format!("{rate} samples per second, but other files have {}", other.rate());
                 return Err(Unusable::Format { path, expected: "a recording like the others", detail });
             }
             (_, None) => {
@@ -71,7 +71,7 @@ pub(super) fn read(folder: &Path, features: &Features, limit: Limit) -> Result<S
     rows.finish()
 }
 
-/// Recordings in folders of classes, or in one folder with names as `CLASS_whatever.wav`.
+/// Recordings in folders by class, or in one folder with names like `CLASS_whatever.wav`.
 fn recordings(folder: &Path) -> Result<Vec<Labelled>, Unusable> {
     let files = folder::with_ending(folder, &["wav"])?;
     if files.is_empty() {
@@ -92,7 +92,7 @@ fn recordings(folder: &Path) -> Result<Vec<Labelled>, Unusable> {
     Ok(files.into_iter().zip(numbers).collect())
 }
 
-/// Samples a second, and the samples in -1..1, all channels averaged.
+/// Samples per second, and the samples in -1..1, all channels averaged.
 fn sound(path: &Path, limit: Limit) -> Result<(u32, Vec<f32>), Unusable> {
     let content = file::read(path, limit)?;
     let format = |detail: String| Unusable::Format { path: path.into(), expected: "a wav recording", detail };
@@ -100,10 +100,16 @@ fn sound(path: &Path, limit: Limit) -> Result<(u32, Vec<f32>), Unusable> {
     let mut reader = WavReader::new(&content[..]).map_err(failed)?;
     let spec = reader.spec();
     if !(1000..=384_000).contains(&spec.sample_rate) || spec.channels == 0 {
-        return Err(format(format!("{} samples a second on {} channels", spec.sample_rate, spec.channels)));
+        return Err(format(format!(
+            "unsupported: {} samples per second on {} channels",
+            spec.sample_rate, spec.channels
+        )));
     }
     if !(1..=32).contains(&spec.bits_per_sample) {
-        return Err(format(format!("samples of {} bits: save it with 16", spec.bits_per_sample)));
+        return Err(format(format!(
+            "unsupported: samples of {} bits: save it with 16",
+            spec.bits_per_sample
+        )));
     }
     let samples: Vec<f32> = match spec.sample_format {
         SampleFormat::Float => reader.samples::<f32>().collect::<Result<_, _>>().map_err(failed)?,
@@ -115,14 +121,14 @@ fn sound(path: &Path, limit: Limit) -> Result<(u32, Vec<f32>), Unusable> {
     };
     if !samples.iter().all(|sample| sample.is_finite()) {
         // Its spectrum would be silence.
-        return Err(format("it holds a sample that is not a finite number".into()));
+        return Err(format("it has a sample that is not a finite number".into()));
     }
     let channels = usize::from(spec.channels);
     let mean = |frame: &[f32]| frame.iter().sum::<f32>() / channels as f32;
     Ok((spec.sample_rate, samples.chunks_exact(channels).map(mean).collect()))
 }
 
-/// The middle `length` samples, with silence on both sides where there are fewer.
+/// The middle `length` samples, padded with silence on both sides.
 fn centred(sound: &[f32], length: usize) -> Vec<f32> {
     if sound.len() >= length {
         return sound[(sound.len() - length) / 2..][..length].to_vec();

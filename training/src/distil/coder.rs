@@ -1,4 +1,4 @@
-//! Groups to parity queries, with the code that serves.
+//! Encodes groups to parity queries, with the code that serves.
 
 use parm_encoder::{Code, CodeSpec, Input, Members, Workspace};
 
@@ -14,7 +14,7 @@ pub(crate) struct Coder {
 }
 
 impl Coder {
-    /// For queries of dimensions `dims`.
+    /// For queries with dimensions `dims`.
     pub(crate) fn new(spec: &CodeSpec, dims: &[usize]) -> Result<Self, Error> {
         let code = spec.build()?;
         let coded = code.parity_dims(Input::floats(dims))?;
@@ -25,7 +25,7 @@ impl Coder {
         &*self.code
     }
 
-    /// The parity queries of some groups, one array for each parity; `members` are rows of `rows`, k for each group.
+    /// The parity queries of some groups, one array per parity; `members` are rows of `rows`, k per group.
     pub(crate) fn encode(&mut self, rows: &[f32], members: &[u32]) -> Result<Vec<Array<f32>>, Error> {
         let (k, parities) = (self.code.recovery().k, self.code.recovery().parities);
         let (row, coded) = (self.dims.iter().product::<usize>(), self.coded.iter().product::<usize>());

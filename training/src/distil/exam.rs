@@ -1,4 +1,4 @@
-//! How good reconstructions are on held-out groups: every single loss of every group, decoded by the code that serves.
+//! Exam: reconstructs every single loss of held-out groups with the code that serves, and scores the results.
 
 use parm_encoder::{Received, Set as Slots, Workspace};
 
@@ -15,24 +15,24 @@ pub(crate) struct Exam {
     coded: Vec<Array<f32>>,
 }
 
-/// What an exam found.
+/// The result of an exam.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Marks {
-    /// Of predictions (A_a): the fraction that is right, or 1.
+    /// Accuracy of predictions (A_a): the share of right ones; 1 for numbers.
     pub available: f64,
-    /// Of reconstructions (A_d).
+    /// Accuracy of reconstructions (A_d).
     pub degraded: f64,
-    /// Reconstructions that were made.
+    /// Number of reconstructions.
     pub reconstructions: u64,
-    /// The standard error of A_a - A_d of the same rows; `None` where answers are no classes.
+    /// The standard error of A_a - A_d over the same rows; `None` unless answers are classes.
     pub gap_error: Option<f64>,
 }
 
-/// One reconstruction beside the truth.
+/// One reconstruction.
 pub(crate) struct Answer<'a> {
-    /// The group that it was made from.
+    /// Its group.
     pub(crate) group: usize,
-    /// The row of the set that it stands for.
+    /// The row of the set that it replaces.
     pub(crate) row: usize,
     pub(crate) reconstruction: &'a [f32],
 }
@@ -53,7 +53,7 @@ impl Exam {
         &self.set
     }
 
-    /// Calls `see` with the reconstruction of every member of every group, as if it alone were lost.
+    /// Calls `see` with the reconstruction of every member of every group, as if only that member were lost.
     pub(crate) fn reconstruct(
         &self,
         coder: &Coder,
@@ -88,7 +88,7 @@ impl Exam {
         Ok(())
     }
 
-    /// The fraction of right reconstructions: against labels, or where there are none against the teacher.
+    /// The share of right reconstructions, by labels; without labels, by the teacher.
     pub(crate) fn classify(&self, coder: &Coder, networks: &[Network]) -> Result<Marks, Error> {
         let values = self.set.values();
         let said: Vec<usize> = self.set.outputs.data().chunks_exact(values).map(largest).collect();
@@ -131,12 +131,12 @@ impl Exam {
     }
 }
 
-/// What a right answer scores, and a wrong one.
+/// The score of an answer: 1 if it is right, otherwise 0.
 pub(crate) fn score(is_right: bool) -> f64 {
     f64::from(u8::from(is_right))
 }
 
-/// The place of the largest value; of the first, if several are.
+/// The index of the largest value; the first of equal ones.
 pub(crate) fn largest(values: &[f32]) -> usize {
     let mut best = 0;
     for (at, value) in values.iter().enumerate() {

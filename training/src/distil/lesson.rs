@@ -1,4 +1,4 @@
-//! One run's worth of learning: the task that the training loop is given.
+//! The task for the training loop: networks, groups and targets of one run.
 
 use burn::tensor::Tensor;
 use parm_random::Random;
@@ -11,18 +11,18 @@ use crate::loss::{Scores, Softening, soften};
 use crate::network::Network;
 use crate::{Error, Loss};
 
-/// How a lesson is held.
+/// The settings of a lesson.
 pub(crate) struct LessonPlan {
     pub(crate) sampling: Sampling,
     /// Groups in a step.
     pub(crate) batch: usize,
     pub(crate) loss: Loss,
     pub(crate) temperature: f32,
-    /// What the teacher's outputs are.
+    /// The form of the teacher's outputs.
     pub(crate) scores: Scores,
     /// Whether the networks are scored as classifiers.
     pub(crate) classes: bool,
-    /// Whether they begin with weights that were learned for this.
+    /// Whether the networks start from weights that were trained for this task.
     pub(crate) taught: bool,
 }
 
@@ -32,13 +32,13 @@ impl LessonPlan {
     }
 }
 
-/// Networks, one for each parity, with what they learn from.
+/// Networks, one per parity, with their training data.
 pub(crate) struct Lesson<'a> {
     pub(crate) networks: Vec<Network>,
     pub(crate) coder: Coder,
     pub(crate) exam: Exam,
     set: Set,
-    /// The teacher's outputs as the loss wants them: probabilities or raw.
+    /// The teacher's outputs in the loss's form: probabilities or raw.
     rows: Vec<f32>,
     targets: Targets,
     augment: Option<Augment<'a>>,

@@ -1,8 +1,8 @@
-//! Networks that learn, from a coded group, what another model says of the group's members.
+//! Distillation: networks learn, from a coded group, another model's answers to the group's members.
 //!
-//! This is how parity models are trained, and base models too: those are the case of one query to a group, with labels
-//! in place of a teacher. Groups are encoded on the host by the very code that serves, so that training cannot see
-//! anything else than serving will; sums of rows cost a small part of a step.
+//! Parity models are trained this way. Base models are too: as groups of one query, with labels instead of a teacher.
+//! Groups are encoded on the host by the code that serves, so training and serving cannot differ; sums of rows are a
+//! small part of a step.
 
 mod coder;
 mod exam;

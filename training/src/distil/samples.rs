@@ -1,4 +1,4 @@
-//! What is learned from: rows, what the teacher says of them, and changed copies of both.
+//! Training data: rows, the teacher's answers, and augmented copies of both.
 
 use parm_random::Random;
 use serde::{Deserialize, Serialize};
@@ -8,22 +8,22 @@ use crate::groups::BLANK;
 use crate::loss::{Softening, soften};
 use crate::{Array, Error};
 
-/// Largest shift of images: no image is larger.
+/// Maximum shift of images: no image is larger.
 const MOST_SHIFT: usize = 8192;
 
-/// Rows with what is known of each.
+/// Rows with their answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Set {
     /// The first dimension counts the rows.
     pub(crate) inputs: Array<f32>,
-    /// The teacher's outputs, flat: as many values for each row.
+    /// The teacher's outputs, flat: the same number of values per row.
     pub(crate) outputs: Array<f32>,
-    /// Classes, where they are known.
+    /// Classes, if known.
     pub(crate) labels: Option<Vec<usize>>,
 }
 
 impl Set {
-    /// Rows.
+    /// The number of rows.
     pub(crate) fn len(&self) -> usize {
         self.inputs.shape()[0]
     }
@@ -48,39 +48,41 @@ impl Set {
     }
 }
 
-/// How images are changed between epochs. What the teacher says is computed anew for each changed copy.
+/// Changes of images between epochs. The teacher answers each changed copy anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Augmentation {
-    /// Pixels by which images are shifted at most, in each direction; what comes in is zero. Default 0.
+    /// Maximum shift of images in pixels, in each direction; uncovered pixels become zero. Default 0.
     pub shift: usize,
     /// Whether half of the images are mirrored. Default false.
     pub flip: bool,
 }
 
 impl Augmentation {
-    /// Whether anything is changed.
+    /// Whether images stay unchanged.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Rejects a shift that no image has.
+    /// Rejects a shift that is larger than any image.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.shift {
             0..=MOST_SHIFT => Ok(()),
-            _ => Err(Error::Setting { message: format!("augment.shift is at most {MOST_SHIFT} pixels") }),
+            _ => {
+                Err(Error::Setting { message: format!("augment.shift must be at most {MOST_SHIFT} pixels") })
+            }
         }
     }
 }
 
-/// Changes images and asks the teacher again.
+/// Changes images and runs the teacher on the copies.
 pub(crate) struct Augment<'a> {
     pub(crate) how: Augmentation,
-    /// `None`: what is true of an image stays true of its copies, as with labels.
+    /// `None`: copies keep the answer of the original, as with labels.
     pub(crate) teacher: Option<&'a dyn Teacher>,
 }
 
-/// What the networks are shown of a batch: rows, targets, and which of them each group has.
+/// The training data of a batch: rows, targets, and the rows of each group.
 pub(crate) struct Augmented {
     pub(crate) inputs: Vec<f32>,
     pub(crate) targets: Vec<f32>,
@@ -134,7 +136,7 @@ impl Augment<'_> {
     }
 }
 
-/// How one image is changed.
+/// The change of one image.
 struct Change {
     down: isize,
     right: isize,

@@ -1,4 +1,4 @@
-//! What the networks' outputs for a group are held to.
+//! The targets of the networks' outputs for a group.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use parm_encoder::{CodeSpec, Head};
@@ -7,17 +7,17 @@ use crate::groups::BLANK;
 use crate::loss::BatchTruth;
 use crate::{Error, Loss};
 
-/// What a parity model puts out, seen from the members' predictions.
+/// A parity model's outputs in terms of the members' predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Aim {
-    /// Weighted sums of them, one row of weights for each parity.
+    /// Weighted sums of them, one row of weights per parity.
     Sums(Vec<Vec<f32>>),
-    /// Each of them, in these places.
+    /// Each of them, at these positions.
     Slots(Vec<usize>),
 }
 
 impl Aim {
-    /// What the code's decoder expects.
+    /// The outputs that the code's decoder expects.
     pub(crate) fn of(code: &CodeSpec) -> Result<Self, Error> {
         match code.parity_head() {
             Some(Head::Slots) => Ok(Aim::Slots(code.places()?)),
@@ -26,7 +26,7 @@ impl Aim {
         }
     }
 
-    /// Predictions that one parity output holds.
+    /// The number of predictions in one parity output.
     pub(crate) fn slots(&self) -> usize {
         match self {
             Aim::Sums(_) => 1,
@@ -44,7 +44,7 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// Refuses losses that mean nothing for this aim.
+    /// Rejects losses that are undefined for these outputs.
     pub(crate) fn check(&self, loss: Loss) -> Result<(), Error> {
         match (&self.aim, loss) {
             (Aim::Sums(rows), Loss::Kl) if rows[0].len() > 1 => Err(Error::LossOfSums),
@@ -52,7 +52,7 @@ impl Targets {
         }
     }
 
-    /// What parity `at` is held to; `rows` holds the predictions that `members` refer to.
+    /// The targets of parity `at`; `rows` holds the predictions that `members` refers to.
     pub(crate) fn of(&self, at: usize, rows: &[f32], members: &[u32], device: &Device) -> BatchTruth {
         let (values, slots) = (self.values, self.aim.slots());
         let k = match &self.aim {

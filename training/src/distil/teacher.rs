@@ -1,13 +1,12 @@
-//! Whoever says what is true of a row: the deployed model.
+//! Teachers: models whose answers count as the truth, usually the deployed model.
 
 use crate::network::Network;
 use crate::{Array, Error};
 
-/// A model that is asked, however it is run. A graph that can be interpreted here is one; an engine that runs what
-/// cannot be is another.
+/// A model that answers rows. A graph that this crate can interpret is one; an engine can run the others.
 pub trait Teacher {
-    /// What it says of each row, flat: `[rows, values]`. Of several outputs the first, or all of them side by side where all are
-    /// taught.
+    /// Its answer to each row, flat: `[rows, values]`. With several outputs, the first, or all of them side by side if
+    /// all are taught.
     fn predict(&self, rows: &Array<f32>) -> Result<Array<f32>, Error>;
 }
 
@@ -17,10 +16,10 @@ impl Teacher for Network {
     }
 }
 
-/// Rows that a network is given at a time where no gradient is wanted.
+/// Rows per run if no gradient is needed.
 const CHUNK: usize = 250;
 
-/// What a network says of every row, flat: `[rows, values]`.
+/// A network's answer to every row, flat: `[rows, values]`.
 pub(crate) fn predictions(network: &Network, rows: &Array<f32>) -> Result<Array<f32>, Error> {
     let count = rows.shape()[0];
     let mut all = Vec::new();

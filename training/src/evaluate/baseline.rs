@@ -1,4 +1,4 @@
-//! What a reconstruction must beat: the same answer to everybody.
+//! Baselines that a reconstruction must beat: a constant answer and a backup model.
 
 use super::groups::row_len;
 use super::{Metric, Mismatch, Truth};
@@ -12,9 +12,9 @@ pub(crate) fn score(metric: Metric, outputs: &Array<f32>, truth: &Truth) -> Resu
     Ok(sum / truth.rows().max(1) as f64)
 }
 
-/// The score of the constant answer: the most frequent classes, or the middle of all values (their median where
-/// absolute errors count, else their mean). It is told the truth, so no constant that a model could know does better
-/// on classes or absolute errors.
+/// The score of the best constant answer: the most frequent classes, or the middle of all values (their median for
+/// absolute errors, otherwise their mean). It uses the true answers, so no constant that a model could know does
+/// better on classes or absolute errors.
 pub fn constant_answer(metric: Metric, truth: &Truth) -> f64 {
     match (truth, metric) {
         (Truth::Classes(classes), Metric::Top(n)) => {

@@ -1,4 +1,4 @@
-//! Codes side by side on one deployed model and one data set: runs the models, then judges.
+//! Compares codes on one deployed model and one data set: runs the models, then judges.
 
 use parm_encoder::Code;
 use parm_parity_models::bundle::{Calibration, Meaning};
@@ -7,7 +7,7 @@ use super::{Confidence, Evaluation, Groups, Metric, Mismatch, Model, Report, Tru
 use crate::Array;
 use crate::data::Samples;
 
-/// Groups that are coded at a time: memory stays bounded whatever the data set.
+/// Groups per encoding step: bounds the memory for any data set.
 const GROUPS: usize = 256;
 
 /// A deployed model on its data.
@@ -22,25 +22,25 @@ pub struct Bench<'a> {
     seed: u64,
 }
 
-/// How a bench judges.
+/// The rules of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How an answer is judged.
+    /// The score of an answer.
     pub metric: Metric,
-    /// What the deployed model's outputs are.
+    /// The meaning of the deployed model's outputs.
     pub meaning: Meaning,
     /// Seed of the groups.
     pub seed: u64,
 }
 
-/// A code on the bench.
+/// A code in the comparison.
 #[derive(Clone, Copy)]
 pub struct Contender<'a> {
     /// The code.
     pub code: &'a dyn Code,
-    /// Its parity models; none for codes whose coded queries the deployed model answers.
+    /// Its parity models; empty if the deployed model answers the coded queries.
     pub models: &'a [&'a Model<'a>],
-    /// How sure its reconstructions are.
+    /// The calibration of its reconstructions.
     pub calibration: Calibration,
     /// The order of queries in a group.
     pub order: Order,
@@ -52,7 +52,7 @@ pub enum Order {
     /// Random.
     #[default]
     Drawn,
-    /// Along a short path through them, which helps codes that interpolate.
+    /// Along a short path through them, which helps codes that interpolate along a curve.
     Path,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Bench<'a> {
         Ok(Self { deployed, inputs: &samples.inputs, outputs, truth, metric, meaning, backup: None, seed })
     }
 
-    /// Compares with a backup model too.
+    /// Adds a backup model to the comparison.
     pub fn with_backup(mut self, backup: &Model<'_>) -> Result<Self, Mismatch> {
         self.backup = Some(backup(self.inputs)?);
         Ok(self)

@@ -1,4 +1,4 @@
-//! How sure a reconstruction is, and what keeping only the surest buys.
+//! Confidence of reconstructions, and the score of the most confident ones.
 
 use parm_parity_models::bundle::{Calibration, Meaning};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Points of the curve.
 const POINTS: usize = 20;
 
-/// How the confidence of an output is found.
+/// Computes the confidence of an output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Confidence {
     meaning: Meaning,
@@ -14,23 +14,23 @@ pub struct Confidence {
 }
 
 impl Confidence {
-    /// For outputs of this meaning; `None` where they are no scores of classes.
+    /// For outputs of this meaning; `None` unless they are scores of classes.
     pub fn of(meaning: Meaning, calibration: Calibration) -> Option<Self> {
         meaning.has_classes().then_some(Self { meaning, calibration })
     }
 
-    /// The confidence of one output; 0 where it holds what is no number.
+    /// The confidence of one output; 0 if a score is NaN.
     pub fn measure(self, scores: &[f32]) -> f32 {
         self.calibration.confidence(scores, scores.len(), self.meaning).unwrap_or(0.0)
     }
 }
 
-/// What is left when only the surest reconstructions are kept.
+/// The reconstructions above a threshold of confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Kept {
-    /// The fraction that is kept.
+    /// The fraction above it.
     pub kept: f64,
-    /// The least confidence among them.
+    /// The threshold.
     pub threshold: f32,
     /// Their score.
     pub score: f64,

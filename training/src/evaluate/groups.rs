@@ -1,4 +1,4 @@
-//! Which rows are coded together, and their coded queries.
+//! Groups of rows that are coded together, and their coded queries.
 
 use parm_encoder::{Code, Input, Members, Workspace, path};
 use parm_random::Random;
@@ -26,7 +26,8 @@ impl Groups {
         Ok(Self { k, rows })
     }
 
-    /// The same groups, each along a short path through its queries, which helps codes that interpolate.
+    /// The same groups, each ordered along a short path through its queries: codes that interpolate along a curve
+    /// gain.
     pub fn along_paths(mut self, inputs: &Array<f32>) -> Self {
         let row = row_len(inputs);
         for group in self.rows.chunks_exact_mut(self.k) {
@@ -49,12 +50,12 @@ impl Groups {
         self.rows.len() / self.k
     }
 
-    /// The groups: for each slot a row.
+    /// The groups: a row for each slot.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[usize]> {
         self.rows.chunks_exact(self.k)
     }
 
-    /// Parts of at most `groups` groups, for whoever cannot hold all coded queries at once.
+    /// Parts of at most `groups` groups, to bound the memory of coded queries.
     pub fn parts(&self, groups: usize) -> impl Iterator<Item = Groups> {
         self.rows.chunks(groups.max(1) * self.k).map(|rows| Groups { k: self.k, rows: rows.to_vec() })
     }

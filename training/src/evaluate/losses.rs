@@ -1,14 +1,14 @@
-//! The loss patterns that a code is put to.
+//! The loss patterns that an evaluation tries.
 
 use parm_encoder::{Arrived, Recovery, Set};
 
-/// The most patterns of one size. Beyond it (four of 32 lost) evenly spaced ones stand for all.
+/// Maximum patterns of one size. With more (four of 32 lost), evenly spaced ones are a sample.
 const MOST: usize = 1000;
 
-/// What is lost of a group's outputs: predictions for a systematic code, outputs of coded queries for another.
+/// The lost outputs of a group: predictions for a systematic code, outputs of coded queries for another.
 pub(super) type Lost = Set;
 
-/// All patterns of `lost` losses that the code makes good; none if it cannot make all of them good.
+/// All patterns of `lost` losses, if the code can recover every one; otherwise none.
 pub(super) fn patterns(recovery: Recovery, lost: usize) -> Vec<Lost> {
     let outputs = if recovery.is_systematic() { recovery.k } else { recovery.parities };
     let all = subsets(outputs, lost);
@@ -25,7 +25,7 @@ pub(super) fn patterns(recovery: Recovery, lost: usize) -> Vec<Lost> {
     }
 }
 
-/// What has arrived when `lost` is lost.
+/// The outputs that arrive when `lost` is lost.
 pub(super) fn arrived(recovery: Recovery, lost: Lost) -> Arrived {
     let (members, parities) = (Set::first(recovery.k), Set::first(recovery.parities));
     match recovery.is_systematic() {
@@ -58,14 +58,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_is_there_once() {
+    fn subsets_lists_every_pattern_once() {
         let pairs: Vec<Vec<usize>> = subsets(4, 2).into_iter().map(|set| set.iter().collect()).collect();
         assert_eq!(pairs, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
         assert_eq!(subsets(2, 3), []);
     }
 
     #[test]
-    fn a_code_is_put_only_to_losses_that_it_makes_good() {
+    fn patterns_lists_only_recoverable_losses() {
         let count = |spec: CodeSpec, lost| patterns(spec.build().unwrap().recovery(), lost).len();
         assert_eq!(count(CodeSpec::new(Kind::Sum, 3, 1), 1), 3);
         assert_eq!(count(CodeSpec::new(Kind::Sum, 3, 1), 2), 0);

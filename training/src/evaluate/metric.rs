@@ -1,4 +1,4 @@
-//! How an answer is judged.
+//! Metrics: how an answer is scored.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -8,14 +8,14 @@ use serde::{Serialize, Serializer};
 
 use super::Mismatch;
 
-/// How an answer is judged.
+/// The score of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Whether the true class is among so many of the highest scores.
+    /// Whether the true class is among this many of the highest scores.
     Top(NonZeroUsize),
     /// Intersection over union of two boxes, each `x_min, y_min, x_max, y_max`.
     Iou,
-    /// The mean absolute difference; less is better.
+    /// The mean absolute difference; lower is better.
     AbsoluteError,
 }
 
@@ -23,7 +23,7 @@ impl Metric {
     /// Whether the highest score is the true class's.
     pub const TOP_1: Metric = Metric::Top(NonZeroUsize::MIN);
 
-    /// Whether larger is better.
+    /// Whether higher is better.
     pub fn ascends(self) -> bool {
         self != Metric::AbsoluteError
     }
@@ -37,8 +37,8 @@ impl Metric {
     }
 }
 
-/// Whether `class` is among the `n` highest of `scores`. Of equal scores the earlier is higher; a score that is no
-/// number makes the answer wrong.
+/// Whether `class` is among the `n` highest of `scores`. Among equal scores, the earlier ranks higher; a NaN makes the
+/// answer wrong.
 pub(super) fn among_highest(scores: &[f32], class: usize, n: usize) -> bool {
     let own = scores[class];
     let higher = |(at, &score): (usize, &f32)| score > own || (score == own && at < class);
@@ -57,7 +57,7 @@ pub(super) fn highest(scores: &[f32]) -> usize {
     best
 }
 
-/// Shared over joint area; 0 for boxes that are none.
+/// Shared area over joint area; 0 for invalid boxes.
 pub(super) fn intersection_over_union(a: &[f32], b: &[f32]) -> f64 {
     let (&[ax, ay, az, aw], &[bx, by, bz, bw]) = (a, b) else { return 0.0 };
     let area = |x: f32, y: f32, z: f32, w: f32| f64::from((z - x).max(0.0)) * f64::from((w - y).max(0.0));

@@ -1,13 +1,13 @@
-//! How good reconstructions are.
+//! Evaluates codes: how good reconstructions are.
 //!
-//! Three numbers that are easily mistaken for each other are always given together: A_a, the accuracy of predictions
-//! that are available; A_d, the accuracy of reconstructions alone; A_o, that of all answers when a fraction of the
-//! predictions is unavailable. A code is also held to what costs less thought: the same answer to everybody, and a
-//! backup model of 1/k of the cost.
+//! Three easily confused numbers are always reported together: A_a, the accuracy of available predictions; A_d, the
+//! accuracy of reconstructions alone; A_o, the accuracy of all answers if a fraction of the predictions is
+//! unavailable. A code is also compared with simpler alternatives: a constant answer, and a backup model with 1/k of
+//! the cost.
 //!
-//! [`parity`] works on arrays: whoever ran the models, here or elsewhere, can ask. [`encode`] makes the coded queries
-//! that the outputs must come from, over [`Groups`] that a seed decides, so that two evaluations with one seed are
-//! the same. [`Bench`] does all of it for models that it can run.
+//! [`parity`] works on arrays, so the models may run here or elsewhere. [`encode`] makes the coded queries over
+//! [`Groups`], which depend only on a seed, so evaluations with one seed are comparable. [`Bench`] does all of it for
+//! models that it can run.
 
 mod baseline;
 mod bench;
@@ -42,25 +42,25 @@ use parm_encoder::Code;
 
 use crate::Array;
 
-/// Fractions of unavailable predictions that A_o is given for.
+/// Fractions of unavailable predictions for A_o.
 pub const UNAVAILABLE: [f64; 5] = [0.0, 0.01, 0.05, 0.1, 0.2];
 
-/// Outputs of a deployed model and of its parity models, and what they should have been.
+/// Outputs of a deployed model and of its parity models, with the true answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluation<'a> {
-    /// The code that made the coded queries and reads their outputs.
+    /// The code that made the coded queries and decodes their outputs.
     pub code: &'a dyn Code,
-    /// Which rows were coded together.
+    /// The rows that were coded together.
     pub groups: &'a Groups,
-    /// The deployed model's outputs, `[rows, ..]`, raw where the parity models' are.
+    /// The deployed model's outputs, `[rows, ..]`; raw if the parity models' are.
     pub deployed: &'a Array<f32>,
-    /// For each coded query of a group the outputs, `[groups, ..]`, in the order of [`encode`].
+    /// The outputs for each coded query of a group, `[groups, ..]`, in the order of [`encode`].
     pub parities: &'a [Array<f32>],
-    /// What the answers should have been, row by row.
+    /// The true answers, row by row.
     pub truth: &'a Truth,
-    /// How an answer is judged.
+    /// The score of an answer.
     pub metric: Metric,
-    /// How sure a reconstruction is; `None` where outputs are no scores of classes.
+    /// The confidence of reconstructions; `None` unless outputs are scores of classes.
     pub confidence: Option<Confidence>,
     /// Outputs of a cheaper model on the same rows, to compare with.
     pub backup: Option<&'a Array<f32>>,

@@ -1,4 +1,4 @@
-//! Encoder and decoder of a learned code, run by whoever runs models here.
+//! The encoder and decoder networks of a learned code, run by a function of the caller.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -7,14 +7,14 @@ use parm_encoder::{CodeSpec, Nets};
 
 use crate::{Array, Error};
 
-/// A model that answers rows with its first output, however it is run.
+/// A model that returns its first output for rows, wherever it runs.
 pub type Model<'a> = dyn Fn(&Array<f32>) -> Result<Array<f32>, Error> + 'a;
 
 /// A model that can be moved to another thread.
 type Movable = Box<dyn Fn(&Array<f32>) -> Result<Array<f32>, Error> + Send>;
 
-/// The two networks of a learned code. They read and write one tensor after another: the encoder the k queries as one
-/// tensor whose first dimension is k times a query's, the decoder k + r outputs.
+/// The two networks of a learned code. They read and write one tensor after another: the encoder reads the k queries
+/// as one tensor, whose first dimension is k times a query's; the decoder reads k + r outputs.
 pub struct Pair {
     networks: Mutex<[Movable; 2]>,
     queries: Vec<usize>,
@@ -32,15 +32,12 @@ impl Pair {
     fn run(&self, network: usize, row: &[usize], values: &[f32], out: &mut [f32]) -> Result<(), String> {
         let shape = std::iter::once(1).chain(row.iter().copied()).collect();
         let given = Array::new(shape, values.to_vec());
-        let given = given.ok_or_else(|| format!("{} values where {row:?} are wanted", values.len()))?;
-        let networks = self.networks.lock().map_err(|_| "the network failed before".to_owned())?;
+        let given = given.ok_or_else(|| format!("{} values instead of {row:?}", values.len()))?;
+        let networks =
+            self.networks.lock().map_err(|_| "the network failed in an earlier call".to_owned())?;
         let made = networks[network](&given).map_err(|error| error.to_string())?;
         if made.data().len() != out.len() {
-            return Err(format!(
-                "the network makes {} values where {} are wanted",
-                made.data().len(),
-                out.len()
-            ));
+            return Err(format!("the network makes {} values instead of {}", made.data().len(), out.len()));
         }
         out.copy_from_slice(made.data());
         Ok(())

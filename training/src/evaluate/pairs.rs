@@ -1,8 +1,8 @@
-//! What losses cost, pair by pair: what a prediction scores less what the reconstruction in its place does.
+//! The cost of losses in pairs: a prediction's score less the score of its reconstruction.
 //!
-//! The same rows are on both sides, so what is hard for either is no part of the difference, and its interval is narrower than
-//! that of two numbers of different rows. Reconstructions of one group come from the same parity and err together, so a group
-//! counts as one observation.
+//! Both sides use the same rows, so rows that are hard for both do not add to the difference, and the interval is
+//! narrower than that of two scores over different rows. Reconstructions of one group come from one parity and err
+//! together, so a group counts as one observation.
 
 /// The losses of all groups.
 pub(crate) struct Pairs {
@@ -20,7 +20,7 @@ impl Pairs {
         self.count += 1;
     }
 
-    /// The standard error of the mean loss; `None` where one group is all there is.
+    /// The standard error of the mean loss; `None` for a single group.
     pub(crate) fn error(&self) -> Option<f64> {
         let groups = self.by_group.len() as f64;
         if groups < 2.0 || self.count == 0 {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_both_get_wrong_makes_an_interval_no_wider() {
+    fn rows_that_both_get_wrong_do_not_widen_the_interval() {
         let mut pairs = Pairs::new(4);
         for group in 0..4 {
             pairs.add(group, f64::from(u8::from(group % 2 == 0)), f64::from(u8::from(group % 2 == 0)));
@@ -46,8 +46,8 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_come_together_count_once() {
-        // A hundred losses of one in four: by themselves, and four to a group in every fourth group.
+    fn losses_of_one_group_count_once() {
+        // A hundred losses of one in four: independent, and four to a group in every fourth group.
         let (mut apart, mut together) = (Pairs::new(400), Pairs::new(100));
         for at in 0..400 {
             apart.add(at, 1.0, f64::from(u8::from(at % 4 != 0)));

@@ -1,4 +1,4 @@
-//! The curves as a picture: what the surest reconstructions are worth, and all answers as losses grow.
+//! Draws the curves: the score of the most confident reconstructions, and of all answers as losses grow.
 
 use std::fmt::Write;
 
@@ -10,14 +10,14 @@ use super::table::Entry;
 /// A panel with its labels.
 const PANEL: f64 = 550.0;
 const HEIGHT: f64 = 460.0;
-/// Of the legend beside them.
+/// Width of the legend.
 const LEGEND: f64 = 260.0;
-/// Between two names in it.
+/// Distance between two names in the legend.
 const LINE: f64 = 24.0;
-/// A_o is drawn up to this fraction of unavailable predictions.
+/// The highest fraction of unavailable predictions in the picture of A_o.
 const MOST_UNAVAILABLE: f64 = 0.3;
 
-/// An SVG picture of a table of accuracies. Errors have no common scale and are left out.
+/// An SVG picture of a table of accuracies. Errors have no common scale and are omitted.
 pub fn picture(table: &Table) -> String {
     let entries: Vec<&Entry> = table.entries.iter().filter(|entry| entry.report.metric.ascends()).collect();
     let kept = |entry: &Entry| -> Curve {
@@ -28,7 +28,7 @@ pub fn picture(table: &Table) -> String {
         fractions.map(|f| (100.0 * f, 100.0 * entry.report.overall_at(f))).collect()
     };
     let surest = Panel {
-        heading: "reconstructions alone (A_d), the surest kept",
+        heading: "reconstructions alone (A_d), the most confident kept",
         across: "kept, %",
         most: 100.0,
         curves: entries.iter().map(|entry| kept(entry)).collect(),
@@ -46,7 +46,7 @@ pub fn picture(table: &Table) -> String {
 
 type Curve = Vec<(f64, f64)>;
 
-/// A line and a name for each entry, in the panels' order and colours.
+/// A line and a name per entry, in the panels' order and colours.
 fn legend(entries: &[&Entry]) -> String {
     let mut out = String::new();
     for (at, entry) in entries.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Loses predictions and judges what the code makes of the rest.
+//! Drops predictions and judges the reconstructions.
 
 use parm_encoder::{Received, Set, Workspace};
 use parm_parity_models::bundle::expected_error;
@@ -10,15 +10,15 @@ use super::pairs::Pairs;
 use super::{Degraded, Evaluation, Metric, Mismatch, Truth};
 use crate::Array;
 
-/// What came of all losses.
+/// The results over all losses.
 pub(super) struct Outcomes {
-    /// The mean score of a code that is not systematic while nothing is lost; 0 for others.
+    /// The mean score of a non-systematic code without losses; 0 for systematic ones.
     pub(super) undisturbed: f64,
-    /// By the number of losses, from one on.
+    /// Scores for one loss, two losses, and so on.
     pub(super) degraded: Vec<Degraded>,
-    /// Over the reconstructions from single losses.
+    /// Over the reconstructions of single losses.
     pub(super) confidence: Vec<Kept>,
-    /// How far confidence is from how often they are right.
+    /// The mean distance between confidence and accuracy.
     pub(super) calibration_error: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch
     Ok(Outcomes { undisturbed, degraded, confidence, calibration_error })
 }
 
-/// Confidence is that of the class that is named, so it is held to whether that one was right.
+/// Confidence belongs to the predicted class, so it is compared with top-1 accuracy.
 fn calibration(metric: Metric, surest: &[(f32, f64)]) -> Option<f64> {
     let is_known = metric == Metric::TOP_1 && !surest.is_empty();
     is_known.then(|| {
@@ -80,10 +80,10 @@ fn check(evaluation: &Evaluation<'_>) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// The evaluation with what it needs again and again.
+/// The evaluation with values that every pattern needs.
 struct Judge<'a> {
     evaluation: &'a Evaluation<'a>,
-    /// The deployed model's answers as if they were the truth.
+    /// The deployed model's answers as the truth.
     teacher: Truth,
     /// The score of each prediction.
     predictions: Vec<f64>,
@@ -112,7 +112,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The score over all groups and patterns. Pattern by pattern, for some codes' decoding matrix depends on it.
+    /// The mean score over all groups and patterns. Patterns are the outer loop, since the decoding matrix of some
+    /// codes depends on them.
     fn judge(&mut self, lost: usize, patterns: &[Set]) -> Result<Degraded, Mismatch> {
         let recovery = self.evaluation.code.recovery();
         let mut slots = vec![Mean::default(); recovery.k];

@@ -1,4 +1,4 @@
-//! What an evaluation found.
+//! The result of an evaluation.
 
 use parm_encoder::CodeSpec;
 use parm_parity_models::bundle::{Accuracy, Scores};
@@ -6,35 +6,36 @@ use serde::Serialize;
 
 use super::{Kept, Metric};
 
-/// What an evaluation found. Scores are fractions of 1, or errors in the data's own unit.
+/// The result of an evaluation. Scores are fractions of 1, or errors in the data's own unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The code.
     pub code: CodeSpec,
-    /// How answers were judged.
+    /// The score of an answer.
     pub metric: Metric,
     /// Rows of data.
     pub rows: usize,
-    /// Groups that they made.
+    /// Number of groups.
     pub groups: usize,
-    /// Whether predictions go to clients as they are while nothing is lost.
+    /// Whether clients receive predictions unchanged if nothing is lost.
     pub systematic: bool,
-    /// A_a: of answers while nothing is lost. For a code that is not systematic these are approximations too.
+    /// A_a: the score of answers without losses. For a non-systematic code these are approximations too.
     pub available: f64,
-    /// Of the deployed model by itself, without any code.
+    /// The score of the deployed model without a code.
     pub deployed: f64,
-    /// A_d: of reconstructions alone, by the number of losses in a group from one on.
+    /// A_d: the score of reconstructions alone, by the number of losses in a group, starting with one.
     pub degraded: Vec<Degraded>,
-    /// A_o: of all answers, by the fraction of outputs that are unavailable.
+    /// A_o: the score of all answers, by the fraction of unavailable outputs.
     pub overall: Vec<Overall>,
-    /// Of the same answer to everybody, the best such.
+    /// The score of the best constant answer.
     pub constant_answer: f64,
-    /// Of a backup model, where one was given.
+    /// The score of the backup model, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<f64>,
-    /// What keeping only the surest reconstructions buys, at one loss a group.
+    /// The score of the most confident reconstructions at one loss per group.
     pub confidence: Vec<Kept>,
-    /// How far confidence is in the mean from how often reconstructions are right, at one loss a group; where it says which class.
+    /// The mean distance between the confidence and the accuracy of reconstructions, at one loss per group; `None`
+    /// unless answers are classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration_error: Option<f64>,
 }
@@ -46,15 +47,15 @@ pub struct Degraded {
     pub lost: usize,
     /// A_d.
     pub score: f64,
-    /// The score that reconstructions get when the deployed model's answers are taken as right.
+    /// The score if the deployed model's answers count as right.
     pub agreement: f64,
     /// A_d of each slot.
     pub by_slot: Vec<f64>,
-    /// Loss patterns that were tried on every group.
+    /// Number of loss patterns that were tried on every group.
     pub patterns: usize,
-    /// Reconstructions that were judged.
+    /// Number of reconstructions.
     pub reconstructions: u64,
-    /// The standard error of A_a - A_d of the same rows; `None` where one group is all there is.
+    /// The standard error of A_a - A_d over the same rows; `None` for a single group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap_error: Option<f64>,
 }
@@ -69,17 +70,17 @@ pub struct Overall {
 }
 
 impl Report {
-    /// A_d at one loss a group.
+    /// A_d at one loss per group.
     pub fn degraded(&self) -> f64 {
         self.degraded.first().map_or(0.0, |degraded| degraded.score)
     }
 
-    /// A_a - A_d in points, at one loss a group, against the deployed model by itself. Negative for errors.
+    /// A_a - A_d in points, at one loss per group, relative to the plain deployed model. Negative for errors.
     pub fn gap(&self) -> f64 {
         100.0 * (self.deployed - self.degraded())
     }
 
-    /// A_o at a fraction of unavailable outputs. A systematic code pays for a loss with one answer; any other with
+    /// A_o at a fraction of unavailable outputs. A loss costs a systematic code one answer. It costs any other code
     /// all answers of the group, as soon as one of its k + r outputs is missing.
     pub fn overall_at(&self, unavailable: f64) -> f64 {
         let outputs = (self.code.k + self.code.r) as i32;
@@ -87,15 +88,14 @@ impl Report {
         (1.0 - degraded) * self.available + degraded * self.degraded()
     }
 
-    /// The score of all answers when every group loses exactly one: equal footing for codes that are systematic and
-    /// codes that are not.
+    /// The score of all answers if every group loses exactly one: compares systematic and other codes on equal terms.
     pub fn one_loss_a_group(&self) -> f64 {
         let k = self.code.k as f64;
         let degraded = if self.systematic { 1.0 / k } else { 1.0 };
         (1.0 - degraded) * self.available + degraded * self.degraded()
     }
 
-    /// As a bundle stores it; `None` for errors, which are no fraction of 1.
+    /// The form that a bundle stores; `None` for errors, which are not fractions of 1.
     pub fn accuracy(&self) -> Option<Accuracy> {
         self.metric.ascends().then(|| Accuracy {
             metric: self.metric.to_string(),

@@ -1,4 +1,4 @@
-//! Reports side by side: a table for people, CSV for programs.
+//! Tables of reports: text for people, CSV for programs.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Report;
 
-/// Reports by name, in the order they came.
+/// Reports by name, in order of insertion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Table {
@@ -17,14 +17,14 @@ pub struct Table {
 /// A named report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
-    /// What was evaluated, such as the parity model's name.
+    /// The evaluated code's name, such as the parity model's.
     pub name: String,
-    /// What was found.
+    /// Its report.
     #[serde(flatten)]
     pub report: Report,
 }
 
-/// The columns: CSV's names, and people's.
+/// The columns: names in CSV, and in text.
 const COLUMNS: [(&str, &str); 14] = [
     ("name", "name"),
     ("code", "code"),
@@ -87,13 +87,13 @@ impl Entry {
     }
 }
 
-/// A cell that a comma would split is quoted.
+/// Quotes a cell that contains a separator.
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
 }
 
 impl fmt::Display for Table {
-    /// Accuracies in percent, errors as they are.
+    /// Accuracies in percent, errors in their unit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.entries.iter().map(|entry| match entry.report.metric.ascends() {
             true => entry.cells(100.0, 2),

@@ -1,11 +1,11 @@
-//! What answers should have been.
+//! The true answers.
 
 use super::groups::row_len;
 use super::metric::{absolute_error, among_highest, highest, intersection_over_union};
 use super::{Metric, Mismatch};
 use crate::Array;
 
-/// The right answer to every row.
+/// The true answer to every row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Truth {
     /// Classes.
@@ -15,7 +15,7 @@ pub enum Truth {
 }
 
 impl Truth {
-    /// For data without labels: the deployed model's answers are taken as right, so that A_a is perfect and A_d is
+    /// For data without labels: takes the deployed model's answers as right. Then A_a is perfect and A_d is
     /// agreement.
     pub fn deployed(outputs: &Array<f32>, metric: Metric) -> Self {
         match metric {
@@ -26,7 +26,7 @@ impl Truth {
         }
     }
 
-    /// Rows.
+    /// The number of rows.
     pub(super) fn rows(&self) -> usize {
         match self {
             Truth::Classes(classes) => classes.len(),
@@ -34,7 +34,7 @@ impl Truth {
         }
     }
 
-    /// Checks that answers like `outputs` can be judged by it.
+    /// Checks that answers with the shape of `outputs` can be judged.
     pub(super) fn check(&self, metric: Metric, outputs: &Array<f32>) -> Result<(), Mismatch> {
         let (rows, width) = (outputs.shape().first().copied().unwrap_or(0), row_len(outputs));
         if self.rows() != rows {
@@ -62,7 +62,7 @@ impl Truth {
         }
     }
 
-    /// The score of an answer to `row`. Both were checked.
+    /// The score of an answer to `row`. [`check`](Self::check) must have passed.
     pub(super) fn score(&self, metric: Metric, row: usize, answer: &[f32]) -> f64 {
         match (self, metric) {
             (Truth::Classes(classes), Metric::Top(n)) => {

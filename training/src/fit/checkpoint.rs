@@ -1,7 +1,7 @@
-//! A run's state in a file: written whole or not at all, and believed only if its digest is right.
+//! Checkpoints: a run's state in a file, written atomically and verified by a digest.
 //!
-//! Magic, length and text of a header, lengths and elements of the arrays (little endian), SHA-256 of all that. The
-//! fingerprint says which run it is of: another model, other data or other settings must not go on from it.
+//! The format: magic, length and text of a header, lengths and elements of the arrays (little endian), SHA-256 of all
+//! that. A fingerprint identifies the run: another model, other data or other settings must not continue from it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,25 +12,25 @@ use crate::file;
 
 const MAGIC: &[u8; 8] = b"parmrun1";
 const DIGEST: usize = 32;
-/// Largest checkpoint that is read: a gigabyte of weights, four times over.
+/// Maximum size of a checkpoint: four times a gigabyte of weights.
 const LARGEST: u64 = 4 << 30;
 
-/// What can be wrong with a checkpoint.
+/// An error of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum CheckpointError {
     #[error("cannot read the checkpoint '{}': {message}", path.display())]
     Read { path: PathBuf, message: String },
-    #[error("'{}' is no whole checkpoint: remove it to start again", path.display())]
+    #[error("'{}' is not a complete checkpoint: remove it to start again", path.display())]
     Damaged { path: PathBuf },
     #[error(
-        "the checkpoint '{}' is of another run (other data, model or settings): remove it, or give another path",
+        "the checkpoint '{}' belongs to another run (other data, model or settings): remove it, or give another path",
         path.display()
     )]
     OtherRun { path: PathBuf },
 }
 
-/// A checkpoint as it was read.
+/// The content of a checkpoint.
 pub(super) struct Checkpoint {
     pub(super) path: PathBuf,
     pub(super) header: String,
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_nothing_else() {
+    fn checkpoint_is_read_only_when_intact() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.checkpoint");
         Checkpoint::write(&path, "a run", "{}", &[&[1.0, 2.0], &[]]).unwrap();

@@ -1,4 +1,4 @@
-//! A picture of a run: loss and score over the epochs.
+//! Draws a run: loss and score over the epochs.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::{Error, file};
 
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 360.0;
-/// Around a panel's area: room for its heading, marks and titles.
+/// Margins of a panel: room for its heading, ticks and titles.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 40.0;
@@ -32,7 +32,7 @@ fn panel(left: f64, heading: &str, line: &Line) -> String {
     let values = points().map(|point| point.1);
     let (low, high) = values
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
-    // Scores may come later than the first epoch, or never.
+    // Scores may begin after the first epoch, or be missing.
     let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
     let area =
         Area { left: left + LEFT, right: left + WIDTH / 2.0 - RIGHT, top: TOP, bottom: HEIGHT - BOTTOM };

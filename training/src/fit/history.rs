@@ -1,4 +1,4 @@
-//! What became of each epoch, as lines of JSON.
+//! The history of a run: one line of JSON per epoch.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ pub struct Epoch {
     pub epoch: u64,
     /// Mean loss over its steps.
     pub loss: f64,
-    /// Score on held-out data; absent where it was not measured.
+    /// Score on held-out data; absent if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub score: Option<f64>,
     /// Step size at its beginning.
     pub rate: f32,
-    /// Groups looked at.
+    /// Number of groups.
     pub groups: u64,
     /// Seconds that its steps took.
     pub seconds: f64,

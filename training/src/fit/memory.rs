@@ -1,14 +1,14 @@
-//! Memory that stays ours from step to step.
+//! Keeps freed memory in the process between steps.
 #![allow(unsafe_code)] // one call into the C library, which has no safe form
 
-/// Tells the allocator to keep what a step frees for the next one, which asks for the same sizes again. GNU's hands
-/// large pieces back to the kernel, and fetching them anew, page by page, took a fifth of a step.
+/// Tells the allocator to keep memory that a step frees, since the next step allocates the same sizes. glibc returns
+/// large blocks to the kernel, and faulting them in again, page by page, took a fifth of a step.
 pub(super) fn keep() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        /// The largest piece that may come from the heap: as large as GNU's allows.
+        /// The largest block on the heap, glibc's maximum.
         const PIECE: libc::c_int = 32 << 20;
-        // SAFETY: both options take any number, at any time, from any thread.
+        // SAFETY: both options accept any number, at any time, from any thread.
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, PIECE);
             libc::mallopt(libc::M_TRIM_THRESHOLD, libc::c_int::MAX);

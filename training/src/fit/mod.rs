@@ -1,8 +1,8 @@
 //! The training loop: steps, epochs, the best weights, checkpoints.
 //!
-//! What is learned is a `Task`; the loop knows networks, gradients and time. Everything random follows from the
-//! seed and the epoch, and a checkpoint holds all else (weights, moments, averages, the best so far), so that a run
-//! that was interrupted ends with the weights that it would have had.
+//! A `Task` defines the training; the loop handles networks, gradients and time. All random choices depend on the
+//! seed and the epoch, and a checkpoint holds the rest (weights, moments, averages, the best weights). So an
+//! interrupted run ends with the same weights as an uninterrupted one.
 
 mod checkpoint;
 mod curves;
@@ -27,9 +27,9 @@ use crate::network::Network;
 use crate::optimise::{Rate, Step};
 use crate::{Error, graph};
 
-/// Something that networks learn.
+/// A training task.
 pub(crate) trait Task {
-    /// The networks that change.
+    /// The networks that are trained.
     fn networks(&mut self) -> &mut [Network];
 
     /// Draws the epoch's groups.
@@ -41,75 +41,75 @@ pub(crate) trait Task {
     /// The loss of step `at` of the epoch; `leaves` are those of the networks, in order.
     fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error>;
 
-    /// Whether the weights that it begins with were learned: then they may be the best that there are.
+    /// Whether the initial weights are trained already: then they may remain the best ones.
     fn is_taught(&self) -> bool;
 
-    /// How good the networks are on held-out data; more is better.
+    /// The score of the networks on held-out data; higher is better.
     fn score(&mut self) -> Result<f64, Error>;
 }
 
-/// What one step computed.
+/// The result of one step.
 pub(crate) struct StepOutcome {
-    /// The loss, with its history.
+    /// The loss, with its computation graph.
     pub(crate) loss: Tensor<1>,
-    /// What batch normalisations measured, for each network.
+    /// The statistics of batch normalisations, for each network.
     pub(crate) statistics: Vec<Vec<Statistic>>,
-    /// Groups that were looked at.
+    /// Number of groups.
     pub(crate) groups: u64,
 }
 
-/// Whoever watches a run, and may stop it.
+/// Observes a run.
 pub trait Observer {
-    /// A run begins (or goes on) at `step` of `steps`.
+    /// A run starts or continues at `step` of `steps`.
     fn began(&self, step: u64, steps: u64) {
         let _ = (step, steps);
     }
 
-    /// A step was made over so many groups.
+    /// A step over `groups` groups ended.
     fn stepped(&self, groups: u64) {
         let _ = groups;
     }
 
-    /// An epoch is over.
+    /// An epoch ended.
     fn finished(&self, epoch: &Epoch) {
         let _ = epoch;
     }
 }
 
-/// Nobody watches.
+/// Ignores the run's events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 
 impl Observer for Unobserved {}
 
-/// A request to stop, which any thread may make: the run saves a checkpoint and ends.
+/// A request to stop from any thread: the run saves a checkpoint and ends.
 #[derive(Debug, Default)]
 pub struct Stop(AtomicBool);
 
 impl Stop {
-    /// Asks for the end.
+    /// Requests the end.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was asked for.
+    /// Whether the end was requested.
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What surrounds a run.
+/// The environment of a run.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// Who watches.
+    /// Receives the run's events.
     pub observer: &'a dyn Observer,
-    /// How it is stopped.
+    /// Requests the end of the run.
     pub stop: &'a Stop,
-    /// Where it leaves its files.
+    /// The files that the run writes.
     pub files: &'a Files,
 }
 
-/// Trains the task's networks and leaves them with the weights that are kept. The history has an entry for each epoch.
+/// Trains the task's networks and leaves them with the chosen weights. The history has one entry per epoch.
 pub(crate) fn run(
     task: &mut dyn Task,
     settings: &Settings,
@@ -128,7 +128,7 @@ pub(crate) fn run(
     let mut state = State::open(task, settings, fingerprint, around.files)?;
     around.observer.began(state.epoch * steps + state.step, rate.steps);
     if (state.epoch, state.step) == (0, 0) && settings.keep == Keep::Best && task.is_taught() {
-        // Who knows something already may lose by learning.
+        // Trained weights may be better than all later ones, so they are scored first.
         state.score(task)?;
     }
     while state.epoch < settings.epochs {
@@ -179,7 +179,7 @@ fn one_step(task: &mut dyn Task, state: &mut State, settings: &Settings, rate: f
     Ok(pass.groups)
 }
 
-/// An error of what surrounds a graph: the loss, the batch.
+/// An error outside of a graph: in the loss or in the batch.
 pub(crate) fn fault(what: &'static str) -> impl Fn(graph::Problem) -> Error {
     move |problem| Error::Node { node: what.into(), problem }
 }

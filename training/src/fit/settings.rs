@@ -1,4 +1,4 @@
-//! How a run is made and where it leaves its files.
+//! Settings and output files of a run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::history::{self, Epoch};
 use crate::Error;
 use crate::optimise::{Course, Decay};
 
-/// How a run is made.
+/// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -17,25 +17,26 @@ pub struct Settings {
     pub epochs: u64,
     /// Groups in a step. Default 64.
     pub batch: usize,
-    /// Largest step size. Default 0.001.
+    /// Maximum step size. Default 0.001.
     pub rate: f32,
-    /// Course of the step size after the warm-up: `constant` or `cosine`. Default `cosine`.
+    /// Schedule of the step size after the warm-up: `constant` or `cosine`. Default `cosine`.
     pub shape: Course,
     /// Epochs in which the step size rises from zero. Default 0.
     pub warm_up: f32,
-    /// Pull of the weights towards zero. Default 0.00001.
+    /// Weight decay. Default 0.00001.
     pub weight_decay: f32,
-    /// Where that pull acts: `coupled` (Adam) or `decoupled` (AdamW). Default `coupled`.
+    /// Kind of weight decay: `coupled` (Adam) or `decoupled` (AdamW). Default `coupled`.
     pub decay: Decay,
-    /// Share of a running average of the weights that stays at each step; the average is what is kept. Default 0: none.
+    /// Share of a running average of the weights that each step keeps; the average is the result. Default 0: no
+    /// average.
     pub average: f32,
-    /// Which weights are kept: those of the `best` epoch on held-out data, or the `last`. Default `best`.
+    /// The weights to keep: those of the `best` epoch on held-out data, or the `last`. Default `best`.
     pub keep: Keep,
     /// Epochs between two measurements on held-out data. Default 1.
     pub score_every: u64,
     /// Epochs between two checkpoints. Default 5.
     pub save_every: u64,
-    /// Seed of everything random. Default 1.
+    /// Seed of all random choices. Default 1.
     pub seed: u64,
 }
 
@@ -58,23 +59,23 @@ impl Default for Settings {
     }
 }
 
-/// Which weights are kept.
+/// The weights to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
-    /// Those of the epoch that was best on held-out data.
+    /// Those of the best epoch on held-out data.
     #[default]
     Best,
     /// Those of the last epoch.
     Last,
 }
 
-/// Where a run leaves its files. What is not given is not written.
+/// The output files of a run. A file without a path is not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// Everything that is needed to go on.
+    /// The state that is needed to continue.
     pub checkpoint: Option<PathBuf>,
-    /// A line of JSON for each epoch.
+    /// One line of JSON per epoch.
     pub metrics: Option<PathBuf>,
     /// A picture of the curves (SVG).
     pub curves: Option<PathBuf>,
@@ -91,7 +92,7 @@ impl Files {
         Ok(())
     }
 
-    /// Removes the checkpoint: the run is over and its results are written.
+    /// Removes the checkpoint after the run's results are written.
     pub fn forget_checkpoint(&self) {
         if let Some(path) = &self.checkpoint {
             _ = fs::remove_file(path);
@@ -100,18 +101,18 @@ impl Files {
 }
 
 impl Settings {
-    /// Refuses numbers that no run can be made with.
+    /// Rejects numbers that are invalid for any run.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |message: &str| Err(Error::Setting { message: message.into() });
         match self {
-            _ if self.epochs == 0 || self.batch == 0 => wrong("epochs and batch are at least 1"),
-            _ if !(self.rate > 0.0 && self.rate.is_finite()) => wrong("rate is a number above 0"),
-            _ if !(0.0..1.0).contains(&self.average) => wrong("average is a share below 1"),
+            _ if self.epochs == 0 || self.batch == 0 => wrong("epochs and batch must be at least 1"),
+            _ if !(self.rate > 0.0 && self.rate.is_finite()) => wrong("rate must be a number above 0"),
+            _ if !(0.0..1.0).contains(&self.average) => wrong("average must be a share from 0 to below 1"),
             _ if !(self.weight_decay >= 0.0 && self.weight_decay < 1.0) => {
-                wrong("weight_decay is a number from 0 on and below 1")
+                wrong("weight_decay must be a number from 0 to below 1")
             }
             _ if !(self.warm_up >= 0.0 && f64::from(self.warm_up) <= self.epochs as f64) => {
-                wrong("warm_up is a number of epochs, at most all of them")
+                wrong("warm_up must be a number of epochs, at most all of them")
             }
             _ => Ok(()),
         }

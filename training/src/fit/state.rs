@@ -1,4 +1,4 @@
-//! All that a run remembers between two steps, and its way into a checkpoint and back.
+//! The state of a run between two steps, saved to checkpoints and restored from them.
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use crate::optimise::{Adam, Average};
 
 /// The state of a run.
 pub(super) struct State {
-    /// Epochs that are over.
+    /// Finished epochs.
     pub(super) epoch: u64,
-    /// Steps made in this one.
+    /// Finished steps of this epoch.
     pub(super) step: u64,
-    /// Groups looked at in this epoch.
+    /// Number of groups in this epoch.
     pub(super) groups: u64,
     pub(super) adam: Adam,
     pub(super) average: Option<Average>,
@@ -25,7 +25,7 @@ pub(super) struct State {
     best: Option<Best>,
     /// Sum of the losses of this epoch; on the device, so that no step waits for it.
     loss: Option<Tensor<1>>,
-    /// The part of it that a checkpoint brought back.
+    /// The part of the sum that came from a checkpoint.
     earlier_loss: f64,
 }
 
@@ -34,7 +34,7 @@ struct Best {
     weights: Vec<Vec<f32>>,
 }
 
-/// The numbers of a state that are no tensors.
+/// The numbers of a state that are not tensors.
 #[derive(Serialize, Deserialize)]
 struct Header {
     epoch: u64,
@@ -48,7 +48,7 @@ struct Header {
 }
 
 impl State {
-    /// The state in the checkpoint, or that of a run that begins.
+    /// Restores the state of the checkpoint, or starts a new run.
     pub(super) fn open(
         task: &mut dyn Task,
         settings: &Settings,
@@ -91,7 +91,7 @@ impl State {
         self.earlier_loss + now
     }
 
-    /// Measures, remembers the best, and goes on to the next epoch.
+    /// Scores the networks, keeps the best weights, and starts the next epoch.
     pub(super) fn finish_epoch(
         &mut self,
         task: &mut dyn Task,
@@ -116,7 +116,7 @@ impl State {
         Ok(record)
     }
 
-    /// The score of what would be kept now: the average where there is one.
+    /// The score of the weights that would be kept now: of the average, if there is one.
     pub(super) fn score(&mut self, task: &mut dyn Task) -> Result<f64, Error> {
         let now = self.average.is_some().then(|| snapshot(task));
         if let Some(average) = &self.average {
@@ -130,7 +130,7 @@ impl State {
         Ok(score)
     }
 
-    /// Leaves the networks with the weights that are kept.
+    /// Loads the chosen weights into the networks.
     pub(super) fn keep(&self, task: &mut dyn Task, settings: &Settings) -> Result<(), Error> {
         match (&self.best, &self.average) {
             (Some(best), _) if settings.keep == Keep::Best => restore(task, &best.weights),
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    /// Writes the checkpoint, if one is wanted.
+    /// Writes the checkpoint, if it has a path.
     pub(super) fn save(&self, task: &mut dyn Task, fingerprint: &str, files: &Files) -> Result<(), Error> {
         let Some(path) = &files.checkpoint else { return Ok(()) };
         let header = Header {

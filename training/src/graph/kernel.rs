@@ -1,4 +1,4 @@
-//! A prepared operator: its settings are read and checked, its inputs come later.
+//! Prepared operators: settings are read and checked before inputs come.
 
 use crate::array::Array;
 use crate::graph::{Problem, Real, Value};
@@ -6,7 +6,7 @@ use crate::graph::{Problem, Real, Value};
 /// Computes a node's outputs from its inputs.
 pub(crate) type Kernel = Box<dyn Fn(Inputs, &mut Pass) -> Result<Vec<Value>, Problem> + Send + Sync>;
 
-/// Which of its two behaviours a network shows.
+/// The behaviour of batch normalisations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Batch normalisation uses its running statistics.
@@ -20,20 +20,20 @@ pub(crate) enum Mode {
 pub(crate) struct Pass {
     pub(crate) mode: Mode,
     pub(crate) device: burn::tensor::Device,
-    /// Statistics that batch normalisations measured in this pass, by the names of their running statistics.
+    /// Statistics of batch normalisations in this pass, by the names of their running statistics.
     pub(crate) statistics: Vec<Statistic>,
 }
 
-/// What one batch normalisation measured.
+/// The statistics of one batch normalisation.
 #[derive(Clone, Debug)]
 pub(crate) struct Statistic {
     pub(crate) name: String,
     pub(crate) value: Real,
-    /// Share of the old running value that stays.
+    /// Share of the old running value that remains.
     pub(crate) momentum: f32,
 }
 
-/// A node's inputs in order; `None` for an optional one that is left out.
+/// A node's inputs in order; `None` for an omitted optional one.
 pub(crate) struct Inputs(pub(crate) Vec<Option<Value>>);
 
 impl Inputs {
@@ -57,13 +57,13 @@ impl Inputs {
         self.optional(at).map(Value::real).transpose()
     }
 
-    /// A list of integers that may be left out; an empty tensor counts as left out.
+    /// An optional list of integers; an empty tensor counts as omitted.
     pub(crate) fn optional_ints(&mut self, at: usize) -> Result<Option<Vec<i64>>, Problem> {
         let Some(value) = self.optional(at) else { return Ok(None) };
         Ok(Some(value.ints()?.into_data()))
     }
 
-    /// A single number of floats that may be left out.
+    /// An optional single float.
     pub(crate) fn optional_number(&mut self, at: usize) -> Result<Option<f32>, Problem> {
         let Some(value) = self.optional(at) else { return Ok(None) };
         let array = value.real()?.download();

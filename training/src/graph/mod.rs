@@ -1,9 +1,9 @@
 //! ONNX graphs over Burn tensors, interpreted at run time.
 //!
-//! Reading order: [`real`] is a tensor whose rank the type does not know; [`value`] what flows between nodes;
-//! [`operator`] the table from a node to its kernel; [`role`] which constants are parameters; [`plan`] a whole graph,
-//! checked and ready to run. A graph is prepared once, and everything that can be known beforehand is checked then:
-//! an operator or setting that is not understood is an error that names the node before anything runs.
+//! Reading order: [`real`] is a tensor with a rank known at run time; [`value`] is passed between nodes; [`operator`]
+//! is the table from a node to its kernel; [`role`] finds the parameters among the constants; [`plan`] is a whole
+//! graph, checked and ready to run. A graph is prepared once, with all checks that do not need inputs: an unsupported
+//! operator or attribute is an error that names the node.
 
 mod kernel;
 mod native;

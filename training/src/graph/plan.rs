@@ -1,4 +1,4 @@
-//! A whole graph, checked and ready to run.
+//! Plans: whole graphs, checked and ready to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use super::operator::{prepare, shape::constant_of};
 use super::{Problem, Value};
 use crate::Error;
 
-/// A graph's nodes in order, with places for the values between them. Nodes that no output needs are left out.
+/// A graph's nodes in order, with slots for the values between them. Nodes that no output needs are omitted.
 pub(crate) struct Plan {
     steps: Vec<PlanStep>,
-    /// Constants that are not given anew for each run.
+    /// Constants that are the same in each run.
     constants: Vec<(usize, Value)>,
     inputs: Vec<usize>,
     outputs: Vec<usize>,
-    /// Parameters and buffers, which each run is given.
+    /// Parameters and buffers, which the caller passes to each run.
     given: BTreeMap<String, usize>,
     places: usize,
 }
@@ -27,19 +27,19 @@ struct PlanStep {
     kernel: Kernel,
     inputs: Vec<Option<usize>>,
     outputs: Vec<Option<usize>>,
-    /// Values that nobody reads after this step.
+    /// Values without a later reader.
     spent: Vec<usize>,
 }
 
-/// What one run of a plan gives.
+/// The result of one run.
 pub(crate) struct PassResults {
     pub(crate) outputs: Vec<Value>,
     pub(crate) statistics: Vec<Statistic>,
 }
 
 impl Plan {
-    /// Checks `graph` and prepares every node that an output needs. Constants called as in `given` are expected from
-    /// each run, all others are copied to `device`.
+    /// Checks `graph` and prepares every node that an output needs. Each run receives the constants named in `given`;
+    /// all others are copied to `device`.
     pub(crate) fn new(graph: &Graph, given: &BTreeSet<String>, device: &Device) -> Result<Self, Error> {
         let mut plan = Draft { places: BTreeMap::new() };
         let needed = needed(graph);
@@ -47,7 +47,7 @@ impl Plan {
         let given = given.iter().map(|name| (name.clone(), plan.place(name))).collect::<BTreeMap<_, _>>();
         let mut constants = Vec::new();
         for (name, tensor) in graph.initializers.iter().filter(|(name, _)| !given.contains_key(*name)) {
-            // Constants that nobody reads may be of kinds that nothing here computes with.
+            // Constants without a reader may have unsupported types.
             if let Ok(value) = constant_of(tensor, device) {
                 constants.push((plan.place(name), value));
             }
@@ -117,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Names resolved to places.
+/// Names resolved to slots.
 struct Draft<'a> {
     places: BTreeMap<&'a str, usize>,
 }
@@ -142,7 +142,7 @@ fn needed(graph: &Graph) -> BTreeSet<usize> {
     needed
 }
 
-/// Finds after which step each value can be dropped, so that memory holds only what is still read.
+/// Finds the step after which each value can be dropped, so that memory holds only values with later readers.
 fn mark_spent(steps: &mut [PlanStep], outputs: &[usize]) {
     let mut kept: BTreeSet<usize> = outputs.iter().copied().collect();
     for step in steps.iter_mut().rev() {

@@ -1,4 +1,4 @@
-//! What can be wrong with one node: with its settings when a graph is read, with its inputs when it runs.
+//! Errors of one node: in its settings when a graph is read, or in its inputs when it runs.
 
 use parm_parity_models::onnx;
 
@@ -15,7 +15,7 @@ pub enum Problem {
     Operator { op: String, opset: i64 },
     #[error("attribute '{name}' is not supported: export the model without it")]
     Attribute { name: String },
-    #[error("attribute '{name}' = {value} is not supported: {expected} is")]
+    #[error("attribute '{name}' = {value} is not supported: use {expected}")]
     AttributeValue { name: String, value: String, expected: &'static str },
     #[error("output {at} is not supported: export the model without it")]
     Output { at: usize },
@@ -25,15 +25,15 @@ pub enum Problem {
     MissingInput { at: usize },
     #[error("value '{name}' is read before any node makes it: export the model again")]
     Undefined { name: String },
-    #[error("{actual} where {expected} are wanted")]
+    #[error("{actual} instead of {expected}")]
     Kind { expected: &'static str, actual: &'static str },
-    #[error("shape {shape:?} where {expected} dimensions are wanted")]
+    #[error("shape {shape:?} instead of {expected} dimensions")]
     Rank { expected: usize, shape: Vec<usize> },
     #[error("shape {shape:?} has more than {limit} dimensions")]
     TooManyDimensions { shape: Vec<usize>, limit: usize },
     #[error("shape {shape:?} has more than {limit} elements: give a smaller batch or another model")]
     TooLarge { shape: Vec<usize>, limit: usize },
-    #[error("shape {shape:?} has no element: export the model again")]
+    #[error("shape {shape:?} has no elements: export the model again")]
     Empty { shape: Vec<usize> },
     #[error("shapes {left:?} and {right:?} do not fit together")]
     Broadcast { left: Vec<usize>, right: Vec<usize> },
@@ -49,8 +49,8 @@ pub enum Problem {
     Onnx(#[from] onnx::Defect),
 }
 
-/// Elements of one value at most: 8 GiB of floats. A model that asks for more, by mistake or on purpose, is rejected before
-/// the memory is asked for, as a process that gets none ends at once.
+/// Maximum elements of one value: 8 GiB of floats. A model that needs more, by mistake or on purpose, is rejected
+/// before the allocation, since a failed allocation ends the process.
 const MOST_ELEMENTS: usize = 1 << 31;
 
 /// Rejects a value that would have too many elements.
@@ -69,7 +69,7 @@ pub(super) fn joint(left: &[usize], right: &[usize]) -> Result<Vec<usize>, Probl
     Ok(shape)
 }
 
-/// Rejects a value without elements, where one of them is wanted.
+/// Rejects an empty value.
 pub(super) fn filled(shape: &[usize]) -> Result<(), Problem> {
     match count(shape) {
         0 => Err(Problem::Empty { shape: shape.into() }),

@@ -1,8 +1,8 @@
 //! A tensor of reals on a device, of a rank known only at run time.
 //!
-//! Burn puts the rank into the type; a graph from a file has it in its data. This is the one place where the two
-//! meet: an enum over the ranks that networks use, and the operations that change a rank. Everything here is
-//! differentiable. Shapes are checked by the callers, because Burn panics on a shape that does not fit.
+//! Burn has the rank in the type; a graph from a file has it in its data. This enum over the usual ranks connects the
+//! two, with the operations that change a rank. All operations are differentiable. Callers check shapes, because Burn
+//! panics on a shape that does not fit.
 
 use burn::tensor::{Gradients, Int, Shape, Tensor, TensorData};
 
@@ -94,13 +94,13 @@ impl Real {
         Real::R1(Tensor::from_data(data, device)).reshape(array.shape())
     }
 
-    /// Stands in the place of a value that is being changed.
+    /// A placeholder for a value that is being changed.
     pub(crate) fn empty(device: &burn::tensor::Device) -> Self {
         Real::R1(Tensor::zeros([0], device))
     }
 
-    /// Lets `change` write to the elements, in row-major order. On the processor nothing is copied as long as nobody
-    /// else holds the tensor.
+    /// Passes the elements to `change` for writing, in row-major order. On the processor nothing is copied if the
+    /// tensor has no other owner.
     pub(crate) fn with_elements(self, change: impl FnOnce(&mut [f32])) -> Self {
         map!(self, tensor => {
             let device = tensor.device();
@@ -110,7 +110,7 @@ impl Real {
         })
     }
 
-    /// Lets `read` see the elements, in row-major order.
+    /// Passes the elements to `read`, in row-major order.
     pub(crate) fn read_elements<T>(self, read: impl FnOnce(&[f32]) -> T) -> T {
         with!(self, tensor => read(tensor.into_data().as_slice::<f32>().expect("reals are 32-bit floats")))
     }
@@ -140,7 +140,7 @@ impl Real {
         count(&self.shape())
     }
 
-    /// The same elements under other dimensions.
+    /// The same elements with other dimensions.
     pub(crate) fn reshape(self, shape: &[usize]) -> Result<Self, Problem> {
         if self.count() != count(shape) {
             return Err(Problem::Reshape { from: self.shape(), to: shape.into() });
@@ -196,7 +196,7 @@ impl Real {
         map!(self, tensor => tensor.narrow(axis, start, end - start))
     }
 
-    /// The given elements along `axis`, in the given order, repeats allowed.
+    /// Selects elements along `axis` in this order; repeats are allowed.
     pub(crate) fn select(self, axis: usize, indices: &[usize]) -> Self {
         let data: Vec<i64> = indices.iter().map(|&index| index as i64).collect();
         map!(self, tensor => {
@@ -273,17 +273,17 @@ impl Real {
         Ok(zip!(left, right, (a, b) => a.div(b)))
     }
 
-    /// The same tensor as a leaf that gradients are taken for.
+    /// The same tensor as a leaf that gradients are computed for.
     pub(crate) fn tracked(self) -> Self {
         map!(self, tensor => tensor.autodiff().require_grad())
     }
 
-    /// The same tensor without a history.
+    /// The same tensor without a computation graph.
     pub(crate) fn untracked(self) -> Self {
         map!(self, tensor => tensor.without_autodiff())
     }
 
-    /// Differentiates a scalar; `None` when it depends on no leaf.
+    /// Differentiates a scalar; `None` if it depends on no leaf.
     pub(crate) fn backward(&self) -> Option<Gradients> {
         with!(self, tensor => tensor.is_tracked().then(|| tensor.backward()))
     }
@@ -301,7 +301,7 @@ impl Real {
 
 fn to_rank<const D: usize>(tensor: Tensor<D>, shape: &[usize]) -> Result<Real, Problem> {
     if shape.contains(&0) {
-        // Burn takes a 0 for the size that the tensor has there. There is no element and no gradient to keep.
+        // Burn reads a 0 as the tensor's own size. Without elements, no gradient is lost.
         return empty(shape, &tensor.device());
     }
     Ok(match *shape {

@@ -1,10 +1,10 @@
-//! Moving elements without changing them, for values of every kind: the base of all layout operators.
+//! Moves elements without changing them, for values of every type: the base of all layout operators.
 
 use crate::array::{Array, count};
 use crate::graph::problem::within;
 use crate::graph::{Problem, Real, Value};
 
-/// Applies one method of `Array` to either kind of host tensor, and an expression to the device tensor.
+/// Applies one method of `Array` to either type of host tensor, and an expression to the device tensor.
 macro_rules! each {
     ($value:expr, $real:ident => $device:expr, $array:ident => $host:expr) => {
         match $value {
@@ -16,7 +16,7 @@ macro_rules! each {
 }
 
 impl Value {
-    /// The same elements under other dimensions.
+    /// The same elements with other dimensions.
     pub(crate) fn reshape(self, shape: &[usize]) -> Result<Self, Problem> {
         let from = self.shape();
         if count(&from) != count(shape) {
@@ -55,7 +55,7 @@ impl Value {
         )
     }
 
-    /// Puts values of one kind one after the other along `axis`.
+    /// Joins values of one type along `axis`.
     pub(crate) fn concat(parts: Vec<Self>, axis: usize) -> Result<Self, Problem> {
         Ok(match parts.first() {
             None => return Err(Problem::MissingInput { at: 0 }),
@@ -100,7 +100,7 @@ fn joined<T: Clone>(parts: Vec<Array<T>>, axis: usize) -> Result<Array<T>, Probl
         }
     }
     shape[axis] = parts.iter().map(|part| part.shape()[axis]).sum();
-    // Rows of everything behind the axis: one run of elements of each part after the other.
+    // For each row before the axis, one run of elements of each part.
     let outer = count(&shape[..axis]);
     let mut data = Vec::with_capacity(count(&shape));
     for row in 0..outer {

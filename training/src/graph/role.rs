@@ -1,17 +1,17 @@
-//! Which of a graph's constants training may change.
+//! Roles of a graph's constants: which ones training may change.
 //!
-//! A file does not say which of its numbers were learned. What an operator uses a constant for does: filters and
-//! biases of convolutions, matrices, scales of normalisations, rows of embeddings are parameters; the running
-//! statistics of batch normalisations are buffers, which follow the data; exponents, bounds, shapes and everything
-//! else stays as it is. A summand or factor of more than one element is a parameter only behind the first parameter
-//! of the graph: in front of it, it is the normalisation of the input. Weights that a `Constant` node holds count as
-//! well, and so do weights that pass through a layout operator on their way.
+//! A file does not mark its learned numbers, but the operator that reads a constant shows its role. Filters and
+//! biases of convolutions, matrices, scales of normalisations and rows of embeddings are parameters. The running
+//! statistics of batch normalisations are buffers, which follow the data. Exponents, bounds, shapes and all others
+//! stay. A summand or factor with more than one element is a parameter only behind the first parameter of the graph:
+//! before it, it normalises the input. Weights in a `Constant` node count too, and so do weights behind a layout
+//! operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use parm_parity_models::onnx::{Graph, Node};
 
-/// What becomes of a constant.
+/// The role of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Parameter,
@@ -19,7 +19,7 @@ pub(crate) enum Role {
     Buffer,
 }
 
-/// The roles of the constants that have one, by name.
+/// The roles of constants by name; constants without a role are missing.
 pub(crate) fn roles(graph: &Graph) -> BTreeMap<String, Role> {
     let learned = learned(graph);
     let mut roles = BTreeMap::new();

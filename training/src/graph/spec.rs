@@ -1,7 +1,7 @@
-//! A node's settings as an operator reads them when a graph is prepared.
+//! A node's attributes, read by an operator while a graph is prepared.
 //!
-//! Every setting that is read is ticked off, and one that nobody read is an error: an operator that ignores an
-//! attribute would compute something else than the engine that serves the model.
+//! Every read is recorded, and an attribute that was not read is an error: an operator that ignored it would compute
+//! something different from the engine that serves the model.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -46,7 +46,7 @@ impl<'a> Spec<'a> {
         Ok(self.node.ints(name)?.map(<[i64]>::to_vec))
     }
 
-    /// A list of sizes, or `default` where the attribute is not set.
+    /// A list of sizes, or `default` if the attribute is not set.
     pub(crate) fn sizes(&self, name: &'static str, default: &[usize]) -> Result<Vec<usize>, Problem> {
         let Some(values) = self.ints(name)? else { return Ok(default.into()) };
         let sizes: Option<Vec<usize>> = values.iter().map(|&value| usize::try_from(value).ok()).collect();
@@ -58,7 +58,7 @@ impl<'a> Spec<'a> {
         Ok(self.node.tensor(name)?.cloned())
     }
 
-    /// Demands that an integer attribute, if set, has the one value that is supported.
+    /// Requires that an integer attribute, if set, has the one supported value.
     pub(crate) fn only(&self, name: &'static str, value: i64, expected: &'static str) -> Result<(), Problem> {
         match self.int(name, value)? {
             actual if actual == value => Ok(()),
@@ -66,7 +66,7 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Ticks off attributes that change nothing here.
+    /// Marks attributes without an effect here as read.
     pub(crate) fn ignore(&self, names: &[&'static str]) {
         names.iter().for_each(|name| self.tick(name));
     }
@@ -76,18 +76,18 @@ impl<'a> Spec<'a> {
         Problem::AttributeValue { name: name.into(), value, expected }
     }
 
-    /// Demands that only the first `most` outputs are used.
+    /// Requires that only the first `most` outputs are used.
     pub(crate) fn outputs(&self, most: usize) -> Result<(), Problem> {
         let used = (most..self.node.outputs.len()).find(|&at| self.node.output(at).is_some());
         used.map_or(Ok(()), |at| Err(Problem::Output { at }))
     }
 
-    /// Demands that input `at` is left out.
+    /// Requires that input `at` is omitted.
     pub(crate) fn without_input(&self, at: usize) -> Result<(), Problem> {
         self.node.input(at).map_or(Ok(()), |_| Err(Problem::Input { at }))
     }
 
-    /// Fails if an attribute was set that no operator read.
+    /// Fails if an attribute was not read.
     pub(crate) fn finish(&self) -> Result<(), Problem> {
         let read = self.read.borrow();
         let left = self.node.attributes.keys().find(|name| !read.contains(name.as_str()));

@@ -1,12 +1,12 @@
-//! What flows between the nodes of a graph.
+//! Values that are passed between the nodes of a graph.
 
 use burn::tensor::Device;
 
 use crate::array::Array;
 use crate::graph::{Problem, Real};
 
-/// A value between two nodes. Reals live on the device and carry gradients; integers and truth values are shapes,
-/// indices and masks, and stay in host memory. All widths of integers are held as 64 bits.
+/// A value between two nodes. Reals are on the device and carry gradients; integers and booleans are shapes, indices
+/// and masks, and stay in host memory. All integers are held as 64 bits.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // most values are reals: a box would cost each of them an allocation
 pub(crate) enum Value {
@@ -63,14 +63,14 @@ impl Value {
     }
 }
 
-/// A tensor in host memory of one of the kinds that a graph computes with.
+/// A tensor in host memory, of a type that graphs can compute with.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Host {
     /// Floats.
     Floats(Array<f32>),
     /// Integers of any width.
     Ints(Array<i64>),
-    /// Truth values.
+    /// Booleans.
     Bools(Array<bool>),
 }
 
@@ -84,7 +84,7 @@ impl Host {
         }
     }
 
-    /// The floats, when it holds floats.
+    /// The floats, if it holds floats.
     pub fn floats(&self) -> Option<&Array<f32>> {
         match self {
             Host::Floats(array) => Some(array),

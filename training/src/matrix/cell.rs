@@ -1,4 +1,4 @@
-//! One place in a matrix.
+//! Cells: single runs of a matrix.
 
 use std::fmt;
 
@@ -25,7 +25,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// What changes with every setting that the result depends on: a result under another key is of another run.
+    /// A key that changes with every setting that the result depends on: a result with another key belongs to another
+    /// run.
     pub fn key(&self, matrix: &Matrix) -> String {
         short(matrix, self, &(self, matrix.foundation(self), matrix.way(self)))
     }
@@ -36,7 +37,7 @@ impl Cell {
     }
 }
 
-/// A digest of settings, and of those of the data where it has some.
+/// A digest of settings, including those of the data if there are any.
 fn short(matrix: &Matrix, cell: &Cell, settings: &impl Serialize) -> String {
     let settings = match matrix.data[&cell.data].settings() {
         Some(data) => serde_json::to_string(&(settings, data)),

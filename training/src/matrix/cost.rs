@@ -1,11 +1,11 @@
-//! What a code's runs cost beside a run of the deployed model, on the engines at hand.
+//! Costs of a code's models relative to the deployed model, on the available engines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::Array;
 
-/// Two models, and a row for each.
+/// Two models, with one row for each.
 #[derive(Clone, Copy, Debug)]
 pub struct Runs<'a> {
     /// The deployed model's file.
@@ -18,6 +18,6 @@ pub struct Runs<'a> {
     pub coded: &'a Array<f32>,
 }
 
-/// Whoever can time models: what a run of the parity model takes on one thread as a share of the deployed model's, by engine. An engine
-/// that cannot is left out.
+/// Times models: a run of the parity model on one thread as a share of the deployed model's, by engine. An engine
+/// that cannot run them is left out.
 pub type Clock<'a> = dyn Fn(Runs<'_>) -> BTreeMap<String, f64> + Sync + 'a;

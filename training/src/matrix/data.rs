@@ -1,4 +1,4 @@
-//! The data sets of a matrix, and how answers on them are judged.
+//! The data sets of a matrix, with the measure for answers on them.
 
 use std::path::Path;
 
@@ -16,24 +16,24 @@ pub struct Data {
     pub train: String,
     /// Rows that no training sees.
     pub test: String,
-    /// How answers are judged: `accuracy`, `iou` or `agreement`. Default `accuracy`.
+    /// The measure: `accuracy`, `iou` or `agreement`. Default `accuracy`.
     #[serde(default)]
     pub measure: Measure,
-    /// What to say beside a figure, such as that the data are lossy. Default: nothing.
+    /// A remark for the figures, for example that the data are lossy. Default: none.
     #[serde(default)]
     pub note: String,
 }
 
-/// How answers are judged.
+/// The measure for answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// By the label.
+    /// Accuracy by the labels.
     #[default]
     Accuracy,
-    /// By what a box shares with the true one.
+    /// Intersection over union with the true box.
     Iou,
-    /// By the deployed model's own answer; labels, if there are some, are not looked at.
+    /// Agreement with the deployed model's answer; labels are ignored.
     Agreement,
 }
 
@@ -45,7 +45,7 @@ impl Measure {
         }
     }
 
-    /// What tables call it.
+    /// Its name in tables.
     pub(super) fn noun(self) -> &'static str {
         match self {
             Measure::Accuracy => "accuracy in percent",
@@ -56,7 +56,7 @@ impl Measure {
         }
     }
 
-    /// What the same answer to everybody is here.
+    /// The name of the constant answer.
     pub(super) fn constant(self) -> &'static str {
         match self {
             Measure::Accuracy => "the most frequent class",
@@ -78,7 +78,7 @@ impl Data {
         Ok((read(&self.train)?, read(&self.test)?))
     }
 
-    /// Refuses what is no source, before anything runs.
+    /// Rejects an invalid source before anything runs.
     pub(super) fn check(&self) -> Result<(), Error> {
         for source in [&self.train, &self.test] {
             source.parse::<Source>()?;
@@ -86,8 +86,8 @@ impl Data {
         Ok(())
     }
 
-    /// What results depend on besides the set's name: which rows are taken and how they are read and judged. Where the
-    /// files are is nothing of it. `None` where nothing is set.
+    /// The settings that results depend on besides the set's name: the selected rows, how they are read, and the
+    /// measure. The location of the files does not count. `None` if all are defaults.
     pub(super) fn settings(&self) -> Option<(String, String, Measure)> {
         let of = |source: &str| source.split_once('?').map_or(String::new(), |(_, settings)| settings.into());
         let settings = (of(&self.train), of(&self.test), self.measure);

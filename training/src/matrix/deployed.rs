@@ -1,5 +1,5 @@
-//! The model that a cell's parity models stand in for: trained from labels once for all cells that share it, or given
-//! as a file and asked once about every row.
+//! The deployed model of a cell: trained from labels once for all cells that share it, or given as a file and run
+//! once on every row.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,7 @@ use crate::base::{self, Shape};
 use crate::fit::{Surroundings, Unobserved};
 use crate::{Array, Error, Teacher, file};
 
-/// A model that is deployed as it is. Nothing is known of it but what it answers; parity models are of another
-/// architecture.
+/// A supplied model. Only its answers are known; parity models have another architecture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Given {
@@ -25,34 +24,34 @@ pub struct Given {
     pub network: String,
 }
 
-/// Whoever can ask a model that is given as a file.
+/// Opens a model that is given as a file.
 pub type OpenTeacher<'a> = dyn Fn(&Path) -> Result<Box<dyn Teacher>, Error> + Sync + 'a;
 
-/// What a cell's parity models are made from.
+/// The source of a cell's parity models.
 pub(super) struct Deployed {
-    /// What they are derived from.
+    /// The graph to derive them from.
     pub(super) graph: Model,
     /// The deployed model's file.
     pub(super) file: PathBuf,
-    /// What a given model said of the rows; `None`: the graph is asked itself.
+    /// A supplied model's answers; `None`: the graph itself answers.
     pub(super) answers: Option<Arc<Answers>>,
 }
 
-/// What a given model says of all rows.
+/// A supplied model's answers to all rows.
 pub(super) struct Answers {
     pub(super) train: Array<f32>,
     pub(super) test: Array<f32>,
 }
 
-/// The answers of a model that was asked.
+/// The answers of a model that was run already.
 type KnownAnswers = Option<Arc<Answers>>;
 
-/// A lock for each deployed model, with what it said.
+/// A lock for each deployed model, with its answers.
 #[derive(Default)]
 pub(super) struct Bases(Mutex<BTreeMap<String, Arc<Mutex<KnownAnswers>>>>);
 
 impl Bases {
-    /// The deployed model of a cell. Cells that share a deployed model wait here until the first has trained or asked it.
+    /// The deployed model of a cell. Cells that share one wait here until the first cell has trained or run it.
     pub(super) fn deployed(
         &self,
         runner: &Runner<'_>,
@@ -77,7 +76,7 @@ impl Bases {
     }
 }
 
-/// The base model and its file: trained, or read if it was.
+/// The base model and its file: trained, or read from an earlier run.
 fn trained(runner: &Runner<'_>, cell: &Cell, data: &Loaded, key: &str) -> Result<(Model, PathBuf), Error> {
     let path = runner.place.results.join("bases").join(format!("{key}.onnx"));
     if path.exists() {

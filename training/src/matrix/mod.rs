@@ -1,7 +1,7 @@
-//! Many runs from files: data set x model x recipe x k x seed, results beside the paper's numbers.
+//! Matrices of runs: data set x model x recipe x k x seed, next to the paper's numbers.
 //!
-//! A matrix fills what is missing: a cell whose result is there, made with the same settings, is not run again, and a
-//! cell that was interrupted goes on from its checkpoint. So longer runs and faster machines complete it later.
+//! A matrix runs the missing cells: one with a result from the same settings is skipped, and an interrupted
+//! cell continues from its checkpoint. So later runs and faster machines complete it.
 
 mod cell;
 mod cost;

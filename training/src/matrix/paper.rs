@@ -1,15 +1,15 @@
-//! The numbers of the SOSP 2019 paper on parity models, to stand beside: percent, sum code, one parity.
+//! The numbers of the SOSP 2019 paper on parity models, for comparison: percent, sum code, one parity.
 
-/// What the paper reports for one data set.
+/// The paper's results for one data set.
 pub(super) struct Paper {
     pub(super) available: f64,
     /// A_d by k.
     pub(super) degraded: &'static [(usize, f64)],
-    /// Network, and data where they are others.
+    /// Network, and the data if they differ.
     pub(super) network: &'static str,
 }
 
-/// By the name of the data set.
+/// The paper's results for the data set of this name.
 pub(super) fn of(data: &str) -> Option<Paper> {
     let network = "ResNet-18";
     Some(match data {

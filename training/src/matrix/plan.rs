@@ -1,4 +1,4 @@
-//! The file that says which cells there are.
+//! The file that defines the cells of a matrix.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,23 +17,23 @@ use crate::parity::ParityRecipe;
 pub struct Matrix {
     /// Data sets by name.
     pub data: BTreeMap<String, Data>,
-    /// How base models are trained, by the name that cells call them.
+    /// Settings of base models, by name.
     #[serde(default)]
     pub base: BTreeMap<String, Base>,
-    /// Models that are deployed as they are, by the name that cells call them in place of a base model. Default: none.
+    /// Supplied models, by name; a cell uses one in place of a base model. Default: none.
     #[serde(default)]
     pub deployed: BTreeMap<String, Given>,
-    /// How parity models are trained, by the name that cells call them. The cell's k, r and seed replace the recipe's.
+    /// Settings of parity models, by name. The cell's k, r and seed replace the recipe's.
     #[serde(default)]
     pub recipe: BTreeMap<String, ParityRecipe>,
-    /// How learned codes are trained, by the name that cells call them in place of a recipe. Default: none.
+    /// Settings of learned codes, by name; a cell uses one in place of a recipe. Default: none.
     #[serde(default)]
     pub code: BTreeMap<String, code::CodeRecipe>,
     /// The cells, as products of lists.
     pub cells: Vec<Product>,
 }
 
-/// Every combination of its lists is a cell.
+/// Lists of values; every combination is a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Product {
@@ -57,7 +57,7 @@ fn one() -> Vec<usize> {
 }
 
 impl Matrix {
-    /// Reads a file's text; `path` is for messages.
+    /// Parses a file's text; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         let wrong = |message: String| Error::Matrix { path: path.into(), message };
         let matrix: Self =
@@ -68,7 +68,7 @@ impl Matrix {
         for product in &matrix.cells {
             let unknown = |kind: &str, names: &[String], known: &dyn Fn(&str) -> bool| {
                 let name = names.iter().find(|name| !known(name));
-                name.map(|name| wrong(format!("no {kind} is called '{name}': describe it in the file")))
+                name.map(|name| wrong(format!("unknown {kind} '{name}': define it in the file")))
             };
             let faults = [
                 unknown("data", &product.data, &|name| matrix.data.contains_key(name)),
@@ -89,7 +89,7 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// The cells: first all of the first seed, so that tables fill evenly.
+    /// The cells, ordered by seed, so that tables fill evenly.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for product in &self.cells {
@@ -106,7 +106,7 @@ impl Matrix {
         cells
     }
 
-    /// What cannot be done with a model that is only asked, never trained through.
+    /// The reason why a product cannot run on a supplied model, which cannot be trained through.
     fn unfit(&self, product: &Product) -> Option<String> {
         let base = product.base.iter().find(|base| self.deployed.contains_key(*base))?;
         let wants_graph = |name: &&String| {
@@ -120,7 +120,7 @@ impl Matrix {
         ))
     }
 
-    /// What the key of a cell's deployed model depends on.
+    /// The settings that the key of a cell's deployed model depends on.
     pub(super) fn foundation(&self, cell: &Cell) -> Foundation {
         match self.deployed.get(&cell.base) {
             Some(given) => Foundation::Given(given.clone()),
@@ -135,7 +135,7 @@ impl Matrix {
         base
     }
 
-    /// How a cell's code is trained.
+    /// The training of a cell's code.
     pub fn way(&self, cell: &Cell) -> Way {
         if let Some(code) = self.code.get(&cell.recipe) {
             let mut code = code.clone();
@@ -148,17 +148,17 @@ impl Matrix {
     }
 }
 
-/// Where predictions come from.
+/// The source of predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Foundation {
     /// A model that the matrix trains.
     Trained(Base),
-    /// A model that is there.
+    /// A supplied model.
     Given(Given),
 }
 
-/// What is trained for a cell.
+/// The training of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Way {

@@ -9,7 +9,7 @@ use super::{Matrix, Measure, Outcome, Results, paper, target};
 /// The quantile of the normal distribution for 95 % intervals.
 const Z: f64 = 1.96;
 
-/// What stands above the tables.
+/// The introduction above the tables.
 const HEAD: &str = "# Accuracy of reconstructions
 
 Every recipe of the matrices in `training/matrix/`. Written by `parm train matrix FILE.. --render docs/results/raw/accuracy.txt`; \
@@ -31,7 +31,7 @@ and the targets were set for those. A target is judged by the row with the small
 if the upper end of the interval meets it, missed if the lower end does not, and open otherwise.
 ";
 
-/// The page in Markdown. Only results made with today's settings of `matrices` are shown; cells without one are
+/// The page in Markdown. Only results with the current settings of `matrices` are shown; cells without one are
 /// marked.
 pub fn render(matrices: &[Matrix], results: &Results) -> String {
     let mut tables: BTreeMap<(String, String), Section> = BTreeMap::new();
@@ -60,7 +60,7 @@ struct Section {
     rows: BTreeMap<Row, Figures>,
 }
 
-/// What the seeds of a row share.
+/// The common part of a row's seeds.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     k: usize,
@@ -114,7 +114,7 @@ impl Section {
         }
     }
 
-    /// A sentence for each target.
+    /// One sentence per target.
     fn verdicts(&self, data: &str) -> Vec<String> {
         let is_learned = |recipe: &str| recipe.starts_with("learned");
         let of = |(k, most): &(usize, f64)| {
@@ -132,8 +132,8 @@ impl Section {
         verdicts
     }
 
-    /// How the recipe whose gap is smallest on held-out rows stands to a target. Codes of several parities survive more, and are not
-    /// compared.
+    /// The verdict on a target for the recipe with the smallest gap on held-out rows. Codes with several parities
+    /// survive more losses and are not compared.
     fn verdict(&self, k: usize, most: f64, is_meant: impl Fn(&str) -> bool) -> Option<String> {
         let rows = self.rows.iter().filter(|(row, _)| row.k == k && row.r == 1 && is_meant(&row.recipe));
         let rows = || rows.clone().filter(|(_, figures)| !figures.found.is_empty());
@@ -146,7 +146,7 @@ impl Section {
     }
 }
 
-/// What the paper found, as a row.
+/// The paper's result as a row.
 fn quoted(paper: &Paper, k: usize) -> Option<String> {
     let (_, degraded) = paper.degraded.iter().find(|(known, _)| *known == k)?;
     let (network, available) = (paper.network, paper.available);
@@ -154,7 +154,7 @@ fn quoted(paper: &Paper, k: usize) -> Option<String> {
     Some(format!("| {k} | paper: sum, {network}, A_a {available:.2} | {degraded:.2} | {gap:.2} | | | | | |"))
 }
 
-/// How a row stands to a target.
+/// The verdict on a target for a row.
 fn verdict(most: f64, (recipe, figures): (&str, &Figures)) -> String {
     let (gap, half) = figures.gap();
     let word = match half {
@@ -170,7 +170,7 @@ fn interval(gap: f64, half: Option<f64>) -> String {
 }
 
 impl Figures {
-    /// The mean of A_a - A_d in points, and half of its interval where pairs were kept.
+    /// The mean of A_a - A_d in points, and half of its interval if pairs are known.
     fn gap(&self) -> (f64, Option<f64>) {
         let half = self.mean(|one| one.gap_error).map(|error| 100.0 * Z * error);
         (100.0 * self.mean(|one| Some(one.available - one.degraded)).unwrap_or_default(), half)
@@ -180,7 +180,7 @@ impl Figures {
         self.mean(|one| one.gap_held_out)
     }
 
-    /// Over the seeds; `None` where one of them has none.
+    /// The mean over the seeds; `None` if one of them has no value.
     fn mean(&self, of: impl Fn(&Outcome) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.found.iter().map(of).collect::<Option<_>>()?;
         (!values.is_empty()).then(|| mean(&values))
@@ -212,7 +212,7 @@ impl Figures {
     }
 }
 
-/// One value for each seed.
+/// One value per seed.
 fn distinct(values: impl Iterator<Item = (u64, f64)>) -> Vec<f64> {
     values.collect::<BTreeMap<_, _>>().into_values().collect()
 }
@@ -221,7 +221,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Mean and, of several seeds, standard deviation, in percent.
+/// Mean and, for several seeds, standard deviation, in percent.
 fn spread(values: &[f64]) -> String {
     let mean = mean(values);
     if values.len() < 2 {

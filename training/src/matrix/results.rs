@@ -1,4 +1,4 @@
-//! Results as lines of JSON: one file, appended to, so that several machines' files can simply be joined.
+//! Results as lines of JSON in one append-only file, so that files of several machines can be concatenated.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,39 +10,39 @@ use serde::{Deserialize, Serialize};
 use super::Cell;
 use crate::Error;
 
-/// What a cell's run found.
+/// The result of a cell's run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The cell.
     #[serde(flatten)]
     pub cell: Cell,
-    /// [`Cell::key`] when it was run.
+    /// [`Cell::key`] at the time of the run.
     pub key: String,
     /// Accuracy of predictions on test data (A_a).
     pub available: f64,
     /// Accuracy of reconstructions, over every single loss of every test group (A_d).
     pub degraded: f64,
-    /// The same where two predictions of a group are lost; for codes of two parities.
+    /// The same with two lost predictions per group; for codes with two parities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub two_lost: Option<f64>,
-    /// The standard error of A_a - A_d, of pairs: the same rows predicted and reconstructed.
+    /// The standard error of A_a - A_d from pairs: the same rows predicted and reconstructed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_error: Option<f64>,
-    /// A_a - A_d on rows held out of the training rows: what recipes are chosen by.
+    /// A_a - A_d on rows held out of the training rows: the criterion for choosing recipes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_held_out: Option<f64>,
-    /// How often reconstructions say what the deployed model does.
+    /// How often reconstructions agree with the deployed model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<f64>,
-    /// How far the confidence of reconstructions is from how often they are right, in the mean.
+    /// The mean distance between the confidence and the accuracy of reconstructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration_error: Option<f64>,
-    /// A run of a parity model as a share of one of the deployed model, by engine.
+    /// Time of a run of a parity model as a share of the deployed model's, by engine.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub costs: BTreeMap<String, f64>,
-    /// Of the most frequent class as the answer to everything.
+    /// The accuracy of the most frequent class as a constant answer.
     pub constant: f64,
-    /// Reconstructions behind A_d.
+    /// Number of reconstructions in A_d.
     pub reconstructions: u64,
     /// Epochs of the run.
     pub epochs: u64,
@@ -55,9 +55,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether pairs were kept. Results of versions that did not are run anew.
+    /// Whether pairs are known. Results without them are run again.
     pub(super) fn is_whole(&self) -> bool {
-        // Of one group there are no pairs to compare.
+        // A single group has no pairs.
         self.gap_error.is_some() || self.reconstructions <= self.cell.k as u64
     }
 }
@@ -70,7 +70,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Reads what is there. A last line that was cut off is left out.
+    /// Reads the existing results. An incomplete last line is ignored.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("outcomes.jsonl");
         let failed = |error: std::io::Error| Error::Write { path: path.clone(), message: error.to_string() };
@@ -87,17 +87,17 @@ impl Results {
         Ok(Self { path, by_key })
     }
 
-    /// The result under a key.
+    /// The result of a key.
     pub fn get(&self, key: &str) -> Option<&Outcome> {
         self.by_key.get(key)
     }
 
-    /// All of them.
+    /// All results.
     pub fn all(&self) -> impl Iterator<Item = &Outcome> {
         self.by_key.values()
     }
 
-    /// Adds a result to the file. The line begins on a line of its own whatever was there.
+    /// Appends a result to the file, on a new line even after an incomplete one.
     pub fn add(&mut self, outcome: Outcome) -> Result<(), Error> {
         let failed =
             |error: std::io::Error| Error::Write { path: self.path.clone(), message: error.to_string() };

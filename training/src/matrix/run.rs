@@ -1,4 +1,4 @@
-//! Running the cells that have no result yet, several at a time.
+//! Runs the cells without a result, several at a time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::data::Samples;
 use crate::fit::{CheckpointError, Files, Stop, Surroundings, Unobserved};
 use crate::{Device, Error};
 
-/// Where a matrix finds its data and leaves its files.
+/// The folders of a matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The folder that data sets are relative to.
@@ -21,9 +21,9 @@ pub struct Place {
     pub results: PathBuf,
 }
 
-/// Whoever watches a matrix.
+/// Observes a matrix.
 pub trait MatrixObserver: Sync {
-    /// A cell begins; `left` are not yet begun.
+    /// A cell begins; `left` cells have not begun.
     fn began(&self, cell: &Cell, left: usize);
 
     /// A cell has its result.
@@ -32,21 +32,21 @@ pub trait MatrixObserver: Sync {
 
 /// Runs a matrix.
 pub struct Runner<'a> {
-    /// What.
+    /// The matrix.
     pub matrix: &'a Matrix,
-    /// Where.
+    /// Its folders.
     pub place: &'a Place,
-    /// Cells at a time; each has its share of the processor's cores.
+    /// Number of cells at a time; each gets an equal share of the processor's cores.
     pub jobs: usize,
-    /// Where it computes.
+    /// The device to train on.
     pub device: Device,
-    /// How a model that is given as a file is asked.
+    /// Opens supplied models.
     pub ask: &'a OpenTeacher<'a>,
-    /// Who times parity models beside their deployed one.
+    /// Times parity models against their deployed model.
     pub clock: &'a Clock<'a>,
-    /// Who watches.
+    /// Receives the events.
     pub observer: &'a dyn MatrixObserver,
-    /// How it is stopped.
+    /// Requests the end.
     pub stop: &'a Stop,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Loaded {
     pub(super) measure: Measure,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared {
     left: Vec<Cell>,
     results: Results,
@@ -66,7 +66,7 @@ struct Shared {
 }
 
 impl Runner<'_> {
-    /// Runs every cell without a result. An error ends it, with all other results kept.
+    /// Runs every cell without a result. An error ends the run; all other results are kept.
     pub fn run(&self) -> Result<Results, Error> {
         let results = Results::open(&self.place.results)?;
         let mut left = self.matrix.cells();
@@ -83,7 +83,7 @@ impl Runner<'_> {
                     match threads.build() {
                         Ok(pool) => pool.install(|| self.work(&shared, &bases)),
                         Err(error) => {
-                            let message = format!("no threads can be had: {error}");
+                            let message = format!("cannot start threads: {error}");
                             lock(&shared).failed = Some(Error::Setting { message });
                         }
                     }
@@ -113,7 +113,7 @@ impl Runner<'_> {
             });
             if let Err(error) = kept {
                 lock(shared).failed.get_or_insert(error);
-                // The others stop at their next step, with checkpoints.
+                // The other threads stop at their next step, with checkpoints.
                 self.stop.request();
             }
         }
@@ -153,8 +153,8 @@ impl Runner<'_> {
     }
 }
 
-/// Runs, from the checkpoint that lies there if it is of use. One that another version of this program wrote, or that is not
-/// whole, costs its run no more than a new beginning: the settings are in its name, so it stands for nothing else.
+/// Runs a cell from its checkpoint if there is a usable one. A checkpoint of another program version, or an
+/// incomplete one, is dropped. Its name contains the settings, so it belongs to no other run.
 pub(super) fn resumed<T>(files: &Files, run: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     let useless = |error: &Error| {
         use CheckpointError::{Damaged, OtherRun};

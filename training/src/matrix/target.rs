@@ -1,6 +1,6 @@
-//! The gaps that the best recipe of a table is to stay within: A_a - A_d in points, whatever the base model.
+//! Targets: the gap A_a - A_d in points that the best recipe of a table must not exceed, for any base model.
 
-/// By the name of the data set, for each k that has one.
+/// The targets by k, for a data set.
 pub(super) fn of(data: &str) -> &'static [(usize, f64)] {
     match data {
         "mnist" => &[(2, 0.1), (3, 0.3), (4, 0.5)],
@@ -10,7 +10,8 @@ pub(super) fn of(data: &str) -> &'static [(usize, f64)] {
     }
 }
 
-/// What the learned code's paper lost with two queries and ResNet-18, in points; ours is to lose at most [`MORE`] more.
+/// The loss of the learned code's paper with two queries and ResNet-18, in points; the limit here is [`MORE`] above
+/// it.
 pub(super) fn learned(data: &str) -> Option<f64> {
     match data {
         "mnist" => Some(0.0),

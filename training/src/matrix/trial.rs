@@ -1,4 +1,4 @@
-//! One cell: its code is trained, and measured on rows that no training saw.
+//! Trials: train the code of one cell and measure it on rows that no training saw.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,14 +12,14 @@ use crate::fit::Surroundings;
 use crate::parity::{self, Materials, ParityRecipe, TrainedParities};
 use crate::{Device, Error, Marks, code, file};
 
-/// What a cell's code is trained from.
+/// The inputs of a cell's training.
 pub(super) struct Trial<'a> {
     pub(super) cell: &'a Cell,
     pub(super) data: &'a Loaded,
     pub(super) deployed: &'a Deployed,
     pub(super) device: Device,
     pub(super) clock: &'a Clock<'a>,
-    /// Where a parity model lies while it is timed.
+    /// The path of a parity model while it is timed.
     pub(super) scratch: &'a Path,
     pub(super) around: Surroundings<'a>,
 }
@@ -82,12 +82,12 @@ impl Trial<'_> {
         })
     }
 
-    /// A_a - A_d on held-out rows, where these were judged as the test rows are.
+    /// A_a - A_d on held-out rows, if these were judged as the test rows are.
     fn held_out(&self, marks: &Marks) -> Option<f64> {
         (self.data.measure.metric() == Metric::TOP_1).then_some(marks.available - marks.degraded)
     }
 
-    /// What a run of the first parity model takes; all of a code have the same layers.
+    /// The cost of the first parity model; all models of a code have the same layers.
     fn costs(&self, trained: &TrainedParities) -> Result<BTreeMap<String, f64>, Error> {
         let rows = &self.data.test.inputs;
         let groups = Groups::draw(rows.shape()[0], trained.code.k, 1)?;
@@ -96,7 +96,7 @@ impl Trial<'_> {
         let (deployed, query, parity) = (&*self.deployed.file, &rows.range(0, 1), self.scratch);
         file::write(parity, &trained.models[0])?;
         let costs = (self.clock)(Runs { deployed, query, parity, coded: &coded[0] });
-        // One that stays behind does no harm.
+        // A file that remains does no harm.
         let _ = fs::remove_file(parity);
         Ok(costs)
     }

@@ -1,7 +1,7 @@
-//! What one training step sees of a network: its weights as leaves of a history, and back.
+//! The weights of a network as leaves of a computation graph, for one training step.
 //!
-//! A step takes leaves, runs any number of graphs over them, differentiates one number, and hands the leaves back for
-//! the change of the weights. Nothing in between leaves the device.
+//! A step takes the leaves, runs any number of graphs over them, differentiates one number, and returns the leaves
+//! for the update of the weights. Nothing in between leaves the device.
 
 use burn::tensor::Gradients as History;
 
@@ -13,7 +13,7 @@ use crate::network::Network;
 use crate::{Error, Host};
 
 impl Network {
-    /// Parameters that gradients are taken for, and buffers as they are; in a fixed order.
+    /// Parameters with gradients, and buffers without; in a fixed order.
     pub(crate) fn leaves(&self) -> Vec<Real> {
         let leaf = |weight: &super::Weight| match weight.role {
             Role::Parameter => weight.value.clone().tracked(),
@@ -39,8 +39,8 @@ impl Network {
         self.plan.run(inputs, given, mode, &self.device)
     }
 
-    /// Changes every parameter that has a gradient: `change` is given the parameter's number, its value, which nobody
-    /// else holds any more, and the gradient.
+    /// Changes every parameter that has a gradient. `change` receives the parameter's number, its value without other
+    /// owners, and the gradient.
     pub(crate) fn change(
         &mut self,
         leaves: Vec<Real>,
@@ -62,7 +62,7 @@ impl Network {
         parameters.map(|weight| weight.value.count()).collect()
     }
 
-    /// Shows all weights, in the order of a [`snapshot`](Self::snapshot) and on the processor without copying them.
+    /// Passes all weights to `see`, in the order of a [`snapshot`](Self::snapshot); on the processor without a copy.
     pub(crate) fn show(&mut self, mut see: impl FnMut(&[f32])) {
         for weight in self.weights.values_mut() {
             let value = std::mem::replace(&mut weight.value, Real::empty(&self.device));
@@ -75,7 +75,7 @@ impl Network {
         self.weights.values().map(|weight| weight.value.download().into_data()).collect()
     }
 
-    /// Puts back what [`snapshot`](Self::snapshot) of a network of the same graph gave.
+    /// Restores a [`snapshot`](Self::snapshot) of a network with the same graph.
     pub(crate) fn restore(&mut self, snapshot: &[Vec<f32>]) -> Result<(), Error> {
         for ((name, weight), values) in self.weights.iter_mut().zip(snapshot) {
             let actual = weight.value.shape();
@@ -88,12 +88,12 @@ impl Network {
         Ok(())
     }
 
-    /// Which entries of a snapshot are parameters.
+    /// Whether each entry of a snapshot is a parameter.
     pub(crate) fn is_parameter(&self) -> impl Iterator<Item = bool> {
         self.weights.values().map(|weight| weight.role == Role::Parameter)
     }
 
-    /// The only input's declaration; an error if there are several.
+    /// The declaration of the only input; an error if there are several.
     pub(crate) fn input(&self) -> Result<&Declaration, Error> {
         match self.inputs.as_slice() {
             [input] => Ok(input),
@@ -101,7 +101,7 @@ impl Network {
         }
     }
 
-    /// Rows, as the kinds of numbers that the inputs declare.
+    /// Converts rows to the inputs' declared types.
     pub(crate) fn rows(&self, array: crate::Array<f32>) -> Result<Vec<Value>, Error> {
         let inputs = self.split(array)?;
         self.as_many(inputs.len())?;
@@ -114,7 +114,7 @@ impl Network {
         self.upload(&hosts)
     }
 
-    /// The network for samples whose rows hold its inputs; an error if they are those of another model.
+    /// Prepares the network for samples whose rows hold its inputs; an error if they do not fit.
     pub fn taking(self, samples: &Samples) -> Result<Self, Error> {
         let network = Self { parts: samples.parts.clone(), ..self };
         network.as_many(network.parts.count())?;

@@ -1,4 +1,4 @@
-//! An ONNX model that can be run, differentiated and changed.
+//! Networks: ONNX models that can be run, differentiated and trained.
 
 mod leaves;
 mod speech;
@@ -13,7 +13,7 @@ use crate::data::Parts;
 use crate::graph::{Mode, Plan, Real, Role, Statistic, Value, roles};
 use crate::{Array, Device, Error, Host};
 
-/// Nodes of a graph, at most: what reads a constant is found by looking at all of them.
+/// Maximum nodes of a graph: finding a constant's readers visits all of them.
 const MOST_NODES: usize = 50_000;
 
 /// A network: the graph of an ONNX file with its parameters on a device.
@@ -24,7 +24,7 @@ pub struct Network {
     outputs: Vec<String>,
     weights: BTreeMap<String, Weight>,
     device: burn::tensor::Device,
-    /// What is where in a row, where there are several inputs.
+    /// The inputs in a row, if there are several.
     parts: Parts,
     speech: Speech,
 }
@@ -40,15 +40,15 @@ struct Weight {
 pub struct Gradients {
     /// The outputs themselves.
     pub outputs: Vec<Host>,
-    /// By parameter; one that the outputs do not depend on is absent.
+    /// Gradients by parameter; missing if the outputs do not depend on it.
     pub parameters: BTreeMap<String, Array<f32>>,
-    /// By input; `None` for integers and for inputs that the outputs do not depend on.
+    /// Gradients by input; `None` for integers and for inputs that the outputs do not depend on.
     pub inputs: Vec<Option<Array<f32>>>,
 }
 
 impl Network {
-    /// Reads a model's graph, checks that all of it can be trained through, and copies its weights to `device`.
-    /// Where the file shares one weight among several readers, each gets its own.
+    /// Reads a model's graph, checks that all of it can be trained through, and copies its weights to `device`. A
+    /// weight that several nodes share is copied for each of them.
     pub fn new(model: Model, device: Device) -> Result<Self, Error> {
         let model = unshared(model)?;
         let (graph, device) = (model.graph()?, device.open()?);
@@ -110,15 +110,15 @@ impl Network {
         self.differentiate(inputs, seeds, Mode::Evaluate).map(|(gradients, _)| gradients)
     }
 
-    /// As [`gradients`](Self::gradients), but batch normalisations use the batch's statistics and the running ones
-    /// take a step towards them.
+    /// Like [`gradients`](Self::gradients), but batch normalisations use the batch's statistics and update the
+    /// running ones.
     pub fn train_gradients(&mut self, inputs: &[Host], seeds: &[Array<f32>]) -> Result<Gradients, Error> {
         let (gradients, statistics) = self.differentiate(inputs, seeds, Mode::Train)?;
         self.follow(statistics)?;
         Ok(gradients)
     }
 
-    /// The file with the current weights in place of those that it was read with; all else as it was.
+    /// The file with the current weights; everything else is unchanged.
     pub fn export(&self) -> Result<Bytes, Error> {
         let tensors = self.weights.values().map(|weight| {
             let values = weight.value.download().into_data();
@@ -183,7 +183,7 @@ impl Network {
         Ok(total)
     }
 
-    /// Moves running statistics towards those that a batch showed.
+    /// Updates running statistics from those of a batch.
     pub(crate) fn follow(&mut self, statistics: Vec<Statistic>) -> Result<(), Error> {
         for Statistic { name, value, momentum } in statistics {
             let Some(weight) = self.weights.get_mut(&name) else { continue };
@@ -219,7 +219,7 @@ impl Network {
     }
 }
 
-/// The model itself, or one in which every reader has its own copy of a weight that several read.
+/// The model, with a separate copy of a shared weight for every reader.
 fn unshared(model: Model) -> Result<Model, Error> {
     let graph = model.graph()?;
     let nodes = graph.nodes.len();

@@ -1,4 +1,4 @@
-//! What a network says of rows: numbers for each, of one output, or of all of them side by side.
+//! A network's answer to rows: the numbers of one output, or of all outputs side by side.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::data::Samples;
 use crate::graph::{Mode, Real, Value};
 use crate::{Array, Error};
 
-/// What of a network's outputs is listened to.
+/// The outputs that make up the answer.
 pub(super) struct Speech {
-    /// Their places.
+    /// Their positions.
     outputs: Vec<usize>,
-    /// By what each number is multiplied, where it is.
+    /// A factor for each number, if any.
     factors: Option<Array<f32>>,
 }
 
 impl Speech {
-    /// The first output of fractions.
+    /// The first output of floats.
     pub(super) fn of(outputs: &[parm_parity_models::onnx::Value]) -> Self {
         let first = outputs.iter().position(|output| output.datatype.is_float());
         Self { outputs: vec![first.unwrap_or(0)], factors: None }
@@ -26,8 +26,8 @@ impl Speech {
 }
 
 impl Network {
-    /// Says all outputs of fractions, not the first alone. Whole numbers, such as that of a class, cannot be taught: they must be made
-    /// by weights that the others are made by too.
+    /// Answers with all outputs of floats, not only the first. Integers, such as a class, cannot be taught: the
+    /// weights that make them must also make the other outputs.
     pub fn saying_all(mut self) -> Result<Self, Error> {
         let graph = self.model.graph()?;
         let (floats, others): (Vec<usize>, Vec<usize>) =
@@ -45,26 +45,26 @@ impl Network {
         Ok(self)
     }
 
-    /// Says every number multiplied by its factor.
+    /// Multiplies every number of the answer by its factor.
     pub(crate) fn scaled(mut self, factors: &[f32]) -> Self {
         self.speech.factors = Array::new(vec![1, factors.len()], factors.to_vec());
         self
     }
 
-    /// How many numbers it says of a row, by output.
+    /// How many numbers the answer to a row has, by output.
     pub(crate) fn widths(&self, samples: &Samples) -> Result<Vec<usize>, Error> {
         let outputs = self.pass(samples.inputs.range(0, samples.len().min(1)))?;
         let parts = self.speech.outputs.iter().map(|&at| Ok(real(&outputs, at)?.count()));
         parts.collect()
     }
 
-    /// What it says of rows.
+    /// The answer to rows.
     pub(crate) fn say(&self, rows: Array<f32>) -> Result<Real, Error> {
         let count = rows.shape()[0];
         self.said(&self.pass(rows)?, count)
     }
 
-    /// What the outputs of a pass over so many rows say. Of several outputs each has a row for each of them.
+    /// The answer in the outputs of a pass over `rows` rows. With several outputs, each must have one row per query.
     pub(crate) fn said(&self, outputs: &[Value], rows: usize) -> Result<Real, Error> {
         let Speech { outputs: places, factors } = &self.speech;
         let said = match places[..] {
@@ -93,7 +93,7 @@ impl Network {
     }
 }
 
-/// All values that some are made from.
+/// All values that these values are computed from.
 fn makers<'a>(graph: &Graph, values: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let mut made: BTreeSet<String> = BTreeSet::new();
     let mut left: Vec<String> = values.map(str::to_owned).collect();

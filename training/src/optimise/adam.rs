@@ -1,8 +1,8 @@
 //! Adam, in one pass over each parameter.
 //!
-//! Written with tensor operations a step reads and writes memory about thirteen times; the whole update fits one
-//! loop, which the compiler vectorises. The moments stay in host memory, which on the processor is where the weights
-//! are too. Constants are those of the paper's framework: beta 0.9 and 0.999, epsilon 1e-8 (Burn's default is 1e-5).
+//! With tensor operations a step reads and writes memory about thirteen times; here the update is one loop, which the
+//! compiler vectorises. The moments stay in host memory, as do the weights on the processor. Constants are those of
+//! the paper's framework: beta 0.9 and 0.999, epsilon 1e-8 (Burn's default is 1e-5).
 #![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
 
 use multiversion::multiversion;
@@ -14,18 +14,18 @@ const BETA1: f32 = 0.9;
 const BETA2: f32 = 0.999;
 const EPSILON: f32 = 1e-8;
 
-/// How weights are pulled towards zero.
+/// Weight decay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decay {
-    /// Added to the gradient before the moments see it, as ParM's recipe has it.
+    /// Added to the gradient before the moments, as in ParM's recipe.
     #[default]
     Coupled,
-    /// Taken from the weights beside the moments (AdamW).
+    /// Subtracted from the weights, separate from the moments (AdamW).
     Decoupled,
 }
 
-/// The optimiser's memory of one set of parameters.
+/// The optimiser's state for one set of parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Adam {
     /// Steps made.
@@ -34,7 +34,7 @@ pub(crate) struct Adam {
     pub(crate) moments: Vec<[Vec<f32>; 2]>,
 }
 
-/// What one step is made with.
+/// The settings of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) rate: f32,
@@ -49,7 +49,7 @@ impl Adam {
         Self { steps: 0, moments: moments.collect() }
     }
 
-    /// Counts a step, whose constants are the same for every parameter.
+    /// Starts a step, whose constants are the same for every parameter.
     pub(crate) fn begin(&mut self, step: Step) -> Update<'_> {
         self.steps += 1;
         let correction = |beta: f32| (1.0 - f64::from(beta).powf(self.steps as f64)) as f32;
@@ -58,7 +58,7 @@ impl Adam {
     }
 }
 
-/// One step, parameter by parameter.
+/// One step, applied parameter by parameter.
 pub(crate) struct Update<'a> {
     step: Step,
     first: f32,
@@ -84,12 +84,12 @@ impl Update<'_> {
     }
 }
 
-/// What a step's constants come to.
+/// The constants of a step.
 #[derive(Clone, Copy)]
 struct Factors {
     /// The share of the weights that is added to the gradient.
     coupled: f32,
-    /// What is left of the weights.
+    /// The factor that shrinks the weights.
     shrink: f32,
     /// The step size over the first moment's correction.
     scale: f32,
@@ -115,7 +115,7 @@ mod tests {
 
     /// Three steps with gradients 1, -2, 0.5 from 1.0 at rate 0.1, as PyTorch 2 computes them.
     #[test]
-    fn steps_are_those_of_the_textbook() {
+    fn steps_match_the_reference() {
         let run = |decay, weight_decay| {
             let mut adam = Adam::new([1]);
             let mut value = [1.0f32];
@@ -124,7 +124,7 @@ mod tests {
             }
             value[0]
         };
-        // By hand: m = .1, -.11, -.049; v = 1e-3, 4.999e-3, 5.244e-3, each over its correction.
+        // Computed by hand: m = .1, -.11, -.049; v = 1e-3, 4.999e-3, 5.244e-3, each over its correction.
         assert!((run(Decay::Coupled, 0.0) - 0.949_98).abs() < 1e-3, "{}", run(Decay::Coupled, 0.0));
         assert!(run(Decay::Decoupled, 0.1) < run(Decay::Coupled, 0.0));
     }

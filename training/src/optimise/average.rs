@@ -1,4 +1,4 @@
-//! A running average of the weights over the steps, which often predicts better than the weights themselves.
+//! A running average of the weights over the steps; it often predicts better than the weights.
 #![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
 
 use multiversion::multiversion;
@@ -6,20 +6,20 @@ use multiversion::multiversion;
 /// Averages, one for each parameter and buffer of a snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Average {
-    /// Share of the old average that stays at a step.
+    /// Share of the old average that a step keeps.
     decay: f32,
     pub(crate) steps: u64,
     pub(crate) values: Vec<Vec<f32>>,
 }
 
 impl Average {
-    /// Starts from what the weights are.
+    /// Starts from the current weights.
     pub(crate) fn new(decay: f32, values: Vec<Vec<f32>>) -> Self {
         Self { decay, steps: 0, values }
     }
 
-    /// Begins a move towards what the weights are now: what is returned wants to see all of them, in order. Early steps
-    /// count more, so that the start is soon forgotten.
+    /// Starts an update towards the current weights: the returned function must receive all of them, in order. Early
+    /// steps count more, so that the initial weights soon fade.
     pub(crate) fn follow(&mut self) -> impl FnMut(&[f32]) + use<'_> {
         self.steps += 1;
         let steps = self.steps as f32;
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_approaches_weights_that_stay() {
+    fn average_approaches_constant_weights() {
         let mut average = Average::new(0.9, vec![vec![0.0]]);
         (0..200).for_each(|_| average.follow()(&[1.0]));
         assert!((average.values[0][0] - 1.0).abs() < 1e-6);

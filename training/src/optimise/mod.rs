@@ -1,4 +1,4 @@
-//! How weights change: Adam, its step size over time, and an average of the weights.
+//! Optimisation: Adam, its step size over time, and an average of the weights.
 
 mod adam;
 mod average;

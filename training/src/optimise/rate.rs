@@ -1,33 +1,33 @@
-//! The step size over time.
+//! Schedules of the step size.
 
 use serde::{Deserialize, Serialize};
 
-/// The course of the step size after the warm-up.
+/// The schedule after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Course {
-    /// It stays, as in ParM's recipe.
+    /// Constant, as in ParM's recipe.
     Constant,
-    /// It falls to zero along half a cosine.
+    /// Falls to zero along half a cosine.
     #[default]
     Cosine,
 }
 
-/// A course of the step size.
+/// A schedule of the step size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// The largest.
+    /// The maximum.
     pub peak: f32,
-    /// Steps in which it rises from zero to that.
+    /// Number of steps in which it rises from zero to the maximum.
     pub warm_up: u64,
-    /// Steps altogether.
+    /// Total number of steps.
     pub steps: u64,
-    /// The course after the warm-up.
+    /// The schedule after the warm-up.
     pub shape: Course,
 }
 
 impl Rate {
-    /// The step size of step `at`, which counts from 0.
+    /// The step size of step `at`, counted from 0.
     pub fn at(&self, at: u64) -> f32 {
         if at < self.warm_up {
             return self.peak * (at + 1) as f32 / self.warm_up as f32;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_rises_stays_within_the_peak_and_falls_to_zero() {
+    fn rate_rises_to_the_peak_and_falls_to_zero() {
         let rate = Rate { peak: 0.5, warm_up: 10, steps: 110, shape: Course::Cosine };
         assert_eq!(rate.at(4), 0.25);
         assert_eq!(rate.at(9), 0.5);

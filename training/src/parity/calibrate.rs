@@ -1,4 +1,4 @@
-//! How sure reconstructions are, from held-out groups.
+//! Calibrates the confidence of reconstructions on held-out groups.
 
 use parm_parity_models::bundle::{Calibration, Case, Meaning};
 
@@ -7,7 +7,7 @@ use crate::distil::{Coder, Exam, largest};
 use crate::loss::Scores;
 use crate::network::Network;
 
-/// Calibrates on held-out groups. `scores`: what a reconstruction holds.
+/// Calibrates on held-out groups. `scores` is the form of a reconstruction.
 pub(crate) fn calibrate(
     exam: &Exam,
     coder: &Coder,

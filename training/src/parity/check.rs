@@ -1,16 +1,16 @@
-//! What must be right before a run begins, because it would be noticed late or never.
+//! Checks before a run: mistakes in the data that would show late or never.
 
 use parm_parity_models::onnx::{Dim, Value};
 
 use crate::distil::{Set, largest};
 use crate::{Array, Error};
 
-/// Refuses labels that hardly any prediction agrees with only when there are enough rows to be sure.
+/// With fewer rows, a low agreement with the labels may be chance and is accepted.
 const ENOUGH_ROWS: usize = 500;
-/// An agreement with the labels of less than this times that of guessing cannot be the right file.
+/// An agreement with the labels below this multiple of chance means a wrong file.
 const BETTER_THAN_CHANCE: f64 = 1.5;
 
-/// Holds what a model says of data to what is known of them.
+/// Compares a model's answers with the labels.
 pub(crate) fn hold(set: &Set, is_classifier: bool) -> Result<(), Error> {
     let values = set.values();
     if let Some(at) = set.outputs.data().iter().position(|value| !value.is_finite()) {
@@ -29,7 +29,7 @@ pub(crate) fn hold(set: &Set, is_classifier: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rows must be what the model declares.
+/// Checks that rows have the model's declared shape.
 pub(crate) fn rows(inputs: &Array<f32>, input: &Value) -> Result<(), Error> {
     let fits = input.shape.as_ref().is_none_or(|shape| {
         shape.len() == inputs.shape().len()

@@ -1,4 +1,4 @@
-//! The graphs that a recipe trains.
+//! Derives the graphs that a recipe trains.
 
 use std::num::NonZeroUsize;
 
@@ -9,7 +9,7 @@ use parm_parity_models::onnx::{Defect, Model};
 use super::{ParityRecipe, Start};
 
 impl ParityRecipe {
-    /// The graph of parity `at`, as it is before the first step.
+    /// The graph of parity `at` before the first step.
     pub(super) fn derive(&self, deployed: &Model, at: usize, end: End) -> Result<Model, Defect> {
         let one = NonZeroUsize::MIN;
         let k = NonZeroUsize::new(self.k).unwrap_or(one);
@@ -17,7 +17,7 @@ impl ParityRecipe {
         let design = Design {
             stem: if self.encoder.is_side_by_side() { k } else { one },
             head: if self.head() == Head::Slots { k } else { one },
-            // A sum of probabilities is none.
+            // A sum of probabilities is not a distribution.
             end: if self.head() == Head::Slots { end } else { End::Raw },
             start: match self.start {
                 Start::Deployed => rewrite::Weights::Divided,

@@ -1,4 +1,4 @@
-//! What tells one run from another: everything that its weights depend on.
+//! Fingerprints of runs: digests of everything that the weights depend on.
 
 use parm_parity_models::onnx::Model;
 use sha2::{Digest, Sha256};

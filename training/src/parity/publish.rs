@@ -1,5 +1,5 @@
-//! Into the model repository: model files first, then the manifest that names them, each whole or not at all. So
-//! whatever interrupts this, a bundle never names a file that is not there.
+//! Publishes models: writes model files first, then the manifest that names them, each atomically. So a bundle never
+//! names a missing file, even after an interruption.
 
 use std::path::{Path, PathBuf};
 
@@ -14,51 +14,51 @@ use parm_parity_models::onnx::{Limits, Model, Value};
 use crate::Error;
 use crate::data::Samples;
 
-/// A deployed model and the repository that it is put into.
+/// A deployed model and its repository.
 #[derive(Clone, Debug)]
 pub struct Publication<'a> {
     /// The repository's folder.
     pub root: &'a Path,
     /// The deployed model's name.
     pub name: &'a str,
-    /// Its file; put into the repository unless it is there.
+    /// Its file; added to the repository if it is missing.
     pub deployed: &'a [u8],
-    /// What its output means.
+    /// The meaning of its output.
     pub meaning: Meaning,
-    /// The rows that it saw, for the range of its inputs.
+    /// The rows of the training, for the range of the inputs.
     pub samples: &'a Samples,
-    /// What was done to raw values before.
+    /// The preprocessing of raw values.
     pub preprocessing: Option<Preprocessing>,
 }
 
-/// A code of a bundle.
+/// A code in a bundle.
 #[derive(Clone, Debug)]
 pub struct CodeRecord<'a> {
     /// The code.
     pub code: &'a CodeSpec,
-    /// How its models were trained.
+    /// The training of its models.
     pub training: Training,
-    /// What was measured; an error, where less is better, is none.
+    /// Its measured accuracy; `None` for errors, where lower is better.
     pub accuracy: Option<Accuracy>,
-    /// How sure reconstructions are.
+    /// The calibration of reconstructions.
     pub calibration: Option<Calibration>,
 }
 
-/// A stand-in of a bundle.
+/// A stand-in in a bundle.
 #[derive(Clone, Debug)]
 pub struct StandInRecord {
     /// The command that made it.
     pub provenance: String,
-    /// How often it says the same as the deployed model.
+    /// How often it agrees with the deployed model.
     pub agreement: Option<f64>,
-    /// What was measured; an error, where less is better, is none.
+    /// Its measured accuracy; `None` for errors, where lower is better.
     pub accuracy: Option<StandInAccuracy>,
-    /// How sure its answers are.
+    /// The calibration of its answers.
     pub calibration: Option<Calibration>,
 }
 
-/// Puts a code and its parity models into the repository and gives the manifest's path. An entry of the same code is
-/// replaced.
+/// Writes a code and its parity models to the repository and returns the manifest's path. An entry of the same code
+/// is replaced.
 pub fn publish(
     publication: &Publication<'_>,
     entry: &CodeRecord<'_>,
@@ -74,7 +74,7 @@ pub fn publish(
     add(publication, entry, models, None)
 }
 
-/// Puts a learned code into the repository, as [`publish`] does with others.
+/// Writes a learned code to the repository, like [`publish`].
 pub fn publish_learned(
     publication: &Publication<'_>,
     entry: &CodeRecord<'_>,
@@ -87,7 +87,7 @@ pub fn publish_learned(
     add(publication, entry, Vec::new(), Some(learned))
 }
 
-/// Puts a stand-in into the repository, as `NAME-stand-in`, and gives the manifest's path. An entry of that name is
+/// Writes a stand-in to the repository as `NAME-stand-in` and returns the manifest's path. An entry of that name is
 /// replaced.
 pub fn publish_stand_in(
     publication: &Publication<'_>,
@@ -114,7 +114,7 @@ fn stem(publication: &Publication<'_>, entry: &CodeRecord<'_>) -> String {
     format!("{}-{}", publication.name, label(entry.code))
 }
 
-/// The manifest, with this entry in place of one of the same code.
+/// The manifest with this entry, which replaces one of the same code.
 fn add(
     publication: &Publication<'_>,
     entry: &CodeRecord<'_>,
@@ -136,12 +136,12 @@ fn add(
     Ok(path)
 }
 
-/// The bundle's manifest as it is, or a new one, and where it is kept; the deployed model is in the repository then.
+/// The bundle's existing manifest or a new one, and its path; adds the deployed model to the repository.
 fn open(publication: &Publication<'_>) -> Result<(PathBuf, Manifest), Error> {
     let deployed = publish_base(publication.root, publication.name, publication.deployed)?;
     let path = publication.root.join(publication.name).join("parm.toml");
     let found = if path.exists() { Some(Manifest::read(&path)?) } else { None };
-    // Models for another version of the deployed model are worth nothing beside this one.
+    // Models for another version of the deployed model are invalid for this one.
     let found = found.filter(|manifest| manifest.deployed.sha256 == deployed.sha256);
     let manifest = match found {
         Some(manifest) => manifest,
@@ -150,12 +150,12 @@ fn open(publication: &Publication<'_>) -> Result<(PathBuf, Manifest), Error> {
     Ok((path, manifest))
 }
 
-/// Puts a model into the repository, as a new version unless one holds the same file.
+/// Writes a model to the repository, as a new version unless one holds the same file.
 pub fn publish_base(root: &Path, name: &str, model: &[u8]) -> Result<ModelFile, Error> {
     Ok(put_model(root, name, model)?)
 }
 
-/// What tells a code from others of the same bundle.
+/// The name that distinguishes a code from others of the bundle.
 fn label(code: &CodeSpec) -> String {
     let head = match code.head {
         Some(Head::Sum) => "-sum",
@@ -169,7 +169,8 @@ fn describe(publication: &Publication<'_>, file: &ModelFile) -> Result<Deployed,
     let model = Model::from_bytes(publication.deployed.to_vec(), &Limits::default())?;
     let graph = model.graph()?;
     let Samples { inputs: rows, parts, .. } = publication.samples;
-    // The sizes of one input are those of the rows; several may vary, such as the tokens of a text and their mask.
+    // The rows give the sizes of a single input; with several, sizes may vary, such as the length of a text and its
+    // mask.
     let known = if parts.count() == 1 { rows.shape() } else { &[] };
     let inputs = graph.inputs.iter().zip(parts.ranges(rows)).map(|(input, (low, high))| {
         let datatype = input.datatype.to_protocol().ok_or_else(|| untyped(input))?;
@@ -194,7 +195,7 @@ fn describe(publication: &Publication<'_>, file: &ModelFile) -> Result<Deployed,
     })
 }
 
-/// A declared shape; sizes that vary but are known from the data are stated.
+/// A declared shape, with varying sizes replaced by those of the data if they are known.
 fn shape(value: &Value, known: &[usize]) -> Result<Vec<i64>, Error> {
     let mut shape = value.protocol_shape().ok_or_else(|| untyped(value))?;
     for (dim, &size) in shape.iter_mut().zip(known).skip(1) {
@@ -204,5 +205,10 @@ fn shape(value: &Value, known: &[usize]) -> Result<Vec<i64>, Error> {
 }
 
 fn untyped(value: &Value) -> Error {
-    Error::Setting { message: format!("'{}' has no type and shape that can be served", value.name) }
+    Error::Setting {
+        message: format!(
+            "'{}' has a type or shape that cannot be served: export the model again",
+            value.name
+        ),
+    }
 }

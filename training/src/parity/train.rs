@@ -1,4 +1,4 @@
-//! Training the parity models of one code.
+//! Trains the parity models of one code.
 
 use bytes::Bytes;
 use parm_encoder::CodeSpec;
@@ -17,31 +17,31 @@ use crate::groups::Sampling;
 use crate::loss::Scores;
 use crate::{Array, Device, Error, Network};
 
-/// What parity models are made from.
+/// The inputs of the training.
 #[derive(Clone, Copy)]
 pub struct Materials<'a> {
     /// Rows, with labels or without.
     pub samples: &'a Samples,
-    /// The graph that parity models are derived from: the deployed one, or another architecture for its task.
+    /// The graph to derive parity models from: the deployed one, or another architecture for its task.
     pub graph: &'a Model,
-    /// Who says what is true of a row; `None`: the graph itself.
+    /// Gives the true answer to a row; `None`: the graph itself.
     pub teacher: Option<&'a dyn Teacher>,
-    /// What the teacher said of each row, if that is known already.
+    /// The teacher's answer to each row, if known already.
     pub outputs: Option<&'a Array<f32>>,
 }
 
 /// Trained parity models.
 #[derive(Clone, Debug)]
 pub struct TrainedParities {
-    /// The code that they are for.
+    /// Their code.
     pub code: CodeSpec,
-    /// The ONNX files, one for each parity.
+    /// The ONNX files, one per parity.
     pub models: Vec<Bytes>,
-    /// What was measured on held-out groups.
+    /// The marks on held-out groups.
     pub marks: Marks,
-    /// How sure reconstructions are; none where there are no classes.
+    /// The calibration of reconstructions; `None` unless answers are classes.
     pub calibration: Option<Calibration>,
-    /// What the deployed model's output means.
+    /// The meaning of the deployed model's output.
     pub meaning: Meaning,
     /// The run's epochs.
     pub history: Vec<Epoch>,
@@ -99,7 +99,7 @@ pub fn train(
         true => exam.classify(coder, &lesson.networks)?,
         false => exam.regress(coder, &lesson.networks)?,
     };
-    // A sum of probabilities is trained as such; what has a place of its own is raw.
+    // Only a sum of probabilities is trained as it is; slots are raw.
     let raw = meaning != Meaning::Probabilities || coder.code().output_scale() > 1;
     let scores = if raw { Scores::Logits } else { Scores::Probabilities };
     let calibration = if classes { Some(calibrate(exam, coder, &lesson.networks, scores)?) } else { None };
@@ -107,8 +107,8 @@ pub fn train(
     Ok(TrainedParities { code, models, marks, calibration, meaning, history, samples, groups })
 }
 
-/// How good trained parity models are on other rows than they were trained on: on every loss of up to r predictions.
-/// `metric`: how answers are judged; of a classifier by the highest score unless something else is said.
+/// Evaluates trained parity models on other rows: on every loss of up to r predictions. `metric` is the score of an
+/// answer; by default the highest score of a classifier.
 pub fn examine(
     materials: Materials<'_>,
     trained: &TrainedParities,
@@ -151,27 +151,27 @@ pub fn examine(
 fn check(recipe: &ParityRecipe) -> Result<(), Error> {
     let wrong = |message: &str| Err(Error::Setting { message: message.into() });
     if recipe.k < 2 {
-        return wrong("a group has at least two queries: give k of 2 or more");
+        return wrong("k must be at least 2");
     }
     if !(recipe.passes > 0.0 && recipe.passes <= 1000.0) {
-        return wrong("passes is a number above 0 and up to 1000");
+        return wrong("passes must be above 0 and at most 1000");
     }
     if !(0.0..=1.0).contains(&recipe.blanks) {
-        return wrong("blanks is a share, from 0 to 1");
+        return wrong("blanks must be a share from 0 to 1");
     }
     if recipe.temperature <= 0.0 || !recipe.temperature.is_finite() {
-        return wrong("temperature is a number above 0");
+        return wrong("temperature must be a number above 0");
     }
     if !recipe.encoder.has_parity_models() {
         return Err(Error::Untrained { kind: recipe.encoder });
     }
     recipe.augment.check()?;
-    // Before the graphs are derived: what they hold grows with k and r.
+    // Before the graphs are derived, since their sizes grow with k and r.
     recipe.code().build()?;
     recipe.run.check()
 }
 
-/// The rows with what the teacher says of them.
+/// The rows with the teacher's answers.
 pub(crate) fn taught(materials: Materials<'_>, teacher: &dyn Teacher) -> Result<Set, Error> {
     let Samples { inputs, labels, .. } = materials.samples;
     let rows = inputs.shape()[0];
@@ -191,7 +191,7 @@ pub(crate) fn taught(materials: Materials<'_>, teacher: &dyn Teacher) -> Result<
     Ok(Set { inputs: inputs.clone(), outputs, labels: labels.clone() })
 }
 
-/// What a graph's output means, as far as its last node shows.
+/// The meaning of a graph's output, as far as its last node shows.
 pub(crate) fn meaning(graph: &Model) -> Meaning {
     match last(graph).as_deref() {
         Some("Softmax") => Meaning::Probabilities,
@@ -199,14 +199,14 @@ pub(crate) fn meaning(graph: &Model) -> Meaning {
     }
 }
 
-/// The operator that makes a graph's first output of fractions.
+/// The operator that makes a graph's first output of floats.
 pub(crate) fn last(graph: &Model) -> Option<String> {
     let graph = graph.graph().ok()?;
     let output = graph.outputs.iter().find(|output| output.datatype.is_float())?.name.clone();
     graph.producer(&output).map(|node| node.op.clone())
 }
 
-/// Whether a softmax makes the very first output: only there it can be taken away and put back.
+/// Whether a softmax makes the first output: only there it can be removed and added again.
 pub(crate) fn ends_in_softmax(graph: &Model) -> bool {
     let is_first = |graph: parm_parity_models::onnx::Graph| {
         let first = graph.outputs.first()?;
@@ -215,7 +215,7 @@ pub(crate) fn ends_in_softmax(graph: &Model) -> bool {
     graph.graph().ok().and_then(is_first).unwrap_or(false)
 }
 
-/// The files to serve: graphs that end as the deployed one does, with the trained weights.
+/// The files to serve: graphs with the deployed one's end and the trained weights.
 pub(crate) fn finished(
     networks: &[Network],
     graphs: impl Iterator<Item = Result<Model, Error>>,
@@ -235,6 +235,6 @@ pub(crate) fn finished(
 }
 
 pub(crate) fn copy(model: &Model) -> Result<Model, Error> {
-    // Weights in files beside the model come along.
+    // External weights are included.
     Ok(rewrite::Draft::new(model)?.finish()?)
 }

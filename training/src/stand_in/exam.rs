@@ -1,4 +1,4 @@
-//! How good a stand-in is on rows that no training saw.
+//! Measures a stand-in on rows that no training saw.
 
 use bytes::Bytes;
 use parm_parity_models::bundle::{Meaning, StandInAccuracy};
@@ -9,29 +9,28 @@ use crate::evaluate::{Metric, Truth, score};
 use crate::parity::{Materials, copy, hold, taught};
 use crate::{Device, Error, Network};
 
-/// What a stand-in is worth beside the deployed model.
+/// The scores of a stand-in and of the deployed model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
-    /// How answers are judged.
+    /// The score of an answer.
     pub metric: Metric,
-    /// The deployed model's score; perfect where there are no labels.
+    /// The deployed model's score; perfect without labels.
     pub deployed: f64,
-    /// The stand-in's.
+    /// The stand-in's score.
     pub stand_in: f64,
-    /// Share of the rows of which both say the same; none where answers are numbers.
+    /// Share of the rows on which both agree; `None` if answers are numbers.
     pub agreement: Option<f64>,
 }
 
 impl Standing {
-    /// As a bundle stores it; `None` for errors, which are no fraction of 1.
+    /// The form that a bundle stores; `None` for errors, which are not fractions of 1.
     pub fn accuracy(&self) -> Option<StandInAccuracy> {
         let Self { metric, deployed, stand_in, .. } = *self;
         metric.ascends().then(|| StandInAccuracy { metric: metric.to_string(), deployed, stand_in })
     }
 }
 
-/// Asks both models about every row. `metric`: how answers are judged; of a classifier by the highest score unless
-/// something else is said.
+/// Runs both models on every row. `metric` is the score of an answer; by default the highest score of a classifier.
 pub fn examine(
     materials: Materials<'_>,
     (stand_in, meaning): (&Bytes, Meaning),
@@ -42,8 +41,7 @@ pub fn examine(
     let set = taught(materials, materials.teacher.unwrap_or(&deployed))?;
     let are_several = deployed.widths(materials.samples)?.len() > 1;
     if are_several && metric.is_some_and(|metric| metric != Metric::AbsoluteError) {
-        let message =
-            "several outputs are judged by their numbers: give --metric absolute-error, or none".into();
+        let message = "several outputs are judged as numbers: use --metric absolute-error, or none".into();
         return Err(Error::Setting { message });
     }
     let classes = meaning.has_classes() && !are_several;

@@ -1,15 +1,15 @@
-//! Several outputs taught at once: brought to one spread, so that none drowns in the numbers of another.
+//! Scales several outputs to one spread, so that training weights them equally.
 
 use crate::distil::Teacher;
 use crate::{Array, Error};
 
-/// What differs by less than this share of itself differs by rounding.
+/// Relative differences below this are rounding.
 const ROUNDING: f64 = 1e-5;
-/// Numbers that want a larger factor are no numbers to learn.
+/// Numbers that need a larger factor are too small to learn.
 const LARGEST: f32 = 1e12;
 
-/// Factors for the numbers of a row, of outputs with so many numbers each: all vary alike then, and a mean over all numbers counts
-/// every output alike, however many it has. An output that never varies but by rounding stays as it is.
+/// Factors for the numbers of a row, given each output's count of numbers. Scaled, all vary equally, and a mean over
+/// all numbers weights every output equally. An output that varies only by rounding is not scaled.
 pub(super) fn evening(outputs: &Array<f32>, widths: &[usize]) -> Vec<f32> {
     let (rows, total) = (outputs.shape()[0].max(1) as f64, widths.iter().sum::<usize>());
     let mut factors = Vec::with_capacity(total);
@@ -32,7 +32,7 @@ pub(super) fn evening(outputs: &Array<f32>, widths: &[usize]) -> Vec<f32> {
     factors
 }
 
-/// A teacher's answers, each number multiplied by its factor.
+/// A teacher with scaled answers.
 pub(super) struct Evened<'a> {
     pub(super) teacher: &'a dyn Teacher,
     pub(super) factors: &'a [f32],
@@ -44,7 +44,7 @@ impl Teacher for Evened<'_> {
     }
 }
 
-/// Rows of outputs, each number multiplied by its factor.
+/// Scales rows of outputs.
 pub(super) fn evened(outputs: Array<f32>, factors: &[f32]) -> Array<f32> {
     let shape = outputs.shape().to_vec();
     let mut values = outputs.into_data();
@@ -59,8 +59,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_count_alike_whatever_their_size_and_number() {
-        // Three numbers of about a thousand, one of about a hundredth, and one that never varies.
+    fn evening_weights_outputs_equally() {
+        // Three numbers of about a thousand, one of about a hundredth, and a constant one.
         let rows: Vec<f32> = (0..8)
             .flat_map(|row| {
                 let sign = if row % 2 == 0 { 1.0 } else { -1.0 };
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_and_tiny_numbers_are_no_spread() {
+    fn evening_ignores_rounding_and_tiny_numbers() {
         for (a, b) in [(1.0f32, 0.999_999_94), (0.0, 1e-40)] {
             let outputs = Array::new(vec![2, 2], vec![a, 5.0, b, -5.0]).unwrap();
             let factors = evening(&outputs, &[1, 1]);

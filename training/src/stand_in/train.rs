@@ -1,4 +1,4 @@
-//! Training a stand-in.
+//! Trains stand-ins.
 
 use bytes::Bytes;
 use parm_encoder::{CodeSpec, Kind};
@@ -22,11 +22,11 @@ use crate::{Device, Error, Loss, Network};
 pub struct TrainedStandIn {
     /// The ONNX file, with the deployed model's inputs and outputs.
     pub model: Bytes,
-    /// What was measured on the rows held out: the deployed model (A_a) and the stand-in in its place (A_d).
+    /// The marks on held-out rows: the deployed model (A_a) and the stand-in in its place (A_d).
     pub marks: Marks,
-    /// How sure its answers are; none where there are no classes.
+    /// The calibration of its answers; `None` unless they are classes.
     pub calibration: Option<Calibration>,
-    /// What the deployed model's output means.
+    /// The meaning of the deployed model's output.
     pub meaning: Meaning,
     /// The run's epochs.
     pub history: Vec<Epoch>,
@@ -48,7 +48,7 @@ pub fn train(
     if outputs != values {
         return Err(Error::Outputs { outputs, values });
     }
-    // Several outputs are taught as numbers, whatever they mean: what they agree on is what classes come from.
+    // Several outputs are trained as numbers, whatever their meaning: classes follow from them.
     let are_several = widths.len() > 1;
     let usual = || if are_several { Meaning::Values } else { graph_meaning(materials.graph) };
     let meaning = recipe.meaning.unwrap_or_else(usual);
@@ -62,7 +62,7 @@ pub fn train(
     };
 
     let seed = recipe.run.seed;
-    // Only a softmax is put back by the loss: whatever else makes the answers has to learn to make them.
+    // The loss replaces only a softmax: any other end of the graph is trained as it is.
     let (end, scores) = match meaning {
         _ if are_several => (End::AsDeployed, Scores::Logits),
         Meaning::Probabilities if ends_in_softmax(materials.graph) => (End::Raw, Scores::Logits),
@@ -75,7 +75,9 @@ pub fn train(
         Scores::Probabilities => recipe.loss.unwrap_or(Loss::Mse),
     };
     if are_several && loss == Loss::Kl {
-        return Err(Error::Setting { message: "kl is for one output of classes: give mse or huber".into() });
+        return Err(Error::Setting {
+            message: "kl needs a single output of classes: use mse or huber".into(),
+        });
     }
     let student = Network::new(recipe.derive(materials.graph, end)?, device)?;
     let student = student.taking(materials.samples)?.saying_all()?;

@@ -1,4 +1,4 @@
-//! Archives of arrays: bombs, sequences that do not add up, and central directories that lie.
+//! Hostile archives of arrays: bombs, wrong lengths of sequences, false central directories.
 
 use std::io::{Cursor, Write};
 
@@ -54,8 +54,8 @@ fn sequences_are_rejected_when_their_lengths_are_wrong() {
     let frames = "npz:{}/a.npz?lengths=lengths&frames=1000000000000000000";
     check(vec![
         case(sequences("(5, 0)", 0, &[5.0]), "no element"),
-        case(sequences("(4, 1)", 4, &[5.0]), "sum up to 5"),
-        case(sequences("(4, 1)", 4, &[1e300]), "sum up to"),
+        case(sequences("(4, 1)", 4, &[5.0]), "sum to 5"),
+        case(sequences("(4, 1)", 4, &[1e300]), "sum to"),
         case(sequences("(4, 1)", 4, &[f64::INFINITY]), "not a whole number"),
         case(sequences("(4, 1)", 4, &[f64::NAN, 4.0]), "not a whole number"),
         case(sequences("(4, 1)", 4, &[-1.0, 5.0]), "not a whole number"),

@@ -1,4 +1,4 @@
-//! Arrays, tables and batches that lie about what they hold.
+//! Hostile arrays, tables and batches with false headers.
 
 use parm_parity_models::bundle::Preprocessing;
 use parm_training::Array;
@@ -85,13 +85,13 @@ fn images_of_idx_are_rejected_when_their_sizes_lie() {
         Case::new("idx:{}/i", idx(&[1; 200], &[1]), "3 dimensions"),
         Case::new("idx:{}/i", vec![0, 0, 8, 255, 0, 0], "ends within the sizes"),
         Case::new("idx:{}/i", vec![0, 0, 8], "two zero bytes"),
-        Case::new("cifar:{}/c", vec![0; 3074], "no number of records"),
+        Case::new("cifar:{}/c", vec![0; 3074], "not a multiple of a record"),
         Case::new("cifar:{}/c", vec![10; 3073], "label 10 of 10"),
-        Case::new("cifar:{}/c", Vec::new(), "no number of records"),
+        Case::new("cifar:{}/c", Vec::new(), "not a multiple of a record"),
     ]);
 }
 
-/// A table whose rows have another word in each of these columns.
+/// A table with a different word in each of these columns in every row.
 fn words(columns: usize, rows: usize) -> Vec<u8> {
     let line = |cell: &dyn Fn(usize) -> String| (0..columns).map(cell).collect::<Vec<_>>().join(",") + ",1\n";
     let mut table = line(&|column| format!("c{column}"));
@@ -100,25 +100,25 @@ fn words(columns: usize, rows: usize) -> Vec<u8> {
 }
 
 #[test]
-fn table_is_rejected_when_it_is_no_table_of_rows() {
+fn table_is_rejected_when_its_rows_are_invalid() {
     check(vec![
-        // 200 kB that become 50 million numbers.
+        // 200 kB that would become 50 million numbers.
         Case::new("csv:{}/t.csv", words(200, 250), "more than 1048576 bytes"),
         Case::new("csv:{}/t.csv", words(1, 300), "different words"),
         Case::new("csv:{}/t.csv", b"a,b\n1,2\n3\n".to_vec(), "record 2"),
-        Case::new("csv:{}/t.csv", b"a,b\n1,2\nNaN,1\n".to_vec(), "no finite number"),
-        Case::new("csv:{}/t.csv", b"a,b\n1,2\n1e999,1\n".to_vec(), "no finite number"),
+        Case::new("csv:{}/t.csv", b"a,b\n1,2\nNaN,1\n".to_vec(), "not a finite number"),
+        Case::new("csv:{}/t.csv", b"a,b\n1,2\n1e999,1\n".to_vec(), "not a finite number"),
         Case::new("csv:{}/t.csv", b"a,b\n\xff\xfe,2\n".to_vec(), "UTF-8"),
-        Case::new("csv:{}/t.csv", Vec::new(), "holds no row"),
-        Case::new("csv:{}/t.csv", b"\n\n\n".to_vec(), "holds no row"),
+        Case::new("csv:{}/t.csv", Vec::new(), "has no rows"),
+        Case::new("csv:{}/t.csv", b"\n\n\n".to_vec(), "has no rows"),
         Case::new("csv:{}/t.csv", b"a,b\n\"1,2\n3,4\n".to_vec(), "record 1"),
-        Case::new("csv:{}/t.csv?as=value", b"a,b\n1,x\n".to_vec(), "no finite number"),
+        Case::new("csv:{}/t.csv?as=value", b"a,b\n1,x\n".to_vec(), "not a finite number"),
         Case::new("csv:{}/t.csv", b"a\n1\n2\n".to_vec(), "no column"),
     ]);
 }
 
 #[test]
-fn preprocessing_is_rejected_when_it_makes_no_numbers() {
+fn preprocessing_is_rejected_when_it_is_not_finite() {
     let rows = || Array::full(vec![2, 3], 0.5_f32);
     let plain = || Preprocessing { scale: 1.0, mean: vec![0.0; 3], deviation: vec![1.0; 3] };
     let cases: [(&str, Preprocessing, &str); 6] = [

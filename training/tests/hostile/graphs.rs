@@ -1,4 +1,4 @@
-//! Models whose nodes request huge outputs or have impossible settings.
+//! Hostile models: nodes with huge outputs or impossible settings.
 
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Model, Tensor, Value};
 use parm_training::{Array, Device, Error, Host, Network};
@@ -7,7 +7,7 @@ use crate::{MOST, complaint};
 
 const BIG: i64 = 1 << 40;
 
-/// A graph of one node, over the input `x` of `[batch, 4]` or what is said, and constants.
+/// A graph of one node over the input `x`, by default `[batch, 4]`, and constants.
 struct One {
     op: &'static str,
     inputs: Vec<&'static str>,
@@ -25,7 +25,7 @@ fn floats(name: &str, dims: &[usize]) -> Tensor {
     Tensor::from_f32(name, dims, &vec![1.0; dims.iter().product()]).unwrap()
 }
 
-/// A node with these inputs, which is rejected with these words.
+/// A node with these inputs that must be rejected with these words.
 fn one(op: &'static str, inputs: &[&'static str], constants: Vec<Tensor>, words: &'static str) -> One {
     One { op, inputs: inputs.to_vec(), constants, attributes: Vec::new(), shape: vec![2, 4], words }
 }
@@ -211,7 +211,7 @@ fn node_is_rejected_when_its_settings_cannot_be() {
 }
 
 #[test]
-fn integers_that_overflow_end_in_no_panic() {
+fn overflowing_integers_do_not_panic() {
     let most = || ints("s", &[i64::MAX, i64::MAX]);
     for op in ["ReduceSum", "ReduceProd"] {
         let case = one(op, &["s"], vec![most()], "");
@@ -235,7 +235,7 @@ fn graph_is_rejected_when_it_has_too_many_nodes() {
 }
 
 #[test]
-fn nodes_in_a_circle_are_rejected() {
+fn graph_is_rejected_when_it_has_a_cycle() {
     let mut graph = Builder::new("circle", 1);
     graph.input(Value::batch_of_f32("x", &[4]));
     graph.node("Add", "a", &["x", "b"]);

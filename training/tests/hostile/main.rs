@@ -1,6 +1,6 @@
-//! Hostile files: each is rejected with a reason, within bounded memory, and without a panic.
+//! Hostile files: each must be rejected with a reason, within bounded memory and without a panic.
 //!
-//! One table for each kind of file. A program of its own, as its allocator counts what is given out.
+//! One table per kind of file. This is a separate program because its allocator counts allocations.
 
 mod archives;
 #[allow(dead_code)] // peaks are all that is measured here
@@ -21,12 +21,13 @@ use tempfile::TempDir;
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;
 
-/// The bound on each file, and on the rows that it becomes.
+/// The limit for each file and for its rows.
 const LIMIT: Limit = Limit(1 << 20);
-/// Memory that a rejected file may take. A byte of a file becomes a 64-bit and a 32-bit float at most, and buffers double.
+/// Memory that a rejected file may take. A byte of a file becomes at most a 64-bit and a 32-bit float, and buffers
+/// double.
 const MOST: usize = 24 << 20;
 
-/// The complaint about an attempt that is not an error with these words, or that takes more than `most` bytes.
+/// Describes an attempt that does not fail with these words, or that takes more than `most` bytes.
 fn complaint<T: Debug, E: Display>(
     name: &str,
     words: &str,
@@ -40,7 +41,7 @@ fn complaint<T: Debug, E: Display>(
             Ok(_) => "is accepted".to_owned(),
             Err(error) => {
                 let error = error.to_string();
-                if error.contains(words) { String::new() } else { format!("says '{error}', not '{words}'") }
+                if error.contains(words) { String::new() } else { format!("error '{error}' lacks '{words}'") }
             }
         })));
     });
@@ -76,7 +77,7 @@ impl Case {
     }
 }
 
-/// Reads each source and lists those that are not rejected as they should be.
+/// Reads each source and lists those that are not rejected as expected.
 fn check(cases: Vec<Case>) {
     let mut wrong = Vec::new();
     for (at, case) in cases.iter().enumerate() {
@@ -92,7 +93,7 @@ fn check(cases: Vec<Case>) {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
-/// A file that numpy could have saved.
+/// A numpy file.
 fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let length = u16::try_from(header.len()).unwrap();

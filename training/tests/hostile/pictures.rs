@@ -1,4 +1,4 @@
-//! Images, recordings and annotations: bombs, headers that lie, and values that are not finite.
+//! Hostile images, recordings and annotations: bombs, false headers, and values that are not finite.
 
 use std::io::Cursor;
 
@@ -13,7 +13,7 @@ fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// The sizes that the header of a PNG file says; the checksum is not mended.
+/// Replaces the sizes in the header of a PNG file; the checksum stays wrong.
 fn sized(mut png: Vec<u8>, width: u32, height: u32) -> Vec<u8> {
     png[16..20].copy_from_slice(&width.to_be_bytes());
     png[20..24].copy_from_slice(&height.to_be_bytes());
@@ -26,7 +26,7 @@ fn image_is_rejected_when_it_is_larger_than_it_looks() {
     let small = png(2, 2);
     let jpeg = picture(64, 64, ImageFormat::Jpeg);
     check(vec![
-        // A line of pixels: brought to a square, it would need 64 times its size on the way.
+        // A line of pixels: resizing it to a square would need 64 times its size in between.
         Case::new("folder:{}?size=64x64", Vec::new(), "larger").and("c/a.png", png(100_000, 1)),
         Case::new("folder:{}?size=8192x8192", Vec::new(), "larger").and("c/a.png", png(1, 50_000)),
         Case::new("folder:{}", Vec::new(), "not a PNG or JPEG").and("c/a.png", png(2000, 2000)),
@@ -105,7 +105,7 @@ fn recording_is_rejected_when_its_header_lies() {
 }
 
 #[test]
-fn annotation_is_rejected_when_it_says_no_box() {
+fn annotation_is_rejected_when_it_has_no_valid_box() {
     let case = |xml: String, words| {
         Case::new("voc:{}", Vec::new(), words)
             .and("ImageSets/Main/train.txt", b"a\n".to_vec())
@@ -119,7 +119,7 @@ fn annotation_is_rejected_when_it_says_no_box() {
         case("\0".repeat(1000), "line 1"),
         case(String::new(), "line 1"),
         case(boxed("<xmin>NaN</xmin>"), "no number"),
-        case(boxed("<xmin>1</xmin><ymin>1</ymin><xmax>1e99</xmax><ymax>2</ymax>"), "no number"),
+        case(boxed("<xmin>1</xmin><ymin>1</ymin><xmax>1e99</xmax><ymax>2</ymax>"), "not a number"),
         case(boxed("<xmin>3</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax>"), "no area"),
         case("<a/>".into(), "exactly one object"),
         Case::new("voc:{}", Vec::new(), "exactly one object")

@@ -1,4 +1,4 @@
-//! Recipes with numbers at the ends of their ranges, and data that make networks too large.
+//! Hostile recipes: numbers at the ends of their ranges, and data for huge networks.
 
 use std::fmt::Debug;
 
@@ -28,14 +28,14 @@ fn model(inputs: usize) -> Model {
     graph.build().unwrap()
 }
 
-/// Trains without files, and with an end to it: a run that begins stops at its first step.
+/// Trains without files and stops a run that begins at its first step.
 fn run<T>(train: impl FnOnce(Surroundings<'_>) -> Result<T, Error>) -> Result<(), Error> {
     let (stop, files) = (Stop::default(), Files::default());
     stop.request();
     train(Surroundings { observer: &Unobserved, stop: &stop, files: &files }).map(|_| ())
 }
 
-/// Trains what a recipe in TOML says.
+/// Trains by a recipe in TOML.
 fn with<R: Debug + DeserializeOwned>(
     text: &str,
     train: impl FnOnce(&R) -> Result<(), Error>,
@@ -68,7 +68,7 @@ fn code(text: &str) -> Result<(), String> {
 
 type Train = fn(&str) -> Result<(), String>;
 
-/// Every way to train, with what its recipe cannot say.
+/// Every kind of training, with values that its recipe cannot have.
 fn each(cases: &[(&str, Train, &str, &str)]) {
     let wrong: Vec<String> = cases
         .iter()
@@ -105,7 +105,7 @@ fn recipe_is_rejected_when_a_number_is_out_of_range() {
         ]);
     }
     cases.extend([
-        ("parity", parity as Train, "k = 0", "k of 2"),
+        ("parity", parity as Train, "k = 0", "k must be at least 2"),
         ("parity", parity, "k = 1000000000", "k"),
         ("parity", parity, "r = 0", "r"),
         ("parity", parity, "encoder = \"sum\"\nr = 1000000000", "r"),
@@ -118,9 +118,9 @@ fn recipe_is_rejected_when_a_number_is_out_of_range() {
         ("stand-in", stand_in, "width = nan", "width"),
         ("stand-in", stand_in, "width = 2.0", "width"),
         ("stand-in", stand_in, "temperature = -1.0", "temperature"),
-        ("code", code, "k = 0", "k is from"),
-        ("code", code, "k = 1000000000", "k is from"),
-        ("code", code, "r = 0", "r is at least"),
+        ("code", code, "k = 0", "k must be from"),
+        ("code", code, "k = 1000000000", "k must be from"),
+        ("code", code, "r = 0", "r must be from 1"),
         ("code", code, "passes = nan", "passes"),
         ("code", code, "passes = inf", "passes"),
         ("code", code, "passes = 1e30", "passes"),

@@ -1,4 +1,4 @@
-//! Base models: as large as published, and the same elsewhere.
+//! Base models: sizes as published, and equal results in another engine.
 
 use std::num::NonZeroUsize;
 
@@ -85,7 +85,7 @@ fn parity_models_and_students_follow_from_base_models() {
 }
 
 #[test]
-fn a_network_of_bytes_gives_the_same_in_tract_alone_and_for_two_files() {
+fn network_of_bytes_agrees_with_tract() {
     let two = NonZeroUsize::new(2).unwrap();
     let (end, start) = (End::Raw, Weights::Scratch { seed: 3 });
     let deployed = model("bytes", &[256], 9);
@@ -102,14 +102,14 @@ fn a_network_of_bytes_gives_the_same_in_tract_alone_and_for_two_files() {
 }
 
 #[test]
-fn classes_without_an_example_are_refused_before_training() {
+fn training_rejects_a_class_without_rows() {
     let samples = Samples::new(Array::full(vec![40, 1, 6, 6], 0.5), Some(vec![2; 40])).unwrap();
     let refused = alone(|around| base::train(&samples, &Base::default(), Device::Cpu, around)).map(|_| ());
     assert_eq!(refused, Err(Error::Data(data::Unusable::EmptyClass { class: 0, classes: 3 })));
 }
 
 #[test]
-fn rows_that_a_base_model_cannot_take_are_refused_with_what_it_takes() {
+fn build_rejects_rows_and_names_the_supported_ones() {
     let error = build("vgg11", &Shape { dims: vec![784], outputs: 10, seed: 1 }).err().unwrap();
     assert!(error.to_string().contains("[channels, 8 or more, 8 or more]"), "{error}");
 }

@@ -7,7 +7,7 @@ use parm_training::{Array, Device, Error, Host, Network};
 use crate::task::{CLASSES, SIDE, alone, deployed, run, samples};
 
 #[test]
-fn encoder_and_decoder_learn_together_through_the_deployed_model() {
+fn encoder_and_decoder_learn_through_the_deployed_model() {
     let deployed = Model::from_bytes(deployed(), &Limits::default()).expect("a sound file");
     let (rows, fresh) = (samples(600, 2), samples(300, 3));
     let cases = [
@@ -21,7 +21,7 @@ fn encoder_and_decoder_learn_together_through_the_deployed_model() {
         let trained = alone(|around| train(&rows, Some(&fresh), &deployed, &recipe, Device::Cpu, around))
             .expect("it trains");
         let marks = trained.tested.expect("there were rows for it");
-        // A guess is right in one of three cases.
+        // Guessing is right in one of three cases.
         assert!(marks.degraded > 0.5, "{recipe:?}: {marks:?}");
 
         let net =
@@ -36,7 +36,7 @@ fn encoder_and_decoder_learn_together_through_the_deployed_model() {
 }
 
 #[test]
-fn labels_are_wanted_where_predictions_are_held_to_them() {
+fn training_requires_labels_for_the_loss_xent() {
     let deployed = Model::from_bytes(deployed(), &Limits::default()).expect("a sound file");
     let mut rows = samples(600, 2);
     rows.labels = None;

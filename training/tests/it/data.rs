@@ -1,4 +1,4 @@
-//! Reading data sets: what good files give and how bad ones are refused.
+//! Data files: valid ones are read, invalid ones are rejected.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn idx_files_are_read_plain_and_gzipped() {
 }
 
 #[test]
-fn idx_files_that_lie_about_their_length_are_refused() {
+fn idx_file_with_a_wrong_length_is_rejected() {
     let folder = folder();
     let path = file(&folder, "images", &IMAGES[..IMAGES.len() - 1]);
     let error = idx(&path, &file(&folder, "labels", LABELS)).unwrap_err();
@@ -48,7 +48,7 @@ fn idx_files_that_lie_about_their_length_are_refused() {
 }
 
 #[test]
-fn labels_given_for_images_are_refused() {
+fn labels_in_place_of_images_are_rejected() {
     let folder = folder();
     let path = file(&folder, "labels", LABELS);
     let error = idx(&path, &path).unwrap_err();
@@ -56,7 +56,7 @@ fn labels_given_for_images_are_refused() {
 }
 
 #[test]
-fn labels_of_another_set_are_refused() {
+fn labels_of_another_set_are_rejected() {
     let folder = folder();
     let labels = file(&folder, "labels", &[0, 0, 8, 1, 0, 0, 0, 1, 7]);
     let error = idx(&file(&folder, "images", IMAGES), &labels).unwrap_err();
@@ -74,7 +74,7 @@ fn a_file_beyond_the_limit_is_not_unpacked() {
 }
 
 #[test]
-fn the_sum_is_of_the_unpacked_content() {
+fn md5_is_of_the_unpacked_content() {
     let folder = folder();
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     packed.write_all(b"abc").unwrap();
@@ -93,7 +93,7 @@ fn cifar_batches_follow_each_other_and_keep_their_channels() {
 }
 
 #[test]
-fn a_cifar_label_beyond_the_classes_is_refused() {
+fn cifar_label_beyond_the_classes_is_rejected() {
     let folder = folder();
     let path = file(&folder, "batch", &[vec![10], vec![0; 3072]].concat());
     let error = Samples::cifar(&[&path], Cifar::Ten, Limit::default()).unwrap_err();
@@ -117,7 +117,7 @@ fn arrays_that_numpy_saved_are_read_with_their_labels() {
 }
 
 #[test]
-fn what_was_read_is_saved_as_arrays_and_read_again() {
+fn saved_samples_are_read_again_unchanged() {
     let folder = folder();
     let inputs = Array::new(vec![2, 1, 2], vec![1.5, 2.0, -3.0, 4.0]).unwrap();
     let samples = Samples::new(inputs.clone(), Some(vec![4, 0])).unwrap();
@@ -135,7 +135,7 @@ fn what_was_read_is_saved_as_arrays_and_read_again() {
 }
 
 #[test]
-fn an_array_with_a_nan_is_refused_by_its_row() {
+fn array_with_a_nan_is_rejected_with_its_row() {
     let folder = folder();
     let data: Vec<u8> = [1.0f32, 2.0, 3.0, f32::NAN].iter().flat_map(|value| value.to_le_bytes()).collect();
     let rows = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\n", &data);
@@ -144,7 +144,7 @@ fn an_array_with_a_nan_is_refused_by_its_row() {
 }
 
 #[test]
-fn an_array_stored_by_columns_is_refused_with_the_way_out() {
+fn array_in_fortran_order_is_rejected_with_advice() {
     let folder = folder();
     let rows = npy("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }\n", &[0; 4]);
     let error = Samples::npy(&file(&folder, "x.npy", &rows), None, Limit::default()).unwrap_err();

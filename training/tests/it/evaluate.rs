@@ -1,4 +1,4 @@
-//! What evaluation says of codes whose accuracy is known beforehand.
+//! Evaluation of codes with known accuracy.
 
 use parm_encoder::{Code, CodeSpec, Kind, Learned};
 use parm_parity_models::bundle::{Calibration, Meaning};
@@ -11,7 +11,7 @@ use parm_training::evaluate::{constant_answer, encode, parity, picture};
 const ROWS: usize = 60;
 const CLASSES: usize = 4;
 
-/// Rows of one feature per class, of which the label's is the largest but for every tenth row.
+/// Rows of one feature per class; the label's is the largest, except in every tenth row.
 fn inputs() -> (Array<f32>, Vec<usize>) {
     let labels: Vec<usize> = (0..ROWS).map(|row| row * 7 % CLASSES).collect();
     let value = |row: usize, class: usize| {
@@ -30,7 +30,7 @@ fn linear(rows: &Array<f32>) -> Array<f32> {
     Array::new(rows.shape().to_vec(), turned.collect()).unwrap()
 }
 
-/// An evaluation of `code` on the linear model, with the outputs for coded queries as `spoil` leaves them.
+/// An evaluation of `code` on the linear model; `spoil` changes the outputs for coded queries.
 fn evaluated(spec: &CodeSpec, spoil: impl Fn(&mut [f32])) -> Report {
     let (inputs, labels) = inputs();
     let code = spec.build().unwrap();
@@ -56,7 +56,7 @@ fn evaluated(spec: &CodeSpec, spoil: impl Fn(&mut [f32])) -> Report {
 }
 
 #[test]
-fn reconstructions_of_a_linear_model_are_as_good_as_its_predictions() {
+fn reconstructions_of_a_linear_model_equal_predictions() {
     for spec in
         [CodeSpec::new(Kind::Sum, 3, 1), CodeSpec::new(Kind::Weighted, 4, 2), CodeSpec::new(Kind::Mds, 4, 2)]
     {
@@ -78,7 +78,7 @@ fn every_loss_of_every_group_is_judged_once() {
 }
 
 #[test]
-fn a_parity_model_that_says_nothing_leaves_predictions_as_they_are_and_spoils_reconstructions() {
+fn useless_parity_model_spoils_only_reconstructions() {
     let report = evaluated(&CodeSpec::new(Kind::Sum, 2, 1), |outputs| outputs.fill(0.0));
     assert_eq!(report.available, 0.9);
     assert!(report.degraded() < 0.5, "{report:?}");
@@ -89,14 +89,14 @@ fn a_parity_model_that_says_nothing_leaves_predictions_as_they_are_and_spoils_re
 }
 
 #[test]
-fn an_answer_that_is_no_number_is_wrong_and_not_sure() {
+fn nan_answer_is_wrong_with_zero_confidence() {
     let report = evaluated(&CodeSpec::new(Kind::Sum, 2, 1), |outputs| outputs.fill(f32::NAN));
     assert_eq!((report.available, report.degraded()), (0.9, 0.0));
     assert!(report.confidence.iter().all(|kept| kept.threshold == 0.0 && kept.score == 0.0));
 }
 
 #[test]
-fn a_code_that_sends_no_query_as_it_is_is_not_given_the_deployed_models_accuracy() {
+fn non_systematic_code_has_its_own_available_accuracy() {
     let report = evaluated(&CodeSpec::new(Kind::Berrut, 4, 1), |outputs| {
         outputs.iter_mut().for_each(|value| *value = -*value);
     });
@@ -110,7 +110,7 @@ fn a_code_that_sends_no_query_as_it_is_is_not_given_the_deployed_models_accuracy
 }
 
 #[test]
-fn a_seed_decides_the_groups_and_the_report() {
+fn groups_and_report_depend_on_the_seed() {
     let spec = CodeSpec::new(Kind::Berrut, 3, 1);
     assert_eq!(evaluated(&spec, |_| {}), evaluated(&spec, |_| {}));
     let (one, other) = (Groups::draw(ROWS, 3, 1).unwrap(), Groups::draw(ROWS, 3, 2).unwrap());
@@ -138,12 +138,12 @@ fn groups_along_paths_hold_the_same_rows() {
 }
 
 #[test]
-fn the_surest_reconstructions_are_better_where_doubt_is_deserved() {
+fn confident_reconstructions_score_higher() {
     let (inputs, labels) = inputs();
     let spec = CodeSpec::new(Kind::Sum, 1, 1);
     let code = spec.build().unwrap();
     let groups = Groups::draw(ROWS, 1, 1).unwrap();
-    // Right and clear for even rows; undecided, hence wrong three times in four, for odd ones.
+    // Even rows are right with a clear margin; odd ones are undecided, hence wrong three times in four.
     let copies = groups.iter().flat_map(|group| {
         let label = labels[group[0]];
         (0..CLASSES).map(move |class| if group[0] % 2 == 0 && class == label { 9.0 } else { 0.0 })
@@ -166,7 +166,7 @@ fn the_surest_reconstructions_are_better_where_doubt_is_deserved() {
 }
 
 #[test]
-fn boxes_are_judged_by_what_they_share() {
+fn boxes_are_judged_by_intersection_over_union() {
     let boxes = |values: &[f32]| Array::new(vec![values.len() / 4, 4], values.to_vec()).unwrap();
     let truth = Truth::Values(boxes(&[0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 2.0, 2.0]));
     let deployed = boxes(&[0.0, 0.0, 2.0, 2.0, 1.0, 1.0, 3.0, 3.0]);
@@ -193,7 +193,7 @@ fn boxes_are_judged_by_what_they_share() {
 }
 
 #[test]
-fn a_bench_runs_the_models_of_trained_untrained_and_learned_codes() {
+fn bench_judges_trained_untrained_and_learned_codes() {
     let (inputs, labels) = inputs();
     let samples =
         Samples::new(inputs, Some(labels.iter().map(|label| (label + 1) % CLASSES).collect())).unwrap();
@@ -211,7 +211,7 @@ fn a_bench_runs_the_models_of_trained_untrained_and_learned_codes() {
     let error = judge(&*sum, &[]).unwrap_err();
     assert_eq!(error, Mismatch::Models { kind: Kind::Sum, expected: 1, actual: 0 });
 
-    // Networks that happen to be the sum code: one parity, and what it lacks.
+    // Networks that compute the sum code: one parity, and the difference that is missing.
     let add = |parts: &Array<f32>, width: usize| -> Vec<f32> {
         (0..width).map(|at| parts.data().iter().skip(at).step_by(width).sum()).collect()
     };
@@ -233,14 +233,14 @@ fn a_bench_runs_the_models_of_trained_untrained_and_learned_codes() {
 }
 
 #[test]
-fn the_constant_answer_is_the_most_frequent_class_or_classes() {
+fn constant_answer_is_the_most_frequent_classes() {
     let truth = Truth::Classes(vec![0, 2, 2, 2, 1, 1, 0, 2]);
     assert_eq!(constant_answer(Metric::TOP_1, &truth), 0.5);
     assert_eq!(constant_answer("top-2".parse().unwrap(), &truth), 0.75);
 }
 
 #[test]
-fn labels_of_other_classes_are_refused_with_the_row() {
+fn label_beyond_the_classes_is_rejected_with_its_row() {
     let (inputs, _) = inputs();
     let code = CodeSpec::new(Kind::Sum, 2, 1).build().unwrap();
     let groups = Groups::draw(ROWS, 2, 1).unwrap();
@@ -266,7 +266,7 @@ fn labels_of_other_classes_are_refused_with_the_row() {
 }
 
 #[test]
-fn a_table_is_written_for_people_for_programs_and_as_a_picture() {
+fn table_is_written_as_text_csv_and_picture() {
     let mut table = Table::default();
     table.push("two, summed", evaluated(&CodeSpec::new(Kind::Sum, 2, 1), |_| {}));
     table.push("three", evaluated(&CodeSpec::new(Kind::Sum, 3, 1), |outputs| outputs.fill(0.0)));

@@ -1,4 +1,4 @@
-//! The crate from outside: operators and their gradients, whole networks, data sets.
+//! Tests of the crate's public API: operators and their gradients, whole networks, data sets.
 
 mod base;
 mod code;

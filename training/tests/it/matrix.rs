@@ -53,7 +53,7 @@ r = [2]
 seed = [1]
 "#;
 
-/// Counts what begins.
+/// Counts the cells that begin.
 #[derive(Default)]
 struct Begun(Mutex<Vec<String>>);
 
@@ -72,7 +72,7 @@ fn matrix(text: &str) -> Result<Matrix, Error> {
 }
 
 #[test]
-fn a_matrix_fills_what_is_missing_and_shows_what_is_there() {
+fn matrix_runs_missing_cells_and_renders_existing_ones() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, rows, seed) in [("train", 400, 2), ("test", 120, 3)] {
         write(folder.path(), name, rows, seed);
@@ -94,13 +94,13 @@ fn a_matrix_fills_what_is_missing_and_shows_what_is_there() {
         (results.expect("it runs"), begun.0.into_inner().unwrap())
     };
     let all = matrix(FILE).expect("a matrix");
-    // A checkpoint of no use, such as another version's, is a new beginning.
+    // An unusable checkpoint, such as another version's, leads to a new start.
     let key = all.cells()[0].key(&all);
     fs::create_dir_all(place.results.join("cells")).expect("a folder");
     fs::write(place.results.join(format!("cells/{key}.checkpoint")), "of another time").expect("a file");
     let (results, begun) = run(&all);
     assert_eq!((results.all().count(), begun.len()), (5, 5));
-    // A line that was cut off when the machine went down is no result, and spoils none.
+    // An incomplete line, as after a crash of the machine, is ignored and does not affect other results.
     let path = place.results.join("outcomes.jsonl");
     let text = fs::read_to_string(&path).expect("results");
     let (rest, last) = text.trim_end().rsplit_once('\n').expect("lines");
@@ -108,7 +108,7 @@ fn a_matrix_fills_what_is_missing_and_shows_what_is_there() {
     assert_eq!(run(&all).1.len(), 1);
     assert_eq!(run(&all).1, Vec::<String>::new());
 
-    // Pairs, held-out rows and costs are kept; of slots a coded query is as long as two.
+    // Pairs, held-out rows and costs are kept; with slots a coded query is as long as two.
     for outcome in results.all() {
         assert!(outcome.gap_error.is_some_and(|error| error < 0.2), "{outcome:?}");
         assert!(outcome.gap_held_out.is_some_and(|gap| gap.abs() < 0.8), "{outcome:?}");
@@ -142,9 +142,9 @@ fn a_matrix_fills_what_is_missing_and_shows_what_is_there() {
     }
 }
 
-/// The row that is best on held-out rows is judged, also where another is better on the test set, and by its interval.
+/// The row that is best on held-out rows is judged by its interval, even if another is better on the test set.
 #[test]
-fn the_test_set_chooses_no_recipe() {
+fn recipe_is_chosen_on_held_out_rows_only() {
     let text = FILE
         .replace("data.small", "data.mnist")
         .replace("[\"small\"]", "[\"mnist\"]")
@@ -154,7 +154,7 @@ fn the_test_set_chooses_no_recipe() {
     let page = |gap_error: Option<f64>| {
         let mut results = Results::open(&folder.path().join(format!("{gap_error:?}"))).expect("results");
         for cell in matrix.cells() {
-            // slots: .3 points on the test set, 2 on held-out rows; weighted: .09 and 1.
+            // slots: 0.3 points on the test set, 2 on held-out rows; weighted: 0.09 and 1.
             let (degraded, held) = if cell.recipe == "slots" { (0.987, 0.01) } else { (0.9891, 0.02) };
             let (key, gap_held_out) = (cell.key(&matrix), Some(held));
             let one = Outcome { cell, key, degraded, gap_error, gap_held_out, ..outcome() };
@@ -174,7 +174,7 @@ fn the_test_set_chooses_no_recipe() {
 }
 
 #[test]
-fn results_without_pairs_are_run_anew_and_until_then_nothing_is_judged() {
+fn results_without_pairs_are_run_again_and_not_judged() {
     let text = FILE
         .replace("data.small", "data.mnist")
         .replace("[\"small\"]", "[\"mnist\"]")
@@ -198,7 +198,7 @@ fn results_without_pairs_are_run_anew_and_until_then_nothing_is_judged() {
     assert!(!page(&results).contains("not judged") && page(&results).contains("(`slots`, "));
 }
 
-/// A result of nothing.
+/// An empty result.
 fn outcome() -> Outcome {
     Outcome {
         cell: matrix(FILE).expect("a matrix").cells().remove(0),
@@ -221,21 +221,21 @@ fn outcome() -> Outcome {
 }
 
 #[test]
-fn a_name_that_nothing_has_is_refused_with_the_file() {
+fn unknown_name_is_rejected_with_the_file() {
     let unknown = matrix(&FILE.replace(r#"["weighted"]"#, r#"["wieghted"]"#));
-    let message = unknown.expect_err("nothing is called so").to_string();
+    let message = unknown.expect_err("the name is unknown").to_string();
     assert!(message.contains("small.toml") && message.contains("'wieghted'"), "{message}");
 }
 
 #[test]
-fn results_made_before_are_found_again() {
-    // Whoever changes this number throws away every result that anybody has.
+fn key_of_existing_results_stays_the_same() {
+    // A change of this number would invalidate all existing results.
     let mlp = include_str!("../../matrix/mlp.toml");
     let matrix = Matrix::parse(mlp, Path::new("mlp.toml")).expect("a matrix");
     assert_eq!(matrix.cells()[0].key(&matrix), "8eca4ce386d6991b");
 }
 
-/// The matrices in the box.
+/// The matrices in `training/matrix`.
 fn boxed() -> Vec<Matrix> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/matrix");
     let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
@@ -247,13 +247,13 @@ fn boxed() -> Vec<Matrix> {
 }
 
 #[test]
-fn the_matrices_in_the_box_can_be_read() {
+fn included_matrices_can_be_read() {
     assert!(boxed().len() > 5 && boxed().iter().all(|matrix| !matrix.cells().is_empty()));
 }
 
-/// The page is made of the results in the box, and no figure in it by hand.
+/// The page must equal the one rendered from the committed results, without manual figures.
 #[test]
-fn the_page_of_results_is_what_they_give() {
+fn page_of_results_equals_the_rendered_one() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let results = Results::open(&home.join("results")).expect("results");
     let (path, made) = (home.join("../docs/results/raw/accuracy.txt"), render(&boxed(), &results));
@@ -263,11 +263,11 @@ fn the_page_of_results_is_what_they_give() {
     }
     let again = "parm train matrix training/matrix/*.toml --render docs/results/raw/accuracy.txt";
     let page = fs::read_to_string(path).expect("the page");
-    assert!(page == made, "the page is not that of the results: {again}");
+    assert!(page == made, "the page differs from the results: run {again}");
 }
 
 #[test]
-fn which_rows_are_taken_is_part_of_a_result_and_where_they_lie_is_not() {
+fn key_depends_on_the_rows_but_not_on_their_folder() {
     let key = |text: &str| {
         let matrix = matrix(text).expect("a matrix");
         matrix.cells()[0].key(&matrix)
@@ -304,7 +304,7 @@ seed = [1]
 "#;
 
 #[test]
-fn a_model_that_is_given_is_asked_and_its_answers_are_the_truth() {
+fn answers_of_a_supplied_model_are_the_truth() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, rows, seed) in [("train", 400, 2), ("test", 120, 3)] {
         write(folder.path(), name, rows, seed);
@@ -337,14 +337,14 @@ fn a_model_that_is_given_is_asked_and_its_answers_are_the_truth() {
 }
 
 #[test]
-fn a_model_that_is_given_cannot_be_trained_through_or_asked_again() {
-    let refused = |text: &str| matrix(text).expect_err("it cannot be done").to_string();
+fn supplied_model_rejects_augmentation_and_learned_codes() {
+    let refused = |text: &str| matrix(text).expect_err("it must be rejected").to_string();
     let message = refused(&GIVEN.replace("held_out", "augment = { shift = 1 }\nheld_out"));
     assert!(message.contains("'theirs' is asked once") && message.contains("'slots'"), "{message}");
     let message = refused(&GIVEN.replace("[recipe.slots]\nstart = \"scratch\"", "[code.slots]"));
     assert!(message.contains("goes through its graph"), "{message}");
     let message = refused(&GIVEN.replace("\"idx:{}/train", "\"ids:{}/train"));
-    assert!(message.contains("there is no kind 'ids'"), "{message}");
+    assert!(message.contains("unknown kind 'ids'"), "{message}");
 }
 
 const BOXES: &str = r#"
@@ -371,9 +371,9 @@ seed = [1]
 "#;
 
 #[test]
-fn boxes_are_measured_by_what_they_share_with_the_true_ones() {
+fn boxes_are_measured_by_intersection_over_union() {
     let folder = tempfile::tempdir().expect("a folder");
-    // A row says where its box is; boxes are of one size and lie anywhere.
+    // A row contains the place of its box; boxes have one size and are anywhere.
     let corners = Random::new(5).uniforms(0.3, 800);
     let boxes = corners.chunks(2).flat_map(|at| [at[0] + 0.3, at[1] + 0.3, at[0] + 0.7, at[1] + 0.7]);
     let (rows, boxes) = (npy(400, 2, corners.iter().copied()), npy(400, 4, boxes));
@@ -385,13 +385,13 @@ fn boxes_are_measured_by_what_they_share_with_the_true_ones() {
     let results = run(&matrix, &place, &observer);
     let outcome = results.all().next().expect("a result");
     assert!(outcome.available > 0.8 && outcome.degraded > outcome.constant + 0.1, "{outcome:?}");
-    // Held-out rows are judged by how much of the numbers is explained, which is no gap of boxes.
+    // Held-out rows are scored by explained variance, which is not comparable with a gap of boxes.
     assert_eq!(outcome.gap_held_out, None);
     let tables = render(std::slice::from_ref(&matrix), &results);
     assert!(tables.contains("the mean box as every answer"), "{tables}");
 }
 
-/// Runs what is missing, one cell after the other.
+/// Runs the missing cells, one after the other.
 fn run(matrix: &Matrix, place: &Place, observer: &Begun) -> Results {
     let stop = Stop::default();
     let runner = Runner {
@@ -407,7 +407,7 @@ fn run(matrix: &Matrix, place: &Place, observer: &Begun) -> Results {
     runner.run().expect("it runs")
 }
 
-/// Says what a coded query is to a query, of models whose files are there.
+/// Returns the length of a coded query relative to a query as the cost, if the models' files exist.
 fn clock(runs: Runs<'_>) -> BTreeMap<String, f64> {
     for file in [runs.deployed, runs.parity] {
         Model::open(file, &Limits::default()).expect("a model");
@@ -416,12 +416,12 @@ fn clock(runs: Runs<'_>) -> BTreeMap<String, f64> {
     BTreeMap::from([("tract".into(), share)])
 }
 
-/// No model is given as a file.
+/// Fails if a supplied model is opened.
 fn nobody(path: &Path) -> Result<Box<dyn Teacher>, Error> {
     panic!("{} was asked", path.display())
 }
 
-/// An array as numpy saves it.
+/// An array in numpy's format.
 fn npy(rows: usize, width: usize, values: impl Iterator<Item = f32>) -> Vec<u8> {
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}\n");
     let mut file = b"\x93NUMPY\x01\x00".to_vec();

@@ -1,4 +1,4 @@
-//! Whole networks: what is refused, what training changes, and what the written file computes elsewhere.
+//! Whole networks: rejection, training, and equal results of the written file in another engine.
 
 use parm_parity_models::onnx::proto::{
     AttributeProto, ModelProto, NodeProto, attribute_proto::AttributeType,
@@ -11,14 +11,14 @@ use tract_onnx::prelude::*;
 use crate::support::{agree, case};
 
 #[test]
-fn an_operator_without_gradients_is_refused_by_the_name_of_its_node() {
+fn operator_without_gradients_is_rejected_with_its_node() {
     let model = changed("relu", |node| node.op_type = "NonZero".into());
     let problem = Problem::Operator { op: "NonZero".into(), opset: 17 };
     assert_eq!(refusal(model), Error::Node { node: "NonZero 'n0'".into(), problem });
 }
 
 #[test]
-fn a_setting_that_no_operator_reads_is_refused() {
+fn unread_attribute_is_rejected() {
     let model = changed("conv", |node| {
         let kind = AttributeType::Int as i32;
         node.attribute.push(AttributeProto {
@@ -33,7 +33,7 @@ fn a_setting_that_no_operator_reads_is_refused() {
 }
 
 #[test]
-fn a_batch_of_another_shape_is_refused_with_both_shapes() {
+fn batch_of_another_shape_is_rejected_with_both_shapes() {
     let network = Network::new(case("conv").model(), Device::Cpu).unwrap();
     let error = network.predict(&[Array::full(vec![2, 3, 6, 5], 0.0).into()]).unwrap_err();
     let Error::InputShape { given, .. } = error else { panic!("{error}") };
@@ -41,7 +41,7 @@ fn a_batch_of_another_shape_is_refused_with_both_shapes() {
 }
 
 #[test]
-fn filters_scales_and_matrices_are_parameters_and_statistics_are_buffers() {
+fn weights_are_parameters_and_statistics_are_buffers() {
     let network = Network::new(case("small_network").model(), Device::Cpu).unwrap();
     assert_eq!(network.parameters().collect::<Vec<_>>(), ["w0", "w1", "w2", "w3", "w6", "w7"]);
     assert_eq!(network.buffers().collect::<Vec<_>>(), ["w4", "w5"]);
@@ -71,7 +71,7 @@ fn running_statistics_take_a_step_towards_the_batch() {
 }
 
 #[test]
-fn training_lowers_the_loss_and_tract_computes_the_same_from_the_written_file() {
+fn trained_file_gives_the_same_results_in_tract() {
     let case = case("small_network");
     let mut network = Network::new(case.model(), Device::Cpu).unwrap();
     let targets = Array::new(vec![2, 5], (0..10).map(|at| at as f32 / 10.0).collect()).unwrap();
@@ -88,7 +88,7 @@ fn training_lowers_the_loss_and_tract_computes_the_same_from_the_written_file() 
 }
 
 #[test]
-fn a_file_that_nobody_trained_is_written_as_it_was() {
+fn untrained_network_exports_the_original_file() {
     let model = case("small_network").model();
     let bytes = model.bytes().clone();
     assert_eq!(Network::new(model, Device::Cpu).unwrap().export().unwrap(), bytes);
@@ -96,7 +96,7 @@ fn a_file_that_nobody_trained_is_written_as_it_was() {
 
 #[test]
 fn readers_of_one_shared_weight_are_trained_apart() {
-    // The bias reaches both its places through one initialiser, as exporters write equal weights.
+    // One initialiser serves the bias in both places, as exporters write equal weights.
     let mut proto = ModelProto::decode(case("small_network").model().bytes().clone()).unwrap();
     let graph = proto.graph.as_mut().unwrap();
     graph.node[1].input[2] = "w1".into();
@@ -108,7 +108,7 @@ fn readers_of_one_shared_weight_are_trained_apart() {
     assert_eq!(gradients.parameters.len(), 6);
 }
 
-/// One step down the gradient of the squared error; says the error before it.
+/// One step down the gradient of the squared error; returns the error before it.
 fn step(network: &mut Network, inputs: &[Host], targets: &Array<f32>) -> f32 {
     let outputs = network.train_gradients(inputs, &[Array::full(vec![2, 5], 0.0)]).unwrap().outputs;
     let outputs = outputs[0].floats().unwrap();
@@ -151,7 +151,7 @@ fn changed(name: &str, change: impl Fn(&mut NodeProto)) -> Model {
 
 fn refusal(model: Model) -> Error {
     match Network::new(model, Device::Cpu) {
-        Ok(_) => panic!("the model was taken"),
+        Ok(_) => panic!("the model must be rejected"),
         Err(error) => error,
     }
 }

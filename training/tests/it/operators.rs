@@ -1,11 +1,11 @@
-//! Every operator against ONNX Runtime, and its gradients against finite differences.
+//! Every operator compared with ONNX Runtime, and its gradients with finite differences.
 
 use parm_training::{Array, Device, Gradients, Host, Network};
 
 use crate::support::{Case, agree, cases};
 
 #[test]
-fn every_operator_computes_what_onnx_runtime_computes() {
+fn every_operator_agrees_with_onnx_runtime() {
     let cases = cases();
     let wrong: Vec<String> = cases.iter().filter_map(|case| compare(case).err()).collect();
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
@@ -50,11 +50,11 @@ enum Mode {
     Train,
 }
 
-/// Half the distance over which differences are taken: the cases keep kinks further away.
+/// Half the distance of the differences: the cases keep kinks further away.
 const STEP: f32 = 4e-3;
 const TOLERANCE: f64 = 8e-3;
 
-/// Compares every derivative of a weighted sum of the outputs, by inputs and parameters; says how many there were.
+/// Compares every derivative of a weighted sum of the outputs, by inputs and parameters; returns their number.
 fn check(case: &Case, mode: Mode) -> Result<usize, String> {
     let mut network = Network::new(case.model(), Device::Cpu).map_err(|error| error.to_string())?;
     let seeds: Vec<Array<f32>> = case.outputs.iter().map(|output| seed(output.shape())).collect();
@@ -72,7 +72,7 @@ fn check(case: &Case, mode: Mode) -> Result<usize, String> {
             .map_err(|w| format!("{} input {at}: {w}", case.name))?;
     }
     for (name, gradient) in &parameters {
-        let original = network.weight(name).expect("a gradient is of a parameter");
+        let original = network.weight(name).expect("a gradient belongs to a parameter");
         let mut loss = |value: Array<f32>| {
             network.set_weight(name, &value).expect("the shape stays");
             loss(&mut network, &case.inputs, &seeds, mode)
@@ -100,7 +100,7 @@ fn differences(
         let expected = (above - below) / (right - left);
         let wrong = (f64::from(derivative) - expected).abs();
         if wrong.is_nan() || wrong > TOLERANCE * scale {
-            return Err(format!("element {at} has derivative {derivative}, differences say {expected}"));
+            return Err(format!("element {at} has derivative {derivative} instead of {expected}"));
         }
     }
     Ok(original.data().len())
@@ -126,7 +126,7 @@ fn loss(network: &mut Network, inputs: &[Host], seeds: &[Array<f32>], mode: Mode
     outputs.iter().zip(seeds).map(weighted).sum()
 }
 
-/// Weights that differ from element to element, so that no mistake cancels.
+/// Weights that differ from element to element, so that mistakes do not cancel.
 fn seed(shape: &[usize]) -> Array<f32> {
     let count: usize = shape.iter().product();
     let data = (0..count).map(|at| ((at * 37 + 11) % 19) as f32 / 19.0 - 0.4).collect();

@@ -1,4 +1,4 @@
-//! Networks of several outputs: which class, how likely each is, and sizes in the thousands.
+//! Networks with several outputs: a class, its probability, and sizes in the thousands.
 
 use parm_parity_models::bundle::{Meaning, Start};
 use parm_parity_models::onnx::{Builder, DataType, Dense, Dim, Limits, Model, Tensor, Value};
@@ -16,7 +16,7 @@ use crate::task::{alone, run};
 const FEATURES: usize = 6;
 const CLASSES: usize = 4;
 
-/// `outputs` says which of the three it has, in which order.
+/// A network with these of the three outputs, in this order.
 fn network(seed: u64, outputs: &[&str]) -> Model {
     let mut net = Builder::new("three", seed);
     let x = net.input(Value::batch_of_f32("x", &[FEATURES]));
@@ -68,7 +68,7 @@ fn model(bytes: &bytes::Bytes) -> Model {
     Model::from_bytes(bytes.clone(), &Limits::default()).unwrap()
 }
 
-/// The outputs that are fractions.
+/// The float outputs.
 fn said(model: &Model, rows: &Samples) -> Vec<Array<f32>> {
     let network = Network::new(self::model(model.bytes()), Device::Cpu).unwrap();
     let outputs = network.predict(&[Host::Floats(rows.inputs.clone())]).unwrap();
@@ -79,7 +79,7 @@ fn said(model: &Model, rows: &Samples) -> Vec<Array<f32>> {
     floats.collect()
 }
 
-/// For each of them how much of what differs from row to row the second gets wrong.
+/// For each float output, the unexplained share of the variance between rows.
 fn wrong(deployed: &Model, other: &Model) -> Vec<f64> {
     let fresh = rows(200, 4);
     let share = |(truth, answer): (&Array<f32>, &Array<f32>)| {
@@ -92,7 +92,7 @@ fn wrong(deployed: &Model, other: &Model) -> Vec<f64> {
 }
 
 #[test]
-fn all_outputs_are_taught_whatever_their_size() {
+fn all_outputs_are_taught_whatever_their_scale() {
     let deployed = network(1, &["class", "shares", "sizes"]);
     let trained = taught(&deployed, &recipe()).unwrap();
     assert_eq!((trained.meaning, trained.calibration), (Meaning::Values, None));
@@ -114,7 +114,7 @@ fn all_outputs_are_taught_whatever_their_size() {
 }
 
 #[test]
-fn what_stands_beside_a_class_is_taught_as_if_it_were_alone() {
+fn outputs_next_to_a_class_are_taught_alone() {
     let deployed = network(1, &["class", "shares"]);
     let trained = taught(&deployed, &recipe()).unwrap();
     assert_eq!(trained.meaning, Meaning::Probabilities);
@@ -123,8 +123,8 @@ fn what_stands_beside_a_class_is_taught_as_if_it_were_alone() {
 }
 
 #[test]
-fn changed_copies_are_asked_about_anew_and_answers_brought_to_one_spread() {
-    // Rows of one line of six pixels, for which a mirrored one is another.
+fn augmented_copies_get_new_answers_of_equal_spread() {
+    // Rows with a line of six pixels, which mirroring changes.
     let mut net = Builder::new("lines", 1);
     let x = net.input(Value::batch_of_f32("x", &[1, 1, FEATURES]));
     let flat = net.node("Flatten", "flat", &[&x]);
@@ -146,7 +146,7 @@ fn changed_copies_are_asked_about_anew_and_answers_brought_to_one_spread() {
 }
 
 #[test]
-fn labels_are_of_the_first_output_of_fractions() {
+fn labels_belong_to_the_first_float_output() {
     let graph = network(1, &["class", "shares", "sizes"]);
     let samples = rows(300, 3);
     let labels = samples.inputs.data().chunks(FEATURES).map(|row| usize::from(row[0] > 0.0)).collect();
@@ -157,7 +157,7 @@ fn labels_are_of_the_first_output_of_fractions() {
 }
 
 #[test]
-fn a_code_is_learned_for_the_first_output_of_fractions() {
+fn code_is_learned_for_the_first_float_output() {
     let (deployed, samples) = (network(1, &["class", "shares"]), rows(300, 3));
     let recipe = CodeRecipe { held_out: 60, run: run(1), ..CodeRecipe::default() };
     let trained =
@@ -166,18 +166,18 @@ fn a_code_is_learned_for_the_first_output_of_fractions() {
 }
 
 #[test]
-fn what_cannot_be_taught_is_refused() {
+fn training_rejects_outputs_that_cannot_be_taught() {
     let deployed = network(1, &["shares", "sizes"]);
     let classes = StandInRecipe { loss: Some(Loss::Kl), ..recipe() };
     let refused = taught(&deployed, &classes).unwrap_err();
     assert!(refused.to_string().contains("mse or huber"), "{refused}");
-    // Outputs that somebody else computed, of one of the two.
+    // Outputs of another program, for one of the two.
     let (samples, graph) = (rows(100, 3), &deployed);
     let outputs = Array::full(vec![100, CLASSES], 0.25);
     let materials = Materials { samples: &samples, graph, teacher: None, outputs: Some(&outputs) };
     let refused = alone(|around| train(materials, &recipe(), Device::Cpu, around)).unwrap_err();
     assert_eq!(refused, Error::Outputs { outputs: CLASSES + 2, values: CLASSES });
-    // A class whose scores are no output: nothing would teach what it is made of.
+    // A class whose scores are not an output: its weights would not be trained.
     let refused = taught(&network(1, &["class", "sizes"]), &recipe()).unwrap_err();
     assert_eq!(refused, Error::Untaught { output: "class".into() });
     // Numbers of several outputs have no best class.

@@ -1,4 +1,4 @@
-//! Training of base and parity models, from data to files that an engine runs.
+//! Training of base and parity models, from data to files for an engine.
 
 use std::cell::Cell;
 
@@ -44,7 +44,7 @@ fn every_code_learns_to_reconstruct_lost_predictions() {
         let materials = Materials { samples: &fresh, graph: &deployed, teacher: None, outputs: None };
         let report = examine(materials, &trained, None, Device::Cpu).expect("it is examined");
         assert!(report.available > 0.95, "{recipe:?}: {report:?}");
-        // A guess is right in one of three cases.
+        // Guessing is right in one of three cases.
         assert!(report.degraded.iter().all(|degraded| degraded.score > 0.6), "{recipe:?}: {report:?}");
         assert_eq!(report.degraded.len(), recipe.r);
         assert_eq!(trained.models.len(), recipe.r);
@@ -53,7 +53,7 @@ fn every_code_learns_to_reconstruct_lost_predictions() {
 }
 
 #[test]
-fn a_run_that_was_interrupted_ends_with_the_weights_of_one_that_was_not() {
+fn interrupted_run_ends_with_the_same_weights() {
     let deployed = model(deployed());
     let rows = samples(600, 2);
     let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
@@ -88,7 +88,7 @@ fn a_run_that_was_interrupted_ends_with_the_weights_of_one_that_was_not() {
 }
 
 #[test]
-fn a_bundle_holds_the_models_of_several_codes_and_verifies() {
+fn bundle_with_several_codes_verifies() {
     let bytes = deployed();
     let deployed = model(bytes.clone());
     let root = tempfile::tempdir().expect("a folder");
@@ -116,12 +116,12 @@ fn a_bundle_holds_the_models_of_several_codes_and_verifies() {
     let repository = Repository::open(root.path()).expect("a repository");
     let report = verify(&repository, "small").expect("a bundle");
     assert!(report.is_sound(), "{report}");
-    // The same code again took the place of the first.
+    // The second publication replaced the first entry of the code.
     assert_eq!(report.parities.len(), 2);
 }
 
 #[test]
-fn a_model_behind_an_engine_is_a_teacher_as_good_as_its_graph() {
+fn engine_and_interpreted_graph_teach_equally() {
     struct Engine(Network);
     impl Teacher for Engine {
         fn predict(&self, rows: &Array<f32>) -> Result<Array<f32>, Error> {
@@ -143,7 +143,7 @@ fn a_model_behind_an_engine_is_a_teacher_as_good_as_its_graph() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_a_run_begins() {
+fn mismatched_data_is_rejected_before_a_run() {
     let deployed = model(deployed());
     let rows = samples(600, 2);
     let refused = |rows: &parm_training::data::Samples,
@@ -183,7 +183,7 @@ fn what_does_not_fit_is_refused_before_a_run_begins() {
 }
 
 #[test]
-fn a_loss_that_is_no_number_ends_the_run() {
+fn nan_loss_ends_the_run() {
     let deployed = model(deployed());
     let mut recipe = recipe(Kind::Sum, 2);
     recipe.run.rate = 1e30;
@@ -191,7 +191,7 @@ fn a_loss_that_is_no_number_ends_the_run() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_is_an_error_and_leaves_nothing_behind() {
+fn unwritable_checkpoint_is_an_error_without_leftovers() {
     let deployed = model(deployed());
     let rows = samples(600, 2);
     let folder = tempfile::tempdir().expect("a folder");
@@ -208,7 +208,7 @@ fn a_checkpoint_that_cannot_be_written_is_an_error_and_leaves_nothing_behind() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_disk_that_fills_up_leaves_the_checkpoint_before_and_the_run_goes_on_from_it() {
+fn full_disk_keeps_the_previous_checkpoint() {
     let deployed = model(deployed());
     let rows = samples(600, 2);
     let folder = tempfile::tempdir().expect("a folder");
@@ -223,7 +223,7 @@ fn a_disk_that_fills_up_leaves_the_checkpoint_before_and_the_run_goes_on_from_it
     };
     assert!(matches!(run(20), Err(Error::Stopped { .. })));
     let before = std::fs::read(&checkpoint).expect("a checkpoint");
-    // Whatever is written beside the checkpoint goes to a device that is always full.
+    // A draft of the checkpoint is written to a device that is always full.
     let draft = folder.path().join(format!("run.checkpoint.{}.part", std::process::id()));
     std::os::unix::fs::symlink("/dev/full", &draft).expect("a link");
     let full = run(5).expect_err("the disk is full");

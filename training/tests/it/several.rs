@@ -1,4 +1,4 @@
-//! Networks of several inputs: words of a sentence, and which of them count.
+//! Networks with several inputs: words of a sentence with a mask.
 
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::{Builder, DataType, Dense, Limits, Model, Tensor, Value};
@@ -16,7 +16,7 @@ const WORDS: usize = 20;
 const LENGTH: usize = 6;
 const CLASSES: usize = 3;
 
-/// The mean of the words that count, through a layer.
+/// The mean of the unmasked words, through a layer.
 fn network(seed: u64, end: &str) -> Model {
     let mut net = Builder::new("sentences", seed);
     let numbers = |name: &str| Value { datatype: DataType::Int64, ..Value::batch_of_f32(name, &[LENGTH]) };
@@ -40,7 +40,7 @@ fn network(seed: u64, end: &str) -> Model {
     net.opset(17).build().unwrap()
 }
 
-/// Sentences whose class is a word of the first three: what stands behind the mask's end does not count.
+/// Sentences whose class is one of the first three words: words behind the mask's end do not count.
 fn sentences(rows: usize, seed: u64) -> Samples {
     let mut random = Random::new(seed);
     let (mut ids, mut mask, mut labels) = (Vec::new(), Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ fn tuned(graph: &Model) -> Model {
 }
 
 #[test]
-fn a_network_of_two_inputs_is_trained_on_from_the_weights_that_it_has() {
+fn training_continues_from_weights_with_two_inputs() {
     for end in ["Identity", "Softmax"] {
         let graph = tuned(&network(1, end));
         let rows = sentences(100, 2);
@@ -75,13 +75,13 @@ fn a_network_of_two_inputs_is_trained_on_from_the_weights_that_it_has() {
         assert_eq!(
             sums.into_iter().all(|sum| (sum - 1.0).abs() < 1e-4),
             end == "Softmax",
-            "it ends as it did"
+            "the output must keep its softmax"
         );
     }
 }
 
 #[test]
-fn a_network_of_two_inputs_learns_what_another_says() {
+fn network_with_two_inputs_learns_from_another() {
     let (deployed, candidate) = (tuned(&network(1, "Softmax")), network(2, "Softmax"));
     let (rows, unseen) = (sentences(400, 3), sentences(100, 4));
     let said = |rows: &Samples| {
@@ -101,7 +101,7 @@ fn a_network_of_two_inputs_learns_what_another_says() {
 }
 
 #[test]
-fn rows_of_another_model_are_refused_with_what_is_wanted() {
+fn rows_of_another_model_are_rejected_with_advice() {
     let graph = network(1, "Identity");
     let refused = |rows: &Samples| {
         let base = Base { run: run(1), ..Base::default() };
@@ -125,20 +125,20 @@ fn rows_of_another_model_are_refused_with_what_is_wanted() {
     assert_eq!(code.unwrap_err(), Error::OneInput { inputs: 2 });
 }
 
-/// Learns rows in one epoch of steps of this size.
+/// Trains on rows for one epoch with this step size.
 fn learned(rows: &Samples, graph: &Model, epochs: u64, rate: f32) -> TrainedBase {
     let base = Base { held_out: 50, run: Settings { rate, ..run(epochs) }, ..Base::default() };
     alone(|around| tune(rows, &base, graph, Device::Cpu, around)).unwrap()
 }
 
 #[test]
-fn the_weights_of_the_file_are_where_it_begins_and_stay_where_learning_betters_nothing() {
+fn initial_weights_stay_when_training_does_not_help() {
     let (rows, good) = (sentences(300, 1), tuned(&network(1, "Softmax")));
     let hardly = learned(&rows, &good, 1, 1e-9);
     assert!(hardly.score > 0.95, "{}", hardly.score);
-    // From noise there is nothing to begin with.
+    // Random weights score low.
     assert!(learned(&rows, &network(1, "Softmax"), 1, 1e-9).score < 0.8);
-    // All is right already, so that no step can better it.
+    // All answers are right already, so no step can improve them.
     let kept = learned(&rows, &good, 1, 1e-3);
     assert_eq!(kept.score, 1.0);
     let table =
@@ -147,7 +147,7 @@ fn the_weights_of_the_file_are_where_it_begins_and_stay_where_learning_betters_n
 }
 
 #[test]
-fn a_file_that_learned_numbers_says_them_whatever_it_ends_in() {
+fn network_with_any_last_operator_learns_numbers() {
     let rows = sentences(300, 1);
     let mut hot = vec![0.0; 300 * CLASSES];
     rows.labels.iter().flatten().enumerate().for_each(|(row, &class)| hot[row * CLASSES + class] = 1.0);
@@ -164,7 +164,7 @@ fn a_file_that_learned_numbers_says_them_whatever_it_ends_in() {
 }
 
 #[test]
-fn classes_of_parts_of_a_row_are_refused() {
+fn classes_per_part_of_a_row_are_rejected() {
     let mut net = Builder::new("tags", 1);
     let x = net.input(Value::batch_of_f32("x", &[4]));
     let scores = net.dense("scores", &x, Dense { inputs: 4, outputs: 6 }).unwrap();
@@ -183,7 +183,7 @@ fn classes_of_parts_of_a_row_are_refused() {
 }
 
 #[test]
-fn a_teacher_that_was_prepared_for_other_lengths_refuses_rows() {
+fn teacher_rejects_rows_of_another_length() {
     let rows = sentences(10, 1);
     let teacher = Network::new(network(1, "Softmax"), Device::Cpu).unwrap().taking(&rows).unwrap();
     let shorter = Array::full(vec![10, LENGTH], 1.0);

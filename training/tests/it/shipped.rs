@@ -1,4 +1,4 @@
-//! The bundle in the box: Fashion-MNIST's images that no training saw, and what it says of itself.
+//! The included bundle: verifies it, and checks its stated accuracy on Fashion-MNIST's test images.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ fn images() -> Samples {
 }
 
 #[test]
-fn it_verifies_and_is_small() {
+fn included_bundle_verifies_and_is_small() {
     let repository = Repository::open(project().join("models")).expect("a repository");
     assert!(verify(&repository, "fashion-lenet").expect("a report").is_sound());
     let manifest = manifest();
@@ -47,9 +47,9 @@ fn it_verifies_and_is_small() {
     assert_eq!(known, [(Kind::Slots, 2), (Kind::Slots, 3), (Kind::Slots, 4), (Kind::Sum, 2)]);
 }
 
-/// Within three points: of 2,000 images a standard error is most of one.
+/// Within three points: with 2,000 images the standard error is almost one point.
 #[test]
-fn it_is_as_good_as_it_says() {
+fn included_bundle_has_its_stated_accuracy() {
     let samples = images();
     let deployed = network("fashion-lenet");
     let deployed = |rows: &Array<f32>| Teacher::predict(&deployed, rows);

@@ -1,4 +1,4 @@
-//! Every kind of source, from files that the tests make, and what is said of files that are not as they should be.
+//! Every kind of source, on files made by the tests, with the errors for invalid files.
 
 use std::fs;
 use std::io::Write;
@@ -52,23 +52,23 @@ fn picture(path: &Path, size: (u32, u32), color: impl Fn(u32, u32) -> [u8; 3]) {
 }
 
 #[test]
-fn a_source_that_cannot_be_meant_is_refused_with_what_there_is() {
+fn invalid_source_is_rejected_with_the_valid_ones() {
     let folder = folder();
     let message = |source: &str| read(&folder, source).unwrap_err().to_string();
-    assert!(message("images.gz").contains("begin with a kind and a colon: idx, cifar"));
-    assert!(message("mnist:images").contains("there is no kind 'mnist'"));
-    assert!(message("idx:images,").contains("a path is missing"));
+    assert!(message("images.gz").contains("start with a kind and a colon: idx, cifar"));
+    assert!(message("mnist:images").contains("unknown kind 'mnist'"));
+    assert!(message("idx:images,").contains("a path is empty"));
     write(&folder, "x.csv", "a,b\n1,0\n");
     assert!(
         message("csv:{}/x.csv?traget=b")
-            .contains("setting 'traget': there is no such setting here: there are rows")
+            .contains("setting 'traget': unknown for this kind of source: use rows")
     );
     assert!(message("csv:{}/x.csv?rows=5").contains("'5' is not of the form 1..2"));
-    assert!(message("csv:{}/x.csv,{}/x.csv").contains("one path is wanted"));
+    assert!(message("csv:{}/x.csv,{}/x.csv").contains("give one path"));
 }
 
 #[test]
-fn archives_of_arrays_are_read_by_the_names_in_them() {
+fn arrays_of_an_archive_are_read_by_name() {
     let folder = folder();
     let rows = npy("<f4", "(3, 2)", &floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
     npz(&folder, "a.npz", &[("x", rows), ("y", npy("|u1", "(3,)", &[0, 1, 0]))]);
@@ -81,7 +81,7 @@ fn archives_of_arrays_are_read_by_the_names_in_them() {
 }
 
 #[test]
-fn a_model_of_two_inputs_has_an_array_for_each_and_labels_behind_them() {
+fn arrays_of_two_inputs_and_labels_are_read() {
     let folder = folder();
     write(&folder, "ids.npy", npy("<i8", "(2, 2)", &[1i64, 2, 3, 4].map(i64::to_le_bytes).concat()));
     write(&folder, "mask.npy", npy("<f4", "(2, 1)", &floats(&[0.5, 1.0])));
@@ -95,8 +95,8 @@ fn a_model_of_two_inputs_has_an_array_for_each_and_labels_behind_them() {
     );
     assert_eq!(samples.parts.count(), 2);
     let message = |text: &str| read(text).unwrap_err().to_string();
-    assert!(message("npy:{}/ids.npy").contains("2 paths are wanted, or one more with labels"));
-    assert!(message("npz:{}/a.npz").contains("2 inputs: give npy: with an array for each"));
+    assert!(message("npy:{}/ids.npy").contains("give 2 paths, or one more for labels"));
+    assert!(message("npz:{}/a.npz").contains("2 inputs: use npy: with one array per input"));
     write(&folder, "hash.npy", npy("<i8", "(2, 1)", &[1i64, 16_777_217].map(i64::to_le_bytes).concat()));
     assert!(message("npy:{}/hash.npy,{}/mask.npy").contains("the integer 16777217 is beyond 16777216"));
     write(&folder, "three.npy", npy("<f4", "(3, 1)", &floats(&[0.5, 1.0, 2.0])));
@@ -104,7 +104,7 @@ fn a_model_of_two_inputs_has_an_array_for_each_and_labels_behind_them() {
 }
 
 #[test]
-fn sequences_are_stretched_to_one_length() {
+fn sequences_are_resampled_to_one_length() {
     let folder = folder();
     let rows = npy("<f4", "(5, 1)", &floats(&[0.0, 2.0, 4.0, 7.0, 9.0]));
     npz(&folder, "a.npz", &[("x", rows), ("n", npy("|u1", "(2,)", &[3, 2]))]);
@@ -113,11 +113,11 @@ fn sequences_are_stretched_to_one_length() {
     assert_eq!(samples.inputs.data(), [0.0, 1.0, 2.0, 3.0, 4.0, 7.0, 7.5, 8.0, 8.5, 9.0]);
     npz(&folder, "b.npz", &[("x", npy("<f4", "(1, 1)", &floats(&[0.0]))), ("n", npy("|u1", "(1,)", &[2]))]);
     let message = read(&folder, "npz:{}/b.npz?lengths=n").unwrap_err().to_string();
-    assert!(message.contains("its lengths sum up to 2, it has 1 rows"), "{message}");
+    assert!(message.contains("its lengths sum to 2, it has 1 rows"), "{message}");
 }
 
 #[test]
-fn features_of_sequences_are_brought_to_one_scale() {
+fn features_of_sequences_are_standardised() {
     let folder = folder();
     let frames = [100.0, 0.0, 300.0, 2.0, 200.0, 4.0, 200.0, 2.0];
     let arrays =
@@ -131,7 +131,7 @@ fn features_of_sequences_are_brought_to_one_scale() {
 }
 
 #[test]
-fn labels_that_are_a_matrix_are_numbers_to_predict() {
+fn matrix_of_labels_is_read_as_numbers() {
     let folder = folder();
     write(&folder, "x.npy", npy("<f4", "(2, 1)", &floats(&[1.0, 2.0])));
     write(&folder, "y.npy", npy("<f4", "(2, 2)", &floats(&[0.1, 0.2, 0.3, 0.4])));
@@ -140,7 +140,7 @@ fn labels_that_are_a_matrix_are_numbers_to_predict() {
 }
 
 #[test]
-fn tables_become_numbers_with_one_column_for_each_word() {
+fn words_of_a_table_become_columns() {
     let folder = folder();
     write(&folder, "t.csv", "size,colour,price\n1.5,red,10\n2,blue,30\n3, red ,20\n");
     let samples = read(&folder, "csv:{}/t.csv?as=value").unwrap();
@@ -152,11 +152,11 @@ fn tables_become_numbers_with_one_column_for_each_word() {
 }
 
 #[test]
-fn a_cell_that_is_no_number_is_named_by_line_and_column() {
+fn invalid_cell_is_named_by_line_and_column() {
     let folder = folder();
     for (content, expected) in [
-        ("a,b\n1,0\nNaN,1\n", "line 3: 'NaN' in column 'a' is no finite number"),
-        ("a,b\n1,0\n2,1\nx,1\n", "line 4: 'x' in column 'a' is no finite number"),
+        ("a,b\n1,0\nNaN,1\n", "line 3: 'NaN' in column 'a' is not a finite number"),
+        ("a,b\n1,0\n2,1\nx,1\n", "line 4: 'x' in column 'a' is not a finite number"),
         ("a,b\n1,0\n2\n", "line 3"),
     ] {
         write(&folder, "t.csv", content);
@@ -167,11 +167,11 @@ fn a_cell_that_is_no_number_is_named_by_line_and_column() {
     let error = read(&folder, "csv:{}/t.csv?target=c").unwrap_err().to_string();
     assert!(error.ends_with("has no column 'c': it has a, b"), "{error}");
     write(&folder, "t.csv", "a,b\n");
-    assert!(read(&folder, "csv:{}/t.csv").unwrap_err().to_string().ends_with("holds no row"));
+    assert!(read(&folder, "csv:{}/t.csv").unwrap_err().to_string().contains("has no rows"));
 }
 
 #[test]
-fn folders_of_images_are_classes_by_name_and_channels_stay_apart() {
+fn folders_of_images_become_classes() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
     picture(&at("dog/1.png"), (2, 3), |_, _| [255, 0, 51]);
@@ -187,12 +187,12 @@ fn folders_of_images_are_classes_by_name_and_channels_stay_apart() {
 }
 
 #[test]
-fn images_that_do_not_fit_together_and_classes_without_images_are_refused() {
+fn images_of_unequal_size_and_empty_classes_are_rejected() {
     let folder = folder();
     picture(&folder.path().join("cat/1.png"), (2, 2), |_, _| [0; 3]);
     picture(&folder.path().join("cat/2.png"), (3, 2), |_, _| [0; 3]);
     let message = read(&folder, "folder:{}").unwrap_err().to_string();
-    assert!(message.contains("2.png") && message.contains("give a size"), "{message}");
+    assert!(message.contains("2.png") && message.contains("give a common size"), "{message}");
     write(&folder, "cat/2.png", "no picture");
     let message = read(&folder, "folder:{}").unwrap_err().to_string();
     assert!(message.contains("2.png' is not a PNG or JPEG image"), "{message}");
@@ -212,7 +212,7 @@ fn annotation(objects: &[(&str, [u32; 4])]) -> String {
 }
 
 #[test]
-fn the_box_of_the_only_object_is_given_in_fractions_of_the_image() {
+fn box_of_the_only_object_is_in_image_fractions() {
     let folder = folder();
     for name in ["one", "two", "none"] {
         picture(&folder.path().join(format!("JPEGImages/{name}.jpg")), (40, 20), |_, _| [128; 3]);
@@ -256,11 +256,11 @@ fn recordings_become_pictures_of_one_size() {
     assert_eq!(cepstrum.inputs.shape(), [2, 1, 13, 48]);
     recording(&folder, "8_bob_0.wav", 16000, 0.3);
     let message = read(&folder, "wav:{}").unwrap_err().to_string();
-    assert!(message.contains("16000 samples a second where other files have 8000"), "{message}");
+    assert!(message.contains("16000 samples per second, but other files have 8000"), "{message}");
 }
 
 #[test]
-fn parts_and_ranges_share_no_row_and_depend_on_the_seed_alone() {
+fn parts_are_disjoint_and_depend_on_the_seed() {
     let folder = folder();
     let lines: String = (0..50).map(|row| format!("{row},{}\n", row % 2)).collect();
     write(&folder, "t.csv", format!("a,b\n{lines}"));
@@ -278,7 +278,7 @@ fn parts_and_ranges_share_no_row_and_depend_on_the_seed_alone() {
 }
 
 #[test]
-fn random_rows_are_so_many_and_share_none_with_the_other_part() {
+fn samples_have_the_given_size_and_are_disjoint() {
     let folder = folder();
     let lines: String = (0..50).map(|row| format!("{row},{}\n", row % 2)).collect();
     write(&folder, "t.csv", format!("a,b\n{lines}"));
@@ -293,11 +293,11 @@ fn random_rows_are_so_many_and_share_none_with_the_other_part() {
     assert_eq!((train.len(), test.len()), (15, 5));
     assert!(test.iter().all(|row| some.contains(row) && !train.contains(row)));
     assert_eq!(source("sample=60").unwrap_err(), Unusable::Range { from: 0, to: 60, rows: 50 });
-    assert!(source("seed=2").unwrap_err().to_string().contains("say which part is wanted"));
+    assert!(source("seed=2").unwrap_err().to_string().contains("choose a part"));
 }
 
 #[test]
-fn files_of_any_kind_are_seen_by_their_ends_and_once() {
+fn files_are_read_by_their_ends_and_once() {
     let folder = folder();
     write(&folder, "a/short.txt", " \n12345678\n");
     write(&folder, "a/same.txt", " \n12345678\n");
@@ -306,7 +306,7 @@ fn files_of_any_kind_are_seen_by_their_ends_and_once() {
     let samples = read(&folder, "bytes:{}").unwrap();
     assert_eq!((samples.inputs.shape(), &samples.labels), (&[2, 2048][..], &None));
     let rows: Vec<&[f32]> = samples.inputs.data().chunks(2048).collect();
-    // A short file stands at both ends, each without the white space before or behind it; padding fills what is between.
+    // A short file is at both ends, without surrounding white space; padding fills the middle.
     let tokens = |text: &str| text.bytes().map(f32::from).collect::<Vec<f32>>();
     assert_eq!((&rows[0][..9], &rows[0][2038..]), (&tokens("12345678\n")[..], &tokens(" \n12345678")[..]));
     assert!(rows[0][9..2038].iter().all(|token| *token == 256.0));
@@ -323,7 +323,7 @@ fn files_of_any_kind_are_seen_by_their_ends_and_once() {
 }
 
 #[test]
-fn a_class_without_an_example_is_found() {
+fn class_without_rows_is_reported() {
     let inputs = Array::full(vec![3, 1], 0.0);
     let samples = Samples::new(inputs, Some(vec![0, 3, 1])).unwrap();
     assert_eq!(samples.complete_classes(), Err(Unusable::EmptyClass { class: 2, classes: 4 }));
@@ -343,7 +343,7 @@ fn normalised_channels_have_mean_zero_and_deviation_one() {
 }
 
 #[test]
-fn known_sets_are_checked_by_their_sums() {
+fn known_sets_are_checked_by_checksums() {
     let folder = folder();
     let set = known::find("mnist").unwrap();
     write(&folder, "train-labels-idx1-ubyte", "something else");
@@ -355,7 +355,7 @@ fn known_sets_are_checked_by_their_sums() {
 }
 
 #[test]
-fn the_demonstration_images_are_labelled_and_of_all_classes() {
+fn demonstration_images_have_labels_of_all_classes() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/fashion-mnist");
     let source = format!("idx:{folder}/images-idx3-ubyte.gz,{folder}/labels-idx1-ubyte.gz");
     let samples = source.parse::<Source>().unwrap().read(Limit::default()).unwrap();
@@ -364,7 +364,7 @@ fn the_demonstration_images_are_labelled_and_of_all_classes() {
 }
 
 #[test]
-fn the_sources_of_known_sets_can_be_read_as_text() {
+fn sources_of_known_sets_parse() {
     for set in known::SETS {
         for source in set.sources_in(Path::new("/data")) {
             assert!(source.parse::<Source>().is_ok(), "{source}");

@@ -1,4 +1,4 @@
-//! Stand-ins from rows to a bundle.
+//! Stand-ins, from rows to a bundle.
 
 use parm_parity_models::bundle::{Manifest, Meaning, Start, verify};
 use parm_parity_models::onnx::{Builder, Dense, Limits, Model, Value};
@@ -28,7 +28,7 @@ fn trained_on(rows: &Samples, graph: &Model, recipe: &StandInRecipe) -> Result<T
     alone(|around| train(materials, recipe, Device::Cpu, around))
 }
 
-/// On rows that training did not see.
+/// Scores on rows that training did not see.
 fn standing(graph: &Model, trained: &TrainedStandIn) -> Standing {
     let fresh = samples(300, 3);
     let materials = Materials { samples: &fresh, graph, teacher: None, outputs: None };
@@ -40,7 +40,7 @@ fn weights(model: &Model) -> usize {
 }
 
 #[test]
-fn a_thinner_network_learns_what_the_deployed_one_says() {
+fn thinner_network_learns_the_deployed_models_answers() {
     let deployed = model(deployed());
     let quarter = StandInRecipe { width: 0.25, ..recipe() };
     let scratch = StandInRecipe { start: Start::Scratch, loss: Some(Loss::Huber), ..recipe() };
@@ -49,7 +49,7 @@ fn a_thinner_network_learns_what_the_deployed_one_says() {
         let trained = trained(&deployed, &recipe).expect("it trains");
         let standing = standing(&deployed, &trained);
         assert_eq!(standing.metric, Metric::TOP_1);
-        // A guess is right in one of three cases.
+        // Guessing is right in one of three cases.
         assert!(standing.stand_in > 0.8 && standing.agreement > Some(0.8), "{recipe:?}: {standing:?}");
         assert!(weights(&model(trained.model.clone())) < weights(&deployed), "{recipe:?}");
         assert!(trained.calibration.is_some());
@@ -57,7 +57,7 @@ fn a_thinner_network_learns_what_the_deployed_one_says() {
 }
 
 #[test]
-fn a_stand_in_joins_the_bundle_takes_the_place_of_an_older_one_and_verifies() {
+fn published_stand_in_replaces_the_older_and_verifies() {
     let bytes = deployed();
     let deployed = model(bytes.clone());
     let root = tempfile::tempdir().expect("a folder");
@@ -92,7 +92,7 @@ fn a_stand_in_joins_the_bundle_takes_the_place_of_an_older_one_and_verifies() {
 }
 
 #[test]
-fn widths_and_graphs_that_make_no_stand_in_are_refused() {
+fn invalid_widths_and_graphs_are_rejected() {
     let deployed = model(deployed());
     for width in [0.0, 1.5, f32::NAN] {
         let wrong = trained(&deployed, &StandInRecipe { width, ..recipe() }).map(|_| ());
@@ -100,11 +100,11 @@ fn widths_and_graphs_that_make_no_stand_in_are_refused() {
     }
     let rows = Samples { labels: None, ..samples(600, 2) };
     let refused =
-        trained_on(&rows, &joined(), &recipe()).map(|_| ()).expect_err("nothing can follow its features");
+        trained_on(&rows, &joined(), &recipe()).map(|_| ()).expect_err("its features cannot be followed");
     assert!(refused.to_string().contains("Concat 'both'"), "{refused}");
 }
 
-/// Layers side by side: which of their features are left cannot be followed through what joins them.
+/// Parallel layers: the node that joins them hides which features remain.
 fn joined() -> Model {
     let mut graph = Builder::new("joined", 5);
     let input = graph.input(Value::batch_of_f32("input", &[1, SIDE, SIDE]));

@@ -3,7 +3,7 @@
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::{Array, Host};
 
-/// A small model, what it is given and what ONNX Runtime made of it.
+/// A small model with inputs and ONNX Runtime's outputs.
 pub(crate) struct Case {
     pub(crate) name: String,
     model: Vec<u8>,
@@ -75,7 +75,7 @@ fn array<T: Clone, const N: usize>(shape: Vec<usize>, bytes: &[u8], read: fn([u8
     Array::new(shape, data.collect()).expect("as many elements as the shape says")
 }
 
-/// Whether two outputs agree: floats within `tolerance` of the larger of one and their size, all else exactly.
+/// Whether two outputs agree: floats within `tolerance` of the larger of one and their size, others exactly.
 pub(crate) fn agree(actual: &Host, expected: &Host, tolerance: f32) -> bool {
     match (actual, expected) {
         (Host::Floats(actual), Host::Floats(expected)) => {

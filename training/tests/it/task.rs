@@ -34,12 +34,12 @@ pub(crate) fn deployed() -> bytes::Bytes {
     alone(|around| base::train(&samples(600, 1), &settings, Device::Cpu, around)).expect("it trains").model
 }
 
-/// Runs something that nobody watches or stops, and that leaves no files.
+/// Runs a training without an observer, a stop or files.
 pub(crate) fn alone<T>(run: impl FnOnce(Surroundings<'_>) -> T) -> T {
     run(Surroundings { observer: &Unobserved, stop: &Stop::default(), files: &Files::default() })
 }
 
-/// Asks for the end after a number of steps.
+/// Requests a stop after a number of steps.
 pub(crate) struct Impatient<'a> {
     pub(crate) stop: &'a Stop,
     pub(crate) steps: std::cell::Cell<u32>,

@@ -1,7 +1,7 @@
-//! Windows as columns of a matrix: row (channel, tap), column place. A convolution is then a product with the filters,
-//! and its derivative by the image puts a product's columns back where they came from.
+//! Windows as columns of a matrix: row (channel, tap), column place.
 //!
-//! Where the places are as many as the image's elements, as in most networks, a tap sees the image shifted by a
+//! A convolution is then a product with the filters, and its derivative by the image adds a product's columns back to
+//! their places. In most networks there are as many places as image elements. Then a tap sees the image shifted by a
 //! constant: one copy, and zeros at the border.
 #![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
 
@@ -46,7 +46,7 @@ fn gather_tap(channel: &[f32], sliding: &Sliding, tap: usize, row: &mut [f32]) {
     }
 }
 
-/// Adds columns to the places of `image` that [`gather`] reads them from, and spoils them.
+/// Adds columns to the places of `image` that [`gather`] reads; overwrites the columns.
 pub(super) fn scatter(columns: &mut [f32], sliding: &Sliding, image: &mut [f32]) {
     let taps = sliding.taps() * sliding.places();
     for (channel, columns) in image.chunks_exact_mut(sliding.image()).zip(columns.chunks_exact_mut(taps)) {
@@ -74,12 +74,12 @@ fn scatter_tap(row: &[f32], sliding: &Sliding, tap: usize, channel: &mut [f32]) 
     }
 }
 
-/// What a tap sees of an image that has as many places as elements.
+/// A tap's view of an image with as many places as elements.
 struct Shift {
-    /// Places whose tap lies inside of the image, and where it is for them: but for the border of each line.
+    /// Places whose tap lies inside the image, and the element that they read, except for the border of each line.
     places: Range<usize>,
     elements: Range<usize>,
-    /// The part of a line that is no border.
+    /// The part of a line without the border.
     columns: Range<usize>,
     width: usize,
 }

@@ -1,7 +1,7 @@
-//! A convolution and its derivatives, image by image.
+//! Convolutions and their derivatives, image by image.
 //!
-//! Images are dealt to a fixed number of parts, whatever the number of threads, and the parts' shares of the filters'
-//! gradient are added in order: a training run gives the same weights on every machine.
+//! Images are divided into a fixed number of parts, whatever the number of threads, and the parts' gradients of the
+//! filters are added in order. So a training run gives the same weights on every machine.
 
 use std::cell::RefCell;
 
@@ -12,7 +12,7 @@ use super::columns::{gather, scatter};
 use super::norm::sum;
 use super::product::{MatrixView, Old, multiply};
 
-/// Parts that images are dealt to where each has its own sum.
+/// Number of parts with a separate sum each.
 const PARTS: usize = 4;
 
 /// The sizes of a convolution.
@@ -24,14 +24,14 @@ pub(super) struct ConvSizes {
     pub(super) sliding: Sliding,
 }
 
-/// The loss's derivatives by a convolution's operands, as far as they were wanted.
+/// The derivatives of the loss by a convolution's operands, if requested.
 pub(super) struct ConvGradients {
     pub(super) x: Option<Vec<f32>>,
     pub(super) weight: Option<Vec<f32>>,
 }
 
 thread_local! {
-    /// Windows of one image; kept, for its pages are the dearest part of a fresh one.
+    /// Windows of one image; reused, since page faults dominate the cost of a new buffer.
     static COLUMNS: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
@@ -86,7 +86,7 @@ impl ConvSizes {
         });
     }
 
-    /// The derivatives that are wanted.
+    /// The requested derivatives.
     pub(super) fn backward(
         &self,
         x: &[f32],
@@ -170,7 +170,7 @@ impl ConvSizes {
         each.map(|planes| planes.map(sum).sum()).collect()
     }
 
-    /// The image's windows, gathered into `columns` unless they are the image.
+    /// The image's windows, gathered into `columns` unless they equal the image.
     fn windows<'a>(&self, image: &'a [f32], columns: &'a mut Vec<f32>) -> &'a [f32] {
         if self.is_pointwise() {
             return image;
@@ -185,7 +185,7 @@ impl ConvSizes {
     }
 }
 
-/// Which derivatives are wanted: the first layer's input has none, nor have the filters of a frozen network.
+/// The requested derivatives: the first layer's input needs none, nor do the filters of a frozen network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Input,
@@ -215,7 +215,7 @@ mod tests {
         a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
     }
 
-    /// The convolution by its definition, one image.
+    /// The convolution by its definition, for one image.
     fn naive(layer: &ConvSizes, image: &[f32], weight: &[f32]) -> Vec<f32> {
         let Sliding { kernel, strides, dilations, before, input, output } = layer.sliding;
         let pixel = |channel: usize, y: usize, x: usize| {
@@ -238,10 +238,10 @@ mod tests {
         result
     }
 
-    /// A convolution is linear in both operands, so the derivatives by them, multiplied by them, are the result
+    /// A convolution is linear in both operands. So each derivative multiplied by its operand equals the result
     /// multiplied by the gradient.
     #[test]
-    fn convolutions_and_their_derivatives_are_those_of_the_definition() {
+    fn convolutions_and_derivatives_match_the_definition() {
         for (groups, kernel, stride, dilation, before) in [
             (1, 3, 1, 1, 1),
             (1, 3, 2, 1, 1),
@@ -259,16 +259,13 @@ mod tests {
             let expected: Vec<f32> =
                 x.chunks_exact(layer.input()).flat_map(|image| naive(&layer, image, &weight)).collect();
             let worst = result.iter().zip(&expected).map(|(a, b)| (a - 0.5 - b).abs()).fold(0.0, f32::max);
-            assert!(worst < 1e-4, "{layer:?} is off by {worst}");
+            assert!(worst < 1e-4, "{layer:?} has an error of {worst}");
             let gradient = numbers(result.len(), 11);
             let found = layer.backward(&x, &weight, &gradient, Wanted::Both);
             let product = dot(&expected, &gradient);
             let (by_x, by_weight) = (found.x.unwrap_or_default(), found.weight.unwrap_or_default());
             for by_operand in [dot(&weight, &by_weight), dot(&x, &by_x)] {
-                assert!(
-                    (by_operand - product).abs() < 1e-3,
-                    "{layer:?}: {by_operand} where {product} is right"
-                );
+                assert!((by_operand - product).abs() < 1e-3, "{layer:?}: {by_operand} must be {product}");
             }
             assert_eq!(layer.backward(&x, &weight, &gradient, Wanted::Input).x, Some(by_x));
             assert_eq!(layer.backward(&x, &weight, &gradient, Wanted::Weight).weight, Some(by_weight));

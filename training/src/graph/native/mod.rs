@@ -1,12 +1,12 @@
-//! Layers of images on the processor, in loops of our own.
+//! Image layers on the processor, in loops of this crate.
 //!
-//! Training spends its time in convolutions, and Burn's backend for the processor differentiates them as further
-//! convolutions, whose windows are as large as the image. Here a convolution and both of its derivatives are matrix
-//! products over gathered windows ([`columns`]), image by image, so that what is gathered stays in the cache.
-//! Pooling and batch normalisation are loops over their tensors that read and write each element once or twice, where
-//! tensor operations do so ten times. On any other device the layers are Burn's own.
+//! Training spends most of its time in convolutions. Burn's processor backend differentiates them as further
+//! convolutions with windows as large as the image. Here a convolution and both derivatives are matrix products over
+//! gathered windows ([`columns`]), image by image, so that the windows stay in the cache. Pooling and batch
+//! normalisation are loops that read and write each element once or twice; tensor operations do so ten times. On
+//! other devices the layers are Burn's own.
 //!
-//! [`tape`] is how a layer enters the history that gradients are taken from; the layers themselves know slices only.
+//! [`tape`] adds a layer to the computation graph of gradients; the layers themselves work on slices.
 
 mod columns;
 mod conv;
@@ -21,7 +21,7 @@ use burn::tensor::Tensor;
 pub(crate) use sliding::Sliding;
 pub(crate) use tape::{batch_norm, conv2d, max_pool2d};
 
-/// Whether a tensor is one that these layers can compute: its elements lie in this program's memory.
+/// Whether these layers can compute a tensor: its elements are in this process's memory.
 pub(crate) fn is_here<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.device().without_autodiff() == burn::tensor::Device::flex()
 }

@@ -1,4 +1,4 @@
-//! Batch normalisation in training: the batch's own mean and variance, channel by channel.
+//! Batch normalisation in training, with the batch's own mean and variance per channel.
 #![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
 
 use multiversion::multiversion;
@@ -12,14 +12,14 @@ pub(super) struct Planes {
     pub(super) plane: usize,
 }
 
-/// What the batch showed, for each channel.
+/// The batch's statistics per channel.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Measured {
     pub(super) mean: Vec<f32>,
     pub(super) variance: Vec<f32>,
 }
 
-/// The loss's derivatives by the operands.
+/// The derivatives of the loss by the operands.
 pub(super) struct NormGradients {
     pub(super) x: Vec<f32>,
     pub(super) scale: Vec<f32>,
@@ -99,7 +99,7 @@ impl Planes {
     }
 }
 
-/// Lanes that sums are kept in, so that additions need not wait for each other.
+/// Number of partial sums, so that additions do not wait for each other.
 const LANES: usize = 32;
 
 /// The sum of a function of two slices' elements.

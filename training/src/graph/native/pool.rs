@@ -1,4 +1,4 @@
-//! The maximum over windows, which remembers where it was found.
+//! Maximum pooling that records the position of each maximum.
 #![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(super) fn forward(x: &[f32], sliding: &Sliding) -> (Vec<f32>, Vec<u32>) {
     (output, taps)
 }
 
-/// Hands every maximum's gradient to the element that it was.
+/// Adds every maximum's gradient to its element.
 pub(super) fn backward(gradient: &[f32], taps: &[u32], sliding: &Sliding) -> Vec<f32> {
     let planes = gradient.len() / sliding.places().max(1);
     let mut by_x = vec![0.0; planes * sliding.image()];
@@ -41,13 +41,13 @@ pub(super) fn backward(gradient: &[f32], taps: &[u32], sliding: &Sliding) -> Vec
     by_x
 }
 
-/// No tap: the window lies outside of the image.
+/// No tap: the window lies outside the image.
 const NOWHERE: u32 = u32::MAX;
 
-/// Planes that are worth handing to another thread.
+/// Planes that are worth a separate thread.
 const PLANES: usize = 32;
 
-/// The lines of places whose `tap` lies inside of the image, and the element at which each line's first reads.
+/// The lines of places whose `tap` lies inside the image, and the element at which each line's first reads.
 #[inline]
 fn lines(sliding: &Sliding, tap: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
     let (ys, from_y) = sliding.inside(0, tap / sliding.kernel[1]);
@@ -60,8 +60,8 @@ fn lines(sliding: &Sliding, tap: usize) -> impl Iterator<Item = (Range<usize>, u
     })
 }
 
-/// The maxima of a plane, tap by tap. The first of equals wins, and a NaN stays. `STRIDE` is that along a line where
-/// the compiler can make vectors of it, and 0 otherwise.
+/// The maxima of a plane, tap by tap. The first of equal values wins, and a NaN stays. `STRIDE` is the stride along a
+/// line if the compiler can vectorise it, otherwise 0.
 #[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
 fn maxima<const STRIDE: usize>(plane: &[f32], sliding: &Sliding, output: &mut [f32], taps: &mut [u32]) {
     let stride = if STRIDE == 0 { sliding.strides[1] } else { STRIDE };

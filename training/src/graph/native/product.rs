@@ -1,4 +1,4 @@
-//! Products of matrices in slices.
+//! Matrix products over slices.
 #![allow(unsafe_code)] // the product's routine takes pointers; the lengths are asserted right before
 
 /// A matrix in row-major order, or the transpose of one.
@@ -29,7 +29,7 @@ impl<'a> MatrixView<'a> {
     }
 }
 
-/// What becomes of the values that a product is written over.
+/// The treatment of old values in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Old {
     Replace,

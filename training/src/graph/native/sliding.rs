@@ -6,16 +6,16 @@ pub(crate) struct Sliding {
     pub(crate) kernel: [usize; 2],
     pub(crate) strides: [usize; 2],
     pub(crate) dilations: [usize; 2],
-    /// Rows above and columns to the left that are not there.
+    /// Padding rows above and columns to the left.
     pub(crate) before: [usize; 2],
     /// The image.
     pub(crate) input: [usize; 2],
-    /// Places at which the window stops.
+    /// Number of places of the window.
     pub(crate) output: [usize; 2],
 }
 
 impl Sliding {
-    /// The places whose tap `at` along `axis` lies inside of the image, and where the first of them reads.
+    /// The places whose tap `at` along `axis` lies inside the image, and where the first of them reads.
     pub(super) fn inside(&self, axis: usize, at: usize) -> (std::ops::Range<usize>, usize) {
         let (stride, size) = (self.strides[axis], self.input[axis]);
         let (offset, before) = (at * self.dilations[axis], self.before[axis]);
@@ -24,7 +24,7 @@ impl Sliding {
         (first..end.max(first), (first * stride + offset).saturating_sub(before))
     }
 
-    /// The element that `tap`, which lies inside of the image, sees from a place.
+    /// The element that `tap`, which lies inside the image, sees from a place.
     pub(super) fn element(&self, place: [usize; 2], tap: usize) -> usize {
         let tap = [tap / self.kernel[1], tap % self.kernel[1]];
         let at = |axis: usize| {
@@ -45,7 +45,7 @@ impl Sliding {
         self.kernel.iter().product()
     }
 
-    /// A square window on a square image, with a border before it and as wide a one behind.
+    /// A square window on a square image, with equal padding before and behind.
     #[cfg(test)]
     pub(super) fn square(side: usize, [kernel, stride, dilation, before]: [usize; 4]) -> Self {
         let output = (side + 2 * before - ((kernel - 1) * dilation + 1)) / stride + 1;

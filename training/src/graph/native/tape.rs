@@ -1,5 +1,4 @@
-//! How these layers enter the history that gradients are taken from: as operations of Burn's backend for the
-//! processor, each with its derivative.
+//! Registers these layers with their derivatives as operations of Burn's processor backend.
 
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
@@ -34,7 +33,7 @@ pub(crate) fn max_pool2d(x: Tensor<4>, sliding: Sliding) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::maxima(x.into_dispatch(), sliding))
 }
 
-/// A batch normalised by its own statistics, and these.
+/// A normalised batch with its statistics.
 pub(crate) struct Normed<const D: usize> {
     pub(crate) output: Tensor<D>,
     pub(crate) mean: Tensor<1>,
@@ -174,7 +173,7 @@ impl<C: CheckpointStrategy> Layers for Autodiff<Flex, C> {
     }
 }
 
-/// The derivative of a convolution, of whose operands the third may be a bias.
+/// The derivative of a convolution, whose third operand may be a bias.
 #[derive(Debug)]
 struct Convolution;
 
@@ -258,7 +257,7 @@ fn batch(x: &FlexTensor) -> (Planes, Vec<usize>) {
     (Planes { channels: shape[1], plane: shape[2..].iter().product() }, shape)
 }
 
-/// The tensor with its elements in row-major order and nothing else in its memory.
+/// The tensor with its elements alone in memory, in row-major order.
 fn dense(tensor: FlexTensor) -> FlexTensor {
     tensor.to_contiguous()
 }

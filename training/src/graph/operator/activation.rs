@@ -21,7 +21,7 @@ pub(super) fn leaky_relu(spec: &Spec) -> Result<Kernel, Problem> {
     unary(move |x| map!(x, t => burn_activation::leaky_relu(t, alpha)))
 }
 
-/// One slope per channel, or whatever broadcasts.
+/// One slope per channel, or any shape that broadcasts.
 pub(super) fn prelu(_: &Spec) -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let (x, slope) = (inputs.real(0)?, inputs.real(1)?);
@@ -98,7 +98,7 @@ pub(super) fn gelu(spec: &Spec) -> Result<Kernel, Problem> {
     }
 }
 
-/// Bounds came as attributes before operator set 11 and come as inputs since.
+/// Bounds were attributes before operator set 11 and are inputs since.
 pub(super) fn clip(spec: &Spec) -> Result<Kernel, Problem> {
     let (low, high) = (spec.float("min", f32::MIN)?, spec.float("max", f32::MAX)?);
     Ok(Box::new(move |mut inputs, _| {

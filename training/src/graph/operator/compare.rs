@@ -1,7 +1,7 @@
-//! Comparisons, truth values and the choice they make.
+//! Comparisons, booleans and selection.
 //!
-//! Truth values live in host memory: in networks they are masks made from shapes and integer inputs. A comparison of
-//! floats reads them back from the device; no gradient flows through it.
+//! Booleans live in host memory: in networks they are masks made from shapes and integer inputs. A comparison of
+//! floats copies them from the device; no gradient flows through it.
 
 use burn::tensor::{Bool, Tensor, TensorData};
 
@@ -11,7 +11,7 @@ use crate::graph::problem::joint;
 use crate::graph::real::zip;
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
-/// Compares two floats, which also serve for the integers below 2^53.
+/// Compares two floats; also used for integers below 2^53.
 fn comparison(test: fn(f64, f64) -> bool) -> Result<Kernel, Problem> {
     Ok(Box::new(move |mut inputs, _| {
         let (left, right) = (numbers(inputs.value(0)?), numbers(inputs.value(1)?));
@@ -79,7 +79,7 @@ pub(super) fn choose(_: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-/// Of equally shaped tensors, `left` where the mask is true and `right` elsewhere.
+/// Combines equally shaped tensors: `left` where the mask is true and `right` elsewhere.
 fn masked(mask: &Array<bool>, left: Real, right: Real) -> Real {
     fn upload<const D: usize>(mask: &Array<bool>, like: &Tensor<D>) -> Tensor<D, Bool> {
         let data = TensorData::new(mask.data().to_vec(), like.shape());

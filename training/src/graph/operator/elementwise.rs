@@ -22,7 +22,7 @@ pub(super) fn mul(_: &Spec) -> Result<Kernel, Problem> {
     binary(Real::mul, i64::wrapping_mul)
 }
 
-/// Integers divide towards zero; a division of integers by zero, which engines leave open, gives zero.
+/// Integers divide towards zero; an integer division by zero, which ONNX leaves undefined, gives zero.
 pub(super) fn div(_: &Spec) -> Result<Kernel, Problem> {
     binary(Real::div, |a, b| a.checked_div(b).unwrap_or(0))
 }
@@ -73,7 +73,7 @@ pub(super) fn mean(spec: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-/// Powers. An exponent of one element, which is what exporters write, takes the cheap and exact ways.
+/// Powers. An exponent of one element, as exporters write it, uses fast exact methods.
 pub(super) fn pow(_: &Spec) -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let base = inputs.value(0)?;

@@ -5,8 +5,8 @@ use crate::graph::kernel::{Inputs, Kernel, axes, axis};
 use crate::graph::problem::{joint, within};
 use crate::graph::{Problem, Value, spec::Spec};
 
-/// Also for `Dropout`: teachers answer without it, and exporters leave it out. A parity model learns to imitate
-/// answers, which needs no noise of its own.
+/// Also used for `Dropout`: teachers answer without it, and exporters omit it. A parity model imitates answers, which
+/// needs no noise.
 pub(super) fn identity(spec: &Spec) -> Result<Kernel, Problem> {
     spec.ignore(&["ratio", "seed", "is_test"]);
     spec.outputs(1)?;
@@ -25,7 +25,7 @@ pub(super) fn reshape(spec: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-/// A zero copies the input's dimension, one -1 takes what is left.
+/// A zero copies the input's dimension, one -1 is inferred.
 fn resolve(input: &[usize], wanted: &[i64], zero_is_zero: bool) -> Result<Vec<usize>, Problem> {
     let misfit = || Problem::Size { what: "shape", values: wanted.into(), shape: input.into() };
     let mut shape = Vec::with_capacity(wanted.len());

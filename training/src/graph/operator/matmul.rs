@@ -40,7 +40,7 @@ pub(super) fn matmul(_: &Spec) -> Result<Kernel, Problem> {
 pub(super) fn product(a: Real, b: Real) -> Result<Real, Problem> {
     let (left, right) = (a.shape(), b.shape());
     let misfit = || Problem::Broadcast { left: left.clone(), right: right.clone() };
-    // A vector on the left is a row, on the right a column; the added dimension goes away again.
+    // A vector on the left is a row, on the right a column; the added dimension is removed from the result.
     let (rows, columns) = (left.len() > 1, right.len() > 1);
     let a = if rows { a } else { a.at_rank(2)? };
     let b = if columns { b } else { b.reshape(&[count(&right), 1])? };

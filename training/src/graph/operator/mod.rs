@@ -1,6 +1,6 @@
-//! The operators of ONNX that networks can be trained through.
+//! The supported ONNX operators: those that networks can be trained through.
 //!
-//! One table leads from a node's operator to the function that reads its settings and returns its kernel. To add an
+//! One table maps a node's operator to the function that reads its settings and returns its kernel. To add an
 //! operator: one function, one line here, and its cases in `tests/it/golden/make.py`.
 
 mod activation;
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_the_order_that_its_search_relies_on() {
+    fn operator_table_is_sorted() {
         assert!(TABLE.is_sorted_by(|(a, _), (b, _)| a < b));
     }
 }

@@ -1,4 +1,4 @@
-//! Operators that take tensors apart and put them together: slices, parts, joins, borders, picks by index.
+//! Operators that split and join tensors: slices, parts, joins, padding, lookups by index.
 
 use burn::tensor::ops::PadMode;
 
@@ -34,7 +34,7 @@ pub(super) fn slice(spec: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-/// The indices of a slice; bounds beyond the ends are cut, negative ones count from the end.
+/// The indices of a slice; bounds beyond the ends are clipped, negative ones count from the end.
 fn progression(start: i64, end: i64, step: i64, size: usize) -> Result<Vec<usize>, Problem> {
     let length = size as i64;
     let from_end = |bound: i64| if bound < 0 { bound.saturating_add(length) } else { bound };
@@ -89,7 +89,7 @@ pub(super) fn concat(spec: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-/// How a border is filled.
+/// The fill of a border.
 #[derive(Clone, Copy)]
 enum Border {
     Constant,
@@ -159,7 +159,7 @@ fn padded(mut value: Value, pairs: &[(i64, i64)], border: Border, fill: f32) -> 
     Ok(Value::Real(map!(value.real()?, t => t.pad(widths, PadMode::Constant(fill)))))
 }
 
-/// Which element a border position repeats.
+/// The element that a border position repeats.
 fn source(border: Border, at: i64, size: i64) -> Result<usize, Problem> {
     let index = match border {
         Border::Edge => at.clamp(0, size - 1),

@@ -10,7 +10,7 @@ use crate::graph::real::map;
 use crate::graph::{Problem, Real, native, spec::Spec};
 
 pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
-    spec.outputs(1)?; // indices of the maxima: nobody exports them for inference
+    spec.outputs(1)?; // indices of the maxima: exporters do not use them for inference
     spec.ignore(&["storage_order"]); // of the indices
     let window = window(spec)?;
     let ceil_mode = spec.flag("ceil_mode")?;

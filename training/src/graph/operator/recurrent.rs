@@ -1,8 +1,8 @@
 //! LSTM and GRU layers, one or two directions, unrolled over time.
 //!
-//! The products with the inputs are done for all steps at once; only the recurrent products wait for each other.
-//! Burn differentiates through the loop. Sequences of one batch have one length: ragged batches, peepholes and
-//! clipping are refused.
+//! The products with the inputs are computed for all steps at once; only the recurrent products are sequential. Burn
+//! differentiates through the loop. Sequences of one batch have one length: ragged batches, peepholes and clipping
+//! are rejected.
 
 use burn::tensor::{Tensor, activation};
 
@@ -81,7 +81,7 @@ struct Strand {
     memory: Tensor<2>,
 }
 
-/// What a strand makes: the states of all steps in the order of time, and the last ones.
+/// The result of a strand: the states of all steps in order of time, and the last ones.
 struct Run {
     states: Vec<Tensor<2>>,
     hidden: Tensor<2>,
@@ -178,7 +178,7 @@ impl Recurrence {
     }
 }
 
-/// Gates stand in ONNX's order: input, output, forget, candidate.
+/// Gates in ONNX's order: input, output, forget, candidate.
 fn lstm_step(gates: Tensor<2>, memory: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
     let size = memory.dims()[1];
     let gate = |at: usize| gates.clone().narrow(1, at * size, size);
@@ -188,7 +188,7 @@ fn lstm_step(gates: Tensor<2>, memory: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
     (output * memory.clone().tanh(), memory)
 }
 
-/// Gates stand in ONNX's order: update, reset, candidate.
+/// Gates in ONNX's order: update, reset, candidate.
 fn gru_step(
     given: Tensor<2>,
     recurrent: Tensor<2>,

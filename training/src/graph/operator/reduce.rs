@@ -6,12 +6,12 @@ use crate::graph::problem::filled;
 use crate::graph::real::{map, with};
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
-/// Which axes go and whether they leave dimensions of size one.
+/// The axes to reduce, and whether they remain with size one.
 struct Over {
-    /// From the attribute; newer operator sets give them as an input instead.
+    /// From the attribute; newer operator sets use an input instead.
     axes: Option<Vec<i64>>,
     keep: bool,
-    /// No axes mean none instead of all.
+    /// An empty list means no axes instead of all.
     none_is_identity: bool,
 }
 
@@ -21,7 +21,7 @@ impl Over {
         Ok(Self { axes: spec.ints("axes")?, keep, none_is_identity: spec.flag("noop_with_empty_axes")? })
     }
 
-    /// The axes for an input of `rank` dimensions; `None` when there is nothing to do.
+    /// The axes for an input of `rank` dimensions; `None` for no axes.
     fn resolve(&self, inputs: &mut Inputs, rank: usize) -> Result<Option<Vec<usize>>, Problem> {
         let given = inputs.optional_ints(1)?.or_else(|| self.axes.clone());
         match given.filter(|axes| !axes.is_empty()) {

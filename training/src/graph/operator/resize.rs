@@ -1,15 +1,15 @@
 //! Resizing by nearest neighbours or linear interpolation.
 //!
-//! Each resized axis is interpolated on its own: for every output position the host computes the two source elements
-//! and the weight between them; the device picks and blends. That covers any rank and every coordinate convention of
-//! ONNX with one piece of differentiable code.
+//! Each resized axis is interpolated separately: for every output position the host computes the two source elements
+//! and the weight between them; the device selects and blends. One piece of differentiable code covers any rank and
+//! every coordinate convention of ONNX.
 
 use crate::array::Array;
 use crate::graph::kernel::{Inputs, Kernel, axes};
 use crate::graph::problem::within;
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
-/// Which source coordinate an output position stands for.
+/// The source coordinate of an output position.
 #[derive(Clone, Copy)]
 enum Coordinates {
     HalfPixel,
@@ -18,7 +18,7 @@ enum Coordinates {
     Asymmetric,
 }
 
-/// How a fractional coordinate becomes a value.
+/// The value at a fractional coordinate.
 #[derive(Clone, Copy)]
 enum Blend {
     Linear,
@@ -101,7 +101,7 @@ fn blend(spec: &Spec, nearest: &'static str) -> Result<Blend, Problem> {
     }
 }
 
-/// The size and scale that an axis gets.
+/// The new size and scale of an axis.
 #[derive(Clone, Copy)]
 struct NewSize {
     size: usize,

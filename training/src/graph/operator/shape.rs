@@ -7,7 +7,7 @@ use crate::graph::kernel::{Kernel, Pass, axis};
 use crate::graph::problem::within;
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
-/// Reads a constant of a file. Floats of other widths are computed with as 32 bits.
+/// Reads a constant of a file. Floats of other widths are converted to 32 bits.
 pub(in crate::graph) fn constant_of(
     tensor: &Tensor,
     device: &burn::tensor::Device,
@@ -98,7 +98,7 @@ pub(super) fn range(_: &Spec) -> Result<Kernel, Problem> {
     }))
 }
 
-/// What a conversion makes.
+/// The target type of a conversion.
 #[derive(Clone, Copy)]
 enum Kind {
     Real,
@@ -117,8 +117,8 @@ impl Kind {
     }
 }
 
-/// Conversions between kinds. Between floats nothing happens: all are 32 bits wide here. Floats become integers by
-/// cutting the fraction.
+/// Conversions between types. Floats stay, since all have 32 bits here. Floats become integers by
+/// truncation.
 pub(super) fn cast(spec: &Spec) -> Result<Kernel, Problem> {
     spec.ignore(&["saturate"]); // of 8-bit floats
     spec.ignore(&["round_mode"]); // of 8-bit floats
@@ -157,7 +157,7 @@ fn converted(value: Value, kind: Kind, pass: &Pass) -> Result<Value, Problem> {
     })
 }
 
-/// One where the index says, elsewhere zero: class labels and categories on their way into a network.
+/// One at the index, zero elsewhere: class labels and categories as network inputs.
 pub(super) fn one_hot(spec: &Spec) -> Result<Kernel, Problem> {
     let over = spec.int("axis", -1)?;
     Ok(Box::new(move |mut inputs, pass| {

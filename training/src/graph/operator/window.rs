@@ -1,4 +1,4 @@
-//! The sliding window that convolutions and poolings share: sizes, steps and how the border is padded.
+//! Sliding windows of convolutions and pools: sizes, strides and padding.
 
 use crate::graph::native::Sliding;
 use crate::graph::problem::within;
@@ -6,7 +6,7 @@ use crate::graph::{Problem, spec::Spec};
 
 /// A window's settings. Padding may depend on the input's size, so it is resolved when the node runs.
 pub(super) struct Window {
-    /// Sizes along the spatial axes; empty when the weights tell.
+    /// Sizes along the spatial axes; empty if the weights define them.
     pub(super) kernel: Vec<usize>,
     strides: Vec<usize>,
     dilations: Vec<usize>,
@@ -15,8 +15,8 @@ pub(super) struct Window {
 
 enum Padding {
     Explicit(Vec<usize>),
-    /// As many elements as the output needs to have the input's size divided by the stride; an odd one goes to the
-    /// end or, if not `odd_at_end`, to the beginning.
+    /// Enough padding for an output of the input's size divided by the stride; an odd element goes to the end or, if
+    /// not `odd_at_end`, to the beginning.
     Same {
         odd_at_end: bool,
     },
@@ -31,7 +31,7 @@ pub(super) struct Resolved<const N: usize> {
 }
 
 impl Resolved<2> {
-    /// The window over an image of this size; `None` where it does not fit in.
+    /// The window over an image of this size; `None` if it does not fit.
     pub(super) fn sliding(&self, input: &[usize]) -> Option<Sliding> {
         let input = [input[0], input[1]];
         let mut output = [0; 2];
@@ -69,7 +69,8 @@ impl Window {
         Ok(Self { kernel: spec.sizes("kernel_shape", &[])?, strides, dilations, padding })
     }
 
-    /// Fills in what the input's spatial sizes decide. `kernel` is what the weights say, where there are weights.
+    /// Resolves values that depend on the input's spatial sizes. `kernel` is the size of the weights, if there are
+    /// any.
     pub(super) fn resolve<const N: usize>(
         &self,
         input: &[usize],

@@ -1,5 +1,5 @@
-//! A network that is none of ours, as PyTorch exported it (`pytorch/export.py`): gates, depthwise convolutions, GELU
-//! and a layer normalisation, batch normalisations folded away.
+//! A network exported by PyTorch (`pytorch/export.py`): gates, depthwise convolutions, GELU and a layer
+//! normalisation, with folded batch normalisations.
 
 use std::num::NonZeroUsize;
 
@@ -22,20 +22,20 @@ fn saved(name: &str) -> Array<f32> {
 }
 
 #[test]
-fn a_network_of_pytorch_gives_what_it_gave_there() {
+fn network_gives_the_outputs_of_pytorch() {
     let network = Network::new(model(), Device::Cpu).unwrap();
     let outputs = network.predict(&[saved("inputs").into()]).unwrap();
     assert!(agree(&outputs[0], &saved("outputs").into(), 1e-4), "{outputs:?}");
 }
 
-/// The graph of a parity model with so many slots.
+/// The graph of a parity model with this many slots.
 fn parity(slots: usize) -> Model {
     let size = NonZeroUsize::new(slots).unwrap();
     let parity = Design { stem: size, head: size, end: End::Raw, start: Weights::Deployed };
     derive(&model(), &parity).unwrap()
 }
 
-/// Trains a derived model for two steps and holds what is written to what tract makes of it.
+/// Trains a derived model for two steps and compares the written file with tract.
 fn trained(derived: Model, slots: usize) {
     let images = saved("inputs");
     let pixels: usize = 28 * 28;
@@ -63,7 +63,7 @@ fn trained(derived: Model, slots: usize) {
 }
 
 #[test]
-fn parity_models_and_students_of_a_network_of_pytorch_are_derived_trained_and_run_elsewhere() {
+fn models_derived_from_pytorch_train_and_run_in_tract() {
     trained(parity(1), 1);
     trained(parity(2), 2);
     let thin = Student { width: 0.7, end: End::Raw, start: Weights::Deployed };
