@@ -11,7 +11,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::Response;
 use super::call::{self, GrpcCall};
-use super::watches::{Place, Watches};
+use super::watches::{WatchPermit, Watches};
 use crate::server::shared::Shared;
 
 /// Interval at which readiness is polled for watches. The end of serving, which is urgent, is reported at once.
@@ -28,11 +28,11 @@ pub(super) async fn check<S: InferenceService>(call: GrpcCall<'_, S>) -> Respons
 
 pub(super) async fn watch<S: InferenceService>(call: GrpcCall<'_, S>, watches: &Watches) -> Response {
     let shared = call.shared;
-    let place = match watches.take() {
-        Ok(place) => Arc::new(place),
+    let permit = match watches.take() {
+        Ok(permit) => Arc::new(permit),
         Err(error) => return call::refuse(shared, error),
     };
-    call.stream(|asked: HealthCheckRequest| changes(shared.clone(), is_ours(&asked.service), place.clone()))
+    call.stream(|asked: HealthCheckRequest| changes(shared.clone(), is_ours(&asked.service), permit.clone()))
         .await
 }
 
@@ -41,9 +41,9 @@ pub(super) async fn watch<S: InferenceService>(call: GrpcCall<'_, S>, watches: &
 fn changes<S: InferenceService>(
     shared: Arc<Shared<S>>,
     ours: bool,
-    place: Arc<Place>,
+    permit: Arc<WatchPermit>,
 ) -> impl Stream<Item = Result<HealthCheckResponse, tonic::Status>> + Send + 'static {
-    stream::unfold((shared, place, None), move |(shared, place, told)| async move {
+    stream::unfold((shared, permit, None), move |(shared, permit, told)| async move {
         let drain = shared.drain.begun.clone();
         let mut now = status(&shared, ours);
         while told == Some(now) {
@@ -54,7 +54,7 @@ fn changes<S: InferenceService>(
                 return None;
             }
         }
-        Some((Ok(response(now)), (shared, place, Some(now))))
+        Some((Ok(response(now)), (shared, permit, Some(now))))
     })
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Watches {
 }
 
 /// A place, which is free again when it is dropped.
-pub(super) struct Place {
+pub(super) struct WatchPermit {
     _own: OwnedSemaphorePermit,
     _of_server: Option<OwnedSemaphorePermit>,
 }
@@ -53,9 +53,9 @@ impl Watches {
     }
 
     /// A place for one more watch. Rejects the watch where all places are taken.
-    pub(super) fn take(&self) -> Result<Place, Error> {
+    pub(super) fn take(&self) -> Result<WatchPermit, Error> {
         if let Ok(own) = self.first.clone().try_acquire_owned() {
-            return Ok(Place { _own: own, _of_server: None });
+            return Ok(WatchPermit { _own: own, _of_server: None });
         }
         let own = self.others.clone().try_acquire_owned().map_err(|_| {
             full(format!(
@@ -67,7 +67,7 @@ impl Watches {
                 "{FURTHER} watches are open that are not the first of a connection: use one a connection"
             ))
         })?;
-        Ok(Place { _own: own, _of_server: Some(of_server) })
+        Ok(WatchPermit { _own: own, _of_server: Some(of_server) })
     }
 }
 
