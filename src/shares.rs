@@ -88,7 +88,7 @@ mod tests {
             let unknown = told(&good.replace("[\"m\"]", "[\"n\"]"), reader).unwrap();
             assert!(unknown.contains("'n'") && unknown.contains("'a'"), "{unknown}");
             let many = told(&good.replace("reserved = 1", "reserved = 3"), reader).unwrap();
-            assert!(many.contains("3 instances of 2"), "{many}");
+            assert!(many.contains("shares reserve 3 instances, but there are 2"), "{many}");
         }
         // Workers elsewhere are not known yet.
         let elsewhere = "[share.a]\nmodels = [\"n\"]\nreserved = 9\n[frontend]\nworkers = [\"http://w:1\"]\n";

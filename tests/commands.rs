@@ -83,7 +83,7 @@ fn a_dumped_configuration_has_no_secrets() {
     assert!(dumped.contains("fill in `token`"), "{dumped}");
     let masked = run(&["serve", "--dump-config", "--set", "frontend.admin.token=\"***\""]);
     assert_eq!(masked.status.code(), Some(64));
-    assert!(text(&masked.stderr).contains("write the key itself"), "{}", text(&masked.stderr));
+    assert!(text(&masked.stderr).contains("write the token itself"), "{}", text(&masked.stderr));
 }
 
 #[test]

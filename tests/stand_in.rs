@@ -106,7 +106,7 @@ fn a_stand_in_of_another_signature_is_refused_and_what_differs_is_said() {
         http::get(parm.http, "/v2/models/big/ready").status == 200
             && http::get(parm.http, "/v2/models/odd/ready").status == 200
     });
-    let wanted = "output 'output' of model 'odd' is FP32[-1, 3], FP32[-1, 2] is wanted";
+    let wanted = "output 'output' of model 'odd' is FP32[-1, 3], expected FP32[-1, 2]";
     frontend.until("the log says what differs", |parm| parm.log().contains(wanted));
     let shown = http::get(frontend.admin.unwrap(), "/admin/v1/settings/big").body_text();
     assert!(shown.contains(wanted), "{shown}");

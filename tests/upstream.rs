@@ -97,10 +97,9 @@ fn a_server_that_comes_late_is_waited_for_and_one_that_dies_takes_its_models_alo
 #[test]
 fn an_agent_serves_nothing_of_its_own() {
     let emulated = "backend.emulated.m={}";
-    for (more, code, word) in [
-        (&["--set", emulated][..], 64, "leave out emulated"),
-        (&["--models", "tests/models"][..], 2, "--models"),
-    ] {
+    for (more, code, word) in
+        [(&["--set", emulated][..], 64, "omit emulated"), (&["--models", "tests/models"][..], 2, "--models")]
+    {
         let mut parm = command();
         parm.args(["worker", "--upstream", "http://127.0.0.1:1"]).args(more);
         let output = parm.output().unwrap();

@@ -56,12 +56,12 @@ fn external_weights_are_rejected_when_their_place_is_wrong() {
         (&[("location", ".")], "not a plain file"),
         (&[("location", "folder")], "not a plain file"),
         (&[("location", "endless")], "not a plain file"),
-        (&[("location", "data"), ("offset", "-1")], "a number is wanted"),
-        (&[("location", "data"), ("length", "1e3")], "a number is wanted"),
+        (&[("location", "data"), ("offset", "-1")], "expected a number"),
+        (&[("location", "data"), ("length", "1e3")], "expected a number"),
         (&[("location", "data"), ("offset", "18446744073709551615")], "which has 16"),
         (&[("location", "data"), ("offset", "8"), ("length", "18446744073709551615")], "which has 16"),
-        (&[("location", "data"), ("length", "15")], "wants 16 bytes"),
-        (&[("location", "data"), ("offset", "16")], "wants 16 bytes"),
+        (&[("location", "data"), ("length", "15")], "needs 16 bytes"),
+        (&[("location", "data"), ("offset", "16")], "needs 16 bytes"),
     ];
     for (entries, words) in cases {
         let said = refusal(external(entries), |folder| {
@@ -83,14 +83,14 @@ fn tensor_is_rejected_when_its_sizes_do_not_match() {
         ..TensorProto::default()
     };
     for (dims, data_type, words) in [
-        (&[5][..], 1, "wants 20 bytes"),
-        (&[-4], 1, "has dimension -4"),
+        (&[5][..], 1, "needs 20 bytes"),
+        (&[-4], 1, "negative dimension -4"),
         (&[i64::MAX, i64::MAX], 1, "overflows"),
         (&[1 << 40, 0, 1 << 40], 1, "overflows"),
-        (&[4, 0], 1, "wants 0 bytes"),
-        (&[4], 77, "which is none of ONNX"),
-        (&[5], 8, "wants"),
-        (&[i64::MIN], 7, "has dimension"),
+        (&[4, 0], 1, "needs 0 bytes"),
+        (&[4], 77, "unknown element type"),
+        (&[5], 8, "needs 5 bytes"),
+        (&[i64::MIN], 7, "negative dimension"),
     ] {
         let said = refusal(tensor(dims, data_type), |_| {});
         assert!(said.contains(words), "{dims:?} of {data_type}: {said}");
@@ -142,7 +142,7 @@ fn graphs_within_graphs_end_in_an_error() {
     bytes.extend(inner);
     let error =
         Model::from_bytes(bytes, &Limits::default()).map(|_| ()).expect_err("it is too deep").to_string();
-    assert!(error.contains("not an ONNX file"), "{error}");
+    assert!(error.contains("invalid ONNX file"), "{error}");
 }
 
 #[test]
@@ -180,14 +180,14 @@ fn bundle_is_rejected_when_its_manifest_lies() {
         (
             "a model outside",
             |_, m| m.parities[0].models[0].name = "../lenet".into(),
-            "'../lenet' is not a model name",
+            "invalid model name '../lenet'",
         ),
         (
             "an absolute name",
             |_, m| m.parities[0].models[0].name = "/etc".into(),
-            "'/etc' is not a model name",
+            "invalid model name '/etc'",
         ),
-        ("a name of dots", |_, m| m.parities[0].models[0].name = "..".into(), "'..' is not a model name"),
+        ("a name of dots", |_, m| m.parities[0].models[0].name = "..".into(), "invalid model name '..'"),
         ("another digest", |_, m| m.deployed.sha256 = "0".repeat(64), "sha256"),
         ("a digest that is none", |_, m| m.deployed.sha256 = String::new(), "sha256"),
         ("the last version", |_, m| m.deployed.version = u64::MAX >> 1, "version"),

@@ -118,7 +118,7 @@ fn annotation_is_rejected_when_it_has_no_valid_box() {
         case("<a>".repeat(100_000), "line 1"),
         case("\0".repeat(1000), "line 1"),
         case(String::new(), "line 1"),
-        case(boxed("<xmin>NaN</xmin>"), "no number"),
+        case(boxed("<xmin>NaN</xmin>"), "is not a number"),
         case(boxed("<xmin>1</xmin><ymin>1</ymin><xmax>1e99</xmax><ymax>2</ymax>"), "not a number"),
         case(boxed("<xmin>3</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax>"), "no area"),
         case("<a/>".into(), "exactly one object"),

@@ -41,11 +41,11 @@ pub(crate) struct Health {
     good: u8,
     /// The wait before the probe of the last ejection; none when the record is clear.
     backoff: Option<Duration>,
-    state: State,
+    state: Standing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Standing {
     InService,
     /// Out of service, to be probed at a time.
     Ejected {
@@ -70,12 +70,12 @@ impl Health {
             confirmed: false,
             good: 0,
             backoff: None,
-            state: State::InService,
+            state: Standing::InService,
         }
     }
 
     pub(crate) fn in_service(&self) -> bool {
-        self.state == State::InService
+        self.state == Standing::InService
     }
 
     /// Whether its last answer was slow.
@@ -91,14 +91,14 @@ impl Health {
     /// The reason for its ejection, if it is out of service.
     pub(crate) fn out_for(&self) -> Option<Reason> {
         match self.state {
-            State::InService => None,
-            State::Ejected { reason, .. } | State::Probed { reason, .. } => Some(reason),
+            Standing::InService => None,
+            Standing::Ejected { reason, .. } | Standing::Probed { reason, .. } => Some(reason),
         }
     }
 
     /// The time of its next probe; `None` in service and while a probe is under way.
     pub(crate) fn probe_at(&self) -> Option<Time> {
-        if let State::Ejected { probe_at, .. } = self.state { Some(probe_at) } else { None }
+        if let Standing::Ejected { probe_at, .. } = self.state { Some(probe_at) } else { None }
     }
 
     /// Notes an answer, slow or not.
@@ -167,7 +167,7 @@ impl Health {
         (self.failures, self.suspected) = (self.failures - taken_back, self.suspected - taken_back);
         let wronged = self.out_for() == Some(Reason::Failing) && self.failures < settings.failures.get();
         if wronged {
-            (self.state, self.backoff) = (State::InService, None);
+            (self.state, self.backoff) = (Standing::InService, None);
         }
         wronged
     }
@@ -185,7 +185,7 @@ impl Health {
         self.backoff = Some(backoff);
         self.question = self.question.filter(|_| reason == Reason::Slow);
         let probe_at = now + backoff.mul_f64(1.0 + 0.1 * jitter);
-        self.state = State::Ejected { probe_at, reason };
+        self.state = Standing::Ejected { probe_at, reason };
         probe_at
     }
 
@@ -193,13 +193,13 @@ impl Health {
     pub(crate) fn due(&mut self, now: Time, settings: &EjectionSettings) -> Due {
         match self.state {
             _ if self.question.is_some_and(|until| until <= now) => Due::Overdue,
-            State::Ejected { probe_at, reason } if probe_at <= now => {
+            Standing::Ejected { probe_at, reason } if probe_at <= now => {
                 let until = now + settings.backoff_max.max(LEAST_BACKOFF);
                 let until = self.question.take().map_or(until, |asked| asked.min(until));
-                self.state = State::Probed { until, reason };
+                self.state = Standing::Probed { until, reason };
                 Due::Probe { until }
             }
-            State::Probed { until, .. } if until <= now => Due::Overdue,
+            Standing::Probed { until, .. } if until <= now => Due::Overdue,
             _ => Due::Nothing,
         }
     }
@@ -216,12 +216,12 @@ impl Health {
 
     /// Whether the answer of the probe readmits it.
     pub(crate) fn is_probed(&self) -> bool {
-        matches!(self.state, State::Probed { .. })
+        matches!(self.state, Standing::Probed { .. })
     }
 
     /// Readmits it, on trial.
     pub(crate) fn readmit(&mut self, settings: &EjectionSettings) {
-        self.state = State::InService;
+        self.state = Standing::InService;
         self.good = 0;
         self.slow = settings.slow_answers.get() - 1;
         (self.failures, self.suspected, self.confirmed) = (settings.failures.get() - 1, 0, false);
@@ -231,7 +231,7 @@ impl Health {
     /// Readmits it without an answer to a probe, which may be under way.
     pub(crate) fn recall(&mut self, settings: &EjectionSettings) {
         let silent = self.silent;
-        let until = if let State::Probed { until, .. } = self.state { Some(until) } else { self.question };
+        let until = if let Standing::Probed { until, .. } = self.state { Some(until) } else { self.question };
         self.readmit(settings);
         (self.silent, self.question) = (silent, until);
     }

@@ -4,7 +4,7 @@
 //! instances ([`place`]), and an instance with new room walks it to find work ([`fill`]). After each event no
 //! instance has room for waiting work, so each needs to search only one way.
 //!
-//! A new kind of job adds a variant of [`Line`], its place in [`ORDER`], and a file next to this one.
+//! A new kind of job adds a variant of [`WorkLine`], its place in [`ORDER`], and a file next to this one.
 
 pub(crate) mod batches;
 pub(crate) mod extras;
@@ -29,7 +29,7 @@ use crate::turn::Turn;
 
 /// A line of work that waits for an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum WorkLine {
     /// Queries of a share with unused reserved instances.
     Reserved,
     /// Stand-ins of late queries.
@@ -46,10 +46,10 @@ enum Line {
     EarlyStandIn,
 }
 
-use Line::{DoubtfulStandIn, EarlyStandIn, LateStandIn, Queue, Reserved, Spare, Urgent};
+use WorkLine::{DoubtfulStandIn, EarlyStandIn, LateStandIn, Queue, Reserved, Spare, Urgent};
 
 /// All lines, the most urgent first.
-const ORDER: [Line; 7] = [Reserved, LateStandIn, Urgent, Queue, Spare, DoubtfulStandIn, EarlyStandIn];
+const ORDER: [WorkLine; 7] = [Reserved, LateStandIn, Urgent, Queue, Spare, DoubtfulStandIn, EarlyStandIn];
 
 /// The place of the first spare line. Spare work uses instances with nothing else to do.
 const SPARE_FROM: usize = 4;
@@ -69,7 +69,7 @@ fn place_spare(state: &mut State, turn: &mut Turn, key: PoolKey) {
 }
 
 /// Gives the work of these lines to instances with room. Spare lines wait while queries do.
-fn place_lines(state: &mut State, turn: &mut Turn, key: PoolKey, lines: &[Line]) {
+fn place_lines(state: &mut State, turn: &mut Turn, key: PoolKey, lines: &[WorkLine]) {
     for line in lines {
         match line {
             // The queue ranks these queries first.
@@ -91,7 +91,7 @@ fn place_lines(state: &mut State, turn: &mut Turn, key: PoolKey, lines: &[Line])
 }
 
 /// Gives an instance one job of a line, if there is one that it may take.
-fn take(state: &mut State, turn: &mut Turn, key: InstanceKey, line: Line) -> bool {
+fn take(state: &mut State, turn: &mut Turn, key: InstanceKey, line: WorkLine) -> bool {
     match line {
         Reserved => reserved_waits(state, turn, key) && take_batch(state, turn, key),
         LateStandIn => take_stand_in(state, turn, key, StandInLine::Late),
