@@ -1,26 +1,31 @@
-//! Bound on approximate answers: never more than a share of any window of consecutive answers.
+//! Bound on the approximate answers of one model: at most a fraction of any window of its consecutive answers.
 //!
-//! Problem: stragglers come in bursts. A token bucket would let two windows' worth of approximations through in a
-//! row, and a mean over all time would let a whole afternoon be approximate.
+//! The dispatcher requests [`Bound::has_room`] before an answer may come from a stand-in, the cheaper model, and
+//! reports every answer to [`Bound::note`]. [`Bound::stretch`] lengthens the wait for the exact answer.
 //!
-//! Choice: one bit for each of the latest answers, and a count. An approximation is given only while the count is
-//! below the bound's share of the window, so no window holds more, wherever it begins. 50,000 answers take 6 KB.
-//! As the count nears the bound, approximations are held back 1 + 0.1 (given / left)^2 times as long. That leaves
-//! them to the slowest queries, and leaves some for a burst that continues.
+//! Problem: slow queries come in bursts. A token bucket would allow a full bucket and then a refill, which is twice
+//! the fraction in one window. A mean over all time would let a whole afternoon be approximate.
 //!
-//! Clients that accept fewer approximations than the operator allows have accounts: one for each share and each
-//! requested bound. An answer earns its account the requested part of an approximation, and an approximation costs
-//! one. An account saves at most eight. So queries that accept one in ten never get more, whatever other queries
-//! earn.
+//! Choice: one bit for each of the latest `bound_window` answers, exact or not, and a count of the approximate ones.
+//! An approximation is allowed only while the count is below the limit, so no window has more, wherever it begins.
+//! The default window of 50,000 answers takes 6 KB. As the count nears the limit, the wait for the exact answer grows
+//! by the factor 1 + 0.1 (given / left)^2, so the remaining approximations go to the slowest queries.
 //!
-//! Rejected: one account for all such clients (slow queries with a low bound would spend what fast queries with a
-//! high bound earned); a share of the last second (meaningless at one query a second); rejecting queries beyond
-//! the bound (an operator prefers a late exact answer to none).
+//! A client may accept a fraction of its own. Queries of one payer (a tenant's share, or the model itself) that
+//! accept the same fraction have one account. Each answer earns the account that fraction of an approximation, and an
+//! approximation costs one. An account saves at most eight, enough for a short burst. Both the account and the window
+//! must permit an approximation.
 //!
-//! A resized window keeps the latest answers that fit. A new version of a model inherits the answers of the
-//! version before.
+//! Rejected: one account for all such queries (queries with a low fraction would use what others earned); a fraction
+//! of the last second (meaningless at one query a second); rejecting queries beyond the bound (a late exact answer is
+//! better than none).
 //!
-//! Cold start: missing answers count as exact, so the first window may use its full share.
+//! A resized window keeps the latest answers that fit. If more of them are approximate than the new limit allows, no
+//! answer is approximate until enough of them have left the window. Accounts keep their credit. The caller hands the
+//! window to a new version of the model.
+//!
+//! Cold start: missing answers count as exact, so the first window may use its whole limit at once. Accounts start
+//! empty.
 
 use std::collections::BTreeMap;
 
@@ -32,12 +37,11 @@ use crate::api::{Accept, Payer, StandInSettings};
 pub(crate) struct Bound {
     window: Window,
     most: u32,
-    /// Approximations earned by queries with a bound of their own: by payer, and by bound in thousandths. There
-    /// are at most a thousand for each payer.
+    /// Accounts of queries that accept a fraction of their own, by payer and by fraction in thousandths.
     credit: BTreeMap<(Payer, u16), f64>,
 }
 
-/// The growth of the wait for approximations: at half of the bound it is a tenth longer.
+/// The growth of the wait: at half of the limit it is a tenth longer.
 const STIFFNESS: f64 = 0.1;
 
 /// Approximations that an account may save.
@@ -55,8 +59,7 @@ impl Bound {
         self.window.resize(settings.bound_window.get());
     }
 
-    /// The factor by which approximations are held back: 1 while few were given, growing without limit towards the
-    /// bound.
+    /// The factor by which the wait for the exact answer grows: 1 while few approximations were given.
     pub(crate) fn stretch(&self) -> f64 {
         let left = f64::from(self.most.saturating_sub(self.window.yes()).max(1));
         1.0 + STIFFNESS * (f64::from(self.window.yes()) / left).powi(2)
@@ -88,7 +91,8 @@ impl Bound {
     pub(crate) fn note(&mut self, payer: Payer, accept: Accept, approximate: bool) {
         self.window.note(approximate);
         if let Accept::AtMost(asked) = accept {
-            let credit = self.credit.entry((payer, asked.min(1000))).or_default();
+            let asked = asked.min(1000);
+            let credit = self.credit.entry((payer, asked)).or_default();
             *credit = (*credit + f64::from(asked) / 1000.0).min(MOST_CREDIT);
             *credit -= f64::from(u8::from(approximate));
         }

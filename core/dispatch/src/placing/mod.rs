@@ -1,10 +1,15 @@
-//! Placing: work finds an instance, in one order of urgency.
+//! Placing: waiting work finds an instance, in one order of urgency.
 //!
-//! [`ORDER`] lists the lines of waiting work, the most urgent first. A pool with new work walks it to find
-//! instances ([`place`]), and an instance with new room walks it to find work ([`fill`]). After each event no
-//! instance has room for waiting work, so each needs to search only one way.
+//! [`ORDER`] lists the waiting lines, the most urgent first. A pool with new work walks it to find instances
+//! ([`place`]), and an instance with new room walks it to find work ([`fill`]). After each event no instance has room
+//! for work that waits. So new work needs to look only at instances, and new room only at work.
 //!
-//! A new kind of job adds a variant of [`WorkLine`], its place in [`ORDER`], and a file next to this one.
+//! The lines from [`SPARE_FROM`] on are spare work: it uses instances for which no query waits. The three files next
+//! to this one place batches of queries, extras (copies and parities) and stand-ins. The glossary in
+//! docs/concepts.md defines the words.
+//!
+//! A new kind of job adds a variant of [`WorkLine`], its place in [`ORDER`], an arm in `place_lines` and in `take`, and
+//! a file next to this one if its way of choosing an instance is new.
 
 pub(crate) mod batches;
 pub(crate) mod extras;
@@ -27,7 +32,7 @@ use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
 use crate::state::stand_ins::StandInLine;
 use crate::turn::Turn;
 
-/// A line of work that waits for an instance.
+/// A waiting line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkLine {
     /// Queries of a share with unused reserved instances.
@@ -40,9 +45,9 @@ enum WorkLine {
     Queue,
     /// Replicas, parities and backups.
     Spare,
-    /// Stand-ins of queries that run where the last answer was slow.
+    /// Stand-ins of running queries whose instance was slow with its last answer.
     DoubtfulStandIn,
-    /// Stand-ins of other queries that run.
+    /// Stand-ins of other running queries that are not late.
     EarlyStandIn,
 }
 
@@ -72,7 +77,7 @@ fn place_spare(state: &mut State, turn: &mut Turn, key: PoolKey) {
 fn place_lines(state: &mut State, turn: &mut Turn, key: PoolKey, lines: &[WorkLine]) {
     for line in lines {
         match line {
-            // The queue ranks these queries first.
+            // `place_batches` takes them first out of the queue.
             Reserved => {}
             LateStandIn => place_stand_ins(state, turn, key, StandInLine::Late),
             Urgent => place_extras(state, turn, key, ExtraLine::Urgent),
@@ -125,8 +130,8 @@ pub(crate) fn fill(state: &mut State, turn: &mut Turn, key: InstanceKey) {
     }
 }
 
-/// Starts a query that just arrived, if no query is before it, it is a batch by itself and an instance has room.
-/// That saves most queries the queue, if batches have one query.
+/// Starts a query that just arrived without queueing it, if no query waits, batches have one query, and an instance
+/// has room. Most queries start in this way.
 pub(crate) fn started_at_once(state: &mut State, turn: &mut Turn, key: PoolKey, query: QueryKey) -> bool {
     let pool = state.pools.at(key);
     let batch = pool.in_force.batch.max_size.get() == 1 || !state.queries.at(query).codable;
