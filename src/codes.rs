@@ -41,9 +41,7 @@ fn backend(error: &parm_backend::Error) -> Option<StableCode> {
     Some(match error {
         UnknownEngine { .. } | Device { .. } => StableCode::UnknownEngine,
         RuntimeLibrary { .. } => StableCode::RuntimeLibrary,
-        Load { .. } | TensorType { .. } | Emulated { .. } | WarmUpTooLarge { .. } => {
-            StableCode::ModelNotLoaded
-        }
+        Load { .. } | TensorType { .. } | Emulated { .. } => StableCode::ModelNotLoaded,
         Upstream { .. } => StableCode::UpstreamUnreachable,
         UpstreamConflict { .. } | Times(_) => StableCode::InvalidSetting,
         Repository(error) => stored(error),

@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn placeholder_of_a_token_is_rejected() {
         let error = serde_json::from_str::<Token>("\"***\"").unwrap_err().to_string();
-        assert!(error.contains("write the key itself"), "{error}");
+        assert!(error.contains("write the token itself"), "{error}");
         assert_eq!(serde_json::to_value(Config::default()).unwrap().get("token"), None);
     }
 }
