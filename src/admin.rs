@@ -7,12 +7,14 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use parm_protocol::StableCode;
 use parm_transport::tls::{Outgoing, Spoken};
 use serde_json::Value;
 
 use crate::Failure;
 use crate::cli::admin::Reach;
 use crate::cli::identity::Identity;
+use crate::codes::coded;
 
 /// How long the frontend may take to begin an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -107,9 +109,11 @@ impl Admin {
         };
         let answer =
             tokio::time::timeout(PATIENCE, asked).await.map_err(|_| anyhow!("no answer within 10 s"));
-        answer
-            .and_then(|answer| answer)
-            .with_context(|| format!("cannot reach {authority}: start the frontend with --admin {authority}"))
+        answer.and_then(|answer| answer).map_err(|error| {
+            let problem =
+                format!("cannot reach {authority}: start the frontend with --admin {authority}: {error:#}");
+            coded(StableCode::Unreachable, problem)
+        })
     }
 }
 

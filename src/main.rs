@@ -7,6 +7,7 @@ mod admin;
 mod bar;
 mod check;
 mod cli;
+mod codes;
 mod ctl;
 #[cfg(feature = "train")]
 mod data;
@@ -17,6 +18,7 @@ mod environment;
 #[cfg(feature = "train")]
 mod evaluate;
 mod experiment;
+mod explain;
 mod keys;
 #[cfg(test)]
 mod limits;
@@ -50,6 +52,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{Cli, Command};
+use parm_protocol::StableCode;
 use settings::Invalid;
 
 /// What a configuration error ends with (EX_USAGE).
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Record(flags) => record::main(&flags),
         Command::Ctl(flags) => ctl::main(&flags),
         Command::Check(flags) => check::main(&flags),
+        Command::Explain(flags) => explain::main(&flags).map_err(Failure::from),
         Command::Top(flags) => top::main(&flags),
         Command::Keys(flags) => keys::main(&flags.command),
         Command::StandIn(flags) => stand_in::main(&flags),
@@ -122,9 +126,18 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Configuration(error) => write!(to, "bad configuration: {error:#}"),
-            Self::Panicked(error) | Self::Run(error) => write!(to, "{error:#}"),
+        let (error, usual) = match self {
+            Self::Configuration(error) => {
+                to.write_str("bad configuration: ")?;
+                (error, Some(StableCode::InvalidSetting))
+            }
+            Self::Panicked(error) => (error, Some(StableCode::FrontendPanicked)),
+            Self::Run(error) => (error, None),
+        };
+        write!(to, "{error:#}")?;
+        match codes::of(error).or(usual) {
+            Some(code) => write!(to, " [{code}]"),
+            None => Ok(()),
         }
     }
 }

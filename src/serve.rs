@@ -8,12 +8,13 @@ use parm_backend::{Embedded, Metrics};
 use parm_frontend::admin::Api;
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
-use parm_protocol::InferenceService;
+use parm_protocol::{InferenceService, StableCode};
 use parm_transport::server::{Page, Server};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli;
+use crate::codes::coded;
 use crate::nets::Engine;
 use crate::settings::Settings;
 use crate::{Failure, metrics, ready, runtime, shutdown};
@@ -106,7 +107,7 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
     if cut > 0 {
         let problem =
             format!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms");
-        return Err(anyhow::Error::msg(problem).into());
+        return Err(coded(StableCode::DrainTimeout, problem).into());
     }
     tracing::info!("drained");
     Ok(())

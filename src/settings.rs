@@ -13,11 +13,13 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use figment::{Figment, Source};
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
+use parm_protocol::StableCode;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cli::{Common, Serve, Worker};
+use crate::codes::coded;
 use crate::logging;
 use crate::shares::Reader;
 
@@ -114,7 +116,7 @@ impl Settings {
                 parm_backend::Error::Device { .. } => "device",
                 _ => "name",
             };
-            Invalid(anyhow!("backend.engine.{field}: {error}"))
+            Invalid(anyhow::Error::from(error).context(format!("backend.engine.{field}")))
         })?;
         if backend.upstream.url.is_some() {
             return Ok(self);
@@ -122,9 +124,10 @@ impl Settings {
         if backend.models.is_none() && backend.emulated.is_empty() {
             let folder = std::path::Path::new("models");
             if !folder.is_dir() {
-                return Err(Invalid(anyhow!(
+                return Err(Invalid(coded(
+                    StableCode::NoModels,
                     "backend.models: no models to serve: name a model repository with --models FOLDER, or a worker \
-                     with --worker URL"
+                     with --worker URL",
                 )));
             }
             backend.models = Some(folder.to_owned());
@@ -198,10 +201,8 @@ fn layers(flags: &Common) -> Result<Figment, Invalid> {
     let mut figment = Figment::from(Serialized::defaults(Settings::default()));
     if let Some(path) = &flags.config {
         if !path.is_file() {
-            return Err(Invalid(anyhow!(
-                "--config: file '{}' does not exist: check the path",
-                path.display()
-            )));
+            let message = format!("--config: file '{}' does not exist: check the path", path.display());
+            return Err(Invalid(coded(StableCode::ConfigurationMissing, message)));
         }
         figment = figment.merge(Toml::file_exact(path));
     }

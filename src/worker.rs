@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use parm_backend::{Metrics, Worker};
-use parm_protocol::Error;
+use parm_protocol::{Error, StableCode};
 use parm_transport::server::{Page, Server};
 use prometheus::Registry;
 
 use crate::cli;
+use crate::codes::coded;
 use crate::settings::Settings;
 use crate::{Failure, metrics, ready, runtime, shutdown};
 
@@ -63,10 +64,9 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
     let cut = serving.await.context("the server ended badly")?;
     drained.abort();
     if cut > 0 {
-        return Err(anyhow::anyhow!(
-            "{cut} connections were cut: their requests took longer than server.drain_timeout_ms"
-        )
-        .into());
+        let problem =
+            format!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms");
+        return Err(coded(StableCode::DrainTimeout, problem).into());
     }
     tracing::info!("drained");
     Ok(())

@@ -9,7 +9,7 @@ use parm_parity_models::onnx::{Builder, Value};
 use crate::support::process::{PATIENCE, command};
 
 /// A command that should end by itself; one that does not is killed, and its status tells.
-fn run(arguments: &[&str]) -> Output {
+pub fn run(arguments: &[&str]) -> Output {
     let mut child = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
@@ -19,7 +19,7 @@ fn run(arguments: &[&str]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

@@ -6,6 +6,7 @@
 mod capture;
 mod chaos;
 mod coded;
+mod codes;
 mod commands;
 mod console;
 mod crate_graph;

@@ -81,10 +81,10 @@ impl Drop for Line<'_> {
         let part = self.part;
         match self.lines.0.told.lock().take() {
             Some(what) => {
-                tracing::error!(%part, %what, "panicked: this frontend cannot continue: please report this bug")
+                tracing::error!(code = %parm_protocol::StableCode::FrontendPanicked, %part, %what, "panicked: this frontend cannot continue: please report this bug")
             }
             None => {
-                tracing::error!(%part, "panicked: this frontend cannot continue: please report the message above")
+                tracing::error!(code = %parm_protocol::StableCode::FrontendPanicked, %part, "panicked: this frontend cannot continue: please report the message above")
             }
         }
         self.lines.0.first.send_if_modified(|broken| {

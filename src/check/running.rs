@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parm_protocol::StableCode;
 use serde_json::Value;
 
 use super::Finding;
@@ -136,12 +137,13 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
     let slowness = row[place("slowness")].as_f64().unwrap_or_default();
     Some(match (stands.as_str(), reason.as_str()) {
         ("connecting", _) => Finding::fails(
-            format!("{what} cannot be reached: {problem}"),
+            format!("{what} cannot be reached: {problem} [{}]", StableCode::Unreachable),
             "start it, correct its address, or remove it with DELETE /admin/v1/instances/NUMBER",
         ),
-        ("refused", _) => {
-            Finding::fails(format!("{what} is refused: {problem}"), "serve the same models everywhere")
-        }
+        ("refused", _) => Finding::fails(
+            format!("{what} is refused: {problem} [{}]", StableCode::InstanceRejected),
+            "serve the same models everywhere",
+        ),
         ("draining", _) => {
             Finding::worth(format!("{what} drains"), format!("parm ctl return {number} puts it back"))
         }
@@ -150,7 +152,7 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
             format!("parm ctl return {number} puts it back"),
         ),
         ("ejected", why) => Finding::fails(
-            format!("{what} is ejected: {why}"),
+            format!("{what} is ejected: {why} [{}]", StableCode::InstanceEjected),
             "it is probed and comes back by itself; if it goes again, restart it, and look at its machine",
         ),
         (_, "") if slowness >= SLOW => Finding::fails(
@@ -202,7 +204,7 @@ mod tests {
             "FAIL model b: no instance takes its queries\n       see the instances",
             "ok   instances: 1 of 3 are well\n",
             "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
-            "FAIL instance 3 (http://w:3) cannot be reached: refused\n       start it",
+            "FAIL instance 3 (http://w:3) cannot be reached: refused [PARM-0020]\n       start it",
             "note nodes: all instances stand on n\n       what makes one",
         ] {
             assert!(said.contains(line), "{line:?} is missing in\n{said}");

@@ -85,6 +85,12 @@ pub enum Command {
     /// Prints a line for each check. Ends with status 1 if a check fails.
     #[command(after_long_help = admin::CHECK_EXAMPLES)]
     Check(admin::Check),
+    /// Explain the code of an error, such as PARM-0007: its cause, and what to do
+    ///
+    /// Codes end the messages of failed commands, and are the field `code` of log lines and the header `parm-error-code` of
+    /// responses. Without a code it lists all of them.
+    #[command(after_long_help = EXPLAIN_EXAMPLES)]
+    Explain(Explain),
     /// Watch a running frontend in the terminal: tails by model, slow instances, events
     #[command(after_long_help = admin::TOP_EXAMPLES)]
     Top(admin::Top),
@@ -132,6 +138,10 @@ pub enum Command {
 const COMPLETIONS_EXAMPLES: &str = "Examples:
   source <(parm completions bash)
   parm completions zsh > ~/.zfunc/_parm";
+
+const EXPLAIN_EXAMPLES: &str = "Examples:
+  parm explain PARM-0007
+  parm explain";
 
 const MAN_EXAMPLES: &str = "Examples:
   parm man ~/.local/share/man/man1
@@ -311,6 +321,13 @@ pub struct Worker {
     /// Allow fault injection for experiments, with GET and POST /faults at the metrics address
     #[arg(long)]
     pub faults: bool,
+}
+
+/// `parm explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// Code, such as PARM-0007 [default: list all codes]
+    pub code: Option<String>,
 }
 
 /// `parm models`.

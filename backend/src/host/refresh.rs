@@ -37,7 +37,7 @@ impl Host {
         if let Some(repository) = &self.repository {
             let scan = repository.scan()?;
             for (name, error) in &scan.problems {
-                tracing::warn!(name, %error, "invalid entry in the repository: ignored");
+                tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, name, %error, "invalid entry in the repository: ignored");
             }
             names.extend(scan.models.into_keys());
         }
@@ -59,7 +59,7 @@ impl Host {
             let outcome = self.refresh(name, |_| true, |_| true);
             self.metrics.loaded(name, &outcome);
             if let Err(error) = &outcome {
-                tracing::error!(name, %error, "model not loaded");
+                tracing::error!(code = %parm_protocol::StableCode::ModelNotLoaded, name, %error, "model not loaded");
             }
             outcome
         })
@@ -199,7 +199,7 @@ impl Host {
             return;
         }
         if let Err(error) = &outcome {
-            tracing::error!(name, %error, "model not reloaded: serving the version loaded before");
+            tracing::error!(code = %parm_protocol::StableCode::ModelNotLoaded, name, %error, "model not reloaded: serving the version loaded before");
         }
         self.metrics.loaded(name, &outcome);
     }
@@ -211,7 +211,9 @@ fn follow_once(host: &Weak<Host>, watch: &mut Watch) {
     };
     match watch.poll() {
         Ok(poll) => host.apply(&poll.changes),
-        Err(error) => tracing::warn!(%error, "cannot poll the repository: serving the loaded models"),
+        Err(error) => {
+            tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, %error, "cannot poll the repository: serving the loaded models")
+        }
     }
 }
 

@@ -89,7 +89,7 @@ impl Host {
         self.started.store(true, Ordering::Release);
         match first {
             Err(error) if !self.config.reload.is_zero() => {
-                tracing::warn!(%error, "the upstream does not answer yet: waiting for it");
+                tracing::warn!(code = %parm_protocol::StableCode::UpstreamUnreachable, %error, "the upstream does not answer yet: waiting for it");
                 Ok(())
             }
             outcome => outcome,
@@ -165,7 +165,7 @@ fn look(host: &Weak<Host>, misses: &mut u32) -> Option<bool> {
         Err(error) => {
             *misses = misses.saturating_add(1);
             if *misses == MISSES && !origin.served.lock().is_empty() {
-                tracing::error!(%error, "the upstream does not answer: its models are out of service");
+                tracing::error!(code = %parm_protocol::StableCode::UpstreamUnreachable, %error, "the upstream does not answer: its models are out of service");
                 host.silence(origin, &error.to_string());
             }
         }

@@ -59,6 +59,7 @@ pub(super) fn start(
                 Err(error) => {
                     counted.failed();
                     tracing::error!(
+                        code = %parm_protocol::StableCode::CaptureStopped,
                         %error,
                         "query capture stopped; serving goes on: free disk space or set another folder, and restart"
                     );

@@ -37,7 +37,7 @@ pub(super) async fn watch(fleet: Weak<Fleet>, name: Name, every: Duration) {
             match &wanted {
                 Ok(wanted) => add(&fleet, &mut ours, wanted),
                 Err(reason) => {
-                    tracing::warn!(%name, %reason, "cannot resolve a worker's name: keeping known workers")
+                    tracing::warn!(code = %parm_protocol::StableCode::NameUnresolved, %name, %reason, "cannot resolve a worker's name: keeping known workers")
                 }
             }
             last = Some(wanted);

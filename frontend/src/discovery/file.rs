@@ -36,7 +36,7 @@ pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
             match &read {
                 Ok(text) => follow(&fleet, &path, text),
                 Err(reason) => {
-                    tracing::warn!(file = %path.display(), %reason, "cannot read the workers file: keeping known workers");
+                    tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, file = %path.display(), %reason, "cannot read the workers file: keeping known workers");
                 }
             }
         }
@@ -63,13 +63,13 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
             Ok(()) => {}
             Err(reason) => {
                 bad += 1;
-                tracing::warn!(file = %path.display(), line = number + 1, %reason, "skipped an invalid line of the workers file");
+                tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, file = %path.display(), line = number + 1, %reason, "skipped an invalid line of the workers file");
             }
         }
     }
     fleet.core.metrics.bad_lines.set(bad);
     if wanted.is_empty() {
-        tracing::warn!(file = %path.display(), "the workers file lists no servers: keeping known workers");
+        tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, file = %path.display(), "the workers file lists no servers: keeping known workers");
         return;
     }
     let members = fleet.members();
@@ -86,7 +86,9 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
         match fleet.add_at(&url, Source::File, place) {
             // It is a member already, or another source listed it too.
             Ok(_) | Err(Error::DuplicateInstance { .. }) => {}
-            Err(error) => tracing::warn!(%error, "skipped an unusable line of the workers file"),
+            Err(error) => {
+                tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, %error, "skipped an unusable line of the workers file")
+            }
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_dispatch::Site;
-use parm_protocol::Place;
 use parm_protocol::client::Client;
+use parm_protocol::{Place, StableCode};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -60,6 +60,17 @@ pub(crate) enum MemberState {
     Ejected,
     /// Connected, but it serves no usable model.
     Refused,
+}
+
+impl MemberState {
+    /// The stable code of a problem in this state.
+    pub(super) fn code(self) -> StableCode {
+        match self {
+            Self::Connecting | Self::Draining => StableCode::Unreachable,
+            Self::Ready | Self::Refused => StableCode::InstanceRejected,
+            Self::Ejected => StableCode::InstanceEjected,
+        }
+    }
 }
 
 /// A member of the fleet.
@@ -192,7 +203,7 @@ impl Member {
         if view.state != state || view.problem != problem {
             match &problem {
                 Some(problem) => {
-                    tracing::warn!(instance = %self.name, ?state, %problem, "instance has a problem");
+                    tracing::warn!(code = %state.code(), instance = %self.name, ?state, %problem, "instance has a problem");
                 }
                 None => tracing::info!(instance = %self.name, ?state, "instance changed state"),
             }

@@ -25,11 +25,12 @@ pub(super) async fn run(fleet: Weak<Fleet>) {
                 let reason = view
                     .problem
                     .filter(|_| matches!(view.state, MemberState::Connecting | MemberState::Refused))?;
-                Some((&member.name, reason))
+                Some((&member.name, view.state, reason))
             })
             .collect();
-        if let Some((instance, reason)) = troubled.first() {
+        if let Some((instance, state, reason)) = troubled.first() {
             tracing::warn!(
+                code = %state.code(),
                 unusable = troubled.len(),
                 of = members.len(),
                 first = %instance,

@@ -102,7 +102,7 @@ impl Ways {
             match &answer {
                 _ if last.as_ref() == Some(&answer) => {}
                 Err(reason) => {
-                    tracing::warn!(%name, %reason, "cannot resolve the neighbours' name: keeping known neighbours")
+                    tracing::warn!(code = %parm_protocol::StableCode::NameUnresolved, %name, %reason, "cannot resolve the neighbours' name: keeping known neighbours")
                 }
                 Ok(found) if found.is_empty() => {}
                 Ok(found) => {
@@ -137,7 +137,7 @@ impl Neighbour {
                     let reason = error.to_string();
                     if heard || told.as_ref() != Some(&reason) {
                         let neighbour = &self.authority;
-                        tracing::warn!(%neighbour, %reason, "lost a neighbour: its jobs count as none until it returns");
+                        tracing::warn!(code = %parm_protocol::StableCode::NeighbourLost, %neighbour, %reason, "lost a neighbour: its jobs count as none until it returns");
                         told = Some(reason);
                     }
                     pause = if heard { least } else { pause };

@@ -34,7 +34,7 @@ impl Frontend {
             let written = sheet.fill(recording, stopped).await;
             if let Err(error) = &written {
                 // Logged now, so that the operator does not learn of it only at shutdown.
-                tracing::error!(%error, "recording stopped: free disk space, and restart to record again");
+                tracing::error!(code = %parm_protocol::StableCode::RecordingStopped, %error, "recording stopped: free disk space, and restart to record again");
             }
             written
         });
@@ -83,7 +83,7 @@ impl Sheet {
                 () = recording.next(&mut text) => {}
             }
             if text.len() as u64 > self.left {
-                tracing::warn!("recording stopped: it reached recording.max_mb");
+                tracing::warn!(code = %parm_protocol::StableCode::RecordingStopped, "recording stopped: it reached recording.max_mb");
                 return self.close().await;
             }
             self.left -= text.len() as u64;

@@ -84,6 +84,7 @@ impl State {
         let instance = self.ledger.instances.get(&instance).map_or("", |instance| instance.name.as_str());
         let model = self.ledger.pools.get(&pool).map_or("", |pool| pool.model.name.as_str());
         tracing::warn!(
+            code = %parm_protocol::StableCode::InstanceSuspected,
             instance,
             model,
             "instance is suspected of wrong answers: they disagree with parities or stand-ins far more often than those of others: check its model"

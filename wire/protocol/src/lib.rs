@@ -6,6 +6,7 @@
 mod absence;
 pub mod bounds;
 pub mod client;
+mod codes;
 mod datatype;
 mod error;
 pub mod fleet;
@@ -21,6 +22,7 @@ mod tensor;
 pub mod validate;
 
 pub use absence::Absence;
+pub use codes::StableCode;
 pub use datatype::DataType;
 pub use error::{Code, Error};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};

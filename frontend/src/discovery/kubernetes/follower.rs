@@ -191,18 +191,18 @@ impl Following {
         if footing != self.footing {
             if footing.kept > 0 {
                 let workers = footing.kept;
-                tracing::warn!(%service, workers, "the Service has no endpoints: keeping known workers");
+                tracing::warn!(code = %parm_protocol::StableCode::ServiceNotFollowed, %service, workers, "the Service has no endpoints: keeping known workers");
             }
             if let Some(reason) = &footing.reason {
                 let endpoints = footing.left_out;
-                tracing::warn!(%service, endpoints, %reason, "skipped endpoints of the Service");
+                tracing::warn!(code = %parm_protocol::StableCode::ServiceNotFollowed, %service, endpoints, %reason, "skipped endpoints of the Service");
             }
             self.footing = footing;
         }
         let problem = self.census.problem().map(str::to_owned);
         if problem != self.problem {
             if let Some(problem) = &problem {
-                tracing::warn!(%service, %problem, "some endpoints of the Service are unusable");
+                tracing::warn!(code = %parm_protocol::StableCode::ServiceNotFollowed, %service, %problem, "some endpoints of the Service are unusable");
             }
             self.problem = problem;
         }
@@ -238,7 +238,7 @@ impl Following {
         let pause =
             least.saturating_mul(1 << (self.failures - 1).min(16)).min(most).mul_f64(1.0 - share / 2.0);
         if self.told.as_ref() != Some(&trouble) {
-            tracing::warn!(service = %self.service, reason = %trouble, next_try = ?pause, "cannot follow the Service: keeping known workers");
+            tracing::warn!(code = %parm_protocol::StableCode::ServiceNotFollowed, service = %self.service, reason = %trouble, next_try = ?pause, "cannot follow the Service: keeping known workers");
             self.told = Some(trouble);
         }
         pause

@@ -107,7 +107,7 @@ impl Library {
             match self.bundle_at(&name, &path) {
                 Ok(bundle) => drop(next.insert(name, Arc::new(bundle))),
                 Err(problem) => {
-                    tracing::warn!(model = %name, %problem, "cannot read a bundle");
+                    tracing::warn!(code = %parm_protocol::StableCode::InvalidBundle, model = %name, %problem, "cannot read a bundle");
                     if let Some(known) = self.bundles.read().get(&name) {
                         next.insert(name, known.clone());
                     }
@@ -154,7 +154,7 @@ impl Library {
         problems.extend(repository.as_ref().and_then(|repository| other_file(repository, &own)));
         problems
             .iter()
-            .for_each(|problem| tracing::warn!(model = name, %problem, "bundle does not match its models"));
+            .for_each(|problem| tracing::warn!(code = %parm_protocol::StableCode::InvalidBundle, model = name, %problem, "bundle does not match its models"));
         let mut entries = Vec::new();
         for parity in manifest.parities.iter().filter(|_| problems.is_empty()) {
             let mut found: Vec<String> = parity.check().iter().map(ToString::to_string).collect();
@@ -165,7 +165,7 @@ impl Library {
                 Ok(code) => entries.push(TrainedCode { parity: parity.clone(), code }),
                 Err(problem) => {
                     let (kind, k) = (parity.code.kind, parity.code.k);
-                    tracing::warn!(model = name, %kind, k, %problem, "code disabled");
+                    tracing::warn!(code = %parm_protocol::StableCode::InvalidBundle, model = name, %kind, k, %problem, "code disabled");
                 }
             }
         }
@@ -243,7 +243,7 @@ fn usable(manifest: &Manifest, name: &str, repository: Option<&Repository>) -> V
         found.extend(repository.and_then(|repository| other_file(repository, &stand_in.model)));
         let stands_in = &stand_in.model.name;
         found.iter().for_each(
-            |problem| tracing::warn!(model = name, stand_in = %stands_in, %problem, "stand-in disabled"),
+            |problem| tracing::warn!(code = %parm_protocol::StableCode::InvalidBundle, model = name, stand_in = %stands_in, %problem, "stand-in disabled"),
         );
         found.is_empty()
     };

@@ -77,7 +77,7 @@ impl Core {
             if is_stand_in || self.library.part_of(model).is_some() {
                 // Parity models do not need a warning.
             } else if wished.coding.code.is_some() {
-                tracing::warn!(%model, %reason, "cannot use coding.code: hedging late queries instead");
+                tracing::warn!(code = %parm_protocol::StableCode::NotCoded, %model, %reason, "cannot use coding.code: hedging late queries instead");
             } else {
                 tracing::info!(%model, %reason, "not coded: hedging late queries instead");
             }

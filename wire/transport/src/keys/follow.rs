@@ -40,7 +40,7 @@ impl Keys {
                 tracing::info!(file = %path.display(), keys = file.keys.len(), "keys");
             }
             Err(reason) => {
-                tracing::warn!(file = %path.display(), %reason, "cannot use the key file: the previous keys stay valid");
+                tracing::warn!(code = %parm_protocol::StableCode::KeyFile, file = %path.display(), %reason, "cannot use the key file: the previous keys stay valid");
             }
         }
     }

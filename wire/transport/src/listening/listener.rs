@@ -70,7 +70,7 @@ impl Listener {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     if room.may_warn() {
-                        tracing::warn!(%error, "cannot accept a connection: raise the limit of open files");
+                        tracing::warn!(code = %parm_protocol::StableCode::ConnectionLimit, %error, "cannot accept a connection: raise the limit of open files");
                     }
                     room.make(limits.spare);
                     tokio::time::sleep(EXHAUSTED).await;

@@ -73,6 +73,7 @@ impl Room {
             if self.may_warn() {
                 let (connections, bound) = (self.most, self.bound);
                 tracing::warn!(
+                    code = %parm_protocol::StableCode::ConnectionLimit,
                     connections,
                     bound,
                     "connection limit reached: closing the connection that has been without a request for longest"

@@ -20,6 +20,9 @@ const LATER: Duration = Duration::from_secs(1);
 
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
+/// The header of the stable code. It is not in the message, which clients compare.
+const STABLE_CODE: &str = "parm-error-code";
+
 /// HTTP status and gRPC code of each class of errors.
 pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
     match code {
@@ -51,9 +54,12 @@ pub fn refusal(error: &Error) -> (StatusCode, HeaderMap) {
     (of(error.code()).0, headers(error, LATER))
 }
 
-/// The headers of an error: when to retry, and the scheme of keys.
+/// The headers of an error: its stable code, when to retry, and the scheme of keys.
 pub(super) fn headers(error: &Error, otherwise: Duration) -> HeaderMap {
     let mut headers = HeaderMap::new();
+    if let Some(code) = error.stable_code() {
+        headers.insert(STABLE_CODE, HeaderValue::from_static(code.name()));
+    }
     if let Some(seconds) = retry_after(error, otherwise) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -69,6 +75,9 @@ pub(super) fn grpc(error: &Error) -> Status {
     let mut message = error.to_string();
     message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
     let mut status = Status::new(of(error.code()).1, message);
+    if let Some(code) = error.stable_code() {
+        status.metadata_mut().insert(STABLE_CODE, MetadataValue::from_static(code.name()));
+    }
     if error.code() == Code::Overloaded {
         status.metadata_mut().insert(PUSHBACK, MetadataValue::from_static("-1"));
     }

@@ -44,7 +44,7 @@ impl Charter {
         match taken {
             Ok(()) => tracing::info!("TLS: new connections use the changed files"),
             Err(reason) => {
-                tracing::warn!(%reason, "cannot use the files of [tls]: the previous ones stay in use")
+                tracing::warn!(code = %parm_protocol::StableCode::TlsFiles, %reason, "cannot use the files of [tls]: the previous ones stay in use")
             }
         }
     }

@@ -121,10 +121,10 @@ fn warn(config: &Config, identity: &Identity) {
     }
     match identity.not_after.map(|end| end.duration_since(SystemTime::now())) {
         Some(Err(_)) => {
-            tracing::error!("the certificate has expired and peers will reject it: issue a new one")
+            tracing::error!(code = %parm_protocol::StableCode::CertificateExpired, "the certificate has expired and peers will reject it: issue a new one")
         }
         Some(Ok(left)) if left < SOON => {
-            tracing::warn!(hours = left.as_secs() / 3600, "the certificate expires soon: issue a new one");
+            tracing::warn!(code = %parm_protocol::StableCode::CertificateExpired, hours = left.as_secs() / 3600, "the certificate expires soon: issue a new one");
         }
         _ => {}
     }

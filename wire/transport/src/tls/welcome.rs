@@ -78,7 +78,7 @@ impl Welcome {
                 let refused = one_more(&counts.refused);
                 // Clients could fill the log: the first rejections are logged, the metric counts the others.
                 if refused <= 10 || refused.is_power_of_two() {
-                    tracing::warn!(from, %error, refused, "TLS: connection rejected");
+                    tracing::warn!(code = %parm_protocol::StableCode::TlsHandshake, from, %error, refused, "TLS: connection rejected");
                 } else {
                     tracing::debug!(from, %error, refused, "TLS: connection rejected");
                 }

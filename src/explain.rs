@@ -1,0 +1,80 @@
+//! `parm explain`: the cause and the remedy of a stable code, as docs/errors.md has them.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, anyhow};
+use parm_protocol::StableCode;
+
+use crate::cli::Explain;
+
+/// The page is compiled in, so that the text is that of this version and needs no file.
+const PAGE: &str = include_str!("../docs/errors.md");
+
+/// Runs the command.
+pub fn main(flags: &Explain) -> anyhow::Result<()> {
+    let text = match &flags.code {
+        Some(code) => explained(code)?,
+        None => StableCode::ALL.iter().filter_map(|code| section(code.name())).map(title).collect(),
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // `head` closes the pipe early.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot print the explanation"),
+    }
+}
+
+fn explained(code: &str) -> anyhow::Result<String> {
+    let name = code.trim_matches(['[', ']']).to_ascii_uppercase();
+    let known = StableCode::ALL.iter().any(|code| code.name() == name);
+    let section = section(&name).filter(|_| known);
+    let section =
+        section.ok_or_else(|| anyhow!("unknown code '{code}': list all codes with parm explain"))?;
+    Ok(format!("{}\n", section.trim_end()))
+}
+
+/// The section of a code, without the mark of its heading.
+fn section(name: &str) -> Option<&'static str> {
+    let start = PAGE.find(&format!("\n### {name}: "))? + "\n### ".len();
+    let rest = &PAGE[start..];
+    Some(&rest[..rest.find("\n##").unwrap_or(rest.len())])
+}
+
+/// The first line of a section.
+fn title(section: &str) -> String {
+    format!("{}\n", section.lines().next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_page_has_one_section_per_code_in_order() {
+        let headings: Vec<&str> = PAGE.lines().filter_map(|line| line.strip_prefix("### PARM-")).collect();
+        let in_page: Vec<_> =
+            headings.iter().map(|text| text.split(':').next().unwrap_or_default()).collect();
+        let in_table: Vec<_> = StableCode::ALL.iter().map(|code| code.name().replace("PARM-", "")).collect();
+        assert_eq!(in_page, in_table);
+        let numbers: Vec<_> = (1..=in_table.len()).map(|number| format!("{number:04}")).collect();
+        assert_eq!(in_table, numbers, "codes are consecutive");
+    }
+
+    #[test]
+    fn each_section_has_a_cause_and_a_remedy_in_few_words() {
+        for code in StableCode::ALL {
+            let text = explained(code.name()).unwrap();
+            let words = text.split_whitespace().count();
+            assert!(text.contains("\n- Cause: ") && text.contains("\n- What to do: "), "{text}");
+            assert!((20..=65).contains(&words), "{words} words: {text}");
+        }
+    }
+
+    #[test]
+    fn unknown_code_error_names_the_command_that_lists_codes() {
+        for code in ["PARM-9999", "PARM-", "Exit codes", ""] {
+            let error = explained(code).unwrap_err().to_string();
+            assert_eq!(error, format!("unknown code '{code}': list all codes with parm explain"));
+        }
+        assert_eq!(explained("[parm-0003]").unwrap(), explained("PARM-0003").unwrap());
+    }
+}
