@@ -38,6 +38,8 @@ counters! {
     hedges_refused,
     /// Queries answered by a hedge. Moved jobs and replicas do not count.
     hedges_won,
+    /// Copies on slow instances that show whether they are still slow.
+    explored,
     /// Jobs queued ahead at an instance that fell silent, and moved to another.
     moved,
     /// Coding groups that were encoded.

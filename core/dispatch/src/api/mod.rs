@@ -31,8 +31,8 @@ pub use payer::{Payer, Wanted};
 pub use reading::{EndedGroup, Held, InstanceReading, OpenGroup, PoolReading, PoolStatus};
 pub use settings::{
     AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings,
-    Factor, Fraction, GraceSettings, HedgeSettings, NotAFactor, NotAFraction, ParmPlusSettings, PolicyKind,
-    PoolSettings, ReplicateSettings, Settings, StandInSettings, TokenSettings, Unsure, Usual,
+    Factor, Fraction, GraceSettings, HedgeSettings, NotAFactor, NotAFraction, ParmPlusSettings, Placement,
+    PolicyKind, PoolSettings, ReplicateSettings, Settings, StandInSettings, TokenSettings, Unsure, Usual,
 };
 pub use site::Site;
 pub(crate) use site::{Apart, Sites, farthest};

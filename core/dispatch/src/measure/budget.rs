@@ -16,6 +16,9 @@ pub(crate) struct Budget {
 
 const TOKEN: u64 = 1_000_000;
 
+/// The price of an extra job in runs while half of the budget is left.
+const PRICE: f64 = 0.25;
+
 impl Budget {
     pub(crate) fn new(settings: &BudgetSettings) -> Self {
         let most = u64::from(settings.burst) * TOKEN;
@@ -41,6 +44,17 @@ impl Budget {
             self.tokens -= TOKEN;
         }
         paid
+    }
+
+    /// Pays for one extra job that saves so many runs. False if it saves less than the price, which rises as the
+    /// budget empties: then only the largest gains are paid for, and not the first ones.
+    pub(crate) fn buy(&mut self, saves: f64) -> bool {
+        saves > self.price() && self.spend()
+    }
+
+    /// The least gain that is worth an extra job, in runs.
+    pub(crate) fn price(&self) -> f64 {
+        if self.tokens == 0 { f64::INFINITY } else { PRICE * (self.most as f64 / self.tokens as f64 - 1.0) }
     }
 
     /// Pays for a part of a job's work. False if the budget is spent.

@@ -10,5 +10,8 @@ pub(crate) mod cost;
 pub(crate) mod doubt;
 pub(crate) mod health;
 pub(crate) mod load;
+pub(crate) mod pace;
 pub(crate) mod quantile;
+pub(crate) mod rest;
+pub(crate) mod speed;
 pub(crate) mod window;

@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 
 use crate::api::{Action, EjectionSettings, Failure, JobId, Reason, Role, Time};
 use crate::moves::eject::eject;
+use crate::moves::pace::{learn_cancelled, learn_pace};
 use crate::moves::room::refresh;
 use crate::rules::blame::doubts;
 use crate::state::State;
@@ -39,6 +40,8 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
     if !matches!(job.role, Role::Parity(..)) {
         pool.service.add(took);
     }
+    learn_pace(state, job, took);
+    let pool = state.pools.at_mut(job.pool);
     let settings = &pool.settings.ejection;
     let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
     let said = slow && is_known_evidence(state, job);
@@ -53,6 +56,7 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
 /// Records a dropped job that ended without an answer. A long time counts as a slow answer; otherwise clients that
 /// cancel would feed a hung instance forever.
 pub(crate) fn record_dropped(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
+    learn_cancelled(state, job, turn.now.since(job.began));
     let pool = state.pools.at(job.pool);
     let settings = &pool.settings.ejection;
     let took = turn.now.since(job.began);

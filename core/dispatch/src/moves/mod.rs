@@ -10,6 +10,7 @@ pub(crate) mod judge;
 pub(crate) mod line_up;
 pub(crate) mod neighbours;
 pub(crate) mod outputs;
+pub(crate) mod pace;
 pub(crate) mod pools;
 pub(crate) mod reserve;
 pub(crate) mod retries;

@@ -46,8 +46,10 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
         dropped: false,
         began: turn.now,
         excused: false,
+        explores: purpose == Some(Purpose::Explore),
         hedge: purpose == Some(Purpose::Hedge),
-        late: false,
+        // It keeps its queries from no other copy.
+        late: purpose == Some(Purpose::Explore),
         look_at: None,
         twins: Vec::new(),
     });
@@ -83,6 +85,11 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
         instance.heard = turn.now;
     }
     instance.jobs.push(key);
+    if matches!(role, Role::Deployed | Role::Copy)
+        && let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == pool_key)
+    {
+        serves.ran_at = turn.now;
+    }
     instance.allow(pool_key, state.pools.at(pool_key).allowed_ahead());
     let token = instance.tokens.as_mut().and_then(|tokens| tokens.spend(role));
     if !alone {

@@ -54,7 +54,7 @@ fn watch_job(state: &mut State, turn: &Turn, key: JobKey) {
     if !predicts || job.look_at.is_some() || job.waiting == 0 || !pool.policy.hedges() {
         return;
     }
-    match late_after(pool) {
+    match late_after(state, job) {
         Some(after) => look_at(state, turn, key, job.began + after, Timer::Late(key)),
         None => {
             let at = job.began + pool.settings.retry_elsewhere.max(LEAST);

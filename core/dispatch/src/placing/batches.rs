@@ -1,11 +1,15 @@
 //! Batches of queries find an instance.
 
-use crate::api::{Class, Reject, Role};
+use smallvec::SmallVec;
+
+use crate::api::{Class, Reject, Role, Time};
 use crate::moves::answer::without_prediction;
 use crate::moves::group::join_group;
 use crate::moves::line_up::{add_backup, add_extra, line_up_stand_ins};
 use crate::moves::start::{Start, start};
+use crate::placing::explore::explore;
 use crate::placing::room::next_with_room;
+use crate::rules::finish::waits_for_faster;
 use crate::rules::overload::{ends, is_overloaded};
 use crate::rules::turn::next_lane;
 use crate::state::State;
@@ -19,6 +23,9 @@ use crate::turn::Turn;
 pub(crate) fn place_batches(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
     while let Some((_, lane)) = next_lane(state, turn, key) {
         let Some(instance) = next_with_room(state, turn, key) else { return false };
+        if wait_for_faster(state, turn, key, instance) {
+            return false;
+        }
         start_batch_of(state, turn, key, instance, lane);
     }
     wait_for_company(state, key);
@@ -28,16 +35,37 @@ pub(crate) fn place_batches(state: &mut State, turn: &mut Turn, key: PoolKey) ->
 /// Gives an instance the batch with the first rank among its pools.
 pub(crate) fn take_batch(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
     let mut best: Option<(_, _, _)> = None;
+    let mut waiting: SmallVec<[(PoolKey, Time); 2]> = SmallVec::new();
     for serves in state.instances.at(key).serves.iter().filter(|serves| serves.takes_queries()) {
         if let Some((rank, lane)) = next_lane(state, turn, serves.pool)
             && best.as_ref().is_none_or(|(first, ..)| rank < *first)
         {
-            best = Some((rank, serves.pool, lane));
+            match waits_for_faster(state, turn, serves.pool, key) {
+                None => best = Some((rank, serves.pool, lane)),
+                Some(until) => waiting.push((serves.pool, until)),
+            }
         }
     }
+    waiting.into_iter().for_each(|(pool, until)| look_again_at(state, pool, until));
     let Some((_, pool, lane)) = best else { return false };
     start_batch_of(state, turn, pool, key, lane);
     true
+}
+
+/// Whether a pool's queries wait for a faster instance than this one. A timer is set if so.
+pub(crate) fn wait_for_faster(state: &mut State, turn: &Turn, key: PoolKey, instance: InstanceKey) -> bool {
+    let until = waits_for_faster(state, turn, key, instance);
+    until.into_iter().for_each(|until| look_again_at(state, key, until));
+    until.is_some()
+}
+
+/// Sets the timer at which a faster instance should be free.
+fn look_again_at(state: &mut State, key: PoolKey, until: Time) {
+    let pool = state.pools.at_mut(key);
+    if pool.faster_timer.is_none_or(|set| until < set) {
+        pool.faster_timer = Some(until);
+        state.timers.set(until, Timer::Faster(key));
+    }
 }
 
 fn start_batch_of(state: &mut State, turn: &mut Turn, key: PoolKey, instance: InstanceKey, lane: LaneId) {
@@ -45,7 +73,9 @@ fn start_batch_of(state: &mut State, turn: &mut Turn, key: PoolKey, instance: In
     let pool = state.pools.at_mut(key);
     let most = pool.in_force.batch.max_size.get();
     let waits = |query| state.queries.get(query).is_some_and(|query| query.queued);
-    let rows = pool.queue.take(lane, most, waits);
+    let slow = pool.places_by_speed()
+        && state.instances.at(instance).serves(key).is_some_and(|own| !pool.pace.is_fast(&own.speed));
+    let rows = pool.queue.take(lane, most, slow, waits);
     state.book.leave(&lane.payer, rows.len() as u32);
     start_batch(state, turn, key, instance, rows);
 }
@@ -66,6 +96,7 @@ pub(crate) fn start_batch(
         Start { pool: key, instance, role: Role::Deployed, rows, class: Class::Query, purpose: None },
     );
     join_group(state, turn, key, job, along);
+    explore(state, turn, key, job);
     line_up_stand_ins(state, turn, key, job);
     for _ in 0..along.copies {
         let pool = state.pools.at(key);

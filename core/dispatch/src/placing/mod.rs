@@ -12,6 +12,7 @@
 //! a file next to this one if its way of choosing an instance is new.
 
 pub(crate) mod batches;
+pub(crate) mod explore;
 pub(crate) mod extras;
 pub(crate) mod room;
 pub(crate) mod stand_ins;
@@ -19,7 +20,7 @@ pub(crate) mod stand_ins;
 use crate::moves::eject::recall;
 use crate::moves::reserve::{request_reservations, request_reservations_at};
 use crate::moves::room::{recount_pools_of, refresh};
-use crate::placing::batches::{place_batches, start_batch, take_batch, wait_for_company};
+use crate::placing::batches::{place_batches, start_batch, take_batch, wait_for_company, wait_for_faster};
 use crate::placing::extras::{place_extras, take_extra};
 use crate::placing::room::next_with_room;
 use crate::placing::stand_ins::{place_stand_ins, take_stand_in};
@@ -139,6 +140,9 @@ pub(crate) fn started_at_once(state: &mut State, turn: &mut Turn, key: PoolKey, 
         return false;
     }
     let Some(instance) = next_with_room(state, turn, key) else { return false };
+    if wait_for_faster(state, turn, key, instance) {
+        return false;
+    }
     start_batch(state, turn, key, instance, Keys::from_slice(&[query]));
     place_spare(state, turn, key);
     true

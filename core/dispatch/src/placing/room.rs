@@ -10,8 +10,18 @@ use crate::turn::Turn;
 /// frontend released last, because that frontend goes round too and returns to this instance last.
 pub(crate) fn next_with_room(state: &mut State, turn: &Turn, key: PoolKey) -> Option<InstanceKey> {
     let pool = state.pools.at_mut(key);
-    let (longest, idle) = (pool.longest_pause(), &mut pool.idle);
-    let index = if idle.more_than(0) {
+    let by_speed = pool.places_by_speed();
+    let (longest, pace, idle) = (pool.longest_pause(), &pool.pace, &mut pool.idle);
+    let index = if by_speed && idle.more_than(0) {
+        let instances = &state.instances;
+        let own = |index| instances.key_at(index).and_then(|instance| instances.at(instance).serves(key));
+        // The fastest take turns.
+        idle.next(|index| own(index).is_some_and(|own| pace.is_fast(&own.speed))).or_else(|| {
+            let found = idle.lowest(|index| own(index).map(|own| own.speed.slower()))?;
+            idle.go_on_after(found);
+            Some(found.index)
+        })
+    } else if idle.more_than(0) {
         idle.next(|_| true)
     } else if state.abroad == 0 {
         // Of the next two, the one with fewer jobs: the query waits behind them.

@@ -7,4 +7,9 @@ use super::hooks::Policy;
 
 pub(crate) struct Equal;
 
-impl Policy for Equal {}
+impl Policy for Equal {
+    /// As in the paper, which compares with it.
+    fn takes_turns(&self) -> bool {
+        true
+    }
+}

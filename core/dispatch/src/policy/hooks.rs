@@ -17,6 +17,11 @@ pub(crate) trait Policy: Send {
         None
     }
 
+    /// Whether idle instances take turns, however fast they are.
+    fn takes_turns(&self) -> bool {
+        false
+    }
+
     /// Whether late jobs are hedged.
     fn hedges(&self) -> bool {
         false

@@ -10,6 +10,7 @@ use crate::moves::room::wait_for_instances;
 use crate::moves::watch::look_again;
 use crate::placing::extras::place_extras;
 use crate::placing::place;
+use crate::rules::finish::gain;
 use crate::rules::hedging::{may_be_hedged, usable_beside_holders};
 use crate::rules::lateness::patience;
 use crate::state::State;
@@ -111,8 +112,10 @@ pub(crate) fn hedge(
         return;
     }
     let others = usable_beside_holders(state, key, rows[0]);
+    let gain =
+        rows.iter().filter_map(|query| gain(state, turn, *query)).map(|gain| gain.runs).reduce(f64::max);
     let pool = state.pools.at_mut(key);
-    if others == 0 || pool.crowded() || !pool.hedges.spend() {
+    if others == 0 || pool.crowded() || !pool.hedges.buy(gain.unwrap_or(f64::INFINITY)) {
         pool.counters.hedges_refused += u64::from(ask == Ask::First && others > 0);
         let holders: SmallVec<[JobKey; 2]> =
             rows.iter().filter_map(|query| state.queries.at(*query).jobs.first().copied()).collect();

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::api::{Action, Elsewhere, Failure, InstanceId, InstanceSpec, PoolId};
 use crate::measure::health::{Due, Health};
+use crate::measure::speed::Speed;
 use crate::moves::eject::{probe_answered as answered, probe_failed, warm_up};
 use crate::moves::pools::pool_named;
 use crate::moves::reserve::forget_tokens;
@@ -34,6 +35,8 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
         serves.push(Serves {
             pool,
             health: before.map_or_else(Health::new, |before| before.health),
+            speed: before.map_or_else(Speed::default, |before| before.speed),
+            ran_at: before.map_or(turn.now, |before| before.ran_at),
             deployed: served.deployed,
             parity: served.parity,
             backup: served.backup,

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::Role;
+use crate::api::{Role, Time};
 use crate::moves::line_up::add_extra;
 use crate::moves::room::refresh;
 use crate::moves::tell::note_late;
@@ -34,8 +34,9 @@ use crate::moves::watch::{is_due, look_again, look_at, watch_silence};
 use crate::placing::extras::place_extras;
 use crate::reactions::again::{Ask, hedge, run_on_deployed};
 use crate::rules::affordable::usable_without;
+use crate::rules::finish::{Gain, gain};
 use crate::rules::hedging::{all_jobs_are_silent, has_reconstruction};
-use crate::rules::lateness::{late_after, longest_ahead};
+use crate::rules::lateness::{late_after, longest_ahead, patience};
 use crate::rules::stand_in::stand_in_expected;
 use crate::state::State;
 use crate::state::extra::{Extra, ExtraLine, Purpose};
@@ -56,12 +57,37 @@ pub(crate) fn late(state: &mut State, turn: &mut Turn, key: JobKey) {
 }
 
 fn became_late(state: &mut State, turn: &mut Turn, key: JobKey) {
+    if let Some(at) = in_time_until(state, turn, key) {
+        look_at(state, turn, key, at, Timer::StillLate(key));
+        return;
+    }
     let Some(job) = state.jobs.get_mut(key) else { return };
     job.late = true;
     let (rows, after, instance) = (job.rows.clone(), turn.now.since(job.began), job.instance);
     rows.iter().for_each(|query| note_late(state, turn, *query, after));
     hedge_job(state, turn, key, Ask::First, None);
     watch_silence(state, instance);
+}
+
+/// The time of the next inspection of a job for which a copy saves less than its price.
+fn in_time_until(state: &State, turn: &Turn, key: JobKey) -> Option<Time> {
+    let job = state.jobs.get(key)?;
+    let queries = job.rows.iter().filter(|query| state.queries.contains(**query));
+    let gains: Option<SmallVec<[Gain; 2]>> = queries.map(|query| gain(state, turn, *query)).collect();
+    let best = gains?.into_iter().max_by(|one, other| one.runs.total_cmp(&other.runs))?;
+    let pool = state.pools.at(job.pool);
+    let price = pool.hedges.price();
+    if best.runs > price || !price.is_finite() {
+        return None;
+    }
+    let own = state.instances.get(job.instance)?.serves(job.pool)?;
+    let rows = job.rows.len().max(1);
+    let (expected, usual) = (pool.pace.expected(&own.speed, rows)?, pool.pace.fastest(rows)?);
+    let age = turn.now.since(job.began).as_nanos() as f64;
+    let wanted = (best.least + price * usual) / expected;
+    let at =
+        job.began + Duration::from_nanos((pool.pace.rest.exceeds(wanted, age / expected) * expected) as u64);
+    Some(at.clamp(turn.now + LEAST, turn.now + patience(pool).max(LEAST)))
 }
 
 /// Reacts to a later timer of a job.
@@ -81,7 +107,7 @@ pub(crate) fn still_late(state: &mut State, turn: &mut Turn, key: JobKey) {
     }
     let pool = state.pools.at(job.pool);
     if !job.late && pool.policy.hedges() {
-        match late_after(pool) {
+        match late_after(state, job) {
             Some(after) if job.began + after <= turn.now => became_late(state, turn, key),
             Some(after) => look_at(state, turn, key, job.began + after, Timer::Late(key)),
             None => {

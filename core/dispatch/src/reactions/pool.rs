@@ -67,6 +67,15 @@ pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
     retire(state, key);
 }
 
+/// Places a pool's queries anew: the faster instance that they wait for should be free by now.
+pub(crate) fn faster_is_late(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    let Some(pool) = state.pools.get_mut(key) else { return };
+    if pool.faster_timer.is_some_and(|at| at <= turn.now) {
+        pool.faster_timer = None;
+        place_queue(state, turn, key);
+    }
+}
+
 /// Rejects the queries that have waited for an instance long enough.
 pub(crate) fn reject_without_instance(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get_mut(key) else { return };

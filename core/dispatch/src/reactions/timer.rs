@@ -6,7 +6,7 @@ use crate::moves::reserve::widen_reservations;
 use crate::reactions::group::group_is_old;
 use crate::reactions::instance::{probe_due, warmed_up};
 use crate::reactions::late::{late, silence_timer_fired, still_late};
-use crate::reactions::pool::{batch_is_old, reject_without_instance, retry_anywhere};
+use crate::reactions::pool::{batch_is_old, faster_is_late, reject_without_instance, retry_anywhere};
 use crate::reactions::query::{expired, grace_is_over};
 use crate::reactions::stand_in::query_is_late;
 use crate::reactions::tokens::{lease_is_over, neighbour_wait_is_over};
@@ -22,6 +22,7 @@ pub(crate) fn fire_timers(state: &mut State, turn: &mut Turn) {
             Timer::Late(job) => late(state, turn, job),
             Timer::StillLate(job) => still_late(state, turn, job),
             Timer::Batch(pool) => batch_is_old(state, turn, pool),
+            Timer::Faster(pool) => faster_is_late(state, turn, pool),
             Timer::NoInstance(pool) => reject_without_instance(state, turn, pool),
             Timer::Age(group) => group_is_old(state, turn, group),
             Timer::Watch(group) => unwatch(state, turn, group),
@@ -46,7 +47,7 @@ pub(crate) fn next_wake(state: &mut State) -> Option<Time> {
         Timer::Deadline(query) | Timer::Grace(query) | Timer::Overdue(query) => queries.contains(query),
         Timer::Age(group) | Timer::Watch(group) => groups.contains(group),
         Timer::Late(job) | Timer::StillLate(job) => jobs.contains(job),
-        Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
+        Timer::Batch(pool) | Timer::NoInstance(pool) | Timer::Faster(pool) => pools.contains(pool),
         Timer::Elsewhere(pool) | Timer::Widen(pool) | Timer::Neighbours(pool) => pools.contains(pool),
         Timer::Probe(instance) | Timer::Warm(instance) => instances.contains(instance),
         Timer::Lease(instance) | Timer::Silence(instance) => instances.contains(instance),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::api::{Accept, PolicyKind, Usual, times};
 use crate::state::State;
+use crate::state::job::Job;
 use crate::state::keys::{InstanceKey, JobKey};
 use crate::state::pool::Pool;
 use crate::turn::Turn;
@@ -22,9 +23,27 @@ pub(crate) const HANGS: u32 = 4;
 /// on approximate answers is used.
 const PATIENCE: f64 = 5.0;
 
-/// The age at which a job of a pool is late; `None` for never, and while times are unknown.
-pub(crate) fn late_after(pool: &Pool) -> Option<Duration> {
-    pool.policy.late_after(pool.service.reading())
+/// The first age at which a job may be late: its expected rest exceeds a run elsewhere. `None` for never, and while
+/// times are unknown.
+pub(crate) fn late_after(state: &State, job: &Job) -> Option<Duration> {
+    let pool = state.pools.at(job.pool);
+    let cold = pool.policy.late_after(pool.service.reading());
+    let own = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
+    let (Some(_), Some(own)) = (cold, own.filter(|_| pool.pace.rest.is_known())) else { return cold };
+    let rows = job.rows.len().max(1);
+    let (Some(expected), Some(fastest)) = (pool.pace.expected(&own.speed, rows), pool.pace.fastest(rows))
+    else {
+        return cold;
+    };
+    let rest = &pool.pace.rest;
+    let age = if pool.pace.is_fast(&own.speed) {
+        rest.exceeds(rest.mean(), 0.0)
+    } else {
+        // It was placed there knowing how long it takes.
+        rest.exceeds(rest.mean() * fastest / expected, 1.0)
+    };
+    let after = Duration::from_nanos((age * expected) as u64);
+    Some(after.max(pool.settings.hedge.min_delay))
 }
 
 /// The age at which a query may receive a reconstruction or a backup's answer.

@@ -1,6 +1,7 @@
 //! Suitability of an instance for an extra job.
 
 use crate::api::Role;
+use crate::rules::finish::helps;
 use crate::rules::lateness::hangs;
 use crate::state::State;
 use crate::state::arena::Key;
@@ -20,7 +21,7 @@ pub(crate) fn is_redundancy(state: &State, turn: &Turn, extra: &Extra) -> bool {
         // Moved queries were bound to an instance only because their model is fast.
         Purpose::Retry | Purpose::Moved => false,
         Purpose::Hedge => !extra.rows.iter().any(forsaken),
-        Purpose::Spare => true,
+        Purpose::Spare | Purpose::Explore => true,
     }
 }
 
@@ -69,7 +70,13 @@ pub(crate) fn may_run(
                 let mut jobs = query.jobs.iter().copied().chain(stand_in);
                 jobs.any(|job| state.jobs.get(job).is_some_and(|job| job.instance == instance))
             };
-            serves.takes_queries() && !failed_here && !extra.rows.iter().any(holds)
+            let late = |query: &QueryKey| {
+                extra.purpose != Purpose::Hedge || helps(state, turn, pool, *query, instance)
+            };
+            serves.takes_queries()
+                && !failed_here
+                && !extra.rows.iter().any(holds)
+                && extra.rows.iter().any(late)
         }
     }
 }

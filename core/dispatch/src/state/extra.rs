@@ -32,6 +32,8 @@ pub(crate) enum Purpose {
     Hedge,
     /// Its queries were queued ahead at an instance that fell silent.
     Moved,
+    /// It shows how fast a slow instance is now.
+    Explore,
 }
 
 /// Extra jobs, oldest first.

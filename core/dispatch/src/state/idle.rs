@@ -75,6 +75,25 @@ impl Idle {
         Some(Found { index, room: Room::Partial })
     }
 
+    /// The suitable instance with nothing to do that ranks lowest, or else one with a free slot. Equal ones take turns.
+    pub(crate) fn lowest(&self, mut rank: impl FnMut(usize) -> Option<f32>) -> Option<Found> {
+        let mut lowest = |from, bits: fn(&Word) -> u64| {
+            let mut best: Option<(f32, usize)> = None;
+            find(&self.words, from, bits, &mut |index| {
+                let own = rank(index).filter(|own| best.is_none_or(|(least, _)| *own < least));
+                best = own.map_or(best, |own| Some((own, index)));
+                false
+            });
+            best.map(|(_, index)| index)
+        };
+        let empty = if self.empty > 0 { lowest(self.next_empty, |word| word.empty) } else { None };
+        if let Some(index) = empty {
+            return Some(Found { index, room: Room::Empty });
+        }
+        let partial = if self.partial > 0 { lowest(self.next_partial, |word| word.partial) } else { None };
+        partial.map(|index| Found { index, room: Room::Partial })
+    }
+
     /// Continues the next search after this instance.
     #[inline]
     pub(crate) fn go_on_after(&mut self, found: Found) {
@@ -98,6 +117,15 @@ impl Idle {
     /// The place after this one, cyclically.
     fn after(&self, index: usize) -> usize {
         if index + 1 < self.words.len() * 64 { index + 1 } else { 0 }
+    }
+
+    /// Instances with nothing to do.
+    pub(crate) fn empty(&self) -> impl Iterator<Item = usize> {
+        let words = self.words.iter().enumerate().filter(|(_, word)| word.empty != 0);
+        words.flat_map(|(at, word)| {
+            let empty = word.empty;
+            (0..64).filter(move |bit| empty >> bit & 1 == 1).map(move |bit| at * 64 + bit)
+        })
     }
 
     /// Instances with jobs and a free slot.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::api::{Elsewhere, InstanceId, Site, Time};
 use crate::measure::doubt::Doubt;
 use crate::measure::health::Health;
+use crate::measure::speed::Speed;
 use crate::state::idle::Room;
 use crate::state::keys::{JobKey, PoolKey};
 use crate::state::tokens::Tokens;
@@ -58,6 +59,10 @@ pub(crate) struct Serves {
     pub(crate) doubt: Doubt,
     /// The record of this pool's model on it.
     pub(crate) health: Health,
+    /// The speed of the deployed model on it.
+    pub(crate) speed: Speed,
+    /// The start of the latest run of the deployed model.
+    pub(crate) ran_at: Time,
 }
 
 impl Instance {

@@ -31,6 +31,8 @@ pub(crate) struct Job {
     pub(crate) began: Time,
     /// Its instance was found slow or failing while this job waited there.
     pub(crate) excused: bool,
+    /// It shows how fast its instance is now, and runs to its end.
+    pub(crate) explores: bool,
     /// It is a copy paid by the hedge budget.
     pub(crate) hedge: bool,
     /// It is late.

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::{Cost, Counters, InForce, PolicyKind, PoolId, PoolSettings, ShapeId, Time};
+use crate::api::{Cost, Counters, InForce, Placement, PolicyKind, PoolId, PoolSettings, ShapeId, Time};
 use crate::measure::alone::Alone;
 use crate::measure::bound::Bound;
 use crate::measure::budget::Budget;
 use crate::measure::cost::Costs;
 use crate::measure::doubt::Tally;
 use crate::measure::load::Load;
+use crate::measure::pace::Pace;
 use crate::measure::quantile::Quantiles;
 use crate::policy::{Policy, build};
 use crate::state::chronicle::Chronicle;
@@ -60,6 +61,12 @@ pub(crate) struct Pool {
     /// Times of queries from arrival to prediction.
     pub(crate) response: Quantiles,
     pub(crate) load: Load,
+    /// Expected times of the deployed model's jobs.
+    pub(crate) pace: Pace,
+    /// The timer at which queries stop waiting for a faster instance; there is one at a time.
+    pub(crate) faster_timer: Option<Time>,
+    /// The time before which no slow instance is explored.
+    pub(crate) explore_at: Time,
     /// Its stand-ins, if the policy is or was `stand-in`.
     pub(crate) stand_ins: Option<Box<StandIns>>,
     /// The latest answers of the previous version, until this version has stand-ins.
@@ -118,6 +125,9 @@ impl Pool {
             service: Quantiles::new(late_quantile(&settings)),
             response: Quantiles::new(usual_quantile(&settings, in_force.policy)),
             load: Load::default(),
+            pace: Pace::default(),
+            faster_timer: None,
+            explore_at: now,
             asking: Asking::default(),
             bears_neighbours: false,
             alone: Alone::default(),
@@ -178,6 +188,11 @@ impl Pool {
             }
             None => self.inherited = Some(answered),
         }
+    }
+
+    /// Whether queries go where they are expected to end first, and not to the next instance in turn.
+    pub(crate) fn places_by_speed(&self) -> bool {
+        self.settings.placement == Placement::Speed && !self.policy.takes_turns() && self.pace.is_uneven()
     }
 
     /// Whether anything waits for an instance.

@@ -158,13 +158,20 @@ impl Queue {
         Some((first.query, last.query))
     }
 
-    /// Takes a batch out of a lane.
-    pub(crate) fn take(&mut self, id: LaneId, most: u16, alive: impl Fn(QueryKey) -> bool) -> Keys {
+    /// Takes a batch out of a lane: its first queries, or its last.
+    pub(crate) fn take(
+        &mut self,
+        id: LaneId,
+        most: u16,
+        last: bool,
+        alive: impl Fn(QueryKey) -> bool,
+    ) -> Keys {
         let (mut keys, most) = (Keys::new(), if id.alone { 1 } else { most });
         let Ok(index) = self.find(id) else { return keys };
         let lane = &mut self.lanes[index].1;
         while keys.len() < usize::from(most) {
-            let Some(entry) = lane.entries.pop_front() else { break };
+            let entry = if last { lane.entries.pop_back() } else { lane.entries.pop_front() };
+            let Some(entry) = entry else { break };
             if alive(entry.query) {
                 keys.push(entry.query);
             }
@@ -246,7 +253,7 @@ mod tests {
         queue.push(lane(1, SHAPE), key(3), at(2));
         let order: Vec<_> = std::iter::from_fn(|| {
             let lane = ready(&queue, at(3), &batch(1, 0))?;
-            queue.take(lane, 1, |_| true).first().copied()
+            queue.take(lane, 1, false, |_| true).first().copied()
         })
         .collect();
         assert_eq!(order, [key(3), key(2), key(1)]);
@@ -262,8 +269,8 @@ mod tests {
             .for_each(|(lane, raw)| queue.push(lane, key(raw), at(raw)));
         assert_eq!(queue.waiting_of(Payer::Share(ShareId(1))), 2);
         let lane = queue.ready(at(9), &batch(8, 0), |lane, _| std::cmp::Reverse(lane.payer)).unwrap().1;
-        assert_eq!((lane, queue.take(lane, 8, |_| true).as_slice()), (paid(7), &[key(1)][..]));
-        assert_eq!(queue.take(paid(1), 8, |_| true).as_slice(), [key(0), key(2)]);
+        assert_eq!((lane, queue.take(lane, 8, false, |_| true).as_slice()), (paid(7), &[key(1)][..]));
+        assert_eq!(queue.take(paid(1), 8, false, |_| true).as_slice(), [key(0), key(2)]);
     }
 
     #[test]
@@ -289,7 +296,7 @@ mod tests {
         }
         assert!(queue.lanes[0].1.entries.len() <= DEAD_ALLOWED + 2);
         assert_eq!(queue.waiting(), 1);
-        assert_eq!(queue.take(lane, 8, |query| query == key(0)).as_slice(), [key(0)]);
+        assert_eq!(queue.take(lane, 8, false, |query| query == key(0)).as_slice(), [key(0)]);
         assert_eq!((queue.waiting(), ready(&queue, at(1), &batch(1, 0))), (0, None));
     }
 }

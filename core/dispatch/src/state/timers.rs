@@ -30,6 +30,8 @@ pub(crate) enum Timer {
     StillLate(JobKey),
     /// A batch has waited long enough for more queries.
     Batch(PoolKey),
+    /// Queries have waited long enough for a faster instance than the idle one.
+    Faster(PoolKey),
     /// Queries have waited long enough for an instance.
     NoInstance(PoolKey),
     /// An open group has reached its maximum age.
@@ -178,7 +180,7 @@ impl Timer {
             Timer::Grace(_) => Some(3),
             Timer::Watch(_) => Some(4),
             Timer::Overdue(_) => Some(5),
-            Timer::Batch(_) | Timer::NoInstance(_) | Timer::Elsewhere(_) => None,
+            Timer::Batch(_) | Timer::Faster(_) | Timer::NoInstance(_) | Timer::Elsewhere(_) => None,
             Timer::Lease(_) => Some(6),
             Timer::StillLate(_) | Timer::Probe(_) | Timer::Warm(_) => None,
             Timer::Widen(_) | Timer::Neighbours(_) | Timer::Silence(_) => None,

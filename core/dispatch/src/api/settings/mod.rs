@@ -27,7 +27,7 @@ pub use detection::DetectionSettings;
 pub use ejection::EjectionSettings;
 pub use factor::{Factor, NotAFactor};
 pub use fraction::{Fraction, NotAFraction};
-pub use redundancy::{BudgetSettings, HedgeSettings, PolicyKind, ReplicateSettings};
+pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
 pub use stand_in::{AgreementSettings, StandInSettings};
 pub use tokens::TokenSettings;
 
@@ -48,6 +48,8 @@ pub struct Settings {
 pub struct PoolSettings {
     /// Redundancy that hides slow and dead instances. Default `hedge`, which needs no bundles.
     pub policy: PolicyKind,
+    /// Choice of the instance for a query. Default `speed`; the policy `equal` takes turns in any case.
+    pub placement: Placement,
     /// Queries of each share that may wait for an instance. More are rejected at once (load shedding). Default 1024.
     // A longer queue only makes all queries late.
     #[serde(with = "Whole::<1, 1_000_000>")]
@@ -126,6 +128,7 @@ impl Default for PoolSettings {
     fn default() -> Self {
         Self {
             policy: PolicyKind::Hedge,
+            placement: Placement::default(),
             queue_limit: const { NonZeroU32::new(1024).unwrap() },
             default_priority: const { NonZeroU8::new(128).unwrap() },
             weight: NonZeroU16::MIN,

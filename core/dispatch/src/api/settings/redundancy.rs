@@ -37,6 +37,17 @@ pub enum PolicyKind {
     StandIn,
 }
 
+/// The choice of the instance for a query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// The instance on which the query is expected to end first, as far as their speeds are known to differ.
+    #[default]
+    Speed,
+    /// The next idle instance in turn. For comparisons.
+    Turns,
+}
+
 impl PolicyKind {
     /// All policies.
     pub const ALL: [Self; 8] = [

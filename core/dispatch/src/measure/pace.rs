@@ -1,0 +1,225 @@
+//! Pace of a pool: the expected time of a run by its rows and its instance, and the rest of a run of some age.
+//!
+//! Problem: to place a query where it ends first, and to call a run late, the dispatcher must know how long a run
+//! takes there. That depends on the instance, on the rows of the batch, and on chance.
+//!
+//! Choice: three parts that multiply. The time of so many rows at an average instance is a running mean of
+//! logarithms for each power of two, in which a run counts two standard deviations at most. The speed of the
+//! instance is in [`Speed`]; it counts relative to the median instance, so that a load that slows all of them down
+//! makes none of them slow. Chance is in [`Rest`].
+//!
+//! Rejected: a cost of rows that is configured (it differs between engines and machines by more than the speeds
+//! do); the size of variable inputs as a fourth part (with run times that follow the input, log-normal of sigma
+//! 0.35, it gained less than a tenth of the tail).
+//!
+//! Cold start: [`Rest`] says whether enough runs are known; until then callers use quantiles of all times.
+
+use std::time::Duration;
+
+use crate::measure::rest::Rest;
+use crate::measure::speed::Speed;
+
+/// Powers of two of rows that are told apart.
+const SIZES: usize = 12;
+
+/// Runs that the mean of a size remembers.
+const WINDOW: f32 = 256.0;
+
+/// The standard deviation that is assumed before the first run, and the runs that it counts for.
+const ASSUMED: (f32, f32) = (0.5, 4.0);
+
+/// The least standard deviation.
+const LEAST: f32 = 0.02;
+
+/// A run counts so many standard deviations at most.
+const STEP: f32 = 2.0;
+
+/// Variance of a normal number over that of the same number cut at two standard deviations.
+const CUT: f32 = 1.086;
+
+/// Runs between two comparisons of all instances, at least.
+const COMPARE_EVERY: u32 = 16;
+
+/// Instances within this logarithm of a factor count as equally fast.
+const SAME: f32 = 0.05;
+
+/// Expected times of the runs of one pool.
+pub(crate) struct Pace {
+    /// The mean of the logarithm of nanoseconds and its number of runs, by the power of two of the rows.
+    sizes: [(f32, f32); SIZES],
+    variance: f32,
+    runs: f32,
+    /// The mean of the median instance.
+    median: f32,
+    /// The rest of runs by their age.
+    pub(crate) rest: Rest,
+    /// Runs since all instances were compared.
+    stale: u32,
+    /// The lowest and the highest logarithm of the instances' factors.
+    span: (f32, f32),
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            sizes: [(0.0, 0.0); SIZES],
+            variance: ASSUMED.0 * ASSUMED.0,
+            runs: ASSUMED.1,
+            median: 0.0,
+            rest: Rest::default(),
+            stale: 0,
+            span: (0.0, 0.0),
+        }
+    }
+}
+
+impl Pace {
+    /// Notes a run. Returns whether the difference of its instance to the others changed.
+    pub(crate) fn note(&mut self, speed: &mut Speed, rows: usize, took: Duration) -> bool {
+        if let Some(expected) = self.expected(speed, rows) {
+            self.rest.add(nanos(took) / expected);
+        }
+        self.learn(speed, rows, took)
+    }
+
+    /// Notes a run that was cancelled at this age. Returns the same.
+    pub(crate) fn note_cancelled(&mut self, speed: &mut Speed, rows: usize, age: Duration) -> bool {
+        let Some(expected) = self.expected(speed, rows) else { return false };
+        let ratio = nanos(age) / expected;
+        self.rest.add_cancelled(ratio);
+        // A short age says nothing about the speed.
+        ratio > 1.0 && self.learn(speed, rows, age)
+    }
+
+    fn learn(&mut self, speed: &mut Speed, rows: usize, took: Duration) -> bool {
+        let log = nanos(took).max(1.0).ln() as f32;
+        let deviation = self.deviation();
+        let (mean, runs) = &mut self.sizes[size(rows)];
+        if *runs == 0.0 {
+            *mean = log - self.median;
+        }
+        let residual = log - *mean - speed.mean().unwrap_or(self.median);
+        *runs = (*runs + 1.0).min(WINDOW);
+        *mean += residual.clamp(-STEP * deviation, STEP * deviation) / *runs;
+        let log = log - *mean;
+        let residual = speed.note(log, deviation).clamp(-STEP * deviation, STEP * deviation);
+        self.runs = (self.runs + 1.0).min(WINDOW);
+        self.variance += (CUT * residual * residual - self.variance) / self.runs;
+        self.stale += 1;
+        speed.compare(self.median, self.deviation())
+    }
+
+    /// Whether all instances should be compared now.
+    pub(crate) fn is_stale(&self, instances: u32) -> bool {
+        self.stale >= instances.max(COMPARE_EVERY)
+    }
+
+    /// Takes the means of all instances, and their median as the speed of an average one. The lower of two counts:
+    /// with one slow instance of two, the other is the average.
+    pub(crate) fn compare(&mut self, means: &mut [f32]) {
+        self.stale = 0;
+        if !means.is_empty() {
+            let middle = (means.len() - 1) / 2;
+            self.median = *means.select_nth_unstable_by(middle, f32::total_cmp).1;
+        }
+    }
+
+    pub(crate) fn median(&self) -> f32 {
+        self.median
+    }
+
+    /// The standard deviation of the logarithm of run times at one instance.
+    pub(crate) fn deviation(&self) -> f32 {
+        self.variance.sqrt().max(LEAST)
+    }
+
+    /// Takes the lowest and the highest logarithm of the instances' factors.
+    pub(crate) fn span(&mut self, lowest: f32, highest: f32) {
+        self.span = (lowest, highest);
+    }
+
+    /// Whether some instances are slower than others.
+    pub(crate) fn is_uneven(&self) -> bool {
+        self.span.1 > self.span.0 + SAME
+    }
+
+    /// Whether an instance is as fast as the fastest.
+    pub(crate) fn is_fast(&self, speed: &Speed) -> bool {
+        speed.slower() <= self.span.0 + SAME
+    }
+
+    /// The expected nanoseconds of a run without its chance, so that [`Rest::mean`] times it is the mean; `None`
+    /// if no run of this size is known.
+    pub(crate) fn expected(&self, speed: &Speed, rows: usize) -> Option<f64> {
+        self.of_size(rows).map(|mean| f64::from((mean + self.median + speed.slower()).exp()))
+    }
+
+    /// The same at the fastest instance.
+    pub(crate) fn fastest(&self, rows: usize) -> Option<f64> {
+        self.of_size(rows).map(|mean| f64::from((mean + self.median + self.span.0).exp()))
+    }
+
+    /// The mean of a size, or of the nearest known one.
+    fn of_size(&self, rows: usize) -> Option<f32> {
+        let at = size(rows);
+        let known = |at: &usize| self.sizes[*at].1 > 0.0;
+        let near = || (0..at).rev().find(known).or_else(|| (at + 1..SIZES).find(known));
+        let found = if known(&at) { Some(at) } else { near() };
+        found.map(|at| self.sizes[at].0)
+    }
+}
+
+fn size(rows: usize) -> usize {
+    (usize::BITS - rows.max(1).leading_zeros()).min(SIZES as u32) as usize - 1
+}
+
+fn nanos(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn near(is: Option<f64>, ms: f64) {
+        let is = is.expect("known") / 1e6;
+        assert!((is / ms - 1.0).abs() < 0.05, "{is} ms, not {ms} ms");
+    }
+
+    #[test]
+    fn expected_time_follows_rows_and_instance() {
+        let (mut pace, mut fast, mut slow) = (Pace::default(), Speed::default(), Speed::default());
+        for _ in 0..100 {
+            pace.note(&mut fast, 1, 20 * MS);
+            pace.note(&mut fast, 4, 35 * MS);
+            pace.note(&mut slow, 1, 40 * MS);
+        }
+        pace.compare(&mut [fast.mean().unwrap(), fast.mean().unwrap(), slow.mean().unwrap()]);
+        fast.compare(pace.median(), pace.deviation());
+        slow.compare(pace.median(), pace.deviation());
+        near(pace.expected(&fast, 1), 20.0);
+        near(pace.expected(&slow, 1), 40.0);
+        near(pace.expected(&fast, 5), 35.0);
+        near(pace.expected(&fast, 64), 35.0);
+    }
+
+    #[test]
+    fn no_instance_is_slow_when_all_become_slower() {
+        let mut pace = Pace::default();
+        let mut speeds = [Speed::default(); 3];
+        for round in 0..200 {
+            for speed in &mut speeds {
+                pace.note(speed, 1, if round < 100 { 20 * MS } else { 60 * MS });
+            }
+            let mut means: Vec<f32> = speeds.iter().filter_map(Speed::mean).collect();
+            pace.compare(&mut means);
+        }
+        for speed in &mut speeds {
+            speed.compare(pace.median(), pace.deviation());
+            assert_eq!(speed.factor(), 1.0);
+            near(pace.expected(speed, 1), 60.0);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Learns how fast each instance is, from the runs that end.
+
+use std::time::Duration;
+
+use crate::api::Role;
+use crate::state::State;
+use crate::state::job::Job;
+use crate::state::keys::PoolKey;
+
+/// Learns from a run of the deployed model.
+pub(crate) fn learn_pace(state: &mut State, job: &Job, took: Duration) {
+    learn(state, job, |pace, speed, rows| pace.note(speed, rows, took));
+}
+
+/// Learns from a run that was cancelled at this age.
+pub(crate) fn learn_cancelled(state: &mut State, job: &Job, age: Duration) {
+    learn(state, job, |pace, speed, rows| pace.note_cancelled(speed, rows, age));
+}
+
+fn learn(
+    state: &mut State,
+    job: &Job,
+    note: impl FnOnce(&mut crate::measure::pace::Pace, &mut crate::measure::speed::Speed, usize) -> bool,
+) {
+    if !matches!(job.role, Role::Deployed | Role::Copy) {
+        return;
+    }
+    let serves = state.instances.get_mut(job.instance).map(|instance| &mut instance.serves);
+    let Some(own) = serves.and_then(|serves| serves.iter_mut().find(|serves| serves.pool == job.pool)) else {
+        return;
+    };
+    let Some(pool) = state.pools.get_mut(job.pool) else { return };
+    let changed = note(&mut pool.pace, &mut own.speed, job.rows.len());
+    if changed || pool.pace.is_stale(pool.members) {
+        compare(state, job.pool);
+    }
+}
+
+/// Compares the speeds of all instances of a pool.
+fn compare(state: &mut State, key: PoolKey) {
+    let pool = state.pools.at_mut(key);
+    let speeds = state.instances.iter().filter_map(|(_, instance)| instance.serves(key));
+    let mut means: Vec<f32> = speeds.filter_map(|serves| serves.speed.mean()).collect();
+    pool.pace.compare(&mut means);
+    let (median, deviation) = (pool.pace.median(), pool.pace.deviation());
+    let mut span: Option<(f32, f32)> = None;
+    for instance in state.instances.keys() {
+        let instance = state.instances.at_mut(instance);
+        let usable = instance.usable();
+        let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == key) else { continue };
+        serves.speed.compare(median, deviation);
+        if usable && serves.takes_queries() {
+            let own = serves.speed.slower();
+            span = Some(span.map_or((own, own), |(low, high)| (low.min(own), high.max(own))));
+        }
+    }
+    let (low, high) = span.unwrap_or_default();
+    state.pools.at_mut(key).pace.span(low, high);
+}

@@ -1,0 +1,54 @@
+//! Exploration: an instance that gets no work because it is slow runs a copy now and then.
+//!
+//! Problem: a slow instance that is left idle shows no times, so nobody learns that it is well again.
+//!
+//! Choice: when a query starts on a fast instance, and a slow one is idle and has run nothing for half a second, the
+//! slow one gets a copy. No client waits for it: it does not keep the query from being hedged or retried, and it
+//! runs to its end after the query is answered, because its time is what it is for. It starts on idle instances
+//! only and takes none of the hedge budget. Three copies show that the instance is well.
+//!
+//! Rejected: a probe (it does not run the model); a share of the queries (a client would wait for each of them);
+//! forgetting the speed after a while (clients would wait three times for each instance that is slow for good).
+//!
+//! Cold start: instances whose speed is unknown count as fast and get queries.
+
+use std::time::Duration;
+
+use crate::api::{Class, Role};
+use crate::moves::start::{Start, start};
+use crate::rules::turn::leaves_reserved;
+use crate::state::State;
+use crate::state::extra::Purpose;
+use crate::state::keys::{JobKey, PoolKey};
+use crate::turn::Turn;
+
+/// The time without a run after which a slow instance gets a copy.
+const IDLE_FOR: Duration = Duration::from_millis(500);
+
+/// The least time between two such copies of a pool: many slow instances must not double the work of a quiet one.
+const APART: Duration = Duration::from_millis(100);
+
+/// Copies a job that has just started to an idle slow instance, if it is time for one.
+pub(crate) fn explore(state: &mut State, turn: &mut Turn, key: PoolKey, job: JobKey) {
+    let pool = state.pools.at(key);
+    if !pool.places_by_speed() || turn.now < pool.explore_at || !leaves_reserved(state, turn, key) {
+        return;
+    }
+    let holder = state.jobs.at(job).instance;
+    let is_due = |index: &usize| {
+        let Some(instance) = state.instances.key_at(*index).filter(|instance| *instance != holder) else {
+            return false;
+        };
+        let of = state.instances.at(instance);
+        let serves = of.serves(key).filter(|serves| !pool.pace.is_fast(&serves.speed));
+        of.jobs.is_empty() && serves.is_some_and(|serves| serves.ran_at + IDLE_FOR <= turn.now)
+    };
+    let found = pool.idle.empty().find(is_due).and_then(|index| state.instances.key_at(index));
+    let wait = if found.is_some() { APART } else { APART / 4 };
+    state.pools.at_mut(key).explore_at = turn.now + wait;
+    let Some(instance) = found else { return };
+    let rows = state.jobs.at(job).rows.clone();
+    state.pools.at_mut(key).counters.explored += 1;
+    let purpose = Some(Purpose::Explore);
+    start(state, turn, Start { pool: key, instance, role: Role::Copy, rows, class: Class::Spare, purpose });
+}
