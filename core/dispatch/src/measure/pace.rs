@@ -148,6 +148,11 @@ impl Pace {
         speed.slower() <= self.span.0 + SAME
     }
 
+    /// How many times as long as at the fastest instance a run takes.
+    pub(crate) fn slower_than_fastest(&self, speed: &Speed) -> f32 {
+        (speed.slower() - self.span.0).exp()
+    }
+
     /// The expected nanoseconds of a run without its chance, so that [`Rest::mean`] times it is the mean; `None`
     /// if no run of this size is known.
     pub(crate) fn expected(&self, speed: &Speed, rows: usize) -> Option<f64> {

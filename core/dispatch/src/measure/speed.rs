@@ -81,6 +81,11 @@ impl Speed {
         residual
     }
 
+    /// Whether the latest run was much faster than the mean: the instance may be well again.
+    pub(crate) fn may_be_well(&self) -> bool {
+        self.streak < 0
+    }
+
     /// The mean, once it means something.
     pub(crate) fn mean(&self) -> Option<f32> {
         (self.weight >= f32::from(CONTRADICTIONS)).then_some(self.mean)

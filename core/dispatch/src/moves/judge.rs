@@ -40,7 +40,7 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
     if !matches!(job.role, Role::Parity(..)) {
         pool.service.add(took);
     }
-    learn_pace(state, job, took);
+    learn_pace(state, turn, job, took);
     let pool = state.pools.at_mut(job.pool);
     let settings = &pool.settings.ejection;
     let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
@@ -56,7 +56,7 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
 /// Records a dropped job that ended without an answer. A long time counts as a slow answer; otherwise clients that
 /// cancel would feed a hung instance forever.
 pub(crate) fn record_dropped(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
-    learn_cancelled(state, job, turn.now.since(job.began));
+    learn_cancelled(state, turn, job, turn.now.since(job.began));
     let pool = state.pools.at(job.pool);
     let settings = &pool.settings.ejection;
     let took = turn.now.since(job.began);

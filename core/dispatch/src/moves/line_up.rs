@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::api::{Accept, PolicyKind, Role};
 use crate::moves::reserve::request_reservations;
 use crate::rules::lateness::late_without_stretch;
-use crate::rules::stand_in::wants_stand_in;
+use crate::rules::stand_in::{is_slow, wants_stand_in};
 use crate::state::State;
 use crate::state::extra::{Extra, ExtraLine, Purpose};
 use crate::state::keys::{Avoid, JobKey, Keys, PoolKey, QueryKey};
@@ -64,7 +64,7 @@ pub(crate) fn line_up_stand_ins(state: &mut State, turn: &Turn, pool_key: PoolKe
         return;
     }
     let job = state.jobs.at(job);
-    let was_slow = state.instances.at(job.instance).health.was_slow();
+    let was_slow = is_slow(pool, pool_key, state.instances.at(job.instance));
     let too_long = late_without_stretch(pool).zip(pool.usual_service());
     let too_long = too_long.map(|(late, usual)| late.saturating_sub(usual));
     let outlook = |key: &QueryKey| {

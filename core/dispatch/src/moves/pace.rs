@@ -6,19 +6,21 @@ use crate::api::Role;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::keys::PoolKey;
+use crate::turn::Turn;
 
 /// Learns from a run of the deployed model.
-pub(crate) fn learn_pace(state: &mut State, job: &Job, took: Duration) {
-    learn(state, job, |pace, speed, rows| pace.note(speed, rows, took));
+pub(crate) fn learn_pace(state: &mut State, turn: &Turn, job: &Job, took: Duration) {
+    learn(state, turn, job, |pace, speed, rows| pace.note(speed, rows, took));
 }
 
 /// Learns from a run that was cancelled at this age.
-pub(crate) fn learn_cancelled(state: &mut State, job: &Job, age: Duration) {
-    learn(state, job, |pace, speed, rows| pace.note_cancelled(speed, rows, age));
+pub(crate) fn learn_cancelled(state: &mut State, turn: &Turn, job: &Job, age: Duration) {
+    learn(state, turn, job, |pace, speed, rows| pace.note_cancelled(speed, rows, age));
 }
 
 fn learn(
     state: &mut State,
+    turn: &Turn,
     job: &Job,
     note: impl FnOnce(&mut crate::measure::pace::Pace, &mut crate::measure::speed::Speed, usize) -> bool,
 ) {
@@ -31,6 +33,12 @@ fn learn(
     };
     let Some(pool) = state.pools.get_mut(job.pool) else { return };
     let changed = note(&mut pool.pace, &mut own.speed, job.rows.len());
+    if pool.pace.is_fast(&own.speed) {
+        own.explored = 0;
+    }
+    if own.speed.may_be_well() {
+        pool.explore_at = turn.now;
+    }
     if changed || pool.pace.is_stale(pool.members) {
         compare(state, job.pool);
     }

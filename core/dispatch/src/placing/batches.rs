@@ -74,6 +74,7 @@ fn start_batch_of(state: &mut State, turn: &mut Turn, key: PoolKey, instance: In
     let most = pool.in_force.batch.max_size.get();
     let waits = |query| state.queries.get(query).is_some_and(|query| query.queued);
     let slow = pool.places_by_speed()
+        && !pool.backlogged()
         && state.instances.at(instance).serves(key).is_some_and(|own| !pool.pace.is_fast(&own.speed));
     let rows = pool.queue.take(lane, most, slow, waits);
     state.book.leave(&lane.payer, rows.len() as u32);

@@ -2,10 +2,11 @@
 //!
 //! Problem: a slow instance that is left idle shows no times, so nobody learns that it is well again.
 //!
-//! Choice: when a query starts on a fast instance, and a slow one is idle and has run nothing for half a second, the
+//! Choice: when a query starts on a fast instance, and a slow one is idle and has run nothing for a while, the
 //! slow one gets a copy. No client waits for it: it does not keep the query from being hedged or retried, and it
 //! runs to its end after the query is answered, because its time is what it is for. It starts on idle instances
-//! only and takes none of the hedge budget. Three copies show that the instance is well.
+//! only and takes none of the hedge budget. A fast copy is followed by the next at once, and
+//! three of them show that the instance is well.
 //!
 //! Rejected: a probe (it does not run the model); a share of the queries (a client would wait for each of them);
 //! forgetting the speed after a while (clients would wait three times for each instance that is slow for good).
@@ -19,11 +20,15 @@ use crate::moves::start::{Start, start};
 use crate::rules::turn::leaves_reserved;
 use crate::state::State;
 use crate::state::extra::Purpose;
+use crate::state::instance::Serves;
 use crate::state::keys::{JobKey, PoolKey};
 use crate::turn::Turn;
 
-/// The time without a run after which a slow instance gets a copy.
-const IDLE_FOR: Duration = Duration::from_millis(500);
+/// The time without a run after which an instance that has just become slow gets a copy. It doubles with each copy.
+const IDLE_FOR: Duration = Duration::from_millis(125);
+
+/// The longest such time, as a power of two of the shortest: a second.
+const DOUBLINGS: u8 = 3;
 
 /// The least time between two such copies of a pool: many slow instances must not double the work of a quiet one.
 const APART: Duration = Duration::from_millis(100);
@@ -41,12 +46,16 @@ pub(crate) fn explore(state: &mut State, turn: &mut Turn, key: PoolKey, job: Job
         };
         let of = state.instances.at(instance);
         let serves = of.serves(key).filter(|serves| !pool.pace.is_fast(&serves.speed));
-        of.jobs.is_empty() && serves.is_some_and(|serves| serves.ran_at + IDLE_FOR <= turn.now)
+        let idle_for = |serves: &Serves| IDLE_FOR * (1 << serves.explored.min(DOUBLINGS));
+        let waited = |serves: &Serves| serves.ran_at + idle_for(serves) <= turn.now;
+        of.jobs.is_empty() && serves.is_some_and(|serves| serves.speed.may_be_well() || waited(serves))
     };
     let found = pool.idle.empty().find(is_due).and_then(|index| state.instances.key_at(index));
     let wait = if found.is_some() { APART } else { APART / 4 };
     state.pools.at_mut(key).explore_at = turn.now + wait;
     let Some(instance) = found else { return };
+    let serves = state.instances.at_mut(instance).serves.iter_mut().find(|serves| serves.pool == key);
+    serves.into_iter().for_each(|serves| serves.explored = serves.explored.saturating_add(1));
     let rows = state.jobs.at(job).rows.clone();
     state.pools.at_mut(key).counters.explored += 1;
     let purpose = Some(Purpose::Explore);

@@ -9,7 +9,7 @@ use crate::api::{Apart, Class, Role, Urgency, farthest};
 use crate::moves::line_up::leave_queue;
 use crate::moves::start::{Start, start};
 use crate::rules::sites::sites_of_query;
-use crate::rules::stand_in::{holds, may_stand_in, may_stand_in_for, wants_stand_in};
+use crate::rules::stand_in::{holds, is_slow, may_stand_in, may_stand_in_for, wants_stand_in};
 use crate::state::State;
 use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
 use crate::state::stand_ins::StandInLine;
@@ -34,7 +34,7 @@ pub(crate) fn place_stand_ins(state: &mut State, turn: &mut Turn, pool: PoolKey,
         let well = |index: usize, wish: Apart| {
             let instance = state.instances.key_at(index).and_then(|key| state.instances.get(key));
             instance.is_some_and(|instance| {
-                !instance.health.was_slow() && instance.site.apart_from_all(&others) >= wish
+                !is_slow(state.pools.at(pool), pool, instance) && instance.site.apart_from_all(&others) >= wish
             })
         };
         let chosen = farthest(&others, |wish| idle.any(chance, |index| well(index, wish) && suits(index)))

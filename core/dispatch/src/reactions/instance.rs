@@ -37,6 +37,7 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
             health: before.map_or_else(Health::new, |before| before.health),
             speed: before.map_or_else(Speed::default, |before| before.speed),
             ran_at: before.map_or(turn.now, |before| before.ran_at),
+            explored: 0,
             deployed: served.deployed,
             parity: served.parity,
             backup: served.backup,

@@ -72,7 +72,7 @@ fn wait_at(state: &State, turn: &Turn, instance: &Instance) -> Option<f64> {
 /// The time until which a pool's queries should wait for faster instances instead of running on this one.
 pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: InstanceKey) -> Option<Time> {
     let pool = state.pools.at(key);
-    if !pool.places_by_speed() || pool.allowed_ahead() > 1 {
+    if !pool.places_by_speed() || pool.allowed_ahead() > 1 || pool.backlogged() {
         return None;
     }
     let speed = &state.instances.at(own).serves(key)?.speed;
@@ -129,6 +129,18 @@ fn elsewhere(state: &State, turn: &Turn, key: PoolKey, query: QueryKey, rows: us
     best
 }
 
+/// Whether a job runs at a slow instance and is not older than it was expected to become.
+fn is_known_slow(state: &State, turn: &Turn, key: JobKey) -> bool {
+    let slow = || {
+        let job = state.jobs.get(key)?;
+        let speed = &state.instances.get(job.instance)?.serves(job.pool)?.speed;
+        let pace = &state.pools.at(job.pool).pace;
+        let age = turn.now.since(job.began).as_nanos() as f64;
+        Some(!pace.is_fast(speed) && age < pace.expected(speed, rows_of(job))?)
+    };
+    slow().unwrap_or_default()
+}
+
 /// What a copy of a query would gain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gain {
@@ -141,13 +153,16 @@ pub(crate) struct Gain {
 /// What a copy of a query would gain; `None` while that is unknown.
 pub(crate) fn gain(state: &State, turn: &Turn, query: QueryKey) -> Option<Gain> {
     let of = state.queries.get(query)?;
-    let rest =
-        of.jobs.iter().map(|job| rest_of(state, turn, *job)).collect::<Option<SmallVec<[f64; 2]>>>()?;
-    let rest = rest.into_iter().min_by(f64::total_cmp)?;
+    let rests = of.jobs.iter().map(|job| Some((rest_of(state, turn, *job)?, *job)));
+    let rests = rests.collect::<Option<SmallVec<[_; 2]>>>()?;
+    let (rest, job) = rests.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
     let rows = of.jobs.iter().filter_map(|job| state.jobs.get(*job)).map(rows_of).min()?;
     let (wait, run) = elsewhere(state, turn, of.pool, query, rows)?;
     let usual = state.pools.at(of.pool).pace.fastest(rows)?;
-    let least = wait + run;
+    // A run on a slow instance was placed there knowing how long it takes. Until then a copy must save the run that
+    // it costs.
+    let cost = if is_known_slow(state, turn, job) { run } else { 0.0 };
+    let least = wait + run + cost;
     Some(Gain { runs: (rest - least) / usual, least })
 }
 

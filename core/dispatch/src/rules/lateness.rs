@@ -39,8 +39,9 @@ pub(crate) fn late_after(state: &State, job: &Job) -> Option<Duration> {
     let age = if pool.pace.is_fast(&own.speed) {
         rest.exceeds(rest.mean(), 0.0)
     } else {
-        // It was placed there knowing how long it takes.
-        rest.exceeds(rest.mean() * fastest / expected, 1.0)
+        // It was placed there knowing how long it takes. Until then a copy must save the run that it costs.
+        let run = rest.mean() * fastest / expected;
+        rest.exceeds(2.0 * run, 0.0).min(rest.exceeds(run, 1.0))
     };
     let after = Duration::from_nanos((age * expected) as u64);
     Some(after.max(pool.settings.hedge.min_delay))

@@ -6,6 +6,7 @@ use crate::api::{Accept, Payer, PolicyKind, Time};
 use crate::rules::lateness::{stand_in_grace, stand_in_within};
 use crate::rules::turn::leaves_reserved;
 use crate::state::State;
+use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey, QueryKey};
 use crate::state::pool::Pool;
 use crate::state::query::{Query, StandInState};
@@ -83,7 +84,24 @@ pub(crate) fn may_stand_in_for(
     let free = line == StandInLine::Late || idle;
     let serves = instance_of.serves(pool).is_some_and(|serves| serves.takes_queries() && serves.stand_in);
     let reserved = instance_of.tokens.as_ref().is_some_and(Tokens::are_reserved);
-    free && serves && !reserved && !holds(state, instance, query)
+    free && serves && !reserved && !holds(state, instance, query) && runs_soon(state, pool, instance)
+}
+
+/// Whether an instance is fast enough for a stand-in: it must end there before a fast instance would answer the
+/// query.
+fn runs_soon(state: &State, key: PoolKey, instance: InstanceKey) -> bool {
+    let pool = state.pools.at(key);
+    let Some(serves) = state.instances.at(instance).serves(key).filter(|_| pool.places_by_speed()) else {
+        return true;
+    };
+    pool.pace.is_fast(&serves.speed)
+        || f64::from(pool.pace.slower_than_fastest(&serves.speed)) * pool.stand_in_cost().of(1) < 1.0 / 2.0
+}
+
+/// Whether an instance is slow now, as far as its last answer or its speed shows.
+pub(crate) fn is_slow(pool: &Pool, key: PoolKey, instance: &Instance) -> bool {
+    let slow = |serves: &Serves| pool.places_by_speed() && !pool.pace.is_fast(&serves.speed);
+    instance.health.was_slow() || instance.serves(key).is_some_and(slow)
 }
 
 pub(crate) fn holds(state: &State, instance: InstanceKey, query: QueryKey) -> bool {

@@ -63,6 +63,8 @@ pub(crate) struct Serves {
     pub(crate) speed: Speed,
     /// The start of the latest run of the deployed model.
     pub(crate) ran_at: Time,
+    /// Copies that explored it since it became slow.
+    pub(crate) explored: u8,
 }
 
 impl Instance {
