@@ -58,5 +58,5 @@ fn what_was_served_is_what_a_stand_in_is_sought_from_and_judged_on() {
     let lenet = root().join("models/fashion-lenet/1/model.onnx");
     let (status, said) = search(lenet.to_str().unwrap(), &["--name", "affine", "--data", &source]);
     assert_eq!(status, Some(64), "{said}");
-    assert!(said.contains("captured from a model with the inputs x, this one takes input"), "{said}");
+    assert!(said.contains("captured from a model with the inputs x, but this model has input"), "{said}");
 }

@@ -189,7 +189,10 @@ fn a_search_for_a_stand_in_refuses_what_it_cannot_use_and_says_what_to_do() {
     fs::copy("models/fashion-linear/1/model.onnx", &light).unwrap();
     let light = light.to_str().unwrap();
     for (arguments, reason) in [
-        (vec!["fashion-lenet", "--data", images, "--from", light], "small-int8 is what the 8-bit copy"),
+        (
+            vec!["fashion-lenet", "--data", images, "--from", light],
+            "small-int8 has the suffix of 8-bit copies",
+        ),
         (vec![endless.to_str().unwrap(), "--data", images], "the graph has 50001 nodes, more than 50000"),
         (vec!["fashion-lenet", "--data", images, "--engine", "abacus"], "abacus"),
         (vec!["fashion-lenet", "--data", images, "--cost", "7"], "--cost"),

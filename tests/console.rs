@@ -32,7 +32,7 @@ fn a_frontend_is_changed_and_asked_about_from_a_terminal() {
     assert_eq!(settings["models"]["affine"]["queue_limit"], json!(77));
     assert!(parm.log().contains("queue_limit 1024 to 77"), "{}", parm.log());
 
-    assert!(said(&parm, &["ctl", "drain", "2"]).contains("instance 2 was told"));
+    assert!(said(&parm, &["ctl", "drain", "2"]).contains("instance 2 received the order"));
     parm.until("it drains", |parm| said(parm, &["ctl", "instances"]).contains("   2  draining"));
     said(&parm, &["ctl", "return", "2"]);
     parm.until("it is back", |parm| said(parm, &["ctl", "instances"]).contains("   2  ready"));
@@ -80,7 +80,8 @@ fn a_frontend_and_a_configuration_are_checked_with_what_to_do() {
     let output = command().args(["check", &url]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{told}");
-    for line in ["ok   admin API: parm", "note model affine: one instance", "ok   instances: 1 of 1 are well"]
+    for line in
+        ["ok   admin API: parm", "note model affine: one instance", "ok   instances: 1 of 1 are healthy"]
     {
         assert!(told.contains(line), "{line:?} is missing in\n{told}");
     }

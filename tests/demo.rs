@@ -64,7 +64,7 @@ fn an_interrupted_demonstration_still_sums_up() {
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());
-    assert!(rest.contains("p50") && rest.contains("To go on"), "{rest}");
+    assert!(rest.contains("p50") && rest.contains("Next steps"), "{rest}");
     assert!(!rest.contains('\x1b'), "no escapes where there is no terminal: {rest:?}");
 }
 
@@ -73,11 +73,11 @@ fn what_cannot_be_shown_is_refused_before_anything_starts() {
     for (flags, status, words) in [
         (&["demo", "--rate", "1000"][..], 64, "600 queries a second"),
         (&["demo", "--seconds", "1"], 64, "5 to 3600"),
-        (&["demo", "--policies", "equal,magic"], 2, "none of equal, hedge, parm, parm+, stand-in"),
-        (&["demo", "--policies", "stand-in", "--model", "fashion-linear"], 1, "names no stand-in"),
-        (&["demo", "--models", "nowhere"], 1, "say --models FOLDER"),
-        (&["demo", "--policies", "equal", "--models", "nowhere"], 1, "say --models FOLDER"),
-        (&["demo", "--policies", "equal", "--images", "nowhere"], 1, "say --images FOLDER"),
+        (&["demo", "--policies", "equal,magic"], 2, "use one of equal, hedge, parm, parm+, stand-in"),
+        (&["demo", "--policies", "stand-in", "--model", "fashion-linear"], 1, "has no stand-in"),
+        (&["demo", "--models", "nowhere"], 1, "give --models FOLDER"),
+        (&["demo", "--policies", "equal", "--models", "nowhere"], 1, "give --models FOLDER"),
+        (&["demo", "--policies", "equal", "--images", "nowhere"], 1, "give --images FOLDER"),
     ] {
         let output = run(flags);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -119,10 +119,13 @@ fn a_check_says_whether_a_service_of_kubernetes_can_be_followed() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let told = check(&Api::start(200, &slice(&worker, "{}")));
-    assert!(told.contains("ok   workers: kubernetes+http://workers.ml:http stands for 1"), "{told}");
+    assert!(told.contains("ok   workers: kubernetes+http://workers.ml:http: pods found: 1"), "{told}");
     assert!(told.contains(&format!("ok   worker http://127.0.0.1:{}: ", worker.http.port())), "{told}");
     let told = check(&Api::start(200, ""));
-    assert!(told.contains("it has no pods") && told.contains("kubectl get endpointslices"), "{told}");
+    assert!(
+        told.contains("the Service has no pods") && told.contains("kubectl get endpointslices"),
+        "{told}"
+    );
     let told = check(&Api::start(403, ""));
     assert!(told.contains("FAIL workers") && told.contains("bind a Role"), "{told}");
 }

@@ -96,7 +96,7 @@ fn a_frontend_that_cannot_be_recorded_is_named_with_what_to_do() {
         ("127.0.0.1:1".to_owned(), 64, "http://HOST:PORT"),
         ("https://127.0.0.1:1".to_owned(), 64, "--ca"),
         ("http://127.0.0.1:1".to_owned(), 1, "--admin"),
-        (format!("http://{}", parm.http), 1, "no admin API"),
+        (format!("http://{}", parm.http), 1, "not an admin API"),
     ] {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("run.jsonl");

@@ -271,7 +271,7 @@ fn what_cannot_be_meant_does_not_start_and_check_says_why() {
     let good = format!("mode = \"require\"\ncertificate = {certificate:?}\nkey = {key:?}\n");
     let (told, _) = check(&good);
     assert!(
-        told.contains("ok   tls: mode require") && told.contains("ok   tls: the certificate lasts"),
+        told.contains("ok   tls: mode require") && told.contains("ok   tls: the certificate expires in"),
         "{told}"
     );
     for (settings, words) in [
