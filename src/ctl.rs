@@ -89,9 +89,9 @@ fn change(words: &[String]) -> anyhow::Result<Order> {
     }
     let mut patch = json!({});
     for field in fields {
-        let (path, value) = field
-            .split_once('=')
-            .ok_or_else(|| anyhow!("'{field}' is not PATH=VALUE: name one model, before the changes"))?;
+        let (path, value) = field.split_once('=').ok_or_else(|| {
+            anyhow!("'{field}' is not PATH=VALUE: give at most one model, before the changes")
+        })?;
         let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
         let names = path.split('.').collect::<Vec<_>>();
         set(&mut patch, &names, value);

@@ -19,7 +19,7 @@ fn captured(folder: &Path, rows: usize) {
         let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
         assert_eq!(answer.status, 200, "{}", answer.body_text());
     }
-    assert!(parm.log().contains("what clients send is kept"), "{}", parm.log());
+    assert!(parm.log().contains("requests is stored in this folder"), "{}", parm.log());
     parm.signal("TERM");
     assert!(parm.wait().success(), "{}", parm.log());
 }
