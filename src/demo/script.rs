@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parm_workload::clock::Moment;
 use parm_workload::distribution::Distribution;
-use parm_workload::{Fault, Faults, Schedule, State, Targets, When};
+use parm_workload::{By, Fault, Faults, Schedule, State, Targets, When};
 
 /// Instances of each policy.
 pub const INSTANCES: u32 = 6;
@@ -32,7 +32,12 @@ pub fn faults(length: Duration) -> Faults {
     let hang = When::Once { at: part(0.5), length: part(0.05).min(LONGEST_HANG) };
     let (min, max) = STRAGGLE;
     Faults(vec![
-        Fault::Straggle { share: STRAGGLERS, factor: Distribution::Uniform { min, max }, on: Targets::Each },
+        Fault::Straggle {
+            share: STRAGGLERS,
+            factor: Distribution::Uniform { min, max },
+            by: By::Run,
+            on: Targets::Each,
+        },
         slow(1, 0.2, 0.15),
         Fault::Hang { when: hang, on: Targets::Only(vec![2]) },
         slow(3, 0.7, 0.1),
