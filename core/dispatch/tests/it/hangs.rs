@@ -241,7 +241,7 @@ fn copied_after_a_crowd_of(rounds: u64) -> u64 {
 
 #[test]
 fn story_of_a_query_says_late_once_when_two_rules_find_so() {
-    // Under hedge the query's copies become late after its first job; under stand-in the query and then its job.
+    // With `hedge` a copy becomes late after the first job. With `stand-in` the query becomes late and then its job.
     for policy in [PolicyKind::Hedge, PolicyKind::StandIn] {
         let mut settings = under(policy);
         settings.stand_in.spare = false;
