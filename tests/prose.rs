@@ -18,7 +18,7 @@ use crate::support::workspace::files;
 /// Mannerisms per 1,000 words that a crate or a page may have.
 const BOUND: f64 = 2.0;
 
-/// Texts below this length are judged as if they were as long: one hit in a short page is no trend.
+/// Shorter texts are judged as if they had this many words, because one hit in a short page shows no trend.
 const SHORT: usize = 500;
 
 /// The longest name of a test.
