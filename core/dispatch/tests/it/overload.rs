@@ -12,8 +12,8 @@ fn plain() -> PoolSettings {
     PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
 }
 
-/// One instance of 20 ms with this many queries every 20 ms and this deadline; the answers after its times became
-/// known.
+/// Sends this many queries every 20 ms, with this deadline, to an instance that takes 20 ms. Returns the actions after
+/// its times became known.
 fn asked(settings: PoolSettings, times: u64, each: u64, within_ms: u64) -> Vec<String> {
     let mut steps = vec![Join(1), Warm(32), Quiet];
     for turn in 0..times {
