@@ -1,4 +1,4 @@
-//! `parm serve --capture` on real traffic, and `parm stand-in` from it.
+//! Tests `parm serve --capture` on real traffic, and `parm stand-in` on the captured queries.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn captured(folder: &Path, rows: usize) {
     assert!(parm.wait().success(), "{}", parm.log());
 }
 
-/// What a search says, and its status.
+/// Searches for a stand-in, and returns the status and the output.
 fn search(model: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let folder = TempDir::new().unwrap();
     let runs = folder.path().join("runs");
@@ -38,7 +38,7 @@ fn search(model: &str, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_was_served_is_what_a_stand_in_is_sought_from_and_judged_on() {
+fn stand_in_search_uses_captured_queries() {
     let folder = TempDir::new().unwrap();
     let captures = folder.path().join("captures");
     captured(&captures, 40);

@@ -65,7 +65,7 @@ fn an_interrupted_demonstration_still_sums_up() {
     lines.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());
     assert!(rest.contains("p50") && rest.contains("Next steps"), "{rest}");
-    assert!(!rest.contains('\x1b'), "no escapes where there is no terminal: {rest:?}");
+    assert!(!rest.contains('\x1b'), "escape sequences without a terminal: {rest:?}");
 }
 
 #[test]
