@@ -120,7 +120,8 @@ fn within(
     let config = Config::default();
     let negotiated = Negotiated { tokens: client, ..Negotiated::of(&config) };
     let connection = Connection::new("pair".into(), near, b"", negotiated, &config);
-    let (service, limits) = (Arc::new(Service(giving.clone())), Limits { budget, tokens: server, ..config.into() });
+    let (service, limits) =
+        (Arc::new(Service(giving.clone())), Limits { budget, tokens: server, ..config.into() });
     tokio::spawn(async move { serve(far, b"", service, &limits, CancellationToken::new()).await });
     (connection, giving, hears)
 }
