@@ -20,6 +20,10 @@ pub enum Error {
         "invalid line {line} of the trace: '{text}' is not a time in seconds, at least that of the line before"
     )]
     BadTrace { line: usize, text: String },
+    #[error("line {line} of the numbers has '{text}': give numbers above 0, separated by spaces or commas")]
+    BadNumber { line: usize, text: String },
+    #[error("it has no numbers: give numbers above 0, separated by spaces or commas")]
+    NoNumbers,
     #[error("the trace has no arrivals: give one time in seconds per line")]
     EmptyTrace,
     #[error("invalid distribution {given}: give finite numbers of at least 0, in order")]

@@ -18,13 +18,16 @@ pub struct Faults(pub Vec<Fault>);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// Some runs take longer, independently: garbage collection, a cold cache, an unlucky schedule.
+    /// Some runs take longer: garbage collection, a cold cache, a long input, a slow machine.
     Straggle {
-        /// Share of the affected runs, 0 to 1. Default 1.
+        /// Share of the affected runs, queries or instances, 0 to 1. Default 1.
         #[serde(default = "all")]
         share: f64,
         /// How many times as long they take.
         factor: Distribution,
+        /// Whether each run, each query or each instance draws a factor of its own. Default: each run.
+        #[serde(default)]
+        by: By,
         /// Affected instances. Default: each.
         #[serde(default)]
         on: Targets,
@@ -36,6 +39,41 @@ pub enum Fault {
         /// When.
         when: When,
         /// Affected instances. Default: each, at times of its own.
+        #[serde(default)]
+        on: Targets,
+    },
+    /// An instance is slower or faster over time, as it was measured.
+    Pace {
+        /// Milliseconds that a factor lasts.
+        #[serde(rename = "step_ms", with = "Millis")]
+        step: Duration,
+        /// Series of factors: how many times as long runs take, step by step, then from the beginning again. The first
+        /// affected instance takes the first series; further instances take the first ones again. `on = { only = [..] }`
+        /// takes them in the listed order, otherwise the seed draws the order of the instances.
+        series: Vec<Vec<f64>>,
+        /// Affected instances. Default: each.
+        #[serde(default)]
+        on: Targets,
+    },
+    /// An instance may only run for a part of each period and then stands still until the next one: a CPU limit of a
+    /// container.
+    Quota {
+        /// Milliseconds that it may run in a period.
+        #[serde(rename = "run_ms", with = "Millis")]
+        run: Duration,
+        /// Milliseconds of a period. Default 100, as in Linux.
+        #[serde(rename = "period_ms", with = "Millis", default = "usual_period")]
+        period: Duration,
+        /// Affected instances. Default: each, with periods that begin at times of its own.
+        #[serde(default)]
+        on: Targets,
+    },
+    /// Run times follow the query: the n-th query of a run has the n-th factor on every instance, then from the first
+    /// again. A worker does not know a query's number and takes the factor that a hash of its inputs selects.
+    Sizes {
+        /// How many times as long the queries take.
+        factors: Vec<f64>,
+        /// Affected instances. Default: each.
         #[serde(default)]
         on: Targets,
     },
@@ -109,6 +147,20 @@ pub enum Fault {
     },
 }
 
+/// Which of them draw a factor each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// Every run: a copy of a query can be fast where the first run was slow.
+    #[default]
+    Run,
+    /// Every query: a copy, a stand-in or a retry takes as long as the first run. A batch takes as long as its longest
+    /// query, and a parity as the longest query of its group.
+    Query,
+    /// Every instance, once: it keeps the factor for the whole run.
+    Instance,
+}
+
 impl Faults {
     /// Rejects faults that are impossible on this many instances.
     pub fn check(&self, instances: u32) -> Result<(), Error> {
@@ -126,6 +178,9 @@ impl Fault {
         match self {
             Fault::Straggle { on, .. }
             | Fault::Slow { on, .. }
+            | Fault::Pace { on, .. }
+            | Fault::Quota { on, .. }
+            | Fault::Sizes { on, .. }
             | Fault::Hang { on, .. }
             | Fault::Partition { on, .. }
             | Fault::Crash { on, .. }
@@ -143,7 +198,12 @@ impl Fault {
             | Fault::Partition { when, .. }
             | Fault::Crash { when, .. }
             | Fault::Wrong { when, .. } => Some(when),
-            Fault::Straggle { .. } | Fault::Shuffles { .. } | Fault::SlowStart { .. } => None,
+            Fault::Straggle { .. }
+            | Fault::Pace { .. }
+            | Fault::Quota { .. }
+            | Fault::Sizes { .. }
+            | Fault::Shuffles { .. }
+            | Fault::SlowStart { .. } => None,
         }
     }
 
@@ -159,6 +219,23 @@ impl Fault {
             Fault::Straggle { share: runs, factor, .. } => share(*runs).and_then(|()| factor.check()),
             Fault::Slow { factor: times, .. } | Fault::SlowStart { factor: times, .. } => {
                 factor("factor", *times)
+            }
+            Fault::Pace { step, series, .. } => {
+                within("step_ms", step.as_secs_f64() * 1e3, 1.0, 1e12, "of at least 1")?;
+                within("number of series", series.len() as f64, 1.0, 1e6, "from 1 to 1e6")?;
+                series.iter().try_for_each(|factors| {
+                    within("number of factors in a series", factors.len() as f64, 1.0, 1e7, "from 1 to 1e7")?;
+                    factors.iter().try_for_each(|times| factor("factor in `series`", *times))
+                })
+            }
+            Fault::Quota { run, period, .. } => {
+                let (run_ms, period_ms) = (run.as_secs_f64() * 1e3, period.as_secs_f64() * 1e3);
+                within("period_ms", period_ms, 1.0, 1e12, "of at least 1")?;
+                within("run_ms", run_ms, 1.0, period_ms, "from 1 to period_ms")
+            }
+            Fault::Sizes { factors, .. } => {
+                within("number of `factors`", factors.len() as f64, 1.0, 1e7, "from 1 to 1e7")?;
+                factors.iter().try_for_each(|times| factor("factor in `factors`", *times))
             }
             Fault::Shuffles { min_mb, max_mb, link_mbps, factor: times, .. } => {
                 positive("min_mb", *min_mb)?;
@@ -179,6 +256,10 @@ fn all() -> f64 {
 
 fn one() -> f64 {
     1.0
+}
+
+fn usual_period() -> Duration {
+    Duration::from_millis(100)
 }
 
 fn least_mb() -> f64 {
@@ -204,7 +285,7 @@ mod tests {
     #[test]
     fn impossible_fault_is_rejected_by_name() {
         let factor = Distribution::Constant { value: 5.0 };
-        let straggle = Fault::Straggle { share: 1.5, factor, on: Targets::Each };
+        let straggle = Fault::Straggle { share: 1.5, factor, by: By::Run, on: Targets::Each };
         let error = Error::BadFault { fault: 0, name: "share", value: 1.5, range: "from 0 to 1" };
         assert_eq!(refused(straggle), Some(error));
         let elsewhere = Fault::Hang { when: When::Always, on: Targets::Only(vec![1, 4]) };
@@ -215,5 +296,18 @@ mod tests {
         assert_eq!(refused(always), Some(Error::BadFault { fault: 0, name: "share", value: 1.0, range }));
         let small = Fault::Shuffles { concurrent: 4, min_mb: 9.0, max_mb: 3.0, link_mbps: 1.0, factor: 2.0 };
         assert!(matches!(refused(small), Some(Error::BadFault { name: "max_mb", .. })));
+        let ms = Duration::from_millis;
+        let pace = |series| Fault::Pace { step: ms(5), series, on: Targets::Each };
+        assert!(matches!(
+            refused(pace(vec![vec![1.0], vec![]])),
+            Some(Error::BadFault { name: "number of factors in a series", .. })
+        ));
+        assert!(matches!(
+            refused(pace(vec![vec![1.0, 0.0]])),
+            Some(Error::BadFault { name: "factor in `series`", .. })
+        ));
+        let quota = Fault::Quota { run: ms(101), period: ms(100), on: Targets::Each };
+        let range = "from 1 to period_ms";
+        assert_eq!(refused(quota), Some(Error::BadFault { fault: 0, name: "run_ms", value: 101.0, range }));
     }
 }

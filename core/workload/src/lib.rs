@@ -6,9 +6,11 @@
 //!
 //! [`Faults`] is a list in a configuration file. [`Schedule`] applies it for a seed and a number of instances. It is a
 //! pure function of (instance, moment), so every policy of an experiment faces the same faults and a run can be repeated.
+//! Only a CPU quota depends on earlier runs. Run times can also follow the query: [`Schedule::length`].
 //! `fault` is the file format; `when` and `targets` give the times and the instances; `spans`, `episodes` and `shuffles`
-//! turn them into stretches of time; `schedule` gives the condition of an instance; `progress` computes when a run ends.
-//! `clock` is the time of all of them, and `distribution` and `service` give service times.
+//! turn them into stretches of time; `pace` replays measured factors, and `quota` limits run time; `schedule` gives the
+//! condition of an instance; `progress` computes when a run ends. `clock` is the time of all of them, `distribution` and
+//! `service` give service times, and `numbers` reads files of measurements.
 
 pub mod arrivals;
 pub mod clock;
@@ -16,9 +18,12 @@ pub mod distribution;
 mod episodes;
 mod error;
 mod fault;
+mod numbers;
 mod outcome;
+mod pace;
 mod pattern;
 mod progress;
+mod quota;
 mod scenario;
 mod schedule;
 pub mod service;
@@ -28,7 +33,7 @@ mod targets;
 mod when;
 
 pub use error::Error;
-pub use fault::{Fault, Faults};
+pub use fault::{By, Fault, Faults};
 pub use outcome::Outcome;
 pub use parm_random::Random;
 pub use pattern::Pattern;

@@ -4,6 +4,7 @@
 //! episode begins is hardly affected, and a run on a hung instance ends when the hang is over and the work is done.
 
 use crate::clock::Moment;
+use crate::quota::Spent;
 use crate::{Schedule, State};
 use parm_random::Random;
 
@@ -27,7 +28,10 @@ pub enum Ending {
 }
 
 impl Schedule {
-    /// Returns how a run ends that starts at this moment and would take this many nanoseconds without faults.
+    /// Returns how a run ends that starts at this moment and would take this many nanoseconds without faults. Faults
+    /// that follow the query are not included: multiply by [`Schedule::longest`].
+    ///
+    /// With a quota, the runs of an instance must be requested in the order of time.
     pub fn run(&mut self, instance: u32, start: Moment, nanos: f64) -> Ending {
         let mut left = nanos * self.straggling(instance, start);
         let mut at = start;
@@ -40,11 +44,10 @@ impl Schedule {
                 State::CutOff if !arrived => {}
                 State::CutOff | State::Works => {
                     arrived = true;
-                    let done = at.later(left * now.slowdown);
-                    if done <= now.until && done < Moment::NEVER {
-                        return self.deliver(instance, done);
+                    match self.spend(instance, at, left * now.slowdown, now.until) {
+                        Spent::Done(done) => return self.deliver(instance, done),
+                        Spent::Stopped(worked) => left -= worked / now.slowdown,
                     }
-                    left -= now.until.nanos_since(at) as f64 / now.slowdown;
                 }
             }
             if now.until == Moment::NEVER {
@@ -109,6 +112,28 @@ mod tests {
 
     fn once(at_ms: u64, length_ms: u64) -> When {
         When::Once { at: Duration::from_millis(at_ms), length: Duration::from_millis(length_ms) }
+    }
+
+    #[test]
+    fn quota_counts_only_time_in_which_a_run_makes_progress() {
+        let quota = || Fault::Quota {
+            run: Duration::from_millis(50),
+            period: Duration::from_millis(100),
+            on: Targets::Each,
+        };
+        // The seed shifts the periods: find the start of one.
+        let mut schedule = Schedule::new(&Faults(vec![quota()]), 1, 1).unwrap();
+        let long = schedule.run(0, at(0), 1000.0 * MS);
+        let Ending::Answered { at: end, .. } = long else { panic!("{long:?}") };
+        assert!((1850..=2000).contains(&(end.as_nanos() / 1_000_000)), "20 parts of 50 ms: {end:?}");
+        let slow = Fault::Slow { factor: 2.0, when: When::Always, on: Targets::Each };
+        let mut both = Schedule::new(&Faults(vec![quota(), slow]), 1, 1).unwrap();
+        let Ending::Answered { at: twice, .. } = both.run(0, at(0), 500.0 * MS) else { panic!() };
+        assert_eq!(twice, end, "a slower run uses its quota for longer");
+        let hang = Fault::Hang { when: once(0, 10_000), on: Targets::Each };
+        let mut hung = Schedule::new(&Faults(vec![quota(), hang]), 1, 1).unwrap();
+        let Ending::Answered { at: late, .. } = hung.run(0, at(0), 1000.0 * MS) else { panic!() };
+        assert_eq!(late.nanos_since(end), 10_000_000_000, "periods begin at multiples of 100 ms again");
     }
 
     fn answered(ms: u64) -> Ending {

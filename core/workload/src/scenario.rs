@@ -6,9 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
 use crate::distribution::Distribution;
-use crate::{Fault, Faults, Pattern, Targets, When};
+use crate::numbers;
+use crate::{By, Fault, Faults, Pattern, Targets, When};
 
 const MS: Duration = Duration::from_millis(1);
+
+/// A sample of factors on service times.
+const COLLAGE: &str = include_str!("../profiles/collage.txt");
 
 /// Faults and arrivals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,7 +28,7 @@ pub struct Scenario {
     pub trace: Vec<f64>,
 }
 
-/// The predefined scenarios and their descriptions.
+/// The predefined scenarios and their descriptions. `+` combines several, as in `hosts+A`.
 pub const SCENARIOS: &[(&str, &str)] = &[
     ("clean", "nothing goes wrong"),
     ("A", "1 % of the runs take 5 to 10 times as long, each on its own"),
@@ -42,11 +46,43 @@ pub const SCENARIOS: &[(&str, &str)] = &[
     ),
     ("crash", "each instance crashes about every 10 minutes, is away for 10 s and 3 times slower for 5 s"),
     ("partition", "each instance is cut off for 1 s, about every 100 s"),
+    ("sick", "one instance is 2.4 times slower all the time"),
+    ("hosts", "a sixth of the instances are 1.6 times slower all the time"),
+    ("shared", "a third of the instances are 2.2, 3, 4, 5 times slower all the time, in turn"),
+    ("heal", "one instance is 2.4 times slower for 30 s, then well for 30 s, and so on"),
+    ("throttled", "a quarter of the instances may run for 50 of every 100 ms (a CPU quota)"),
+    (
+        "lengths",
+        "run times follow the query, on each instance: a lognormal factor of median 1 and sigma 0.35",
+    ),
+    ("measured", "service times vary as on cloud CPUs: p99 at 5 times the median, from published quantiles"),
 ];
 
 impl Scenario {
-    /// Returns the predefined scenario of this name.
+    /// Returns the predefined scenario of this name, or the combination of several that `+` joins.
     pub fn named(name: &str) -> Option<Self> {
+        Self::combined(name, |_| None)
+    }
+
+    /// The same, with scenarios of one's own, which precede predefined ones.
+    pub fn combined(name: &str, own: impl Fn(&str) -> Option<Self>) -> Option<Self> {
+        if let Some(own) = own(name) {
+            return Some(own);
+        }
+        let mut parts =
+            name.split('+').map(str::trim).map(|part| own(part).or_else(|| Self::predefined(part)));
+        let first = parts.next()??;
+        parts.try_fold(first, |before, part| Some(before.and(part?)))
+    }
+
+    /// Adds the faults of another scenario, and its arrivals if it has any.
+    fn and(mut self, other: Self) -> Self {
+        self.faults.0.extend(other.faults.0);
+        let trace = if other.trace.is_empty() { self.trace } else { other.trace };
+        Self { faults: self.faults, arrivals: other.arrivals.or(self.arrivals), trace }
+    }
+
+    fn predefined(name: &str) -> Option<Self> {
         let faults = match name {
             "clean" => vec![],
             "A" => vec![stragglers(0.01)],
@@ -78,6 +114,27 @@ impl Scenario {
                 slow_start_for: 5000 * MS,
             }],
             "partition" => vec![Fault::Partition { when: episodes(0.01, 1000 * MS), on: Targets::Each }],
+            "sick" => vec![slower(2.4, Targets::Count(1))],
+            "hosts" => vec![slower(1.6, Targets::Some(1.0 / 6.0))],
+            "shared" => {
+                let series = [2.2, 3.0, 4.0, 5.0].map(|factor| vec![factor]).to_vec();
+                vec![Fault::Pace { step: 1000 * MS, series, on: Targets::Some(1.0 / 3.0) }]
+            }
+            "heal" => {
+                let when = When::Every { at: Duration::ZERO, every: 60_000 * MS, length: 30_000 * MS };
+                vec![Fault::Slow { factor: 2.4, when, on: Targets::Count(1) }]
+            }
+            "throttled" => {
+                vec![Fault::Quota { run: 50 * MS, period: 100 * MS, on: Targets::Some(0.25) }]
+            }
+            "lengths" => {
+                let factor = Distribution::Lognormal { median: 1.0, sigma: 0.35 };
+                vec![Fault::Straggle { share: 1.0, factor, by: By::Query, on: Targets::Each }]
+            }
+            "measured" => {
+                let values = numbers::list(COLLAGE).unwrap_or_else(|_| unreachable!("a test reads it"));
+                vec![every_run(Distribution::Sample { values })]
+            }
             _ => return None,
         };
         Some(Self { faults: Faults(faults), ..Self::default() })
@@ -107,7 +164,12 @@ impl Scenario {
 }
 
 fn stragglers(share: f64) -> Fault {
-    Fault::Straggle { share, factor: Distribution::Uniform { min: 5.0, max: 10.0 }, on: Targets::Each }
+    Fault::Straggle {
+        share,
+        factor: Distribution::Uniform { min: 5.0, max: 10.0 },
+        by: By::Run,
+        on: Targets::Each,
+    }
 }
 
 fn interference(share: f64, on: Targets) -> Fault {
@@ -115,7 +177,11 @@ fn interference(share: f64, on: Targets) -> Fault {
 }
 
 fn every_run(factor: Distribution) -> Fault {
-    Fault::Straggle { share: 1.0, factor, on: Targets::Each }
+    Fault::Straggle { share: 1.0, factor, by: By::Run, on: Targets::Each }
+}
+
+fn slower(factor: f64, on: Targets) -> Fault {
+    Fault::Slow { factor, when: When::Always, on }
 }
 
 fn episodes(share: f64, length: Duration) -> When {
@@ -125,6 +191,8 @@ fn episodes(share: f64, length: Duration) -> When {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Schedule;
+    use crate::clock::Moment;
 
     #[test]
     fn recorded_arrivals_are_replayed_at_the_requested_rate() {
@@ -143,8 +211,72 @@ mod tests {
     fn every_listed_scenario_exists_and_is_valid() {
         for (name, _) in SCENARIOS {
             let scenario = Scenario::named(name).unwrap_or_else(|| panic!("{name} is missing"));
-            assert_eq!(scenario.faults.check(18), Ok(()), "{name}");
+            for instances in [1, 3, 12, 18] {
+                assert_eq!(scenario.faults.check(instances), Ok(()), "{name} on {instances}");
+            }
         }
         assert_eq!(Scenario::named("mayhem"), None);
+    }
+
+    #[test]
+    fn combined_scenarios_have_the_faults_of_each() {
+        let faults = |name: &str| Scenario::named(name).unwrap().faults.0;
+        let both = [faults("hosts"), faults("A")].concat();
+        assert_eq!(faults("hosts+A"), both);
+        assert_eq!(faults("hosts + A"), both);
+        assert_eq!(
+            Scenario::named("bursts+lengths").unwrap().arrivals,
+            Scenario::named("bursts").unwrap().arrivals
+        );
+        assert_eq!(Scenario::named("hosts+mayhem"), None);
+        let own = |name: &str| (name == "A").then(Scenario::default);
+        assert_eq!(Scenario::combined("hosts+A", own).unwrap().faults.0, faults("hosts"));
+    }
+
+    /// The slowdown of each instance of a pool at a moment, from the fastest to the slowest.
+    fn slowdowns(name: &str, instances: u32, at: Duration) -> Vec<f64> {
+        let mut schedule = Schedule::new(&Scenario::named(name).unwrap().faults, 3, instances).unwrap();
+        let of = |instance| schedule.condition(instance, Moment::after(at)).slowdown;
+        let mut all: Vec<f64> = (0..instances).map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    #[test]
+    fn slow_instances_have_their_stated_number_and_factors() {
+        let slow = |name, instances| {
+            let mut all = slowdowns(name, instances, 77 * MS);
+            all.retain(|factor| *factor != 1.0);
+            all
+        };
+        assert_eq!([1, 3, 6, 12, 50].map(|instances| slow("sick", instances)), [const { [2.4] }; 5]);
+        assert_eq!(slow("hosts", 12), [1.6, 1.6]);
+        assert_eq!(slow("hosts", 6), [1.6]);
+        assert_eq!(slow("shared", 12), [2.2, 3.0, 4.0, 5.0]);
+        assert_eq!(slow("shared", 6), [2.2, 3.0]);
+        assert_eq!(slow("shared", 18), [2.2, 2.2, 3.0, 3.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn healing_instance_is_slow_and_well_in_turn() {
+        let slowest = |second: u32| slowdowns("heal", 12, second * 1000 * MS)[11];
+        assert_eq!([0, 29, 30, 59, 60, 89, 90].map(slowest), [2.4, 2.4, 1.0, 1.0, 2.4, 2.4, 1.0]);
+    }
+
+    #[test]
+    fn measured_sample_has_the_published_quantiles() {
+        let mut values = numbers::list(COLLAGE).unwrap();
+        values.sort_by(f64::total_cmp);
+        assert_eq!(values.len(), 1000);
+        let quantile = |share: f64| {
+            let above = (share * 1000.0) as usize;
+            0.5 * (values[above - 1] + values[above])
+        };
+        for (share, published) in [(0.5, 1.0), (0.9, 1.37), (0.95, 1.56), (0.99, 5.08), (0.999, 5.57)] {
+            let seen = quantile(share);
+            assert!((seen - published).abs() < 0.02, "{share}: {seen}, published {published}");
+        }
+        let above = |factor| values.iter().filter(|value| **value > factor).count();
+        assert_eq!([2.0, 3.0, 5.0].map(above), [23, 21, 13], "of 1,000");
     }
 }

@@ -4,16 +4,19 @@
 //! kept until `forget`. The answers do not depend on the order of requests, only their cost does: requests in order of
 //! time take constant work each.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
 use crate::clock::Moment;
 use crate::distribution::Distribution;
 use crate::episodes::{Episodes, Stages};
+use crate::pace::Pace;
+use crate::quota::{Quota, Spent};
 use crate::shuffles::{Shuffles, Size};
 use crate::spans::{Effect, Span};
 use crate::targets::Place;
-use crate::{Fault, Faults};
+use crate::{By, Fault, Faults};
 use parm_random::Random;
 
 /// Faults on a number of instances, for a seed.
@@ -53,6 +56,9 @@ pub enum State {
 #[derive(Clone, Debug, Default)]
 struct Instance {
     straggles: Vec<Straggle>,
+    sizes: Vec<Arc<[f64]>>,
+    paces: Vec<Pace>,
+    quota: Option<Quota>,
     episodes: Vec<Episodes>,
     crashes: bool,
 }
@@ -62,6 +68,7 @@ struct Straggle {
     fault: u64,
     share: f64,
     factor: Distribution,
+    by: By,
 }
 
 impl Schedule {
@@ -87,20 +94,60 @@ impl Schedule {
             let (effect, until) = shuffles.spans(instance, at).look(at);
             condition.add(effect, until);
         }
+        for pace in &self.instances[instance as usize].paces {
+            let (effect, until) = pace.look(at);
+            condition.add(effect, until);
+        }
         condition
     }
 
-    /// Returns the factor of stragglers on a run that starts at this moment.
+    /// Returns the factor of stragglers on a run that starts at this moment, without those that follow the query.
     pub fn straggling(&self, instance: u32, start: Moment) -> f64 {
-        let mut factor = 1.0;
-        for straggle in &self.instances[instance as usize].straggles {
-            let name = [STRAGGLE, straggle.fault, u64::from(instance), start.as_nanos()];
-            let mut draw = Random::of(self.seed, name);
-            if straggle.share >= 1.0 || draw.uniform() < straggle.share {
-                factor *= straggle.factor.sample(&mut draw);
-            }
+        let number = u64::from(instance);
+        self.instances[instance as usize]
+            .straggles
+            .iter()
+            .map(|straggle| match straggle.by {
+                By::Run => straggle.draw(self.seed, [STRAGGLE, straggle.fault, number, start.as_nanos()]),
+                By::Instance => straggle.draw(self.seed, [OWN, straggle.fault, number]),
+                By::Query => 1.0,
+            })
+            .product()
+    }
+
+    /// Whether run times follow the query on any instance.
+    pub fn follows_queries(&self) -> bool {
+        self.instances.iter().any(Instance::follows_queries)
+    }
+
+    /// Returns the factor on run times that follows the query: the same for each of its runs. A query is named by its
+    /// number in a simulation, and by a hash of its inputs in a worker.
+    pub fn length(&self, instance: u32, query: u64) -> f64 {
+        let here = &self.instances[instance as usize];
+        let drawn = here.straggles.iter().filter(|straggle| straggle.by == By::Query);
+        let drawn: f64 =
+            drawn.map(|straggle| straggle.draw(self.seed, [QUERY, straggle.fault, query])).product();
+        let sizes = here.sizes.iter().map(|factors| factors[(query % factors.len() as u64) as usize]);
+        drawn * sizes.product::<f64>()
+    }
+
+    /// Returns the factor for the longest of these queries: a batch is padded to it, and so is the parity of a group.
+    pub fn longest(&self, instance: u32, queries: impl IntoIterator<Item = u64>) -> f64 {
+        if !self.instances[instance as usize].follows_queries() {
+            return 1.0;
         }
-        factor
+        queries.into_iter().map(|query| self.length(instance, query)).reduce(f64::max).unwrap_or(1.0)
+    }
+
+    /// Works for this many nanoseconds within an instance's quota, up to a moment.
+    pub(crate) fn spend(&mut self, instance: u32, from: Moment, work: f64, until: Moment) -> Spent {
+        if let Some(quota) = &mut self.instances[instance as usize].quota {
+            return quota.spend(from, work, until);
+        }
+        match from.later(work) {
+            done if done <= until && done < Moment::NEVER => Spent::Done(done),
+            _ => Spent::Stopped(until.nanos_since(from) as f64),
+        }
     }
 
     /// Returns the first downtime of an instance at or after a moment: its start and end.
@@ -142,13 +189,31 @@ impl Schedule {
             return;
         }
         let index = place.index as u64;
-        for (number, instance) in (0..).zip(&mut self.instances) {
-            if !fault.on().concern(number, place) {
-                continue;
-            }
-            if let Fault::Straggle { share, factor, .. } = fault {
-                let straggle = Straggle { fault: index, share: *share, factor: factor.clone() };
-                instance.straggles.push(straggle);
+        let factors: Option<Arc<[f64]>> = match fault {
+            Fault::Sizes { factors, .. } => Some(factors.as_slice().into()),
+            _ => None,
+        };
+        for (turn, number) in fault.on().chosen(place).into_iter().enumerate() {
+            let instance = &mut self.instances[number as usize];
+            instance.sizes.extend(factors.clone());
+            match fault {
+                Fault::Straggle { share, factor, by, .. } => {
+                    let straggle = Straggle { fault: index, share: *share, factor: factor.clone(), by: *by };
+                    instance.straggles.push(straggle);
+                }
+                Fault::Pace { step, series, .. } => {
+                    instance.paces.push(Pace::new(series[turn % series.len()].clone(), *step));
+                }
+                Fault::Quota { run, period, .. } => {
+                    let phase = Random::of(place.seed, [PHASE, index, u64::from(number)]).unit();
+                    let quota = Quota::new(*run, *period, phase);
+                    // The tighter quota is the one that an instance meets.
+                    let tighter = instance.quota.as_ref().is_none_or(|other| quota.share() < other.share());
+                    if tighter {
+                        instance.quota = Some(quota);
+                    }
+                }
+                _ => {}
             }
             if let Some((when, stages)) = stages(fault) {
                 let draw = Random::of(place.seed, [EPISODES, index, fault.on().times_of(number)]);
@@ -156,6 +221,21 @@ impl Schedule {
                 instance.episodes.push(Episodes::new(when, stages, draw));
             }
         }
+    }
+}
+
+impl Instance {
+    fn follows_queries(&self) -> bool {
+        !self.sizes.is_empty() || self.straggles.iter().any(|straggle| straggle.by == By::Query)
+    }
+}
+
+impl Straggle {
+    /// Returns the factor of this name, 1 if it is not affected.
+    fn draw<const N: usize>(&self, seed: u64, name: [u64; N]) -> f64 {
+        let mut draw = Random::of(seed, name);
+        let affected = self.share >= 1.0 || draw.uniform() < self.share;
+        if affected { self.factor.sample(&mut draw) } else { 1.0 }
     }
 }
 
@@ -192,13 +272,20 @@ fn stages(fault: &Fault) -> Option<(crate::When, Stages)> {
             let when = crate::When::Once { at: Duration::ZERO, length: *length };
             (when, Effect::Slow(*factor), None)
         }
-        Fault::Straggle { .. } | Fault::Shuffles { .. } => return None,
+        Fault::Straggle { .. }
+        | Fault::Pace { .. }
+        | Fault::Quota { .. }
+        | Fault::Sizes { .. }
+        | Fault::Shuffles { .. } => return None,
     };
     Some((when, Stages { first, then }))
 }
 
 const STRAGGLE: u64 = 0x57A6;
 const EPISODES: u64 = 0xE915;
+const OWN: u64 = 0x0714;
+const QUERY: u64 = 0x9E47;
+const PHASE: u64 = 0x94A5;
 
 #[cfg(test)]
 mod tests {
@@ -223,7 +310,7 @@ mod tests {
 
     fn straggle() -> Fault {
         let factor = Distribution::Uniform { min: 5.0, max: 10.0 };
-        Fault::Straggle { share: 0.01, factor, on: Targets::Each }
+        Fault::Straggle { share: 0.01, factor, by: By::Run, on: Targets::Each }
     }
 
     #[test]
@@ -288,12 +375,75 @@ mod tests {
         assert!(slow.iter().all(|factor| (5.0..=10.0).contains(factor)));
     }
 
+    fn drawn(by: By, on: Targets) -> Schedule {
+        let factor = Distribution::Lognormal { median: 1.0, sigma: 0.35 };
+        schedule(vec![Fault::Straggle { share: 1.0, factor, by, on }], 4)
+    }
+
+    #[test]
+    fn factor_by_query_is_equal_on_each_instance_at_each_time() {
+        let schedule = drawn(By::Query, Targets::Each);
+        let of = |query| schedule.length(0, query);
+        assert!(schedule.follows_queries());
+        for query in 0..200 {
+            assert!((0..18).all(|instance| schedule.length(instance, query) == of(query)));
+            assert_eq!(schedule.straggling(3, at(query)), 1.0, "the run itself draws nothing");
+        }
+        let mut factors: Vec<f64> = (0..20_000).map(of).collect();
+        factors.sort_by(f64::total_cmp);
+        let (median, p84) = (factors[10_000], factors[16_827]);
+        assert!((median - 1.0).abs() < 0.02 && (p84 / 0.35f64.exp() - 1.0).abs() < 0.02, "{median} {p84}");
+        let longest = [7, 8, 9].map(of).into_iter().fold(0.0, f64::max);
+        assert_eq!(schedule.longest(5, [7, 8, 9]), longest);
+    }
+
+    #[test]
+    fn factor_by_query_applies_to_affected_instances_only() {
+        let schedule = drawn(By::Query, Targets::Only(vec![2]));
+        assert_ne!(schedule.longest(2, [1]), 1.0);
+        assert_eq!(schedule.longest(3, [1]), 1.0);
+        assert!(!drawn(By::Run, Targets::Each).follows_queries());
+    }
+
+    #[test]
+    fn factor_by_instance_is_drawn_once() {
+        let schedule = drawn(By::Instance, Targets::Each);
+        let of = |instance| schedule.straggling(instance, at(0));
+        assert!(
+            (0..18)
+                .all(|instance| (1..50).all(|s| schedule.straggling(instance, at(s * 977)) == of(instance)))
+        );
+        assert!((1..18).all(|instance| of(instance) != of(0)));
+    }
+
+    #[test]
+    fn sizes_are_taken_in_the_order_of_queries() {
+        let schedule = schedule(vec![Fault::Sizes { factors: vec![1.0, 3.0, 0.5], on: Targets::Each }], 1);
+        assert_eq!([0, 1, 2, 3, 4].map(|query| schedule.length(8, query)), [1.0, 3.0, 0.5, 1.0, 3.0]);
+        assert_eq!(schedule.longest(8, [2, 4]), 3.0);
+    }
+
+    #[test]
+    fn instances_take_the_series_of_a_pace_in_turn() {
+        let slow = |on| {
+            let series = vec![vec![2.0, 3.0], vec![5.0]];
+            let mut schedule = schedule(vec![Fault::Pace { step: Duration::from_secs(1), series, on }], 6);
+            move |instance, ms| schedule.condition(instance, at(ms)).slowdown
+        };
+        let mut only = slow(Targets::Only(vec![9, 4, 11]));
+        assert_eq!([9, 4, 11, 0].map(|instance| only(instance, 500)), [2.0, 5.0, 2.0, 1.0]);
+        assert_eq!([9, 4, 11, 0].map(|instance| only(instance, 1500)), [3.0, 5.0, 3.0, 1.0]);
+        let mut each = slow(Targets::Each);
+        let fives = (0..18).filter(|instance| each(*instance, 0) == 5.0).count();
+        assert_eq!(fives, 9, "half of the instances have each of the two series");
+    }
+
     #[test]
     fn coded_jobs_of_exponential_stragglers_gain_the_logarithm() {
         // n pieces of work whose times are exponential: all of them take H_n on average, the fastest half of twice the
         // capacity H_n - H_(n/2), whatever n; so the gain grows as log n.
         let factor = Distribution::Exponential { mean: 1.0, shift: 0.0 };
-        let fault = Fault::Straggle { share: 1.0, factor, on: Targets::Each };
+        let fault = Fault::Straggle { share: 1.0, factor, by: By::Run, on: Targets::Each };
         let harmonic = |n: usize| (1..=n).map(|i| 1.0 / i as f64).sum::<f64>();
         let gains = [16usize, 64, 256].map(|n| {
             let schedule = Schedule::new(&Faults(vec![fault.clone()]), 1, n as u32).unwrap();

@@ -159,7 +159,7 @@ impl Default for Config {
 #[cfg(test)]
 mod tests {
     use parm_workload::distribution::Distribution;
-    use parm_workload::{Fault, Targets, When};
+    use parm_workload::{By, Fault, Targets, When};
 
     use super::*;
 
@@ -196,7 +196,7 @@ mod tests {
             config.scenario["rack"].faults.0,
             [
                 Fault::Slow { factor: 3.0, when, on: Targets::Together(0.5) },
-                Fault::Straggle { share: 1.0, factor, on: Targets::Each },
+                Fault::Straggle { share: 1.0, factor, by: By::Run, on: Targets::Each },
             ]
         );
         assert_eq!(config.queries.get(), 1_000_000);

@@ -16,6 +16,7 @@ pub(crate) struct Cluster {
     service: Service,
     seed: u64,
     instances: Vec<Instance>,
+    follows_queries: bool,
     /// Nanoseconds that instances worked.
     pub(crate) busy: u64,
 }
@@ -58,6 +59,8 @@ pub(crate) struct Work {
     pub(crate) rows: usize,
     /// Its model's time as a share of the deployed model's.
     pub(crate) share: f64,
+    /// The factor of its longest query, if run times follow queries; otherwise 1.
+    pub(crate) length: f64,
 }
 
 /// A job that will end.
@@ -81,11 +84,22 @@ pub(crate) struct EndedJob {
 impl Cluster {
     pub(crate) fn new(instances: u32, schedule: Schedule, service: Service, seed: u64) -> Self {
         let instances = (0..instances).map(|_| Instance::new()).collect();
-        Self { schedule, service, seed, instances, busy: 0 }
+        let follows_queries = schedule.follows_queries();
+        Self { schedule, service, seed, instances, follows_queries, busy: 0 }
     }
 
     pub(crate) fn len(&self) -> u32 {
         self.instances.len() as u32
+    }
+
+    /// Whether run times follow queries.
+    pub(crate) fn follows_queries(&self) -> bool {
+        self.follows_queries
+    }
+
+    /// Returns the factor of the longest of these queries on an instance.
+    pub(crate) fn longest(&self, instance: u32, queries: impl IntoIterator<Item = u64>) -> f64 {
+        self.schedule.longest(instance, queries)
     }
 
     /// Returns the dispatcher's identifier of an instance, which changes with every restart.
@@ -217,7 +231,7 @@ impl Cluster {
 
     fn start(&mut self, instance: u32, work: Work, now: Moment) -> Option<End> {
         let run = service::Run { seed: self.seed, instance, start: now };
-        let nanos = work.share * self.service.nanos(work.rows, run);
+        let nanos = work.length * work.share * self.service.nanos(work.rows, run);
         self.schedule.forget(instance, now);
         let ending = self.schedule.run(instance, now, nanos);
         let here = &mut self.instances[instance as usize];

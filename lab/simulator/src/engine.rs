@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Event, Failure, GroupId, InstanceId, InstanceSpec, JobId, JobSpec,
-    Judgement, Order, Output, Pair, PolicyKind, PoolId, QueryId, QuerySpec, Role, Served, ShapeId, Site,
-    Time,
+    Judgement, Order, Output, Pair, PolicyKind, PoolId, QueryId, QuerySpec, Role, Rows, Served, ShapeId,
+    Site, Time,
 };
 use parm_tokens::Message;
 use parm_workload::arrivals;
@@ -338,12 +338,14 @@ impl<'a> Engine<'a> {
         let Run { seed, encode, decode, .. } = *self.run;
         let front = &mut self.fronts[number as usize];
         match action {
-            Action::Run(job, rows) => self.start(number, job, rows.len()),
+            Action::Run(job, rows) => self.start(number, job, &rows),
             Action::Drop(job) => self.drop_waiting(number, job),
             Action::Answer(query, answer) => self.answered(number, query, answer),
             Action::Encode(group, slots) => {
                 let rows = slots.iter().map(|rows| rows.len()).max().unwrap_or(0);
-                front.groups.insert(group, Coded { rows, members: slots.len() as u8 });
+                let numbers = slots.iter().flatten().map(|query| in_flight::number(*query));
+                let queries = if self.cluster.follows_queries() { numbers.collect() } else { Vec::new() };
+                front.groups.insert(group, Coded { rows, members: slots.len() as u8, queries });
                 self.later(number, encode, ToFront::Encoded(group));
             }
             Action::Decode(recovery) => {
@@ -378,7 +380,9 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn start(&mut self, number: u32, job: JobSpec, rows: usize) {
+    fn start(&mut self, number: u32, job: JobSpec, queries: &Rows) {
+        let length = self.length(number, job, queries);
+        let rows = queries.len();
         let front = &mut self.fronts[number as usize];
         let (rows, share) = match job.role {
             Role::Parity(group, _) => {
@@ -397,11 +401,27 @@ impl<'a> Engine<'a> {
         }
         self.holds(number, job.id, instance);
         let ticket = Ticket { front: number, job: job.id };
-        let work = Work { job: ticket, class: job.class, token: job.token, rows, share };
+        let work = Work { job: ticket, class: job.class, token: job.token, rows, share, length };
         if self.run.fleet.delay.is_zero() {
             self.given(job.instance, work);
         } else {
             self.note(self.now + self.run.fleet.delay, Happening::Given(job.instance, work));
+        }
+    }
+
+    /// Returns the factor of a job's longest query; that of a parity is the longest of its group.
+    fn length(&self, number: u32, job: JobSpec, queries: &Rows) -> f64 {
+        if !self.cluster.follows_queries() {
+            return 1.0;
+        }
+        let instance = self.cluster.of(job.instance);
+        match job.role {
+            Role::Parity(group, _) => {
+                let coded = self.fronts[number as usize].groups.get(&group);
+                let members = coded.map_or(&[][..], |coded| &coded.queries);
+                self.cluster.longest(instance, members.iter().copied())
+            }
+            _ => self.cluster.longest(instance, queries.iter().map(|query| in_flight::number(*query))),
         }
     }
 

@@ -28,11 +28,13 @@ pub(crate) struct Front {
 }
 
 /// A group as it was encoded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Coded {
     /// Rows of its longest batch.
     pub(crate) rows: usize,
     pub(crate) members: u8,
+    /// The numbers of its queries, if run times follow queries; otherwise empty.
+    pub(crate) queries: Vec<u64>,
 }
 
 impl Front {

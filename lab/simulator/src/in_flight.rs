@@ -3,18 +3,12 @@
 use parm_dispatch::QueryId;
 use parm_workload::clock::Moment;
 
-/// Queries by identifier. An identifier is a place and how often it was used, so that none is given twice and the
-/// identifier of an answered query finds nothing.
+/// Queries by identifier. An identifier is a query's number and its place, so that none is given twice, the identifier of
+/// an answered query finds nothing, and the number of an answered query is known: jobs of it can still begin.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    places: Vec<Place>,
+    places: Vec<Option<Query>>,
     free: Vec<u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    uses: u32,
-    query: Query,
 }
 
 /// An unanswered query.
@@ -25,27 +19,31 @@ pub(crate) struct Query {
     pub(crate) number: u64,
 }
 
+/// Bits of a place: more unanswered queries than these fit into no memory.
+const PLACE_BITS: u32 = 28;
+
+/// Returns the number of a query, answered or not.
+pub(crate) fn number(id: QueryId) -> u64 {
+    id.0 >> PLACE_BITS
+}
+
 impl InFlight {
     pub(crate) fn add(&mut self, query: Query) -> QueryId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { uses: 0, query });
+            self.places.push(None);
             self.places.len() as u32 - 1
         });
-        let place = &mut self.places[index as usize];
-        place.query = query;
-        QueryId(u64::from(place.uses) << 32 | u64::from(index))
+        self.places[index as usize] = Some(query);
+        QueryId(query.number << PLACE_BITS | u64::from(index))
     }
 
     /// Removes an answered query.
     pub(crate) fn remove(&mut self, id: QueryId) -> Option<Query> {
-        let index = id.0 as u32;
+        let index = (id.0 & ((1 << PLACE_BITS) - 1)) as u32;
         let place = self.places.get_mut(index as usize)?;
-        if u64::from(place.uses) != id.0 >> 32 {
-            return None;
-        }
-        place.uses += 1;
+        let query = place.take_if(|query| query.number == number(id))?;
         self.free.push(index);
-        Some(place.query)
+        Some(query)
     }
 }
 
@@ -63,5 +61,6 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!((queries.remove(first), queries.remove(second)), (None, Some(query(1))));
         assert_eq!((queries.places.len(), queries.free.len()), (1, 1));
+        assert_eq!([first, second].map(number), [0, 1], "answered queries keep their numbers");
     }
 }

@@ -5,6 +5,7 @@ mod faults;
 mod fleets;
 mod policies;
 mod repeatable;
+mod sizes;
 mod stand_ins;
 mod support;
 mod tenants;

@@ -21,7 +21,7 @@ use parm_dispatch::recording::RecordedRole;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
-use parm_workload::{Fault, Faults, Targets, When};
+use parm_workload::{By, Fault, Faults, Targets, When};
 use serde::Serialize;
 
 use crate::{Error, Job, Recording};
@@ -149,6 +149,7 @@ impl Profile {
         let straggle = self.stragglers.iter().map(|stragglers| Fault::Straggle {
             share: stragglers.share,
             factor: stragglers.factor.clone(),
+            by: By::Run,
             on: Targets::Each,
         });
         let slow = self.interference.iter().map(|episodes| Fault::Slow {

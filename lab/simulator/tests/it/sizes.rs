@@ -1,0 +1,84 @@
+//! Run times that follow the query: each job of a query takes as long, on every instance.
+
+use std::num::NonZeroU16;
+
+use parm_dispatch::{PolicyKind, Role};
+use parm_simulator::{Answered, Execution, Quiet, Run, Shape, Witness};
+use parm_workload::arrivals::Arrivals;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
+use parm_workload::{By, Fault, Faults, Targets};
+
+use crate::support::{run, simulate};
+
+#[derive(Default)]
+struct Seen {
+    executed: Vec<Execution>,
+    latencies_ms: Vec<u64>,
+}
+
+impl Witness for Seen {
+    fn executed(&mut self, execution: Execution) {
+        self.executed.push(execution);
+    }
+
+    fn answered(&mut self, answered: Answered) {
+        self.latencies_ms.push(answered.latency / 1_000_000);
+    }
+}
+
+/// Queries of these sizes arrive at once.
+fn at_once(factors: &[f64], instances: u32) -> Run {
+    let sizes = Fault::Sizes { factors: factors.to_vec(), on: Targets::Each };
+    Run {
+        queries: factors.len() as u64,
+        warm_up: 0,
+        arrivals: Arrivals::Trace { seconds: vec![1.0; factors.len()] },
+        faults: Faults(vec![sizes]),
+        ..run(instances, 0.5)
+    }
+}
+
+fn seen(run: &Run) -> Seen {
+    let mut seen = Seen::default();
+    run.watched(&Quiet, &mut seen).unwrap();
+    seen
+}
+
+#[test]
+fn copy_takes_as_long_as_the_first_run_of_its_query() {
+    let mean = |policy, by| {
+        let factor = Distribution::Lognormal { median: 1.0, sigma: 0.5 };
+        let faults = Faults(vec![Fault::Straggle { share: 1.0, factor, by, on: Targets::Each }]);
+        let mut run = Run { queries: 4_000, warm_up: 0, faults, ..run(40, 0.03) };
+        run.settings.policy = policy;
+        simulate(&run).mean().0
+    };
+    let gain = |by| mean(PolicyKind::Replicate, by) / mean(PolicyKind::Equal, by);
+    let (query, single) = (gain(By::Query), gain(By::Run));
+    assert!((query - 1.0).abs() < 1e-9, "a second run of a long query is as long: {query}");
+    assert!(single < 0.85, "the faster of two independent runs: {single}");
+}
+
+#[test]
+fn batch_takes_as_long_as_its_longest_query() {
+    let mut run = at_once(&[1.0, 1.0, 5.0, 1.0], 1);
+    run.service = Service { row_share: 0.0, ..run.service };
+    run.settings.batch.max_size = NonZeroU16::new(4).unwrap();
+    let seen = seen(&run);
+    assert_eq!(seen.latencies_ms, [20, 120, 120, 120], "one alone and then three together");
+    assert_eq!(seen.executed.last().unwrap().rows, 3);
+}
+
+#[test]
+fn parity_takes_as_long_as_the_longest_query_of_its_group() {
+    // A second group, so that the run does not end before the first parity.
+    let mut run = at_once(&[1.0, 5.0, 1.0, 1.0], 3);
+    run.arrivals = Arrivals::Trace { seconds: vec![1.0, 1.0, 3.0, 3.0] };
+    run.shape = Shape { parity_only: 1, ..run.shape };
+    run.settings.policy = PolicyKind::Parm;
+    let took = |execution: &Execution| execution.ended.nanos_since(execution.given) / 1_000_000;
+    let executed = seen(&run).executed;
+    let parities = executed.iter().filter(|execution| matches!(execution.role, Role::Parity(..)));
+    assert_eq!(parities.map(took).next(), Some(100), "the longer of 20 and 100 ms");
+}
