@@ -68,7 +68,10 @@ impl Dispatcher {
             .iter()
             .map(|serves| serves.doubt.compared())
             .fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let factors = instance.serves.iter().map(|serves| f64::from(serves.speed.factor()));
+        let slower = factors.max_by(f64::total_cmp).filter(|factor| *factor != 1.0);
         Some(InstanceReading {
+            slower,
             in_service: self.in_service(id),
             out_for: first.and_then(|health| health.out_for()),
             probe_in: first.and_then(|health| health.probe_at()).map(|at| at.since(now)),

@@ -55,6 +55,9 @@ pub struct InstanceReading {
     pub out_for: Option<Reason>,
     /// Time until its next probe.
     pub probe_in: Option<Duration>,
+    /// How many times as long as on the median instance a run takes, of the model that differs most; `None` if it is
+    /// as fast as the others.
+    pub slower: Option<f64>,
     /// Its compared answers, and those that agreed; old ones fade.
     pub compared: Option<(f64, f64)>,
 }

@@ -57,6 +57,8 @@ pub(crate) struct Pace {
     stale: u32,
     /// The lowest and the highest logarithm of the instances' factors.
     span: (f32, f32),
+    /// The mean of their inverses.
+    capacity: f32,
 }
 
 impl Default for Pace {
@@ -69,6 +71,7 @@ impl Default for Pace {
             rest: Rest::default(),
             stale: 0,
             span: (0.0, 0.0),
+            capacity: 1.0,
         }
     }
 }
@@ -133,9 +136,14 @@ impl Pace {
         self.variance.sqrt().max(LEAST)
     }
 
-    /// Takes the lowest and the highest logarithm of the instances' factors.
-    pub(crate) fn span(&mut self, lowest: f32, highest: f32) {
-        self.span = (lowest, highest);
+    /// Takes the lowest and the highest logarithm of the instances' factors, and the mean of their inverses.
+    pub(crate) fn span(&mut self, lowest: f32, highest: f32, capacity: f32) {
+        (self.span, self.capacity) = ((lowest, highest), capacity);
+    }
+
+    /// The work that the instances do, as a share of what as many average ones would.
+    pub(crate) fn capacity(&self) -> f64 {
+        f64::from(self.capacity)
     }
 
     /// Whether some instances are slower than others.

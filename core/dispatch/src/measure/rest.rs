@@ -4,8 +4,8 @@
 //! should not have a copy of 20 ms, and one of a hung instance should.
 //!
 //! Choice: one histogram of all runs of a pool, each divided by its expected time at its instance. The mean of what
-//! is left of the runs that reach an age (mean residual life) is the expected rest at that age. Where nearly all
-//! runs take as long, it falls with age to nothing; where few take ten times as long, it rises at the age at which
+//! is left of the runs that reach an age (mean residual life) is the expected rest at that age. If nearly all
+//! runs take as long, it falls with age to nothing; if few take ten times as long, it rises at the age at which
 //! the others have ended. Samples are weighted: their weights are halved when they sum to 4096.
 //!
 //! A run that is cancelled, because its copy answered first, has at least its age. It counts as its age and the

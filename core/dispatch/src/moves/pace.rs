@@ -52,6 +52,7 @@ fn compare(state: &mut State, key: PoolKey) {
     pool.pace.compare(&mut means);
     let (median, deviation) = (pool.pace.median(), pool.pace.deviation());
     let mut span: Option<(f32, f32)> = None;
+    let (mut capacity, mut count) = (0.0, 0.0);
     for instance in state.instances.keys() {
         let instance = state.instances.at_mut(instance);
         let usable = instance.usable();
@@ -59,9 +60,12 @@ fn compare(state: &mut State, key: PoolKey) {
         serves.speed.compare(median, deviation);
         if usable && serves.takes_queries() {
             let own = serves.speed.slower();
+            capacity += (-own).exp();
+            count += 1.0;
             span = Some(span.map_or((own, own), |(low, high)| (low.min(own), high.max(own))));
         }
     }
-    let (low, high) = span.unwrap_or_default();
-    state.pools.at_mut(key).pace.span(low, high);
+    if let Some((low, high)) = span {
+        state.pools.at_mut(key).pace.span(low, high, capacity / count);
+    }
 }

@@ -1,6 +1,6 @@
 //! Exploration: an instance that gets no work because it is slow runs a copy now and then.
 //!
-//! Problem: a slow instance that is left idle shows no times, so nobody learns that it is well again.
+//! Problem: a slow instance that is left idle shows no times, so it would stay slow for ever.
 //!
 //! Choice: when a query starts on a fast instance, and a slow one is idle and has run nothing for a while, the
 //! slow one gets a copy. No client waits for it: it does not keep the query from being hedged or retried, and it

@@ -34,7 +34,8 @@ pub(crate) fn place_stand_ins(state: &mut State, turn: &mut Turn, pool: PoolKey,
         let well = |index: usize, wish: Apart| {
             let instance = state.instances.key_at(index).and_then(|key| state.instances.get(key));
             instance.is_some_and(|instance| {
-                !is_slow(state.pools.at(pool), pool, instance) && instance.site.apart_from_all(&others) >= wish
+                !is_slow(state.pools.at(pool), pool, instance)
+                    && instance.site.apart_from_all(&others) >= wish
             })
         };
         let chosen = farthest(&others, |wish| idle.any(chance, |index| well(index, wish) && suits(index)))

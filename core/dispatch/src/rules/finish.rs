@@ -33,6 +33,9 @@ use crate::turn::Turn;
 /// The shortest wait for a faster instance, as a part of the run on the slow one.
 const LEAST: f64 = 1.0 / 32.0;
 
+/// The share of busy instances that counts at most: beyond it, waits have no mean.
+const FULL: f64 = 0.95;
+
 /// The expected nanoseconds of a new run of a pool's model on an instance, chance included.
 pub(crate) fn run_at(pool: &Pool, key: PoolKey, instance: &Instance, rows: usize) -> Option<f64> {
     let speed = &instance.serves(key)?.speed;
@@ -50,9 +53,11 @@ pub(crate) fn rest_of(state: &State, turn: &Turn, key: JobKey) -> Option<f64> {
         if matches!(job.role, Role::StandIn(_)) { pool.stand_in_cost().of(job.rows.len()) } else { 1.0 };
     let expected = pool.pace.expected(speed, rows_of(job))? * share;
     let age = turn.now.since(job.began).as_nanos() as f64;
-    // A job that waits behind others has all of its run left, and theirs.
-    let age = if instance.runs(key) { age } else { 0.0 };
-    Some(expected * pool.pace.rest.after(age / expected)?)
+    if instance.runs(key) {
+        return Some(expected * pool.pace.rest.after(age / expected)?);
+    }
+    // It waits behind others, and has all of its run left.
+    Some(expected * pool.pace.rest.mean() + wait_at(state, turn, instance)?)
 }
 
 /// The rows of a job. A parity has those of a member, of which the job knows none.
@@ -65,8 +70,9 @@ fn wait_at(state: &State, turn: &Turn, instance: &Instance) -> Option<f64> {
     if instance.jobs.len() + usize::from(instance.elsewhere.jobs) < usize::from(instance.slots_told()) {
         return Some(0.0);
     }
-    let rests = instance.jobs.iter().filter_map(|job| rest_of(state, turn, *job));
-    rests.min_by(f64::total_cmp)
+    // Those that wait behind others do not free it.
+    let running = instance.jobs.iter().filter(|job| instance.runs(**job));
+    running.filter_map(|job| rest_of(state, turn, *job)).min_by(f64::total_cmp)
 }
 
 /// The time until which a pool's queries should wait for faster instances instead of running on this one.
@@ -84,7 +90,7 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
     let mut faster: SmallVec<[(f64, f64); 16]> = SmallVec::new();
     for (other, instance) in state.instances.iter() {
         let Some(serves) = instance.serves(key).filter(|serves| serves.takes_queries()) else { continue };
-        if other == own || !instance.usable() || serves.speed.slower() >= speed.slower() {
+        if other == own || !instance.usable() || instance.silent || serves.speed.slower() >= speed.slower() {
             continue;
         }
         let (Some(wait), Some(run)) = (wait_at(state, turn, instance), run_at(pool, key, instance, rows))
@@ -129,6 +135,16 @@ fn elsewhere(state: &State, turn: &Turn, key: PoolKey, query: QueryKey, rows: us
     best
 }
 
+/// The wait that a run adds to the queries of others, in runs. While all instances are busy, each further run delays
+/// the queries that arrive until one is idle again: of `n` instances of which a share `u` is busy, `u / (1 - u)`
+/// queries, each by `1 / n` of a run.
+fn congestion(state: &State, turn: &Turn, key: PoolKey) -> f64 {
+    let pool = state.pools.at(key);
+    let slots = f64::from(pool.slots.max(1)) * pool.pace.capacity();
+    let busy = (pool.busy(turn.now) / slots).min(FULL);
+    busy / (1.0 - busy) / slots
+}
+
 /// Whether a job runs at a slow instance and is not older than it was expected to become.
 fn is_known_slow(state: &State, turn: &Turn, key: JobKey) -> bool {
     let slow = || {
@@ -141,7 +157,7 @@ fn is_known_slow(state: &State, turn: &Turn, key: JobKey) -> bool {
     slow().unwrap_or_default()
 }
 
-/// What a copy of a query would gain.
+/// The gain of a copy of a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gain {
     /// The time that it saves, in runs. Infinite if the query's jobs hang.
@@ -150,7 +166,7 @@ pub(crate) struct Gain {
     pub(crate) least: f64,
 }
 
-/// What a copy of a query would gain; `None` while that is unknown.
+/// The gain of a copy of a query; `None` while that is unknown.
 pub(crate) fn gain(state: &State, turn: &Turn, query: QueryKey) -> Option<Gain> {
     let of = state.queries.get(query)?;
     let rests = of.jobs.iter().map(|job| Some((rest_of(state, turn, *job)?, *job)));
@@ -162,7 +178,7 @@ pub(crate) fn gain(state: &State, turn: &Turn, query: QueryKey) -> Option<Gain> 
     // A run on a slow instance was placed there knowing how long it takes. Until then a copy must save the run that
     // it costs.
     let cost = if is_known_slow(state, turn, job) { run } else { 0.0 };
-    let least = wait + run + cost;
+    let least = wait + run + cost + run * congestion(state, turn, of.pool);
     Some(Gain { runs: (rest - least) / usual, least })
 }
 

@@ -75,7 +75,7 @@ impl Idle {
         Some(Found { index, room: Room::Partial })
     }
 
-    /// The suitable instance with nothing to do that ranks lowest, or else one with a free slot. Equal ones take turns.
+    /// The suitable instance with nothing to do that ranks lowest, otherwise one with a free slot. Equal ones take turns.
     pub(crate) fn lowest(&self, mut rank: impl FnMut(usize) -> Option<f32>) -> Option<Found> {
         let mut lowest = |from, bits: fn(&Word) -> u64| {
             let mut best: Option<(f32, usize)> = None;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, BatchSettings, BudgetSettings, EjectionSettings, Event, Failure, Fraction, InstanceId,
-    InstanceSpec, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site,
+    InstanceSpec, Placement, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
+    Site,
 };
 
 use super::script::Step::*;
@@ -220,7 +221,9 @@ fn query_failing_twice_is_retried_while_others_may_answer() {
 
 #[test]
 fn unused_model_does_not_keep_a_slow_instance() {
-    let mut world = World::new(Settings::uniform(plain()), 7);
+    // Placed by speed, no query would go there.
+    let settings = PoolSettings { placement: Placement::Turns, ..plain() };
+    let mut world = World::new(Settings::uniform(settings), 7);
     let pools = [PoolId(0), PoolId(1)];
     let mut ids = 0..;
     for id in 1..=3 {
