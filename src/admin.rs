@@ -1,4 +1,4 @@
-//! A caller of a frontend's admin API, for the commands that look at running frontends and change them.
+//! Calls a frontend's admin API, for the commands that inspect and change running frontends.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::cli::admin::Reach;
 use crate::cli::identity::Identity;
 use crate::codes::coded;
 
-/// How long the frontend may take to begin an answer.
+/// Timeout for the beginning of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longest refusal that is shown, in bytes.
+/// Longest error body that is printed, in bytes.
 const REFUSAL: usize = 4096;
 
-/// Longest answer that is read at one go: a list of as many instances as there may be.
+/// Longest answer in bytes: enough for the list of the largest number of instances.
 const ANSWER: usize = 16 << 20;
 
 /// Longest line of a stream, in bytes.
@@ -36,41 +36,43 @@ pub struct Admin {
     key: Option<String>,
 }
 
-/// An answer that comes line by line.
+/// An answer that arrives line by line.
 pub struct StreamLines {
     body: Incoming,
     rest: Vec<u8>,
 }
 
 impl Admin {
-    /// The frontend that the flags name.
+    /// Makes a client of the frontend that the flags name.
     pub fn of(flags: &Reach) -> Result<Self, Failure> {
         Self::at(&flags.url, flags.key.clone(), &flags.identity).map_err(Failure::Configuration)
     }
 
-    /// The frontend at an address.
+    /// Makes a client of the frontend at an address.
     pub fn at(url: &str, key: Option<String>, identity: &Identity) -> anyhow::Result<Self> {
         let (authority, secured) = authority(url)?;
         let outgoing = identity.tls()?.outgoing(authority, secured, Spoken::Http1)?;
         Ok(Self { authority: authority.to_owned(), outgoing, key })
     }
 
-    /// Asks for something, and reads the answer.
+    /// Sends a request and reads the whole answer.
     pub async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         let response = self.ask(method, path, body).await?;
         let read = Limited::new(response.into_body(), ANSWER).collect();
-        let read = tokio::time::timeout(PATIENCE, read).await.context("the answer does not end")?;
-        let bytes = read.map_err(|error| anyhow!("the answer broke off: {error}"))?.to_bytes();
-        serde_json::from_slice(&bytes).context("the answer is no JSON: is this a frontend's admin API?")
+        let read =
+            tokio::time::timeout(PATIENCE, read).await.context("the answer is incomplete after 10 s")?;
+        let bytes =
+            read.map_err(|error| anyhow!("the connection closed during the answer: {error}"))?.to_bytes();
+        serde_json::from_slice(&bytes).context("the answer is not JSON: is this a frontend's admin API?")
     }
 
-    /// Asks for something that comes line by line.
+    /// Sends a request whose answer arrives line by line.
     pub async fn lines(&self, path: &str) -> anyhow::Result<StreamLines> {
         let body = self.ask("GET", path, None).await?.into_body();
         Ok(StreamLines { body, rest: Vec::new() })
     }
 
-    /// Asks for something. Refusals are errors, in the frontend's words.
+    /// Sends a request. A status other than success becomes an error with the frontend's message.
     async fn ask(
         &self,
         method: &str,
@@ -81,7 +83,7 @@ impl Admin {
         if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
     }
 
-    /// Asks for something, and takes whatever is answered.
+    /// Sends a request and returns the answer, whatever its status.
     pub async fn send(
         &self,
         method: &str,
@@ -118,7 +120,7 @@ impl Admin {
 }
 
 impl StreamLines {
-    /// The next lines that are complete, at least one; none where the frontend ended them.
+    /// Returns the next complete lines, at least one; `None` after the end of the stream.
     pub async fn next(&mut self) -> anyhow::Result<Option<Vec<Value>>> {
         loop {
             if let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') {
@@ -126,26 +128,26 @@ impl StreamLines {
                 let whole = std::mem::replace(&mut self.rest, rest);
                 let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
                 let lines = lines.map(serde_json::from_slice).collect::<Result<_, _>>();
-                return Ok(Some(lines.context("a line of the stream is no JSON")?));
+                return Ok(Some(lines.context("a line of the stream is not JSON")?));
             }
             if self.rest.len() > LINE {
                 bail!("a line of the stream is longer than {LINE} bytes: is this a frontend's admin API?");
             }
             let Some(frame) = self.body.frame().await else { return Ok(None) };
-            if let Ok(data) = frame.context("the frontend went away")?.into_data() {
+            if let Ok(data) = frame.context("the frontend closed the connection")?.into_data() {
                 self.rest.extend_from_slice(&data);
             }
         }
     }
 }
 
-/// Runs what calls a frontend.
+/// Runs a future that calls a frontend.
 pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(work)
 }
 
-/// Host and port of an address, and whether TLS is spoken there.
+/// Returns host and port of an address, and whether it uses TLS.
 fn authority(url: &str) -> anyhow::Result<(&str, bool)> {
     let secured = url.strip_prefix("https://");
     let rest = secured.or_else(|| url.strip_prefix("http://")).unwrap_or_default().trim_end_matches('/');
@@ -163,8 +165,8 @@ async fn refusal(response: Response<Incoming>) -> anyhow::Error {
     let said = said.and_then(|said| said["error"].as_str().map(str::to_owned)).unwrap_or(text);
     match status {
         StatusCode::UNAUTHORIZED => {
-            anyhow!("the frontend refuses (401): {said}; give the key with PARM_KEY or --key")
+            anyhow!("the frontend rejects the key (401): {said}: give a key with PARM_KEY or --key")
         }
-        _ => anyhow!("the frontend refuses ({}): {said}", status.as_u16()),
+        _ => anyhow!("the frontend rejects the request ({}): {said}", status.as_u16()),
     }
 }

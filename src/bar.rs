@@ -1,20 +1,20 @@
-//! Progress on stderr, which hides itself where that is no terminal.
+//! Shows progress on stderr, if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use parm_simulator::Progress;
 
-/// A bar that fills, or a number that grows where nobody knows how far.
+/// A progress bar, or a growing number if the total is unknown.
 #[derive(Debug)]
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar of so many things.
+    /// Makes a bar for `count` things.
     pub fn new(count: u64, things: &str) -> Self {
         let style = format!("{{wide_bar}} {{percent:>3}} % of {{human_len}} {things}, {{eta}} left");
         Self(styled(ProgressBar::new(count), &style))
     }
 
-    /// A number of things.
+    /// Makes a counter of things whose total is unknown.
     pub fn spinner(things: &str) -> Self {
         Self(styled(
             ProgressBar::new_spinner(),
@@ -22,7 +22,7 @@ impl Bar {
         ))
     }
 
-    /// Takes it away.
+    /// Removes the bar from the terminal.
     pub fn done(&self) {
         self.0.finish_and_clear();
     }

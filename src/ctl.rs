@@ -1,4 +1,4 @@
-//! `parm ctl`: looks at a running frontend and changes it, as the page does.
+//! `parm ctl`: inspects and changes a running frontend, like the admin page.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::admin::{Admin, block_on};
 use crate::cli::Output;
 use crate::cli::admin::{Ctl, CtlCommand};
 
-/// What is to be asked of a frontend.
+/// A request to the admin API.
 #[derive(Debug, PartialEq)]
 struct Order {
     method: &'static str,
@@ -36,12 +36,13 @@ pub fn main(flags: &Ctl) -> Result<(), Failure> {
 
 async fn obey(admin: &Admin, order: &Order) -> anyhow::Result<Value> {
     let answer = admin.call(order.method, &order.path, order.body.as_ref()).await?;
-    // A client's own name for a request may stand for several queries: the latest is meant.
+    // Several queries may have the same client's id: the latest is shown.
     if !order.path.contains("queries?request=") {
         return Ok(answer);
     }
-    let id =
-        answer["queries"][0]["id"].as_str().ok_or_else(|| anyhow!("no such query is kept (any more)"))?;
+    let id = answer["queries"][0]["id"]
+        .as_str()
+        .ok_or_else(|| anyhow!("no query with this id: the frontend keeps only recent ones"))?;
     admin.call("GET", &format!("/admin/v1/queries/{id}"), None).await
 }
 
@@ -73,7 +74,7 @@ fn orders(command: &CtlCommand) -> anyhow::Result<Vec<Order>> {
     })
 }
 
-/// Whether an id is the frontend's own; whatever else there is, is a client's.
+/// Whether an id was made by the frontend. Any other id was sent by a client.
 fn is_own(id: &str) -> bool {
     id.len() == 16 && id.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -84,13 +85,13 @@ fn change(words: &[String]) -> anyhow::Result<Order> {
         all => (None, all),
     };
     if fields.is_empty() {
-        return Err(anyhow!("say what to change: PATH=VALUE, such as hedge.median_factor=1.5"));
+        return Err(anyhow!("no change: give PATH=VALUE, such as hedge.median_factor=1.5"));
     }
     let mut patch = json!({});
     for field in fields {
-        let (path, value) = field
-            .split_once('=')
-            .ok_or_else(|| anyhow!("'{field}' is no PATH=VALUE: the model is named first, and once"))?;
+        let (path, value) = field.split_once('=').ok_or_else(|| {
+            anyhow!("'{field}' is not PATH=VALUE: give at most one model, before the changes")
+        })?;
         let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
         let names = path.split('.').collect::<Vec<_>>();
         set(&mut patch, &names, value);
@@ -102,7 +103,7 @@ fn change(words: &[String]) -> anyhow::Result<Order> {
     Ok(Order { method: "PATCH", path, body: Some(patch) })
 }
 
-/// Puts a value where a path leads.
+/// Sets the value at a path.
 fn set(patch: &mut Value, path: &[&str], value: Value) {
     let Some((name, rest)) = path.split_first() else {
         *patch = value;
@@ -114,21 +115,21 @@ fn set(patch: &mut Value, path: &[&str], value: Value) {
     set(&mut patch[*name], rest, value);
 }
 
-/// A word as it may stand in a URL.
+/// Escapes a word for a URL.
 fn escaped(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let byte = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     word.bytes().map(byte).collect()
 }
 
-/// An answer to people.
+/// Prints an answer for people.
 fn worded(command: &CtlCommand, answer: &Value) -> anyhow::Result<String> {
     Ok(match command {
         CtlCommand::Instances => rows(answer.as_array().into_iter().flatten(), instance),
         CtlCommand::Shares => rows(answer.as_array().into_iter().flatten(), share),
         CtlCommand::Drain { .. } | CtlCommand::Return { .. } | CtlCommand::Eject { .. } => {
             let number = &answer["number"];
-            format!("instance {number} was told; it is {} so far", text(&answer["state"]))
+            format!("instance {number} received the order; its state is {}", text(&answer["state"]))
         }
         CtlCommand::Queries { .. } => rows(answer["queries"].as_array().into_iter().flatten(), query),
         CtlCommand::Query { .. } => story(answer),
@@ -138,7 +139,7 @@ fn worded(command: &CtlCommand, answer: &Value) -> anyhow::Result<String> {
 
 fn rows<'a>(all: impl Iterator<Item = &'a Value>, row: fn(&Value) -> String) -> String {
     let rows: Vec<_> = all.map(row).collect();
-    if rows.is_empty() { "there are none".to_owned() } else { rows.join("\n") }
+    if rows.is_empty() { "none".to_owned() } else { rows.join("\n") }
 }
 
 fn instance(one: &Value) -> String {
@@ -156,7 +157,7 @@ fn share(one: &Value) -> String {
     let (weight, reserved, waiting) = (&one["weight"], &one["reserved"], &one["waiting"]);
     let (used, entitled) = (seconds("used_s"), seconds("entitled_s"));
     format!(
-        "{name:<24}  weight {weight}  reserved {reserved}  used {used:.1} s of {entitled:.1} s  {waiting} wait"
+        "{name:<24}  weight {weight}  reserved {reserved}  used {used:.1} s of {entitled:.1} s  {waiting} waiting"
     )
 }
 
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_a_patch_of_their_paths() {
+    fn changes_become_one_patch() {
         let order =
             change(&words(&["res net", "stand_in.bound=0.02", "stand_in.spare=false", "policy=parm+"]))
                 .unwrap();
@@ -208,18 +209,18 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_a_line_of_what_it_had_and_what_was_due_to_it() {
+    fn share_line_has_used_and_entitled_time() {
         let own = json!({"share": null, "model": "m", "weight": 2.0, "reserved": 1, "used_s": 1.25,
                          "entitled_s": 3.0, "waiting": 4, "running": 0});
         let line = worded(&CtlCommand::Shares, &json!([own])).unwrap();
-        for part in ["model m", "weight 2.0", "reserved 1", "used 1.2 s of 3.0 s", "4 wait"] {
+        for part in ["model m", "weight 2.0", "reserved 1", "used 1.2 s of 3.0 s", "4 waiting"] {
             assert!(line.contains(part), "{line}");
         }
-        assert_eq!(worded(&CtlCommand::Shares, &json!([])).unwrap(), "there are none");
+        assert_eq!(worded(&CtlCommand::Shares, &json!([])).unwrap(), "none");
     }
 
     #[test]
-    fn a_query_is_asked_for_by_its_own_id_or_its_clients() {
+    fn query_is_found_by_its_own_or_its_clients_id() {
         let path = |id: &str| orders(&CtlCommand::Query { id: id.into() }).unwrap()[0].path.clone();
         assert_eq!(path("0000002a00000007"), "/admin/v1/queries/0000002a00000007");
         assert_eq!(path("frame/88"), "/admin/v1/queries?request=frame%2F88&limit=1");

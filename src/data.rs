@@ -1,4 +1,4 @@
-//! `parm data`: which data sets there are, whether the files are right, what a source holds.
+//! `parm data`: lists known data sets, checks their files and describes a source.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::Failure;
 use crate::cli::Output;
 use crate::cli::data::DataCommand;
 
-/// Runs the command. A name or a source that cannot be meant ends with status 64.
+/// Runs the command. An unknown name or an invalid source ends with status 64.
 pub fn main(command: &DataCommand) -> Result<(), Failure> {
     match command {
         DataCommand::List { output } => list(*output).map_err(Failure::Run),
@@ -57,19 +57,26 @@ fn check(set: &Known, folder: &Path, output: Output) -> anyhow::Result<()> {
         Output::Text => {
             let line = |Checked { path, state }: &Checked| match state {
                 FileState::Sound => format!("{}: as published", path.display()),
-                FileState::Missing => format!("{}: not there", path.display()),
-                FileState::Differs(sum) => format!("{}: another content, MD5 {sum}", path.display()),
+                FileState::Missing => format!("{}: missing", path.display()),
+                FileState::Differs(sum) => {
+                    format!("{}: differs from the published file, MD5 {sum}", path.display())
+                }
             };
             print(&checked.iter().map(line).collect::<Vec<_>>().join("\n"))?;
         }
     }
     if checked.iter().any(|file| file.state != FileState::Sound) {
-        bail!("'{}' is not whole in {}: fetch it with: {}", set.name, folder.display(), set.fetch);
+        bail!(
+            "data set '{}' is incomplete or changed in {}: fetch it with: {}",
+            set.name,
+            folder.display(),
+            set.fetch
+        );
     }
     Ok(())
 }
 
-/// What a source holds.
+/// The description of a source.
 #[derive(Debug, Serialize)]
 struct Shown {
     rows: usize,
@@ -113,7 +120,7 @@ fn show(source: &Source, output: Output) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// Data goes to stdout; a reader that has seen enough (`| head`) is no error.
+/// Prints to stdout. A closed pipe (`| head`) is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

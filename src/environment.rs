@@ -1,12 +1,12 @@
-//! The environment is read here and nowhere below the binary.
+//! Reads environment variables; no crate below the binary does so.
 
-/// Whether the user asked for no colours.
+/// Whether the user disabled colours.
 #[allow(clippy::disallowed_methods)] // this file is where the environment is read
 pub fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// Where Kubernetes says to its pods that its API server is.
+/// Address of the API server, from the variables that Kubernetes sets in its pods.
 #[allow(clippy::disallowed_methods)]
 pub fn kubernetes() -> Option<String> {
     let host = std::env::var("KUBERNETES_SERVICE_HOST").ok().filter(|host| !host.is_empty())?;
@@ -15,7 +15,7 @@ pub fn kubernetes() -> Option<String> {
     Some(format!("https://{host}:{port}"))
 }
 
-/// Whether the runtime's own variable says how many threads it has.
+/// Whether the runtime's own variable sets its number of threads.
 #[allow(clippy::disallowed_methods)]
 pub fn sets_threads() -> bool {
     std::env::var_os("TOKIO_WORKER_THREADS").is_some()

@@ -1,4 +1,4 @@
-//! `parm evaluate`: a bundle's codes, and codes that need no training, on data.
+//! `parm evaluate`: measures the codes of a bundle, and codes that need no training, on data.
 
 use std::fs;
 use std::io::Write;
@@ -24,7 +24,7 @@ pub fn main(flags: &Evaluate) -> Result<(), Failure> {
     show(&table, flags).map_err(Failure::Run)
 }
 
-/// The model that is evaluated, and what is known of it.
+/// The model that is evaluated, with its data and its codes.
 struct Subject {
     path: PathBuf,
     /// The repository and the bundle, unless the model is a file of its own.
@@ -47,7 +47,7 @@ impl Subject {
         let inputs = Model::open(&path, &Limits::default()).map_or(1, |model| model.inspect().inputs.len());
         if inputs > 1 {
             bail!(
-                "the model has {inputs} inputs, and codes mix the numbers of one: grade stand-ins with `parm stand-in --test`"
+                "the model has {inputs} inputs, but codes need one: measure stand-ins with `parm stand-in --test`"
             );
         }
         let source: Source = flags.data.parse()?;
@@ -66,7 +66,7 @@ impl Subject {
             given => given.iter().map(|text| code(text)).collect::<anyhow::Result<_>>()?,
         };
         if bundle.is_none() && untrained.is_empty() {
-            bail!("a model without a bundle has no code of its own: name one, such as --code berrut:k=2");
+            bail!("a model without a bundle has no code: name one, such as --code berrut:k=2");
         }
         Ok(Self { path, bundle, samples, rules: Rules { metric, meaning, seed: flags.seed }, untrained })
     }
@@ -108,7 +108,7 @@ impl Subject {
     }
 }
 
-/// The model's file and, where it is in a repository, its bundle.
+/// Finds the model's file and, if it is in a repository, its bundle.
 fn find(model: &str, models: &Path) -> anyhow::Result<(PathBuf, Option<Bundle>)> {
     if Path::new(model).is_file() {
         return Ok((PathBuf::from(model), None));
@@ -122,8 +122,9 @@ fn find(model: &str, models: &Path) -> anyhow::Result<(PathBuf, Option<Bundle>)>
     let manifest = Manifest::read(path)?;
     let version = manifest.deployed.version;
     let file = found.versions.get(&version);
-    let file =
-        file.with_context(|| format!("model '{model}' has no version {version}, which its bundle is for"))?;
+    let file = file.with_context(|| {
+        format!("model '{model}' has no version {version}, for which its bundle was made")
+    })?;
     let (file, path) = (file.path.clone(), path.clone());
     Ok((file, Some(Bundle { repository, manifest, path })))
 }
@@ -131,7 +132,7 @@ fn find(model: &str, models: &Path) -> anyhow::Result<(PathBuf, Option<Bundle>)>
 /// A model that an engine runs.
 type LoadedModel = Box<dyn Fn(&Array<f32>) -> Result<Array<f32>, Error> + Send>;
 
-/// A code of a bundle, ready to be judged.
+/// A code of a bundle with its loaded models.
 struct Opened {
     name: String,
     code: Box<dyn Code>,
@@ -178,7 +179,7 @@ impl Bundle {
         Ok(version.with_context(missing)?.path.clone())
     }
 
-    /// What can be had without training, for each k of the bundle.
+    /// Codes that need no training, for each k of the bundle.
     fn untrained(&self) -> Vec<CodeSpec> {
         let mut sizes: Vec<usize> = self.manifest.parities.iter().map(|parity| parity.code.k).collect();
         sizes.sort_unstable();
@@ -191,7 +192,8 @@ impl Bundle {
 
 /// A code from `KIND:k=2,r=1`.
 fn code(text: &str) -> anyhow::Result<CodeSpec> {
-    let wrong = || format!("invalid code '{text}': it must need no training: write berrut:k=4,r=1");
+    let wrong =
+        || format!("invalid code '{text}': name a code that needs no training, such as berrut:k=4,r=1");
     let (kind, numbers) = text.split_once(':').with_context(wrong)?;
     let kind = kind.parse::<Kind>().ok().filter(|kind| !kind.needs_bundle()).with_context(wrong)?;
     let mut spec = CodeSpec::new(kind, 2, 1);

@@ -1,4 +1,4 @@
-//! `parm experiment`: policies under load and faults, with real processes or in virtual time, and a report of it.
+//! `parm experiment`: compares policies under load and faults, with processes or in virtual time.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::cli::Output;
 use crate::cli::experiment::Experiment;
 use crate::simulate::{folder_of, print, replace, scenarios};
 
-/// Runs the command. A file that cannot be used ends with status 64; an experiment that ended early with status 1, its
-/// results so far in the folder.
+/// Runs the command. An invalid file ends with status 64. An experiment that ends early has status 1, and the folder holds
+/// its results so far.
 pub fn main(flags: &Experiment) -> Result<(), Failure> {
     let config = config(flags).map_err(Failure::Configuration)?;
     let experiment = parm_experiments::Experiment::new(config);
@@ -69,16 +69,15 @@ fn with_processes(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let stop = Stop::default();
     runtime.spawn(interrupted(stop.clone()));
-    let binary = std::env::current_exe().context("cannot tell where this program is")?;
+    let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let laboratory = Laboratory { binary, folder, command, stop, runtime: runtime.handle() };
     let results = laboratory.run(experiment, &Lines)?;
-    // Whatever still waits for an answer waits in vain.
+    // Tasks that still wait for an answer would not get one.
     runtime.shutdown_background();
     Ok(results)
 }
 
-/// The first interrupt ends the experiment after this run's bookkeeping; a second one ends the program, and its processes
-/// with it.
+/// Ends the experiment at the first interrupt, with the results so far. A second one ends the program and its processes.
 async fn interrupted(stop: Stop) -> anyhow::Result<()> {
     crate::shutdown::token()?.cancelled().await;
     eprintln!("interrupted: writing the results so far");
@@ -86,7 +85,7 @@ async fn interrupted(stop: Stop) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line on stderr for every run.
+/// Prints a line on stderr for every run.
 struct Lines;
 
 impl Observer for Lines {
@@ -108,7 +107,7 @@ impl Observer for Lines {
     }
 }
 
-/// The experiment file, as the flags change it.
+/// Reads the experiment file, with the changes of the flags.
 fn config(flags: &Experiment) -> anyhow::Result<Config> {
     let named = || flags.file.display().to_string();
     let text = std::fs::read_to_string(&flags.file).with_context(|| format!("cannot read {}", named()))?;
@@ -125,7 +124,7 @@ fn config(flags: &Experiment) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// `results/NAME`, or the first `results/NAME-2`, `-3`, ... that is free.
+/// Returns `results/NAME`, or the first of `results/NAME-2`, `-3`, ... that does not exist.
 fn free_folder(file: &Path) -> PathBuf {
     let name = file.file_stem().map_or("experiment".into(), |stem| stem.to_string_lossy());
     let folder = |number: u32| match number {
@@ -135,7 +134,7 @@ fn free_folder(file: &Path) -> PathBuf {
     (1..).map(folder).find(|path| !path.exists()).unwrap_or_else(|| folder(1))
 }
 
-/// The command as it could be given again.
+/// Returns the command line that repeats the experiment.
 fn command(flags: &Experiment) -> String {
     let mut words = vec!["parm".to_owned(), "experiment".into(), flags.file.display().to_string()];
     let mut flag = |name: &str, value: String| words.extend([format!("--{name}"), value]);

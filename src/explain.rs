@@ -1,4 +1,4 @@
-//! `parm explain`: the cause and the remedy of a stable code, as docs/errors.md has them.
+//! `parm explain`: prints the cause and the remedy of a stable code from docs/errors.md.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! `parm keys`: makes keys, and says who has one.
+//! `parm keys`: makes keys and lists the names in a key file.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -40,14 +40,14 @@ fn read(path: &Path) -> anyhow::Result<KeyFile> {
     file.map_err(|reason| anyhow!("{}: {reason}", path.display()))
 }
 
-/// An entry as it stands in a key file.
+/// Returns an entry as the text of a key file.
 fn written(entry: Entry) -> anyhow::Result<String> {
     let text = toml::to_string(&KeyFile { keys: vec![entry] })?;
     KeyFile::read(&text).map_err(|reason| anyhow!(reason))?;
     Ok(text)
 }
 
-/// Puts an entry at the end of a file, if the whole is a key file then.
+/// Appends an entry to a file, if the result is a valid key file.
 fn append(path: &Path, entry: &str) -> anyhow::Result<()> {
     let before = match path.try_exists() {
         Ok(false) => String::new(),
@@ -76,12 +76,12 @@ fn say(secret: &Secret, entry: &str, file: Option<&Path>, output: Output) -> any
         Output::Text => {
             writeln!(
                 out,
-                "key, shown this once: send it as 'authorization: Bearer KEY'\n\n{}\n",
+                "key, printed only once: send it as 'authorization: Bearer KEY'\n\n{}\n",
                 secret.reveal()
             )?;
             match file {
                 Some(path) => {
-                    writeln!(out, "its entry is in {}; servers have it within seconds", path.display())?
+                    writeln!(out, "its entry is in {}; servers read it within seconds", path.display())?
                 }
                 None => {
                     writeln!(out, "its entry in the key file (server.keys_file):\n\n{}", entry.trim_end())?

@@ -51,7 +51,7 @@ const AT_ONCE: usize = 16;
 /// An outer bound on each wait. No wait is measured.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Panics of other threads than those of tests. A task that panics would end without a message.
+/// Panics of threads that are not tests. A task that panics would end without a message.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]
@@ -141,7 +141,7 @@ fn written_settings_are_covered(covered: &BTreeSet<Vec<String>>) {
 fn values(leaf: &Leaf, schema: &Value) -> BTreeSet<String> {
     let mut values: BTreeSet<_> = VALUES.iter().map(|text| (*text).to_owned()).collect();
     let Some(bounds) = range(schema, &leaf.path) else { return values };
-    // TOML has no such number. In other settings it would be text, such as the name of a file.
+    // TOML cannot hold this number. In other settings it would be text, such as the name of a file.
     values.insert(u64::MAX.to_string());
     for bound in bounds.split(' ').filter_map(|word| word.parse::<i128>().ok()) {
         values.extend([bound - 1, bound, bound + 1].map(|value| value.to_string()));

@@ -23,7 +23,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -90,8 +90,8 @@ pub fn install(config: &Config, service: &'static str) -> anyhow::Result<Guard> 
     Ok(Guard(provider))
 }
 
-/// Fields as `name=value`, the message first and bare. Names and errors may quote what a client sent, so whatever is no
-/// printable character is escaped: a line of the log is always ours, and a terminal is never told what to do.
+/// Formats fields as `name=value`, after the message. Names and errors may quote a client's text, so characters that are
+/// not printable are escaped: a client can neither forge a log line nor send control sequences to a terminal.
 fn fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     let field = debug_fn(|writer, field, value| match field.name() {
         "message" => write!(Escaped(writer), "{value:?}"),
@@ -103,7 +103,7 @@ fn fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     field.delimited(" ")
 }
 
-/// Writes control characters as Rust would spell them.
+/// Writes control characters as Rust escapes.
 struct Escaped<'a>(&'a mut dyn fmt::Write);
 
 impl fmt::Write for Escaped<'_> {
@@ -120,7 +120,7 @@ impl fmt::Write for Escaped<'_> {
     }
 }
 
-/// Control characters, and the marks that turn the direction of what follows.
+/// Whether a character is a control character, a line separator or a mark that changes the direction of text.
 fn tells_a_terminal(character: char) -> bool {
     let turns =
         matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_sends_cannot_forge_a_line_or_speak_to_the_terminal() {
+    fn client_text_is_escaped_in_log_lines() {
         let page = Page::default();
         let lines = tracing_subscriber::fmt::layer().with_writer(page.clone()).with_ansi(false);
         let lines = lines.without_time().with_target(false).fmt_fields(fields());
         let name = "x\n ERROR all is lost\u{1b}[31m\r\u{9b}\u{202e}é";
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
             tracing::error!(name, error = %format_args!("no model '{name}'"), count = 3, "model not loaded");
-            tracing::info!("it said {name}");
+            tracing::info!("response {name}");
         });
         let written = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<&str> = written.lines().collect();
@@ -192,6 +192,6 @@ mod tests {
             lines[0].contains(r"error=no model 'x\n ERROR all is lost\u{1b}[31m\r\u{9b}\u{202e}é'"),
             "{written}"
         );
-        assert!(lines[1].contains(r"it said x\n ERROR all is lost\u{1b}[31m"), "{written}");
+        assert!(lines[1].contains(r"response x\n ERROR all is lost\u{1b}[31m"), "{written}");
     }
 }

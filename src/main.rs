@@ -1,6 +1,8 @@
-//! The `parm` binary: parse, load the configuration, call a crate, map errors to exit codes. No logic lives here.
+//! The `parm` binary: parses flags, loads the configuration, calls crates, maps errors to exit codes.
+//!
+//! Logic belongs into the crates.
 
-// `pub` marks what a module offers to the others; a binary has no other outside.
+// `pub` marks the items that other modules may use; a binary has no other users.
 #![allow(unreachable_pub)]
 
 mod admin;
@@ -55,9 +57,9 @@ use cli::{Cli, Command};
 use parm_protocol::StableCode;
 use settings::Invalid;
 
-/// What a configuration error ends with (EX_USAGE).
+/// Exit status of a configuration error (EX_USAGE).
 const BAD_CONFIGURATION: u8 = 64;
-/// What a panic ends with without which the process cannot go on (EX_SOFTWARE): a defect, to be restarted and reported.
+/// Exit status after a panic that the process cannot survive (EX_SOFTWARE): restart it and report the defect.
 const PANICKED: u8 = 70;
 
 fn main() -> ExitCode {
@@ -96,19 +98,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// How a command failed.
+/// The failure of a command, which decides the exit status.
 #[derive(Debug)]
 enum Failure {
     /// The configuration cannot be used: status 64.
     Configuration(anyhow::Error),
-    /// A part of the process panicked without which it cannot go on: status 70.
+    /// A part that the process needs has panicked: status 70.
     Panicked(anyhow::Error),
     /// Anything else: status 1.
     Run(anyhow::Error),
 }
 
 impl Failure {
-    /// The error, whatever it is to the process.
+    /// Returns the error without its exit status.
     fn into_error(self) -> anyhow::Error {
         match self {
             Self::Configuration(error) | Self::Panicked(error) | Self::Run(error) => error,

@@ -1,4 +1,4 @@
-//! `parm completions` and `parm man`: what a shell and `man` know of the command line, made from the command line itself.
+//! `parm completions` and `parm man`: generates shell completions and manual pages.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ pub fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "parm", &mut script);
     match io::stdout().write_all(&script) {
-        // Who reads only the head of it has read enough.
+        // `head` closes the pipe early.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot print the completions"),
     }
@@ -28,5 +28,5 @@ pub fn write(folder: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write the manual to {}", folder.display()))?;
     let shown = folder.display();
     writeln!(io::stdout(), "the manual is in {shown}; `man {shown}/parm.1` shows its first page")
-        .context("cannot say where the manual is")
+        .context("cannot print the manual's folder")
 }

@@ -1,8 +1,8 @@
-//! A registry's metrics as Prometheus reads them.
+//! Writes a registry's metrics in the format of Prometheus.
 
 use prometheus::{Registry, TextEncoder};
 
-/// The page of a registry.
+/// Returns the metrics page of a registry.
 pub fn page(registry: &Registry) -> String {
     let mut text = String::new();
     if let Err(error) = TextEncoder::new().encode_utf8(&registry.gather(), &mut text) {

@@ -1,4 +1,4 @@
-//! `parm models`: what a repository holds, for people and for programs.
+//! `parm models`: lists, verifies and inspects the models of a repository, as text or JSON.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ fn table(listed: &[Listed]) -> String {
     text
 }
 
-/// Holds bundles to their files. A problem makes the command fail, with everything printed.
+/// Compares bundles with their files. Prints all reports, then fails if there is a problem.
 fn verify(model: Option<&str>, view: &View) -> anyhow::Result<()> {
     let repository = Repository::open(&view.models)?;
     let names: Vec<String> = match model {
@@ -102,7 +102,7 @@ fn verify(model: Option<&str>, view: &View) -> anyhow::Result<()> {
     if broken.is_empty() { Ok(()) } else { bail!("bundles that do not fit: {}", broken.join(", ")) }
 }
 
-/// What stands in the place of a code for a stand-in.
+/// Printed instead of a code for a stand-in.
 const STAND_IN: &str = "(stand-in)";
 
 /// A line for each code and stand-in, and one for each problem below it.
@@ -148,10 +148,14 @@ fn inspect(model: &str, version: Option<u64>, view: &View) -> anyhow::Result<()>
         Output::Json => print(&serde_json::to_string_pretty(&report)?)?,
         Output::Text => print(&format!("{}\n{report}{}", path.display(), bundled(name, &view.models)))?,
     }
-    if report.is_sound() { Ok(()) } else { bail!("no engine will load {}: see the findings", path.display()) }
+    if report.is_sound() {
+        Ok(())
+    } else {
+        bail!("no engine can load {}: see the findings above", path.display())
+    }
 }
 
-/// What a model's bundle names, a line for each; nothing where there is none that can be read.
+/// Returns a line for each code and stand-in of a model's bundle; nothing without a readable bundle.
 fn bundled(name: &str, repository: &Path) -> String {
     let manifest = Repository::open(repository)
         .and_then(|repository| repository.model(name))
@@ -174,7 +178,7 @@ fn bundled(name: &str, repository: &Path) -> String {
     text
 }
 
-/// The file of a model: a path as it is, or a name in the repository.
+/// Finds the file of a model, which is given as a path or a name in the repository.
 fn locate(model: &str, version: Option<u64>, repository: &Path) -> anyhow::Result<PathBuf> {
     if Path::new(model).is_file() {
         return Ok(PathBuf::from(model));
@@ -193,12 +197,12 @@ fn locate(model: &str, version: Option<u64>, repository: &Path) -> anyhow::Resul
     let chosen =
         chosen.with_context(|| format!("model '{model}' has no such version: it has {versions:?}"))?;
     if chosen.format == Format::Emulated {
-        bail!("'{model}' is an emulated model, there is no graph to inspect: read {}", chosen.path.display());
+        bail!("'{model}' is an emulated model without a graph: read {}", chosen.path.display());
     }
     Ok(chosen.path.clone())
 }
 
-/// Data goes to stdout; a reader that has seen enough (`| head`) is no error.
+/// Prints to stdout. A closed pipe (`| head`) is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,4 +1,4 @@
-//! The nets of learned codes, run by the engine that runs the models.
+//! Runs the networks of learned codes, on the engine that runs the models.
 
 use std::fmt;
 use std::path::Path;
@@ -10,10 +10,10 @@ use parm_encoder::Nets;
 use parm_frontend::LoadNets;
 use parm_protocol::Tensor;
 
-/// Loads nets with an engine.
+/// Loads networks with an engine.
 pub struct Engine(pub EngineConfig);
 
-/// Encoder and decoder. A model runs one batch at a time, so groups that are coded at a time wait for each other.
+/// Encoder and decoder. A model runs one batch at a time, so groups that are coded at the same time wait for each other.
 struct Pair {
     encoder: Mutex<Box<dyn Model>>,
     decoder: Mutex<Box<dyn Model>>,
@@ -46,22 +46,26 @@ impl fmt::Debug for Pair {
     }
 }
 
-/// Runs a net of one input and one output on one group, whose shape is the net's own.
+/// Runs a network with one input and one output on one group, in the network's own shape.
 fn run(net: &Mutex<Box<dyn Model>>, values: &[f32], out: &mut [f32]) -> Result<(), String> {
-    // A run that panicked left nothing behind that the next could trip over.
+    // A run that panicked leaves no state behind, so the next one may use the model.
     let mut net = net.lock().unwrap_or_else(PoisonError::into_inner);
     let [input] = net.signature().inputs.as_slice() else {
-        return Err("a net of a learned code has one input".into());
+        return Err("a network of a learned code needs exactly one input".into());
     };
     let row: Option<Vec<usize>> = input.shape.iter().skip(1).map(|&dim| usize::try_from(dim).ok()).collect();
-    let row = row.ok_or("a net of a learned code has rows of a fixed size")?;
+    let row = row.ok_or("a network of a learned code needs rows of a fixed size")?;
     let shape: Vec<usize> = std::iter::once(1).chain(row).collect();
     let tensor = Tensor::from_f32(shape, values).map_err(|error| error.to_string())?;
     let outputs = net.run(&[tensor]).map_err(|error| error.to_string())?;
-    let made = outputs.first().ok_or("a net of a learned code has an output")?;
+    let made = outputs.first().ok_or("a network of a learned code needs an output")?;
     let made = made.as_f32().map_err(|error| error.to_string())?;
     if made.len() != out.len() {
-        return Err(format!("a net made {} values where {} are needed", made.len(), out.len()));
+        return Err(format!(
+            "a network of a learned code returned {} values instead of {}",
+            made.len(),
+            out.len()
+        ));
     }
     out.copy_from_slice(&made);
     Ok(())

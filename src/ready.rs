@@ -1,4 +1,4 @@
-//! The readiness file: the bound addresses as JSON, for supervisors and tests that ask for port 0.
+//! Writes the readiness file: the bound addresses as JSON, for supervisors and tests that use port 0.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use parm_transport::server::Addresses;
 
-/// Writes the file beside its place and renames it, so that whoever sees it sees it whole.
+/// Writes a temporary file in the same folder and renames it, so that readers never see a partial file.
 pub fn announce(
     path: Option<&Path>,
     addresses: &Addresses,

@@ -1,4 +1,4 @@
-//! `parm record`: a stretch of a running frontend's life, as JSON lines, and what can be read out of it.
+//! `parm record`: records the traffic of a running frontend as JSON lines, and summarizes a recording.
 
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -19,9 +19,9 @@ use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::record::Record;
 
-/// How long it may be silent: it says something every half second at least once it is asked to end.
+/// Time after the end of the recording at which the frontend counts as hung: it sends lines every half second.
 const SLACK: Duration = Duration::from_secs(10);
-/// Longest refusal that is shown, in bytes.
+/// Longest error body that is printed, in bytes.
 const REFUSAL: usize = 4096;
 
 /// Runs the command.
@@ -52,13 +52,14 @@ async fn record(flags: &Record, admin: &Admin) -> anyhow::Result<()> {
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
-            // What has come so far is a recording, too.
+            // The file is a valid recording at any time.
             _ = tokio::signal::ctrl_c() => break,
-            () = &mut limit => bail!("the frontend does not end the recording: {} holds what came", path.display()),
+            () = &mut limit => bail!("the frontend does not end the recording: {} holds the data so far", path.display()),
         };
         let Some(frame) = frame else { break };
-        let frame =
-            frame.with_context(|| format!("the frontend went away; {} holds what came", path.display()))?;
+        let frame = frame.with_context(|| {
+            format!("the frontend closed the connection; {} holds the data so far", path.display())
+        })?;
         if let Ok(data) = frame.into_data() {
             file.write_all(&data).with_context(|| format!("cannot write {}", path.display()))?;
             bar.advanced(data.len() as u64);
@@ -68,7 +69,7 @@ async fn record(flags: &Record, admin: &Admin) -> anyhow::Result<()> {
     file.flush().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Asks the admin API to begin. It answers when the first lines are there.
+/// Starts the recording. The admin API answers once it has the first lines.
 async fn ask(flags: &Record, admin: &Admin) -> anyhow::Result<Incoming> {
     let path = format!("/admin/v1/recording?seconds={}", flags.seconds);
     let response = admin.send("GET", &path, None).await?;
@@ -81,14 +82,14 @@ async fn refusal(response: Response<Incoming>) -> anyhow::Error {
     let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
     match status {
         StatusCode::NOT_FOUND => {
-            anyhow!("this is no admin API ({text}): give the address that --admin names")
+            anyhow!("not an admin API ({text}): give the address that the frontend has as --admin")
         }
-        StatusCode::UNAUTHORIZED => anyhow!("the admin API wants a key that it knows: give it with --token"),
-        _ => anyhow!("the frontend refuses to record ({status}): {text}"),
+        StatusCode::UNAUTHORIZED => anyhow!("the admin API requires a key: give it with --token"),
+        _ => anyhow!("the frontend rejects the recording ({status}): {text}"),
     }
 }
 
-/// What a recording holds. Little of it is no error: it may be wanted for its arrivals.
+/// Prints a summary of a recording. Too little data for a profile is not an error: the arrivals may suffice.
 fn summary(path: &Path, flags: &Record) -> Result<(), Failure> {
     let file = fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let named = || path.display().to_string();
@@ -119,7 +120,7 @@ fn worded(recording: &Recording, profile: &Result<Profile, parm_tuner::Error>) -
         Err(error) => text.push_str(&format!("\nnot enough data for a profile: {error}")),
     }
     if recording.dropped > 0 {
-        text.push_str(&format!("\n{} notes were lost: raise frontend.recording.buffer", recording.dropped));
+        text.push_str(&format!("\n{} events were lost: raise frontend.recording.buffer", recording.dropped));
     }
     text
 }

@@ -1,4 +1,4 @@
-//! What `parm serve` and `parm worker` have in common around their services.
+//! Sets up the process for `parm serve` and `parm worker`: runtime, logging, limits, TLS.
 
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -13,13 +13,13 @@ use crate::Failure;
 use crate::cli::Common;
 use crate::settings::Settings;
 
-/// What is not over by then when the command is, is given up.
+/// Time for tasks to end after the command; later ones are abandoned.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
-/// Open files that connections of clients leave to everything else: listeners, operators' connections, workers, models, logs.
+/// Open files that clients cannot use: they serve listeners, operators' connections, workers, models and logs.
 const RESERVED_FILES: usize = 160;
 
-/// Prints the configuration where that is all that was asked for: then there is nothing more to do.
+/// Prints the configuration if `--dump-config` is set. Returns whether it did, and the command is done.
 pub fn dumped(flags: &Common, settings: &Settings) -> anyhow::Result<bool> {
     if flags.dump_config {
         use std::io::Write;
@@ -28,8 +28,8 @@ pub fn dumped(flags: &Common, settings: &Settings) -> anyhow::Result<bool> {
     Ok(flags.dump_config)
 }
 
-/// Runs the command's future on a runtime, with logging installed until it ends. `computes`: models run on its threads too, so there is
-/// one more than there are cores, for what else there is to do.
+/// Runs the command's future on a runtime, with logging installed until it ends. With `computes`, models run on the same
+/// threads, so there is one thread more than there are cores.
 pub fn run(
     settings: &Settings,
     (service, computes): (&'static str, bool),
@@ -40,36 +40,36 @@ pub fn run(
         builder.worker_threads(std::thread::available_parallelism().map_or(1, NonZeroUsize::get) + 1);
     }
     let runtime = builder.enable_all().build().context("cannot start the runtime")?;
-    // Left after the command and before the runtime ends: the exporter's last spans need it.
+    // Dropped after the command and before the runtime ends: the exporter's last spans need it.
     let inside = runtime.enter();
     let guard = crate::logging::install(&settings.log, service).map_err(Failure::Configuration)?;
     if !settings.ignored.is_empty() {
-        tracing::debug!(variables = ?settings.ignored, "variables that name no section of the configuration are ignored");
+        tracing::debug!(variables = ?settings.ignored, "ignoring variables that do not name a section of the configuration");
     }
     raise_open_files();
     let outcome = runtime.block_on(command);
     drop(guard);
     drop(inside);
-    // A model that hangs must not keep the process from ending, and it may do so on any thread.
+    // A hung model must not keep the process from ending, whichever thread it runs on.
     runtime.shutdown_timeout(LONGEST_END);
     outcome
 }
 
-/// Raises the limit of open files as far as we may: every connection takes one, and the usual soft limit is meant for
-/// programs that know no better than `select`.
+/// Raises the limit of open files to its hard limit. Every connection takes one file, and the usual soft limit protects
+/// only programs that use `select`.
 pub fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let shown = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => tracing::debug!(from = shown(current), to = shown(maximum), "limit of open files"),
         Err(error) => {
-            tracing::debug!(%error, limit = shown(current), "the limit of open files stays as it is");
+            tracing::debug!(%error, limit = shown(current), "cannot raise the limit of open files");
         }
     }
 }
 
-/// Bounds the connections of clients by the limit of open files. Where clients could take all of them, no worker could be
-/// connected to and no file be read.
+/// Bounds the connections of clients by the limit of open files. If clients could take all of them, the process could not
+/// connect to workers or read files.
 pub fn bound_connections(server: &mut parm_transport::server::Config) {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let (wanted, allowed) = (server.max_connections, connections_within(server.max_connections, limit));
@@ -84,15 +84,15 @@ pub fn bound_connections(server: &mut parm_transport::server::Config) {
     }
 }
 
-/// Connections that a limit of open files leaves room for.
+/// Returns the number of connections that a limit of open files allows.
 fn connections_within(wanted: NonZeroUsize, limit: u64) -> NonZeroUsize {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    // With a limit that small nothing works; half of it is as good as any.
+    // A limit this low is not usable in any case; half of it is as good as any number.
     let left = limit.saturating_sub(RESERVED_FILES).max(limit / 2);
     NonZeroUsize::new(left).map_or(NonZeroUsize::MIN, |left| left.min(wanted))
 }
 
-/// Reads the files of `[tls]`, for what is listened on and whoever is dialled.
+/// Reads the files of `[tls]`, for listeners and for connections to workers.
 pub fn tls(settings: &mut Settings) -> Result<Tls, Failure> {
     let tls = Tls::open(&settings.tls).map_err(|error| Failure::Configuration(error.into()))?;
     settings.frontend.client.tls = tls.clone();
@@ -100,12 +100,12 @@ pub fn tls(settings: &mut Settings) -> Result<Tls, Failure> {
     Ok(tls)
 }
 
-/// Which errors of the backend are the configuration's: an engine that does not exist, a library that is not there.
+/// Tells configuration errors of the backend, such as an unknown engine or a missing library, from other failures.
 pub fn backend_failure(error: parm_backend::Error) -> Failure {
     if error.is_configuration() { Failure::Configuration(error.into()) } else { Failure::Run(error.into()) }
 }
 
-/// Which errors of a server are the configuration's: a key file that cannot be used.
+/// Tells configuration errors of a server, such as an invalid key file, from other failures.
 pub fn server_failure(error: parm_protocol::Error) -> Failure {
     match error {
         parm_protocol::Error::KeyFile { .. } => Failure::Configuration(error.into()),

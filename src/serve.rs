@@ -1,4 +1,4 @@
-//! `parm serve`: a frontend over embedded instances, remote workers, or both.
+//! `parm serve`: runs a frontend over embedded instances, remote workers, or both.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
         tracing::warn!(
             folder = %folder.display(),
             share,
-            "a share of what clients send is kept in this folder, as they send it: mind who can read it"
+            "a share of the clients' requests is stored in this folder unchanged: restrict access to it"
         );
     }
     let frontend =
@@ -66,7 +66,7 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
         tracing::info!("loading models");
         tokio::select! {
             embedded = embed(&frontend, settings.backend, &registry) => embedded?,
-            // A model whose first run never ends must not keep the process from ending.
+            // A model that hangs in its first run must not keep the process from ending.
             () = stop.cancelled() => {
                 tracing::info!("stopped before all models were loaded");
                 return Ok(());
@@ -82,24 +82,24 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
     ready::announce(flags.common.ready_file.as_deref(), &addresses, admin)?;
     tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
     if !frontend.is_ready() {
-        tracing::info!("no instance has joined yet: /v2/health/ready says 503 until one does");
+        tracing::info!("no instance has joined yet: /v2/health/ready returns 503 until one does");
     }
 
     tokio::select! {
         () = stop.cancelled() => {}
         broken = frontend.broken() => return Err(Failure::Panicked(broken.into())),
         ended = &mut serving => {
-            ended.context("the server ended badly")?;
-            return Err(anyhow::Error::msg("the server ended by itself: please report it").into());
+            ended.context("the server task failed")?;
+            return Err(anyhow::Error::msg("the server ended without a shutdown: please report it").into());
         }
     }
-    // Not ready from here on; what comes in is still answered until balancers had the time to see it.
+    // Readiness is false from here on. New requests are still answered, until load balancers have noticed.
     frontend.start_draining();
     tokio::time::sleep(drain_delay).await;
-    // Then listening ends whatever comes in: under load there is no moment without a request to wait for. The server
-    // waits for those that it has, and cuts what takes longer than its time-out.
+    // Then listening ends, even under load: there would never be a moment without a new request. The server waits for
+    // accepted requests, and cuts those that exceed its timeout.
     closing.cancel();
-    let cut = serving.await.context("the server ended badly")?;
+    let cut = serving.await.context("the server task failed")?;
     frontend.settle_capture().await;
     if let Some(recording) = recording {
         recording.end().await.map_err(anyhow::Error::from)?;
@@ -113,7 +113,8 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
     Ok(())
 }
 
-/// Loads the models on the embedded instances and joins them to the frontend. Loading blocks; health answers meanwhile.
+/// Loads the models on the embedded instances and joins them to the frontend. Loading blocks a thread of its own, so that
+/// health checks are answered meanwhile.
 async fn embed(
     frontend: &Frontend,
     config: parm_backend::Config,
@@ -121,7 +122,7 @@ async fn embed(
 ) -> Result<(), Failure> {
     let metrics = Metrics::embedded(registry).map_err(anyhow::Error::from)?;
     let loading = tokio::task::spawn_blocking(move || Embedded::start(config, metrics));
-    let instances = loading.await.context("loading ended badly")?.map_err(runtime::backend_failure)?;
+    let instances = loading.await.context("the loading task failed")?.map_err(runtime::backend_failure)?;
     for instance in instances {
         frontend.embed(Arc::new(instance), None).map_err(anyhow::Error::from)?;
     }
@@ -141,8 +142,8 @@ async fn admin(
     Ok(Some(address))
 }
 
-/// Our own instances join before we say that we are there. Workers elsewhere may come when they can: whoever supervises
-/// us must not take us for dead because they are. Asking is cheap, and nobody waits for the answer but a file.
+/// Waits until the embedded instances have joined, before the readiness file is written. Remote workers may join later: a
+/// supervisor must not restart this process because they are down. The poll is cheap, and only the file depends on it.
 async fn until_settled(frontend: &Frontend) {
     while !frontend.is_settled() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! The configuration in layers: defaults, the file, `PARM_SECTION__FIELD` variables, flags.
+//! Reads the configuration in layers: defaults, the file, `PARM_SECTION__FIELD` variables, flags.
 //!
 //! All of it is read and checked before a port is bound. An error names the field and the source of its value.
 //!
@@ -40,7 +40,7 @@ pub struct Settings {
     pub backend: parm_backend::Config,
     /// Shares of the instances' time, by name.
     pub share: parm_shares::Settings,
-    /// Variables with our prefix that name no section, for the log.
+    /// Variables with the prefix that do not name a section, for the log.
     #[serde(skip)]
     pub ignored: Vec<String>,
 }
@@ -88,7 +88,7 @@ impl Settings {
         }
         let crashes = &mut settings.frontend.recording.crash_folder;
         *crashes = crashes.take().or_else(|| Some(crate::environment::temporary()));
-        // A folder of models has their bundles as well.
+        // A model repository also holds the bundles.
         if settings.frontend.bundles.is_none() {
             settings.frontend.bundles = settings.backend.models.clone();
         }
@@ -135,14 +135,14 @@ impl Settings {
         Ok(self)
     }
 
-    /// One limit for bodies: a process that takes larger requests takes larger answers of its workers.
+    /// Applies the limit of request bodies to the workers' answers too.
     fn with_body_limit(mut self) -> Self {
         self.frontend.client.accept_bodies(self.server.max_body_bytes);
         self.backend.upstream.client.accept_bodies(self.server.max_body_bytes);
         self
     }
 
-    /// Whether this process runs models itself, as it does without workers.
+    /// Whether this process runs models itself, which is the default without workers.
     pub fn embeds(&self) -> bool {
         let frontend = &self.frontend;
         self.backend.models.is_some()
@@ -151,7 +151,7 @@ impl Settings {
             || (frontend.workers.is_empty() && frontend.workers_file.is_none())
     }
 
-    /// The whole configuration as a file without its secrets, which people fill in.
+    /// Returns the whole configuration as a file without its secrets.
     pub fn to_toml(&self) -> anyhow::Result<String> {
         let note = if self.has_secrets() { SECRETS } else { "" };
         Ok(format!("{note}{}", toml::to_string(self)?))
@@ -164,7 +164,7 @@ impl Settings {
     }
 }
 
-const SECRETS: &str = "# Keys are secrets and left out: fill in `token` under [frontend.client], \
+const SECRETS: &str = "# Keys are secret and left out: fill in `token` under [frontend.client], \
                        [backend.upstream.client] and [frontend.admin].
 
 ";
@@ -182,8 +182,8 @@ fn names_section(name: &str) -> bool {
     section.is_some_and(|section| known.contains(&section.as_str()))
 }
 
-/// The policy that the flags name or imply. A stand-in that the policy does not use is rejected: no other message would show
-/// the mistake.
+/// Returns the policy that the flags name or imply. A stand-in that the policy does not use is rejected, because no later
+/// message would show the mistake.
 fn policy(flags: &Serve) -> Result<Option<&str>, Invalid> {
     let set = flags.common.set.iter().rev().find_map(|text| text.strip_prefix("frontend.dispatch.policy="));
     let set = set.map(|policy| policy.trim().trim_matches('"'));

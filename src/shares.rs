@@ -1,4 +1,4 @@
-//! The shares of the configuration: what they name must be there, as far as this process can know.
+//! Checks that the keys and models exist which the configured shares name.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,17 +8,17 @@ use parm_transport::keys::KeyFile;
 
 use crate::settings::{Invalid, Settings};
 
-/// Who reads the configuration.
+/// The command that reads the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// `parm serve`, which knows who calls.
+    /// `parm serve`, which reads the clients' keys.
     Frontend,
-    /// `parm worker`, which is told by frontends who pays: keys are theirs to look at.
+    /// `parm worker`, which receives the share with each job: only frontends read keys.
     Worker,
 }
 
 impl Settings {
-    /// Checks the shares, and hands them to those who go by them.
+    /// Checks the shares and copies them to the parts that use them.
     pub fn with_shares(mut self, reader: Reader) -> Result<Self, Invalid> {
         self.check_shares(reader).map_err(|error| Invalid(anyhow!("share: {error:#}")))?;
         self.frontend.shares = self.share.clone();
@@ -35,7 +35,7 @@ impl Settings {
         }
         let inside = reader == Reader::Worker || self.embeds();
         let outside = !self.frontend.workers.is_empty() || self.frontend.workers_file.is_some();
-        // Workers elsewhere come and go, with the models that they have.
+        // Remote workers come and go, with their models.
         if inside && (reader == Reader::Worker || !outside) {
             self.share.check_instances(self.backend.instances.get())?;
             if let Some(known) = self.models()? {
@@ -45,7 +45,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The models that this process can have; `None` where another server says it.
+    /// The models that this process can serve; `None` if they are known only to another server.
     fn models(&self) -> anyhow::Result<Option<BTreeSet<String>>> {
         if self.backend.upstream.url.is_some() {
             return Ok(None);
@@ -59,7 +59,7 @@ impl Settings {
     }
 }
 
-/// The names of a file's keys. A file that cannot be used is an error here as well: nobody would be let in.
+/// The names of a file's keys. An invalid file is an error here too, because no client could be admitted.
 fn names(file: &Path) -> anyhow::Result<BTreeSet<String>> {
     let read = KeyFile::text(file).and_then(|text| KeyFile::read(&text));
     let keys = read.map_err(|reason| anyhow!("cannot use the key file {}: {reason}", file.display()))?;
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// What is wrong with a configuration, if anything.
+    /// The error of a configuration, if it has one.
     fn told(text: &str, reader: Reader) -> Option<String> {
         let settings: Settings = toml::from_str(text).unwrap();
         settings.with_shares(reader).err().map(|Invalid(error)| error.to_string())
@@ -81,7 +81,7 @@ mod tests {
     const MODELS: &str = "[backend]\ninstances = 2\n[backend.emulated.m]\n";
 
     #[test]
-    fn what_a_share_names_must_be_there() {
+    fn share_with_unknown_model_or_too_many_instances_is_refused() {
         for reader in [Reader::Frontend, Reader::Worker] {
             let good = format!("[share.a]\nweight = 2\nreserved = 1\nmodels = [\"m\"]\n{MODELS}");
             assert_eq!(told(&good, reader), None);
@@ -90,7 +90,7 @@ mod tests {
             let many = told(&good.replace("reserved = 1", "reserved = 3"), reader).unwrap();
             assert!(many.contains("shares reserve 3 instances, but there are 2"), "{many}");
         }
-        // Workers elsewhere are not known yet.
+        // Remote workers are not known yet.
         let elsewhere = "[share.a]\nmodels = [\"n\"]\nreserved = 9\n[frontend]\nworkers = [\"http://w:1\"]\n";
         assert_eq!(told(elsewhere, Reader::Frontend), None);
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_of_nothing_and_a_field_that_is_none_are_refused() {
+    fn zero_weight_and_unknown_field_are_refused() {
         for (text, word) in [("[share.a]\nweight = 0", "nonzero"), ("[share.a]\nwieght = 2", "wieght")] {
             let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

@@ -1,9 +1,9 @@
-//! SIGTERM and SIGINT: the first asks for a graceful end, the second ends at once.
+//! Handles SIGTERM and SIGINT: the first one starts a graceful shutdown, the second ends at once.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by the first SIGTERM or SIGINT. A second signal ends the process with status 130.
+/// Returns a token that the first SIGTERM or SIGINT cancels. A second signal ends the process with status 130.
 pub fn token() -> anyhow::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -20,7 +20,7 @@ pub fn token() -> anyhow::Result<CancellationToken> {
             _ = interrupt.recv() => {}
         }
         tracing::warn!("second signal: ending at once");
-        #[allow(clippy::disallowed_methods)] // the whole point is to leave without unwinding
+        #[allow(clippy::disallowed_methods)] // the purpose is to leave without unwinding
         std::process::exit(130);
     });
     Ok(token)

@@ -1,4 +1,4 @@
-//! `parm simulate`: policies under load and faults, in virtual time.
+//! `parm simulate`: runs policies under load and faults, in virtual time.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -14,7 +14,7 @@ use crate::bar::Bar;
 use crate::cli::{Output, Simulate};
 use crate::tune;
 
-/// Runs the command. A file or a name that cannot be used ends with status 64.
+/// Runs the command. An invalid file or name ends with status 64.
 pub fn main(flags: &Simulate) -> Result<(), Failure> {
     if flags.list {
         return list().map_err(Failure::Run);
@@ -28,7 +28,7 @@ pub fn main(flags: &Simulate) -> Result<(), Failure> {
     print(&report, flags.output).map_err(Failure::Run)
 }
 
-/// The experiment file, as the flags change it.
+/// Reads the experiment file, with the changes of the flags.
 fn config(flags: &Simulate) -> anyhow::Result<Config> {
     let mut config = match &flags.experiment {
         Some(path) => {
@@ -57,8 +57,8 @@ fn config(flags: &Simulate) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// The recorded arrivals, service times and faults become the scenario `recorded`, at the recorded rate; a stand-in costs
-/// what it was seen to take.
+/// Adds the scenario `recorded` with the arrivals, service times and faults of a recording, at its rate. A stand-in has the
+/// recorded cost.
 fn recorded(config: &mut Config, path: &Path, model: Option<&str>) -> anyhow::Result<()> {
     let (recording, profile) = tune::recorded(path, model)?;
     eprintln!("{}: {profile}", path.display());

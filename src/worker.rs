@@ -1,4 +1,4 @@
-//! `parm worker`: the models of a repository, served without a frontend.
+//! `parm worker`: serves the models of a repository without a frontend.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
     tracing::info!("loading models");
     tokio::select! {
         loaded = load(&worker) => loaded?,
-        // A model whose first run never ends must not keep the process from ending.
+        // A model that hangs in its first run must not keep the process from ending.
         () = stop.cancelled() => {
             tracing::info!("stopped before all models were loaded");
             return Ok(());
@@ -56,12 +56,12 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
     ready::announce(flags.common.ready_file.as_deref(), &addresses, None)?;
 
     stop.cancelled().await;
-    // Readiness is false from here on; requests are still answered until balancers had the time to see it.
+    // Readiness is false from here on. New requests are still answered, until load balancers have noticed.
     let draining = worker.clone();
     let drained = tokio::spawn(async move { draining.drain(std::time::Duration::MAX).await });
     tokio::time::sleep(drain_delay).await;
     closing.cancel();
-    let cut = serving.await.context("the server ended badly")?;
+    let cut = serving.await.context("the server task failed")?;
     drained.abort();
     if cut > 0 {
         let problem =
@@ -72,17 +72,17 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
     Ok(())
 }
 
-/// Loading blocks for as long as it takes; health answers meanwhile, readiness says no.
+/// Loads the models on a thread of its own. Health checks are answered meanwhile, and readiness is false.
 async fn load(worker: &Worker) -> Result<(), Failure> {
     let loading = worker.clone();
     tokio::task::spawn_blocking(move || loading.load())
         .await
-        .context("loading ended badly")?
+        .context("the loading task failed")?
         .map_err(runtime::backend_failure)?;
     Ok(())
 }
 
-/// Fault injection at run time: `GET` and `POST /faults` with a plan in JSON.
+/// Serves fault injection at run time: `GET` and `POST /faults` with a plan in JSON.
 fn faults_page(worker: Worker) -> Page {
     let plan_of = |worker: &Worker| {
         let plan = worker.faults()?.plan();

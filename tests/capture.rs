@@ -1,4 +1,4 @@
-//! `parm serve --capture` on real traffic, and `parm stand-in` from it.
+//! Tests `parm serve --capture` on real traffic, and `parm stand-in` on the captured queries.
 
 use std::path::Path;
 
@@ -19,12 +19,12 @@ fn captured(folder: &Path, rows: usize) {
         let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
         assert_eq!(answer.status, 200, "{}", answer.body_text());
     }
-    assert!(parm.log().contains("what clients send is kept"), "{}", parm.log());
+    assert!(parm.log().contains("requests is stored in this folder"), "{}", parm.log());
     parm.signal("TERM");
     assert!(parm.wait().success(), "{}", parm.log());
 }
 
-/// What a search says, and its status.
+/// Searches for a stand-in, and returns the status and the output.
 fn search(model: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let folder = TempDir::new().unwrap();
     let runs = folder.path().join("runs");
@@ -38,7 +38,7 @@ fn search(model: &str, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_was_served_is_what_a_stand_in_is_sought_from_and_judged_on() {
+fn stand_in_search_uses_captured_queries() {
     let folder = TempDir::new().unwrap();
     let captures = folder.path().join("captures");
     captured(&captures, 40);
@@ -58,5 +58,5 @@ fn what_was_served_is_what_a_stand_in_is_sought_from_and_judged_on() {
     let lenet = root().join("models/fashion-lenet/1/model.onnx");
     let (status, said) = search(lenet.to_str().unwrap(), &["--name", "affine", "--data", &source]);
     assert_eq!(status, Some(64), "{said}");
-    assert!(said.contains("captured from a model with the inputs x, this one takes input"), "{said}");
+    assert!(said.contains("captured from a model with the inputs x, but this model has input"), "{said}");
 }

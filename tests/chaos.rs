@@ -1,4 +1,4 @@
-//! Workers die and leave under load, and no client notices.
+//! Tests that every request is answered while workers crash, hang, leave and restart under load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ fn connect(url: String) -> Arc<dyn Client> {
     client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap()
 }
 
-/// Load on a frontend over three workers; `chaos` happens to them after a third of the requests.
+/// Sends load to a frontend with three workers, and runs `chaos` on them after a third of the requests.
 async fn survives(arguments: &[&str], chaos: fn(&[Parm])) -> (Parm, Vec<Parm>) {
     let workers: Vec<Parm> = (0..3).map(|_| Parm::worker(&[])).collect();
     let frontend = Parm::frontend(&workers.iter().collect::<Vec<_>>(), arguments);
@@ -38,7 +38,7 @@ async fn survives(arguments: &[&str], chaos: fn(&[Parm])) -> (Parm, Vec<Parm>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_worker_is_retried_around() {
+async fn queries_are_retried_when_a_worker_is_killed() {
     let (frontend, _workers) = survives(&["--policy", "none"], |workers| workers[0].signal("KILL")).await;
     frontend.until("the dead instance is gone", |parm| {
         parm.metric("parm_instances", &["state=\"ready\""]) == 2.0
@@ -46,10 +46,10 @@ async fn a_killed_worker_is_retried_around() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_worker_is_hidden_by_replicas() {
+async fn replicas_answer_when_a_worker_is_killed() {
     let (frontend, _workers) =
         survives(&["--policy", "replicate"], |workers| workers[1].signal("KILL")).await;
-    // Every query is a batch of its own, so that what exceeds queries and retries is copies.
+    // Every query is its own batch, so all jobs other than first runs and retries are copies.
     let count = |event| frontend.metric("parm_dispatch_total", &[event]);
     let (jobs, queries) = (count("event=\"job\""), count("event=\"arrived\""));
     let copies = jobs - queries - frontend.metric("parm_retries_total", &[]);
@@ -57,21 +57,21 @@ async fn a_killed_worker_is_hidden_by_replicas() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_worker_is_hedged_around() {
+async fn hedges_answer_when_a_worker_is_stopped() {
     let (frontend, _workers) = survives(&["--policy", "hedge"], |workers| workers[2].signal("STOP")).await;
     assert!(frontend.metric("parm_hedges_total", &[]) > 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_is_asked_to_end_fails_nothing() {
+async fn no_request_fails_when_a_worker_gets_sigterm() {
     let (_frontend, mut workers) = survives(&["--policy", "none"], |workers| workers[0].signal("TERM")).await;
-    // It also ends by itself, cleanly, once it is drained.
+    // The drained worker exits without an error.
     assert!(workers[0].wait().success(), "{}", workers[0].log());
 }
 
-/// Every worker is asked to end in turn, ends, and comes back where it was.
+/// Each worker in turn receives SIGTERM, exits, and restarts on the same socket.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_that_restart_in_turn_fail_nothing() {
+async fn no_request_fails_when_workers_restart_in_turn() {
     let folder = tempfile::TempDir::new().unwrap();
     let sockets = ["a", "b"].map(|name| folder.path().join(name).display().to_string());
     let start = |socket: &String| Parm::worker(&["--unix", socket]);
@@ -101,9 +101,9 @@ async fn workers_that_restart_in_turn_fail_nothing() {
     restarting.await.unwrap();
 }
 
-/// Two frontends behind a balancer that looks at readiness, as an orchestrator would; one is asked to end.
+/// A balancer follows the readiness of two frontends, as an orchestrator does. One of them receives SIGTERM.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frontend_that_is_asked_to_end_fails_nothing() {
+async fn no_request_fails_when_a_frontend_gets_sigterm() {
     for scheme in ["grpc", "http"] {
         let mut frontends = [Parm::serve(&["--instances", "1"]), Parm::serve(&["--instances", "1"])];
         let mut clients = Vec::new();
@@ -131,7 +131,7 @@ async fn a_frontend_that_is_asked_to_end_fails_nothing() {
             })
             .await;
         report.assert_all_right(LOAD);
-        assert!(draining.load(Ordering::SeqCst), "readiness never went false");
+        assert!(draining.load(Ordering::SeqCst), "the draining frontend stayed ready");
         assert!(frontends[0].wait().success(), "{}", frontends[0].log());
     }
 }

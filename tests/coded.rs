@@ -1,5 +1,6 @@
-//! Coded serving with real processes. The test model is affine, so under the code `mds` it computes its own parities, and a
-//! reconstruction must be its very answer.
+//! Tests coded serving with real processes.
+//!
+//! The test model is affine, so it is its own parity model under the code `mds`, and a reconstruction equals the prediction.
 
 use std::fs;
 use std::process::Stdio;
@@ -33,11 +34,11 @@ fn outcome(response: &InferResponse) -> &str {
     response.parameters["parm_outcome"].as_str().unwrap()
 }
 
-/// Sends requests three at a time until one of them comes back as a reconstruction; all must be right.
+/// Sends three requests at a time until a response is a reconstruction. Panics if any answer is wrong.
 async fn until_reconstructed(through: &Arc<dyn Client>, seed: u64) -> InferResponse {
     let deadline = Instant::now() + PATIENCE;
     for round in 0.. {
-        assert!(Instant::now() < deadline, "no reconstruction came");
+        assert!(Instant::now() < deadline, "no query was reconstructed");
         let mut asked = tokio::task::JoinSet::new();
         for one in 0..3 {
             let (through, rows) = (through.clone(), affine::rows(1, seed + 3 * round + one));
@@ -56,7 +57,7 @@ async fn until_reconstructed(through: &Arc<dyn Client>, seed: u64) -> InferRespo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_worker_is_hidden_by_reconstructions_that_equal_its_answers() {
+async fn reconstructions_are_exact_when_a_worker_is_stopped() {
     for policy in ["parm", "parm+"] {
         let workers: Vec<Parm> = (0..4).map(|_| Parm::worker(&[])).collect();
         let arguments = [&["--policy", policy][..], &CODED].concat();
@@ -77,7 +78,7 @@ async fn a_stopped_worker_is_hidden_by_reconstructions_that_equal_its_answers() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn healthy_workers_answer_the_same_with_a_code() {
+async fn healthy_workers_give_right_answers_with_a_code() {
     const LOAD: Load =
         Load { requests: 200, pace: Duration::from_millis(2), deadline: Duration::from_secs(10) };
     let parm = Parm::serve(&[&["--instances", "3", "--policy", "parm+"][..], &CODED].concat());
@@ -134,7 +135,7 @@ fn verify(folder: &tempfile::TempDir, more: &[&str]) -> (bool, String, String) {
 }
 
 #[test]
-fn bundles_are_verified_and_problems_fail_the_command() {
+fn verify_fails_when_a_bundle_has_problems() {
     let sound = bundled(|digest| digest);
     let (good, table, said) = verify(&sound, &[]);
     assert!(good && table.contains("mds k=2 r=1") && table.contains("ok"), "{table}{said}");
@@ -148,7 +149,7 @@ fn bundles_are_verified_and_problems_fail_the_command() {
 }
 
 #[test]
-fn a_repository_with_a_bundle_is_served_coded_by_itself() {
+fn code_is_loaded_when_the_repository_has_a_bundle() {
     let folder = bundled(|digest| digest);
     let models = folder.path().to_str().unwrap();
     let parm = Parm::start(&["serve", "--models", models, "--instances", "3", "--policy", "parm+"]);

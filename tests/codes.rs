@@ -45,7 +45,7 @@ fn invalid_settings_end_with_their_codes() {
 }
 
 #[test]
-fn files_that_cannot_be_used_end_with_their_codes() {
+fn unusable_files_end_with_their_codes() {
     let local = "127.0.0.1:0";
     let serve = ["serve", "--models", "tests/models", "--http", local, "--grpc", local, "--metrics", local];
     let with = |more: &[&str], code| assert_ends(&[&serve, more].concat(), code);
@@ -59,7 +59,7 @@ fn files_that_cannot_be_used_end_with_their_codes() {
 }
 
 #[test]
-fn addresses_that_cannot_be_used_end_with_their_codes() {
+fn unusable_addresses_end_with_their_codes() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let (taken, free) = (taken.local_addr().map(|at| (at.to_string(), taken)).unwrap(), "127.0.0.1:0");
     let serve = ["serve", "--models", "tests/models", "--grpc", free, "--metrics", free, "--http"];
@@ -157,7 +157,7 @@ fn explain_prints_the_cause_and_the_remedy() {
 }
 
 #[test]
-fn every_code_is_given_to_some_error() {
+fn every_code_has_an_error() {
     let crates = members().into_iter().map(|krate| root().join(krate).join("src"));
     let sources = crates.chain([root().join("src")]).flat_map(|folder| files(&folder, "rs"));
     let code: String = sources.map(|path| fs::read_to_string(path).unwrap()).collect();

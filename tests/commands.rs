@@ -1,4 +1,4 @@
-//! What people meet on the command line: help, bad configuration, looking into models.
+//! Tests the command line: configuration, models, searches for stand-ins, manual pages and completions.
 
 use std::fs;
 use std::process::{Output, Stdio};
@@ -8,7 +8,7 @@ use parm_parity_models::onnx::{Builder, Value};
 
 use crate::support::process::{PATIENCE, command};
 
-/// A command that should end by itself; one that does not is killed, and its status tells.
+/// Runs a command. A command that does not end in time is killed, and its status shows this.
 pub fn run(arguments: &[&str]) -> Output {
     let mut child = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let deadline = Instant::now() + PATIENCE;
@@ -24,7 +24,7 @@ pub fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_bad_configuration_ends_with_64_and_names_the_field() {
+fn invalid_configuration_exits_64_and_names_the_field() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("parm.toml");
     fs::write(&file, "[backend]\ninstances = \"many\"\n").unwrap();
@@ -51,7 +51,7 @@ fn a_bad_configuration_ends_with_64_and_names_the_field() {
 }
 
 #[test]
-fn a_stand_in_implies_the_policy_that_asks_it() {
+fn stand_in_flag_selects_its_policy() {
     for more in [&[][..], &["--policy", "stand-in"], &["--set", "frontend.dispatch.policy=\"stand-in\""]] {
         let output = run(&[&["serve", "--dump-config", "--stand-in", "small"], more].concat());
         let dumped = text(&output.stdout);
@@ -60,7 +60,7 @@ fn a_stand_in_implies_the_policy_that_asks_it() {
 }
 
 #[test]
-fn a_dumped_configuration_makes_itself_again() {
+fn dumped_configuration_reproduces_itself() {
     let folder = tempfile::TempDir::new().unwrap();
     for verb in ["serve", "worker"] {
         let first = run(&[verb, "--dump-config", "--set", "backend.instances=3"]);
@@ -87,7 +87,7 @@ fn a_dumped_configuration_has_no_secrets() {
 }
 
 #[test]
-fn the_environment_is_between_the_file_and_the_flags() {
+fn flags_override_the_environment() {
     let dump = |variables: &[(&str, &str)], arguments: &[&str]| {
         let mut command = command();
         command.args(["serve", "--dump-config"]).args(arguments).envs(variables.iter().copied());
@@ -99,13 +99,13 @@ fn the_environment_is_between_the_file_and_the_flags() {
 }
 
 #[test]
-fn variables_of_a_service_called_parm_are_no_settings_and_misspelt_fields_are_an_error() {
+fn service_variables_are_ignored_and_misspelt_ones_rejected() {
     let with = |variables: &[(&str, &str)]| {
         let mut command = command();
         command.args(["serve", "--dump-config"]).envs(variables.iter().copied());
         command.output().unwrap()
     };
-    // What Kubernetes puts into the containers beside services `parm` and `parm-server`.
+    // Kubernetes sets these variables in containers next to Services named `parm` and `parm-server`.
     let service = [
         ("PARM_SERVICE_HOST", "10.0.0.1"),
         ("PARM_SERVICE_PORT_HTTP", "8000"),
@@ -136,13 +136,13 @@ fn models_are_listed_and_inspected() {
     assert_eq!(missing.status.code(), Some(1));
     assert!(
         text(&missing.stderr).contains("affine"),
-        "the error lists what there is: {}",
+        "the error lists the known models: {}",
         text(&missing.stderr)
     );
 }
 
 #[test]
-fn a_missing_onnxruntime_says_how_to_get_it() {
+fn missing_onnxruntime_error_shows_how_to_install_it() {
     let output = run(&[
         "worker",
         "--engine",
@@ -163,7 +163,7 @@ fn a_missing_onnxruntime_says_how_to_get_it() {
     assert!(said.contains("pip install onnxruntime"), "{said}");
 }
 
-/// A file with so many nodes, one behind another.
+/// A model file with a chain of this many nodes.
 fn chain(nodes: usize) -> Vec<u8> {
     let mut builder = Builder::new("chain", 1);
     let mut last = builder.input(Value::batch_of_f32("x", &[1]));
@@ -175,7 +175,7 @@ fn chain(nodes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_search_for_a_stand_in_refuses_what_it_cannot_use_and_says_what_to_do() {
+fn stand_in_search_rejects_unusable_arguments() {
     let folder = tempfile::tempdir().unwrap();
     let images = "idx:examples/fashion-mnist/images-idx3-ubyte.gz";
     let rows = folder.path().join("rows.npy");
@@ -189,7 +189,10 @@ fn a_search_for_a_stand_in_refuses_what_it_cannot_use_and_says_what_to_do() {
     fs::copy("models/fashion-linear/1/model.onnx", &light).unwrap();
     let light = light.to_str().unwrap();
     for (arguments, reason) in [
-        (vec!["fashion-lenet", "--data", images, "--from", light], "small-int8 is what the 8-bit copy"),
+        (
+            vec!["fashion-lenet", "--data", images, "--from", light],
+            "small-int8 has the suffix of 8-bit copies",
+        ),
         (vec![endless.to_str().unwrap(), "--data", images], "the graph has 50001 nodes, more than 50000"),
         (vec!["fashion-lenet", "--data", images, "--engine", "abacus"], "abacus"),
         (vec!["fashion-lenet", "--data", images, "--cost", "7"], "--cost"),
@@ -216,13 +219,13 @@ fn a_search_for_a_stand_in_refuses_what_it_cannot_use_and_says_what_to_do() {
         let output = run(&all);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
-        assert!(said.contains(reason), "{arguments:?} must say {reason}: {said}");
-        assert!(!runs.exists(), "{arguments:?} leaves nothing behind");
+        assert!(said.contains(reason), "{arguments:?}: the error lacks '{reason}': {said}");
+        assert!(!runs.exists(), "{arguments:?} left a folder behind");
     }
 }
 
 #[test]
-fn a_search_for_a_stand_in_tells_what_every_family_is_worth_and_bundles_what_fits() {
+fn stand_in_search_measures_families_and_bundles_its_choice() {
     let folder = tempfile::tempdir().unwrap();
     let models = folder.path().join("models");
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -265,13 +268,13 @@ fn a_search_for_a_stand_in_tells_what_every_family_is_worth_and_bundles_what_fit
     };
     let families = [named("candidates"), named("refused")].concat();
     assert!(families.contains(&"int8".to_owned()), "{families:?}");
-    assert!(families.contains(&"from-model".to_owned()), "what was brought is measured too: {families:?}");
-    // What was graded is what none other beats; by labels, as the data has some.
+    assert!(families.contains(&"from-model".to_owned()), "the model of --from is measured too: {families:?}");
+    // Only candidates that no other one dominates are graded, against labels because the data has them.
     let graded = found["grades"]["candidates"].as_array().unwrap();
     assert_eq!(graded.is_empty(), named("candidates").is_empty(), "{found}");
     assert!(graded.iter().all(|one| one["gap"]["high"].is_number()), "{found}");
     assert!(fs::read_to_string(path("frontier.svg")).unwrap().starts_with("<svg"));
-    // Whether anything pays depends on the machine; what is chosen is bundled, and nothing else is written.
+    // Whether a candidate pays off depends on the machine. Only a chosen one is written, in a bundle.
     let bundle = models.join("mine/parm.toml");
     assert_eq!(bundle.exists(), found["chosen"].is_string(), "{said}");
     if bundle.exists() {
@@ -284,7 +287,7 @@ fn a_search_for_a_stand_in_tells_what_every_family_is_worth_and_bundles_what_fit
 }
 
 #[test]
-fn the_manual_has_a_page_for_every_command_and_shells_complete_them() {
+fn manual_and_completions_cover_commands() {
     let folder = tempfile::tempdir().expect("a folder");
     let written = run(&["man", folder.path().to_str().expect("a path")]);
     assert!(written.status.success(), "{}", text(&written.stderr));
@@ -295,7 +298,7 @@ fn the_manual_has_a_page_for_every_command_and_shells_complete_them() {
     let serve = std::fs::read_to_string(folder.path().join("parm-serve.1")).expect("a page");
     assert!(serve.contains("everything in one process"), "its examples: {serve}");
     for shell in ["bash", "zsh", "fish"] {
-        // More than a pipe holds.
+        // The script is larger than the buffer of a pipe.
         let script = text(&command().args(["completions", shell]).output().expect("it runs").stdout);
         assert!(script.contains("stand-in") && script.contains("upstream"), "{shell}: {script}");
     }

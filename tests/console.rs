@@ -1,11 +1,11 @@
-//! `parm ctl` and `parm top` on a running frontend.
+//! Tests `parm ctl`, `parm top` and `parm check` on a running frontend.
 
 use serde_json::{Value, json};
 
 use crate::support::process::command;
 use crate::support::{Parm, affine, http};
 
-/// What a command says on stdout; it must end well.
+/// Runs a command that must succeed, and returns its output.
 fn said(parm: &Parm, words: &[&str]) -> String {
     let url = format!("http://{}", parm.admin.unwrap());
     let output = command().args(words).args(["--url", &url]).output().unwrap();
@@ -22,7 +22,7 @@ fn infer(parm: &Parm, id: &str) {
 }
 
 #[test]
-fn a_frontend_is_changed_and_asked_about_from_a_terminal() {
+fn ctl_changes_a_frontend_and_shows_its_state() {
     let parm = Parm::serve(&["--instances", "2", "--admin", "127.0.0.1:0"]);
     parm.until_model_ready();
     let changed: Value =
@@ -32,12 +32,12 @@ fn a_frontend_is_changed_and_asked_about_from_a_terminal() {
     assert_eq!(settings["models"]["affine"]["queue_limit"], json!(77));
     assert!(parm.log().contains("queue_limit 1024 to 77"), "{}", parm.log());
 
-    assert!(said(&parm, &["ctl", "drain", "2"]).contains("instance 2 was told"));
+    assert!(said(&parm, &["ctl", "drain", "2"]).contains("instance 2 received the order"));
     parm.until("it drains", |parm| said(parm, &["ctl", "instances"]).contains("   2  draining"));
     said(&parm, &["ctl", "return", "2"]);
     parm.until("it is back", |parm| said(parm, &["ctl", "instances"]).contains("   2  ready"));
 
-    // The first queries are slower than any before them.
+    // The first queries are the slowest so far, so their traces are kept.
     (0..40).for_each(|_| infer(&parm, "frame-88"));
     let story = said(&parm, &["ctl", "query", "frame-88"]);
     assert!(story.contains("It arrived.") && story.contains("got it."), "{story}");
@@ -48,7 +48,7 @@ fn a_frontend_is_changed_and_asked_about_from_a_terminal() {
 }
 
 #[test]
-fn a_frontend_that_refuses_is_quoted_with_what_to_do() {
+fn ctl_and_top_show_rejections_with_advice() {
     let parm =
         Parm::serve(&["--instances", "1", "--admin", "127.0.0.1:0", "--set", "frontend.admin.token=sesame"]);
     let url = format!("http://{}", parm.admin.unwrap());
@@ -67,12 +67,12 @@ fn a_frontend_that_refuses_is_quoted_with_what_to_do() {
         let output = call.output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{words:?}: {told}");
-        assert!(told.contains(word), "{words:?} must say {word}: {told}");
+        assert!(told.contains(word), "{words:?}: the error lacks '{word}': {told}");
     }
 }
 
 #[test]
-fn a_frontend_and_a_configuration_are_checked_with_what_to_do() {
+fn check_reports_problems_of_frontends_and_configurations() {
     let worker = Parm::worker(&[]);
     let parm = Parm::frontend(&[&worker], &["--admin", "127.0.0.1:0"]);
     parm.until_model_ready();
@@ -80,7 +80,8 @@ fn a_frontend_and_a_configuration_are_checked_with_what_to_do() {
     let output = command().args(["check", &url]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{told}");
-    for line in ["ok   admin API: parm", "note model affine: one instance", "ok   instances: 1 of 1 are well"]
+    for line in
+        ["ok   admin API: parm", "note model affine: one instance", "ok   instances: 1 of 1 are healthy"]
     {
         assert!(told.contains(line), "{line:?} is missing in\n{told}");
     }

@@ -1,4 +1,4 @@
-//! The crate graph is what ARCHITECTURE.md says: dependencies point one way, foreign types stop where they should.
+//! Compares the crate graph with ARCHITECTURE.md: allowed dependencies, and the only places of foreign types.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use crate::support::process::root;
 use crate::support::workspace::{files, manifest, members, names, without_comments};
 
-/// Who may depend on whom, by crate folder; a crate of the workspace without a row fails. The binary may depend on all.
+/// Allowed dependencies of each crate, by folder. A crate without a row fails; the binary may depend on all.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("core/random", &[]),
     ("core/shares", &["durations"]),
@@ -66,7 +66,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("hickory_resolver::", &["frontend/src/discovery/resolver.rs"]),
 ];
 
-/// What the pure dispatcher may never name: clocks, runtimes, randomness, unordered maps, tensors.
+/// Names that the pure dispatcher must not contain: clocks, runtimes, randomness, unordered maps, tensors.
 const IMPURE: &[&str] = &[
     "tokio",
     "std::time::Instant",
@@ -93,11 +93,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 #[test]
 fn crates_depend_only_on_those_below_them() {
     let ruled: BTreeSet<_> = ALLOWED.iter().map(|(krate, _)| (*krate).to_owned()).collect();
-    assert_eq!(
-        ruled,
-        members().into_iter().collect(),
-        "every crate has a row that says what it may depend on"
-    );
+    assert_eq!(ruled, members().into_iter().collect(), "every crate has a row with its allowed dependencies");
     for (krate, below) in ALLOWED {
         let manifest = manifest(&root().join(krate));
         let dependencies = manifest.get("dependencies").and_then(toml::Value::as_table);
@@ -110,7 +106,7 @@ fn crates_depend_only_on_those_below_them() {
 }
 
 #[test]
-fn the_code_map_has_every_crate_and_what_it_may_depend_on() {
+fn code_map_has_every_crate_with_its_dependencies() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     for (krate, below) in ALLOWED {
         let row = text.lines().find(|line| line.starts_with(&format!("| `{krate}/` |")));
@@ -118,7 +114,7 @@ fn the_code_map_has_every_crate_and_what_it_may_depend_on() {
         let said = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
         let said: BTreeSet<_> = said.split(',').map(|name| name.trim().to_owned()).collect();
         let below = if below.is_empty() { set(&["nothing of ours"]) } else { set(below) };
-        assert_eq!(said, below, "ARCHITECTURE.md: what {krate}/ may depend on");
+        assert_eq!(said, below, "ARCHITECTURE.md: allowed dependencies of {krate}/");
     }
 }
 
@@ -143,7 +139,7 @@ fn foreign_types_stay_in_their_files() {
 fn the_dispatcher_has_no_io_no_clock_and_no_randomness() {
     for (file, text) in sources().filter(|(file, _)| file.starts_with("core/dispatch/src/")) {
         let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        // These two look up and never walk, so that no order leaks out of the hashing.
+        // These two files look up keys and never iterate, so the order of hashing has no effect.
         let lookup = file.ends_with("state/names.rs") || file.ends_with("state/shelf.rs");
         for needle in IMPURE.iter().filter(|needle| !(lookup && **needle == "HashMap")) {
             let named = code.lines().any(|line| line.split("//").next().unwrap_or_default().contains(needle));
@@ -153,7 +149,7 @@ fn the_dispatcher_has_no_io_no_clock_and_no_randomness() {
 }
 
 #[test]
-fn what_a_code_is_is_asked_of_the_encoder_and_not_of_its_name() {
+fn only_the_encoder_matches_on_names_of_codes() {
     let names = parm_encoder::Kind::ALL.map(|kind| format!("Kind::{kind:?}"));
     let binary = files(&root().join("src"), "rs").into_iter().map(|path| {
         let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
@@ -165,7 +161,7 @@ fn what_a_code_is_is_asked_of_the_encoder_and_not_of_its_name() {
             let asked =
                 ["==", "!=", "=>", "matches!", "if let", "let Some("].iter().any(|word| line.contains(word));
             let named = names.iter().any(|name| {
-                // Other crates have kinds of other things, and names that end so.
+                // Other crates have their own `Kind` types, and longer names that contain this one.
                 line.match_indices(name.as_str()).any(|(at, name)| {
                     let after = line[at + name.len()..].starts_with(char::is_alphanumeric);
                     let before = line[..at].ends_with(|c: char| c.is_alphanumeric());
@@ -177,15 +173,15 @@ fn what_a_code_is_is_asked_of_the_encoder_and_not_of_its_name() {
     }
 }
 
-/// What turns a program into a server. Whoever simulates, tunes or reads a model must not wait for it to be built.
+/// Dependencies of servers. The simulator, the tuner and model tools must build without them.
 const HEAVY: &[&str] = &["axum", "hyper", "tonic", "hickory-resolver", "prometheus"];
 
 #[test]
-fn what_needs_no_server_links_none() {
+fn crates_without_a_server_link_no_server_dependency() {
     let lock: toml::Table = fs::read_to_string(root().join("Cargo.lock")).unwrap().parse().unwrap();
     let packages = lock["package"].as_array().unwrap();
     let members: Vec<_> = members().into_iter().map(|folder| manifest(&root().join(folder))).collect();
-    // Of members the manifest counts: the lock file adds what only their tests need.
+    // The manifests of members are read because the lock file also lists the dependencies of their tests.
     let below = |name: &str| -> Vec<String> {
         let own = members.iter().find(|member| member["package"]["name"].as_str() == Some(name));
         if let Some(member) = own {
@@ -203,8 +199,11 @@ fn what_needs_no_server_links_none() {
             next.extend(below(&name).into_iter().filter(|name| linked.insert(name.clone())));
         }
         for heavy in HEAVY {
-            assert!(!linked.contains(*heavy), "{light} links {heavy}: move what needs it to a crate above");
+            assert!(
+                !linked.contains(*heavy),
+                "{light} links {heavy}: move the code that needs it to a crate above"
+            );
         }
-        assert!(linked.len() > 3, "{light} is found in Cargo.lock");
+        assert!(linked.len() > 3, "{light} is not found in Cargo.lock");
     }
 }

@@ -1,4 +1,4 @@
-//! `parm demo`: ends by itself or when interrupted, and says what it saw.
+//! Tests `parm demo`: complete runs, interrupted runs and invalid arguments.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::process::command;
 
-/// As short and as light as it can be; what depends on time is not looked at.
+/// The shortest and lightest run. No test checks its timings.
 const BRIEF: [&str; 5] = ["demo", "--seconds", "5", "--rate", "40"];
 
 fn run(arguments: &[&str]) -> Output {
@@ -15,7 +15,7 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn every_policy_answers_the_same_queries_and_reports_them_as_json() {
+fn policies_answer_the_same_queries_and_report_json() {
     let output = run(&[&BRIEF[..], &["--policies", "equal,stand-in", "--output", "json"]].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
@@ -43,12 +43,12 @@ fn every_policy_answers_the_same_queries_and_reports_them_as_json() {
     assert_eq!(
         report["costs"].as_object().unwrap().len(),
         1,
-        "what neither policy loads has no cost: {report}"
+        "models that no policy loads have no cost: {report}"
     );
 }
 
 #[test]
-fn an_interrupted_demonstration_still_sums_up() {
+fn demo_prints_its_summary_when_interrupted() {
     let mut child = command()
         .args(["demo", "--seconds", "3600", "--rate", "40", "--policies", "equal"])
         .stdout(Stdio::piped())
@@ -58,26 +58,26 @@ fn an_interrupted_demonstration_still_sums_up() {
     let mut line = String::new();
     while !line.starts_with("0:0") {
         line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before it began");
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the demo ended without a first row");
     }
     Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());
-    assert!(rest.contains("p50") && rest.contains("To go on"), "{rest}");
-    assert!(!rest.contains('\x1b'), "no escapes where there is no terminal: {rest:?}");
+    assert!(rest.contains("p50") && rest.contains("Next steps"), "{rest}");
+    assert!(!rest.contains('\x1b'), "escape sequences without a terminal: {rest:?}");
 }
 
 #[test]
-fn what_cannot_be_shown_is_refused_before_anything_starts() {
+fn invalid_arguments_are_rejected_before_the_demo_starts() {
     for (flags, status, words) in [
         (&["demo", "--rate", "1000"][..], 64, "600 queries a second"),
         (&["demo", "--seconds", "1"], 64, "5 to 3600"),
-        (&["demo", "--policies", "equal,magic"], 2, "none of equal, hedge, parm, parm+, stand-in"),
-        (&["demo", "--policies", "stand-in", "--model", "fashion-linear"], 1, "names no stand-in"),
-        (&["demo", "--models", "nowhere"], 1, "say --models FOLDER"),
-        (&["demo", "--policies", "equal", "--models", "nowhere"], 1, "say --models FOLDER"),
-        (&["demo", "--policies", "equal", "--images", "nowhere"], 1, "say --images FOLDER"),
+        (&["demo", "--policies", "equal,magic"], 2, "use one of equal, hedge, parm, parm+, stand-in"),
+        (&["demo", "--policies", "stand-in", "--model", "fashion-linear"], 1, "has no stand-in"),
+        (&["demo", "--models", "nowhere"], 1, "give --models FOLDER"),
+        (&["demo", "--policies", "equal", "--models", "nowhere"], 1, "give --models FOLDER"),
+        (&["demo", "--policies", "equal", "--images", "nowhere"], 1, "give --images FOLDER"),
     ] {
         let output = run(flags);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! A crate depends on what it names: a dependency that no source mentions costs every build and is forgotten.
+//! Checks that the sources name every dependency, because an unused one slows every build.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::process::root;
 use crate::support::workspace::{files, manifest, members, names, without_comments};
 
-/// Where each kind of dependency may be used.
+/// Folders that may use each kind of dependency.
 const KINDS: &[(&str, &[&str])] =
     &[("dependencies", &["src"]), ("dev-dependencies", &["src", "tests", "benches", "examples"])];
 
@@ -36,7 +36,7 @@ fn every_dependency_is_named_in_the_sources() {
 }
 
 fn code(folder: &Path, places: &[&str]) -> String {
-    // The fuzz targets are programs of their own.
+    // The fuzz targets are separate programs.
     let places = places.iter().chain(&["fuzz_targets"]);
     let sources = places.flat_map(|place| files(&folder.join(place), "rs"));
     sources.map(|path| without_comments(&fs::read_to_string(path).unwrap())).collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! Workers that are not there, not yet, or found by name or by a Service of Kubernetes.
+//! Tests missing workers, and workers found by a DNS name or a Kubernetes Service.
 
 use std::net::Ipv4Addr;
 
@@ -13,7 +13,7 @@ fn status(parm: &Parm) -> u16 {
     http::get(parm.http, "/v2/health/ready").status
 }
 
-/// A frontend that asks this name server every few milliseconds.
+/// A frontend that queries this name server every 20 ms.
 fn following(names: &Names, worker: &str) -> Parm {
     let servers = format!("frontend.instances.name_servers=[\"{}\"]", names.address);
     let often = "frontend.instances.dns_interval_ms=20";
@@ -25,7 +25,7 @@ fn members(parm: &Parm) -> f64 {
 }
 
 #[test]
-fn a_frontend_whose_workers_are_all_dead_listens_and_says_so() {
+fn frontend_listens_and_logs_when_all_workers_are_dead() {
     let dead = {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", taken.local_addr().unwrap())
@@ -40,23 +40,23 @@ fn a_frontend_whose_workers_are_all_dead_listens_and_says_so() {
 }
 
 #[test]
-fn a_name_brings_the_workers_that_it_stands_for() {
+fn dns_name_adds_and_removes_its_workers() {
     let worker = Parm::worker(&[]);
     let names = Names::start(Zone::default());
     let parm = following(&names, &format!("dns+http://workers.test:{}", worker.http.port()));
-    parm.until("the name stands for nothing", |parm| parm.log().contains("has no servers"));
+    parm.until("the name has no addresses", |parm| parm.log().contains("has no servers"));
     assert_eq!((status(&parm), members(&parm)), (503, 0.0));
-    // One address answers, nobody is at the other: it is known all the same.
+    // Only one address has a worker, but both become members.
     names.say(Zone { addresses: vec![HERE, Ipv4Addr::new(127, 0, 0, 9)], ..Zone::default() });
     parm.until_model_ready();
     parm.until("both are members", |parm| members(parm) == 2.0);
     names.say(Zone { addresses: vec![HERE], ..Zone::default() });
-    parm.until("the other is forgotten", |parm| members(parm) == 1.0);
+    parm.until("the other one is removed", |parm| members(parm) == 1.0);
     assert_eq!(status(&parm), 200);
 }
 
 #[test]
-fn a_service_brings_hosts_and_ports_of_the_first_priority() {
+fn srv_records_of_the_first_priority_add_workers() {
     let workers = [Parm::worker(&[]), Parm::worker(&[])];
     let ports = workers.each_ref().map(|worker| worker.http.port());
     let second_choice = (20, 9, "elsewhere.test");
@@ -68,7 +68,7 @@ fn a_service_brings_hosts_and_ports_of_the_first_priority() {
     assert_eq!(members(&parm), 2.0);
 }
 
-/// A slice of one pod on this machine, which is a worker's port.
+/// An EndpointSlice with one pod: this machine and the port of a worker.
 fn slice(worker: &Parm, conditions: &str) -> String {
     let port = worker.http.port();
     format!(
@@ -80,7 +80,7 @@ fn slice(worker: &Parm, conditions: &str) -> String {
 }
 
 #[test]
-fn a_service_of_kubernetes_brings_its_pods_and_each_says_on_which_node_it_stands() {
+fn kubernetes_service_adds_pods_with_their_nodes() {
     let workers = [Parm::worker(&["--node", "n1"]), Parm::worker(&["--node", "n2", "--zone", "elsewhere"])];
     let slices = workers.each_ref().map(|worker| slice(worker, "{}"));
     let api = Api::start(200, &slices.join(","));
@@ -90,7 +90,7 @@ fn a_service_of_kubernetes_brings_its_pods_and_each_says_on_which_node_it_stands
     parm.until_model_ready();
     parm.until("both have joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0);
     let told = http::get(parm.admin.unwrap(), "/admin/v1/instances").body_text();
-    // What the cluster says is believed first, what it leaves open is the worker's to say.
+    // The cluster's node and zone take precedence. The worker reports those that the cluster leaves open.
     for words in [r#""source":"kubernetes","node":"n1","zone":"eu-1a""#, r#""node":"n2","zone":"eu-1a""#] {
         assert!(told.contains(words), "{words} is missing in {told}");
     }
@@ -100,12 +100,12 @@ fn a_service_of_kubernetes_brings_its_pods_and_each_says_on_which_node_it_stands
         r#"{{"type": "MODIFIED", "object": {}}}"#,
         slice(&workers[0], r#"{"terminating": true}"#)
     ));
-    parm.until("the pod that ends is gone", |parm| members(parm) == 1.0);
+    parm.until("the terminating pod is removed", |parm| members(parm) == 1.0);
     assert_eq!(status(&parm), 200);
 }
 
 #[test]
-fn a_check_says_whether_a_service_of_kubernetes_can_be_followed() {
+fn check_reports_whether_a_kubernetes_service_works() {
     let worker = Parm::worker(&[]);
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("parm.toml");
@@ -119,10 +119,13 @@ fn a_check_says_whether_a_service_of_kubernetes_can_be_followed() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let told = check(&Api::start(200, &slice(&worker, "{}")));
-    assert!(told.contains("ok   workers: kubernetes+http://workers.ml:http stands for 1"), "{told}");
+    assert!(told.contains("ok   workers: kubernetes+http://workers.ml:http: pods found: 1"), "{told}");
     assert!(told.contains(&format!("ok   worker http://127.0.0.1:{}: ", worker.http.port())), "{told}");
     let told = check(&Api::start(200, ""));
-    assert!(told.contains("it has no pods") && told.contains("kubectl get endpointslices"), "{told}");
+    assert!(
+        told.contains("the Service has no pods") && told.contains("kubectl get endpointslices"),
+        "{told}"
+    );
     let told = check(&Api::start(403, ""));
     assert!(told.contains("FAIL workers") && told.contains("bind a Role"), "{told}");
 }

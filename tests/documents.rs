@@ -1,4 +1,4 @@
-//! The pages that list what running servers show are what they show. `UPDATE_DOCS=1` writes them anew.
+//! Compares pages with running servers and with the sources. `UPDATE_DOCS=1` rewrites the generated ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,12 +12,12 @@ const TITLE: &str = "# Metrics
 
 Generated from running servers by `just docs-refresh`.
 
-`parm serve` and `parm worker` show their metrics in Prometheus' text format under `GET /metrics` at an address of their
-own (`server.metrics`, 127.0.0.1:8002 unless set). Names that begin with `nv_inference` are Triton's and mean what they
-mean there, so dashboards and autoscalers made for Triton work.
+`parm serve` and `parm worker` serve their metrics in Prometheus' text format under `GET /metrics` at a separate address
+(`server.metrics`, default 127.0.0.1:8002). Names that begin with `nv_inference` have the same meaning as in Triton, so
+dashboards and autoscalers made for Triton work.
 
-Every metric with the label `model` is kept per model and version. Requests that fail before a model is found for them
-count with both labels empty: a name that a client made up is no label.
+Every metric with the label `model` is kept per model and version. Requests that fail before their model is found have
+both labels empty, so clients cannot create series with invented names.
 ";
 
 /// A metric as the page of a server shows it.
@@ -32,7 +32,7 @@ struct Metric {
 const FIXED: &[&str] = &["event", "kind", "stage", "state"];
 
 #[test]
-fn the_metrics_page_is_what_servers_show() {
+fn metrics_page_matches_running_servers() {
     let (frontend, worker) = (shown(&Parm::serve(&[])), shown(&Parm::worker(&[])));
     let embedded = |name: &str| {
         let renamed = name.replace("parm_embedded", "nv_inference");
@@ -40,20 +40,23 @@ fn the_metrics_page_is_what_servers_show() {
     };
     let (inside, own): (Vec<_>, Vec<_>) = frontend.iter().partition(|(name, _)| embedded(name));
     let mut page = TITLE.to_owned();
-    table(&mut page, "`parm serve`", "What clients and the dispatcher see.", &own);
-    let about = "With instances of its own (no `--worker`) `parm serve` also shows what they do. Once a request fails there, \
-                 `parm_embedded_request_failure` counts it by `reason`.";
+    table(&mut page, "`parm serve`", "Metrics of client requests and of the dispatcher.", &own);
+    let about = "Without `--worker`, `parm serve` also shows metrics of its embedded instances. If a request fails at one of \
+                 them, `parm_embedded_request_failure` counts it by `reason`.";
     table(&mut page, "Instances inside `parm serve`", about, &inside);
     let about = "A worker shows the same under Triton's names:";
     table(&mut page, "`parm worker`", about, &worker.iter().collect::<Vec<_>>());
-    // Series of what is rare are not on the servers' pages yet: they must not be forgotten.
+    // Series of rare events are not on the servers' pages yet, so the sources supply their names.
     let mut rare = BTreeMap::new();
     for krate in members() {
         for path in files(&root().join(krate).join("src"), "rs") {
             let code = without_comments(&fs::read_to_string(&path).unwrap());
             let place = path.strip_prefix(root()).unwrap().display().to_string();
             if !place.contains("/metrics") {
-                assert!(!code.contains("Opts::new("), "{place} defines a metric: files named metrics do");
+                assert!(
+                    !code.contains("Opts::new("),
+                    "{place} defines a metric: move it to a file named metrics"
+                );
                 continue;
             }
             let code = code.split("mod tests").next().unwrap_or_default().to_owned();
@@ -65,7 +68,7 @@ fn the_metrics_page_is_what_servers_show() {
             }
         }
     }
-    page += "\n## Shown once it happens\n\n| name | meaning |\n|---|---|\n";
+    page += "\n## Shown after the first event\n\n| name | meaning |\n|---|---|\n";
     for (name, help) in &rare {
         writeln!(page, "| `{name}` | {help} |").unwrap();
     }
@@ -79,7 +82,7 @@ fn is_name(text: &str) -> bool {
 
 /// The metrics of a server that has answered and refused requests.
 fn shown(parm: &Parm) -> BTreeMap<String, Metric> {
-    let refused = http::post(parm.http, "/v2/models/nobody/infer", b"{\"inputs\": []}");
+    let refused = http::post(parm.http, "/v2/models/nothing/infer", b"{\"inputs\": []}");
     assert_eq!(refused.status, 404, "{}", refused.body_text());
     let refused = http::post(parm.http, "/v2/models/affine/infer", b"{\"inputs\": []}");
     assert_eq!(refused.status, 400, "{}", refused.body_text());
@@ -125,9 +128,9 @@ fn table(page: &mut String, title: &str, about: &str, metrics: &[(&String, &Metr
     }
 }
 
-/// A manifest's fields are those of the types that read it; each has its word on the page.
+/// The fields of a manifest are the public fields of the types that read it.
 #[test]
-fn the_page_of_bundles_names_every_field_of_a_manifest() {
+fn bundles_page_names_every_field_of_a_manifest() {
     let page = fs::read_to_string(root().join("docs/bundles.md")).unwrap();
     let sources =
         ["deployed", "measured", "parity"].map(|file| format!("parity-models/src/bundle/{file}.rs"));
@@ -144,11 +147,11 @@ fn the_page_of_bundles_names_every_field_of_a_manifest() {
             fields += 1;
         }
     }
-    assert!(fields > 30, "only {fields} fields were found: they are declared in another form now");
+    assert!(fields > 30, "only {fields} fields were found: does this test still read declarations?");
 }
 
 #[test]
-fn the_page_of_the_admin_api_has_every_route() {
+fn admin_page_has_every_route() {
     let page = fs::read_to_string(root().join("docs/admin.md")).unwrap();
     for route in parm_frontend::admin::ROUTES.iter().filter(|route| route.path.starts_with("/admin/")) {
         let shown = format!("`{} {}", route.method, route.path);
@@ -156,9 +159,9 @@ fn the_page_of_the_admin_api_has_every_route() {
     }
 }
 
-/// The recipe once asked for tests that no longer had that name, refreshed nothing and said nothing.
+/// The recipe once selected these tests by an old name, refreshed nothing and reported no error.
 #[test]
-fn the_recipe_that_refreshes_the_pages_asks_for_these_tests() {
+fn recipe_that_refreshes_pages_runs_these_tests() {
     let module = module_path!().rsplit("::").next().unwrap();
     let recipes = fs::read_to_string(root().join("justfile")).unwrap();
     assert!(

@@ -1,4 +1,4 @@
-//! A frontend that is asked to end while requests keep coming: it stops listening, finishes what it has, and is gone.
+//! Tests graceful shutdown under load: the process stops listening, answers accepted requests, and exits.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -16,11 +16,11 @@ use crate::support::{Parm, http};
 
 /// Streams that each send the next request as soon as the last one is answered.
 const STREAMS: usize = 16;
-/// Answers before the process is asked to end: the load is under way.
+/// Answers before the process receives SIGTERM, so that the load is running.
 const WARM: usize = 50;
 
-/// A frontend over a model that takes 20 ms, so that some request is always in progress; and it would wait for ever, were
-/// it to wait for a moment without one.
+/// A frontend with a model that takes 20 ms, so some request is always in progress. A drain that waited for a moment
+/// without requests would never end.
 fn busy() -> Parm {
     let model = "backend.emulated.slow={input=[4], outputs=2, time_ms={kind=\"constant\", value=20.0}}";
     let patient = "server.drain_timeout_ms=3600000";
@@ -31,7 +31,7 @@ fn wait_for(answered: &AtomicUsize, parm: &Parm) {
     parm.until("the load is under way", |_| answered.load(Ordering::SeqCst) >= WARM);
 }
 
-/// A model whose first run takes an hour: nothing can end the run, and the process must end all the same.
+/// The first run of the model takes an hour and cannot be interrupted. The process must exit nevertheless.
 #[test]
 fn process_ends_on_sigterm_while_a_model_is_loading() {
     let model = "backend.emulated.slow={input=[4], outputs=2, time_ms={kind=\"constant\", value=3600000.0}}";
@@ -51,7 +51,7 @@ fn process_ends_on_sigterm_while_a_model_is_loading() {
 }
 
 #[test]
-fn a_frontend_under_http_load_ends_and_finishes_what_it_holds() {
+fn frontend_answers_accepted_http_requests_on_sigterm() {
     let mut parm = busy();
     let address = parm.http;
     let answered = Arc::new(AtomicUsize::new(0));
@@ -66,7 +66,7 @@ fn a_frontend_under_http_load_ends_and_finishes_what_it_holds() {
                     let answer = http::post(address, "/v2/models/slow/infer", &body);
                     match answer.status {
                         200 => answered.fetch_add(1, Ordering::SeqCst),
-                        // Nobody listens any more.
+                        // The listener is closed.
                         0 => return None,
                         _ => return Some(answer),
                     };
@@ -83,7 +83,7 @@ fn a_frontend_under_http_load_ends_and_finishes_what_it_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frontend_under_grpc_load_says_goodbye_and_finishes_what_it_holds() {
+async fn frontend_answers_accepted_grpc_requests_on_sigterm() {
     let mut parm = busy();
     let url = format!("grpc://{}", parm.grpc).parse().unwrap();
     let client = client::connect(&url, &client::Config::default()).unwrap();
@@ -108,10 +108,10 @@ async fn a_frontend_under_grpc_load_says_goodbye_and_finishes_what_it_holds() {
     });
     let parm = parm.await.unwrap();
     for error in streams.join_all().await {
-        // Every stream ended because nobody listens, or with a request that was never sent, as the connection had been said
-        // goodbye to; none with one that was dropped on the way.
+        // Each stream ended because the listener was closed, or because GOAWAY kept its request from being sent. None
+        // ended because its request was dropped on the way.
         let error = error.to_string();
-        // A goodbye (GOAWAY without an error) ends just the requests that it says will not be looked at.
+        // GOAWAY without an error ends only the requests that the server will not process.
         let unsent = error.contains("refused")
             || error.ends_with("connection closed")
             || error.ends_with("connection error received: not a result of an error");

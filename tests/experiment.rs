@@ -1,4 +1,4 @@
-//! `parm experiment` with real processes: what it leaves behind, however it ends.
+//! Tests `parm experiment` with real processes: its results, and its cleanup when it is interrupted or killed.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::process::{PATIENCE, command};
 
-/// Three workers, of which one hangs and one is killed and comes back.
+/// Three workers: one hangs, one crashes and restarts, and one answers wrongly.
 const FILE: &str = r#"
 instances = 3
 deployed = 2
@@ -78,7 +78,10 @@ fn until_no_process_of(folder: &Path) {
 fn until_half_way(folder: &Path, child: &mut Child) {
     let deadline = Instant::now() + PATIENCE;
     while !folder.join("results/runs.jsonl").exists() {
-        assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "it never got half way");
+        assert!(
+            child.try_wait().unwrap().is_none() && Instant::now() < deadline,
+            "the first run did not end"
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -88,7 +91,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn every_policy_lives_through_the_same_faults_and_a_report_is_left() {
+fn report_compares_policies_under_the_same_faults() {
     let folder = TempDir::new().unwrap();
     let output = experiment(folder.path(), FILE).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
@@ -97,10 +100,10 @@ fn every_policy_lives_through_the_same_faults_and_a_report_is_left() {
     assert_eq!(rows.len(), 2);
     for row in rows {
         assert_eq!(row["count"], 220, "{row}");
-        assert_eq!(row["shares"]["rejected"], 0.0, "what was lost is done again: {row}");
+        assert_eq!(row["shares"]["rejected"], 0.0, "lost jobs run again: {row}");
         assert!(row["wrong"].as_f64().unwrap() > 0.0, "one worker answers wrongly: {row}");
         assert_eq!(row["timeline"]["faults"].as_array().unwrap().len(), 3);
-        assert!(row["p999_ms"].is_null(), "220 queries say nothing of p99.9");
+        assert!(row["p999_ms"].is_null(), "220 queries are too few for p99.9");
     }
     let results = folder.path().join("results");
     let page = fs::read_to_string(results.join("report.html")).unwrap();
@@ -111,7 +114,7 @@ fn every_policy_lives_through_the_same_faults_and_a_report_is_left() {
 }
 
 #[test]
-fn an_interrupted_experiment_leaves_what_it_knows_and_no_process() {
+fn interrupted_experiment_keeps_results_and_ends_processes() {
     let folder = TempDir::new().unwrap();
     let mut child = experiment(folder.path(), FILE).spawn().unwrap();
     until_half_way(folder.path(), &mut child);
@@ -122,17 +125,13 @@ fn an_interrupted_experiment_leaves_what_it_knows_and_no_process() {
     let results = fs::read(folder.path().join("results/results.json")).unwrap();
     let results: serde_json::Value = serde_json::from_slice(&results).unwrap();
     assert_eq!(results["ended_early"], "interrupted");
-    assert_eq!(
-        results["report"]["rows"].as_array().unwrap().len(),
-        1,
-        "the run that was cut short does not count"
-    );
+    assert_eq!(results["report"]["rows"].as_array().unwrap().len(), 1, "the interrupted run does not count");
     assert!(fs::read_to_string(folder.path().join("results/report.html")).unwrap().contains("Ended early"));
     until_no_process_of(folder.path());
 }
 
 #[test]
-fn a_killed_experiment_takes_its_processes_along() {
+fn processes_end_when_the_experiment_is_killed() {
     let folder = TempDir::new().unwrap();
     let mut child = experiment(folder.path(), FILE).spawn().unwrap();
     until_half_way(folder.path(), &mut child);
@@ -142,7 +141,7 @@ fn a_killed_experiment_takes_its_processes_along() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_named_with_its_line() {
+fn invalid_file_is_named_with_its_line() {
     let folder = TempDir::new().unwrap();
     for (text_of_file, said) in [
         ("seed = 1\nqueris = 5\n", vec!["trouble.toml", "line 2", "queris"]),

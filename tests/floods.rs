@@ -1,5 +1,6 @@
-//! Floods of HTTP/2 frames and odd gRPC messages, on the gRPC listener of the frontend and of the worker: memory stays within a
-//! bound, other clients are answered meanwhile and afterwards, and the process lives.
+//! Sends floods of HTTP/2 frames and malformed gRPC messages to the gRPC listeners of a frontend and a worker.
+//!
+//! Memory stays bounded, other clients are answered during and after each flood, and no process ends.
 
 use std::convert::Infallible;
 use std::fs;
@@ -25,13 +26,13 @@ use crate::support::http2::{
 use crate::support::process::PATIENCE;
 use crate::support::{Parm, affine, http};
 
-/// What a flood may add to a process at its peak. One connection may hold 8 MiB of what it sent, and an allocator keeps some.
+/// Bytes that a flood may add to a process at its peak. A connection may buffer 8 MiB, and the allocator keeps freed memory.
 const MOST_BYTES: usize = 64 << 20;
 
-/// How long a flood goes on, if the server does not end it.
+/// Duration of a flood that the server does not end.
 const FLOOD: Duration = Duration::from_millis(500);
 
-/// Frames that are sent at once.
+/// Frames of one write.
 const BATCH: u32 = 512;
 
 /// A frontend and a worker.
@@ -42,7 +43,7 @@ impl Scenes {
         Self([Parm::serve(&["--instances", "1"]), Parm::worker(&[])])
     }
 
-    /// Runs a flood against both, with an honest client beside it, and returns whether each server ended the connection.
+    /// Floods both processes while an honest client sends requests. Returns whether each server ended the connection.
     fn flood(
         &self,
         name: &str,
@@ -66,7 +67,7 @@ impl Scenes {
                 let mut sent = 0;
                 let closed = loop {
                     match peer.write(&batch(sent)) {
-                        // A server that reads no more has ended the flood as well, and keeps what it has read.
+                        // A server that stops reading ends the flood too, and may keep the bytes that it has read.
                         Err(error) => break error.kind() != std::io::ErrorKind::WouldBlock,
                         Ok(()) => sent += 1,
                     }
@@ -99,7 +100,7 @@ fn memory(parm: &Parm, what: &str) -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// Stream numbers of one batch: odd, and ever larger.
+/// Stream numbers of one batch: odd and increasing.
 fn streams(batch: u32) -> impl Iterator<Item = u32> {
     (0..BATCH).map(move |at| 2 * (batch * BATCH + at) + 1)
 }
@@ -122,14 +123,14 @@ fn reset_floods_stay_bounded() {
             batch_of(batch, |stream| [frame(HEADERS, END_HEADERS, stream, &call()), reset(stream)].concat())
         });
     }
-    // The client makes the server reset the stream: a window that grows by nothing is an error of the stream.
+    // A window update of 0 is a stream error, so the server resets the stream.
     let closed = scenes.flood("resets that the client provokes", &[], true, |batch| {
         batch_of(batch, |stream| {
             let nothing = frame(WINDOW_UPDATE, 0, stream, &0u32.to_be_bytes());
             [frame(HEADERS, END_HEADERS, stream, &call()), nothing].concat()
         })
     });
-    assert_eq!(closed, [true, true], "a client that only makes errors is cut off");
+    assert_eq!(closed, [true, true], "a client that only causes errors is disconnected");
 }
 
 #[test]
@@ -140,12 +141,12 @@ fn header_floods_stay_bounded() {
         let first = if batch == 0 { frame(HEADERS, 0, 1, &call()) } else { Vec::new() };
         [first, (0..BATCH).flat_map(|_| frame(CONTINUATION, 0, 1, &part)).collect()].concat()
     });
-    assert_eq!(closed, [true, true], "a head that never ends is cut off");
+    assert_eq!(closed, [true, true], "an endless head ends the connection");
     let closed = scenes.flood("a head that goes on in empty frames", &[], true, |batch| {
         let first = if batch == 0 { frame(HEADERS, 0, 1, &call()) } else { Vec::new() };
         [first, (0..BATCH).flat_map(|_| frame(CONTINUATION, 0, 1, b"")).collect()].concat()
     });
-    assert_eq!(closed, [true, true], "a head of nothing that never ends is cut off");
+    assert_eq!(closed, [true, true], "an endless head of empty frames ends the connection");
     // An entry of 4000 bytes in the dynamic table, and a head that names it as often as a frame can.
     let entry = [&[0x40, 1, b'x', 127, 0x81 + 0x1e - 1, 0x1e][..], &vec![b'y'; 3900]].concat();
     let bomb = [&call()[..], &entry, &vec![0x80 | 62; 8000]].concat();
@@ -167,7 +168,7 @@ fn control_frame_floods(reads: bool) {
         ("pings", frame(PING, 0, 0, &[7; 8])),
         ("windows of the connection", frame(WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes())),
         ("priorities", frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 15])),
-        ("frames of no kind", frame(0x77, 0, 0, &[7; 64])),
+        ("frames of an unknown type", frame(0x77, 0, 0, &[7; 64])),
     ];
     for (name, one) in kinds {
         let batch = one.repeat(BATCH as usize);
@@ -196,7 +197,7 @@ fn stream_floods_stay_bounded() {
             [frame(HEADERS, END_HEADERS, stream, &call()), frame(DATA, 0, stream, &[0, 0, 0])].concat()
         })
     });
-    // Window size 0: no answer can leave.
+    // With a window of 0 no answer can be sent.
     for reads in [false, true] {
         scenes.flood("answers that have no window", &[(4, 0)], reads, |batch| {
             batch_of(batch, |stream| {
@@ -242,7 +243,7 @@ fn whole() -> Vec<u8> {
     framed(0, message.len() as u32, &message)
 }
 
-/// The gRPC status of a call whose body comes in these parts, and how many parts of it were taken.
+/// Sends a call whose body has these parts. Returns its gRPC status and the number of parts that the server took.
 async fn status(
     address: SocketAddr,
     parts: impl Iterator<Item = Vec<u8>> + Send + 'static,
@@ -263,7 +264,7 @@ async fn status(
         .body(StreamBody::new(parts))
         .unwrap();
     let answer = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
-    let (head, body) = answer.expect("no answer comes").unwrap().into_parts();
+    let (head, body) = answer.expect("no answer").unwrap().into_parts();
     let trailers = tokio::time::timeout(PATIENCE, body.collect()).await.expect("the answer does not end");
     let trailers = trailers.ok().and_then(|body| body.trailers().cloned()).unwrap_or_default();
     let status = head.headers.get("grpc-status").or(trailers.get("grpc-status"));
@@ -288,8 +289,8 @@ async fn grpc_messages_are_read_however_they_are_split() {
         ("less than its length", vec![framed(0, 100, &[0; 99])], "3"),
         ("a huge length", vec![framed(0, u32::MAX, b"x")], "8"),
         ("a huge length in two parts", vec![vec![0, 0xff], vec![0xff, 0xff, 0xff, 1]], "8"),
-        ("compressed, it says", vec![framed(1, 4, b"abcd")], "3"),
-        ("a flag of none", vec![framed(9, 4, b"abcd")], "3"),
+        ("marked as compressed", vec![framed(1, 4, b"abcd")], "3"),
+        ("an unknown flag", vec![framed(9, 4, b"abcd")], "3"),
     ];
     for parm in &scenes.0 {
         for (name, parts, expected) in &cases {
@@ -302,7 +303,7 @@ async fn grpc_messages_are_read_however_they_are_split() {
     }
 }
 
-/// A call has one message. A client that goes on sending them must not fill the budget that all requests share.
+/// A call has one message. A client that sends more must not fill the budget that all requests share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_is_refused_when_it_sends_more_than_one_message() {
     const PARTS: usize = 2000;

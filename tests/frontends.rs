@@ -1,4 +1,4 @@
-//! Two frontends over the same workers: one fleet, of which one may die.
+//! Tests two frontends that share workers.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ fn ask(frontend: &Parm) -> u16 {
     http::post(frontend.http, "/v2/models/slow/infer", row).status
 }
 
-/// Each frontend is asked by several clients so many times.
+/// Sends this many requests from each of four clients to every frontend.
 fn ask_all(frontends: &[&Parm], times: usize) {
     thread::scope(|scope| {
         for frontend in frontends {
@@ -24,25 +24,27 @@ fn ask_all(frontends: &[&Parm], times: usize) {
 }
 
 #[test]
-fn frontends_share_workers_by_tokens_and_one_that_is_killed_leaves_nothing_behind() {
+fn shared_workers_forget_a_frontend_when_it_is_killed() {
     let workers = [(); 2].map(|()| Parm::start(&["worker", "--instances", "1", "--set", MODEL]));
     let frontends = [(); 2].map(|()| Parm::frontend(&workers.each_ref(), &[]));
     let [stays, dies] = &frontends;
     ask_all(&[stays, dies], 50);
     for worker in &workers {
-        worker
-            .until("both frontends take part", |worker| worker.metric("parm_sharing_frontends", &[]) == 2.0);
+        worker.until("both frontends share the worker", |worker| {
+            worker.metric("parm_sharing_frontends", &[]) == 2.0
+        });
     }
     dies.signal("KILL");
     ask_all(&[stays], 50);
     for worker in &workers {
         worker.until("one is left", |worker| worker.metric("parm_sharing_frontends", &[]) == 1.0);
-        worker.until("nobody waits", |worker| worker.metric("parm_sharing_reservations", &[]) == 0.0);
+        worker
+            .until("no reservation is left", |worker| worker.metric("parm_sharing_reservations", &[]) == 0.0);
     }
 }
 
 #[test]
-fn workers_that_give_no_tokens_serve_several_frontends_as_ever() {
+fn workers_without_tokens_serve_several_frontends() {
     let off = "backend.tokens.enabled=false";
     let worker = Parm::start(&["worker", "--instances", "1", "--set", MODEL, "--set", off]);
     let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));

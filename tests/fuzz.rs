@@ -1,5 +1,6 @@
-//! The targets of the fuzzer in the ordinary tests: on their seeds, and on a few thousand inputs that a small generator
-//! makes of these. It finds what is near; the fuzzer itself, where there is one, looks further.
+//! Runs the targets of the fuzzer on their seeds and on mutations of these.
+//!
+//! The mutations find defects near the seeds. Long runs of the fuzzer itself search further.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,10 +10,10 @@ use crate::support::process::root;
 #[path = "../fuzz/src/targets/mod.rs"]
 mod targets;
 
-/// Inputs made of the seeds of one target: all targets together take seconds.
+/// Mutations for each target, few enough that all targets together take seconds.
 const RUNS: u64 = 2000;
 
-/// Longer inputs are cut: they only take longer.
+/// Longer inputs are truncated, because they only take more time.
 const LONGEST: usize = 8 << 10;
 
 /// A small generator, so that a failure can be repeated from its number.
@@ -35,7 +36,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
-/// One of the seeds with a few bytes changed, lost, doubled, or taken from another.
+/// A seed with a few bytes changed, removed, duplicated or taken from another seed.
 fn mutated(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = seeds[random.below(seeds.len())].clone();
     for _ in 0..=random.below(4) {
@@ -71,7 +72,7 @@ fn runs(name: &str, target: targets::Target, input: &[u8], what: &str) {
 }
 
 #[test]
-fn every_target_stands_its_seeds_and_what_is_near_them() {
+fn targets_survive_seeds_and_mutations() {
     for (name, target) in targets::ALL {
         let seeds = seeds(name);
         for (number, seed) in seeds.iter().enumerate() {
@@ -85,7 +86,7 @@ fn every_target_stands_its_seeds_and_what_is_near_them() {
 }
 
 #[test]
-fn every_target_is_one_of_the_fuzzers_and_of_the_recipe() {
+fn every_target_is_in_the_fuzzer_and_the_recipe() {
     let names: Vec<&str> = targets::ALL.iter().map(|(name, _)| *name).collect();
     let justfile = fs::read_to_string(root().join("justfile")).unwrap();
     assert!(justfile.contains(&format!("targets=\"{}\"", names.join(" "))), "the recipe's list is stale");

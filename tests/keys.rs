@@ -1,4 +1,4 @@
-//! Keys on the real binary: every route of every listener, the file that changes, and what is told of keys, which is nothing.
+//! Tests keys on the real binary: access to every route, changes of the key file, and secrets in logs and pages.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use crate::support::{Parm, affine, http};
 
 const INFER: &str = "/v2/models/affine/infer";
 
-/// A key file, and the keys that it is about.
+/// A key file with its keys.
 struct Ring {
     folder: TempDir,
     keys: Vec<(Role, String)>,
@@ -73,7 +73,7 @@ fn ask(parm: &Parm, path: &str, key: Option<&str>) -> http::Answer {
     http::request(parm.http, "POST", path, &headers, body.to_string().as_bytes())
 }
 
-/// The status of an answer; the rest of it may never end.
+/// The status of an answer. The rest is not read, because it may be endless.
 fn status(address: SocketAddr, method: &str, path: &str, key: Option<&str>) -> u16 {
     let bearer = key.map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default();
     let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\n{bearer}content-length: 0\r\n\r\n");
@@ -85,7 +85,7 @@ fn status(address: SocketAddr, method: &str, path: &str, key: Option<&str>) -> u
     String::from_utf8_lossy(&line)[9..].parse().unwrap()
 }
 
-/// What a gRPC method says to an empty message, as the HTTP status of the same meaning.
+/// Calls a gRPC method with an empty message, and returns the HTTP status of the same meaning.
 async fn grpc_status(address: SocketAddr, path: &str, key: Option<&str>) -> u16 {
     let socket = tokio::net::TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) =
@@ -119,7 +119,7 @@ fn filled(path: &str) -> String {
     .fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
 }
 
-/// Asks for a route and returns how that ended.
+/// Requests a route and returns the status.
 async fn try_route(parm: &Parm, route: &Route, key: Option<&str>) -> u16 {
     let address = match route.surface {
         Surface::Rest => parm.http,
@@ -130,11 +130,7 @@ async fn try_route(parm: &Parm, route: &Route, key: Option<&str>) -> u16 {
     status(address, route.method.as_str(), &filled(route.path), key)
 }
 
-async fn every_route_wants_what_the_table_says(
-    parm: &Parm,
-    ring: &Ring,
-    routes: impl Iterator<Item = &Route>,
-) {
+async fn assert_access_of_routes(parm: &Parm, ring: &Ring, routes: impl Iterator<Item = &Route>) {
     for route in routes {
         let callers = [None, Some(Role::Infer), Some(Role::Read), Some(Role::Control)];
         for caller in callers {
@@ -154,28 +150,32 @@ async fn every_route_wants_what_the_table_says(
         }
     }
     for address in [Some(parm.http), Some(parm.grpc), Some(parm.metrics), parm.admin].into_iter().flatten() {
-        assert_eq!(status(address, "GET", "/nowhere", None), 401, "a stranger learns of no path");
+        assert_eq!(
+            status(address, "GET", "/nowhere", None),
+            401,
+            "the status does not reveal paths to clients without a key"
+        );
         assert_eq!(status(address, "GET", "/nowhere", Some(ring.of(Role::Infer))), 404);
     }
     assert_eq!(grpc_status(parm.grpc, "/no.Service/Method", None).await, 401);
 }
 
 #[tokio::test]
-async fn every_route_of_a_frontend_wants_what_the_table_says() {
+async fn frontend_routes_require_the_access_in_the_table() {
     let ring = Ring::new();
     let parm = Parm::serve(&["--instances", "1", "--admin", "127.0.0.1:0", "--set", &ring.setting()]);
-    every_route_wants_what_the_table_says(&parm, &ring, routes::of_a_frontend()).await;
+    assert_access_of_routes(&parm, &ring, routes::of_a_frontend()).await;
 }
 
 #[tokio::test]
-async fn every_route_of_a_worker_wants_what_the_table_says() {
+async fn worker_routes_require_the_access_in_the_table() {
     let ring = Ring::new();
-    every_route_wants_what_the_table_says(&ring.worker(&["--faults"]), &ring, routes::of_a_worker()).await;
+    assert_access_of_routes(&ring.worker(&["--faults"]), &ring, routes::of_a_worker()).await;
 }
 
 #[test]
 fn no_route_is_added_outside_of_the_table() {
-    // A new router adds its routes to the table, and its place here; a new listener is a matter of `listeners.rs`.
+    // A new router adds its routes to the table and its file to this list. `listeners.rs` covers new listeners.
     let places = [
         (".route(", &["wire/transport/src/server/routes.rs"][..]),
         (".route_service(", &[]),
@@ -191,14 +191,14 @@ fn no_route_is_added_outside_of_the_table() {
             let code = without_comments(code);
             for (needle, allowed) in places {
                 let named = code.contains(needle) && !tests;
-                assert!(!named || allowed.contains(&name.as_str()), "{name} says {needle}");
+                assert!(!named || allowed.contains(&name.as_str()), "{name} contains {needle}");
             }
         }
     }
 }
 
 #[test]
-fn a_key_works_once_it_is_in_the_file_and_not_when_it_is_out() {
+fn key_works_only_while_it_is_in_the_file() {
     let ring = Ring::new();
     let parm = ring.worker(&[]);
     assert_eq!(ask(&parm, INFER, Some(ring.of(Role::Infer))).status, 200);
@@ -207,19 +207,19 @@ fn a_key_works_once_it_is_in_the_file_and_not_when_it_is_out() {
 
     let whole = fs::read_to_string(ring.path()).unwrap();
     fs::write(ring.path(), "[[key]]\nname = \"half").unwrap();
-    parm.until("it says what is wrong", |parm| parm.log().contains("cannot use the key file"));
-    assert_eq!(ask(&parm, INFER, Some(&late)).status, 200, "the keys before it stay");
+    parm.until("the error is logged", |parm| parm.log().contains("cannot use the key file"));
+    assert_eq!(ask(&parm, INFER, Some(&late)).status, 200, "earlier keys stay valid");
 
     let (before, _) = whole.rsplit_once("[[key]]").unwrap();
     fs::write(ring.path(), before).unwrap();
-    parm.until("the key is out", |parm| ask(parm, INFER, Some(&late)).status == 401);
+    parm.until("the key is removed", |parm| ask(parm, INFER, Some(&late)).status == 401);
     assert_eq!(ask(&parm, INFER, Some(ring.of(Role::Infer))).status, 200);
     let words = ask(&parm, INFER, Some(&late)).json()["error"].as_str().unwrap().to_owned();
     assert!(words.contains("unknown or revoked"), "{words}");
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn rejections_contain_advice() {
     let ring = Ring::new();
     let slow = ring.add("slow", &["--rate", "0.2"]);
     let parm = ring.worker(&[]);
@@ -237,8 +237,8 @@ fn refusals_say_what_to_do() {
     let wait: u32 = over.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=5).contains(&wait), "{wait}");
     assert_eq!(ask(&parm, INFER, Some(ring.of(Role::Infer))).status, 200, "others are not slowed");
-    // A user name and the key as password, which is what plug-ins of some clients send.
-    let pair = format!("anybody:{}", ring.of(Role::Infer));
+    // Plug-ins of some clients send a user name with the key as the password.
+    let pair = format!("user:{}", ring.of(Role::Infer));
     let basic = [("authorization", format!("Basic {}", base64(pair.as_bytes())))];
     let basic = basic.each_ref().map(|(name, value)| (*name, value.as_str()));
     assert_eq!(http::request(parm.http, "GET", "/v2/models/affine", &basic, b"").status, 200);
@@ -246,7 +246,7 @@ fn refusals_say_what_to_do() {
     assert!(parm.log().contains("by=control") || parm.log().contains("by=\"control\""), "{}", parm.log());
 }
 
-/// As clients write it.
+/// Encodes bytes in base64, as clients do.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -260,7 +260,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_frontend_sends_its_key_to_workers_by_every_transport() {
+fn frontend_sends_its_key_over_every_transport() {
     let ring = Ring::new();
     let worker = ring.worker(&[]);
     let address = |scheme: &str, at: SocketAddr| format!("{scheme}://{at}");
@@ -276,7 +276,7 @@ fn a_frontend_sends_its_key_to_workers_by_every_transport() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_a_key() {
+async fn logs_and_pages_contain_no_key() {
     let ring = Ring::new();
     let (client, admin, own) = ("parm_of-a-client", "parm_of-the-admin", ring.of(Role::Control).to_owned());
     let worker = ring.worker(&["--set", "log.level=trace"]);
@@ -329,11 +329,11 @@ async fn nobody_is_told_a_key() {
             assert_eq!(found, None);
         }
     }
-    assert!(told[0].contains("keys"), "the log is not empty");
+    assert!(told[0].contains("keys"), "the log is empty");
 }
 
 #[test]
-fn what_cannot_be_guarded_does_not_start() {
+fn start_fails_when_keys_are_missing_or_invalid() {
     let ring = Ring::new();
     let start = |arguments: &[&str]| {
         let local = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
@@ -355,7 +355,7 @@ fn what_cannot_be_guarded_does_not_start() {
 }
 
 #[test]
-fn keys_are_made_for_people_listed_and_checked() {
+fn keys_are_created_listed_and_checked() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("keys.toml");
     let run = |words: &[&str]| {

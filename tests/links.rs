@@ -1,4 +1,4 @@
-//! The documents point at things that exist.
+//! Checks that links and paths in the documents exist.
 
 use std::fs;
 
@@ -48,7 +48,7 @@ fn links_and_paths_in_the_documents_exist() {
 }
 
 #[test]
-fn the_book_has_every_page_once() {
+fn book_lists_every_page_once() {
     let docs = root().join("docs");
     let mut listed = link_targets(&fs::read_to_string(docs.join("SUMMARY.md")).unwrap());
     listed.sort();

@@ -1,4 +1,4 @@
-//! What clippy's configuration bans is banned everywhere: a crate's own `clippy.toml` hides the root's.
+//! Checks that each crate's `clippy.toml` repeats the bans of the root, whose file it replaces.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use crate::support::process::root;
 use crate::support::workspace::members;
 
 #[test]
-fn a_crate_that_bans_more_keeps_the_bans_of_all() {
+fn crate_bans_include_those_of_the_root() {
     let of_all = read("");
     let mut own = Vec::new();
     for krate in members() {
@@ -17,7 +17,7 @@ fn a_crate_that_bans_more_keeps_the_bans_of_all() {
         let here = read(&krate);
         assert_eq!(here.threshold, of_all.threshold, "{krate}/clippy.toml: too-many-arguments-threshold");
         let lost: Vec<_> = of_all.banned.difference(&here.banned).collect();
-        assert!(lost.is_empty(), "{krate}/clippy.toml lacks {lost:?}, which the root's bans");
+        assert!(lost.is_empty(), "{krate}/clippy.toml lacks {lost:?} of the root's file");
         own.push((krate, here.banned));
     }
     // Their tests pause time, so they must not read a clock that does not stop.

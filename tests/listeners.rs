@@ -1,7 +1,7 @@
-//! Every listener of the product holds out against clients that send nothing, one byte at a time, or come in crowds.
+//! Tests every listener against clients that are silent, slow or numerous.
 //!
-//! [`LISTENERS`] is the table of them. A listener that is not in it fails two tests: one compares the table with the ports of
-//! the running process, the other with the code that listens.
+//! [`LISTENERS`] lists them. A listener that is missing there fails two tests: one compares the table with the ports of the
+//! running process, the other with the code that listens.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::support::workspace::{files, members, names, without_comments};
 /// A listener of `parm serve` or `parm worker`.
 struct Listener {
     name: &'static str,
-    /// Where it listens; none where this process does not.
+    /// Its address; `None` if the process does not have this listener.
     address: fn(&Scene) -> Option<Address>,
     /// A request that it answers with 200.
     path: &'static str,
@@ -40,10 +40,10 @@ const LISTENERS: &[Listener] = &[
     Listener { name: "admin", address: |scene| scene.parm.admin.map(Address::Tcp), path: "/" },
 ];
 
-/// Places in the code that listen, each with the number of listeners that it makes.
+/// Files that create listeners, each with their number.
 const SITES: &[(&str, usize)] = &[("wire/transport/src/server/mod.rs", 4), ("frontend/src/admin/mod.rs", 1)];
 
-/// What accepts or serves connections, and the only files that may name it.
+/// Names for accepting and serving connections, and the only files that may contain them.
 const CONFINED: &[(&str, &[&str])] = &[
     // The check of a configuration binds an address to see whether it is free, and accepts nothing.
     ("TcpListener", &["wire/transport/src/listening/listener.rs", "src/check/configured.rs"]),
@@ -56,8 +56,9 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("transport::Server", &[]),
 ];
 
-/// Connections that an address for operators serves at a time, and descriptors that a process uses besides.
+/// Connections that an operator address serves at a time.
 const OPERATORS: usize = 64;
+/// Descriptors of a process that are not connections.
 const SPARE: usize = 40;
 
 #[derive(Clone)]
@@ -85,7 +86,7 @@ impl Address {
         })
     }
 
-    /// An honest request is answered.
+    /// Asserts that an honest request is answered.
     fn assert_answers(&self, path: &str, what: &str) {
         let mut stream = self.connect().unwrap();
         let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -96,7 +97,7 @@ impl Address {
     }
 }
 
-/// A process that has every listener it can have, and a folder for its socket.
+/// A process with all its listeners, and a folder for its socket.
 struct Scene {
     what: &'static str,
     parm: Parm,
@@ -137,7 +138,7 @@ impl Scene {
     }
 }
 
-/// Runs a client against every listener of some processes, all at once, and sees that each listener answers afterwards.
+/// Runs a client against all listeners of these processes at once, then asserts that each listener answers.
 fn attack(scenes: &[Scene], after: &str, client: fn(&str, &Address)) {
     thread::scope(|scope| {
         for (name, address, _) in scenes.iter().flat_map(Scene::listeners) {
@@ -170,13 +171,13 @@ fn dribbled_head_is_cut_off_by_every_listener() {
         let began = Instant::now();
         // Writing fails some time after the server has closed.
         while stream.write_all(b"y").is_ok() {
-            assert!(began.elapsed() < PATIENCE, "{name}: a head may take for ever");
+            assert!(began.elapsed() < PATIENCE, "{name}: a slow head is not cut off");
             thread::sleep(Duration::from_millis(250));
         }
     });
 }
 
-/// Three times as many silent connections as there are places, each made again when it is closed.
+/// Opens three times as many silent connections as there are places, and more after some are closed.
 #[test]
 fn crowd_of_silent_clients_keeps_no_listener_busy() {
     let scenes = Scene::both(&["--set", "server.max_connections=64"]);
@@ -187,7 +188,7 @@ fn crowd_of_silent_clients_keeps_no_listener_busy() {
             address.assert_answers(path, &format!("{name}, in a crowd of silent clients"));
             let open = scene.descriptors() - before;
             assert!(open < OPERATORS + SPARE, "{name}: {open} descriptors are taken by silent clients");
-            // Each that was closed for the request comes back, and takes no place from the next.
+            // The connections that were closed for the request reconnect. They must not block the next request.
             crowd.extend((0..OPERATORS).map(|_| address.connect().unwrap()));
             address.assert_answers(path, &format!("{name}, when the crowd has come back"));
         }
@@ -206,14 +207,14 @@ fn every_listener_ends_a_connection_at_its_age() {
         assert_eq!(&status, b"HTTP/1.1 200", "{name}");
         thread::sleep(Duration::from_secs(1));
         stream.write_all(ask.as_bytes()).unwrap();
-        // A connection that goes on is read until the patience of the test ends.
+        // A connection that stays open is read until the timeout of the test.
         let mut rest = String::new();
-        stream.read_to_string(&mut rest).unwrap_or_else(|error| panic!("{name} goes on: {error}"));
+        stream.read_to_string(&mut rest).unwrap_or_else(|error| panic!("{name} stays open: {error}"));
         assert!(rest.contains("connection: close"), "{name}: {rest}");
     }
 }
 
-/// `Health/Watch` needs no key and never ends, so that it is no reason to keep a place.
+/// `Health/Watch` needs no key and never ends, so a watcher must not keep its place from other clients.
 #[test]
 fn health_watches_keep_no_client_out() {
     const PLACES: usize = 8;
@@ -232,10 +233,10 @@ fn health_watches_keep_no_client_out() {
                     })
                     .collect();
                 for (name, address, path) in scene.listeners() {
-                    address.assert_answers(path, &format!("{name}, beside watchers of health"));
+                    address.assert_answers(path, &format!("{name}, next to health watchers"));
                 }
                 let open = watchers.iter().filter(|(_, reader)| !reader.is_finished()).count();
-                assert!(open >= PLACES / 2, "watchers that are in nobody's way stay: {open}");
+                assert!(open >= PLACES / 2, "watchers were closed without need: {open} are left");
                 watchers.iter().for_each(|(peer, _)| peer.close());
             });
         }
@@ -256,7 +257,7 @@ fn table_has_every_port_of_the_process() {
     }
 }
 
-/// Ports and paths where a process listens, as the kernel has them.
+/// Ports and paths where a process listens, read from the kernel's tables.
 fn listening(pid: u32) -> BTreeSet<String> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     let own: BTreeSet<String> = fs::read_dir(folder)
@@ -289,7 +290,7 @@ fn listening(pid: u32) -> BTreeSet<String> {
     found
 }
 
-/// The code of the product: what tests have of their own is left out.
+/// The code of the product without its tests.
 fn code() -> impl Iterator<Item = (String, String)> {
     let folders = members().into_iter().map(|krate| root().join(krate).join("src"));
     let sources = folders.chain([root().join("src")]).flat_map(|folder| files(&folder, "rs"));
@@ -298,7 +299,7 @@ fn code() -> impl Iterator<Item = (String, String)> {
         let test = name.ends_with("/tests.rs")
             || Path::new(&name).components().any(|part| part.as_os_str() == "tests");
         let text = fs::read_to_string(&path).unwrap();
-        // Tests of a file stand at its end.
+        // The tests of a file are at its end.
         let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         (!test).then(|| (name, without_comments(text)))
     })

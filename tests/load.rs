@@ -1,4 +1,4 @@
-//! `parm load` on a running server: what it prints, and with what it ends.
+//! Tests `parm load` on a running server: its report, exit status and errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::Parm;
 use crate::support::process::command;
 
-/// One request at a time: whatever else this machine does, no schedule is missed.
+/// One request at a time, so that a busy machine misses no schedule.
 const BRIEF: &[&str] =
     &["--scenario", "single-stream", "--seconds", "0.3", "--warm-up", "0.1", "--model", "affine"];
 
@@ -22,7 +22,7 @@ fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// Four rows for the test model, and the classes that it gives them: 1 where the row's sum is above 1.
+/// Four rows for the test model, and their classes: 1 if the sum of the row is above 1.
 fn rows(folder: &Path) -> (PathBuf, PathBuf) {
     let (input, labels) = (folder.join("x.npy"), folder.join("y.idx"));
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }\n";
@@ -38,7 +38,7 @@ fn rows(folder: &Path) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_load_over_http_and_grpc_reports_graded_answers_and_ends_well() {
+fn load_grades_answers_over_http_and_grpc() {
     let folder = tempfile::TempDir::new().unwrap();
     let (input, labels) = rows(folder.path());
     let worker = Parm::worker(&[]);
@@ -72,7 +72,7 @@ fn a_load_over_http_and_grpc_reports_graded_answers_and_ends_well() {
 }
 
 #[test]
-fn a_threshold_that_is_not_shown_ends_with_1_and_is_named() {
+fn unmet_requirement_is_named_and_exits_1() {
     let worker = Parm::worker(&[]);
     let output =
         load(&format!("http://{}", worker.http), &["--require", "accuracy>=50%", "--require", "p50<=0us"]);
@@ -82,7 +82,7 @@ fn a_threshold_that_is_not_shown_ends_with_1_and_is_named() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_with_what_to_do() {
+fn invalid_arguments_are_rejected_with_advice() {
     let worker = Parm::worker(&[]);
     let url = format!("http://{}", worker.http);
     for (arguments, reason) in [

@@ -1,6 +1,6 @@
 //! Integration tests of the real binary, in one test program.
 
-// `pub` marks what a module offers to the others; a test program has no other outside.
+// `pub` marks items for the other modules; a test program exports nothing.
 #![allow(unreachable_pub, missing_docs)]
 
 mod capture;
@@ -25,6 +25,7 @@ mod lints;
 mod listeners;
 mod load;
 mod profiles;
+mod prose;
 mod recording;
 mod robustness;
 mod serving;

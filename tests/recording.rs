@@ -1,4 +1,4 @@
-//! `parm record` and `parm serve --record` on real traffic.
+//! Tests `parm record` and `parm serve --record` on real traffic.
 
 use std::fs;
 use std::process::Stdio;
@@ -17,7 +17,7 @@ fn infer(parm: &Parm) {
 }
 
 #[test]
-fn a_second_of_a_running_frontend_is_recorded_and_summed_up() {
+fn running_frontend_is_recorded_for_a_second() {
     let parm = Parm::serve(&["--instances", "2", "--admin", "127.0.0.1:0"]);
     parm.until_model_ready();
     let folder = TempDir::new().unwrap();
@@ -45,14 +45,14 @@ fn a_second_of_a_running_frontend_is_recorded_and_summed_up() {
     let said = String::from_utf8_lossy(&few.stderr).into_owned();
     assert!(
         few.status.success() || said.contains("needs 1000"),
-        "as many jobs as it takes, or told so: {said}"
+        "the simulation runs or reports too few jobs: {said}"
     );
     let told = command().args(["record", "--summary"]).arg(&file).output().unwrap();
     assert!(String::from_utf8_lossy(&told.stdout).contains("queries of model 'affine'"));
 }
 
 #[test]
-fn a_frontend_records_itself_until_it_ends() {
+fn frontend_records_itself_until_it_exits() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("run.jsonl");
     let mut parm = Parm::serve(&["--instances", "1", "--record", file.to_str().unwrap()]);
@@ -66,37 +66,32 @@ fn a_frontend_records_itself_until_it_ends() {
 }
 
 #[test]
-fn a_recording_for_which_there_is_no_room_ends_and_says_so_while_queries_go_on() {
+fn recording_stops_and_queries_go_on_when_the_disk_is_full() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("run.jsonl");
-    let mut parm = Parm::serve_short_of_room(&["--instances", "1", "--record", file.to_str().unwrap()]);
+    let mut parm = Parm::serve_on_full_disk(&["--instances", "1", "--record", file.to_str().unwrap()]);
     parm.until_model_ready();
-    parm.until("there is no room", |parm| {
+    parm.until("the recording has stopped", |parm| {
         infer(parm);
         parm.log().contains("free disk space, and restart to record again")
     });
     (0..10).for_each(|_| infer(&parm));
     parm.signal("TERM");
     let ended = parm.wait();
-    assert_eq!(
-        ended.code(),
-        Some(1),
-        "whoever wants the recording learns that it is not whole: {}",
-        parm.log()
-    );
+    assert_eq!(ended.code(), Some(1), "the status shows that the recording is incomplete: {}", parm.log());
     assert!(parm.log().contains(file.to_str().unwrap()), "{}", parm.log());
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.starts_with("{\"recording\""), "what was written is there: {text}");
+    assert!(text.starts_with("{\"recording\""), "the lines before the failure are kept: {text}");
 }
 
 #[test]
-fn a_frontend_that_cannot_be_recorded_is_named_with_what_to_do() {
+fn record_error_has_advice_when_the_frontend_is_unusable() {
     let parm = Parm::serve(&["--instances", "1"]);
     for (url, code, word) in [
         ("127.0.0.1:1".to_owned(), 64, "http://HOST:PORT"),
         ("https://127.0.0.1:1".to_owned(), 64, "--ca"),
         ("http://127.0.0.1:1".to_owned(), 1, "--admin"),
-        (format!("http://{}", parm.http), 1, "no admin API"),
+        (format!("http://{}", parm.http), 1, "not an admin API"),
     ] {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("run.jsonl");

@@ -1,4 +1,4 @@
-//! The binary serves: embedded, as a worker, and through a frontend over workers; over HTTP and gRPC.
+//! Tests serving over HTTP and gRPC: embedded, as a worker, and through a frontend with workers.
 
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, DataType, ModelRef, NamedTensor, Parameter, Tensor};
@@ -83,7 +83,7 @@ async fn a_worker_on_a_unix_socket_serves_a_frontend() {
 }
 
 #[tokio::test]
-async fn the_outcome_and_the_id_come_back() {
+async fn response_reports_its_outcome() {
     let parm = Parm::serve(&["--instances", "1"]);
     parm.until_model_ready();
     let answer = http::post(parm.http, INFER, &body(&affine::rows(1, 2)));
@@ -92,7 +92,7 @@ async fn the_outcome_and_the_id_come_back() {
 }
 
 #[tokio::test]
-async fn client_faults_are_named_and_cost_nothing() {
+async fn invalid_requests_are_rejected_and_counted() {
     let parm = Parm::serve(&["--instances", "1"]);
     parm.until_model_ready();
     let client =
@@ -124,7 +124,7 @@ async fn client_faults_are_named_and_cost_nothing() {
 }
 
 #[test]
-fn the_documented_paths_answer() {
+fn documented_paths_answer() {
     let parm = Parm::serve(&["--instances", "1"]);
     parm.until_model_ready();
     let document = http::get(parm.http, "/v2/openapi.json").json();

@@ -1,4 +1,4 @@
-//! Stand-ins with real processes: emulated models that compute the same, one of them in a quarter of the time.
+//! Tests stand-ins with real processes. Two emulated models compute the same, one of them in a quarter of the time.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::support::process::{PATIENCE, command};
 use crate::support::{Parm, http};
 
-/// Two models of one signature, and one of another.
+/// Two models with one signature, and one with another.
 const MODELS: &str = r#"
 [backend.emulated.big]
 input = [4]
@@ -58,7 +58,7 @@ fn outcome(response: &InferResponse) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_worker_is_hidden_by_stand_ins() {
+async fn stand_ins_answer_when_a_worker_is_stopped() {
     let (_folder, config) = models();
     let start = || Parm::start(&["worker", "--config", &config, "--instances", "1"]);
     let workers: Vec<Parm> = (0..3).map(|_| start()).collect();
@@ -77,10 +77,10 @@ async fn a_stopped_worker_is_hidden_by_stand_ins() {
         let deadline = Instant::now() + PATIENCE;
         let (mut given, mut asked) = (0, 0);
         while given == 0 {
-            assert!(Instant::now() < deadline, "no stand-in came");
+            assert!(Instant::now() < deadline, "no stand-in answered");
             asked += 1;
             if asked % 20 == 0 {
-                // It was taken out of service before a query came to it: once more.
+                // The worker was ejected before a query was sent to it: try again.
                 workers[0].signal("CONT");
                 frontend.until("all instances are back", |parm| {
                     parm.metric("parm_instances", &["state=\"ready\""]) == 3.0
@@ -98,22 +98,22 @@ async fn a_stopped_worker_is_hidden_by_stand_ins() {
 }
 
 #[test]
-fn a_stand_in_of_another_signature_is_refused_and_what_differs_is_said() {
+fn stand_in_with_another_signature_is_rejected() {
     let (_folder, config) = models();
     let frontend =
         Parm::start(&["serve", "--config", &config, "--stand-in", "odd", "--admin", "127.0.0.1:0"]);
-    frontend.until("the models are there", |parm| {
+    frontend.until("the models are ready", |parm| {
         http::get(parm.http, "/v2/models/big/ready").status == 200
             && http::get(parm.http, "/v2/models/odd/ready").status == 200
     });
     let wanted = "output 'output' of model 'odd' is FP32[-1, 3], expected FP32[-1, 2]";
-    frontend.until("the log says what differs", |parm| parm.log().contains(wanted));
+    frontend.until("the log shows the difference", |parm| parm.log().contains(wanted));
     let shown = http::get(frontend.admin.unwrap(), "/admin/v1/settings/big").body_text();
     assert!(shown.contains(wanted), "{shown}");
 }
 
 #[test]
-fn the_policy_without_a_model_says_how_to_name_one() {
+fn policy_without_a_stand_in_shows_the_flag() {
     let (_folder, config) = models();
     let output = command().args(["serve", "--config", &config, "--policy", "stand-in"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,4 @@
-//! TLS of the real binary: every address of it, a fleet that is mutual, files that change under load, and the commands that
-//! call a frontend.
+//! Tests TLS of the real binary: every address, mutual TLS in a fleet, changed files under load, and client commands.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,7 +19,7 @@ use crate::support::{Parm, http};
 
 const LOAD: Load = Load { requests: 150, pace: Duration::from_millis(5), deadline: Duration::from_secs(30) };
 
-/// A fleet's authority, and a certificate for each of its kinds of machines.
+/// A certificate authority, and a certificate for each kind of machine.
 struct Machines {
     folder: TempDir,
     authority: Authority,
@@ -34,7 +33,7 @@ impl Machines {
         machines
     }
 
-    /// Gives a kind of machines another certificate.
+    /// Issues a new certificate to a kind of machine.
     fn issue(&self, kind: &str) {
         let id = format!("spiffe://test/{kind}/one");
         self.authority.issue(&["127.0.0.1", "localhost", &id]).write(self.folder.path(), kind);
@@ -44,7 +43,7 @@ impl Machines {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Settings of a kind of machines that takes certificates of those who may call.
+    /// Settings of a kind of machine that accepts the certificates of these callers.
     fn settings(&self, kind: &str, mode: &str, callers: &[&str]) -> Vec<String> {
         let mut settings = vec![
             format!("tls.mode={mode}"),
@@ -65,7 +64,7 @@ impl Machines {
         Parm::listening(&all)
     }
 
-    /// What people show.
+    /// TLS with the certificate of people.
     fn people(&self) -> Tls {
         let path = |name: &str| Some(self.path(name).into());
         let (certificate, key) = (path("people.pem"), path("people.key"));
@@ -92,7 +91,7 @@ async fn until(what: &str, parm: &Parm, mut holds: impl AsyncFnMut() -> bool) {
         }
     };
     let waited = tokio::time::timeout(crate::support::process::PATIENCE, until).await;
-    assert!(waited.is_ok(), "waited in vain until {what}:\n{}", parm.log());
+    assert!(waited.is_ok(), "timed out waiting until {what}:\n{}", parm.log());
 }
 
 async fn until_ready(tls: &Tls, parm: &Parm) {
@@ -106,9 +105,9 @@ fn connect(url: &str, tls: &Tls) -> Arc<dyn Client> {
     client::connect(&endpoint, &client::Config { tls, connect_timeout, ..client::Config::default() }).unwrap()
 }
 
-/// What is listened on is what the readiness file says, and `tests/keys.rs` holds the sources to two places that listen.
+/// The readiness file lists the addresses. `tests/listeners.rs` limits the files that listen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_address_of_every_server_speaks_tls_and_nothing_else() {
+async fn every_address_accepts_only_tls() {
     let machines = Machines::new();
     let people = machines.people();
     let unix = machines.path("socket");
@@ -147,7 +146,7 @@ async fn every_address_of_every_server_speaks_tls_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fleet_shows_certificates_to_one_another_and_its_files_change_under_load() {
+async fn fleet_serves_while_its_certificates_change() {
     let machines = Machines::new();
     let people = machines.people();
     let short = "server.max_connection_age_ms=700".to_owned();
@@ -158,7 +157,7 @@ async fn a_fleet_shows_certificates_to_one_another_and_its_files_change_under_lo
     let urls = [
         format!("https://{}", workers[0].http),
         format!("grpcs://{}", workers[1].grpc),
-        // What is required needs no `s`.
+        // Mode `require` applies TLS to `frames://` as well.
         format!("frames://{}", workers[2].http),
     ];
     let mut serve = vec!["serve", "--policy", "none"];
@@ -201,23 +200,25 @@ async fn a_fleet_shows_certificates_to_one_another_and_its_files_change_under_lo
         worker.until("the worker has read its files", read);
         assert!(!worker.log().contains("cannot use the files"), "{}", worker.log());
     }
-    // People are no frontends.
+    // The certificate of people is not one of a frontend, so the worker rejects it.
     let outgoing = connect(&format!("https://{}", workers[0].http), &people);
-    // Who sends before the refusal is read may only hear that the connection ended.
+    // A client that sends before it reads the rejection may only see a closed connection.
     let refused = async || {
         outgoing.is_ready().await.unwrap_err().to_string().contains("the peer rejected tls.certificate")
     };
-    until("it is told why it is refused", &workers[0], refused).await;
-    workers[0].until("it says who was refused", |worker| worker.log().contains("spiffe://test/people/one"));
+    until("the client reports the reason", &workers[0], refused).await;
+    workers[0].until("the log names the rejected certificate", |worker| {
+        worker.log().contains("spiffe://test/people/one")
+    });
 }
 
 #[test]
-fn commands_call_a_frontend_that_speaks_tls() {
+fn commands_connect_to_a_frontend_with_tls() {
     let machines = Machines::new();
     let arguments = ["serve", "--models", "tests/models", "--instances", "1", "--admin", "127.0.0.1:0"];
     let parm =
         machines.start(&arguments, &machines.settings("frontend", "require", &["spiffe://test/people/*"]));
-    parm.until("it answers", |parm| parm.log().contains("serving"));
+    parm.until("the frontend serves", |parm| parm.log().contains("serving"));
     let admin = format!("https://{}", parm.admin.unwrap());
     let (ca, cert, key) = (machines.path("ca.pem"), machines.path("people.pem"), machines.path("people.key"));
     let shown = ["--ca", &ca, "--cert", &cert, "--key-file", &key];
@@ -236,20 +237,20 @@ fn commands_call_a_frontend_that_speaks_tls() {
     let load =
         ["load", &url, "--model", "affine", "--rate", "50", "--seconds", "1", "--warm-up", "0", "--quiet"];
     let (_, told) = run(&load);
-    // Whether the run was valid is a matter of how busy the machine is.
+    // A busy machine can make the run invalid, so the status is not checked.
     assert!(told.contains(" sent of ") && !told.contains("requests failed"), "{told}");
     let recording = machines.path("recording.jsonl");
     let (code, told) = run(&["record", "--frontend", &admin, "--seconds", "1", "--file", &recording]);
-    // Nobody asked for anything meanwhile, which is said of a recording that came.
+    // No query ran meanwhile, so the command reports an empty recording.
     assert!(code == Some(1) && told.contains("no query of any model"), "{told}");
-    // Without the authority nothing is believed.
+    // Without --ca no certificate is trusted.
     let blind = command().args(["ctl", "--url", &admin, "instances"]).output().unwrap();
     let told = String::from_utf8_lossy(&blind.stderr).into_owned();
     assert!(blind.status.code() == Some(64) && told.contains("--ca"), "{told}");
 }
 
 #[test]
-fn what_cannot_be_meant_does_not_start_and_check_says_why() {
+fn start_and_check_reject_invalid_tls_settings() {
     let machines = Machines::new();
     let check = |settings: &str| {
         let config = machines.folder.path().join("parm.toml");
@@ -271,14 +272,14 @@ fn what_cannot_be_meant_does_not_start_and_check_says_why() {
     let good = format!("mode = \"require\"\ncertificate = {certificate:?}\nkey = {key:?}\n");
     let (told, _) = check(&good);
     assert!(
-        told.contains("ok   tls: mode require") && told.contains("ok   tls: the certificate lasts"),
+        told.contains("ok   tls: mode require") && told.contains("ok   tls: the certificate expires in"),
         "{told}"
     );
     for (settings, words) in [
         (format!("{good}client_ca = {ca:?}"), "names = ["),
         (good.replace(key, other), "is not the key of the certificate"),
         ("mode = \"allow\"".to_owned(), "tls.certificate and tls.key"),
-        (good.replace("worker.pem", "nobody.pem"), "cannot read"),
+        (good.replace("worker.pem", "missing.pem"), "cannot read"),
     ] {
         let (told, refused) = check(&settings);
         let (code, said) = refused.unwrap_or_else(|| panic!("{told}"));

@@ -1,4 +1,4 @@
-//! Spans reach a collector: one tree per query, across the frontend and the worker that answered.
+//! Tests that the spans of a query reach a collector as one tree, from the frontend and from the worker.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -86,13 +86,17 @@ async fn a_query_is_one_tree_of_spans_across_frontend_and_worker() {
             let ids: Vec<String> = ours.iter().map(|(_, span)| hex(&span.span_id)).collect();
             for (service, span) in &ours {
                 let above = hex(&span.parent_span_id);
-                assert!(above == parent || ids.contains(&above), "{service} {} hangs in the air", span.name);
+                assert!(
+                    above == parent || ids.contains(&above),
+                    "{service} {} has no parent span",
+                    span.name
+                );
             }
             let roots = ours.iter().filter(|(_, span)| hex(&span.parent_span_id) == parent).count();
             assert_eq!(roots, 1, "one tree");
             return;
         }
-        assert!(std::time::Instant::now() < deadline, "spans of two services never came: {spans:?}");
+        assert!(std::time::Instant::now() < deadline, "no spans of two services arrived: {spans:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

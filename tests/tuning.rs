@@ -1,4 +1,4 @@
-//! `parm tune` on the command line: what it prints, what it leaves behind, and what it says about bad input.
+//! Tests `parm tune` on the command line: its report, files and errors.
 
 use std::fs;
 use std::process::Output;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::Parm;
 use crate::support::process::command;
 
-/// A small search: as little as it takes.
+/// A small search, so that the tests are short.
 const SMALL: [&str; 8] = ["--queries", "12000", "--repeats", "2", "--candidates", "8", "--seed", "7"];
 
 fn tune(folder: &TempDir, arguments: &[&str]) -> Output {
@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_found_is_a_configuration_that_serve_takes() {
+fn tuned_configuration_is_accepted_by_serve() {
     let folder = TempDir::new().unwrap();
     let arguments =
         ["--slo-ms", "60", "--rate", "200", "--instances", "12", "--scenario", "A", "--degraded", "2=0.9"];
@@ -40,7 +40,7 @@ fn what_is_found_is_a_configuration_that_serve_takes() {
     let dumped: toml::Table = text(&dumped.stdout).parse().unwrap();
     let settings = &winner["settings"];
     let dispatch = serde_json::to_value(&dumped["frontend"]["dispatch"]).unwrap();
-    assert_eq!(&dispatch, settings, "serve reads what was found");
+    assert_eq!(&dispatch, settings, "serve reads the tuned settings");
     let svg = fs::read_to_string(folder.path().join("tuned/tradeoff.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
 
@@ -51,7 +51,7 @@ fn what_is_found_is_a_configuration_that_serve_takes() {
 }
 
 #[test]
-fn bad_input_ends_with_64_and_says_what_to_do() {
+fn invalid_input_exits_64_with_advice() {
     let folder = TempDir::new().unwrap();
     let sample = folder.path().join("times");
     fs::write(&sample, "20\n21 # quick\nslow\n").unwrap();
@@ -67,7 +67,7 @@ fn bad_input_ends_with_64_and_says_what_to_do() {
         (&["--recording", "/no/such/recording"], "/no/such/recording"),
         (&["--rate", "50", "--queries", "100"], "12000"),
     ] {
-        // A flag that is given twice is refused: these give their own.
+        // A repeated flag is rejected, and some cases have their own flags.
         let small = if arguments.contains(&"--queries") { &[][..] } else { &SMALL[..] };
         let output = command().arg("tune").args(base).args(arguments).args(small).output().unwrap();
         let said = text(&output.stderr);
@@ -77,7 +77,7 @@ fn bad_input_ends_with_64_and_says_what_to_do() {
 }
 
 #[test]
-fn a_configuration_by_somebody_else_is_not_overwritten() {
+fn configuration_of_another_origin_is_not_overwritten() {
     let folder = TempDir::new().unwrap();
     fs::create_dir(folder.path().join("tuned")).unwrap();
     let path = folder.path().join("tuned/parm.toml");
@@ -89,7 +89,7 @@ fn a_configuration_by_somebody_else_is_not_overwritten() {
 }
 
 #[test]
-fn few_measured_times_are_not_enough_for_the_far_tail() {
+fn tail_objective_is_rejected_with_few_measured_times() {
     let folder = TempDir::new().unwrap();
     let mut draw = Random::of(1, [0]);
     let times: String = (0..300).map(|_| format!("{:.3}\n", 20.0 + draw.uniform())).collect();

@@ -1,8 +1,8 @@
-//! No two types of a crate have one name: whoever searches for a name finds the thing, and imports need no second name.
+//! Checks that the types of a crate have distinct names, so that a search finds one type and imports need no alias.
 //!
-//! A type here is what is declared with `struct`, `enum`, `trait`, `union` or, outside of an `impl`, `type`. Test modules
-//! and generated code have names of their own. What a component is configured with is always its `Config`, which nobody
-//! names without its module: `server::Config`, `client::Config`.
+//! A type is a declaration with `struct`, `enum`, `trait`, `union` or, outside of an `impl`, `type`. Test modules and
+//! generated code are exempt. The configuration of a component is always its `Config`, and code names it with its module:
+//! `server::Config`, `client::Config`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,11 +11,11 @@ use std::path::Path;
 use crate::support::process::root;
 use crate::support::workspace::{files, members};
 
-/// One for each component, by the rule that the component's module goes with it.
+/// Each component may have one, because code names it with the component's module.
 const OF_COMPONENTS: &str = "Config";
 
 #[test]
-fn no_two_types_of_a_crate_have_one_name() {
+fn types_of_a_crate_have_distinct_names() {
     let mut twice = Vec::new();
     let mut seen = 0;
     for folder in members().into_iter().map(|krate| root().join(krate)).chain([root()]) {
@@ -38,7 +38,7 @@ fn no_two_types_of_a_crate_have_one_name() {
 }
 
 #[test]
-fn declarations_are_read_wherever_they_stand() {
+fn declarations_are_read_at_any_place() {
     let text = "pub(crate) struct A<T>(T);\nfn f() {\n    enum B {}\n}\nimpl C for A {\n    type Error = D;\n}\n\
                 type E = u8;\npub unsafe trait F {}\n// struct G;\n#[cfg(test)]\nmod tests {\n    struct H;\n}\n";
     let names: Vec<_> = types(text).into_iter().map(|(line, name)| format!("{line} {name}")).collect();

@@ -1,4 +1,4 @@
-//! A worker as the agent of another server.
+//! Tests workers that are agents of another server.
 
 use tempfile::TempDir;
 
@@ -11,7 +11,7 @@ fn agent(upstream: &str) -> Parm {
     Parm::listening(&[&["worker", "--instances", "1", "--upstream", upstream], &OFTEN[..]].concat())
 }
 
-/// The status of a prediction, which is right if there is one.
+/// Requests a prediction and returns the status. Panics if the answer is wrong.
 fn ask(parm: &Parm) -> u16 {
     let rows = affine::rows(2, 3);
     let body =
@@ -25,7 +25,7 @@ fn ask(parm: &Parm) -> u16 {
 }
 
 #[test]
-fn an_agent_answers_as_the_server_does_and_gives_tokens_for_it() {
+fn agent_answers_like_its_server_and_grants_tokens() {
     let server = Parm::worker(&[]);
     for url in [format!("http://{}", server.http), format!("grpc://{}", server.grpc)] {
         let agent = agent(&url);
@@ -38,13 +38,13 @@ fn an_agent_answers_as_the_server_does_and_gives_tokens_for_it() {
         let config = http::get(agent.http, "/v2/models/affine/config").json();
         assert!(
             config["parameters"].to_string().contains("parm_run_us"),
-            "what it costs is measured: {config}"
+            "the run time is measured: {config}"
         );
     }
 }
 
 #[test]
-fn many_at_once_are_answered_by_instances_that_are_tasks_and_by_those_that_are_threads() {
+fn concurrent_requests_are_answered_by_tasks_and_by_threads() {
     let server = Parm::worker(&[]);
     let upstream = format!("http://{}", server.http);
     for kind in [&[][..], &["--set", "backend.batching.max_batch=8"], &["--set", "backend.faults=true"]] {
@@ -63,7 +63,7 @@ fn many_at_once_are_answered_by_instances_that_are_tasks_and_by_those_that_are_t
 }
 
 #[test]
-fn models_that_the_server_loads_and_unloads_come_and_go() {
+fn agent_follows_loaded_and_unloaded_models() {
     let server = Parm::worker(&[]);
     let agent = agent(&format!("http://{}", server.http));
     agent.until_model_ready();
@@ -75,12 +75,12 @@ fn models_that_the_server_loads_and_unloads_come_and_go() {
 }
 
 #[test]
-fn a_server_that_comes_late_is_waited_for_and_one_that_dies_takes_its_models_along() {
+fn agent_serves_only_while_its_server_runs() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("server.sock");
     let path = socket.to_str().unwrap();
     let agent = agent(&format!("unix:{path}"));
-    agent.until("it says so", |agent| agent.log().contains("waiting for it"));
+    agent.until("the agent waits", |agent| agent.log().contains("waiting for it"));
     assert_eq!(http::get(agent.http, "/v2/health/live").status, 200);
     assert_eq!(http::get(agent.http, "/v2/health/ready").status, 503);
     let server = Parm::worker(&["--unix", path]);
@@ -95,7 +95,7 @@ fn a_server_that_comes_late_is_waited_for_and_one_that_dies_takes_its_models_alo
 }
 
 #[test]
-fn an_agent_serves_nothing_of_its_own() {
+fn agent_rejects_models_of_its_own() {
     let emulated = "backend.emulated.m={}";
     for (more, code, word) in
         [(&["--set", emulated][..], 64, "omit emulated"), (&["--models", "tests/models"][..], 2, "--models")]

@@ -113,7 +113,7 @@ def refusals(folder, captured, models, scratch):
     numpy.save(odd, numpy.zeros((64, 3, 17), numpy.float32))
     cases = [
         ("captured from another model", lenet, "other", f"capture:{captured}", "holds queries to 'fashion', none to 'other'"),
-        ("another model's file under the name", lenet, NAME, f"capture:{captured}", "this one takes input"),
+        ("another model's file under the name", lenet, NAME, f"capture:{captured}", "but this model has input"),
         ("rows of other sizes", model, NAME, f"npy:{odd}", "the data has rows of [3, 17]"),
     ]
     for what, file, name, data, wanted in cases:

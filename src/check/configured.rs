@@ -1,5 +1,4 @@
-//! A configuration, looked at before it is served: it can be read, its ports are free, its keys are sound, workers are there and agree, bundles
-//! are sound, the engine is found.
+//! Checks a configuration: fields, ports, keys, TLS, engine, models, bundles and workers.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -20,13 +19,13 @@ use super::{Finding, engine};
 use crate::cli::{Cli, Command};
 use crate::settings::{Invalid, Settings};
 
-/// How long a worker may take to answer a question.
+/// Timeout of a request to a worker.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A certificate that ends sooner is worth a word.
+/// A certificate that expires sooner is reported.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
 
-/// What a worker serves: for each model and version, its tensors in words.
+/// The models of a worker: for each version, its tensors in words.
 type Offer = BTreeMap<String, String>;
 
 pub(super) async fn look(path: &Path) -> Vec<Finding> {
@@ -34,10 +33,10 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
         Ok(settings) => settings,
         Err(error) => {
             let what = format!("configuration: {error:#}");
-            return vec![Finding::fails(what, "correct the file: docs/configuration.md lists all fields")];
+            return vec![Finding::fails(what, "correct the file; docs/configuration.md lists all settings")];
         }
     };
-    let mut findings = vec![Finding::well(format!("configuration: {} can be read", path.display()))];
+    let mut findings = vec![Finding::well(format!("configuration: {} is valid", path.display()))];
     findings.extend(ports(&settings));
     findings.push(keys(&settings));
     findings.extend(secrecy(&mut settings));
@@ -47,11 +46,11 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// The settings that `parm serve --config FILE` would have.
+/// Returns the settings that `parm serve --config FILE` would have.
 fn read(path: &Path) -> anyhow::Result<Settings> {
     let words = [Path::new("parm"), Path::new("serve"), Path::new("--config"), path];
     let Command::Serve(flags) = Cli::try_parse_from(words)?.command else {
-        anyhow::bail!("these words are no `parm serve`: please report it")
+        anyhow::bail!("internal error: the arguments do not parse as `parm serve`: please report it")
     };
     Settings::for_serve(&flags).map_err(|Invalid(error)| error)
 }
@@ -69,14 +68,14 @@ fn ports(settings: &Settings) -> Vec<Finding> {
     match settings.frontend.admin.address {
         Some(address) if !address.ip().is_loopback() && !asks_for_keys(settings) => {
             findings.push(Finding::fails(
-                format!("keys: whoever reaches {address} could change this frontend, so it would not start"),
+                format!("keys: any client of {address} could change this frontend, so it would not start"),
                 "set server.keys_file or frontend.admin.token, or listen on 127.0.0.1",
             ));
         }
         Some(_) => {}
         None => findings.push(Finding::worth(
             "admin API: off",
-            "--admin 127.0.0.1:8003 shows who is slow, and lets it be changed",
+            "set --admin 127.0.0.1:8003 to see slow instances and change settings",
         )),
     }
     findings
@@ -86,16 +85,16 @@ fn asks_for_keys(settings: &Settings) -> bool {
     settings.server.keys_file.is_some() || settings.frontend.admin.token.is_some()
 }
 
-/// Who may do what, and who may do so without a key.
+/// Checks the key file, or whether clients on other machines need no key.
 fn keys(settings: &Settings) -> Finding {
     let Some(path) = &settings.server.keys_file else {
         let addresses = [settings.server.http.0, settings.server.grpc.0];
         let open = addresses.into_iter().find(|address| !address.ip().is_loopback());
         return match open {
-            None => Finding::well("keys: none, and none is needed: only this machine reaches it"),
+            None => Finding::well("keys: none; only this machine can connect"),
             Some(address) => Finding::worth(
-                format!("keys: none, so whoever reaches {address} may ask for predictions"),
-                "parm keys new makes one; server.keys_file names their file",
+                format!("keys: none; any client of {address} may request predictions"),
+                "make a key with parm keys new, and set server.keys_file",
             ),
         };
     };
@@ -106,44 +105,45 @@ fn keys(settings: &Settings) -> Finding {
             let counts = Role::ALL.map(|role| format!("{} {role}", of(role)));
             Finding::well(format!("keys: {} in {shown} ({})", file.keys.len(), counts.join(", ")))
         }
-        Err(reason) => {
-            Finding::fails(format!("keys: {shown}: {reason}"), "correct the file: it would not start")
-        }
+        Err(reason) => Finding::fails(
+            format!("keys: {shown}: {reason}"),
+            "correct the file; the frontend would not start",
+        ),
     }
 }
 
-/// What is spoken, whether its files can be used, and for how long. Workers are asked in the same way.
+/// Checks TLS: its mode, its files and the certificate's expiry. Requests to workers then use the same files.
 fn secrecy(settings: &mut Settings) -> Vec<Finding> {
     let tls = match Tls::open(&settings.tls) {
         Ok(tls) => tls,
         Err(error) => {
             return vec![Finding::fails(
                 format!("tls: {error}"),
-                "correct [tls] or its files: it would not start",
+                "correct [tls] or its files; the frontend would not start",
             )];
         }
     };
     settings.frontend.client.tls = tls.clone();
     let Some(Standing { mode, not_after }) = tls.standing() else {
-        return vec![Finding::well("tls: off: all is plain")];
+        return vec![Finding::well("tls: off, connections are not encrypted")];
     };
-    let mut findings = vec![Finding::well(format!("tls: mode {}, and its files can be used", mode.name()))];
+    let mut findings = vec![Finding::well(format!("tls: mode {}, its files are valid", mode.name()))];
     match not_after.map(|end| end.duration_since(SystemTime::now())) {
         Some(Err(_)) => findings.push(Finding::fails(
-            "tls: the certificate's time is over: everybody who checks it refuses it",
-            "issue another one; it is read without a restart",
+            "tls: the certificate has expired; clients reject it",
+            "issue a new one; it is read without a restart",
         )),
         Some(Ok(left)) if left < SOON => findings.push(Finding::worth(
-            format!("tls: the certificate ends in {} hours", left.as_secs() / 3600),
-            "see that it is issued anew in time; it is read without a restart",
+            format!("tls: the certificate expires in {} hours", left.as_secs() / 3600),
+            "renew it in time; it is read without a restart",
         )),
         Some(Ok(left)) => findings
-            .push(Finding::well(format!("tls: the certificate lasts for {} days", left.as_secs() / 86_400))),
+            .push(Finding::well(format!("tls: the certificate expires in {} days", left.as_secs() / 86_400))),
         None => {}
     }
     if let Some(path) = Tls::exposed(&settings.tls) {
         findings.push(Finding::worth(
-            format!("tls: everybody on this machine can read the private key {}", path.display()),
+            format!("tls: other users of this machine can read the private key {}", path.display()),
             format!("chmod 600 {}", path.display()),
         ));
     }
@@ -155,12 +155,12 @@ fn port(name: &str, address: SocketAddr) -> Finding {
         Ok(_) => Finding::well(format!("port: {name} {address} is free")),
         Err(error) => Finding::fails(
             format!("port: {name} {address}: {error}"),
-            "end who listens there (ss -ltnp names it), or choose another address",
+            "end the process that listens there (ss -ltnp shows it), or choose another address",
         ),
     }
 }
 
-/// The models that this process runs itself, and the bundles that it reads.
+/// Checks the models that this process runs itself, and the bundles that it reads.
 fn models(settings: &Settings) -> Vec<Finding> {
     let folders = [&settings.backend.models, &settings.frontend.bundles];
     let mut folders: Vec<&Path> = folders.into_iter().flatten().map(|path| path.as_path()).collect();
@@ -185,18 +185,18 @@ fn repository(folder: &Path) -> Vec<Finding> {
     for model in scan.models.values().filter(|model| model.bundle.is_some()) {
         let name = &model.name;
         findings.push(match bundle::verify(&repository, name) {
-            Ok(report) if report.is_sound() => Finding::well(format!("bundle: that of {name} is sound")),
+            Ok(report) if report.is_sound() => Finding::well(format!("bundle: {name} is valid")),
             Ok(_) => Finding::fails(
-                format!("bundle: that of {name} does not fit"),
-                format!("parm models verify {name} --models {shown} says why; train it again"),
+                format!("bundle: {name} does not fit"),
+                format!("run parm models verify {name} --models {shown} for the reason, then train it again"),
             ),
-            Err(error) => Finding::fails(format!("bundle: that of {name}: {error}"), "train it again"),
+            Err(error) => Finding::fails(format!("bundle: {name}: {error}"), "train it again"),
         });
     }
     findings
 }
 
-/// Whether the configured workers are there, and serve the same.
+/// Checks that the configured workers answer and serve the same models.
 async fn workers(settings: &Settings) -> Vec<Finding> {
     let wire = Wire::new(settings.frontend.client.clone())
         .with_name_servers(settings.frontend.instances.name_servers.clone());
@@ -216,11 +216,11 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
             }
             Some(Ok(name)) => match within(wire.resolve(&name)).await {
                 Ok(Ok(servers)) if !servers.is_empty() => {
-                    findings.push(Finding::well(format!("workers: {url} stands for {}", servers.len())));
+                    findings.push(Finding::well(format!("workers: {url}: servers found: {}", servers.len())));
                     urls.extend(servers.iter().map(|server| name.url(server)));
                 }
                 Ok(Err(problem)) => findings.push(unresolved(url, &problem)),
-                Ok(Ok(_)) => findings.push(unresolved(url, "it stands for no server")),
+                Ok(Ok(_)) => findings.push(unresolved(url, "the name has no servers")),
                 Err(problem) => findings.push(unresolved(url, &problem.to_string())),
             },
         }
@@ -230,10 +230,11 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         match offer(&wire, &url).await {
             Err(error) => findings.push(Finding::fails(
                 format!("worker {url}: {error}"),
-                "start it, or correct frontend.workers; the frontend starts without it and goes on looking",
+                "start it, or correct frontend.workers; the frontend starts without it and retries",
             )),
             Ok(offer) if offer.is_empty() => {
-                findings.push(Finding::fails(format!("worker {url}: it serves no model"), "load one on it"));
+                findings
+                    .push(Finding::fails(format!("worker {url}: it serves no models"), "load a model on it"));
             }
             Ok(offer) => {
                 let other = offer.iter().find_map(|(model, tensors)| {
@@ -244,8 +245,8 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
                 findings.push(match other {
                     None => Finding::well(format!("worker {url}: {} models", offer.len())),
                     Some((model, at)) => Finding::fails(
-                        format!("worker {url}: its {model} has other tensors than that of {at}"),
-                        "give one of them another version, or serve the same model on both",
+                        format!("worker {url}: {model} has other tensors than at {at}"),
+                        "give one of them another version, or serve the same file on both",
                     ),
                 });
             }
@@ -254,8 +255,8 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// Whether a Service of Kubernetes can be followed: the API server is there, we may ask it, and it knows some pods. These are
-/// the second.
+/// Checks that a Service of Kubernetes can be watched: the API server answers and permits it, and the Service has pods.
+/// Returns their addresses as well.
 async fn pods(
     settings: &Settings,
     connect: Arc<Wire>,
@@ -279,12 +280,11 @@ async fn pods(
             (vec![Finding::fails(format!("workers: {url}: {problem}"), remedy)], found)
         }
         Ok((found, None)) if found.is_empty() => {
-            let remedy =
-                "see that the Service exists in that namespace and selects pods: kubectl get endpointslices";
-            (vec![Finding::fails(format!("workers: {url}: it has no pods"), remedy)], found)
+            let remedy = "check that the Service exists in that namespace and selects pods: kubectl get endpointslices";
+            (vec![Finding::fails(format!("workers: {url}: the Service has no pods"), remedy)], found)
         }
         Ok((found, None)) => {
-            let what = format!("workers: {url} stands for {}, and may be watched", found.len());
+            let what = format!("workers: {url}: pods found: {}, watching is permitted", found.len());
             (vec![Finding::well(what)], found)
         }
     }
@@ -297,11 +297,11 @@ fn unresolved(url: &str, problem: &str) -> Finding {
     )
 }
 
-/// What a worker serves now.
+/// Requests the models that a worker serves now.
 async fn offer(wire: &Wire, url: &str) -> Result<Offer, Error> {
     let client = within(wire.connect(url)).await??;
     if !within(client.is_ready()).await?? {
-        return Err(Error::Unavailable { message: "it says that it is not ready".into() });
+        return Err(Error::Unavailable { message: "it reports that it is not ready".into() });
     }
     let mut offer = Offer::new();
     for entry in within(client.repository_index()).await??.into_iter().filter(|entry| entry.state == "READY")

@@ -1,4 +1,4 @@
-//! Which engine runs the models, and how much faster the other would be.
+//! Checks which engine runs the models, and compares its speed with the other.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use parm_parity_models::repository::{Format, Repository};
 use super::Finding;
 use crate::settings::Settings;
 
-/// A model is measured for so long, on each engine.
+/// Time of the measurement of a model on each engine.
 const MEASURE: Duration = Duration::from_secs(1);
-const HOW: &str = "`pip install onnxruntime` into this program's Python environment or the active one, or name its library in \
-                   backend.engine.onnxruntime: for most models it is two to five times as fast";
+const HOW: &str = "run `pip install onnxruntime` in this program's or the active Python environment, or name its library in \
+                   backend.engine.onnxruntime: most models run two to five times as fast";
 
 pub(super) fn look(settings: &Settings) -> Option<Finding> {
     let (wanted, options) = (&settings.backend.engine.name, settings.backend.engine.options());
@@ -29,7 +29,7 @@ pub(super) fn look(settings: &Settings) -> Option<Finding> {
                 "set backend.engine.name to auto",
             ),
             Some((model, _)) => {
-                Finding::well(format!("engine: {about}: ONNX Runtime is no faster on {model}"))
+                Finding::well(format!("engine: {about}: ONNX Runtime is not faster on {model}"))
             }
             None => Finding::worth(format!("engine: {about}"), HOW),
         },
@@ -38,7 +38,7 @@ pub(super) fn look(settings: &Settings) -> Option<Finding> {
     settings.embeds().then(|| finding(chosen()))
 }
 
-/// How many times as fast ONNX Runtime is as tract on the first of the models that runs on both, where its library is found.
+/// Returns the speed of ONNX Runtime relative to tract on the first model that runs on both; `None` without its library.
 fn ratio(settings: &Settings, options: &Options) -> Option<(String, f64)> {
     choose("auto", options).ok().filter(|chosen| chosen.name == "ort")?;
     let scan = Repository::open(settings.backend.models.as_ref()?).ok()?.scan().ok()?;
@@ -48,7 +48,7 @@ fn ratio(settings: &Settings, options: &Options) -> Option<(String, f64)> {
             let mut loaded = by_name(engine, options).ok()?.load(&version.path, options).ok()?;
             let inputs = loaded.signature().blank(1).ok()?;
             let (mut best, until) = (Duration::MAX, Instant::now() + MEASURE);
-            // The first runs of an engine make what the others use.
+            // The first runs of an engine include its preparations, so the best run counts.
             while Instant::now() < until || best == Duration::MAX {
                 let started = Instant::now();
                 loaded.run(&inputs).ok()?;

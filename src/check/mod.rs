@@ -1,7 +1,7 @@
-//! `parm check`: what is wrong with a running frontend or a configuration, and what to do about each.
+//! `parm check`: finds faults of a running frontend or a configuration, with their remedies.
 //!
-//! A line for each thing that was looked at, so that it is seen that it was; a second one where it is not well, with what to
-//! do. Status 1 if anything fails. What is only worth knowing fails nothing.
+//! Prints a line for each check, so that users see what was checked, and a second line with the remedy of a fault. Ends
+//! with status 1 if a check fails. Notes do not fail.
 
 mod configured;
 mod engine;
@@ -16,19 +16,19 @@ use crate::Failure;
 use crate::admin::block_on;
 use crate::cli::admin::Check;
 
-/// What was found of one thing.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     verdict: Verdict,
     what: String,
-    /// What to do about it.
+    /// The remedy.
     remedy: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Well,
-    /// It works, and could be better.
+    /// It works, but could be better.
     Worth,
     Fails,
 }

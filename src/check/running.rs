@@ -1,4 +1,4 @@
-//! A running frontend, looked at through its admin API: the first frame of its stream tells most.
+//! Checks a running frontend with the first frame of its event stream.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,10 +10,10 @@ use crate::admin::Admin;
 use crate::cli::admin::{Check, Reach};
 use crate::top::{State, list};
 
-/// Clocks that differ by more make ages and moments in the page wrong.
+/// Largest difference of clocks in seconds; beyond it, ages and times on the page are wrong.
 const CLOCKS_S: u64 = 5;
 
-/// An instance that takes so many times as long as usual is slow.
+/// An instance that takes this many times as long as usual is slow.
 const SLOW: f64 = 2.0;
 
 pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
@@ -36,7 +36,7 @@ pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
             return Ok(findings(&state, now.as_millis() as u64));
         }
     }
-    Ok(vec![Finding::fails("the frontend ended the stream", "it may be about to end: look at its log")])
+    Ok(vec![Finding::fails("the frontend ended the stream", "it may be shutting down: check its log")])
 }
 
 fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
@@ -51,10 +51,10 @@ fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
 fn clock(state: &State, now_ms: u64) -> Finding {
     let apart = state.hello["at"].as_u64().unwrap_or(now_ms).abs_diff(now_ms) / 1000;
     match apart {
-        0..=CLOCKS_S => Finding::well("clock: it is ours"),
+        0..=CLOCKS_S => Finding::well("clock: equal to this machine's"),
         apart => Finding::worth(
-            format!("clock: {apart} s from ours"),
-            "set both by NTP: moments in logs and on the page cannot be compared",
+            format!("clock: {apart} s different from this machine's"),
+            "synchronize both with NTP: times in logs and on the page cannot be compared",
         ),
     }
 }
@@ -62,8 +62,8 @@ fn clock(state: &State, now_ms: u64) -> Finding {
 fn models(state: &State) -> Vec<Finding> {
     if state.models.is_empty() {
         let remedy =
-            "name workers with --worker, or models with --models, and see that workers have loaded some";
-        return vec![Finding::fails("models: none is served", remedy)];
+            "name workers with --worker or models with --models, and check that workers have loaded models";
+        return vec![Finding::fails("models: none served", remedy)];
     }
     state.models.iter().flat_map(|model| model_findings(state, model)).collect()
 }
@@ -74,28 +74,28 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
     let usable = own.and_then(|own| own["queue"][3].as_u64()).unwrap_or_default();
     let mut findings = vec![match usable {
         0 => Finding::fails(
-            format!("model {name}: no instance takes its queries"),
-            "see the instances below; without one every request fails",
+            format!("model {name}: no instance is available"),
+            "see the instances below; every request fails",
         ),
         1 if policy != "none" => Finding::worth(
             format!("model {name}: one instance"),
-            "redundancy needs another one: add a worker, or set policy none",
+            "redundancy needs a second one: add a worker, or set policy none",
         ),
         usable => Finding::well(format!("model {name}: {usable} instances, policy {policy}")),
     }];
     if let Some(problem) = model["problem"].as_str() {
         findings.push(Finding::worth(
             format!(
-                "model {name}: wished for policy {}, and {policy} is in force: {problem}",
+                "model {name}: policy {} is configured, but {policy} runs: {problem}",
                 text(&model["policy"])
             ),
-            "parm train makes bundles of parity models and stand-ins; or wish for what is in force",
+            "make a bundle with parm train or parm stand-in, or configure the policy that runs",
         ));
     }
     if own.is_some_and(|own| own["withheld"] == true) {
         findings.push(Finding::fails(
-            format!("model {name}: its stand-in's answers are withheld, as they agree too seldom"),
-            "train the stand-in on today's queries, or lower stand_in.agreement.floor",
+            format!("model {name}: its stand-in's answers are withheld: too few agree with predictions"),
+            "train the stand-in on recent queries, or lower stand_in.agreement.floor",
         ));
     }
     findings
@@ -108,21 +108,21 @@ fn instances(state: &State) -> Vec<Finding> {
     let mut findings: Vec<Finding> = rows.iter().filter_map(|row| instance(state, row, &place)).collect();
     let well = rows.len() - findings.len();
     if well > 0 {
-        findings.insert(0, Finding::well(format!("instances: {well} of {} are well", rows.len())));
+        findings.insert(0, Finding::well(format!("instances: {well} of {} are healthy", rows.len())));
     }
     let named = |one: &Value| one["node"].as_str().map(str::to_owned);
     let nodes: std::collections::BTreeSet<_> = state.instances.values().filter_map(named).collect();
     if nodes.len() == 1 && state.instances.len() > 1 {
         let node = nodes.into_iter().next().unwrap_or_default();
         findings.push(Finding::worth(
-            format!("nodes: all instances stand on {node}"),
-            "what makes one of them slow makes all of them slow: spread them",
+            format!("nodes: all instances run on {node}"),
+            "one slow node makes all of them slow: spread them over nodes",
         ));
     }
     findings
 }
 
-/// What is wrong with an instance, if anything is.
+/// Returns the fault of an instance, if it has one.
 fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Option<Finding> {
     let number = row[place("number")].as_u64()?;
     let name = state.instances.get(&number);
@@ -141,26 +141,27 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
             "start it, correct its address, or remove it with DELETE /admin/v1/instances/NUMBER",
         ),
         ("refused", _) => Finding::fails(
-            format!("{what} is refused: {problem} [{}]", StableCode::InstanceRejected),
+            format!("{what} is rejected: {problem} [{}]", StableCode::InstanceRejected),
             "serve the same models everywhere",
         ),
-        ("draining", _) => {
-            Finding::worth(format!("{what} drains"), format!("parm ctl return {number} puts it back"))
-        }
+        ("draining", _) => Finding::worth(
+            format!("{what} is draining"),
+            format!("return it to service with parm ctl return {number}"),
+        ),
         ("ejected", "order") => Finding::worth(
-            format!("{what} is ejected by order"),
-            format!("parm ctl return {number} puts it back"),
+            format!("{what} was ejected by an operator"),
+            format!("return it to service with parm ctl return {number}"),
         ),
         ("ejected", why) => Finding::fails(
             format!("{what} is ejected: {why} [{}]", StableCode::InstanceEjected),
-            "it is probed and comes back by itself; if it goes again, restart it, and look at its machine",
+            "it returns after a successful probe; if it is ejected again, restart it and check its machine",
         ),
         (_, "") if slowness >= SLOW => Finding::fails(
             format!("{what} takes {slowness:.1} times as long as usual"),
-            "restart it; if its neighbours on that machine are slow too, move them all",
+            "restart it; if other instances on its machine are slow too, move them all",
         ),
         (_, "") => return None,
-        (_, why) => Finding::fails(format!("{what} is out of service for a model: {why}"), "look at its log"),
+        (_, why) => Finding::fails(format!("{what} is out of service for a model: {why}"), "check its log"),
     })
 }
 
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thing_that_is_wrong_is_told_with_what_to_do() {
+    fn each_fault_is_reported_with_its_remedy() {
         let mut state = State::default();
         for line in [
             json!({"hello": {"version": "0.1.0", "at": 100_000, "columns": ["number", "state", "reason", "slowness"],
@@ -197,15 +198,15 @@ mod tests {
         let said = told(&findings);
         for line in [
             "ok   admin API: parm 0.1.0 answers\n",
-            "note clock: 60 s from ours\n       set both by NTP",
+            "note clock: 60 s different from this machine's\n       synchronize both with NTP",
             "ok   model a: 2 instances, policy hedge\n",
-            "note model a: wished for policy parm+, and hedge is in force: no bundle\n       parm train",
+            "note model a: policy parm+ is configured, but hedge runs: no bundle\n       make a bundle",
             "FAIL model a: its stand-in's answers are withheld",
-            "FAIL model b: no instance takes its queries\n       see the instances",
-            "ok   instances: 1 of 3 are well\n",
+            "FAIL model b: no instance is available\n       see the instances",
+            "ok   instances: 1 of 3 are healthy\n",
             "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
             "FAIL instance 3 (http://w:3) cannot be reached: refused [PARM-0020]\n       start it",
-            "note nodes: all instances stand on n\n       what makes one",
+            "note nodes: all instances run on n\n       one slow node",
         ] {
             assert!(said.contains(line), "{line:?} is missing in\n{said}");
         }

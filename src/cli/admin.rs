@@ -17,9 +17,9 @@ pub const CTL_EXAMPLES: &str = "Examples:
 
 pub const TOP_EXAMPLES: &str = "Examples:
   parm top
-      until Ctrl-C
+      updates every second, until Ctrl-C
   parm top --once
-      one second, for scripts";
+      prints one second, for scripts";
 
 /// The admin API of a frontend.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ pub enum CtlCommand {
         #[arg(required = true, value_name = "MODEL | PATH=VALUE")]
         changes: Vec<String>,
     },
-    /// Send no more work to instances, which finish their jobs
+    /// Stop sending work to instances; they finish their jobs
     Drain {
         /// Numbers of the instances
         #[arg(required = true)]
@@ -92,7 +92,7 @@ pub enum CtlCommand {
         /// Slowest first
         #[arg(long)]
         slowest: bool,
-        /// Largest number
+        /// Largest number of queries
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
     },
@@ -107,7 +107,7 @@ pub const CHECK_EXAMPLES: &str = "Examples:
   parm check parm.toml
       before serving: ports, engine, models, bundles, workers
   parm check http://127.0.0.1:8003
-      a running frontend: slow and ejected instances, settings not in force";
+      a running frontend: slow and ejected instances, settings that have no effect";
 
 /// `parm check`.
 #[derive(Debug, Args)]
@@ -127,7 +127,7 @@ pub struct Check {
 pub struct Top {
     #[command(flatten)]
     pub reach: Reach,
-    /// Show one second, and end
+    /// Print one second, then exit
     #[arg(long)]
     pub once: bool,
 }

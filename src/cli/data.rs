@@ -1,4 +1,4 @@
-//! Flags of `parm data`. Every build parses them; without the feature `train` the command says how to get it.
+//! Flags of `parm data`. Without the feature `train` the command only prints how to build it.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub const EXAMPLES: &str = "Examples:
   parm data list
       known data sets and the commands that fetch them
   parm data check fashion-mnist
-      whether the files have the published sums
+      compares the files with the published checksums
   parm data show 'csv:diamonds.csv?target=price&as=value'
       rows, shape, classes and range of a source
   parm data save 'npz:digits.npz?inputs=X&labels=y&lengths=lengths' digits
@@ -48,7 +48,7 @@ pub enum DataCommand {
         #[arg(long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
-    /// Compare the files of a data set with their published sums
+    /// Compare the files of a data set with their published checksums
     Check {
         /// Name of the data set
         name: String,

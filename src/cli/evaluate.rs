@@ -1,4 +1,4 @@
-//! Flags of `parm evaluate`. Every build parses them; without the feature `train` the command says how to get it.
+//! Flags of `parm evaluate`. Without the feature `train` the command only prints how to build it.
 
 use std::path::PathBuf;
 

@@ -6,10 +6,10 @@ use clap::Args;
 use parm_protocol::Error;
 use parm_transport::tls::{self, Tls};
 
-/// The authorities that a client trusts, and its own certificate.
+/// The certificate authorities that a client trusts, and its own certificate.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Identity {
-    /// Authorities that sign the server's certificate (PEM), for https:// addresses
+    /// Certificate authorities of the server (PEM), for https:// addresses
     #[arg(long, value_name = "FILE", global = true)]
     pub ca: Option<PathBuf>,
     /// Client certificate for mutual TLS (PEM), with --key-file

@@ -1,4 +1,6 @@
-//! The command line: commands, flags and their help. The configuration file has the same settings by their paths.
+//! The command line: commands, flags and their help.
+//!
+//! The configuration file has the same settings by their paths.
 
 pub mod admin;
 pub mod data;
@@ -80,15 +82,15 @@ pub enum Command {
     /// Does the same as the admin page, and prints the changes. It does not write the configuration file.
     #[command(after_long_help = admin::CTL_EXAMPLES)]
     Ctl(admin::Ctl),
-    /// Find faults of a running frontend or a configuration, with what to do about them
+    /// Find faults of a running frontend or a configuration, with their remedies
     ///
     /// Prints a line for each check. Ends with status 1 if a check fails.
     #[command(after_long_help = admin::CHECK_EXAMPLES)]
     Check(admin::Check),
-    /// Explain the code of an error, such as PARM-0007: its cause, and what to do
+    /// Explain the code of an error, such as PARM-0007: its cause and its remedy
     ///
-    /// Codes end the messages of failed commands, and are the field `code` of log lines and the header `parm-error-code` of
-    /// responses. Without a code it lists all of them.
+    /// Messages of failed commands end with the code. Log lines have it in the field `code`, responses in the header
+    /// `parm-error-code`. Without a code the command lists all of them.
     #[command(after_long_help = EXPLAIN_EXAMPLES)]
     Explain(Explain),
     /// Watch a running frontend in the terminal: tails by model, slow instances, events
@@ -96,7 +98,7 @@ pub enum Command {
     Top(admin::Top),
     /// Make and list keys of clients, with roles and limits
     ///
-    /// A server reads their digests from the file `server.keys_file`, again when it changes.
+    /// A server reads their digests from the file `server.keys_file`, and reads it again when it changes.
     #[command(after_long_help = keys::EXAMPLES)]
     Keys(keys::Keys),
     /// Make a stand-in, a cheaper model for late queries, from an ONNX file and a few rows
@@ -232,7 +234,7 @@ pub struct Common {
     /// Any setting by its path, as TOML (repeat): `--set frontend.dispatch.policy=hedge`
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
-    /// Print the whole configuration in use, and end
+    /// Print the whole configuration in use, then exit
     #[arg(long)]
     pub dump_config: bool,
     /// Address for HTTP clients [default: 127.0.0.1:8000]
@@ -425,7 +427,7 @@ pub struct Simulate {
     /// Runs at a time, without effect on the result [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
-    /// Print the built-in policies, scenarios and profiles, and end
+    /// Print the built-in policies, scenarios and profiles, then exit
     #[arg(long)]
     pub list: bool,
     /// Form of the output

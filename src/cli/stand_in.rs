@@ -18,7 +18,7 @@ pub const EXAMPLES: &str = "Examples:
   parm stand-in my-model.onnx --name mine --data capture:captured
       from traffic that `parm serve --capture captured` captured
   parm stand-in my-model.onnx --name mine --data npy:held.npy,labels.npy --test npy:test.npy,test-labels.npy --from small.onnx
-      measures your own network as well, and grades all on separate rows
+      measures your own network as well, and all candidates on separate rows
   parm stand-in my-model.onnx --name mine --data npy:unlabelled.npy --cost 0.1 --teach=20
       trains the stand-in for minutes to gain a few points
 
@@ -33,14 +33,14 @@ pub struct StandInSearch {
     /// file-type models; capture:FOLDER for captures of `parm serve`. At least 24 rows, better a few hundred
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
-    /// Separate rows to grade the best candidates on, as in --data
+    /// Separate rows to measure the best candidates on, as in --data
     #[arg(long, value_name = "SOURCE")]
     pub test: Option<String>,
-    /// Your own stand-in, which is measured as well, also in 8 bits (repeat)
+    /// Your own stand-in, to measure as it is and in 8 bits (repeat)
     #[arg(long, value_name = "FILE")]
     pub from: Vec<PathBuf>,
-    /// Train the two best candidates within the cost on the model's answers, for so many epochs (10 without a number). It takes
-    /// minutes to hours and thousands of rows, and a build with `--features train`
+    /// Train the two best candidates within the cost on the model's answers, for this many epochs (10 without a number).
+    /// Needs a build with `--features train` and thousands of rows, and takes minutes to hours
     #[arg(long, value_name = "EPOCHS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     pub teach: Option<std::num::NonZeroU64>,
     /// Rows to train on, as in --data, without labels [default: unused rows of --data]
@@ -64,7 +64,7 @@ pub struct StandInSearch {
     /// Largest number of rows to refit weights on after pruning
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub fitted: usize,
-    /// Largest number of rows to judge candidates on: 2,000 tell 98 % from 99
+    /// Largest number of rows to measure candidates on; 2,000 distinguish 98 % from 99 %
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub judged: usize,
     /// Seed of the choice of rows

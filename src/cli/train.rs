@@ -1,5 +1,7 @@
-//! Flags of `parm train`. Every build parses them, so that the reference is the same; without the feature `train` the
-//! command says how to get it.
+//! Flags of `parm train`.
+//!
+//! Every build parses them, so that the reference is the same. Without the feature `train` the command only prints how to
+//! build it.
 
 // Only the trainer reads these fields.
 #![cfg_attr(not(feature = "train"), allow(dead_code))]

@@ -1,4 +1,4 @@
-//! One policy's frontend and its six instances.
+//! Starts the frontend and the six instances of one policy.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,14 +22,14 @@ use super::served::Served;
 use super::tally::{Standing, Tally};
 use super::traffic::Traffic;
 
-/// Longest that loading and joining may take.
+/// Timeout for loading models and joining.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs of each model and size that make its cost, as far as the time for a model allows.
+/// Runs that measure the cost of each model and size, if its time allows.
 const RUNS: u32 = 15;
 const MEASURED: Duration = Duration::from_millis(300);
 
-/// A policy at work.
+/// A policy with its frontend and its instances.
 pub struct PolicyCluster {
     pub policy: Policy,
     frontend: Frontend,
@@ -57,33 +57,33 @@ impl PolicyCluster {
             let pace = Pace { instance: number, costs: costs.clone(), spent: spent.clone(), ..pace.clone() };
             let paced = Paced::start(instance, pace, Handle::current())?;
             frontend.embed(Arc::new(paced), None)?;
-            // One after another: which instances a policy keeps for parities goes by the order in which they joined.
+            // One after another: the order of joining decides which instances a policy reserves for parities.
             until_settled(&frontend).await?;
         }
         let (model, shown) = (&served.model, served.repository.display());
         ensure!(
             frontend.model_metadata(&ModelRef::latest(model)).is_ok(),
-            "no instance can serve '{model}' from {shown}: say --models FOLDER"
+            "no instance can serve '{model}' from {shown}: give --models FOLDER"
         );
         Ok(Self { policy, frontend, tally: Mutex::new(Tally::new()), costs, spent })
     }
 
-    /// How the policy stands.
+    /// Returns the results of the policy so far.
     pub fn standing(&self) -> Standing {
         self.tally.lock().standing(self.policy.name(), self.spent.runs(), self.spent.work())
     }
 
-    /// What its models were measured to take.
+    /// Returns the measured costs of its models.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// What the deployed model takes.
+    /// Returns the metadata of the deployed model.
     pub fn model(&self, name: &str) -> anyhow::Result<ModelMetadata> {
         Ok(self.frontend.model_metadata(&ModelRef::latest(name))?)
     }
 
-    /// Asks one query and records what comes of it.
+    /// Sends one query and records its outcome.
     pub async fn ask(&self, query: Query) {
         let Query { request, index, intended, since, deadline, traffic } = query;
         let context = Context {
@@ -98,21 +98,21 @@ impl PolicyCluster {
         let (outcome, right) = answered.map_or((Outcome::Failed, false), |response| {
             (outcome::of(&response), traffic.is_right(index, &response))
         });
-        // A refusal is quick, and yet no better than an answer that never came.
+        // A rejection is quick, but counts like a missing answer.
         let waited = intended.elapsed();
         let latency = if outcome.is_answer() { waited } else { waited.max(deadline - intended) };
         self.tally.lock().record(since, latency, outcome, right);
     }
 }
 
-/// A query on its way.
+/// A query in flight.
 pub struct Query {
     pub request: InferRequest,
-    /// Which of the traffic's it is.
+    /// Its number in the traffic.
     pub index: usize,
-    /// When it was meant to be sent; latency counts from here.
+    /// The scheduled time; latency counts from here.
     pub intended: Instant,
-    /// The same, since the traffic began.
+    /// The scheduled time since the beginning of the traffic.
     pub since: Duration,
     pub deadline: Instant,
     pub traffic: Arc<Traffic>,
@@ -140,6 +140,6 @@ fn instances(policy: Policy, served: &Served) -> anyhow::Result<Vec<Embedded>> {
     };
     let metrics = Metrics::embedded(&Registry::new())?;
     Embedded::start(config, metrics).with_context(|| {
-        format!("cannot load {load:?} from {}: say --models FOLDER", served.repository.display())
+        format!("cannot load {load:?} from {}: give --models FOLDER", served.repository.display())
     })
 }

@@ -1,7 +1,7 @@
-//! What runs of each model take, as shares of a query's: as they were measured on this machine when the models were loaded.
+//! Measures the run time of each model on this machine, as a share of a query's run.
 //!
-//! The demonstration stretches time, and stretches it for all models alike: a stand-in or a parity model takes the share of
-//! an emulated run that it really takes of a real one, and that share is what its work counts.
+//! The demo emulates service times. A stand-in or a parity model takes the same share of an emulated run that it takes of a
+//! real one, and its work counts with that share.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,36 +12,39 @@ use parm_dispatch::Cost;
 use parm_protocol::ModelRef;
 use parm_protocol::client::Client as _;
 
-/// Costs by model.
+/// Costs by model, as shares of a query's run.
 #[derive(Clone, Debug, Default)]
 pub struct Costs(BTreeMap<String, Cost>);
 
 impl Costs {
-    /// What an instance measured of its models, of which the first is the deployed one.
+    /// Measures the models of an instance; the first is the deployed one.
     pub async fn measured(instance: &Embedded, models: &[String]) -> anyhow::Result<Self> {
         let mut times = Vec::new();
         for model in models {
             let config = instance.model_config(&ModelRef::latest(model)).await?;
             let measured = config.run_times();
-            ensure!(!measured.is_empty(), "'{model}' does not run on blank inputs: give --model another");
+            ensure!(
+                !measured.is_empty(),
+                "'{model}' does not run on blank inputs: name another model with --model"
+            );
             times.push((model.clone(), measured));
         }
         let query = *times.first().and_then(|(_, times)| times.first()).context("no model was loaded")?;
         Ok(Self(times.into_iter().map(|(model, times)| (model, cost(&times, query))).collect()))
     }
 
-    /// What a run of so many rows takes.
+    /// Returns the cost of a run of this many rows.
     pub fn of(&self, model: &str, rows: usize) -> f64 {
         self.0.get(model).map_or(rows as f64, |cost| cost.of(rows))
     }
 
-    /// Every model and what one row costs.
+    /// Returns every model with the cost of one row.
     pub fn rows(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().map(|(model, cost)| (model.as_str(), cost.of(1)))
     }
 }
 
-/// Runs of 1, 2, 4 and 8 rows; those that there was no time to measure take twice as long as half of them.
+/// Returns the cost of 1, 2, 4 and 8 rows. Sizes that were not measured cost twice as much as half of them.
 fn cost(times: &[Duration], query: Duration) -> Cost {
     let mut rows = [1.0; 4];
     for at in 0..rows.len() {
@@ -57,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_costs_what_was_measured_and_an_unknown_one_a_run_for_each_row() {
+    fn cost_is_as_measured_or_one_run_per_row_if_unknown() {
         let us = |micros: &[u64]| micros.iter().map(|us| Duration::from_micros(*us)).collect::<Vec<_>>();
         let costs = Costs(
             [

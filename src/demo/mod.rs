@@ -1,8 +1,8 @@
-//! `parm demo`: what stragglers and a hanging instance do to the same traffic under four policies, live.
+//! `parm demo`: compares four policies live, on the same traffic with stragglers and a hung instance.
 //!
-//! Reading order: `policy` says who competes, `script` what goes wrong, `served` what is served and `traffic` what is asked;
-//! a `cluster` is a policy's frontend over six `paced` instances, whose models take their `costs`; `run` sends to all clusters at once, `tally` counts; `view`
-//! draws what `screen` shows, and `summary` ends it.
+//! Reading order: `policy` lists the policies, `script` the faults, `served` the models and `traffic` the queries. A `cluster`
+//! is a policy's frontend over six `paced` instances, whose runs take the models' `costs`. `run` sends to all clusters at
+//! once and `tally` counts. `view` draws a picture, `screen` shows it, and `summary` prints the result.
 
 mod cluster;
 mod costs;
@@ -42,10 +42,10 @@ use crate::{Failure, runtime, shutdown};
 
 pub use policy::Policy;
 
-/// Milliseconds that a run usually takes, give or take 5 %.
+/// Median service time in milliseconds; sigma is 5 %.
 const SERVICE_MS: f64 = 10.0;
 
-/// Between two pictures.
+/// Time between two pictures.
 const FRAME: Duration = Duration::from_millis(200);
 
 /// Runs the command.
@@ -55,7 +55,7 @@ pub fn main(flags: &cli::Demo) -> Result<(), Failure> {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from)?;
     runtime::raise_open_files();
     let outcome = runtime.block_on(demonstrate(flags));
-    // Instances that are still asleep have nothing left to say.
+    // Instances that still emulate a run need not finish it.
     runtime.shutdown_background();
     Ok(outcome?)
 }
@@ -65,7 +65,7 @@ fn check(flags: &cli::Demo) -> anyhow::Result<()> {
     ensure!((5.0..=3600.0).contains(&flags.seconds), "--seconds {}: give 5 to 3600", flags.seconds);
     ensure!(
         flags.rate >= 1.0 && flags.rate <= able,
-        "--rate {}: {} instances of {SERVICE_MS} ms can do {able:.0} queries a second, give 1 to that",
+        "--rate {}: {} instances of {SERVICE_MS} ms serve {able:.0} queries a second: give 1 to {able:.0}",
         flags.rate,
         script::INSTANCES
     );
@@ -73,7 +73,7 @@ fn check(flags: &cli::Demo) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Queries per second that the instances of a policy can do at most.
+/// The capacity of a policy's instances in queries per second.
 fn capacity() -> f64 {
     f64::from(script::INSTANCES) * 1e3 / SERVICE_MS
 }
@@ -95,18 +95,18 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
         spent: Arc::default(),
     };
     let served = Served::read(&flags.models, &flags.model)?;
-    // Where there is no such model at all, loading it says so.
+    // If the model does not exist, loading it reports that.
     let there = flags.models.join(&flags.model).is_dir();
     ensure!(
         served.stand_in.is_some() || !there || !flags.policies.contains(&Policy::StandIn),
-        "the bundle of '{}' names no stand-in: leave stand-in out of --policies, or say another --model",
+        "the bundle of '{}' has no stand-in: leave stand-in out of --policies, or give another --model",
         flags.model
     );
     let mut clusters = Vec::new();
     for policy in &flags.policies {
         clusters.push(Arc::new(PolicyCluster::start(*policy, &served, &pace).await?));
     }
-    let model = clusters.first().ok_or_else(|| anyhow!("no policy to show"))?.model(&flags.model)?;
+    let model = clusters.first().ok_or_else(|| anyhow!("no policy to compare"))?.model(&flags.model)?;
     let traffic = Arc::new(Traffic::read(&flags.images, &model)?);
     let mut screen = match flags.output {
         Output::Text => {
@@ -131,13 +131,13 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a row costs of each model that some policy loads, where that is not the deployed one.
+/// Returns the cost of a row for each model that a policy loads, except the deployed one.
 fn costs(clusters: &[Arc<PolicyCluster>], model: &str) -> BTreeMap<String, f64> {
     let all = clusters.iter().flat_map(|cluster| cluster.costs().rows());
     all.filter(|(name, _)| *name != model).map(|(name, cost)| (name.to_owned(), cost)).collect()
 }
 
-/// Shows the run until its end, or until it is interrupted; returns how long it was.
+/// Shows the run until it ends or is interrupted. Returns its length.
 async fn watch(
     stage: &mut Stage<'_>,
     running: &Running,
@@ -154,7 +154,7 @@ async fn watch(
         }
         let standings = stage.standings();
         let shown = ended.unwrap_or(elapsed);
-        // The last queries are answered or missed a deadline later.
+        // One deadline later the last queries are answered or missed.
         if let Some(ended) = ended
             && elapsed > ended + run::DEADLINE + 2 * FRAME
         {
@@ -166,7 +166,7 @@ async fn watch(
     }
 }
 
-/// What there is to see.
+/// The parts of a picture.
 struct Stage<'a> {
     schedule: Schedule,
     clusters: &'a [Arc<PolicyCluster>],

@@ -1,10 +1,9 @@
-//! An embedded instance that takes its time.
+//! Delays the answers of an embedded instance to emulate service times.
 //!
-//! Its predictions are the model's own. What is emulated is how long they take: four policies with six instances each
-//! want more processors than a laptop has, so every answer of a small model is held back as long as one of a larger
-//! model would have taken, and longer when the script says that something is wrong. Like any instance it does one thing
-//! after another, and what has begun is finished whether somebody still waits for it or not. Other models than the deployed
-//! one take the share of that time that they were measured to take.
+//! Its predictions are the model's own. Only the service time is emulated: four policies with six instances each need more
+//! processors than a laptop has. So each answer of a small model is delayed until a larger model would have answered, and
+//! longer during a fault of the script. Like any instance it runs one job after another, and finishes a job even if the
+//! client no longer waits. Models other than the deployed one take their measured share of that time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -25,25 +24,25 @@ use tokio::sync::oneshot;
 
 use super::costs::Costs;
 
-/// Requests that may wait for an instance. The dispatcher sends one at a time, and one more when it gave up on the first.
+/// Requests that may wait for an instance. The dispatcher sends one at a time, and one more after a timeout of the first.
 const WAITING: usize = 64;
 
-/// How long an instance takes, and when.
+/// The service times of an instance.
 #[derive(Clone)]
 pub struct Pace {
     pub service: Service,
     pub schedule: Schedule,
     pub seed: u64,
     pub instance: u32,
-    /// When the traffic began; before that nothing goes wrong and nothing takes time.
+    /// The beginning of the traffic. Faults and delays start with it.
     pub began: Arc<OnceLock<Instant>>,
-    /// What each model takes.
+    /// The cost of each model.
     pub costs: Arc<Costs>,
-    /// What was done since then, by all instances of a policy.
+    /// Runs and work since then, of all instances of a policy.
     pub spent: Arc<Spent>,
 }
 
-/// Runs, and the work in them.
+/// Counts of runs and work.
 #[derive(Default)]
 pub struct Spent {
     runs: AtomicU64,
@@ -57,18 +56,18 @@ impl Spent {
         self.work.fetch_add((work * 1e6) as u64, Ordering::Relaxed);
     }
 
-    /// How many runs there were.
+    /// Returns the number of runs.
     pub fn runs(&self) -> u64 {
         self.runs.load(Ordering::Relaxed)
     }
 
-    /// The work in them, in runs of one query.
+    /// Returns the work, in runs of one query.
     pub fn work(&self) -> f64 {
         self.work.load(Ordering::Relaxed) as f64 / 1e6
     }
 }
 
-/// An instance at a pace.
+/// An instance with emulated service times.
 pub struct Paced {
     inner: Embedded,
     jobs: SyncSender<Job>,
@@ -101,13 +100,13 @@ fn work(queue: &Receiver<Job>, inner: &Embedded, mut pace: Pace, runtime: &Handl
         let share = pace.costs.of(&request.model.name, rows);
         let predicted = runtime.block_on(inner.infer(request, context));
         thread::sleep(pace.length(began, share).saturating_sub(began.elapsed()));
-        // Nobody waits any more: the time was spent all the same.
+        // The client may have given up meanwhile. The run counts in any case.
         let _ = answer.send(predicted);
     }
 }
 
 impl Pace {
-    /// How long a run that begins now takes in all, if it is this share of a query's.
+    /// Returns the length of a run that begins now and costs this share of a query's run.
     fn length(&mut self, began: Instant, share: f64) -> Duration {
         let Some(traffic) = self.began.get() else { return Duration::ZERO };
         self.spent.add(share);
@@ -116,7 +115,7 @@ impl Pace {
         let nanos = self.service.nanos(1, run) * share;
         match self.schedule.run(self.instance, start, nanos) {
             Ending::Answered { at, .. } => Duration::from_nanos(at.nanos_since(start)),
-            // The script has neither crashes nor hangs without an end.
+            // The script has no crashes, and all hangs end.
             Ending::Lost { .. } | Ending::Never => Duration::ZERO,
         }
     }
@@ -135,7 +134,7 @@ impl Client for Paced {
         let (answer, answered) = oneshot::channel();
         let sent = self.jobs.try_send(Job { request, context, answer });
         Box::pin(async move {
-            let full = || Error::Unavailable { message: format!("{} has too much to do", self.peer()) };
+            let full = || Error::Unavailable { message: format!("the queue of {} is full", self.peer()) };
             sent.map_err(|_| full())?;
             answered.await.unwrap_or_else(|_| Err(full()))
         })

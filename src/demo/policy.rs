@@ -1,33 +1,33 @@
-//! The policies that are shown side by side.
+//! Lists the policies of the demo and their settings.
 
 use std::str::FromStr;
 
 use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_encoder::Kind;
 
-/// A policy of the demonstration.
+/// A policy of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// No redundancy on the same instances: what the others are measured against.
+    /// The same instances without redundancy: the baseline.
     Equal,
-    /// Late work once more, slow instances ejected.
+    /// Duplicates of late jobs; ejects slow instances.
     Hedge,
-    /// The paper's, with a third of the instances for parities.
+    /// The paper's policy, with a third of the instances for parities.
     Parm,
-    /// Ours: parities in spare time, hedges where they cannot help, slow instances ejected.
+    /// Parities on idle instances, and hedges for queries that these cannot help; ejects slow instances.
     ParmPlus,
-    /// A cheaper model beside the deployed one, for late queries; slow instances ejected.
+    /// A cheaper model for late queries; ejects slow instances.
     StandIn,
 }
 
-/// Their names, for people.
+/// The names, for messages.
 pub const NAMES: &str = "equal, hedge, parm, parm+, stand-in";
 
-/// All of them, in the order of columns.
+/// All policies, in the order of columns.
 pub const ALL: [Policy; 5] = [Policy::Equal, Policy::Hedge, Policy::Parm, Policy::ParmPlus, Policy::StandIn];
 
 impl Policy {
-    /// As it is called on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Equal => "equal",
@@ -38,12 +38,12 @@ impl Policy {
         }
     }
 
-    /// Whether it asks parity models.
+    /// Whether it uses parity models.
     pub fn is_coded(self) -> bool {
         matches!(self, Policy::Parm | Policy::ParmPlus)
     }
 
-    /// What the dispatcher is told. Equal-Resources and the paper's policy eject nothing; the others do.
+    /// Returns the dispatcher's settings. Equal-Resources and the paper's policy do not eject instances; the others do.
     pub fn settings(self, code: Option<Kind>) -> PoolSettings {
         let (policy, ejects) = match self {
             Policy::Equal => (PolicyKind::Equal, false),
@@ -64,6 +64,6 @@ impl FromStr for Policy {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = ALL.into_iter().find(|policy| policy.name() == text);
-        named.ok_or_else(|| format!("'{text}' is none of {NAMES}"))
+        named.ok_or_else(|| format!("unknown policy '{text}': use one of {NAMES}"))
     }
 }

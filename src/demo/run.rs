@@ -1,4 +1,4 @@
-//! The traffic: the same queries to every policy at the same moments, in open loop.
+//! Sends the same queries to every policy at the same times, in open loop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,23 +13,23 @@ use tokio::runtime::Handle;
 use super::cluster::{PolicyCluster, Query};
 use super::traffic::Traffic;
 
-/// How long a client waits for an answer. What takes longer is missed.
+/// Timeout of a query; a later answer counts as missed.
 pub const DEADLINE: Duration = Duration::from_secs(1);
 
-/// From everything being ready to the first query.
+/// Delay between the start and the first query.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// What is sent, to whom, for how long.
+/// The clusters, and the queries to send.
 pub struct DemoRun {
     pub clusters: Vec<Arc<PolicyCluster>>,
     pub traffic: Arc<Traffic>,
     pub arrivals: Times,
     pub length: Duration,
-    /// Set to the moment from which everything is counted.
+    /// Set to the beginning of the traffic.
     pub began: Arc<OnceLock<Instant>>,
 }
 
-/// Traffic on its way.
+/// Traffic that is being sent.
 pub struct Running {
     pub began: Instant,
     stop: Arc<AtomicBool>,
@@ -38,12 +38,12 @@ pub struct Running {
 }
 
 impl DemoRun {
-    /// Queries of the first seconds of an arrival process.
+    /// Returns the times of queries, from a Poisson process.
     pub fn arrivals(rate: f64, seed: u64) -> anyhow::Result<Times> {
         Ok(Arrivals::Poisson { rate }.schedule(seed)?)
     }
 
-    /// Begins to send, on a thread of its own.
+    /// Starts to send, on a thread of its own.
     pub fn start(self, runtime: Handle) -> anyhow::Result<Running> {
         let began = *self.began.get_or_init(|| Instant::now() + LEAD);
         let (stop, lags) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
@@ -81,12 +81,12 @@ impl Running {
         self.pacer.is_finished()
     }
 
-    /// Sends nothing more.
+    /// Stops sending.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// How late queries were sent, as a quantile over all of them; late sending means a machine that is too busy.
+    /// Returns a quantile of the delays of sending. Long delays mean that the machine is too busy.
     pub fn lag(&self, share: f64) -> Duration {
         let mut lags = self.lags.lock().clone();
         lags.sort_unstable();

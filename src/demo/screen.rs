@@ -1,28 +1,28 @@
-//! A terminal whose last lines are drawn again and again; elsewhere, a line now and then.
+//! Redraws the last lines of a terminal; without one, prints a line every few seconds.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use super::view::{Ink, Scene};
 
-/// Between two lines where there is no terminal.
+/// Time between two lines without a terminal.
 const LINES_EVERY: Duration = Duration::from_secs(5);
 
-/// Narrower terminals get lines.
+/// Narrower terminals get single lines.
 const LEAST_WIDTH: usize = 80;
 
-/// Where the demonstration is watched.
+/// The output of the demo while it runs.
 pub enum Screen {
-    /// The lines that were drawn last are drawn over.
+    /// Overwrites the lines of the previous picture.
     Terminal { ink: Ink, width: usize, drawn: usize },
-    /// Lines follow each other.
+    /// Prints single lines.
     Lines { next: Instant },
-    /// Nobody watches: only the result is wanted.
+    /// Prints only the result.
     Silent,
 }
 
 impl Screen {
-    /// What stdout is.
+    /// Returns the kind of output that suits stdout.
     pub fn of_stdout() -> Self {
         let stdout = io::stdout();
         let size = rustix::termios::tcgetwinsize(&stdout).map(|size| (size.ws_row, usize::from(size.ws_col)));
@@ -34,7 +34,7 @@ impl Screen {
         }
     }
 
-    /// Characters in a line.
+    /// Returns the number of characters in a line.
     pub fn width(&self) -> usize {
         match self {
             Screen::Terminal { width, .. } => *width,
@@ -42,7 +42,7 @@ impl Screen {
         }
     }
 
-    /// Shows a moment.
+    /// Shows a picture.
     pub fn show(&mut self, scene: &Scene<'_>) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match self {
@@ -70,7 +70,7 @@ impl Screen {
         out.flush()
     }
 
-    /// Shows the end, which stays.
+    /// Shows the last picture, which stays.
     pub fn finish(&mut self, scene: &Scene<'_>) -> io::Result<()> {
         match self {
             Screen::Terminal { .. } => self.show(scene),

@@ -1,4 +1,4 @@
-//! What goes wrong in the demonstration, and when: the same for every policy.
+//! Schedules the faults of the demo, the same for every policy.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use parm_workload::{By, Fault, Faults, Schedule, State, Targets, When};
 /// Instances of each policy.
 pub const INSTANCES: u32 = 6;
 
-/// Share of the runs that straggle, and how many times as long those take.
+/// Share of the runs that are stragglers, and the range of the factors by which they are slower.
 pub const STRAGGLERS: f64 = 0.01;
 pub const STRAGGLE: (f64, f64) = (5.0, 10.0);
-/// How many times as long an instance takes while a neighbour disturbs it.
+/// Factor by which an instance is slower while a neighbour disturbs it.
 pub const SLOW: f64 = 5.0;
-/// No hang is longer.
+/// Longest hang.
 const LONGEST_HANG: Duration = Duration::from_secs(3);
-/// What lasts no time is refused.
+/// Shortest fault: a schedule rejects those of zero length.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// Calm at first, but for stragglers; then instance 2 is slow, then 3 hangs, then 4 and 6 are slow in turns. The paper's
-/// policy keeps the last two for parities, so that its share of the trouble is met by both kinds.
+/// Returns the faults of a run. At first there are only stragglers; then instance 2 is slow, then 3 hangs, then 4 and 6 are
+/// slow in turns. The paper's policy reserves the last two for parities, so that faults hit both kinds of its instances.
 pub fn faults(length: Duration) -> Faults {
     let part = |share: f64| length.mul_f64(share).max(SHORTEST);
     let once = |at: f64, share: f64| When::Once { at: part(at), length: part(share) };
@@ -45,7 +45,7 @@ pub fn faults(length: Duration) -> Faults {
     ])
 }
 
-/// How an instance is, in a word.
+/// Returns the condition of an instance in a word.
 pub fn condition(schedule: &mut Schedule, instance: u32, at: Duration) -> &'static str {
     let now = schedule.condition(instance, Moment::after(at));
     match now.state {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_script_fits_every_length_and_ends_well() {
+    fn script_fits_every_length_and_ends_without_faults() {
         for seconds in [5, 60, 3600] {
             let length = Duration::from_secs(seconds);
             let mut schedule = Schedule::new(&faults(length), 1, INSTANCES).unwrap();

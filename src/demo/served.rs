@@ -1,4 +1,4 @@
-//! The model of the demonstration, and what else must be loaded to code its queries or to stand in for it.
+//! Finds the model of the demo, with its parity models and its stand-in.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ pub struct Served {
     pub repository: PathBuf,
     /// The parity models of its bundle.
     parities: BTreeSet<String>,
-    /// The cheapest stand-in of its bundle, which is the one that is used.
+    /// The cheapest stand-in of its bundle, which is used.
     pub stand_in: Option<String>,
-    /// The code, where there is no bundle to choose one: then the model has to be linear, and computes its own parities.
+    /// The code for a model without a bundle: it must be linear, and computes its own parities.
     pub code: Option<Kind>,
 }
 
 impl Served {
-    /// Looks for a bundle beside the model.
+    /// Reads the model's bundle, if it has one.
     pub fn read(repository: &Path, model: &str) -> anyhow::Result<Self> {
         let manifest = repository.join(model).join("parm.toml");
         let (mut parities, mut stand_in) = (BTreeSet::new(), None);
@@ -38,14 +38,14 @@ impl Served {
         Ok(Self { model: model.to_owned(), repository: repository.to_owned(), parities, stand_in, code })
     }
 
-    /// The models that an instance loads, the deployed one first.
+    /// Returns the models that an instance loads, the deployed one first.
     pub fn load(&self, policy: Policy) -> Vec<String> {
         let parities = self.parities.iter().filter(|_| policy.is_coded());
         let stand_in = self.stand_in.iter().filter(|_| policy == Policy::StandIn);
         std::iter::once(&self.model).chain(parities).chain(stand_in).cloned().collect()
     }
 
-    /// Where bundles are, if one is used.
+    /// Returns the folder of bundles, if one is used.
     pub fn bundles(&self) -> Option<PathBuf> {
         self.code.is_none().then(|| self.repository.clone())
     }

@@ -1,4 +1,4 @@
-//! What the demonstration showed, what it did not, and what to try next.
+//! Prints the introduction and the result of the demo, with its limits and next steps.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -11,7 +11,7 @@ use super::run::DEADLINE;
 use super::script;
 use super::tally::{Count, Standing};
 
-/// A run's sending is late beyond this: the machine was too busy to be believed.
+/// Largest delay of sending in a valid run; beyond it the machine was too busy.
 const LATE: Duration = Duration::from_millis(2);
 
 /// The result.
@@ -21,46 +21,46 @@ pub struct Summary {
     /// Queries per second to each policy.
     pub rate: f64,
     pub seed: u64,
-    /// Milliseconds that a run usually takes; emulated.
+    /// Emulated median service time in milliseconds.
     pub service_ms: f64,
-    /// Share of what six instances could do that the queries ask for.
+    /// Rate as a share of the capacity of six instances.
     pub load: f64,
     /// 99 % of the queries were sent at most this late.
     pub lag_p99_ms: f64,
     /// Whether the machine kept up.
     pub valid: bool,
-    /// The deployed model, and the one that stands in for it, if any.
+    /// The deployed model, and its stand-in, if any.
     pub model: String,
     pub stand_in: Option<String>,
-    /// What a row costs of every other model, as a share of a query's run: measured on this machine.
+    /// Cost of a row for every other model, as a share of a query's run, measured on this machine.
     pub costs: BTreeMap<String, f64>,
     pub policies: Vec<Standing>,
 }
 
 impl Summary {
-    /// Whether queries that were this late at most in 99 % of all cases say anything.
+    /// Whether a run is valid if 99 % of its queries were sent at most this late.
     pub fn is_valid(lag: Duration) -> bool {
         lag <= LATE
     }
 
-    /// What was done, before it is done.
+    /// Describes the run before it starts.
     pub fn introduction(model: &str, rate: f64, seed: u64, costs: &BTreeMap<String, f64>) -> String {
         let (least, most) = script::STRAGGLE;
         let named = costs.iter().map(|(model, cost)| format!("'{model}' {cost:.2}"));
         let others = match named.collect::<Vec<_>>().join(",\n") {
             none if none.is_empty() => String::new(),
             named => {
-                format!("\nOther models take the share of that which was measured here just now:\n{named}.")
+                format!("\nOther models take the share of that which this machine just measured:\n{named}.")
             }
         };
         format!(
             "Each policy has {instances} instances of its own in this process and gets the same {rate:.0} queries\n\
              a second at the same moments: images of clothes, classified by '{model}'.\n\
-             Predictions are real. How long they take is emulated ({service} ms), so that all\n\
+             Predictions are real. Service times are emulated ({service} ms), so that all\n\
              policies fit on a laptop at once.{others}\n\
-             One script of faults for all: {share:.0} % of the runs\n\
-             take {least:.0} to {most:.0} times as long, instances turn {slow:.0} times slower for a while, and\n\
-             one hangs. What takes more than {deadline} s is missed. Seed {seed}; ctrl-C ends it early.\n",
+             All policies get the same faults: {share:.0} % of the runs\n\
+             take {least:.0} to {most:.0} times as long, instances are {slow:.0} times slower for a while, and\n\
+             one hangs. Queries that take over {deadline} s are missed. Seed {seed}; Ctrl-C ends it early.\n",
             instances = script::INSTANCES,
             service = super::SERVICE_MS,
             share = 100.0 * script::STRAGGLERS,
@@ -77,15 +77,15 @@ impl fmt::Display for Summary {
         if !self.valid {
             writeln!(
                 text,
-                "\nThis machine was too busy for the figures to be believed: 1 % of the queries were\nsent more than {:.1} ms late. Close other programs, or lower --rate.",
+                "\nThe figures are invalid, because this machine was too busy: 1 % of the queries were\nsent more than {:.1} ms late. Close other programs, or lower --rate.",
                 self.lag_p99_ms
             )?;
         }
         write!(
             text,
-            "\nOne run of {:.0} s: p99.9 rests on a few answers each. To go on:\n\
-             \u{20} parm demo --rate 400          more load: parm's instances for parities are missed\n\
-             \u{20} parm simulate --scenario AB   the same policies in virtual time, at length\n\
+            "\nThis was one run of {:.0} s: each p99.9 rests on a few answers. Next steps:\n\
+             \u{20} parm demo --rate 400          more load: parm lacks the instances that it reserves\n\
+             \u{20} parm simulate --scenario AB   longer runs of the same policies in virtual time\n\
              \u{20} parm serve --models models    serve models over HTTP and gRPC: see the README",
             self.seconds
         )?;
@@ -112,7 +112,7 @@ impl Summary {
         self.gain(text)
     }
 
-    /// What stand-ins gained over hedging alone, and what that cost.
+    /// Compares stand-ins with hedging alone: gain and cost.
     fn gain(&self, text: &mut String) -> fmt::Result {
         let of = |policy: &str| self.policies.iter().find(|standing| standing.policy == policy);
         let (Some(own), Some(hedge)) = (of("stand-in"), of("hedge")) else { return Ok(()) };
@@ -122,7 +122,7 @@ impl Summary {
         let usual = match (own.usual_slowest_ms(), hedge.usual_slowest_ms()) {
             (Some(own), Some(hedge)) => {
                 format!(
-                    "In half of the seconds nobody waited longer than {own:.1} ms; under hedge, than {hedge:.1} ms.\n"
+                    "In half of the seconds no query took longer than {own:.1} ms; with hedge, {hedge:.1} ms.\n"
                 )
             }
             _ => String::new(),
@@ -131,9 +131,9 @@ impl Summary {
         let (bound, window) = (100.0 * settings.bound.get(), settings.bound_window);
         write!(
             text,
-            "\nGained by stand-ins over hedging alone: from the median to p99.9 it is {}.\n{usual}\
-             Paid: {:.1} % more work, and {:.1} % of the answers are approximate (at most {bound:.0} % of any\n\
-             {window} in a row). Right are {} of all answers, {} under hedge.",
+            "\nGain of stand-ins over hedging alone: the gap from median to p99.9 is {}.\n{usual}\
+             Cost: {:.1} % more work, and {:.1} % of the answers are approximate (at most {bound:.0} % of any\n\
+             {window} in a row). {} of all answers are right; with hedge, {}.",
             compared(other, gap, "hedge"),
             100.0 * more,
             100.0 * approximate,
@@ -145,8 +145,8 @@ impl Summary {
         {
             write!(
                 text,
-                "\nThe stand-in, '{name}', takes {cost:.2} of the time of '{}': measured on this\n\
-                 machine when they were loaded, not assumed.",
+                "\nThe stand-in, '{name}', takes {cost:.2} of the time of '{}', as measured on this\n\
+                 machine when they were loaded.",
                 self.model
             )?;
         }
@@ -154,7 +154,7 @@ impl Summary {
     }
 }
 
-/// What a policy's answers took beside a run for each, and how good those are that took less.
+/// Returns a policy's extra work, and the share and accuracy of its approximate answers.
 fn paid(standing: &Standing) -> String {
     let mut text = String::new();
     let more = 100.0 * (standing.work_per_query() - 1.0);
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::demo::tally::Tally;
 
-    /// 20,000 queries: so many of a hundred are late by this much, and answered so.
+    /// The results of 20,000 queries, of which one in a hundred is late by this much and has this outcome.
     fn standing(policy: &'static str, (late_ms, outcome): (u64, Outcome), work: f64) -> Standing {
         let mut tally = Tally::new();
         for index in 0..20_000u64 {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closing_lines_say_what_was_gained_and_what_was_paid() {
+    fn summary_states_gain_and_cost_of_stand_ins() {
         let policies = vec![
             standing("equal", (80, Outcome::Exact), 20_000.0),
             standing("hedge", (30, Outcome::Hedged), 20_200.0),
@@ -226,9 +226,9 @@ mod tests {
             "hedge    p99.9 is 30.0 ms above the median, 2.7 times less than equal's; 1.0 % more work\n",
             "15.0 % more work; 1.0 % approximate, 90.0 % of those right (own: 100.0 %)",
             "3.0 times less than hedge's",
-            "In half of the seconds nobody waited longer than 20.0 ms; under hedge, than 40.0 ms.\n",
-            "Paid: 14.0 % more work, and 1.0 % of the answers are approximate (at most 5 % of any\n50000 in a row).",
-            "Right are 99.9 % of all answers",
+            "In half of the seconds no query took longer than 20.0 ms; with hedge, 40.0 ms.\n",
+            "Cost: 14.0 % more work, and 1.0 % of the answers are approximate (at most 5 % of any\n50000 in a row).",
+            "99.9 % of all answers are right",
             "'small', takes 0.15 of the time of 'big'",
         ] {
             assert!(said.contains(words), "{words}: {said}");

@@ -1,4 +1,4 @@
-//! What came of one policy's queries, counted as they end.
+//! Counts the outcomes and latencies of one policy's queries.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Confidence with which a quantile must be supported before it is shown.
 const CONFIDENCE: f64 = 0.95;
 
-/// Of fewer seconds none is usual.
+/// Fewer seconds have no meaningful median.
 const LEAST_SECONDS: usize = 10;
 
 /// The counts of one policy.
@@ -24,14 +24,14 @@ pub struct Tally {
 /// Answers of one kind.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Count {
-    /// How many.
+    /// Number of queries.
     pub queries: u64,
-    /// How many of them have the right class.
+    /// Number of queries with the right class.
     pub right: u64,
 }
 
 impl Count {
-    /// Share of right ones, if there are any.
+    /// Returns the share of right answers; `None` without queries.
     pub fn accuracy(self) -> Option<f64> {
         (self.queries > 0).then(|| self.right as f64 / self.queries as f64)
     }
@@ -41,12 +41,12 @@ impl Count {
     }
 }
 
-/// What can be said of a policy so far.
+/// The results of a policy so far.
 #[derive(Clone, Debug, Serialize)]
 pub struct Standing {
     pub policy: &'static str,
     pub queries: u64,
-    /// Milliseconds; none while there is too little data for it.
+    /// Milliseconds; `None` while there is too little data.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub p999_ms: Option<f64>,
@@ -55,9 +55,9 @@ pub struct Standing {
     pub reconstructed: Count,
     pub stand_in: Count,
     pub missed: u64,
-    /// Runs of instances for all this: parities, duplicates and stand-ins included.
+    /// Runs of instances, including parities, duplicates and stand-ins.
     pub runs: u64,
-    /// The work in them: each counts as the share of a query's run that its model was measured to take.
+    /// Work in these runs: each counts with the measured cost of its model.
     pub work: f64,
     /// Milliseconds of the slowest query that was sent in each second.
     pub slowest_ms: Vec<f64>,
@@ -72,7 +72,7 @@ impl Tally {
         }
     }
 
-    /// A query that was meant to be sent `since` the start has ended, and its answer is right or not.
+    /// Records the end of a query that was scheduled `since` the start.
     pub fn record(&mut self, since: Duration, latency: Duration, outcome: Outcome, right: bool) {
         self.recorder.record(Sample { intended: since, latency, lag: Duration::ZERO, outcome });
         let count = &mut self.counts[outcome as usize];
@@ -85,7 +85,7 @@ impl Tally {
         self.slowest[second] = self.slowest[second].max(latency);
     }
 
-    /// How the policy stands.
+    /// Returns the results so far.
     pub fn standing(&self, policy: &'static str, runs: u64, work: f64) -> Standing {
         let count = |outcome: Outcome| self.counts[outcome as usize];
         let queries = self.recorder.len() as u64;
@@ -103,7 +103,7 @@ impl Tally {
             hedged: count(Outcome::Hedged),
             reconstructed: count(Outcome::Reconstructed),
             stand_in: count(Outcome::StandIn),
-            // Models without a default answer and without a backup have no other ends.
+            // The demo has neither default answers nor backup models, so these are all outcomes.
             missed: count(Outcome::Failed).queries,
             runs,
             work,
@@ -113,7 +113,7 @@ impl Tally {
 }
 
 impl Standing {
-    /// The deployed model's own answers, whichever instance gave them.
+    /// Answers of the deployed model, from any instance.
     pub fn own(&self) -> Count {
         self.exact.with(self.hedged)
     }
@@ -123,31 +123,31 @@ impl Standing {
         self.reconstructed.with(self.stand_in)
     }
 
-    /// Every query; one without an answer has no right one.
+    /// All queries. One without an answer counts as wrong.
     pub fn all(&self) -> Count {
         let missed = Count { queries: self.missed, right: 0 };
         self.own().with(self.approximate()).with(missed)
     }
 
-    /// A share of the queries.
+    /// Returns a count as a share of all queries.
     pub fn share(&self, queries: u64) -> f64 {
         queries as f64 / self.queries.max(1) as f64
     }
 
-    /// Work for each query that has ended: 1 is a run of the deployed model for each.
+    /// Returns the work per ended query: 1 is one run of the deployed model.
     pub fn work_per_query(&self) -> f64 {
         self.work / self.queries.max(1) as f64
     }
 
-    /// The slowest query of a usual second, in milliseconds: half of the seconds had none that took longer. A machine that
-    /// stands still for a moment moves p99.9 for every policy, and this for none.
+    /// Returns the median over seconds of the slowest query, in milliseconds. A short pause of the machine moves p99.9 of every
+    /// policy, but not this figure.
     pub fn usual_slowest_ms(&self) -> Option<f64> {
         let mut seconds = self.slowest_ms.clone();
         seconds.sort_unstable_by(f64::total_cmp);
         (seconds.len() >= LEAST_SECONDS).then(|| seconds[seconds.len() / 2])
     }
 
-    /// From the median to the tail, in milliseconds.
+    /// Returns the gap from the median to p99.9, in milliseconds.
     pub fn gap_ms(&self) -> Option<f64> {
         Some(self.p999_ms? - self.p50_ms?)
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_wait_for_data_and_missed_queries_are_never_right() {
+    fn quantiles_need_data_and_missed_queries_count_as_wrong() {
         let mut tally = Tally::new();
         let ms = Duration::from_millis;
         for index in 0..100u64 {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_second_does_not_change_what_is_usual() {
+    fn one_slow_second_does_not_change_the_usual_slowest() {
         let mut tally = Tally::new();
         for second in 0..20 {
             let slowest = if second == 7 { 900 } else { 20 + second % 3 };

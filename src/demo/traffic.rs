@@ -1,4 +1,4 @@
-//! The queries of the demonstration: labelled images that no model in the box was trained on.
+//! Reads the queries of the demo: labelled images that the supplied models were not trained on.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use parm_protocol::{InferRequest, InferResponse, ModelMetadata};
 const IMAGES: &str = "images-idx3-ubyte.gz";
 const LABELS: &str = "labels-idx1-ubyte.gz";
 
-/// Requests with known right answers.
+/// Requests with known classes.
 pub struct Traffic {
     inputs: Inputs,
     grader: Grader,
@@ -23,13 +23,11 @@ impl Traffic {
         let images = Column { input: None, path: folder.join(IMAGES) };
         let recorded = Recorded::read(model, &[images], 1)
             .and_then(|recorded| recorded.with_labels(&folder.join(LABELS)))
-            .context(
-                "no images to ask about: run the demo in the project's folder, or say --images FOLDER",
-            )?;
+            .context("no images: run the demo in the project's folder, or give --images FOLDER")?;
         Ok(Self { inputs: Inputs::recorded(recorded), grader: Grader::new(model, None)? })
     }
 
-    /// The request number `index`: the images again and again.
+    /// Returns the request number `index`; the images repeat.
     pub fn request(&self, index: usize) -> InferRequest {
         self.inputs.request(index)
     }

@@ -1,4 +1,4 @@
-//! What is shown: a table of the policies side by side, as lines of text.
+//! Formats the policies' results as a table, side by side.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ const NAME: usize = 18;
 const NARROW: usize = 15;
 const WIDE: usize = 26;
 
-/// The bars of a small chart, from the usual latency to a hundred times as much.
+/// The bars of a chart, from the usual latency to a hundred times as much.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Emphasis that a terminal can show.
+/// Emphasis of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// None: files, pipes and `NO_COLOR`.
@@ -21,28 +21,28 @@ pub enum Ink {
     Coloured,
 }
 
-/// A moment of the demonstration.
+/// The content of a picture.
 pub struct Scene<'a> {
     pub standings: &'a [Standing],
-    /// Each instance in a word.
+    /// The condition of each instance in a word.
     pub instances: &'a [&'static str],
     pub elapsed: Duration,
     pub length: Duration,
-    /// Milliseconds that a run usually takes.
+    /// Median service time in milliseconds.
     pub usual_ms: f64,
     /// Characters in a line.
     pub width: usize,
 }
 
 impl Scene<'_> {
-    /// The whole picture.
+    /// Returns the lines of a picture.
     pub fn lines(&self, ink: Ink) -> Vec<String> {
         let mut lines = vec![self.clock(), self.condition(ink), String::new()];
         lines.extend(self.table(ink));
         lines
     }
 
-    /// One line for those who cannot see a picture that changes.
+    /// Returns one line, for outputs that cannot be redrawn.
     pub fn line(&self) -> String {
         let p999 = self.standings.iter().map(|standing| {
             format!("{} {} / {}", standing.policy, number(standing.p99_ms), number(standing.p999_ms))
@@ -88,7 +88,7 @@ impl Scene<'_> {
         format!("{:NAME$}{}", "instances", words.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
     }
 
-    /// The policies side by side.
+    /// Returns the table of the policies.
     pub fn table(&self, ink: Ink) -> Vec<String> {
         let column = self.column();
         let head =
@@ -123,7 +123,7 @@ impl Scene<'_> {
         room.clamp(NARROW, WIDE)
     }
 
-    /// The slowest queries over the time of the run, on a logarithmic scale.
+    /// Returns a chart of the slowest queries over the run, on a logarithmic scale.
     fn chart(&self, standing: &Standing) -> String {
         let width = self.column() - 2;
         let seconds = self.length.as_secs_f64().ceil().max(1.0) as usize;
@@ -178,7 +178,7 @@ mod tests {
     use crate::demo::tally::Tally;
 
     #[test]
-    fn four_policies_fit_eighty_columns_and_stragglers_stand_out() {
+    fn four_policies_fit_80_columns_and_stragglers_are_visible() {
         let mut tally = Tally::new();
         for index in 0..20_000u64 {
             let slow = (10_000..10_100).contains(&index);

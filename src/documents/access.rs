@@ -1,4 +1,4 @@
-//! The table of routes on the security page: every route of every listener and the role that it requires.
+//! Generates the table of routes on the security page: all routes of all listeners, with their roles.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The command line reference: every command with its own options, and options of several commands once.
+//! Generates the command line reference: commands with their options, and shared options once.
 //!
 //! The tree of commands is that of the program, so that no command or option can be missing. An option that several commands
 //! describe with the same words is printed at the command that all of them belong to, and by name at each of them.

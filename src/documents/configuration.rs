@@ -1,4 +1,4 @@
-//! The configuration reference: each setting's own doc comment, type, range and default, section by section.
+//! Generates the configuration reference from each setting's doc comment, type, range and default.
 //!
 //! Types, ranges and comments come from the schema of the types, defaults from the settings themselves. The test fails if one of
 //! the two lacks a setting. The settings that most deployments need come first; `needed` lists them.
@@ -67,7 +67,7 @@ fn configuration_reference_has_every_setting() {
     let known: BTreeSet<&str> =
         page.sections.iter().flat_map(|section| &section.fields).map(|(path, _)| path.as_str()).collect();
     for needed in NEEDED {
-        assert!(known.contains(needed), "there is no setting {needed}, which `needed` lists");
+        assert!(known.contains(needed), "`needed` lists {needed}, which does not exist");
     }
     super::check("docs/configuration.md", &printed(&page.sections));
     // Fuzzing starts from a file with every setting, but for the log, which is the section of this crate.

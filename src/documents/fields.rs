@@ -1,4 +1,4 @@
-//! One setting on the configuration page: name, type, range, default and doc comment.
+//! Formats one setting for the configuration page: name, type, range, default and doc comment.
 
 use std::fmt::Write;
 

@@ -111,7 +111,7 @@ impl Scenario {
 }
 
 impl Load {
-    /// Warm-up included.
+    /// Returns the length of the run, including the warm-up.
     pub fn length(&self) -> Duration {
         Duration::from_secs_f64(self.warm_up + self.seconds)
     }
@@ -129,7 +129,7 @@ impl Load {
         self.rows.map_or(usual, NonZeroUsize::get)
     }
 
-    /// Requests at a time where the next waits for an answer.
+    /// Requests at a time, for scenarios in which the next request waits for an answer.
     pub fn streams(&self) -> usize {
         match self.scenario {
             Scenario::Offline => self.streams.map_or(16, NonZeroUsize::get),

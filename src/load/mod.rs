@@ -1,4 +1,4 @@
-//! `parm load`: load on any server of the Open Inference Protocol, and what may be said of its tail.
+//! `parm load`: sends load to any server of the Open Inference Protocol and reports its tail latency.
 
 mod flags;
 mod view;
@@ -69,7 +69,7 @@ pub fn main(flags: &Load) -> anyhow::Result<()> {
 fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Result<Target> {
     let _inside = runtime.enter();
     let config = client::Config {
-        // What is measured is what was named: frames only where the address says so.
+        // The address decides the transport that is measured: frames only for `frames://`.
         transport: Prefer::Http,
         token: flags.key.clone().map(Token::new),
         tls: flags.identity.tls()?,
@@ -80,7 +80,7 @@ fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Resul
     let client = client::connect(endpoint, &config)?;
     let model = runtime
         .block_on(client.model_metadata(&ModelRef::latest(&flags.model)))
-        .with_context(|| format!("cannot ask {} about model '{}'", flags.url, flags.model))?;
+        .with_context(|| format!("cannot get the metadata of model '{}' from {}", flags.model, flags.url))?;
     let grader = match &flags.labels {
         Some(_) => Some(Grader::new(&model, flags.label_output.as_deref())?),
         None => None,
@@ -101,7 +101,7 @@ fn inputs(flags: &Load, model: &ModelMetadata) -> anyhow::Result<Inputs> {
     }))
 }
 
-/// Before the run: a path that cannot be written must not cost one.
+/// Creates the file before the run, so that an invalid path does not waste it.
 fn create(path: &std::path::Path) -> anyhow::Result<File> {
     File::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -134,7 +134,7 @@ fn setting(flags: &Load) -> Setting {
 
 fn verdict(report: &Report, outcome: &Run, interrupted: bool) -> anyhow::Result<()> {
     if interrupted {
-        bail!("interrupted: the report is of the {:.1} s that were run", outcome.length.as_secs_f64());
+        bail!("interrupted: the report covers {:.1} s", outcome.length.as_secs_f64());
     }
     if !report.is_valid() {
         bail!("the run is invalid: {}", report.validity.faults.join("; "));
@@ -142,7 +142,7 @@ fn verdict(report: &Report, outcome: &Run, interrupted: bool) -> anyhow::Result<
     let missed: Vec<String> =
         report.missed().map(|missed| format!("{} ({})", missed.requirement, missed.finding)).collect();
     if !missed.is_empty() {
-        bail!("not shown to hold: {}", missed.join(", "));
+        bail!("requirements not shown to hold: {}", missed.join(", "));
     }
     Ok(())
 }

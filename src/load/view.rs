@@ -1,5 +1,4 @@
-//! What is seen of a run while it goes on: a few lines that are drawn again every second on a terminal, and one line every
-//! five seconds elsewhere.
+//! Shows a run in progress: lines redrawn every second on a terminal, otherwise one every 5 s.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -14,7 +13,7 @@ use parm_loadgen::outcome::Outcome;
 
 use super::flags::Load;
 
-/// Somebody is watching until [`LiveView::end`].
+/// The view of a run in progress, until [`LiveView::end`].
 pub struct LiveView(Option<(SyncSender<()>, JoinHandle<()>)>);
 
 impl LiveView {
@@ -44,7 +43,7 @@ impl LiveView {
     pub fn end(self) {
         if let Some((end, watch)) = self.0 {
             drop(end);
-            // Watching failed if it did: the run has not.
+            // A failed view does not make the run fail.
             let _ = watch.join();
         }
     }
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_rate_quantiles_and_outcomes() {
+    fn line_has_rate_quantiles_and_outcomes() {
         let (clock, snapshot) = seen();
         let second = Duration::from_secs(1);
         assert_eq!(
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_fits_a_narrow_terminal_and_says_what_phase_it_is() {
+    fn page_fits_a_narrow_terminal_and_shows_the_phase() {
         let (clock, snapshot) = seen();
         let second = Duration::from_secs(1);
         for (at, phase) in [(0, "warming up"), (5, "5 of 11 s\n"), (12, "waiting for the last answers")] {

@@ -1,4 +1,4 @@
-//! Rows and labels from files.
+//! Reads rows and labels from files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,25 +12,25 @@ use parm_stand_ins::Rows;
 
 use super::traffic;
 
-/// Most bytes of one file's array.
+/// Largest array of a file, in bytes.
 const MOST_BYTES: u64 = 4 << 30;
-/// Most files that are looked through, and most that become rows.
+/// Largest number of files to search, and of rows to make from them.
 const MOST_FILES: usize = 4_000_000;
 const MOST_ROWS: usize = 10_000;
-/// Files of one ending: most files of a machine are of a few kinds.
+/// Largest number of files with the same ending: a few kinds make up most files of a machine.
 const OF_AN_ENDING: usize = 100;
 
-/// What a model is asked about.
+/// Rows for a model, with labels if there are any.
 pub struct Asked {
-    /// Rows as the model takes them.
+    /// Rows in the shape of the model's inputs.
     pub rows: Rows,
-    /// Their labels, where there is a file more than the model has inputs.
+    /// Their labels, if the source has one file more than the model has inputs.
     pub labels: Option<Vec<usize>>,
-    /// Whether they are in the order of time.
+    /// Whether they are in temporal order.
     pub in_time: bool,
 }
 
-/// Reads rows to ask the model called `name` about.
+/// Reads rows for the model `name`.
 pub fn read(source: &str, (name, signature): (&str, &Signature), seed: u64) -> anyhow::Result<Asked> {
     let (kind, files) = source.split_once(':').unwrap_or(("npy", source));
     let files: Vec<&Path> = files.split(',').map(Path::new).collect();
@@ -41,11 +41,13 @@ pub fn read(source: &str, (name, signature): (&str, &Signature), seed: u64) -> a
             return Ok(Asked { rows, labels: None, in_time: false });
         }
         "capture" => {
-            let [folder] = files[..] else { bail!("give one folder that `parm serve --capture` wrote to") };
+            let [folder] = files[..] else {
+                bail!("give one folder that `parm serve --capture` has written")
+            };
             return Ok(Asked { rows: traffic::read(folder, name, signature)?, labels: None, in_time: true });
         }
         _ => {
-            bail!("'{kind}' is no kind of file that is read here: save the rows with numpy and give npy:FILE")
+            bail!("unknown source '{kind}': save the rows with numpy and give npy:FILE")
         }
     }
     let inputs = signature.inputs.len();
@@ -64,12 +66,15 @@ pub fn read(source: &str, (name, signature): (&str, &Signature), seed: u64) -> a
         None => None,
     };
     if let Some(more) = files.get(inputs + 1) {
-        bail!("{}: the model has {inputs} inputs, and one file of labels may follow", more.display());
+        bail!(
+            "{}: too many files: the model has {inputs} inputs, and one file of labels may follow",
+            more.display()
+        );
     }
     Ok(Asked { rows, labels, in_time: false })
 }
 
-/// What file-type models are given of the files below some folders: some of each ending, drawn at random, each content once.
+/// Returns rows for file-type models from the files below folders: a random choice of each ending, without duplicates.
 fn of_files(folders: &[&Path], seed: u64) -> anyhow::Result<Tensor> {
     let folders: Vec<PathBuf> = folders.iter().map(|folder| folder.to_path_buf()).collect();
     let mut endings: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
@@ -95,7 +100,7 @@ fn of_files(folders: &[&Path], seed: u64) -> anyhow::Result<Tensor> {
     Ok(Tensor::new(DataType::Uint16, [rows.len(), TOKENS].as_slice(), data.into())?)
 }
 
-/// Bytes of pictures as models are sent them: 0 to 1.
+/// Converts bytes of pictures to the range 0 to 1, which models take.
 fn pixels(bytes: &Tensor) -> anyhow::Result<Tensor> {
     let values: Vec<f32> = bytes.data().iter().map(|&byte| f32::from(byte) / 255.0).collect();
     Ok(Tensor::from_f32(bytes.shape(), &values)?)
@@ -114,7 +119,6 @@ fn labels(file: &Path, rows: usize) -> anyhow::Result<Vec<usize>> {
     }
     let class = |number: f64| (number >= 0.0 && number.fract() == 0.0).then_some(number as usize);
     let classes: Option<Vec<usize>> = numbers.map(class).collect();
-    classes.with_context(|| {
-        format!("{} has numbers that are no classes: give whole ones from 0 on", file.display())
-    })
+    classes
+        .with_context(|| format!("{} has numbers that are not classes: give integers from 0", file.display()))
 }

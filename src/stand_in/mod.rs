@@ -1,4 +1,4 @@
-//! `parm stand-in`: from any ONNX file and a few rows to a cheaper model that says nearly the same.
+//! `parm stand-in`: makes a cheaper model with nearly the same answers from an ONNX file.
 
 mod data;
 #[cfg(feature = "train")]
@@ -38,7 +38,7 @@ pub fn main(flags: &StandInSearch) -> Result<(), Failure> {
     let workshop = workshop.map_err(|error| Failure::Configuration(error.into()))?;
     let done = search(flags, &original, &workshop);
     workshop.clear();
-    // A folder of others' runs stays; an empty one was made for this.
+    // Removes the folder only if it is empty: other runs may use it.
     let _ = std::fs::remove_dir(&flags.runs);
     done
 }
@@ -54,7 +54,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     let more = |flag: &str, source: &Option<String>| -> anyhow::Result<Option<data::Asked>> {
         let Some(source) = source else { return Ok(None) };
         let asked = data::read(source, named, flags.seed).with_context(|| format!("{flag} {source}"))?;
-        ensure!(!asked.rows.is_empty(), "{flag} has no rows: give some that --data does not have");
+        ensure!(!asked.rows.is_empty(), "{flag} has no rows: give rows that are not in --data");
         Ok(Some(asked))
     };
     let test = more("--test", &flags.test).map_err(Failure::Configuration)?;
@@ -86,12 +86,12 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
                 &watch,
             )
         };
-        // What was found is worth having without its grades too.
+        // The candidates are useful even if they cannot be measured on the test rows.
         let grades = match test.as_ref().map(apart) {
             Some(Ok(grades)) => Some(grades),
             Some(Err(Error::Stopped)) => return Err(Error::Stopped),
             Some(Err(error)) => {
-                eprintln!("--test: what was found could not be graded: {error}");
+                eprintln!("--test: cannot measure the candidates on these rows: {error}");
                 None
             }
             None => None,
@@ -117,7 +117,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     report(flags, (&found, grades.as_ref()), &place).map_err(Failure::Run)
 }
 
-/// The table or the JSON, the picture, and the bundle.
+/// Prints the table or the JSON, and writes the picture and the bundle.
 fn report(
     flags: &StandInSearch,
     (found, grades): (&Frontier, Option<&Grades>),
@@ -149,7 +149,7 @@ fn report(
     Ok(())
 }
 
-/// What programs are told.
+/// The output for programs.
 #[derive(Serialize)]
 struct Findings<'a> {
     #[serde(flatten)]
@@ -158,10 +158,10 @@ struct Findings<'a> {
     grades: Option<&'a Grades>,
 }
 
-/// How names of 8-bit copies end.
+/// Suffix of the names of 8-bit copies.
 const OF_EIGHT_BITS: &str = "-int8";
 
-/// Models that the user made, by the names of their files; no family's name begins as theirs.
+/// Reads the user's own models. The prefix of their names differs from those of all families.
 fn brought(files: &[PathBuf]) -> anyhow::Result<Vec<(String, Bytes)>> {
     let mut models: Vec<(String, Bytes)> = Vec::new();
     for path in files {
@@ -171,10 +171,10 @@ fn brought(files: &[PathBuf]) -> anyhow::Result<Vec<(String, Bytes)>> {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).context("--from: the file has no name")?;
         let name = format!("from-{stem}");
         if models.iter().any(|(other, _)| *other == name) {
-            bail!("--from: two files are called {stem}: rename one, so that they can be told apart");
+            bail!("--from: two files are called {stem}: rename one of them");
         }
         if stem.ends_with(OF_EIGHT_BITS) {
-            bail!("--from: {stem} is what the 8-bit copy of another would be called: rename it");
+            bail!("--from: {stem} has the suffix of 8-bit copies: rename it");
         }
         models.push((name, Draft::new(&model)?.finish()?.bytes().clone()));
     }
@@ -186,9 +186,9 @@ struct Original {
     name: String,
     path: PathBuf,
     model: Model,
-    /// The file as it is put into the repository: whole.
+    /// The file for the repository, with all its weights.
     bytes: Vec<u8>,
-    /// What its bundle says of its output.
+    /// The meaning of its output in its bundle.
     meaning: Option<Meaning>,
 }
 
@@ -213,7 +213,7 @@ impl Original {
         let model = Model::open(&path, &Limits::default()).with_context(|| path.display().to_string())?;
         check_size(&model)?;
         let mut tensors = model.proto().graph.iter().flat_map(|graph| &graph.initializer);
-        // Weights beside the file would stay behind when it is put into the repository.
+        // Weights in separate files are not copied to the repository, so they are put into the model's file.
         let bytes = match tensors.any(|tensor| tensor.data_location() == DataLocation::External) {
             true => Draft::new(&model)?.finish()?.bytes().to_vec(),
             false => model.bytes().to_vec(),
@@ -231,7 +231,7 @@ fn meaning(given: Answers) -> Meaning {
     }
 }
 
-/// The command line, for the bundle: with it the stand-in can be made again.
+/// Returns the command line that makes the stand-in again, for the bundle.
 fn command_line() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("parm {}", arguments.join(" "))

@@ -1,4 +1,4 @@
-//! Teaching, in a build that has no trainer.
+//! Replaces the teaching of candidates in a build without the trainer.
 
 use bytes::Bytes;
 use parm_stand_ins::{Lessons, Rows, School};
@@ -6,10 +6,10 @@ use parm_stand_ins::{Lessons, Rows, School};
 use crate::Failure;
 use crate::cli::stand_in::StandInSearch;
 
-/// There is none.
+/// A type without values: this build cannot teach.
 pub enum NoClass {}
 
-/// Says how to get a trainer, if one is wanted.
+/// Returns an error that states how to build the trainer, if teaching is requested.
 pub fn find(flags: &StandInSearch, _: &str, _: Option<Rows>) -> Result<Option<NoClass>, Failure> {
     if flags.teach.is_some() { Err(crate::train::absent()) } else { Ok(None) }
 }
@@ -25,7 +25,7 @@ impl School for NoClass {
 }
 
 impl NoClass {
-    /// There is nothing to forget.
+    /// Never called, because the type has no values.
     pub fn forget(&self) {
         match *self {}
     }

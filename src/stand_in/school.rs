@@ -1,4 +1,4 @@
-//! Teaching candidates with Burn.
+//! Teaches candidates with the trainer.
 
 use std::path::PathBuf;
 
@@ -18,17 +18,17 @@ use crate::cli::stand_in::StandInSearch;
 use crate::train::captured::{self, array};
 use crate::train::engine::is_float;
 
-/// With fewer rows a candidate would learn those, and not the model.
+/// With fewer rows a candidate would overfit.
 const FEWEST: usize = 200;
 
-/// Step size, and epochs in which it rises. What is taught is nearly right already: with ten times the step six epochs lost more
-/// than four.
+/// Step size. It is small because candidates are nearly right already: at ten times this size, six epochs lost more than
+/// four.
 const RATE: f32 = 1e-4;
 const WARM_UP: f32 = 0.5;
-/// How names of checkpoints end.
+/// Suffix of the names of checkpoints.
 const CHECKPOINT: &str = ".checkpoint";
 
-/// The school, if one is wanted.
+/// Returns the trainer, if teaching is requested.
 pub fn find(flags: &StandInSearch, name: &str, rows: Option<Rows>) -> Result<Option<Class>, Failure> {
     let Some(epochs) = flags.teach else { return Ok(None) };
     let settings = Settings {
@@ -42,13 +42,13 @@ pub fn find(flags: &StandInSearch, name: &str, rows: Option<Rows>) -> Result<Opt
     Ok(Some(Class { settings, folder: flags.runs.clone(), name: format!("{name}-taught-"), rows }))
 }
 
-/// Lessons on this machine's processor.
+/// Teaches on this machine's processor.
 pub struct Class {
     settings: Settings,
-    /// Where checkpoints are, and how their names begin.
+    /// Folder of the checkpoints, whose names begin with `name`.
     folder: PathBuf,
     name: String,
-    /// What is taught with, where rows were given for that.
+    /// Rows of `--lessons`, if given.
     rows: Option<Rows>,
 }
 
@@ -58,18 +58,18 @@ impl School for Class {
     }
 
     fn teach(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> Result<Bytes, String> {
-        self.lesson(name, graph, lessons).map_err(|error| format!("it could not be taught: {error:#}"))
+        self.lesson(name, graph, lessons).map_err(|error| format!("cannot teach it: {error:#}"))
     }
 }
 
 impl Class {
-    /// Takes all checkpoints away: what was learned is kept elsewhere.
+    /// Removes all checkpoints. The results are stored elsewhere by then.
     pub fn forget(&self) {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name.starts_with(&self.name) && name.ends_with(CHECKPOINT) {
-                // One that stays behind is begun anew, or goes on where it was.
+                // A checkpoint that remains is overwritten or resumed later.
                 let _ = std::fs::remove_file(&path);
             }
         }
@@ -78,18 +78,20 @@ impl Class {
     fn lesson(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> anyhow::Result<Bytes> {
         let rows = lessons.rows.len();
         if rows < FEWEST {
-            bail!("{rows} rows are too few to learn from: give {FEWEST} at least beside the others");
+            bail!(
+                "{rows} rows are too few to teach with: give at least {FEWEST} that other steps do not use"
+            );
         }
         let said: Vec<&Tensor> = lessons.said.iter().filter(|said| is_float(said.datatype())).collect();
         if let [said] = said[..]
             && lessons.meaning.has_classes()
             && said.shape().len() != 2
         {
-            bail!("a row has classes in {} dimensions, and the trainer knows one", said.shape().len() - 1);
+            bail!("a row has classes in {} dimensions, but the trainer supports one", said.shape().len() - 1);
         }
         let said = said.into_iter().map(array).collect::<anyhow::Result<Vec<_>>>()?;
         let (outputs, _) =
-            Parts::join(said).context("the outputs have not as many rows, or are no numbers")?;
+            Parts::join(said).context("the outputs have different numbers of rows, or are not numbers")?;
         let samples = captured::samples(lessons.rows.inputs())?;
         let graph = Model::from_bytes(graph.clone(), &Limits::default())?;
         let materials =
@@ -107,7 +109,7 @@ impl Class {
         report.say("");
         let around = Surroundings { observer: &report, stop: &stop, files: &files };
         let taught = match train(materials, &recipe, Device::Cpu, around) {
-            // Other rows, other epochs, another candidate of the same name: there is nothing to go on from.
+            // The checkpoint belongs to other rows, another number of epochs or another candidate, so training starts again.
             Err(Error::Checkpoint(CheckpointError::OtherRun { .. } | CheckpointError::Damaged { .. })) => {
                 std::fs::remove_file(&checkpoint)?;
                 train(materials, &recipe, Device::Cpu, around)
@@ -118,7 +120,7 @@ impl Class {
     }
 }
 
-/// Says how lessons go, and ends them when somebody wants that.
+/// Reports progress, and stops the training on request.
 struct Report<'a> {
     name: &'a str,
     epochs: u64,
@@ -155,7 +157,7 @@ mod tests {
 
     const ROWS: usize = 240;
 
-    /// Wants lessons to end after so many reports.
+    /// Requests a stop after this many reports.
     struct Patience(std::cell::Cell<u32>);
 
     impl Progress for Patience {
@@ -168,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Numbers through a layer and this activation.
+    /// A network of one layer with this activation.
     fn network(activation: &str, outputs: usize, seed: u64) -> Model {
         let mut builder = Builder::new("network", seed);
         let x = builder.input(Value::batch_of_f32("x", &[6]));
@@ -209,7 +211,7 @@ mod tests {
         Class { settings, folder: folder.to_owned(), name: "m-taught-".into(), rows: None }
     }
 
-    /// How far the answers are from the deployed model's, in the mean, before lessons and behind them.
+    /// Returns the mean distance of the answers from the deployed model's, before and after teaching.
     fn learned(activation: &str, outputs: usize, meaning: Meaning) -> [f32; 2] {
         let (rows, tensor) = pictures();
         let said = answers(network(activation, outputs, 1).bytes(), &tensor);
@@ -222,14 +224,14 @@ mod tests {
         [candidate.bytes(), &taught].map(|model| apart(&said, &answers(model, &tensor)))
     }
 
-    /// How far numbers are from others, in the mean.
+    /// Returns the mean absolute difference.
     fn apart(said: &Tensor, learned: &Tensor) -> f32 {
         let (said, learned) = (said.as_f32().unwrap(), learned.as_f32().unwrap());
         said.iter().zip(learned.iter()).map(|(a, b)| (a - b).abs()).sum::<f32>() / said.len() as f32
     }
 
     #[test]
-    fn candidates_learn_what_is_said_whatever_the_graph_ends_in() {
+    fn candidates_learn_answers_with_every_last_activation() {
         for (activation, outputs, meaning, left) in [
             ("Sigmoid", 1, Meaning::Values, 0.3),
             // Only the differences between classes are taught.
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn several_outputs_are_taught_together_and_whole_numbers_left_alone() {
+    fn several_outputs_are_taught_and_integers_are_skipped() {
         let (rows, tensor) = pictures();
         let of = |seed: u64| {
             let mut builder = Builder::new("network", seed);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn lessons_that_are_interrupted_go_on_and_those_of_another_run_begin_anew() {
+    fn interrupted_lessons_resume_and_other_runs_start_again() {
         let (rows, tensor) = pictures();
         let said = answers(network("Softmax", 4, 1).bytes(), &tensor);
         let (candidate, folder) = (network("Softmax", 4, 2), tempfile::tempdir().unwrap());
@@ -283,14 +285,14 @@ mod tests {
         let whole = teach(u32::MAX, 4).unwrap();
         class(folder.path(), 4).forget();
         assert!(!path.exists());
-        assert!(teach(3, 4).unwrap_err().contains("epoch"), "it was stopped");
+        assert!(teach(3, 4).unwrap_err().contains("epoch"), "the run was stopped");
         assert!(path.exists());
-        assert_eq!(teach(u32::MAX, 4).unwrap(), whole, "as if nothing had been");
-        assert!(teach(u32::MAX, 2).is_ok(), "the checkpoint is of four epochs");
+        assert_eq!(teach(u32::MAX, 4).unwrap(), whole, "the same as without a stop");
+        assert!(teach(u32::MAX, 2).is_ok(), "the checkpoint of four epochs is replaced");
     }
 
     #[test]
-    fn what_cannot_be_taught_is_refused_with_the_reason() {
+    fn too_few_rows_or_too_many_dimensions_are_refused() {
         let (rows, tensor) = pictures();
         let (few, model) = (rows.select(&[0, 1, 2]).unwrap(), network("Softmax", 4, 1));
         let said = answers(model.bytes(), &tensor);

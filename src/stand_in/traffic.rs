@@ -1,4 +1,4 @@
-//! Rows from what a frontend captured.
+//! Reads rows from the captures of a frontend.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,15 +9,15 @@ use parm_captures::Record;
 use parm_protocol::Tensor;
 use parm_stand_ins::Rows;
 
-/// Most rows: the newest are taken.
+/// Largest number of rows; the newest are taken.
 const MOST_ROWS: usize = 100_000;
 
-/// The rows in a folder that a frontend captured from `model`, the oldest first. Of rows that vary in size those of the sizes
-/// that came most often.
+/// Reads the rows that a frontend captured from `model`, oldest first. If rows vary in size, it takes those of the most
+/// frequent size.
 pub fn read(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result<Rows> {
     let parm_captures::Captured { records, lost } = parm_captures::read(folder, model)?;
     if lost > 0 {
-        eprintln!("{lost} bytes at the ends of files are no whole queries, and left out");
+        eprintln!("{lost} bytes at the ends of files are incomplete queries: they are ignored");
     }
     let mut sizes: BTreeMap<Vec<Vec<usize>>, Vec<Vec<Tensor>>> = BTreeMap::new();
     let mut count = 0;
@@ -27,7 +27,7 @@ pub fn read(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result
         }
         let inputs = in_order(record, signature, folder)?;
         if inputs.iter().all(|input| input.data().is_empty()) {
-            // It says nothing, and may claim more rows than can be counted.
+            // Such a request has no data, and may claim more rows than fit into a number.
             continue;
         }
         let rows = inputs.first().map_or(0, Tensor::rows);
@@ -40,7 +40,7 @@ pub fn read(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result
         bail!("{} holds requests without inputs", folder.display());
     };
     if rows(&requests) < count {
-        eprintln!("{} of {count} rows have the sizes {shapes:?}; the others are left out", rows(&requests));
+        eprintln!("{} of {count} rows have the sizes {shapes:?}; the others are ignored", rows(&requests));
     }
     requests.reverse();
     let column = |place: usize| {
@@ -51,7 +51,7 @@ pub fn read(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result
     Ok(Rows::new(signature, &arrays)?)
 }
 
-/// A request's inputs in the order in which the model takes them.
+/// Returns a request's inputs in the model's order.
 fn in_order(record: &Record, signature: &Signature, folder: &Path) -> anyhow::Result<Vec<Tensor>> {
     let wanted = signature.inputs.iter();
     let found = wanted.map(|wanted| {
@@ -64,7 +64,7 @@ fn in_order(record: &Record, signature: &Signature, folder: &Path) -> anyhow::Re
             let given: Vec<&str> = record.inputs.iter().map(|named| named.name.as_str()).collect();
             let wanted: Vec<&str> = signature.inputs.iter().map(|input| input.name.as_str()).collect();
             bail!(
-                "{} was captured from a model with the inputs {}, this one takes {}: give the file that was served then",
+                "{} was captured from a model with the inputs {}, but this model has {}: give the model that was captured",
                 folder.display(),
                 given.join(", "),
                 wanted.join(", ")

@@ -1,4 +1,4 @@
-//! What the search is doing, on stderr, and an interrupt that ends it.
+//! Shows the progress of the search on stderr, and stops it at an interrupt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use parm_stand_ins::Progress;
 
-/// A line that says what goes on; hidden where stderr is no terminal.
+/// A line with the present step, on terminals only.
 pub struct Watch {
     line: ProgressBar,
     stopped: Arc<AtomicBool>,
 }
 
 impl Watch {
-    /// Listens for interrupts from now on: the first ends the search after its step, the second at once.
+    /// Handles interrupts from now on: the first ends the search after its step, the second ends the process at once.
     pub fn new() -> anyhow::Result<Self> {
         let stopped = Arc::new(AtomicBool::new(false));
         let asked = stopped.clone();
@@ -32,7 +32,7 @@ impl Watch {
         Ok(Self { line, stopped })
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn done(&self) {
         self.line.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! `parm top`: a running frontend in the terminal, second by second, from the stream that the page reads too.
+//! `parm top`: shows a running frontend in the terminal, from the event stream of the admin page.
 
 mod state;
 mod view;
@@ -11,7 +11,7 @@ use crate::cli::admin::Top;
 
 pub use state::{State, list};
 
-/// Clears the terminal, and begins at its top.
+/// Clears the terminal and moves the cursor to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Runs the command.
@@ -30,7 +30,7 @@ async fn watch(admin: &Admin, flags: &Top) -> anyhow::Result<()> {
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         let Some(lines) = next else {
-            anyhow::bail!("the frontend ended the stream: is it about to end itself?")
+            anyhow::bail!("the frontend ended the stream: it may be shutting down: check its log")
         };
         let mut new = false;
         for line in &lines {

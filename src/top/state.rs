@@ -1,28 +1,28 @@
-//! What was told so far: the names of things, and the frames of the last minute.
+//! Keeps the contents of the event stream: models, instances, and the frames of the last minute.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::Value;
 
-/// Frames that quantiles are taken over.
+/// Number of frames over which quantiles are computed.
 const FRAMES: usize = 60;
 
-/// Events that are shown.
+/// Number of events that are shown.
 const EVENTS: usize = 6;
 
-/// A frontend as it was told of.
+/// The state of a frontend, from its event stream.
 #[derive(Default)]
 pub struct State {
     pub hello: Value,
     pub models: Vec<Value>,
     pub instances: BTreeMap<u64, Value>,
     pub events: VecDeque<Value>,
-    /// Of the past and of now, oldest first.
+    /// The latest frames, oldest first.
     pub frames: VecDeque<Value>,
     pub dropped: u64,
 }
 
-/// How long queries took, counted by buckets.
+/// A histogram of latencies.
 #[derive(Default)]
 pub struct Times {
     counts: BTreeMap<u64, u64>,
@@ -30,7 +30,7 @@ pub struct Times {
 }
 
 impl State {
-    /// Takes a line over. True for a frame of now.
+    /// Applies a line of the stream. Returns true for a current frame.
     pub fn take(&mut self, line: &Value) -> bool {
         let Some((kind, value)) = line.as_object().and_then(|line| line.iter().next()) else { return false };
         match kind.as_str() {
@@ -49,18 +49,18 @@ impl State {
                 self.frames.push_back(value.clone());
                 self.frames.drain(..self.frames.len().saturating_sub(FRAMES));
             }
-            // Whoever is newer may tell more.
+            // A newer frontend may send other lines.
             _ => {}
         }
         kind == "frame"
     }
 
-    /// A model in a frame.
+    /// Returns a model's part of a frame.
     pub fn of_model<'a>(&self, frame: &'a Value, m: &Value) -> Option<&'a Value> {
         frame["models"].as_array()?.iter().find(|own| own["m"] == *m)
     }
 
-    /// How long a model's queries took in all frames, by these outcomes.
+    /// Returns the latencies of a model's queries with these outcomes, over all frames.
     pub fn times(&self, m: &Value, outcomes: impl Fn(&str) -> bool) -> Times {
         let mut times = Times::default();
         let names = list(&self.hello["outcomes"]);
@@ -74,12 +74,12 @@ impl State {
         times
     }
 
-    /// Milliseconds that the frames cover.
+    /// Returns the milliseconds that the frames cover.
     pub fn covered_ms(&self) -> u64 {
         self.frames.iter().filter_map(|frame| frame["over_ms"].as_u64()).sum()
     }
 
-    /// The middle of a bucket, in milliseconds.
+    /// Returns the middle of a bucket in milliseconds.
     pub fn millis(&self, bucket: f64) -> f64 {
         let buckets = &self.hello["buckets"];
         let first = buckets["first_us"].as_f64().unwrap_or(64.0);
@@ -89,7 +89,7 @@ impl State {
 }
 
 impl Times {
-    /// The bucket of a quantile.
+    /// Returns the bucket of a quantile.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let rank = (share * self.count as f64).ceil().max(1.0) as u64;
         let mut below = 0;

@@ -1,4 +1,4 @@
-//! A frontend on a page of text.
+//! Formats the state of a frontend as a page of text.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::state::{State, list};
 
-/// Instances that are shown: those that stand out first.
+/// Number of instances that are shown, unhealthy and slow ones first.
 const INSTANCES: usize = 24;
 
-/// What is shown of a frontend.
+/// Formats the page.
 pub fn page(state: &State) -> String {
     let mut page = String::new();
     let Some(frame) = state.frames.back() else { return page };
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_shows_tails_and_who_stands_out() {
+    fn page_shows_quantiles_and_unhealthy_instances_first() {
         let mut state = State::default();
         let hello = json!({"hello": {"version": "0.1.0", "started_at": 0, "outcomes": ["exact", "stand-in", "failed"],
             "columns": ["number", "state", "reason", "jobs", "failures", "p50_us", "p99_us", "slowness", "oldest_ms"],

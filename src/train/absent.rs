@@ -1,4 +1,4 @@
-//! The commands that need the trainer, in a build that has none.
+//! Rejects the commands that need the trainer, in a build without it.
 
 use parm_protocol::StableCode;
 
@@ -11,10 +11,10 @@ pub fn main(_: &TrainCommand) -> Result<(), Failure> {
     Err(absent())
 }
 
-/// Says how to get a trainer; status 64.
+/// Returns an error with status 64 that states how to build the trainer.
 pub fn absent() -> Failure {
     Failure::Configuration(coded(
         StableCode::TrainingNotBuilt,
-        "this build cannot train or evaluate, to keep servers small: build with `cargo build --release --features train`",
+        "this build cannot train or evaluate: build with `cargo build --release --features train`",
     ))
 }

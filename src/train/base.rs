@@ -1,4 +1,4 @@
-//! `parm train base`.
+//! `parm train base`: trains a base model from labelled rows.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -26,10 +26,10 @@ pub fn main(flags: &given::Base) -> Result<(), Failure> {
     learn(flags, &settings, &lesson).map_err(Failure::Run)
 }
 
-/// What is read before the run begins.
+/// The input of a run, read before it begins.
 struct LabelledRows {
     device: Device,
-    /// The graph that training goes on from.
+    /// The graph to continue training from.
     from: Option<Model>,
     data: Samples,
     test: Option<Samples>,

@@ -1,4 +1,4 @@
-//! Rows that a frontend captured, to learn from.
+//! Reads captured requests as training data.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use super::Deployed;
 use super::engine::is_float;
 use crate::stand_in::traffic;
 
-/// How a source of such rows begins.
+/// Prefix of a source of captured rows.
 const KIND: &str = "capture:";
-/// Up to here every whole number is a float.
+/// All integers up to this one are exact in 32-bit floats.
 const EXACT: f64 = 16_777_216.0;
 
-/// The rows of a source that names a folder of them, the oldest first; `None` for any other source.
+/// Reads the rows of a capture folder, oldest first; returns `None` for any other source.
 pub fn read(source: &str, deployed: &Deployed) -> anyhow::Result<Option<Samples>> {
     let Some(rest) = source.strip_prefix(KIND) else { return Ok(None) };
     let (folder, settings) = rest.split_once('?').unwrap_or((rest, ""));
@@ -31,44 +31,44 @@ pub fn read(source: &str, deployed: &Deployed) -> anyhow::Result<Option<Samples>
     Ok(Some(part_in_time(samples, settings).with_context(|| source.to_owned())?))
 }
 
-/// Rows without labels.
+/// Returns rows without labels.
 pub fn samples(inputs: &[Tensor]) -> anyhow::Result<Samples> {
     let (inputs, parts) = joined(inputs)?;
     Ok(Samples { parts, ..Samples::new(inputs, None)? })
 }
 
-/// Inputs side by side.
+/// Joins the inputs into one array.
 fn joined(inputs: &[Tensor]) -> anyhow::Result<(Array<f32>, Parts)> {
     let inputs = inputs.iter().map(array).collect::<anyhow::Result<Vec<_>>>()?;
-    Parts::join(inputs).context("the inputs have not as many rows")
+    Parts::join(inputs).context("the inputs have different numbers of rows")
 }
 
-/// Those of what anybody may have sent that can be learned from.
+/// Keeps the rows that are finite. Clients may have sent any values.
 fn finite((inputs, parts): (Array<f32>, Parts), folder: &str) -> anyhow::Result<Samples> {
     let (count, width) = (inputs.shape()[0], inputs.data().len() / inputs.shape()[0].max(1));
     let is_finite = |row: &usize| inputs.data()[row * width..][..width].iter().all(|value| value.is_finite());
     let rows: Vec<usize> = (0..count).filter(is_finite).collect();
-    ensure!(!rows.is_empty(), "{folder} holds no row of numbers");
+    ensure!(!rows.is_empty(), "{folder} has no usable rows: all have values that are not finite");
     if rows.len() < count {
-        eprintln!("{} of {count} rows hold what is no number, and are left out", count - rows.len());
+        eprintln!("{} of {count} rows have values that are not finite: they are ignored", count - rows.len());
     }
     Ok(Samples { parts, ..Samples::new(inputs.rows(&rows), None)? })
 }
 
-/// Numbers of any kind as the trainer takes them.
+/// Converts numbers of any type to the trainer's floats.
 pub fn array(tensor: &Tensor) -> anyhow::Result<Array<f32>> {
-    let numbers = parm_arrays::numbers(tensor).context("the rows are no numbers")?;
+    let numbers = parm_arrays::numbers(tensor).context("the rows are not numbers")?;
     let is_float = is_float(tensor.datatype());
     let numbers: Vec<f32> = numbers
         .map(|number| {
             ensure!(
                 is_float || number.abs() <= EXACT,
-                "the trainer holds integers up to {EXACT}, a row has {number}"
+                "the trainer's integers end at {EXACT}, but a row has {number}"
             );
             Ok(number as f32)
         })
         .collect::<anyhow::Result<_>>()?;
-    Array::new(tensor.shape().to_vec(), numbers).context("the rows are of no shape")
+    Array::new(tensor.shape().to_vec(), numbers).context("the rows have an invalid shape")
 }
 
 fn declared(value: &Value) -> Declared {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_that_is_no_number_does_not_spoil_the_others() {
+    fn row_that_is_not_finite_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let limits = Limits { bytes: 1 << 20, age: std::time::Duration::from_secs(3600) };
         let mut kept = Folder::open(folder.path(), limits).unwrap();

@@ -1,4 +1,6 @@
-//! What a parity model's run takes beside a run of the deployed model, on one thread of each engine at hand.
+//! Measures the run time of a parity model as a share of the deployed model's.
+//!
+//! It uses one thread of each available engine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,20 +13,20 @@ use parm_training::matrix::Runs;
 
 use super::engine::BlackBox;
 
-/// Turns that the two take at most, and about how long all of them may take; fewer than the last are not counted on.
+/// Largest number of turns of the two models, approximate time for all turns, and smallest number of turns.
 const TURNS: usize = 201;
 const BUDGET: Duration = Duration::from_secs(2);
 const FEWEST: usize = 11;
 
-/// By the engine's name. A model that an engine does not run costs nothing but a line.
+/// Returns the share by the engine's name. An engine that cannot run a model is reported on stderr and left out.
 pub fn shares(runs: Runs<'_>) -> BTreeMap<String, f64> {
-    // Without ONNX Runtime there is only the engine in the box.
+    // Without ONNX Runtime only the built-in engine is available.
     let other =
         choose("auto", &Options::default()).ok().map(|chosen| chosen.name).filter(|name| *name != "tract");
     let measured = std::iter::once("tract").chain(other).filter_map(|engine| match measured(runs, engine) {
         Ok(share) => Some((engine.into(), share)),
         Err(error) => {
-            eprintln!("not timed on {engine}: {error:#}");
+            eprintln!("cost on {engine} not measured: {error:#}");
             None
         }
     });
@@ -42,7 +44,7 @@ fn measured(runs: Runs<'_>, engine: &str) -> anyhow::Result<f64> {
     share(&(deployed, query), &(parity, coded))
 }
 
-/// The ratio of two lower quartiles, of turns: what else a machine does only adds time, to some turns more than to others.
+/// Returns the ratio of the lower quartiles: other load of the machine only adds time, and to some turns more than to others.
 fn share(deployed: &(BlackBox, Vec<Tensor>), parity: &(BlackBox, Vec<Tensor>)) -> anyhow::Result<f64> {
     let mut times = [Vec::new(), Vec::new()];
     let began = Instant::now();
@@ -51,7 +53,7 @@ fn share(deployed: &(BlackBox, Vec<Tensor>), parity: &(BlackBox, Vec<Tensor>)) -
             break;
         }
         for ((model, row), times) in [deployed, parity].into_iter().zip(&mut times) {
-            // What the other left in the processor's caches is not this one's cost.
+            // A warm-up run: the caches hold the other model's data.
             model.run(row)?;
             let began = Instant::now();
             model.run(row)?;

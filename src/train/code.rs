@@ -1,4 +1,4 @@
-//! `parm train code`.
+//! `parm train code`: trains an encoder and a decoder network.
 
 use std::io::Write;
 

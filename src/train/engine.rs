@@ -1,4 +1,4 @@
-//! A deployed model as a black box: an engine says what it makes of rows.
+//! Runs a deployed model as a black box on an engine.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -10,15 +10,15 @@ use parm_protocol::{DataType, Tensor};
 use parm_training::data::{Parts, Samples};
 use parm_training::{Array, Error, Teacher};
 
-/// Rows that are asked about at a time.
+/// Rows in a run.
 const CHUNK: usize = 64;
 
 /// A model that an engine runs.
 pub struct BlackBox {
     model: RefCell<Box<dyn Model>>,
-    /// What is where in a row, where there are several inputs.
+    /// Places of the inputs in a row, for models with several.
     parts: Parts,
-    /// Whether it says all its outputs of fractions, or the first alone.
+    /// Whether it returns all outputs of floats, or only the first.
     says_all: bool,
 }
 
@@ -31,33 +31,36 @@ impl BlackBox {
         Ok(Self::of(model))
     }
 
-    /// A model that is loaded.
+    /// Wraps a loaded model.
     pub fn of(model: Box<dyn Model>) -> Self {
         Self { model: RefCell::new(model), parts: Parts::default(), says_all: false }
     }
 
-    /// The same for rows like these.
+    /// Sets the layout of rows to that of the samples.
     pub fn taking(self, samples: &Samples) -> Self {
         Self { parts: samples.parts.clone(), ..self }
     }
 
-    /// The same, and all outputs of fractions are said side by side.
+    /// Makes it return all outputs of floats, joined.
     pub fn saying_all(self) -> Self {
         Self { says_all: true, ..self }
     }
 
-    /// Rows as the model takes them.
+    /// Converts rows to the model's inputs.
     pub fn tensors(&self, rows: &Array<f32>) -> anyhow::Result<Vec<Tensor>> {
         let model = self.model.borrow();
         let (declared, given) = (&model.signature().inputs, self.parts.split(rows.clone()));
-        let given = given.context("the rows are not as long as those that it was prepared for")?;
+        let given = given.context("the rows have another length than the samples")?;
         let (wanted, inputs) = (declared.len(), given.len());
-        ensure!(wanted == inputs, "it has {wanted} inputs, the rows hold {inputs}: give an array for each");
+        ensure!(
+            wanted == inputs,
+            "the model has {wanted} inputs, but the rows have {inputs}: give an array for each"
+        );
         let tensors = declared.iter().zip(&given).map(|(input, rows)| tensor(input.datatype, rows));
         tensors.collect()
     }
 
-    /// One run.
+    /// Runs the model once.
     pub fn run(&self, inputs: &[Tensor]) -> anyhow::Result<Vec<Tensor>> {
         Ok(self.model.borrow_mut().run(inputs)?)
     }
@@ -77,7 +80,7 @@ impl BlackBox {
         let parts: Option<Vec<Array<f32>>> = parts.into_iter().map(part).collect();
         let joined = parts.and_then(Parts::join);
         let (joined, _) =
-            joined.context("of several outputs each must have a row for each query to be taught")?;
+            joined.context("an output does not have one row for each query, which training needs")?;
         Ok(joined.into_data())
     }
 }
@@ -95,12 +98,12 @@ impl Teacher for BlackBox {
     }
 }
 
-/// Whether a model's numbers can be taught.
+/// Whether the trainer can learn outputs of this type.
 pub fn is_float(datatype: DataType) -> bool {
     matches!(datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
 }
 
-/// Rows as the kind of number that the model takes.
+/// Converts rows to the number type of the model.
 fn tensor(datatype: DataType, rows: &Array<f32>) -> anyhow::Result<Tensor> {
     macro_rules! cast {
         ($kind:ty) => {
@@ -117,7 +120,7 @@ fn tensor(datatype: DataType, rows: &Array<f32>) -> anyhow::Result<Tensor> {
         DataType::Uint16 => cast!(u16),
         DataType::Int8 => cast!(i8),
         DataType::Uint8 => cast!(u8),
-        other => anyhow::bail!("the model takes {other}, of which rows of numbers cannot be made"),
+        other => anyhow::bail!("the model takes {other}, but rows are numbers"),
     };
     Ok(Tensor::new(datatype, rows.shape().to_vec(), Bytes::from(bytes))?)
 }

@@ -1,4 +1,4 @@
-//! `parm train matrix`.
+//! `parm train matrix`: runs the missing trainings of matrix files.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::{clock, stop};
 use crate::Failure;
 use crate::cli::train as flags;
 
-/// Runs the cells without a result, or renders those with one.
+/// Runs the cells without a result, or renders the results so far.
 pub fn main(given: &flags::Matrix) -> Result<(), Failure> {
     let matrices = matrices(given).map_err(Failure::Configuration)?;
     let device = given.device.parse().map_err(|error: Error| Failure::Configuration(error.into()))?;
@@ -46,7 +46,7 @@ fn run(given: &flags::Matrix, device: Device, matrices: &[Matrix]) -> anyhow::Re
         };
         runner.run()?;
         if stop.is_requested() {
-            anyhow::bail!("stopped: run it again to go on");
+            anyhow::bail!("stopped: run the command again to continue");
         }
     }
     Ok(())
@@ -60,18 +60,18 @@ fn write(given: &flags::Matrix, matrices: &[Matrix], path: &std::path::Path) -> 
     Ok(())
 }
 
-/// A model that is given as a file is a black box in the engine of the box.
+/// Loads a model file as a black box, on the built-in engine.
 fn ask(path: &Path) -> Result<Box<dyn Teacher>, Error> {
     let failed = |error: anyhow::Error| Error::Teacher { message: format!("{error:#}") };
     Ok(Box::new(BlackBox::load("tract", path).map_err(failed)?))
 }
 
-/// A line on stderr for each cell.
+/// Prints a line on stderr for each cell.
 struct CellLines;
 
 impl MatrixObserver for CellLines {
     fn began(&self, cell: &Cell, left: usize) {
-        eprintln!("{cell}: begins, {left} left after it");
+        eprintln!("{cell}: started, {left} left after it");
     }
 
     fn finished(&self, outcome: &Outcome) {

@@ -1,4 +1,4 @@
-//! `parm train`: base models, parity models, stand-ins, learned codes, and matrices of them.
+//! `parm train`: trains base models, parity models, stand-ins, learned codes, and matrices of them.
 
 mod base;
 pub mod captured;
@@ -34,17 +34,17 @@ pub fn main(command: &TrainCommand) -> Result<(), Failure> {
     }
 }
 
-/// Rows from a source, for a model of so many inputs.
+/// Reads rows from a source, for a model with this many inputs.
 fn samples(source: &str, inputs: usize) -> anyhow::Result<Samples> {
     ensure!(
         !source.starts_with("capture:"),
-        "captured rows have no labels, and are of a deployed model: train a parity model or a stand-in from them"
+        "captured rows have no labels: train a parity model or a stand-in with them"
     );
     let source: Source = source.parse()?;
     Ok(source.read_for(inputs, Limit::default())?)
 }
 
-/// A deployed model: its name in the repository, its file, and what is in it.
+/// A deployed model: its name in the repository, its file and its graph.
 pub struct Deployed {
     name: String,
     path: PathBuf,
@@ -52,7 +52,7 @@ pub struct Deployed {
 }
 
 impl Deployed {
-    /// Finds the model by the name that it has in the repository, or by its file.
+    /// Finds the model by its name in the repository, or by its file.
     fn find(given: &str, name: Option<&str>, models: &Path) -> anyhow::Result<Self> {
         let file = Path::new(given);
         let (name, path) = if file.is_file() {
@@ -68,13 +68,13 @@ impl Deployed {
     }
 }
 
-/// The command line, for the bundle: with it a run can be made again.
+/// Returns the command line that repeats the run, for the bundle.
 fn command_line() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("parm {}", arguments.join(" "))
 }
 
-/// What trained it, for the bundle.
+/// Returns the name and version of this program, for the bundle.
 fn tool() -> String {
     format!("parm {}", env!("CARGO_PKG_VERSION"))
 }

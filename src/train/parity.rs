@@ -1,4 +1,4 @@
-//! `parm train parity`.
+//! `parm train parity`: trains the parity models of a code.
 
 use std::io::Write;
 
@@ -20,7 +20,7 @@ pub fn main(given: &flags::Parity) -> Result<(), Failure> {
     work.learn(given).map_err(Failure::Run)
 }
 
-/// Everything that is read before the run begins.
+/// The input of a run, read before it begins.
 struct Work {
     recipe: ParityRecipe,
     taught: Taught,
@@ -89,7 +89,7 @@ fn settings(given: &flags::Parity) -> anyhow::Result<ParityRecipe> {
     apply(&given.run, Numbers { run, held_out, augment: Some(augment) });
     set(&mut settings.encoder, given.encoder);
     let head: Option<Head> = given.head.map(named);
-    // ParM's name for its own code is its head.
+    // `--head sum` without an encoder selects ParM's code, whose encoder is a sum as well.
     if given.encoder.is_none() && head == Some(Head::Sum) {
         settings.encoder = Kind::Sum;
     }

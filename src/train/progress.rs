@@ -1,18 +1,18 @@
-//! A bar with throughput and time left, and a line for each epoch; the bar hides itself where there is no terminal.
+//! Shows a line for each epoch, and on a terminal a bar with throughput and remaining time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use parm_training::fit::{Epoch, Observer};
 
-/// Watches one run.
+/// The progress of one run.
 pub struct EpochBar {
     bar: ProgressBar,
     groups: std::sync::Arc<AtomicU64>,
 }
 
 impl EpochBar {
-    /// A bar of unknown length.
+    /// Makes a bar of unknown length.
     pub fn new() -> Self {
         let groups = std::sync::Arc::new(AtomicU64::new(0));
         let seen = groups.clone();

@@ -1,4 +1,4 @@
-//! From flags to the settings and the surroundings of a run.
+//! Applies flags to the settings and the environment of a run.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use crate::cli::train::Run;
 
-/// Where a run's numbers are kept in a recipe.
+/// The settings of a run in a recipe that flags override.
 pub struct Numbers<'a> {
     pub run: &'a mut Settings,
     pub held_out: &'a mut usize,
-    /// `None` where nothing is changed between epochs.
+    /// `None` for runs without augmentation.
     pub augment: Option<&'a mut Augmentation>,
 }
 
-/// The recipe in the file that the flags name, or the default.
+/// Reads the recipe from the file that the flags name, or returns the default.
 pub fn recipe<T: Default + DeserializeOwned>(flags: &Run) -> anyhow::Result<T> {
     let Some(path) = &flags.recipe else { return Ok(T::default()) };
     let named = || path.display().to_string();
@@ -28,7 +28,7 @@ pub fn recipe<T: Default + DeserializeOwned>(flags: &Run) -> anyhow::Result<T> {
     toml::from_str(&text).with_context(named)
 }
 
-/// Lets the flags override what the recipe says.
+/// Overrides the recipe with the flags.
 pub fn apply(flags: &Run, numbers: Numbers<'_>) {
     let Numbers { run, held_out, augment } = numbers;
     set(&mut run.epochs, flags.epochs);
@@ -53,26 +53,26 @@ pub fn set<T>(setting: &mut T, flag: Option<T>) {
     }
 }
 
-/// What the library calls the value of a flag: recipes and flags use the same names.
+/// Converts the value of a flag to the library's type. Recipes and flags use the same names.
 pub fn named<T: DeserializeOwned>(flag: impl ValueEnum) -> T {
     let value = flag.to_possible_value();
     let name: StrDeserializer<'_, serde::de::value::Error> =
         value.as_ref().map_or("", PossibleValue::get_name).into_deserializer();
-    T::deserialize(name).expect("a test holds the flags to the library's names")
+    T::deserialize(name).expect("a test compares the flags with the library's names")
 }
 
-/// The files of the run called `name`.
+/// Returns the files of the run `name`.
 pub fn files(runs: &Path, name: &str) -> Files {
     let path = |end: &str| Some(runs.join(format!("{name}.{end}")));
     Files { checkpoint: path("checkpoint"), metrics: path("jsonl"), curves: path("svg") }
 }
 
-/// The device that the flags name.
+/// Returns the device that the flags name.
 pub fn device(flags: &Run) -> anyhow::Result<Device> {
     Ok(flags.device.parse()?)
 }
 
-/// Gives the run its threads. Once a process.
+/// Starts the run's threads. May be called once in a process.
 pub fn threads(flags: &Run) -> anyhow::Result<()> {
     let Some(threads) = flags.threads else { return Ok(()) };
     rayon::ThreadPoolBuilder::new().num_threads(threads.get()).build_global().context("cannot start threads")
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::cli::train as flags;
 
-    /// The names of all values of a flag, as the library reads them and writes them again.
+    /// Checks that the library reads and writes every value of a flag by the same name.
     fn check<F: ValueEnum, T: DeserializeOwned + serde::Serialize>() {
         for value in F::value_variants() {
             let name = value.to_possible_value().expect("no value is hidden").get_name().to_owned();

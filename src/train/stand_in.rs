@@ -1,4 +1,4 @@
-//! `parm train stand-in`.
+//! `parm train stand-in`: trains a thinner model as a stand-in.
 
 use std::io::Write;
 
@@ -21,7 +21,7 @@ pub fn main(given: &flags::StandInTraining) -> Result<(), Failure> {
     work.learn(given).map_err(Failure::Run)
 }
 
-/// Everything that is read before the run begins.
+/// The input of a run, read before it begins.
 struct StandInWork {
     recipe: StandInRecipe,
     taught: Taught,
@@ -36,10 +36,10 @@ impl StandInWork {
                 misfit(&signature(&taught.deployed.model), &signature(architecture), "--architecture");
             problem
                 .map_or(Ok(()), |problem| Err(anyhow!("{problem}")))
-                .context("the stand-in could not serve")?;
+                .context("--architecture is not usable as a stand-in")?;
             if let Some(side) = misplaced(&signature(&taught.deployed.model), &signature(architecture)) {
                 bail!(
-                    "the {side} of --architecture are in another order than the deployed model's: export it with the same order"
+                    "the {side} of --architecture have another order than the deployed model's: export it with the same order"
                 );
             }
         }
@@ -85,7 +85,7 @@ impl StandInWork {
         let Some(Standing { metric, deployed, stand_in, agreement }) = standing else { return Ok(()) };
         writeln!(out, "on test rows: {metric} of predictions {deployed:.4}, of the stand-in {stand_in:.4}")?;
         if let Some(agreement) = agreement {
-            writeln!(out, "  both say the same of {agreement:.4}")?;
+            writeln!(out, "  agreement {agreement:.4}")?;
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ fn settings(given: &flags::StandInTraining) -> anyhow::Result<StandInRecipe> {
     let mut settings: StandInRecipe = recipe(&given.run)?;
     let StandInRecipe { run, held_out, augment, .. } = &mut settings;
     apply(&given.run, Numbers { run, held_out, augment: Some(augment) });
-    // A network of one's own is as thin as it is meant to be.
+    // The user's own architecture keeps its width.
     set(&mut settings.width, given.architecture.is_some().then_some(1.0));
     set(&mut settings.width, given.width);
     set(&mut settings.start, given.start.map(named));

@@ -1,10 +1,10 @@
-//! The first interrupt asks a run to save its checkpoint and end; the second ends at once.
+//! Handles interrupts: the first makes a run save its checkpoint and end, the second ends at once.
 
 use std::sync::Arc;
 
 use parm_training::fit::Stop;
 
-/// A stop that SIGINT and SIGTERM request.
+/// Returns a stop that SIGINT and SIGTERM request.
 pub fn on_signals() -> anyhow::Result<Arc<Stop>> {
     let stop = Arc::new(Stop::default());
     let requested = stop.clone();
@@ -13,7 +13,7 @@ pub fn on_signals() -> anyhow::Result<Arc<Stop>> {
         runtime.block_on(async {
             let Ok(token) = crate::shutdown::token() else { return };
             token.cancelled().await;
-            eprintln!("stopping after this step: the checkpoint is being written");
+            eprintln!("stopping after this step and writing the checkpoint");
             requested.request();
             std::future::pending::<()>().await;
         });

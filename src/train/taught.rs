@@ -1,4 +1,4 @@
-//! What a run that learns from a deployed model reads before it begins.
+//! Reads the input of a run that learns from a deployed model.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ use super::run::device;
 use super::{Deployed, captured, samples};
 use crate::cli::train as flags;
 
-/// How many inputs and outputs of the model can be used.
+/// Number of inputs and outputs that a training supports.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     One,
     Several,
 }
 
-/// All of it.
+/// The input of a run.
 pub struct Taught {
     pub device: Device,
     pub deployed: Deployed,
@@ -30,13 +30,13 @@ pub struct Taught {
     test: Option<Samples>,
     pub metric: Option<Metric>,
     data: Samples,
-    /// Who says what is true of a row where it is not the graph that is trained.
+    /// Source of the target outputs, if that is not the graph that is trained.
     teacher: Option<Box<dyn Teacher>>,
     outputs: Option<Array<f32>>,
 }
 
 impl Taught {
-    /// Reads everything that the flags name; `architecture` is the file of another network than the deployed one.
+    /// Reads the files that the flags name; `architecture` is the file of another network.
     pub fn read(
         given: &flags::Teaching,
         architecture: Option<&Path>,
@@ -49,11 +49,11 @@ impl Taught {
         let several = found.inputs.len();
         ensure!(
             several == 1 || ends == Ends::Several,
-            "the model has {several} inputs, and codes mix the numbers of one: train a stand-in"
+            "the model has {several} inputs, but codes need one: train a stand-in"
         );
         ensure!(
             outputs_of_floats == 1 || ends == Ends::Several,
-            "the model has {outputs_of_floats} outputs of floats, and codes reconstruct one: train a stand-in"
+            "the model has {outputs_of_floats} outputs of floats, but codes reconstruct one: train a stand-in"
         );
         let open = |path: &Path| Model::open(path, &Limits::default());
         let outputs = |path: &PathBuf| Samples::npy(path, None, Limit::default()).map(|rows| rows.inputs);
@@ -67,7 +67,7 @@ impl Taught {
         let parts = test.as_ref().map_or(&data.parts, |test| &test.parts);
         ensure!(
             *parts == data.parts,
-            "the inputs have other sizes in --test than in --data: bring both to one length"
+            "the inputs have other sizes in --test than in --data: give both the same sizes"
         );
         let teacher: Option<Box<dyn Teacher>> = match &given.engine {
             Some(engine) => {
@@ -92,7 +92,7 @@ impl Taught {
         })
     }
 
-    /// What is learned from.
+    /// Returns the training data.
     pub fn materials(&self) -> Materials<'_> {
         Materials {
             samples: &self.data,
@@ -102,13 +102,13 @@ impl Taught {
         }
     }
 
-    /// The same with rows that no training saw, if there are any.
+    /// Returns the test data, which training did not see, if given.
     pub fn unseen(&self) -> Option<Materials<'_>> {
         let samples = self.test.as_ref()?;
         Some(Materials { samples, outputs: None, ..self.materials() })
     }
 
-    /// Where the result goes.
+    /// Returns the destination of the result.
     pub fn publication<'a>(&'a self, meaning: Meaning, root: &'a Path) -> Publication<'a> {
         Publication {
             root,

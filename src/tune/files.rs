@@ -1,4 +1,4 @@
-//! What is left behind: a configuration and a picture, in a folder of their own.
+//! Writes the results, a configuration and a picture, to a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use parm_tuner::{Report, to_toml};
 const CONFIGURATION: &str = "parm.toml";
 const PICTURE: &str = "tradeoff.svg";
 
-/// Refuses a folder that holds a configuration by somebody else, before anything is computed.
+/// Rejects a folder with a configuration that `parm tune` did not write, before the search starts.
 pub fn check(folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(CONFIGURATION);
     if path.exists() {
@@ -21,7 +21,7 @@ pub fn check(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes both. Returns where.
+/// Writes both files and returns their paths.
 pub fn write(folder: &Path, report: &Report) -> anyhow::Result<Vec<PathBuf>> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make folder {}", folder.display()))?;
     [(CONFIGURATION, to_toml(report)), (PICTURE, report.to_svg())]

@@ -1,4 +1,4 @@
-//! `parm tune`: from what a cluster is to expect to a configuration of `parm serve`.
+//! `parm tune`: searches a configuration of `parm serve` for the expected load and faults of a cluster.
 
 mod files;
 mod problem;
@@ -17,7 +17,7 @@ use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::tune::Tune;
 
-/// Runs the command. What cannot be tuned ends with status 64.
+/// Runs the command. Invalid input ends with status 64.
 pub fn main(flags: &Tune) -> Result<(), Failure> {
     let problem = problem::of(flags)?;
     files::check(&flags.out).map_err(Failure::Configuration)?;

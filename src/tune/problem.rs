@@ -1,4 +1,4 @@
-//! What the cluster is to expect, put together from flags, files, a recording and measurements.
+//! Builds the tuner's problem from flags, files, a recording and measurements.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::bar::Bar;
 use crate::cli::tune::{Cluster, Tune, Wanted};
 use crate::simulate::folder_of;
 
-/// The problem that the flags describe.
+/// Builds the problem that the flags describe.
 pub fn of(flags: &Tune) -> Result<Problem, Failure> {
     let configuration = Failure::Configuration;
     let cluster = &flags.cluster;
     let recorded = recorded(cluster).map_err(configuration)?;
     let profile = recorded.as_ref().map(|(_, profile)| profile);
-    // Everything that can be refused is looked at before anything is measured.
+    // All input is checked before the measurement, which takes time.
     let arrivals =
         arrivals(cluster, recorded.as_ref().map(|(recording, _)| recording)).map_err(configuration)?;
     let faults = faults(cluster, profile).map_err(configuration)?;
@@ -66,7 +66,7 @@ fn recorded(cluster: &Cluster) -> anyhow::Result<Option<(Recording, Profile)>> {
     Ok(Some((recording, profile)))
 }
 
-/// Reads a recording and what it says.
+/// Reads a recording and derives its profile.
 pub fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Recording, Profile)> {
     let named = || path.display().to_string();
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", named()))?;
@@ -84,7 +84,7 @@ fn arrivals(cluster: &Cluster, recording: Option<&Recording>) -> anyhow::Result<
         (Some(rate), Some(cv), _) => Arrivals::Gamma { rate, cv },
         (Some(rate), None, _) => Arrivals::Poisson { rate },
         (None, _, Some(recording)) => recording.trace(),
-        (None, _, None) => bail!("how do queries arrive? give --rate, --trace or --recording"),
+        (None, _, None) => bail!("no arrivals: give --rate, --trace or --recording"),
     })
 }
 
@@ -103,15 +103,14 @@ fn faults(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Faults
     };
     let known = || SCENARIOS.iter().chain(PROFILES).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let scenario = Scenario::combined(name, |part| own.get(part).cloned());
-    let scenario =
-        scenario.ok_or_else(|| anyhow!("there is no scenario '{name}': use one of {}", known()))?;
+    let scenario = scenario.ok_or_else(|| anyhow!("unknown scenario '{name}': use one of {}", known()))?;
     Ok(scenario.faults)
 }
 
 fn instances(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<u32> {
     let workers = (!cluster.worker.is_empty()).then_some(cluster.worker.len() as u32);
     let known = cluster.instances.or(profile.map(|profile| profile.instances)).or(workers);
-    known.context("how many instances are there? give --instances")
+    known.context("unknown number of instances: give --instances")
 }
 
 fn service(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Service> {
@@ -135,24 +134,24 @@ fn times(text: &str) -> anyhow::Result<Vec<f64>> {
         if !content.is_empty() {
             let value = content.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0);
             values.push(
-                value.with_context(|| format!("line {number}: '{content}' is no time in milliseconds"))?,
+                value.with_context(|| format!("line {number}: '{content}' is not a time in milliseconds"))?,
             );
         }
     }
     if values.is_empty() {
-        bail!("there is no time in it: give milliseconds, one a line")
+        bail!("the file has no times: write milliseconds, one a line")
     } else {
         Ok(values)
     }
 }
 
-/// Asks the workers, all at once.
+/// Measures service times at all workers, at the same time.
 fn measured(cluster: &Cluster) -> anyhow::Result<Service> {
-    let model = cluster.model.clone().context("which model? give --model")?;
+    let model = cluster.model.clone().context("no model to measure: give --model")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let _inside = runtime.enter();
     let workers = cluster.worker.iter().map(|url| {
-        let endpoint: Endpoint = url.parse().with_context(|| format!("'{url}' is no address"))?;
+        let endpoint: Endpoint = url.parse().with_context(|| format!("'{url}' is not an address"))?;
         Ok(client::connect(&endpoint, &client::Config::default())?)
     });
     let workers: Vec<Arc<dyn Client>> = workers.collect::<anyhow::Result<_>>()?;
@@ -177,7 +176,7 @@ fn text(path: &Path) -> anyhow::Result<String> {
     let named = || format!("cannot read {}", path.display());
     let size = std::fs::metadata(path).with_context(named)?.len();
     if size > LARGEST {
-        bail!("{} has {size} bytes, at most {LARGEST} are read: cut it", path.display());
+        bail!("{} has {size} bytes, more than the limit of {LARGEST}: shorten it", path.display());
     }
     std::fs::read_to_string(path).with_context(named)
 }

@@ -1,4 +1,4 @@
-//! What answers are worth, from a bundle and from flags.
+//! Reads the accuracies and costs of answers from a bundle and from flags.
 
 use parm_dispatch::Cost;
 use parm_parity_models::bundle::Manifest;
@@ -6,8 +6,8 @@ use parm_tuner::{Coded, Quality, StandInFacts};
 
 use crate::cli::tune::Worth;
 
-/// The bundle's accuracies, where flags do not say otherwise. What a stand-in was recorded to cost counts before what the
-/// bundle says of another machine.
+/// Returns the bundle's accuracies, overridden by flags. The recorded cost of a stand-in has precedence over the bundle's,
+/// which may be from another machine.
 pub fn of(flags: &Worth, recorded: Option<Cost>) -> anyhow::Result<Quality> {
     let (mut quality, mut stand_in) = match &flags.bundle {
         Some(path) => {
@@ -22,7 +22,7 @@ pub fn of(flags: &Worth, recorded: Option<Cost>) -> anyhow::Result<Quality> {
         stand_in.accuracy = Some(given.accuracy);
         anyhow::ensure!(
             stand_in.cost.is_some(),
-            "--stand-in {}: what does it cost? give SHARE=ACCURACY, or a recording made with it",
+            "--stand-in {}: unknown cost: give SHARE=ACCURACY, or a recording made with the stand-in",
             given.accuracy
         );
     }

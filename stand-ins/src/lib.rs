@@ -1,7 +1,7 @@
 //! Makes stand-ins from ONNX files without gradients and measures them.
 //!
-//! A stand-in is a cheaper model that answers late queries. Its value depends on its cost on the engine and the
-//! machine at hand, and on how often it agrees with the deployed model; neither can be read off the graph. Therefore
+//! A stand-in is a cheaper model that answers late queries. Its value depends on its cost on this engine and
+//! machine, and on how often it agrees with the deployed model. The graph shows neither. Therefore
 //! [`make`] makes candidates of several families, measures each in the same run as the deployed model, and returns
 //! the [`Frontier`]. Reading order: [`Rows`] are the model's inputs, a [`Workshop`] runs graphs on an engine, `graph`
 //! is the families' view of a graph, `exact` (rewrites), `int8` (8-bit copies), `prune` (fewer channels) and `layers`

@@ -1,4 +1,4 @@
-//! Clients that dribble: a head or a body that never ends costs the server a while of one connection, no more.
+//! Tests slow clients: an endless head or body holds one connection until a timeout, and nothing else.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -12,23 +12,23 @@ use crate::support::{Parm, http};
 const HEAD: [&str; 2] = ["--set", "server.head_timeout_ms=300"];
 const BODY: [&str; 2] = ["--set", "server.body_timeout_ms=300"];
 
-/// Sends a byte, and another, until the server has had enough. Panics when it never has.
+/// Sends a byte at a time until the server closes the connection. Panics if it stays open.
 fn dribble(mut stream: TcpStream, begin: &[u8], with: u8) -> String {
     stream.write_all(begin).unwrap();
     let mut reader = stream.try_clone().unwrap();
     let answer = thread::spawn(move || until_closed(&mut reader));
     let deadline = Instant::now() + PATIENCE;
     while !answer.is_finished() {
-        assert!(Instant::now() < deadline, "the server let a client dribble for {PATIENCE:?}");
-        // Once the server closed, writing fails and reading ends.
+        assert!(Instant::now() < deadline, "the server kept a slow client for {PATIENCE:?}");
+        // Writing fails and reading ends after the server has closed.
         let _ = stream.write_all(&[with]);
         thread::sleep(Duration::from_millis(20));
     }
     String::from_utf8_lossy(&answer.join().unwrap()).into_owned()
 }
 
-/// Several dribblers at once; the server serves others for as long as they last.
-fn serves_beside(parm: &Parm, begin: &'static [u8], addresses: &[SocketAddr], with: u8) -> Vec<String> {
+/// Runs several slow clients at once, and asserts that the server answers others meanwhile.
+fn answers_to_slow(parm: &Parm, begin: &'static [u8], addresses: &[SocketAddr], with: u8) -> Vec<String> {
     let dribblers: Vec<_> = addresses
         .iter()
         .map(|&address| {
@@ -46,27 +46,27 @@ fn serves_beside(parm: &Parm, begin: &'static [u8], addresses: &[SocketAddr], wi
 }
 
 #[test]
-fn a_head_that_never_ends_is_cut_off() {
+fn endless_head_is_cut_off() {
     let parm = serve(&HEAD);
     let addresses = [parm.http, parm.grpc, parm.http];
     for begin in [&b"GET /v2 HTTP/1.1\r\nx: "[..], b"P", b"PRI * HTTP/2.0\r\n\r\nS"] {
-        for answer in serves_beside(&parm, begin, &addresses, b'y') {
+        for answer in answers_to_slow(&parm, begin, &addresses, b'y') {
             assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
         }
     }
 }
 
 #[test]
-fn a_second_head_that_never_ends_counts_as_idle_time() {
+fn endless_second_head_ends_at_the_idle_timeout() {
     let parm = serve(&["--set", "server.idle_timeout_ms=300"]);
     let begin = b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\n\r\nGET /v2 HTTP/1.1\r\nx: ";
-    for answer in serves_beside(&parm, begin, &[parm.http], b'y') {
+    for answer in answers_to_slow(&parm, begin, &[parm.http], b'y') {
         assert!(answer.starts_with("HTTP/1.1 200"), "the first request was whole: {answer}");
     }
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_closed() {
+fn silent_connection_is_closed() {
     let parm = serve(&HEAD);
     for address in [parm.http, parm.grpc] {
         assert_eq!(until_closed(&mut connect(address)), b"");
@@ -74,35 +74,35 @@ fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[test]
-fn a_connection_between_requests_is_not_closed_with_the_heads_time() {
+fn kept_connection_stays_open_beyond_the_head_timeout() {
     let parm = serve(&["--set", "server.head_timeout_ms=50", "--set", "server.idle_timeout_ms=400"]);
     let mut kept = connect(parm.http);
     kept.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\n\r\n").unwrap();
     let mut silent = connect(parm.http);
     assert_eq!(until_closed(&mut silent), b"", "the silent one is closed first");
     kept.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\n\r\n").unwrap();
-    // Both are answered, and then the idle time closes it.
+    // Both requests are answered, and then the idle timeout closes the connection.
     let answers = String::from_utf8(until_closed(&mut kept)).unwrap();
     assert_eq!(answers.matches("HTTP/1.1 200").count(), 2, "{answers}");
 }
 
 #[test]
-fn a_body_that_never_ends_is_an_error() {
+fn endless_body_is_an_error() {
     let parm = serve(&BODY);
     let addresses = [parm.http, parm.http, parm.grpc];
     let begin = head(INFER, 1 << 20).leak().as_bytes();
-    for answer in serves_beside(&parm, begin, &addresses, b' ') {
+    for answer in answers_to_slow(&parm, begin, &addresses, b' ') {
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("did not arrive"), "{answer}");
     }
     let chunks = b"POST /v2/models/affine/infer HTTP/1.1\r\nhost: parm\r\ntransfer-encoding: chunked\r\n\r\n1\r\n \r\nfff\r\n";
-    for answer in serves_beside(&parm, chunks, &[parm.http], b' ') {
+    for answer in answers_to_slow(&parm, chunks, &[parm.http], b' ') {
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("did not arrive"), "{answer}");
     }
 }
 
 #[test]
 fn connections_over_the_limit_wait_for_a_place() {
-    // Fewer places than listeners: no listener may sit on one.
+    // There are fewer places than listeners, so no listener may hold one.
     let parm = serve(&["--set", "server.max_connections=1"]);
     for address in [parm.http, parm.grpc, parm.http] {
         let mut first = connect(address);
@@ -113,7 +113,7 @@ fn connections_over_the_limit_wait_for_a_place() {
         let body = good().to_string();
         let http = parm.http;
         let second = thread::spawn(move || http::post(http, INFER, body.as_bytes()).status);
-        // The first still has its place, and is answered; only when it goes is the second.
+        // The first connection has its place and is answered. The second is answered after the first one closes.
         first.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\nconnection: close\r\n\r\n").unwrap();
         let rest = String::from_utf8(until_closed(&mut first)).unwrap();
         assert!(rest.contains("HTTP/1.1 200"), "{rest}");

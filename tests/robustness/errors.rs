@@ -1,4 +1,4 @@
-//! Every row of the protocol's table of errors, over HTTP and gRPC: the status, the words, the count.
+//! Tests every row of the protocol's table of errors over HTTP and gRPC: status, message and count.
 
 use parm_protocol::grpc::inference::infer_parameter::ParameterChoice;
 use parm_protocol::grpc::inference::model_infer_request::InferRequestedOutputTensor;
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::support::{Parm, http};
 
-/// A good request with one thing changed.
+/// A good request with one value changed.
 fn with(pointer: &str, value: Value) -> Vec<u8> {
     let mut request = good();
     *request.pointer_mut(pointer).unwrap() = value;
@@ -32,15 +32,15 @@ fn rows(count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn faults_of_http_clients_are_named_and_counted() {
+fn invalid_http_requests_are_rejected_and_counted() {
     let parm = serve(&[]);
     let fine = good().to_string().into_bytes();
     let cases: [(&str, &str, Vec<u8>, u16); 21] = [
         ("unknown model", "/v2/models/nothing/infer", fine.clone(), 404),
         ("unknown version", "/v2/models/affine/versions/77/infer", fine.clone(), 404),
         ("unknown path", "/v2/models/affine/guess", fine.clone(), 404),
-        ("no text in a path", "/v2/models/%ff%fe/infer", fine.clone(), 400),
-        ("no JSON", INFER, b"{\"inputs\": [".to_vec(), 400),
+        ("a path that is not UTF-8", "/v2/models/%ff%fe/infer", fine.clone(), 400),
+        ("invalid JSON", INFER, b"{\"inputs\": [".to_vec(), 400),
         ("an empty body", INFER, Vec::new(), 400),
         ("JSON of another kind", INFER, b"[1, 2, 3]".to_vec(), 400),
         ("no inputs", INFER, b"{\"inputs\": []}".to_vec(), 400),
@@ -49,7 +49,7 @@ fn faults_of_http_clients_are_named_and_counted() {
         ("negative shape", INFER, with("/inputs/0/shape", json!([-1, 4])), 400),
         ("too few values", INFER, with("/inputs/0/data", json!([1, 2, 3])), 400),
         ("too many values", INFER, with("/inputs/0/data", json!([1, 2, 3, 4, 5])), 400),
-        ("no numbers", INFER, with("/inputs/0/data", json!(["a", "b", "c", "d"])), 400),
+        ("text instead of numbers", INFER, with("/inputs/0/data", json!(["a", "b", "c", "d"])), 400),
         ("unknown input", INFER, with("/inputs/0/name", json!("z")), 400),
         ("unknown output", INFER, wanting("z"), 400),
         ("wrong datatype", INFER, with("/inputs/0/datatype", json!("INT32")), 400),
@@ -57,7 +57,7 @@ fn faults_of_http_clients_are_named_and_counted() {
         ("no rows", INFER, with("/inputs/0/shape", json!([0, 4])), 400),
         ("batch over the maximum", INFER, rows(257), 400),
         (
-            "a timeout that is none",
+            "an invalid timeout",
             INFER,
             {
                 let mut request = good();
@@ -79,7 +79,7 @@ fn faults_of_http_clients_are_named_and_counted() {
 }
 
 #[tokio::test]
-async fn faults_of_grpc_clients_are_named_and_counted() {
+async fn invalid_grpc_requests_are_rejected_and_counted() {
     let parm = serve(&[]);
     let mut client = grpc(&parm).await;
     type Fault = fn(&mut ModelInferRequest);
@@ -120,7 +120,7 @@ async fn faults_of_grpc_clients_are_named_and_counted() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused() {
+async fn body_over_the_limit_is_rejected() {
     let parm = serve(&["--set", "server.max_body_bytes=65536"]);
     // The larger one is still being sent when the answer comes.
     for (times, bytes) in [(1.0, 65_537), (2.0, 32 << 20)] {
@@ -147,7 +147,7 @@ async fn a_body_over_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
+async fn full_queue_rejects_at_once_with_a_retry_time() {
     let parm = serve_slow(30_000, &["--set", "frontend.dispatch.queue_limit=1"]);
     let _running = ask_slow(&parm);
     parm.until("one runs", |parm| parm.metric("parm_jobs_running", &["model=\"slow\""]) == 1.0);
@@ -163,7 +163,7 @@ async fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_missed_deadline_is_told_and_counted() {
+async fn missed_deadline_is_reported_and_counted() {
     let parm = serve_slow(30_000, &[]);
     let mut body: Value = serde_json::from_slice(&slow_body()).unwrap();
     body["parameters"] = json!({"timeout": 50_000});
@@ -175,7 +175,7 @@ async fn a_missed_deadline_is_told_and_counted() {
     let status = grpc(&parm).await.model_infer(late).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert_eq!(refused(&parm, "deadline"), 2.0);
-    // The transport's own deadline, without a client whose clock would not wait for the server's answer.
+    // The deadline of the transport, sent by hand: a gRPC client would time out before the server's answer.
     let message = slow_message().encode_to_vec();
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     let framed = [&[0], &length[..], &message].concat();

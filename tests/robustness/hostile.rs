@@ -1,4 +1,4 @@
-//! Bodies that are garbage, lie about themselves, or ask for the absurd: an error or an answer, never a dead process.
+//! Tests malformed, inconsistent and absurd bodies: each gets an error or an answer, and the process survives.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use crate::support::{Parm, affine};
 
 const LENGTH: &str = "inference-header-content-length";
 
-/// A request with its tensor behind the JSON; the sizes may lie.
+/// A request with its tensor after the JSON. The sizes may be wrong.
 fn binary(shape: serde_json::Value, says: serde_json::Value, bytes: &[u8]) -> (usize, Vec<u8>) {
     let input =
         json!({"name": "x", "shape": shape, "datatype": "FP32", "parameters": {"binary_data_size": says}});
@@ -29,7 +29,7 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
 }
 
 #[test]
-fn json_that_asks_for_the_absurd_is_refused() {
+fn absurd_json_is_rejected() {
     let parm = serve(&[]);
     let input = |shape: &str, data: &str| {
         format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":{shape},"data":{data}}}]}}"#)
@@ -66,7 +66,7 @@ fn json_that_asks_for_the_absurd_is_refused() {
 }
 
 #[test]
-fn binary_bodies_that_lie_are_refused() {
+fn binary_bodies_with_wrong_sizes_are_rejected() {
     let parm = serve(&[]);
     let row = bytes_of(&affine::rows(1, 3));
     let (at, honest) = binary(json!([1, 4]), json!(16), &row);
@@ -99,11 +99,11 @@ fn binary_bodies_that_lie_are_refused() {
     for (what, json_length, body) in cases {
         assert_problem(&post(&parm, &json_length, &body), 400, what);
     }
-    assert_serves(&parm, "lies");
+    assert_serves(&parm, "wrong sizes");
 }
 
 #[test]
-fn wild_numbers_are_answered_and_harm_nobody() {
+fn extreme_numbers_are_answered() {
     let parm = serve(&[]);
     let wild = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e31, f32::MAX, f32::MIN_POSITIVE / 2.0, -0.0];
     for value in wild {
@@ -126,7 +126,7 @@ impl Random {
 }
 
 #[test]
-fn mutilated_requests_are_answered() {
+fn mutated_requests_are_answered() {
     let parm = serve(&[]);
     let row = bytes_of(&affine::rows(1, 3));
     let (at, honest) = binary(json!([1, 4]), json!(16), &row);
@@ -148,7 +148,7 @@ fn mutilated_requests_are_answered() {
 }
 
 #[test]
-fn bytes_that_are_no_http_end_their_connection_only() {
+fn invalid_http_ends_only_its_connection() {
     let parm = serve(&[]);
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let oversized = [&preface[..], &[0xff; 4096]].concat();
@@ -187,7 +187,7 @@ fn bytes_that_are_no_http_end_their_connection_only() {
 }
 
 #[tokio::test]
-async fn messages_that_lie_are_refused() {
+async fn inconsistent_grpc_messages_are_rejected() {
     let parm = serve(&[]);
     let mut client = grpc(&parm).await;
     for shape in [vec![1 << 40, 1 << 40], vec![-1, 4], vec![i64::MIN, 4], vec![1; 10_000], vec![]] {

@@ -1,4 +1,4 @@
-//! Thousands of idle connections: each costs a little memory, and nobody notices them.
+//! Tests thousands of idle connections: each costs little memory, and other requests are answered.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,15 +8,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::{assert_serves, connect, serve};
 use crate::support::Parm;
 
-/// As many as the limit of open files allows, up to this.
+/// Connections to open, if the limit of open files allows this many.
 const WANTED: usize = 10_000;
-/// Fewer would show nothing; a common limit of 1024 leaves some 800.
+/// The least number of connections for a useful result. A common limit of 1024 leaves about 800.
 const LEAST: usize = 500;
-/// Descriptors that a process needs beside.
+/// Descriptors of a process that are not connections.
 const SPARE: usize = 200;
 const MOST_BYTES: usize = 64 << 10;
 
-/// Raises this process' limit of open files, and with it that of the processes it starts.
+/// Raises the limit of open files of this process and of the processes that it starts.
 fn connections_allowed() -> usize {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -29,7 +29,7 @@ fn connections_allowed() -> usize {
     allowed
 }
 
-/// A connection that has been served once, which is when it has all its buffers, and is kept.
+/// Opens a connection and sends one request, so that all its buffers exist.
 fn open(parm: &Parm) -> TcpStream {
     let mut stream = connect(parm.http);
     stream.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\n\r\n").unwrap();
@@ -47,7 +47,7 @@ fn resident(parm: &Parm) -> usize {
 }
 
 #[test]
-fn idle_connections_cost_little_and_starve_nobody() {
+fn idle_connections_cost_little_and_delay_no_request() {
     let allowed = connections_allowed();
     let limit = format!("server.max_connections={}", allowed + 10);
     let parm = serve(&["--set", &limit, "--set", "server.idle_timeout_ms=600000"]);

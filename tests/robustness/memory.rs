@@ -1,4 +1,4 @@
-//! Many bodies at a time: each within its bound, together beyond what the server may hold.
+//! Tests concurrent bodies that are each within their bound and together exceed the server's budget.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -13,11 +13,11 @@ use super::{INFER, assert_problem, assert_serves, connect, good, grpc, head, mes
 use crate::support::http;
 use crate::support::process::Parm;
 
-/// The least that a server can be given: one body of the largest size.
+/// The smallest valid budget: one body of the largest size.
 const BUDGET: usize = 64 << 10;
 const MOST: usize = BUDGET * 3 / 4;
 
-/// A good request of so many bytes.
+/// A good request of at least this many bytes.
 fn padded(bytes: usize) -> Vec<u8> {
     let mut request = good();
     request["id"] = json!("p".repeat(bytes));
@@ -32,7 +32,7 @@ fn most_of_a_body(parm: &Parm) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_that_are_too_much_together_are_refused_until_some_are_answered() {
+async fn bodies_over_the_shared_budget_are_rejected() {
     let limits = ["max_body_bytes", "max_bytes_in_flight"]
         .map(|field| ["--set".to_owned(), format!("server.{field}={BUDGET}")]);
     let limits: Vec<&str> = limits.iter().flatten().map(String::as_str).collect();
@@ -42,8 +42,8 @@ async fn bodies_that_are_too_much_together_are_refused_until_some_are_answered()
     let mut message = message();
     message.id = "p".repeat(BUDGET / 2);
 
-    // A client that sends most of a body, and then takes its time. If another body is there while it sends, it may be
-    // the one that is refused: then it tries again.
+    // A client sends most of a body and then pauses. If another body is in flight meanwhile, the slow one may be
+    // rejected. Then the client tries again.
     let slow = RefCell::new(Some(most_of_a_body(&parm)));
     tokio::task::block_in_place(|| {
         parm.until("the slow body counts", |parm| {
@@ -56,7 +56,7 @@ async fn bodies_that_are_too_much_together_are_refused_until_some_are_answered()
             counts
         });
         let answer = http::post(parm.http, INFER, &big);
-        assert_problem(&answer, 503, "a body beyond what is held together");
+        assert_problem(&answer, 503, "a body over the shared budget");
         assert!(answer.body_text().contains("max_bytes_in_flight"), "{}", answer.body_text());
         assert!(answer.header("retry-after").is_some(), "{}", answer.head);
     });
@@ -64,13 +64,13 @@ async fn bodies_that_are_too_much_together_are_refused_until_some_are_answered()
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("max_bytes_in_flight"), "{status}");
     assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
-    assert_serves(&parm, "bodies that were too much together");
+    assert_serves(&parm, "bodies over the shared budget");
 
     drop(slow);
     tokio::task::block_in_place(|| {
-        parm.until("the slow body is forgotten", |parm| http::post(parm.http, INFER, &big).status == 200);
+        parm.until("the slow body is released", |parm| http::post(parm.http, INFER, &big).status == 200);
     });
-    // Nothing stays counted: as many again as would fill the budget many times over.
+    // No bytes stay counted: these bodies would fill the budget many times.
     for _ in 0..10 {
         assert_eq!(http::post(parm.http, INFER, &big).status, 200);
         client.model_infer(message.clone()).await.unwrap();

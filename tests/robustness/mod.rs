@@ -1,4 +1,4 @@
-//! Clients that are wrong, hostile, slow, many, or gone: each is told so or cut off, and the others never notice.
+//! Tests faulty, hostile, slow, numerous and vanished clients: other clients are answered.
 
 mod connections;
 mod errors;
@@ -27,7 +27,7 @@ fn serve(arguments: &[&str]) -> Parm {
     Parm::serve(&[&["--instances", "1"], arguments].concat())
 }
 
-/// A frontend with one embedded instance, which also runs a model `slow` that takes `ms` whatever it is asked.
+/// A frontend with one embedded instance, and a model `slow` that takes `ms` for each batch.
 fn serve_slow(ms: u32, arguments: &[&str]) -> Parm {
     let slow = format!(
         "backend.emulated={{slow={{input=[4],outputs=2,time_ms={{kind=\"constant\",value={ms}.0}}}}}}"
@@ -49,7 +49,7 @@ fn good() -> Value {
     json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": row}]})
 }
 
-/// The server still answers a good request with the model's answer.
+/// Asserts that the server answers a good request correctly.
 fn assert_serves(parm: &Parm, after: &str) {
     let answer = http::post(parm.http, INFER, good().to_string().as_bytes());
     assert_eq!(answer.status, 200, "after {after}: {}", answer.body_text());
@@ -66,7 +66,7 @@ fn refused(parm: &Parm, reason: &str) -> f64 {
     parm.metric("nv_inference_request_failure", &[&format!("reason=\"{reason}\"")])
 }
 
-/// An answer that says what is wrong, as every error must.
+/// Asserts that an answer has this status and an error message.
 fn assert_problem(answer: &http::Answer, status: u16, what: &str) {
     assert_eq!(answer.status, status, "{what}: {}", answer.body_text());
     assert_eq!(answer.header("content-type").as_deref(), Some("application/json"), "{what}");
@@ -91,7 +91,7 @@ fn slow_message() -> ModelInferRequest {
     message
 }
 
-/// The head of a request for a prediction, its body yet to come.
+/// The head of a request for a prediction, without its body.
 fn head(path: &str, length: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nhost: parm\r\ncontent-length: {length}\r\n\r\n")
 }
@@ -102,7 +102,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends a whole request for a slow prediction, and does not wait.
+/// Sends a whole request for a slow prediction, and does not wait for the answer.
 fn ask_slow(parm: &Parm) -> TcpStream {
     let mut stream = connect(parm.http);
     let body = slow_body();
@@ -111,7 +111,7 @@ fn ask_slow(parm: &Parm) -> TcpStream {
     stream
 }
 
-/// What comes until the server closes; a reset ends it too.
+/// Reads until the server closes or resets the connection.
 fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     if let Err(error) = stream.read_to_end(&mut all) {

@@ -10,7 +10,7 @@ pub fn rows(count: usize, seed: u64) -> Vec<f32> {
     (0..count * 4).map(|i| ((seed.wrapping_mul(31) + i as u64 * 7) % 97) as f32 / 16.0 - 3.0).collect()
 }
 
-/// What the model answers.
+/// The model's answer to these rows.
 pub fn expected(rows: &[f32]) -> Vec<f32> {
     rows.chunks_exact(4)
         .flat_map(|x| {

@@ -1,4 +1,4 @@
-//! As much of an API server of Kubernetes as a frontend needs to follow a Service: one list, and watches that are told lines.
+//! Imitates a Kubernetes API server for one Service: a list of EndpointSlices, and watches that receive lines.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,16 +29,16 @@ impl Api {
         Self { address, watches }
     }
 
-    /// Waits until somebody watches.
+    /// Waits until a watch is open.
     pub fn until_watched(&self) {
         let deadline = Instant::now() + PATIENCE;
         while self.watches.lock().unwrap().is_empty() {
-            assert!(Instant::now() < deadline, "nobody watches");
+            assert!(Instant::now() < deadline, "no watch was opened");
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Tells a line to all watches.
+    /// Sends a line to all watches.
     pub fn tell(&self, line: &str) {
         for watch in self.watches.lock().unwrap().iter_mut() {
             write!(watch, "{:x}\r\n{line}\n\r\n", line.len() + 1).unwrap();

@@ -1,4 +1,4 @@
-//! An authority of certificates, for as long as a test lasts.
+//! Issues certificates for tests.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use rcgen::{
     SanType, date_time_ymd,
 };
 
-/// Signs what it is asked to.
+/// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate with its key, both PEM.
@@ -35,12 +35,12 @@ impl Authority {
         self.issue_until(names, 4000)
     }
 
-    /// One that ends with this year.
+    /// A certificate that expires at the end of this year.
     pub fn issue_until(&self, names: &[&str], year: i32) -> Issued {
         self.issue_as(names, |params| params.not_after = date_time_ymd(year, 12, 31))
     }
 
-    /// One that is changed in some way before it is signed.
+    /// A certificate whose parameters are changed before it is signed.
     pub fn issue_as(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Issued {
         let mut params = CertificateParams::default();
         params.subject_alt_names = names.iter().map(|name| alternative(name)).collect();
@@ -61,15 +61,15 @@ fn alternative(name: &str) -> SanType {
 }
 
 impl Issued {
-    /// Writes `NAME.pem` and `NAME.key` to a folder, each whole or not at all.
+    /// Writes `NAME.pem` and `NAME.key` to a folder, each atomically.
     pub fn write(&self, folder: &Path, name: &str) -> [PathBuf; 2] {
         [(&self.certificate, "pem"), (&self.key, "key")].map(|(text, end)| {
-            let (path, beside) =
+            let (path, unfinished) =
                 (folder.join(format!("{name}.{end}")), folder.join(format!("{name}.{end}.new")));
-            std::fs::write(&beside, text).unwrap();
+            std::fs::write(&unfinished, text).unwrap();
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-            std::fs::set_permissions(&beside, mode).unwrap();
-            std::fs::rename(&beside, &path).unwrap();
+            std::fs::set_permissions(&unfinished, mode).unwrap();
+            std::fs::rename(&unfinished, &path).unwrap();
             path
         })
     }

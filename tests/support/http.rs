@@ -1,4 +1,4 @@
-//! Plain HTTP/1.1 over a socket: what curl would send, and what no decent client would.
+//! Sends HTTP/1.1 over a plain socket, valid or not.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -39,7 +39,7 @@ pub fn post(address: SocketAddr, path: &str, body: &[u8]) -> Answer {
     request(address, "POST", path, &[], body)
 }
 
-/// One request on a connection of its own. A connection that cannot be made or breaks is status 0.
+/// Sends one request on a new connection. The status is 0 if the connection fails.
 pub fn request(
     address: SocketAddr,
     method: &str,
@@ -55,7 +55,7 @@ pub fn request(
     raw(address, &[head.as_bytes(), body].concat())
 }
 
-/// Bytes as they are, and whatever comes back until the server closes.
+/// Sends raw bytes, and reads until the server closes.
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     let mut answer = Vec::new();
     if let Ok(mut stream) = TcpStream::connect(address) {

@@ -1,4 +1,4 @@
-//! HTTP/2 frame by frame, as no library would send them.
+//! Sends single HTTP/2 frames, also in ways that no library does.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -26,7 +26,7 @@ pub struct Frame {
     pub flags: u8,
 }
 
-/// A client that has greeted its server.
+/// A client that has sent the preface and its settings.
 pub struct Peer {
     stream: TcpStream,
 }
@@ -38,7 +38,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head[..], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Fields of a head, none of them compressed or remembered.
+/// Fields of a head, neither compressed nor indexed.
 pub fn fields(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in pairs {
@@ -91,17 +91,17 @@ impl Peer {
         peer
     }
 
-    /// Sends bytes; an error where the server has closed.
+    /// Sends bytes. Fails if the server has closed.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Waits no longer than so long to send.
+    /// Limits the time of a write.
     pub fn give_up_after(&self, time: std::time::Duration) {
         self.stream.set_write_timeout(Some(time)).unwrap();
     }
 
-    /// Reads whatever comes, beside what is sent, until the server closes, and answers pings. Returns the last frame.
+    /// Reads in a thread until the server closes, and answers pings. The thread returns the last frame.
     pub fn read_all(&self) -> JoinHandle<Option<Frame>> {
         let mut stream = self.stream.try_clone().unwrap();
         thread::spawn(move || {

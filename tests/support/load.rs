@@ -1,4 +1,4 @@
-//! Paced load on a running binary: every answer is compared with the model's, every failure kept.
+//! Sends paced load to a running binary, compares every answer with the model's, and collects errors.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub struct Load {
     pub deadline: Duration,
 }
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Debug, Default)]
 pub struct Report {
     pub right: usize,
@@ -41,7 +41,7 @@ impl Report {
 }
 
 impl Load {
-    /// Sends the load, asking for the client of each request as it is sent; requests overlap as they must to keep the pace.
+    /// Sends the load; `client` returns the client of each request. Requests overlap to keep the pace.
     pub async fn each(self, mut client: impl FnMut(usize) -> Arc<dyn Client>) -> Report {
         let mut pace = tokio::time::interval(self.pace);
         let mut running = tokio::task::JoinSet::new();

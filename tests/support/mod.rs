@@ -1,4 +1,4 @@
-//! What the integration tests share: the running binary, load on it, and the model whose answers they can compute.
+//! Support of the integration tests: the running binary, load, and the test model with its answers.
 
 pub mod affine;
 pub mod api_server;

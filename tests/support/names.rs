@@ -1,4 +1,4 @@
-//! A name server of a few lines: says what the test says, over UDP.
+//! Small DNS server over UDP with the records of a test.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 const A: u16 = 1;
 const SRV: u16 = 33;
 
-/// What names stand for.
+/// The records of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Zone {
     /// Addresses of every name.
@@ -18,7 +18,7 @@ pub struct Zone {
     pub services: Vec<(u16, u16, &'static str)>,
 }
 
-/// A name server that is up until it is dropped.
+/// A name server that runs until it is dropped.
 pub struct Names {
     pub address: SocketAddr,
     zone: Arc<Mutex<Zone>>,
@@ -30,7 +30,7 @@ impl Names {
     pub fn start(zone: Zone) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        // Only so that the end is noticed.
+        // The timeout lets the thread check its stop flag.
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let (zone, stop) = (Arc::new(Mutex::new(zone)), Arc::new(AtomicBool::new(false)));
         let (shown, ended) = (zone.clone(), stop.clone());
@@ -45,7 +45,7 @@ impl Names {
         Self { address, zone, stop, thread: Some(thread) }
     }
 
-    /// Says something else from now on.
+    /// Replaces the records.
     pub fn say(&self, zone: Zone) {
         *self.zone.lock().unwrap() = zone;
     }
@@ -60,7 +60,7 @@ impl Drop for Names {
     }
 }
 
-/// The one question's name ends with an empty label; its type and class follow.
+/// Answers the only question: its name ends with an empty label, and its type and class follow.
 fn answer(question: &[u8], zone: &Zone) -> Vec<u8> {
     let end = 12 + question[12..].iter().position(|&byte| byte == 0).unwrap() + 5;
     let kind = u16::from_be_bytes([question[end - 4], question[end - 3]]);
@@ -73,7 +73,7 @@ fn answer(question: &[u8], zone: &Zone) -> Vec<u8> {
     answer.extend([0x85, 0x80, 0, 1, 0, records.len() as u8, 0, 0, 0, 0]);
     answer.extend(&question[12..end]);
     for record in records {
-        // The name of the question, this type, class IN, to live for an hour.
+        // The name of the question, this type, class IN, a TTL of one hour.
         answer.extend([0xc0, 12]);
         answer.extend(kind.to_be_bytes());
         answer.extend([0, 1, 0, 0, 0x0e, 0x10]);

@@ -1,4 +1,4 @@
-//! The real binary as a child process: port 0, a readiness file, killed when the test ends however it ends.
+//! Runs the real binary as a child process on free ports, and kills it when the test ends.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long anything may take before a test gives up; never a time that a test measures.
+/// Timeout of all waits. No test measures a time with it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `parm serve` or `parm worker`.
@@ -22,7 +22,7 @@ pub struct Parm {
     pub grpc: SocketAddr,
     /// Metrics address.
     pub metrics: SocketAddr,
-    /// Admin address, where there is one.
+    /// Admin address, if there is one.
     pub admin: Option<SocketAddr>,
 }
 
@@ -59,8 +59,8 @@ impl Parm {
         Self::start(&[&command, arguments].concat())
     }
 
-    /// A frontend like [`Parm::serve`] that can write no more than some kilobytes to a file, as where a disk is full.
-    pub fn serve_short_of_room(arguments: &[&str]) -> Parm {
+    /// A frontend like [`Parm::serve`] that can write only some kilobytes to a file, as on a full disk.
+    pub fn serve_on_full_disk(arguments: &[&str]) -> Parm {
         let mut limited = Command::new("sh");
         limited.args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_parm")]);
         let parm =
@@ -107,7 +107,7 @@ impl Parm {
         }
     }
 
-    /// Sends a signal by name: `KILL`, `TERM`, `STOP`, `CONT`.
+    /// Sends a signal by its name: `KILL`, `TERM`, `STOP`, `CONT`.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(status.success(), "kill -s {name}");
@@ -130,7 +130,7 @@ impl Parm {
         }
     }
 
-    /// What it logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -156,7 +156,7 @@ impl Parm {
     pub fn until(&self, what: &str, condition: impl Fn(&Parm) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !condition(self) {
-            assert!(Instant::now() < deadline, "waited in vain until {what}; the log:\n{}", self.log());
+            assert!(Instant::now() < deadline, "timed out waiting until {what}; the log:\n{}", self.log());
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -186,7 +186,7 @@ pub fn command() -> Command {
 
 fn alone(mut command: Command) -> Command {
     command.current_dir(root()).stdin(Stdio::null());
-    // What is set where the tests run must not decide what they find; the latter three are where ONNX Runtime is looked for.
+    // Variables of the caller must not affect the tests. The last three are places where ONNX Runtime is searched for.
     for name in ["RUST_LOG", "RUST_BACKTRACE", "ORT_DYLIB_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
         command.env_remove(name);
     }

@@ -1,4 +1,4 @@
-//! The workspace as its manifests describe it: which crates there are, and their files.
+//! Reads the workspace: its crates, manifests and source files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub fn manifest(folder: &Path) -> toml::Table {
     fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap()
 }
 
-/// Files below a folder whose names end so; build outputs and hidden folders are left out.
+/// Files below a folder with this extension, without build outputs and hidden folders.
 pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

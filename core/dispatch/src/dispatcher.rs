@@ -20,6 +20,7 @@ use std::mem;
 
 use crate::api::{Actions, Event, Settings, Time};
 use crate::moves::reserve::reserve;
+use crate::placing::place_unplaced;
 use crate::reactions::group::Reconstruction;
 use crate::reactions::{group, instance, job, pool, query, stand_in, timer, tokens};
 use crate::rules::check::check;
@@ -65,8 +66,10 @@ impl Dispatcher {
             timer::fire_timers(state, &mut turn);
         }
         react(state, &mut turn, event);
+        place_unplaced(state, &mut turn);
         if state.timers.new_is_due(turn.now) {
             timer::fire_timers(state, &mut turn);
+            place_unplaced(state, &mut turn);
         }
         if !state.asking.is_empty() {
             reserve(state, &mut turn);

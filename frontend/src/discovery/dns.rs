@@ -29,19 +29,20 @@ pub(super) async fn watch(fleet: Weak<Fleet>, name: Name, every: Duration) {
             true => Err("it has no servers now".to_owned()),
             false => Ok(servers.iter().map(|server| name.url(server)).collect::<BTreeSet<_>>()),
         });
-        if let Ok(wanted) = &wanted {
-            let gone = absence.look(ours.keys(), wanted.len(), |url| wanted.contains(url));
-            remove(&fleet, &mut ours, &gone);
-        }
-        if last.as_ref() != Some(&wanted) {
-            match &wanted {
-                Ok(wanted) => add(&fleet, &mut ours, wanted),
-                Err(reason) => {
-                    tracing::warn!(code = %parm_protocol::StableCode::NameUnresolved, %name, %reason, "cannot resolve a worker's name: keeping known workers")
-                }
+        let is_news = last.as_ref() != Some(&wanted);
+        match &wanted {
+            Ok(wanted) => {
+                let gone = absence.look(ours.keys(), wanted.len(), |url| wanted.contains(url));
+                remove(&fleet, &mut ours, &gone);
+                // Also without news: another source may have removed a server that both listed.
+                add(&fleet, &mut ours, wanted, is_news);
             }
-            last = Some(wanted);
+            Err(reason) if is_news => {
+                tracing::warn!(code = %parm_protocol::StableCode::NameUnresolved, %name, %reason, "cannot resolve a worker's name: keeping known workers")
+            }
+            Err(_) => {}
         }
+        last = Some(wanted);
         drop(fleet);
         tokio::time::sleep(every).await;
     }
@@ -55,8 +56,8 @@ fn remove(fleet: &Arc<Fleet>, ours: &mut BTreeMap<String, u32>, gone: &BTreeSet<
     }
 }
 
-/// Adds new servers of this name.
-fn add(fleet: &Arc<Fleet>, ours: &mut BTreeMap<String, u32>, wanted: &BTreeSet<String>) {
+/// Adds new servers of this name. An error is reported with the first answer that has its server.
+fn add(fleet: &Arc<Fleet>, ours: &mut BTreeMap<String, u32>, wanted: &BTreeSet<String>, is_news: bool) {
     for url in wanted {
         if ours.contains_key(url) {
             continue;
@@ -67,7 +68,8 @@ fn add(fleet: &Arc<Fleet>, ours: &mut BTreeMap<String, u32>, wanted: &BTreeSet<S
             }
             // Another source listed it too.
             Err(Error::DuplicateInstance { .. }) => {}
-            Err(error) => tracing::warn!(%error, "skipped a server of a name"),
+            Err(error) if is_news => tracing::warn!(%error, "skipped a server of a name"),
+            Err(_) => {}
         }
     }
 }

@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 4 << 20;
 
 /// Follows a file until the fleet is gone.
 pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
-    let mut settling = Settling::default();
+    let (mut settling, mut left_out) = (Settling::default(), BTreeMap::new());
     loop {
         let Some(timers) = fleet.upgrade().map(|fleet| fleet.core.driver.timers) else { return };
         let file = path.clone();
@@ -34,12 +34,14 @@ pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
         // At the start a partial file loses no members; the missing lines come with the next read.
         if settling.look(read.clone()) {
             match &read {
-                Ok(text) => follow(&fleet, &path, text),
+                Ok(text) => follow(&fleet, &path, text, &mut left_out),
                 Err(reason) => {
                     tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, file = %path.display(), %reason, "cannot read the workers file: keeping known workers");
                 }
             }
         }
+        // Another source may have removed a server that both listed.
+        left_out.retain(|url, place| add(&fleet, url, place).is_err());
         drop(fleet);
         tokio::time::sleep(every).await;
     }
@@ -53,8 +55,22 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
-/// Makes the members match the file.
-fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
+/// Adds a server of the file, unless another source lists it or the fleet is full.
+fn add(fleet: &Arc<Fleet>, url: &str, place: &Place) -> Result<(), Error> {
+    match fleet.add_at(url, Source::File, place.clone()) {
+        Ok(_) => Ok(()),
+        // It is a member already. If it is removed, an operator did that.
+        Err(Error::DuplicateInstance { id, .. })
+            if fleet.member(id).is_ok_and(|known| known.source == Source::File) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the members match the file. `left_out` receives the servers that could not be added.
+fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str, left_out: &mut BTreeMap<String, Place>) {
     let mut wanted = BTreeMap::new();
     let mut bad = 0;
     for (number, line) in text.lines().enumerate() {
@@ -82,14 +98,13 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
             }
         }
     }
+    left_out.clear();
     for (url, place) in wanted {
-        match fleet.add_at(&url, Source::File, place) {
-            // It is a member already, or another source listed it too.
-            Ok(_) | Err(Error::DuplicateInstance { .. }) => {}
-            Err(error) => {
-                tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, %error, "skipped an unusable line of the workers file")
-            }
+        let Err(error) = add(fleet, &url, &place) else { continue };
+        if !matches!(error, Error::DuplicateInstance { .. }) {
+            tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, %error, "skipped an unusable line of the workers file");
         }
+        left_out.insert(url, place);
     }
 }
 

@@ -131,6 +131,34 @@ async fn name_is_followed_and_empty_answer_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn server_of_two_sources_stays_when_one_drops_it() {
+    let servers = ["test://a:1", "test://b:1"].map(|name| Scripted::quick(name, 1));
+    let (folder, network) = (tempfile::tempdir().unwrap(), Network::with(&servers.each_ref()));
+    let file = folder.path().join("workers");
+    let mut config = Config { workers: vec!["dns+test://pool:1".into()], ..config(PolicyKind::None) };
+    (config.instances.dns_interval, config.workers_file) = (Duration::from_secs(1), Some(file.clone()));
+    let lists = async |named: &[&str], listed: &str| {
+        network.resolves(Ok(named));
+        fs::write(&file, listed).unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    };
+    fs::write(&file, "test://a:1\ntest://b:1\n").unwrap();
+    network.resolves(Ok(&["a:1"]));
+    let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
+    // Whichever source was first, each of them drops the server while the other one lists it.
+    for turn in ["first", "second"] {
+        lists(&["a:1", "b:1"], "test://a:1\ntest://b:1\n").await;
+        lists(&["a:1"], "test://b:1\n").await;
+        assert_eq!(ready(&frontend), 2.0, "the name lists the server in the {turn} turn");
+        lists(&["a:1", "b:1"], "test://a:1\ntest://b:1\n").await;
+        lists(&["b:1"], "test://a:1\n").await;
+        assert_eq!(ready(&frontend), 2.0, "the file lists the server in the {turn} turn");
+    }
+    lists(&["b:1"], "test://b:1\n").await;
+    assert_eq!(ready(&frontend), 1.0, "no source lists the server");
+}
+
+#[tokio::test(start_paused = true)]
 async fn server_missing_from_one_answer_stays() {
     let servers = ["test://a:1", "test://b:1"].map(|name| Scripted::quick(name, 1));
     let network = Network::with(&servers.each_ref());

@@ -21,43 +21,43 @@ pub(crate) fn difference(settings: &Value, basis: &Basis<'_>) -> Option<String> 
     let models = settings["in_force"].as_object()?;
     models.iter().find_map(|(name, versions)| {
         let own = &settings["models"][name];
-        let wished = if own.is_object() { own } else { &settings["dispatch"] };
+        let expected = if own.is_object() { own } else { &settings["dispatch"] };
         let versions = versions.as_object()?;
         versions.iter().find_map(|(version, standing)| {
-            let wrong = wrong(wished, standing, name, version, basis)?;
-            Some(format!("{wrong} of {name} version {version} does not follow: {standing} for {wished}"))
+            let wrong = wrong(expected, standing, name, version, basis)?;
+            Some(format!("{wrong} of {name} version {version} does not follow: {standing} for {expected}"))
         })
     })
 }
 
 fn wrong(
-    wished: &Value,
+    expected: &Value,
     standing: &Value,
     name: &str,
     version: &str,
     basis: &Basis<'_>,
 ) -> Option<&'static str> {
     let policy = standing["policy"].as_str().unwrap_or_default();
-    let as_wished = standing["policy"] == wished["policy"];
-    let can = can(wished, name, version, basis);
-    let explained = standing["not_coded"].is_string() != as_wished;
+    let as_expected = standing["policy"] == expected["policy"];
+    let can = can(expected, name, version, basis);
+    let explained = standing["not_coded"].is_string() != as_expected;
     // A model that was not tested so far is hedged without a reason, and so are parity models for ever. A stand-in must
     // have the model's shape, and shapes change.
-    let certain = !is_parity(name) && (wished["policy"] != "stand-in" || !can);
-    let stands = match (as_wished, basis.settled && certain) {
+    let certain = !is_parity(name) && (expected["policy"] != "stand-in" || !can);
+    let stands = match (as_expected, basis.settled && certain) {
         (true, settled) => explained && (can || !settled),
         (false, true) => policy == "hedge" && explained && !can,
         (false, false) => policy == "hedge",
     };
-    let has_default = has_bundle(name, version, basis) && wished["default_answer"] == true;
+    let has_default = has_bundle(name, version, basis) && expected["default_answer"] == true;
     let codes = standing["coding"]["codes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let coded = matches!(policy, "parm" | "parm+");
-    let fits = |code: &Value| code["parities"] == wished["coding"]["r"];
-    let wanted = |code: &Value| code["k"] == wished["coding"]["k"];
+    let fits = |code: &Value| code["parities"] == expected["coding"]["r"];
+    let wanted = |code: &Value| code["k"] == expected["coding"]["k"];
     let codes_fit = coded == codes.iter().any(wanted) && codes.iter().all(fits) && coded != codes.is_empty();
     let each = [
         (stands, "policy"),
-        (standing["batch"] == batch(wished, basis), "batch"),
+        (standing["batch"] == batch(expected, basis), "batch"),
         (standing["default_answer"] == has_default, "default answer"),
         (codes_fit, "coding"),
     ];
@@ -65,8 +65,8 @@ fn wrong(
 }
 
 /// Batches are limited to the size that servers state.
-fn batch(wished: &Value, basis: &Basis<'_>) -> Value {
-    let mut batch = wished["batch"].clone();
+fn batch(expected: &Value, basis: &Basis<'_>) -> Value {
+    let mut batch = expected["batch"].clone();
     if basis.setup.thrifty {
         batch["max_size"] = batch["max_size"].as_i64().map(|size| size.min(MAX_BATCH.into())).into();
     }
@@ -74,18 +74,18 @@ fn batch(wished: &Value, basis: &Basis<'_>) -> Value {
 }
 
 /// Whether a model can be served with the requested policy.
-fn can(wished: &Value, name: &str, version: &str, basis: &Basis<'_>) -> bool {
-    match wished["policy"].as_str().unwrap_or_default() {
-        "parm" | "parm+" if wished["coding"]["code"] == "mds" => {
+fn can(expected: &Value, name: &str, version: &str, basis: &Basis<'_>) -> bool {
+    match expected["policy"].as_str().unwrap_or_default() {
+        "parm" | "parm+" if expected["coding"]["code"] == "mds" => {
             let is_curved = basis.setup.curved && name == Model::Asked(0).name();
             !(has_bundle(name, version, basis) || is_curved)
         }
         "parm" | "parm+" => {
-            let trained = |k: &u8| wished["coding"]["k"] == *k && wished["coding"]["r"] == 1;
+            let trained = |k: &u8| expected["coding"]["k"] == *k && expected["coding"]["r"] == 1;
             has_bundle(name, version, basis) && basis.sizes.iter().any(trained)
         }
-        "approximate-backup" => wished["backup_model"] != name,
-        "stand-in" => wished["stand_in"]["model"] != name,
+        "approximate-backup" => expected["backup_model"] != name,
+        "stand-in" => expected["stand_in"]["model"] != name,
         _ => true,
     }
 }

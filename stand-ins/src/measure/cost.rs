@@ -1,4 +1,4 @@
-//! Costs of candidates relative to the deployed model, on the engine and the machine at hand.
+//! Costs of candidates relative to the deployed model, on this engine and machine.
 //!
 //! A machine's speed changes during a measurement. Therefore the deployed model and all candidates take turns in one
 //! run, and a cost is the ratio of two lower quartiles of that run: other work on the machine only adds time, to some

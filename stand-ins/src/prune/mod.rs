@@ -1,8 +1,8 @@
 //! Prunes channels inside of blocks, chosen and compensated by least squares.
 //!
-//! Between two linear operators with only value-by-value operators between them (the hidden features of a
-//! feed-forward, the filters of a convolution that only another one reads, the inner channels of a residual block),
-//! channels can be removed without a change elsewhere.
+//! Channels between two linear operators can be removed without a change elsewhere if only value-by-value operators
+//! are between them. Examples are the hidden features of a feed-forward, the filters of a convolution that only another
+//! one reads, and the inner channels of a residual block.
 //!
 //! *Choice of channels.* A channel is worth what the others cannot replace, so neither its position nor the size of
 //! its weights decides. Rows run through the graph, and the products of all pairs of channels are summed (the *Gram

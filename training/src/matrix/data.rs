@@ -51,7 +51,7 @@ impl Measure {
             Measure::Accuracy => "accuracy in percent",
             Measure::Iou => "mean intersection over union with the true box in percent",
             Measure::Agreement => {
-                "agreement with the deployed model's own answers in percent, for there are no labels"
+                "agreement with the deployed model's own answers in percent, because the rows have no labels"
             }
         }
     }
@@ -86,7 +86,7 @@ impl Data {
         Ok(())
     }
 
-    /// The settings that results depend on besides the set's name: the selected rows, how they are read, and the
+    /// The settings that results depend on, without the set's name: the selected rows, how they are read, and the
     /// measure. The location of the files does not count. `None` if all are defaults.
     pub(super) fn settings(&self) -> Option<(String, String, Measure)> {
         let of = |source: &str| source.split_once('?').map_or(String::new(), |(_, settings)| settings.into());

@@ -142,6 +142,6 @@ mod tests {
         share.turn_into(2).unwrap();
         assert_eq!(budget.held(), 2);
         share.turn_into(11).unwrap_err();
-        assert_eq!(budget.held(), 0, "the request is gone, and there is no answer");
+        assert_eq!(budget.held(), 0, "neither the request nor an answer holds bytes");
     }
 }

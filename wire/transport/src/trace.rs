@@ -13,7 +13,7 @@ pub fn adopt(span: &Span, traceparent: &str) {
         return;
     }
     if let Some(context) = parse(traceparent) {
-        // Fails only without an OpenTelemetry layer: then there is no context to set.
+        // Fails only without an OpenTelemetry layer, which needs no context.
         let _ = span.set_parent(Context::new().with_remote_span_context(context));
     }
 }

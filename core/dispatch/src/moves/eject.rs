@@ -9,6 +9,7 @@ use crate::api::{Action, EjectionSettings, Reason};
 use crate::moves::room::{recount_pools_of, refresh};
 use crate::rules::affordable::{can_lose, can_spare, settings_of};
 use crate::rules::blame::{doubts, quarantine};
+use crate::rules::waiting::has_pressing_work;
 use crate::state::State;
 use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey};
@@ -46,10 +47,12 @@ pub(crate) fn eject(state: &mut State, turn: &mut Turn, key: InstanceKey, pool: 
     recount_pools_of(state, turn, key);
 }
 
-/// Readmits a slow instance if a queue has built up without it, and returns it.
+/// Readmits a slow instance if a queue has built up without it, or if work waits and no other instance is left.
+/// Returns it.
 pub(crate) fn recall(state: &mut State, turn: &mut Turn, key: PoolKey) -> Option<InstanceKey> {
     let pool = state.pools.at(key);
-    if pool.slow == 0 || !pool.backlogged() {
+    let is_deserted = || pool.usable == 0 && has_pressing_work(state, key);
+    if pool.slow == 0 || !(pool.backlogged() || is_deserted()) {
         return None;
     }
     let slow = |instance: &Instance| {

@@ -28,7 +28,9 @@ pub(crate) fn withdraw(state: &mut State, key: InstanceKey) {
     }
 }
 
-/// Divides a pool's instances between queries and redundancy, and counts those for queries.
+/// Divides a pool's instances between queries and redundancy, and counts those for queries. Its waiting work is placed
+/// at the end of the event if an instance takes more of it than before, or if no instance is left and a slow one may
+/// have to return.
 pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get(key) else { return };
     let serve = |instance: &Instance| {
@@ -55,13 +57,16 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
     }
     let splits = kept > 0;
     let (mut usable, mut slots, mut slow, mut members) = (0, 0, 0, 0);
+    let mut gains = false;
     for (deployed, instance_key) in serving {
         let instance = state.instances.at_mut(instance_key);
         let keep = kept > 0 && !instance.draining;
         kept -= u32::from(keep);
         let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == key) else { continue };
+        let before = (serves.data, serves.redundancy);
         serves.data = deployed && !keep;
         serves.redundancy = (keep || !splits) && (serves.parity || serves.backup);
+        gains |= serves.data && !before.0 || serves.redundancy && !before.1;
         let (data, takes) = (serves.data, serves.takes_queries());
         members += u32::from(data && !instance.draining);
         if takes && instance.usable() {
@@ -74,6 +79,10 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let pool = state.pools.at_mut(key);
     (pool.usable, pool.slots, pool.slow, pool.members) = (usable, slots, slow, members);
     pool.headroom = pool.policy.headroom(usable);
+    if gains || usable == 0 {
+        state.unplaced.push(key);
+    }
+    let pool = state.pools.at_mut(key);
     if usable > 0 {
         pool.deserted_since = None;
     } else if pool.deserted_since.is_none() {

@@ -69,12 +69,24 @@ pub(crate) fn place_queue(state: &mut State, turn: &mut Turn, key: PoolKey) {
     place_lines(state, turn, key, &ORDER[SPARE_FROM - 1..]);
 }
 
+/// Gives the work of pools whose instances changed to instances with room.
+pub(crate) fn place_unplaced(state: &mut State, turn: &mut Turn) {
+    while let Some(key) = state.unplaced.pop() {
+        if state.pools.contains(key) {
+            place(state, turn, key);
+        }
+    }
+}
+
 fn place_spare(state: &mut State, turn: &mut Turn, key: PoolKey) {
     place_lines(state, turn, key, &ORDER[SPARE_FROM..]);
 }
 
 /// Gives the work of these lines to instances with room. Spare lines wait while queries do.
 fn place_lines(state: &mut State, turn: &mut Turn, key: PoolKey, lines: &[WorkLine]) {
+    if state.pools.at(key).usable == 0 {
+        call_back(state, turn, key);
+    }
     for line in lines {
         match line {
             // `place_batches` takes them first out of the queue.
@@ -144,8 +156,8 @@ pub(crate) fn started_at_once(state: &mut State, turn: &mut Turn, key: PoolKey, 
     true
 }
 
-/// Readmits a slow instance if a queue has built up.
-fn call_back(state: &mut State, turn: &mut Turn, key: PoolKey) {
+/// Readmits a slow instance if a queue has built up, or if work waits and no other instance is left.
+pub(crate) fn call_back(state: &mut State, turn: &mut Turn, key: PoolKey) {
     if let Some(instance) = recall(state, turn, key) {
         readmit(state, turn, instance);
     }

@@ -6,7 +6,7 @@ use crate::moves::pools::pool_named;
 use crate::moves::retries::give_retries_back;
 use crate::moves::room::wait_for_instances;
 use crate::moves::tell::trace;
-use crate::placing::{place_queue, started_at_once};
+use crate::placing::{call_back, place_queue, started_at_once};
 use crate::reactions::backup::answer_from_backup;
 use crate::reactions::group::decode_in_time;
 use crate::reactions::stand_in::{answer_from_stand_in, set_late_timer};
@@ -82,6 +82,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
     state.book.wait(&payer);
     if deserted {
         wait_for_instances(state, turn, key);
+        call_back(state, turn, key);
     } else {
         place_queue(state, turn, key);
     }

@@ -180,7 +180,7 @@ pub(crate) fn query_is_late(state: &mut State, turn: &mut Turn, key: QueryKey) {
     }
     let after = turn.now.since(query.arrived);
     if let Some(stand_ins) = &mut pool.stand_ins {
-        stand_ins.late.push_back(key);
+        stand_ins.is_late(key, |query| state.queries.contains(query), pool.unanswered);
         note_late(state, turn, key, after);
         request_reservations(state, turn, pool_key);
         place_stand_ins(state, turn, pool_key, StandInLine::Late);
@@ -226,5 +226,62 @@ pub(crate) fn checked(state: &mut State, turn: &mut Turn, pair: Pair, agrees: Op
             state.shelf.take_back(output.job);
             release_reader(state, turn, output.job);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::{
+        Accept, Action, Actions, Event, InstanceId, InstanceSpec, PolicyKind, PoolId, PoolSettings, QueryId,
+        QuerySpec, Served, Settings, ShapeId, Site, Time,
+    };
+    use crate::dispatcher::Dispatcher;
+
+    const POOL: PoolId = PoolId(0);
+
+    fn query(id: u64, now: u64) -> Event {
+        Event::QueryArrived(QuerySpec {
+            id: QueryId(id),
+            pool: POOL,
+            shape: ShapeId(0),
+            deadline: at(now + 10_000),
+            priority: 0,
+            share: None,
+            accept: Accept::Any,
+            codable: true,
+        })
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn late_queries_of_a_pool_without_instances_are_forgotten() {
+        let settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
+        let mut dispatcher = Dispatcher::new(Settings::uniform(settings), 7);
+        let (mut now, mut actions) = (0, Actions::new());
+        let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+        dispatcher.on_event(at(now), Event::InstanceJoined(InstanceId(1), spec), &mut actions);
+        for id in 0..40 {
+            actions.clear();
+            dispatcher.on_event(at(now), query(id, now), &mut actions);
+            let job = actions.iter().find_map(|action| match action {
+                Action::Run(job, _) => Some(job.id),
+                _ => None,
+            });
+            now += 20;
+            dispatcher.on_event(at(now), Event::JobCompleted(job.unwrap()), &mut actions);
+        }
+        dispatcher.on_event(at(now), Event::InstanceLeft(InstanceId(1)), &mut actions);
+        for id in 100..1100 {
+            dispatcher.on_event(at(now), query(id, now), &mut actions);
+            now += 2000;
+            dispatcher.on_event(at(now), Event::TimerFired, &mut actions);
+        }
+        assert_eq!(dispatcher.held().queries, 0, "each was rejected");
+        let pool = dispatcher.state.pool_names.get(POOL).unwrap();
+        let stand_ins = dispatcher.state.pools.at(pool).stand_ins.as_ref().unwrap();
+        assert!(stand_ins.late.len() <= 100, "{} late queries are kept", stand_ins.late.len());
     }
 }

@@ -1,27 +1,70 @@
-//! Invariants of the whole state: every query is attended to, and every kept output has a reader.
+//! Invariants of the whole state: every query is attended to, none waits next to a free slot, and every kept output has
+//! a reader.
 //!
-//! Problem: a query that no timer and no running job will touch waits until its deadline, and no action shows it.
-//! An output whose reader is gone stays in memory forever.
+//! Problem: a query that no timer and no running job will touch waits until its deadline, and no action shows it. An
+//! instance that begins to take queries stays idle while they wait, if nothing looks at the queue then. An output whose
+//! reader is gone stays in memory forever.
 //!
-//! Choice: two invariants over the whole state. The tests check them after every event. Debug builds check them
+//! Choice: three invariants over the whole state. The tests check them after every event. Debug builds check them
 //! after as many events as there are queries and jobs, so that the check costs a constant time for each event.
 //!
 //! Rejected: a check in release builds (it could repair nothing there).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use smallvec::SmallVec;
+
 use crate::api::JobId;
+use crate::rules::suits::may_run;
+use crate::rules::turn::{leaves_reserved, next_lane};
 use crate::state::State;
 use crate::state::arena::Key;
+use crate::state::extra::{Extra, Purpose};
 use crate::state::group::Decoding;
-use crate::state::keys::JobKey;
+use crate::state::idle::Room;
+use crate::state::instance::Instance;
+use crate::state::keys::{InstanceKey, JobKey, Keys, QueryKey};
 use crate::state::query::{Query, StandInState};
 use crate::turn::Turn;
 
-/// Finds a query without a job, timer or line, or an output without a reader.
+/// Extra jobs of a pool that are examined: placing looks at least so far.
+const EXTRAS: usize = 16;
+
+/// Finds a query without a job, timer or line, a query next to a free slot, or an output without a reader.
 pub(crate) fn check(state: &State, turn: &Turn) -> Result<(), String> {
     check_queries(state, turn)?;
+    check_room(state, turn)?;
     check_outputs(state)
+}
+
+/// Finds a waiting query or retry next to an instance with a free slot that may run it.
+fn check_room(state: &State, turn: &Turn) -> Result<(), String> {
+    // Whether a batch may be queued ahead depends on the time, so only free slots count.
+    let is_free = |of: &Instance| of.room() != Room::None && of.jobs.len() < usize::from(of.slots_told());
+    for (key, pool) in state.pools.iter().filter(|(_, pool)| !pool.removed) {
+        let takes =
+            |of: &Instance| is_free(of) && of.serves(key).is_some_and(|serves| serves.takes_queries());
+        let free: SmallVec<[InstanceKey; 4]> =
+            state.instances.iter().filter(|(_, of)| takes(of)).map(|(instance, _)| instance).collect();
+        if free.is_empty() {
+            continue;
+        }
+        if next_lane(state, turn, key).is_some() {
+            return Err(format!("a query of {:?} waits next to a free slot at {:?}", pool.id, turn.now));
+        }
+        let leaves = leaves_reserved(state, turn, key);
+        let first = pool.urgent.iter().take(EXTRAS);
+        for Extra { role, rows, avoid, purpose } in first.filter(|extra| extra.purpose == Purpose::Retry) {
+            let waits = |query: &QueryKey| state.queries.get(*query).is_some_and(|of| of.jobs.is_empty());
+            let rows: Keys = rows.iter().copied().filter(waits).collect();
+            let retry = Extra { role: *role, rows, avoid: *avoid, purpose: *purpose };
+            let suits = |instance: &InstanceKey| may_run(state, turn, key, &retry, *instance, leaves);
+            if !retry.rows.is_empty() && free.iter().any(suits) {
+                return Err(format!("{retry:?} waits next to a free slot at {:?}", turn.now));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_queries(state: &State, turn: &Turn) -> Result<(), String> {

@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub(crate) abroad: u32,
     /// Pools with reservations.
     pub(crate) asking: Vec<PoolKey>,
+    /// Pools whose instances changed: their waiting work may find room.
+    pub(crate) unplaced: Vec<PoolKey>,
     /// Accounts of the instances' time by payer.
     pub(crate) book: Book<Payer, PoolId>,
     /// The number of the last reservation.
@@ -98,6 +100,7 @@ impl State {
             crowded: 0,
             abroad: 0,
             asking: Vec::new(),
+            unplaced: Vec::new(),
             book,
             noted: 0,
             traced: false,

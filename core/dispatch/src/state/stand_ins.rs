@@ -110,7 +110,13 @@ impl StandIns {
         !self.doubtful.is_empty() || !self.early.is_empty()
     }
 
-    /// Adds a running query without a stand-in. Sweeps answered queries when they could outnumber the others.
+    /// Adds a late query.
+    pub(crate) fn is_late(&mut self, query: QueryKey, alive: impl Fn(QueryKey) -> bool, living: u32) {
+        sweep(&mut self.late, alive, living);
+        self.late.push_back(query);
+    }
+
+    /// Adds a running query without a stand-in.
     pub(crate) fn lacks(
         &mut self,
         query: QueryKey,
@@ -120,12 +126,7 @@ impl StandIns {
     ) {
         let doubtful = outlook == Outlook::Doubtful;
         let line = self.waiting(if doubtful { StandInLine::Doubtful } else { StandInLine::Early });
-        while line.front().is_some_and(|front| !alive(*front)) {
-            line.pop_front();
-        }
-        if line.len() > 2 * living as usize + DEAD_ALLOWED {
-            line.retain(|query| alive(*query));
-        }
+        sweep(line, alive, living);
         match outlook {
             Outlook::Late => line.push_front(query),
             Outlook::Doubtful | Outlook::Good => line.push_back(query),
@@ -150,6 +151,16 @@ impl StandIns {
         // One disagreement must not withhold them again at once.
         let least = if self.withheld { (floor + recovery).min(1.0) } else { floor };
         self.withheld = agreement < least;
+    }
+}
+
+/// Removes answered queries of a line when they could outnumber the others: no instance may come that skips them.
+fn sweep(line: &mut VecDeque<QueryKey>, alive: impl Fn(QueryKey) -> bool, living: u32) {
+    while line.front().is_some_and(|front| !alive(*front)) {
+        line.pop_front();
+    }
+    if line.len() > 2 * living as usize + DEAD_ALLOWED {
+        line.retain(|query| alive(*query));
     }
 }
 

@@ -35,11 +35,11 @@ fn an_instance_of_a_fast_model_is_given_several_at_a_time() {
     assert_eq!(held(given.clone(), 15), 1, "its times are not known yet");
     assert_eq!(held(given.clone(), 16), 16);
     let apart = PoolSettings { policy: PolicyKind::Replicate, ..given.clone() };
-    assert_eq!(held(apart, 16), 1, "copies are to be elsewhere");
+    assert_eq!(held(apart, 16), 1, "copies must run on another instance");
     assert_eq!(held(PoolSettings { ahead: Duration::ZERO, ..given.clone() }, 16), 1);
     let off = StandInSettings { hedge: false, ..StandInSettings::default() };
     let unseen = PoolSettings { policy: PolicyKind::StandIn, stand_in: off, ..given.clone() };
-    assert_eq!(held(unseen, 16), 1, "nobody would look whether they are late");
+    assert_eq!(held(unseen, 16), 1, "no rule would check whether they are late");
     let slow = [Join(1), Warm(16), Quiet, Query(101), Query(102)];
     assert_eq!(words(&play_ahead(given, &slow)), ["320 run 101 on 1"], "a model of 20 ms");
 }
@@ -103,7 +103,7 @@ fn queued_batches_move_when_a_hang_follows_an_answer() {
 }
 
 #[test]
-fn one_pause_is_one_bad_answer_however_much_was_given_ahead() {
+fn pause_counts_once_however_many_jobs_are_queued_ahead() {
     let slow = [Query(101), Query(102), Join(2), Wait(20), Done(1), Done(1)];
     let failing = [Query(101), Query(102), Query(103), Join(2), Fail(1), Fail(1), Fail(1)];
     for held in [&slow[..], &failing] {
@@ -130,14 +130,14 @@ fn moved_batch_moves_again_when_its_new_instance_hangs() {
         world.advance(Duration::from_millis(1));
     }
     let open = world.queries.values().filter(|tracked| tracked.fate == Fate::Waiting).count();
-    assert!(open <= 2, "{open} wait at two that hang, beside one that is idle");
+    assert!(open <= 2, "{open} queries wait at two hung instances while another is idle");
 }
 
 #[test]
-fn a_frontend_that_was_away_itself_takes_nobody_for_silent() {
+fn no_instance_counts_as_silent_when_the_frontend_paused() {
     let then: Vec<_> = (101..=108).map(Query).chain([Join(2)]).collect();
     let mut world = play_ahead(hedging(), &after_quick(64, &then));
-    world.now = world.now + Duration::from_millis(5); // the answers are there, unread
+    world.now = world.now + Duration::from_millis(5); // the answers have arrived but are not read yet
     let job = *world.running().next().expect("one of eight").0;
     world.send(Event::JobCompleted(job));
     assert_eq!(moved(&world), 0);

@@ -112,7 +112,7 @@ fn own_failure_does_not_confirm_suspected_failures() {
 }
 
 #[test]
-fn an_instance_for_backups_goes_for_failures_in_a_row_only() {
+fn backup_instance_is_ejected_only_for_failures_in_a_row() {
     let settings = PoolSettings { policy: PolicyKind::ApproximateBackup, ..plain() };
     // 2 of the two is kept for backups.
     let outcome = |between: bool| {
@@ -152,7 +152,7 @@ fn hung_instance_is_ejected_only_from_replicated_pools() {
 }
 
 #[test]
-fn a_query_that_fails_again_and_again_counts_once() {
+fn query_counts_once_when_it_fails_repeatedly() {
     let settings = PoolSettings { max_attempts: NonZeroU8::new(5).expect("positive"), ..plain() };
     // 2 answers what 1 failed and hangs with the next; 1 tries another query over and over.
     let first = [Join(1), Join(2), Query(1), Query(2), Break(1), Done(2), Done(2), Quiet];
@@ -162,7 +162,7 @@ fn a_query_that_fails_again_and_again_counts_once() {
 }
 
 #[test]
-fn retries_of_queries_that_are_at_fault_are_missing_to_nobody() {
+fn retries_of_queries_at_fault_are_returned_to_the_budget() {
     let retry = BudgetSettings { ratio: Fraction::percent(0), burst: 2 };
     let settings = PoolSettings { retry, ..plain() };
     let broken = |id| [Query(id), Break(1), Break(2)];
@@ -177,7 +177,7 @@ fn query_failing_twice_on_the_only_instance_is_rejected() {
     let batch = BatchSettings { max_size: NonZeroU16::new(2).expect("positive"), max_delay: Duration::ZERO };
     let retry = BudgetSettings { ratio: Fraction::percent(0), burst: 2 };
     let max_attempts = NonZeroU8::new(5).expect("positive");
-    // Under `parm` one of two is kept for parities.
+    // The policy `parm` keeps one of two instances for parities.
     let settings = PoolSettings { policy: PolicyKind::Parm, batch, retry, max_attempts, ..plain() };
     let broken = |id| [Query(id), Break(1), Break(1)];
     let mut steps = vec![Join(1), Join(2)];
@@ -292,7 +292,7 @@ fn batch_mates_are_answered_by_the_only_instance() {
 }
 
 #[test]
-fn an_instance_on_which_only_its_model_fails_goes() {
+fn instance_is_ejected_when_its_only_model_fails() {
     let mut steps = vec![Join(1), Join(2)];
     for id in 0..3 {
         steps.extend([Query(2 * id), Query(2 * id + 1), Break(1), Done(2), Done(2)]);
@@ -380,8 +380,8 @@ fn jobs_that_were_given_up_late_make_an_instance_slow() {
     };
     assert_eq!(given_up(32, 100), [1], "it hangs: twice five medians without an answer");
     assert_eq!(given_up(32, 50), [1, 2], "clients may be impatient");
-    assert_eq!(given_up(4, 100), [1], "a model that is seldom asked for tells too");
-    assert_eq!(given_up(1, 100), [1, 2], "one answer is not enough to say what is usual");
+    assert_eq!(given_up(4, 100), [1], "a rarely used model is evidence too");
+    assert_eq!(given_up(1, 100), [1, 2], "one answer is not enough for a usual time");
 }
 
 #[test]
@@ -412,14 +412,14 @@ fn possibly_hung_instance_is_recalled_only_after_its_probe() {
     assert_eq!(in_service(&play(plain(), &steps), 2), [1]);
     // Then a queue builds up, so it is recalled and probed; it returns nothing again.
     steps.extend((11..17).map(Query));
-    assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2], "it is slow, as far as anybody knows");
+    assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2], "all evidence shows a slow instance");
     steps.extend((11..17).map(Cancel));
     steps.extend([Done(1), Wait(100), Fail(2)]);
     assert_eq!(in_service(&play(plain(), &steps), 2), [1]);
     steps.extend((21..27).map(Query));
-    assert_eq!(in_service(&play(plain(), &steps), 2), [1], "it was asked, and has not answered");
+    assert_eq!(in_service(&play(plain(), &steps), 2), [1], "its probe has no answer");
     steps.extend([Probe(2, true), Query(27)]);
-    assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2], "it answers: no more than slow");
+    assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2], "it answers its probe, so it is only slow");
 }
 
 #[test]
@@ -442,7 +442,7 @@ fn joining_instance_gets_overflow_only_during_slow_start() {
         ],
     );
     check(settings.clone(), &[&warming[..], &later].concat(), &["1140 run 4 on 2", "1140 run 5 on 1"]);
-    // Without any service time there is no slow start.
+    // Slow start needs a known service time.
     check(
         settings,
         &[Join(1), Join(2), Query(1), Done(1), Query(2)],

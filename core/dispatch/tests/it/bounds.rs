@@ -120,7 +120,7 @@ fn stand_in_is_given_only_when_it_is_confident_enough() {
         settings.stand_in.min_confidence = Fraction::percent(least);
         let steps = [Query(1), Wait(5), Done(3), Wait(20)];
         let mut world = play(settings, &[&WARM[..], &steps].concat());
-        let (query, output) = *world.twins.judging.first().expect("a judgement was asked for");
+        let (query, output) = *world.twins.judging.first().expect("a judgement was requested");
         world.log.clear();
         world.send(Event::Judged(query, output, Judgement::Fit(confidence)));
         assert_eq!(words(&world)[0], format!("665 {expect}"), "{least} %, {confidence:?}");

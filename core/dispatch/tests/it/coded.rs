@@ -109,7 +109,7 @@ fn two_parities_recover_two_slots() {
 }
 
 #[test]
-fn a_parity_that_nobody_needs_is_dropped() {
+fn parity_is_dropped_when_its_group_is_answered() {
     let steps = [Wait(20), Done(1), Done(2)];
     check_group(plus(2, 1), &steps, &["20 answer 1 exact", "20 answer 2 exact", "20 drop parity on 3"]);
 }
@@ -271,7 +271,7 @@ fn instance_that_often_disagrees_alone_is_ejected() {
         words.into_iter().find(|word| word.contains("suspect"))
     };
     let first = (1..60).find_map(|groups| Some((groups, suspect(groups)?)));
-    let (groups, word) = first.expect("somebody is suspected");
+    let (groups, word) = first.expect("an instance is suspected");
     assert!(groups > 5 && word.ends_with("suspect 2"), "{word} after {groups} groups");
     let mut steps: Vec<_> = THREE.into_iter().chain((0..groups).flat_map(|n| group(10 * n))).collect();
     steps.extend([Quiet, Query(9001), Query(9002), Query(9003)]);
@@ -334,7 +334,7 @@ fn reconstruction_without_confidence_fails_a_minimum() {
 }
 
 #[test]
-fn an_instance_kept_for_parities_takes_them_whosever_home_it_is() {
+fn parity_instance_takes_parities_when_it_has_another_home() {
     let steps = [&[Elsewhere(3, 0, false)][..], &GROUP].concat();
     check_on_three(parm(), &steps, &STARTED);
 }

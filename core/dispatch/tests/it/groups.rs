@@ -67,7 +67,10 @@ impl Groups {
 
 impl World {
     pub(crate) fn encode(&mut self, id: GroupId, slots: &[Rows]) {
-        assert!(slots.iter().filter(|slot| !slot.is_empty()).count() >= 2, "{id:?} is no group: {slots:?}");
+        assert!(
+            slots.iter().filter(|slot| !slot.is_empty()).count() >= 2,
+            "{id:?} is not a group: {slots:?}"
+        );
         let members: Vec<_> = slots.iter().flatten().map(|query| self.queries[query].query).collect();
         for query in &members {
             assert!(query.codable, "{query:?} must be served alone");
@@ -92,15 +95,18 @@ impl World {
             let tracked = &self.queries[query];
             tracked.fate == Fate::Waiting && tracked.query.accept == Accept::Any
         };
-        assert!(self.groups.compares || members.iter().any(helps), "{job:?} can help nobody");
+        assert!(self.groups.compares || members.iter().any(helps), "{job:?} helps no query");
         for held in self.jobs.values() {
             let member = held.rows.iter().any(|query| members.contains(query))
                 && !matches!(held.job.role, Role::Backup | Role::StandIn(_));
-            assert!(!member || held.job.instance != job.instance, "{job:?} where a member is: {held:?}");
+            assert!(
+                !member || held.job.instance != job.instance,
+                "{job:?} on the instance of a member: {held:?}"
+            );
             if let Role::Parity(other, of) = held.job.role
                 && other == id
             {
-                assert!(of != index && held.job.instance != job.instance, "{job:?} beside {held:?}");
+                assert!(of != index && held.job.instance != job.instance, "{job:?} duplicates {held:?}");
             }
         }
     }
@@ -112,13 +118,13 @@ impl World {
         assert_eq!(
             (tracked.fate, tracked.query.accept),
             (Fate::Waiting, Accept::Any),
-            "{recovery:?} for nobody"
+            "{recovery:?} helps no query"
         );
         let slot = &group.slots[usize::from(recovery.slot)];
         let row = slot.iter().position(|query| *query == recovery.query).expect("it is in its slot");
         let members = group.slots.iter().filter(|slot| slot.len() > row).count();
         assert_eq!(members, usize::from(recovery.members));
-        recovery.parts.iter().for_each(|part| self.at_hand(recovery.group, part, row));
+        recovery.parts.iter().for_each(|part| self.assert_kept(recovery.group, part, row));
         let parities = recovery.parts.iter().filter(|part| matches!(part.source, Source::Parity(_))).count();
         let one_is_enough = recovery.parts.len() == parities;
         assert!(
@@ -126,7 +132,7 @@ impl World {
             "{recovery:?} is too little"
         );
         let before = self.groups.decodings.insert((recovery.group, recovery.query), recovery.clone());
-        assert!(before.is_none(), "{recovery:?} was asked for before");
+        assert!(before.is_none(), "{recovery:?} was requested before");
     }
 
     pub(crate) fn compare(&mut self, comparison: &Comparison) {
@@ -134,20 +140,20 @@ impl World {
         assert!(self.groups.compares && group.encoded && !group.forgotten);
         assert_eq!(comparison.rows.len(), group.slots.iter().map(|slot| slot.len()).max().unwrap_or(0));
         for (row, parts) in comparison.rows.iter().enumerate() {
-            parts.iter().for_each(|part| self.at_hand(comparison.group, part, row));
+            parts.iter().for_each(|part| self.assert_kept(comparison.group, part, row));
             let members = group.slots.iter().filter(|slot| slot.len() > row).count();
             let predictions = parts.iter().filter(|part| matches!(part.source, Source::Slot(_))).count();
             assert_eq!(predictions, members, "{comparison:?} lacks predictions");
             assert!(parts.len() > members, "{comparison:?} lacks parities");
         }
         let before = self.groups.comparisons.insert(comparison.group, comparison.clone());
-        assert!(before.is_none(), "{comparison:?} was asked for before");
+        assert!(before.is_none(), "{comparison:?} was requested before");
     }
 
     /// Checks that an output exists and has the stated origin.
-    fn at_hand(&self, group: GroupId, part: &Part, row: usize) {
+    fn assert_kept(&self, group: GroupId, part: &Part, row: usize) {
         let held = &self.jobs[&part.job];
-        assert_eq!((held.state, held.released), (State::Completed, false), "{part:?} is not at hand");
+        assert_eq!((held.state, held.released), (State::Completed, false), "{part:?} is not kept");
         match part.source {
             Source::Slot(slot) => {
                 let slot = &self.groups.all[&group].slots[usize::from(slot)];

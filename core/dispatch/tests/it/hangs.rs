@@ -218,7 +218,7 @@ fn hung_job_is_copied_soon_after_a_long_crowd() {
     assert!(longest <= Some(100), "copied {longest:?} ms after the crowd");
 }
 
-/// How long after a crowd a query gets a copy that a hung instance holds. So many times 20 ms the crowd lasts.
+/// Time from the end of a crowd until a query at a hung instance gets a copy. The crowd lasts `rounds` times 20 ms.
 fn copied_after_a_crowd_of(rounds: u64) -> u64 {
     let mut world = play(under(PolicyKind::Hedge), &WARM);
     act(&mut world, &Within(1, 10_000));
@@ -241,7 +241,7 @@ fn copied_after_a_crowd_of(rounds: u64) -> u64 {
 
 #[test]
 fn story_of_a_query_says_late_once_when_two_rules_find_so() {
-    // Under hedge the query's copies become late after its first job; under stand-in the query and then its job.
+    // With `hedge` a copy becomes late after the first job. With `stand-in` the query becomes late and then its job.
     for policy in [PolicyKind::Hedge, PolicyKind::StandIn] {
         let mut settings = under(policy);
         settings.stand_in.spare = false;

@@ -14,7 +14,7 @@ use toml::{Table, Value};
 
 use super::world::POOL;
 
-/// What each setting is given, as TOML. No file can say more than the largest of them; `null` has no form there.
+/// Values for each setting, as TOML, which has no `null`. No file can hold a larger number than the largest of them.
 const VALUES: [&str; 16] = [
     "nan",
     "inf",

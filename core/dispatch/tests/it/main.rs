@@ -16,6 +16,7 @@ mod neighbours;
 mod overload;
 mod poison;
 mod properties;
+mod recall;
 mod removal;
 mod schedule;
 mod script;

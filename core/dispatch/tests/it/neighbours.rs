@@ -25,7 +25,7 @@ fn jobs_of_neighbours_count_as_held() {
 }
 
 #[test]
-fn ones_own_come_first_and_others_where_those_are_busy() {
+fn own_instances_come_before_those_of_neighbours() {
     let others = [Join(1), Join(2), Join(3), Elsewhere(1, 1, false), Elsewhere(2, 1, false)];
     // The neighbour has just released 1 and will use 2 before it.
     let let_go = [Elsewhere(2, 0, false), Wait(1), Elsewhere(1, 0, false)];
@@ -66,13 +66,13 @@ fn query_that_waited_a_batch_goes_where_neighbours_hold_least() {
 }
 
 #[test]
-fn an_instance_that_left_is_in_nobodys_way() {
+fn left_instance_does_not_delay_queries() {
     let steps = [Join(1), Elsewhere(1, 1, true), Query(1), Leave(1), Elsewhere(1, 1, true), Join(2)];
     check(settings(PolicyKind::None), &steps, &["0 run 1 on 2"]);
 }
 
 #[test]
-fn copies_are_not_put_in_anybodys_way() {
+fn copies_wait_for_an_idle_home() {
     // The copy waits for an idle home: 3 is a neighbour's, and 2 is busy there.
     let steps = [Join(1), Join(2), Join(3), Elsewhere(2, 1, true), Elsewhere(3, 0, false), Query(1), Wait(1)];
     let expect = ["0 run 1 on 1"];
@@ -116,7 +116,7 @@ fn readmitted_busy_server_is_not_waited_for_longer() {
 }
 
 #[test]
-fn nobody_is_woken_for_neighbours_while_nothing_waits() {
+fn neighbours_cause_no_wakes_while_no_query_waits() {
     // It drains here forever, and is busy with other frontends forever.
     let steps = [Join(1), Elsewhere(1, 1, true), Query(1), Wait(11), Drain(1), Done(1), Quiet, Wait(900)];
     let world = play(settings(PolicyKind::None), &steps);
@@ -141,7 +141,7 @@ fn instance_with_tokens_has_no_home() {
 }
 
 #[test]
-fn of_servers_with_a_slot_left_the_one_that_holds_least_is_next() {
+fn next_query_goes_to_the_server_that_holds_least() {
     let settings = PoolSettings { ahead: Duration::ZERO, ..settings(PolicyKind::None) };
     let mut world = World::new(Settings::uniform(settings), 7);
     for id in 1..=3 {
@@ -155,7 +155,7 @@ fn of_servers_with_a_slot_left_the_one_that_holds_least_is_next() {
 }
 
 #[test]
-fn one_that_has_just_joined_comes_after_idle_ones_of_neighbours() {
+fn joined_instance_comes_after_idle_ones_of_neighbours() {
     let settings = PoolSettings { policy: PolicyKind::None, ..PoolSettings::default() };
     let steps =
         [Join(1), Join(2), Warm(32), Elsewhere(2, 0, false), Wait(2000), Quiet, Join(3), Query(1), Query(2)];

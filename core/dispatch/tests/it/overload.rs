@@ -12,8 +12,8 @@ fn plain() -> PoolSettings {
     PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
 }
 
-/// One instance of 20 ms with this many queries every 20 ms and this deadline; the answers after its times became
-/// known.
+/// Sends this many queries every 20 ms, with this deadline, to an instance that takes 20 ms. Returns the actions after
+/// its times became known.
 fn asked(settings: PoolSettings, times: u64, each: u64, within_ms: u64) -> Vec<String> {
     let mut steps = vec![Join(1), Warm(32), Quiet];
     for turn in 0..times {
@@ -28,18 +28,22 @@ fn count(words: &[String], what: &str) -> usize {
 }
 
 #[test]
-fn three_times_what_can_be_done_leaves_what_can_be_done() {
+fn capacity_stays_used_under_three_times_the_load() {
     for policy in [PolicyKind::None, PolicyKind::Hedge, PolicyKind::Equal] {
         let words = asked(PoolSettings { policy, ..plain() }, 200, 3, 100);
         let (exact, given_up) = (count(&words, "exact"), count(&words, "Overload"));
         assert!(exact >= 190, "{policy:?}: {exact} of 200 runs were in time");
         assert!(given_up >= 300, "{policy:?}: {given_up}");
-        assert!(count(&words, "Deadline") <= 10, "nobody waits in vain: {}", count(&words, "Deadline"));
+        assert!(
+            count(&words, "Deadline") <= 10,
+            "{} queries wait until they expire",
+            count(&words, "Deadline")
+        );
     }
 }
 
 #[test]
-fn a_burst_that_can_be_done_loses_nobody() {
+fn burst_within_capacity_loses_no_query() {
     let mut steps = vec![Join(1), Warm(32), Quiet];
     steps.extend((1..=4).map(|id| Within(id, 100)));
     steps.extend((0..4).flat_map(|_| [Wait(20), Done(1)]));
@@ -55,7 +59,7 @@ fn deadlines_shorter_than_a_run_change_nothing() {
 }
 
 #[test]
-fn while_times_are_not_known_nobody_is_given_up() {
+fn no_query_is_shed_while_times_are_unknown() {
     let mut steps: Vec<Step> = vec![Join(1)];
     steps.extend((1..=20).map(|id| Within(id, 100)));
     steps.extend([Wait(90), Done(1)]);

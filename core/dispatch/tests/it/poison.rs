@@ -45,8 +45,8 @@ fn arrive(world: &mut World, id: u64, ms: u64) {
     world.send(Event::QueryArrived(query));
 }
 
-/// Two instances on which queries with odd numbers fail. In each of ten rounds comes one of these and a query that is good; the
-/// former goes while it is tried for the `attempt`th time. Returns how the good ones were answered, and one that an instance fails.
+/// Queries with odd numbers fail on both instances. In each of ten rounds a bad and a good query arrive, and the bad one
+/// goes away at its `attempt`th try. Returns the fates of the good queries, and of one that an instance fails.
 fn answers(size: u16, failure: Failure, goes: Goes, attempt: usize) -> Vec<Fate> {
     let mut world = World::new(Settings::uniform(scarce(size)), 7);
     for id in [1, 2] {

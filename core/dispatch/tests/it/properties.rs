@@ -90,7 +90,7 @@ proptest! {
                     && held < usize::from(present.spec.slots)
                     && present.spec.serves.iter().any(|served| served.pool == pool)
             });
-            prop_assert!(queued == 0 || !idle, "{queued} wait in {pool:?} beside an idle instance");
+            prop_assert!(queued == 0 || !idle, "{queued} wait in {pool:?} while an instance is idle");
         }
     }
 }

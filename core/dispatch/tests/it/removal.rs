@@ -86,15 +86,27 @@ fn query_is_answered_by_its_job_when_its_model_is_unloaded() {
 
 #[test]
 fn kept_instance_runs_queries_when_the_others_are_out() {
-    // Instance 3 is kept for parities. Instance 2 fails three times and is out of service, and instance 1 leaves.
+    let (settings, start) = two_of_three_out();
+    let mut world =
+        play(settings, &[&start[..], &[Query(7), Leave(1), Wait(5), Done(3), Wait(300)]].concat());
+    assert_eq!(words(&world), ["15 run 7 on 1", "15 run 7 on 3", "20 answer 7 exact"]);
+    world.finish();
+}
+
+/// Instance 3 is kept for parities, and instance 2 is out of service for a minute.
+fn two_of_three_out() -> (PoolSettings, Vec<Step>) {
     let failing = |id| [Query(id), Query(id + 1), Fail(2), Wait(5), Done(1), Done(1)];
-    let start: Vec<Step> =
-        [Join(1), Join(2), Join(3)].into_iter().chain([1, 3, 5].map(failing).concat()).collect();
+    let start = [Join(1), Join(2), Join(3)].into_iter().chain([1, 3, 5].map(failing).concat());
     let mut settings = under(PolicyKind::Parm);
     settings.ejection.backoff_min = Duration::from_secs(60);
     settings.ejection.backoff_max = Duration::from_secs(60);
-    let mut world =
-        play(settings, &[&start[..], &[Quiet, Query(7), Leave(1), Wait(5), Done(3), Wait(300)]].concat());
-    assert_eq!(words(&world), ["15 run 7 on 1", "15 run 7 on 3", "20 answer 7 exact"]);
+    (settings, start.chain([Quiet]).collect())
+}
+
+#[test]
+fn kept_instance_runs_waiting_queries_when_the_others_drain() {
+    let (settings, start) = two_of_three_out();
+    let mut world = play(settings, &[&start[..], &[Query(7), Query(8), Drain(1), Wait(5), Done(3)]].concat());
+    assert_eq!(words(&world), ["15 run 7 on 1", "15 run 8 on 3", "15 encode 7|8", "20 answer 8 exact"]);
     world.finish();
 }

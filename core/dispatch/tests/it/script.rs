@@ -75,7 +75,7 @@ pub(crate) fn check(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
     assert_eq!(words(&world), expect);
 }
 
-/// Runs a script in which no batch is queued ahead, although its jobs take no time unless it says so.
+/// Runs a script in which no batch is queued ahead, although jobs take no time unless a step waits.
 pub(crate) fn play(settings: PoolSettings, steps: &[Step]) -> World {
     let settings = PoolSettings { ahead: Duration::ZERO, ..settings };
     play_in(World::new(Settings::uniform(settings.clone()), 7), &settings, steps)
@@ -126,7 +126,7 @@ pub(crate) fn act(world: &mut World, step: &Step) {
             arrive(world, QuerySpec { accept: Accept::AtMost(share), ..query(id, world.now + ms(1000)) });
         }
         Step::Judged(percent) => {
-            let (query, output) = *world.twins.judging.first().expect("a judgement was asked for");
+            let (query, output) = *world.twins.judging.first().expect("a judgement was requested");
             let confidence = |percent| Judgement::Fit(Some(f32::from(percent) / 100.0));
             world.send(Event::Judged(query, output, percent.map_or(Judgement::Unfit, confidence)));
         }
@@ -143,21 +143,21 @@ pub(crate) fn act(world: &mut World, step: &Step) {
         }
         Step::Alone(id) => arrive(world, QuerySpec { codable: false, ..query(id, world.now + ms(1000)) }),
         Step::Encoded => {
-            let group = *world.groups.encodings.first().expect("an encoding was asked for");
+            let group = *world.groups.encodings.first().expect("an encoding was requested");
             world.send(Event::GroupEncoded(group));
         }
         Step::Decoded(percent) => {
             let (group, query) =
-                *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
+                *world.groups.decodings.first_key_value().expect("a decoding was requested").0;
             world.send(Event::SlotDecoded { group, query, confidence: Some(f32::from(percent) / 100.0) });
         }
         Step::DecodedValues => {
             let (group, query) =
-                *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
+                *world.groups.decodings.first_key_value().expect("a decoding was requested").0;
             world.send(Event::SlotDecoded { group, query, confidence: None });
         }
         Step::Compared(wrong) => {
-            let comparison = world.groups.comparisons.values().next().expect("a comparison was asked for");
+            let comparison = world.groups.comparisons.values().next().expect("a comparison was requested");
             let verdict = |part: &Part| match part.source {
                 Source::Slot(slot) => {
                     let by = world.jobs[&part.job].job.instance;
@@ -175,7 +175,7 @@ pub(crate) fn act(world: &mut World, step: &Step) {
         Step::Break(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Model)),
         Step::Probe(instance, works) => {
             let asked = world.probes.iter().find(|(id, _)| *id == InstanceId(instance));
-            let (id, pool) = *asked.expect("a probe was asked for");
+            let (id, pool) = *asked.expect("a probe was requested");
             world.send(Event::ProbeAnswered(id, pool, works));
         }
         Step::Warm(count) => {
@@ -200,9 +200,9 @@ pub(crate) fn act(world: &mut World, step: &Step) {
     }
 }
 
-/// The driver has compared all rows of the group that it was asked to: the parities disagree with what this instance says.
+/// The driver reports the requested comparison of a group, for all rows: the parities disagree with this instance.
 pub(crate) fn compare_all(world: &mut World, wrong: Option<u32>) {
-    let comparison = world.groups.comparisons.values().next().expect("a comparison was asked for");
+    let comparison = world.groups.comparisons.values().next().expect("a comparison was requested");
     let verdict = |row: usize, part: &Part| {
         let Source::Slot(slot) = part.source else { return None };
         let by = world.jobs[&part.job].job.instance;

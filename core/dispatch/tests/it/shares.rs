@@ -227,14 +227,14 @@ fn join_both(world: &mut World, id: u32) {
 fn hedge_takes_a_reserved_instance_when_its_query_hangs() {
     let (mut world, _) = hedge_that_waits();
     world.advance(Duration::from_millis(35));
-    assert_eq!(world.running().count(), 2, "a query that hangs has no other hope");
+    assert_eq!(world.running().count(), 2, "only a hedge can answer a hung query");
 }
 
 #[test]
 fn pending_hedge_becomes_retry_when_original_fails() {
     let (mut world, first) = hedge_that_waits();
     world.send(Event::InstanceLeft(first));
-    assert_eq!(world.running().count(), 1, "nobody else has the query");
+    assert_eq!(world.running().count(), 1, "no other instance has the query");
     end(&mut world);
     let (mut world, first) = hedge_that_waits();
     let job = *world.running().next().expect("it runs").0;

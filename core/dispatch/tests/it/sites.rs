@@ -20,8 +20,8 @@ fn replicating() -> PoolSettings {
     PoolSettings { replicate: ReplicateSettings { copies }, ..settings(PolicyKind::Replicate) }
 }
 
-/// In turn the copy would go to 2, which shares a machine with 1.
-const BESIDE: [Step; 2] = [JoinAt(1, 1, 1), JoinAt(2, 1, 1)];
+/// Instances 1 and 2 on one node. Without sites the copy would go to 2.
+const SAME_NODE: [Step; 2] = [JoinAt(1, 1, 1), JoinAt(2, 1, 1)];
 
 #[test]
 fn copy_prefers_another_zone_then_another_node() {
@@ -32,7 +32,7 @@ fn copy_prefers_another_zone_then_another_node() {
         // An instance without a known site may be anywhere.
         (&[Join(3)], "0 copy 1 on 3"),
     ] {
-        let steps = [&BESIDE, others, &[Query(1)]].concat();
+        let steps = [&SAME_NODE, others, &[Query(1)]].concat();
         check(replicating(), &steps, &["0 run 1 on 1", expected]);
     }
 }
@@ -46,7 +46,7 @@ fn a_hedge_stays_away_from_the_node_of_the_late_job() {
 
 #[test]
 fn a_retry_stays_away_from_the_node_where_it_failed() {
-    let steps = [&BESIDE[..], &[JoinAt(3, 2, 1), Query(1), Fail(1)]].concat();
+    let steps = [&SAME_NODE[..], &[JoinAt(3, 2, 1), Query(1), Fail(1)]].concat();
     check(settings(PolicyKind::None), &steps, &["0 run 1 on 1", "0 run 1 on 3"]);
 }
 

@@ -176,7 +176,7 @@ fn nothing_is_duplicated_while_queries_wait() {
 }
 
 #[test]
-fn nobody_stands_in_for_a_query_that_it_holds() {
+fn instance_makes_no_stand_in_for_its_own_query() {
     let steps = [Join(1), Warm(32), Quiet, Query(1), Wait(100)];
     check(late(), &steps, &["640 run 1 on 1"]);
 }

@@ -48,7 +48,7 @@ impl World {
         let here = self.running().filter(|(_, held)| held.job.instance == job.instance).count();
         assert!(urgency == Urgency::Late || here == 0, "{job:?} is spare, and waits for another");
         for id in rows {
-            assert_ne!(self.queries[id].query.accept, Accept::Exact, "{id:?} wants no stand-in");
+            assert_ne!(self.queries[id].query.accept, Accept::Exact, "{id:?} accepts no stand-in");
             for (_, held) in
                 self.running().filter(|(_, held)| held.rows.contains(id) && held.job.role != Role::Backup)
             {
@@ -59,7 +59,7 @@ impl World {
     }
 
     pub(crate) fn judge(&mut self, query: QueryId, output: Output) {
-        assert_eq!(self.queries[&query].fate, Fate::Waiting, "{query:?} needs nothing any more");
+        assert_eq!(self.queries[&query].fate, Fate::Waiting, "{query:?} is answered already");
         assert_eq!(self.output(output, true), query);
         assert!(self.twins.judging.insert((query, output)), "asked twice");
     }
@@ -79,7 +79,7 @@ impl World {
 
     /// Checks a stand-in's answer: the driver had found it fit.
     pub(crate) fn stood_in(&self, id: QueryId, output: Output) {
-        assert!(self.twins.fit.contains(&(id, output)), "{id:?}: nobody looked at {output:?}");
+        assert!(self.twins.fit.contains(&(id, output)), "{id:?}: {output:?} was not judged");
     }
 
     /// Checks that clients with a bound of their own get no more approximations than their answers earned.

@@ -307,11 +307,11 @@ impl World {
         let mut shapes = BTreeSet::new();
         for id in rows {
             let tracked = &self.queries[id];
-            assert_eq!(tracked.fate, Fate::Waiting, "{job:?}: nobody waits for {id:?}");
+            assert_eq!(tracked.fate, Fate::Waiting, "{job:?}: {id:?} is answered already");
             assert_eq!(tracked.query.pool, job.pool);
             shapes.insert(tracked.query.shape);
             if job.role == Role::Backup {
-                assert_eq!(tracked.query.accept, Accept::Any, "{id:?} wants no backup");
+                assert_eq!(tracked.query.accept, Accept::Any, "{id:?} accepts no backup");
                 continue;
             }
             let elsewhere =
@@ -320,7 +320,7 @@ impl World {
                 let either =
                     [job.role, held.job.role].into_iter().any(|role| matches!(role, Role::StandIn(_)));
                 if either && job.role != Role::Copy {
-                    continue; // checked where stand-ins are; a query that waited may start beside its own
+                    continue; // `twins.rs` checks stand-ins; a query that waited may start next to its own stand-in
                 }
                 assert_ne!(held.job.instance, job.instance, "{id:?} twice on one instance");
                 if either {

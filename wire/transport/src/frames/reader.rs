@@ -11,7 +11,7 @@ use parm_protocol::Error;
 use tokio::time::Instant;
 
 use super::Config;
-use super::header::{self, Header};
+use super::header::{self, Header, Kind};
 use super::keepalive::Heard;
 use super::socket::ReadHalf;
 use crate::budget::{Budget, Share};
@@ -68,7 +68,9 @@ impl Reader {
             let missing = match self.peek()? {
                 Some(header) => {
                     let whole = header::LENGTH + header.body as usize;
-                    if let Err(refusal) = self.count(whole) {
+                    // Other frames are small and handled at once. A lost order would make the client wait.
+                    let charged = header.kind == Kind::Request || whole > LEAST_ROOM;
+                    if charged && let Err(refusal) = self.count(whole) {
                         self.pass_over(whole).await?;
                         return Ok(Some(Incoming { header, body: Bytes::new(), share: Err(refusal) }));
                     }

@@ -204,8 +204,12 @@ impl<S: InferenceService> Serving<S> {
         Ok(())
     }
 
-    /// Passes on the orders of a client that uses tokens; ignores those of others.
+    /// Passes on the orders of a client that uses tokens; ignores those of others, and large ones while the byte budget
+    /// is spent.
     fn wished(&self, incoming: &Incoming) -> io::Result<()> {
+        if incoming.share.is_err() {
+            return Ok(());
+        }
         let order = tokens::read_order(&incoming.header, &incoming.body);
         let order = order.transpose().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         if let (Some(party), Some(order)) = (self.party.get(), order) {

@@ -166,7 +166,7 @@ mod tests {
         for wish in wishes {
             assert_eq!(received(&wish, true), Some(wish));
         }
-        // Where the server knows no shares.
+        // A server without shares ignores the share of an order.
         let reserve = |wish| Order::Reserve(wish, Class::Query, Note(1));
         let all_are_one = reserve(Wish::of("model"));
         assert_eq!(received(&reserve(of_a_share.clone()), false), Some(all_are_one));

@@ -13,5 +13,5 @@ fn every_frame_seed_decodes() {
         assert_eq!(parm_transport::frames::survives(&fs::read(&path).unwrap().into()), [name.as_str()]);
         seen += 1;
     }
-    assert!(seen > 0, "there are no seeds of frames");
+    assert!(seen > 0, "found no seeds of frames");
 }

@@ -194,7 +194,7 @@ pub fn survives(bytes: &Bytes) -> Vec<&'static str> {
     let header = bytes.first_chunk().and_then(Header::from_bytes);
     let body = if header.is_some() { bytes.slice(header::LENGTH..) } else { bytes.clone() };
     let written = |frame: Result<Frame, Error>| {
-        let whole = Bytes::from(frame.expect("what was read can be written").chunks.concat());
+        let whole = Bytes::from(frame.expect("a decoded value can be encoded").chunks.concat());
         let header = whole.first_chunk().and_then(Header::from_bytes).expect("a frame has a header");
         assert_eq!(header.body as usize, whole.len() - header::LENGTH);
         whole.slice(header::LENGTH..)
@@ -202,13 +202,13 @@ pub fn survives(bytes: &Bytes) -> Vec<&'static str> {
     let mut read = Vec::new();
     if let Ok((request, envelope)) = decode_request(&body) {
         let once = written(encode_request(1, &request, &envelope, usize::MAX));
-        let (request, envelope) = decode_request(&once).expect("what was written can be read");
+        let (request, envelope) = decode_request(&once).expect("an encoded value can be decoded");
         assert_eq!(written(encode_request(1, &request, &envelope, usize::MAX)), once);
         read.push("request");
     }
     if let Ok(response) = decode_response(&body) {
         let once = written(encode_response(1, &response, usize::MAX));
-        let response = decode_response(&once).expect("what was written can be read");
+        let response = decode_response(&once).expect("an encoded value can be decoded");
         assert_eq!(written(encode_response(1, &response, usize::MAX)), once);
         read.push("response");
     }

@@ -102,6 +102,15 @@ fn both(server: bool, client: bool) -> (Connection, Arc<Giving>, mpsc::Receiver<
 }
 
 fn over(
+    sockets: (Socket, Socket),
+    server: bool,
+    client: bool,
+) -> (Connection, Arc<Giving>, mpsc::Receiver<Heard>) {
+    within(Budget::new(usize::MAX), sockets, server, client)
+}
+
+fn within(
+    budget: Arc<Budget>,
     (near, far): (Socket, Socket),
     server: bool,
     client: bool,
@@ -111,7 +120,8 @@ fn over(
     let config = Config::default();
     let negotiated = Negotiated { tokens: client, ..Negotiated::of(&config) };
     let connection = Connection::new("pair".into(), near, b"", negotiated, &config);
-    let (service, limits) = (Arc::new(Service(giving.clone())), Limits { tokens: server, ..config.into() });
+    let (service, limits) =
+        (Arc::new(Service(giving.clone())), Limits { budget, tokens: server, ..config.into() });
     tokio::spawn(async move { serve(far, b"", service, &limits, CancellationToken::new()).await });
     (connection, giving, hears)
 }
@@ -152,6 +162,28 @@ async fn tokens_and_wishes(
     }
     drop(connection);
     assert_eq!(hears.recv().await, Some(Heard::Left));
+}
+
+#[tokio::test]
+async fn order_is_received_when_the_byte_budget_is_spent() {
+    let (near, far) = UnixStream::pair().unwrap();
+    let budget = Budget::new(100_000);
+    let spent = budget.share();
+    spent.grow(100_000).unwrap();
+    let (connection, _giving, mut hears) = within(budget, (near.into(), far.into()), true, true);
+    assert_eq!(hears.recv().await, Some(Heard::Joined));
+    let reserve = Order::Reserve(Wish::of("m"), Class::Late, Note(8));
+    for order in [reserve, Order::Withdraw(Wish::of("m")), Order::GiveBack(Token(5))] {
+        connection.tell(&order);
+        assert_eq!(hears.recv().await, Some(Heard::Told(order)));
+    }
+    // One that is too large is ignored, and the connection stays.
+    connection.tell(&Order::Withdraw(Wish::of("m".repeat(20_000))));
+    let refused = connection.infer(&request("", 8), ANY_TIME).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Overloaded);
+    drop(spent);
+    connection.infer(&request("", 8), ANY_TIME).await.unwrap();
+    assert!(matches!(hears.recv().await, Some(Heard::Asked(_))));
 }
 
 #[tokio::test]

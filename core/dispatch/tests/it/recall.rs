@@ -1,0 +1,61 @@
+//! Slow instances that are out of service return when no other instance is left.
+
+use std::time::Duration;
+
+use parm_dispatch::{BatchSettings, EjectionSettings, PolicyKind, PoolSettings};
+
+use super::script::Step::{self, *};
+use super::script::{play, words};
+
+/// A slow instance is probed only after a minute, and queries wait 100 ms for an instance.
+fn settings() -> PoolSettings {
+    let away = Duration::from_secs(60);
+    let ejection = EjectionSettings {
+        slow_start: Duration::ZERO,
+        backoff_min: away,
+        backoff_max: away,
+        ..EjectionSettings::default()
+    };
+    let no_instance_grace = Duration::from_millis(100);
+    PoolSettings { policy: PolicyKind::None, ejection, no_instance_grace, ..PoolSettings::default() }
+}
+
+/// Instance 2 answers slowly twice and is ejected, while instance 1 idles. It is 840 ms then.
+fn slow_two_is_ejected() -> Vec<Step> {
+    let slow = |id| [Query(id), Query(id + 1), Done(1), Wait(100), Done(2)];
+    [Join(1), Warm(32), Join(2)].into_iter().chain(slow(101)).chain(slow(111)).chain([Quiet]).collect()
+}
+
+#[track_caller]
+fn check(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
+    let mut world = play(settings, &[&slow_two_is_ejected(), steps].concat());
+    assert_eq!(words(&world), expect);
+    world.finish();
+}
+
+#[test]
+fn query_runs_on_a_slow_instance_when_the_others_left() {
+    check(settings(), &[Leave(1), Query(1), Wait(300)], &["840 run 1 on 2"]);
+}
+
+#[test]
+fn query_runs_on_a_slow_instance_when_the_others_drain() {
+    check(
+        settings(),
+        &[Query(1), Query(2), Drain(1), Wait(50), Done(2), Done(1), Wait(300)],
+        &["840 run 1 on 1", "840 run 2 on 2", "890 answer 2 exact", "890 answer 1 exact"],
+    );
+}
+
+#[test]
+fn retry_runs_on_a_slow_instance_when_the_others_left() {
+    check(settings(), &[Query(1), Leave(1), Wait(300)], &["840 run 1 on 1", "840 run 1 on 2"]);
+}
+
+#[test]
+fn batch_waits_for_company_at_a_slow_instance() {
+    let max_size = 8.try_into().expect("positive");
+    let batch = BatchSettings { max_size, max_delay: Duration::from_millis(20) };
+    let batching = Settings(Box::new(PoolSettings { batch, ..settings() }));
+    check(settings(), &[batching, Leave(1), Query(1), Wait(300)], &["860 run 1 on 2"]);
+}
