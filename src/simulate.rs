@@ -76,12 +76,12 @@ fn recorded(config: &mut Config, path: &Path, model: Option<&str>) -> anyhow::Re
     Ok(())
 }
 
-/// The folder of a file, to which the files that it names are relative.
+/// Returns the folder of a file, to which the files that it names are relative.
 pub fn folder_of(path: &Path) -> PathBuf {
     path.parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// The scenarios and the profiles of the flags: profiles are scenarios too.
+/// Returns the scenarios and the profiles of the flags: profiles are scenarios too.
 pub fn scenarios(scenarios: &[String], profiles: &[String]) -> anyhow::Result<Vec<String>> {
     let built_in = |part: &str| PROFILES.iter().any(|(name, _)| *name == part.trim());
     if let Some(unknown) = profiles.iter().find(|name| !name.split('+').any(built_in)) {

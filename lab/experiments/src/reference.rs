@@ -19,7 +19,7 @@ pub(crate) struct Reference {
 /// Requests whose answers are known.
 const DISTINCT: usize = 16;
 /// The same, if run times follow the query: each request has one factor.
-const DISTINCT_BY_QUERY: usize = 512;
+const DISTINCT_BY_QUERY: usize = 256;
 /// Largest relative error of a single value.
 const TOLERANCE: f32 = 0.01;
 
@@ -43,7 +43,7 @@ impl Reference {
         let client =
             client::connect(&url.parse().map_err(failed)?, &client::Config::default()).map_err(failed)?;
         let metadata = runtime.block_on(client.model_metadata(&ModelRef::latest(model))).map_err(failed)?;
-        let inputs = Inputs::generate(&metadata, 1, seed)?;
+        let inputs = Inputs::generate_many(&metadata, 1, seed, distinct)?;
         let ask = |index| {
             let request = inputs.request(index);
             let response = runtime.block_on(client.infer(request, CallContext::default())).map_err(failed)?;
