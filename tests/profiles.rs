@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::commands::{run, text};
 
-const SMALL: [&str; 8] = ["--policy", "equal", "--load", "0.5", "--queries", "2000", "--output", "json"];
+const SMALL: [&str; 8] = ["--policy", "equal", "--load", "0.5", "--queries", "12000", "--output", "json"];
 
 #[test]
 fn profiles_and_scenarios_are_simulated_together() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parm_protocol::Tensor;
 use parm_workload::clock::Moment;
-use parm_workload::{Ending, Faults, SCENARIOS, Scenario, Schedule};
+use parm_workload::{Ending, Faults, PROFILES, SCENARIOS, Scenario, Schedule};
 use serde::{Deserialize, Serialize};
 
 use super::queries;
@@ -90,7 +90,7 @@ impl Replay {
 
 /// Returns the faults of a predefined scenario.
 fn named(name: &str) -> Result<Faults, Error> {
-    let known = || SCENARIOS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let known = || SCENARIOS.iter().chain(PROFILES).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let message = || format!("unknown scenario '{name}': use one of {}, or several as in hosts+A", known());
     Scenario::named(name).map(|scenario| scenario.faults).ok_or_else(|| Error::Plan { message: message() })
 }
@@ -215,6 +215,9 @@ mod tests {
         assert_eq!(slow.iter().filter(|ms| **ms == 20.0).count(), 10);
         let unknown = Replay { scenario: Some("mayhem".into()), ..replay(vec![]) };
         let error = unknown.check().unwrap_err().to_string();
-        assert!(error.contains("'mayhem'") && error.contains("throttled"), "{error}");
+        assert!(
+            error.contains("'mayhem'") && error.contains("throttled") && error.contains("sick-gpu"),
+            "{error}"
+        );
     }
 }
