@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn run_stalls_until_the_next_period_when_its_quota_is_used_up() {
+    fn run_stalls_to_the_end_of_the_period_when_its_quota_is_spent() {
         let mut quota = quota(50);
         let mut run = |start, work: f64| quota.spend(at(start), work * MS, Moment::NEVER);
         assert_eq!(run(0, 20.0), done(20));
