@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
+use std::path::Path;
 use std::time::Duration;
 
 use parm_dispatch::Cost;
@@ -110,6 +111,12 @@ impl Config {
             config.loads.clear();
         }
         Ok(config)
+    }
+
+    /// Reads the files that service times and scenarios name, relative to the folder of the experiment file.
+    pub fn read_files(&mut self, folder: &Path) -> Result<(), Error> {
+        self.service.time_ms.read_file(folder)?;
+        Ok(self.scenario.values_mut().try_for_each(|scenario| scenario.read_files(folder))?)
     }
 
     /// Returns every load with its rate in queries per second.
