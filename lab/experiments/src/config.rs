@@ -181,7 +181,7 @@ mod tests {
 
             [policy.eager]
             parity_only = 6
-            dispatch = { policy = "hedge", hedge = { median_factor = 1.5 } }
+            dispatch = { policy = "hedge", hedge = { min_delay_us = 500 } }
 
             [[scenario.rack.faults]]
             kind = "slow"
@@ -195,7 +195,7 @@ mod tests {
             "#,
         )
         .unwrap();
-        assert_eq!(config.policy["eager"].dispatch.hedge.median_factor.get(), 1.5);
+        assert_eq!(config.policy["eager"].dispatch.hedge.min_delay, Duration::from_micros(500));
         assert_eq!(config.policy["eager"].parity_only, 6);
         let when = When::Episodes { share: 0.05, length: Duration::from_secs(1) };
         let factor = Distribution::Pareto { min: 1.0, shape: 3.0 };
