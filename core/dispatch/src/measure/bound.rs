@@ -11,7 +11,7 @@
 //! An approximation is allowed only while the count is below the limit, so no window has more, wherever it begins.
 //! The default window of 50,000 answers takes 6 KB. It alone would let the first minute of a busy hour be approximate,
 //! so a second window of 1,000 answers has a limit as well: the fraction, and [`BURST`] more for a slow moment. As the
-//! count of either nears the limit, the wait for the exact answer grows
+//! count of the long one nears the limit, the wait for the exact answer grows
 //! by the factor 1 + 0.1 (given / left)^2, so the remaining approximations go to the slowest queries.
 //!
 //! A client may accept a fraction of its own. Queries of one payer (a tenant's share, or the model itself) that
@@ -78,14 +78,6 @@ impl Counted {
     fn left(&self) -> u32 {
         self.most.saturating_sub(self.window.yes())
     }
-
-    fn stretch(&self) -> f64 {
-        1.0 + STIFFNESS * (f64::from(self.window.yes()) / f64::from(self.left().max(1))).powi(2)
-    }
-
-    fn used(&self) -> f64 {
-        f64::from(self.window.yes()) / f64::from(self.most.max(1))
-    }
 }
 
 impl Bound {
@@ -102,12 +94,13 @@ impl Bound {
 
     /// The factor by which the wait for the exact answer grows: 1 while few approximations were given.
     pub(crate) fn stretch(&self) -> f64 {
-        self.long.stretch().max(self.short.stretch())
+        let left = f64::from(self.long.left().max(1));
+        1.0 + STIFFNESS * (f64::from(self.long.window.yes()) / left).powi(2)
     }
 
     /// The used part of the bound.
     pub(crate) fn used(&self) -> f64 {
-        self.long.used().max(self.short.used())
+        f64::from(self.long.window.yes()) / f64::from(self.long.most.max(1))
     }
 
     /// The approximate answers in the window, their limit, and the size of the window.

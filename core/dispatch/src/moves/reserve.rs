@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::api::{Action, Class, Note, Order, Payer, Wanted};
 use crate::moves::neighbours::{limit_neighbour_wait, limit_neighbour_waits_of};
+use crate::rules::finish::waits_for_faster;
 use crate::rules::waiting::waiting_jobs;
 use crate::state::State;
 use crate::state::keys::{InstanceKey, PoolKey};
@@ -108,6 +109,10 @@ fn reserve_more(
         for at in 0..keys.len() {
             let at = keys[(from + at) % keys.len()];
             let now = turn.now;
+            // Its token would be returned at once, and reserved again.
+            if waits_for_faster(state, turn, key, at).is_some() {
+                continue;
+            }
             let instance = state.instances.at_mut(at);
             let suits = instance.usable()
                 && instance.jobs.is_empty() != runs_ours

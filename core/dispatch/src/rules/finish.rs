@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 
 use crate::api::{Role, Time};
 use crate::state::State;
+use crate::state::idle::Room;
 use crate::state::instance::Instance;
 use crate::state::job::Job;
 use crate::state::keys::{InstanceKey, JobKey, PoolKey, QueryKey};
@@ -65,10 +66,11 @@ fn rows_of(job: &Job) -> usize {
     job.rows.len().max(1)
 }
 
-/// The expected nanoseconds until an instance has ended one of its jobs: 0 if it has room.
+/// The expected nanoseconds until an instance has ended one of its jobs: 0 if it has room, and `None` if other
+/// frontends use it.
 fn wait_at(state: &State, turn: &Turn, instance: &Instance) -> Option<f64> {
-    if instance.jobs.len() + usize::from(instance.elsewhere.jobs) < usize::from(instance.slots_told()) {
-        return Some(0.0);
+    if instance.jobs.len() < usize::from(instance.slots_told()) {
+        return (instance.room() != Room::None).then_some(0.0);
     }
     // Those that wait behind others do not free it.
     let running = instance.jobs.iter().filter(|job| instance.runs(**job));
