@@ -17,9 +17,7 @@
 //!
 //! An instance counts if it accepts new work, once for each of its versions; all have the same number of slots.
 //! Instances that the dispatcher has ejected count too, because ejections last seconds and must not make versions flap.
-//! If no instance is left the last default stays. If none of the default's instances takes work for
-//! `no_instance_grace_ms`, the newest version with such an instance answers: a client that names no version prefers its
-//! answer to none.
+//! If no instance is left the last default stays.
 //!
 //! Rejected: a share of the slots that the former version had at its peak. That must be remembered, is stale when the
 //! fleet is resized, and differs between frontends that started at different times. Also rejected: spreading requests

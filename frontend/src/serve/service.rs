@@ -169,7 +169,7 @@ impl Frontend {
     }
 
     /// Answers a request; `pool` is set to the one that did. If the pool is removed meanwhile, the pool that replaced
-    /// it answers, so that the model's name stays valid. If it has no instance, another version answers.
+    /// it answers, so that the model's name stays valid.
     async fn infer_at(
         &self,
         pool: &mut Arc<Pool>,
@@ -186,41 +186,25 @@ impl Frontend {
             Err(error) if matches!(error.code(), Code::Unavailable | Code::NotFound) => error,
             answered => return answered,
         };
-        let Some(heir) = self.heir(pool, names_version, &failed) else { return Err(failed) };
-        let is_other_version = heir.version != pool.version;
+        let model = ModelRef {
+            version: names_version.then(|| pool.version.clone()),
+            ..ModelRef::latest(&pool.model.name)
+        };
+        let Ok(heir) = self.core.catalog.find(&model) else { return Err(failed) };
+        if heir.id == pool.id {
+            return Err(failed);
+        }
         *pool = heir;
         let (parameters, outputs) = (inputs.parameters.clone(), inputs.outputs.clone());
         let request = InferRequest {
-            model: pool.model.clone(),
+            model,
             id: inputs.id.clone(),
             parameters,
             inputs: inputs.tensors.clone(),
             outputs,
         };
-        let submission = match self.submission(pool, request, terms, context) {
-            // Valid for the version that it was sent to.
-            Err(_) if is_other_version => return Err(failed),
-            submission => submission?,
-        };
+        let submission = self.submission(pool, request, terms, context)?;
         self.traced(pool, submission, context).await
-    }
-
-    /// The pool that answers a request which failed at `pool`: the one that replaced it. If the request names no version
-    /// and its version has no instance, it is the newest version that has one.
-    fn heir(&self, pool: &Pool, names_version: bool, failed: &Error) -> Option<Arc<Pool>> {
-        let model = ModelRef {
-            version: names_version.then(|| pool.version.clone()),
-            ..ModelRef::latest(&pool.model.name)
-        };
-        let replaced = self.core.catalog.find(&model).ok().filter(|heir| heir.id != pool.id);
-        if replaced.is_some() || names_version || !matches!(failed, Error::NoInstance { .. }) {
-            return replaced;
-        }
-        let is_usable = |other: &Arc<Pool>| {
-            let status = self.core.driver.status(other.id);
-            other.id != pool.id && status.is_some_and(|status| status.usable_instances > 0)
-        };
-        self.core.catalog.versions(&pool.model.name).into_iter().rev().find(is_usable)
     }
 
     async fn traced(

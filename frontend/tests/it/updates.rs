@@ -3,11 +3,11 @@
 //! Versions and shapes change and servers restart in turn, and no request fails.
 
 use std::collections::BTreeSet;
-use std::num::{NonZeroU8, NonZeroU32};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{Fraction, PolicyKind};
+use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::Client;
 use parm_protocol::{Error, InferResponse, InferenceService, ModelMetadata, ModelRef};
@@ -112,29 +112,6 @@ async fn version_at_few_instances_is_used_only_by_name() {
     servers[1..].iter().for_each(|server| server.set_ready(Ok(false)));
     until("the other instances drain", || ready(&frontend) == 1.0).await;
     assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap().model_version, "2");
-}
-
-#[tokio::test(start_paused = true)]
-async fn other_version_answers_when_the_default_one_has_no_instance() {
-    let servers = &six()[..2];
-    servers.iter().for_each(|server| server.serve(&[version(1)]));
-    let mut config = config(PolicyKind::Hedge);
-    let ejection = &mut config.dispatch.ejection;
-    (ejection.failures, ejection.least_in_service) = (NonZeroU8::MIN, Fraction::percent(0));
-    (ejection.backoff_min, ejection.backoff_max) = (600_000 * MS, 600_000 * MS);
-    let frontend = over(config, servers).await;
-    servers[1].serve(&[version(2)]);
-    tokio::time::sleep(TURN).await;
-    let versions = async || infer(&frontend, request(&[1.0])).await.map(|answer| answer.model_version);
-    assert_eq!(versions().await, Ok("2".into()));
-    // The only instance of the new version is ejected.
-    servers[1].becomes(Act::Fail(Duration::ZERO, gone(servers[1].peer())));
-    for _ in 0..3 {
-        assert_eq!(versions().await, Ok("1".into()));
-    }
-    let mut named = request(&[1.0]);
-    named.model = ModelRef { name: "double".into(), version: Some("2".into()) };
-    assert_eq!(infer(&frontend, named).await, Err(Error::NoInstance { model: "double".into() }));
 }
 
 #[tokio::test(start_paused = true)]
