@@ -79,7 +79,8 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let pool = state.pools.at_mut(key);
     (pool.usable, pool.slots, pool.slow, pool.members) = (usable, slots, slow, members);
     pool.headroom = pool.policy.headroom(usable);
-    if gains || usable == 0 {
+    // With one instance left, a retry that avoids it has no other choice.
+    if gains || usable <= 1 {
         state.unplaced.push(key);
     }
     let pool = state.pools.at_mut(key);

@@ -1,7 +1,8 @@
 //! `hedge`: a late batch runs once more on another instance.
 //!
-//! Answers are exact, for a small share of extra work. A job is late when it is slower than the budget can
-//! duplicate: with a tenth of extra work, the slowest tenth. It must also exceed 1.25 medians, because the slowest
+//! Answers are exact, for a small share of extra work. A job is late when its rest is expected to exceed a run
+//! elsewhere (`rules::lateness`). Until enough runs are known for that, it is late when it is slower than the budget
+//! can duplicate: with a tenth of extra work, the slowest tenth. It must also exceed 1.25 medians, because the slowest
 //! tenth is as fast as the rest if service times hardly vary, and the cost of a duplicate. While too few times are
 //! known no job is late.
 
