@@ -9,7 +9,6 @@
 use std::sync::LazyLock;
 
 use anyhow::anyhow;
-use figment::error::Kind;
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::{Figment, Source};
 use parm_dispatch::removed;
@@ -259,13 +258,7 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
             .into_iter()
             .map(|error| {
                 let path = error.path.join(".");
-                let gone = match &error.kind {
-                    Kind::UnknownField(name, _) => {
-                        let path = format!("{path}.{name}");
-                        removed(&path).map(|problem| format!("{path}: {problem}"))
-                    }
-                    _ => None,
-                };
+                let gone = removed(&path).map(|problem| format!("{path}: {problem}"));
                 let field = if path.is_empty() { String::new() } else { format!("{path}: ") };
                 let source = error
                     .metadata
