@@ -85,7 +85,7 @@ fn change(words: &[String]) -> anyhow::Result<Order> {
         all => (None, all),
     };
     if fields.is_empty() {
-        return Err(anyhow!("no change: give PATH=VALUE, such as hedge.median_factor=1.5"));
+        return Err(anyhow!("no change: give PATH=VALUE, such as hedge.min_delay_us=500"));
     }
     let mut patch = json!({});
     for field in fields {
@@ -146,9 +146,12 @@ fn instance(one: &Value) -> String {
     let state =
         if one["state"] == "ready" && one["in_service"] == false { "ejected" } else { text(&one["state"]) };
     let p99 = one["service_time"]["p99_us"].as_f64().map(|us| format!("  p99 {:.1} ms", us / 1e3));
+    let slower = one["slower"].as_f64().filter(|times| *times > 1.0);
+    let slower = slower.map(|times| format!("  {times:.1}x slower"));
     let problem = one["problem"].as_str().map(|problem| format!("  {problem}"));
     let (number, address) = (one["number"].to_string(), text(&one["address"]));
-    format!("{number:>4}  {state:<10}  {address}{}{}", p99.unwrap_or_default(), problem.unwrap_or_default())
+    let remarks: String = [p99, slower, problem].into_iter().flatten().collect();
+    format!("{number:>4}  {state:<10}  {address}{remarks}")
 }
 
 fn share(one: &Value) -> String {
@@ -205,6 +208,19 @@ mod tests {
         );
         for wrong in [&["resnet50"][..], &["a=1", "resnet50"], &["a", "b"]] {
             change(&words(wrong)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn instance_line_says_how_much_slower_it_is() {
+        let line = |slower: Value| {
+            let own = json!({"number": 3, "state": "ready", "in_service": true, "address": "http://a:1",
+                             "service_time": {"p99_us": 48_000}, "slower": slower});
+            worded(&CtlCommand::Instances, &json!([own])).unwrap()
+        };
+        assert_eq!(line(json!(2.43)), "   3  ready       http://a:1  p99 48.0 ms  2.4x slower");
+        for as_fast in [json!(null), json!(0.8)] {
+            assert!(!line(as_fast.clone()).contains("slower"), "{as_fast}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::Failure;
 use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::experiment::Experiment;
-use crate::simulate::{print, replace};
+use crate::simulate::{folder_of, print, replace, scenarios};
 
 /// Runs the command. An invalid file ends with status 64. An experiment that ends early has status 1, and the folder holds
 /// its results so far.
@@ -113,7 +113,8 @@ fn config(flags: &Experiment) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(&flags.file).with_context(|| format!("cannot read {}", named()))?;
     let mut config = Config::parse(&text).with_context(named)?;
     replace(&mut config.policies, &flags.policy);
-    replace(&mut config.scenarios, &flags.scenario);
+    config.read_files(&folder_of(&flags.file)).with_context(named)?;
+    replace(&mut config.scenarios, &scenarios(&flags.scenario, &flags.profile)?);
     if !flags.load.is_empty() {
         (config.loads, config.rates) = (flags.load.clone(), Vec::new());
     }
@@ -139,6 +140,7 @@ fn command(flags: &Experiment) -> String {
     let mut flag = |name: &str, value: String| words.extend([format!("--{name}"), value]);
     flags.policy.iter().for_each(|value| flag("policy", value.clone()));
     flags.scenario.iter().for_each(|value| flag("scenario", value.clone()));
+    flags.profile.iter().for_each(|value| flag("profile", value.clone()));
     flags.load.iter().for_each(|value| flag("load", value.to_string()));
     flags.queries.iter().for_each(|value| flag("queries", value.to_string()));
     flags.repeats.iter().for_each(|value| flag("repeats", value.to_string()));

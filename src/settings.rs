@@ -9,8 +9,10 @@
 use std::sync::LazyLock;
 
 use anyhow::anyhow;
+use figment::error::Kind;
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::{Figment, Source};
+use parm_dispatch::removed;
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
 use parm_protocol::StableCode;
@@ -256,8 +258,15 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
         let lines: Vec<String> = errors
             .into_iter()
             .map(|error| {
-                let field =
-                    if error.path.is_empty() { String::new() } else { format!("{}: ", error.path.join(".")) };
+                let path = error.path.join(".");
+                let gone = match &error.kind {
+                    Kind::UnknownField(name, _) => {
+                        let path = format!("{path}.{name}");
+                        removed(&path).map(|problem| format!("{path}: {problem}"))
+                    }
+                    _ => None,
+                };
+                let field = if path.is_empty() { String::new() } else { format!("{path}: ") };
                 let source = error
                     .metadata
                     .as_ref()
@@ -268,7 +277,9 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
                         None => format!(" (from {})", metadata.name),
                     })
                     .unwrap_or_default();
-                format!("{field}{}{source}", with_range(error.kind.to_string(), &SCHEMA, &error.path))
+                let problem =
+                    || format!("{field}{}", with_range(error.kind.to_string(), &SCHEMA, &error.path));
+                format!("{}{source}", gone.unwrap_or_else(problem))
             })
             .collect();
         Invalid(anyhow!("{}", lines.join("\n")))

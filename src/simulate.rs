@@ -2,11 +2,12 @@
 
 use std::io::Write;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::Context;
 use parm_experiments::{Config, Experiment, POLICIES, StandInCost};
-use parm_workload::{SCENARIOS, Scenario};
+use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use crate::Failure;
 use crate::bar::Bar;
@@ -33,7 +34,9 @@ fn config(flags: &Simulate) -> anyhow::Result<Config> {
         Some(path) => {
             let named = || path.display().to_string();
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", named()))?;
-            Config::parse(&text).with_context(named)?
+            let mut config = Config::parse(&text).with_context(named)?;
+            config.read_files(&folder_of(path)).with_context(named)?;
+            config
         }
         None => Config::default(),
     };
@@ -41,7 +44,7 @@ fn config(flags: &Simulate) -> anyhow::Result<Config> {
         recorded(&mut config, path, flags.model.as_deref())?;
     }
     replace(&mut config.policies, &flags.policy);
-    replace(&mut config.scenarios, &flags.scenario);
+    replace(&mut config.scenarios, &scenarios(&flags.scenario, &flags.profile)?);
     if !flags.load.is_empty() {
         config.rates.clear();
     }
@@ -56,7 +59,7 @@ fn config(flags: &Simulate) -> anyhow::Result<Config> {
 
 /// Adds the scenario `recorded` with the arrivals, service times and faults of a recording, at its rate. A stand-in has the
 /// recorded cost.
-fn recorded(config: &mut Config, path: &std::path::Path, model: Option<&str>) -> anyhow::Result<()> {
+fn recorded(config: &mut Config, path: &Path, model: Option<&str>) -> anyhow::Result<()> {
     let (recording, profile) = tune::recorded(path, model)?;
     eprintln!("{}: {profile}", path.display());
     if let Some(instances) = std::num::NonZeroU32::new(profile.instances) {
@@ -73,6 +76,21 @@ fn recorded(config: &mut Config, path: &std::path::Path, model: Option<&str>) ->
     Ok(())
 }
 
+/// Returns the folder of a file, to which the files that it names are relative.
+pub fn folder_of(path: &Path) -> PathBuf {
+    path.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// Returns the scenarios and the profiles of the flags: profiles are scenarios too.
+pub fn scenarios(scenarios: &[String], profiles: &[String]) -> anyhow::Result<Vec<String>> {
+    let built_in = |part: &str| PROFILES.iter().any(|(name, _)| *name == part.trim());
+    if let Some(unknown) = profiles.iter().find(|name| !name.split('+').any(built_in)) {
+        let known = PROFILES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        anyhow::bail!("unknown profile '{unknown}': use one of {known}, or --scenario");
+    }
+    Ok([scenarios, profiles].concat())
+}
+
 pub fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
     if !given.is_empty() {
         *values = given.to_vec();
@@ -81,7 +99,7 @@ pub fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
 
 fn list() -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    for (what, all) in [("policies", POLICIES), ("scenarios", SCENARIOS)] {
+    for (what, all) in [("policies", POLICIES), ("scenarios", SCENARIOS), ("profiles", PROFILES)] {
         writeln!(out, "{what}:")?;
         for (name, meaning) in all {
             writeln!(out, "  {name:<16} {meaning}")?;

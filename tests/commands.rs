@@ -51,6 +51,32 @@ fn invalid_configuration_exits_64_and_names_the_field() {
 }
 
 #[test]
+fn error_about_a_removed_setting_says_why_it_is_gone() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("parm.toml");
+    fs::write(&file, "[frontend.models.small.hedge]\nmedian_factor = 1.5\n").unwrap();
+    let file = file.to_str().unwrap();
+    let variable = ("PARM_FRONTEND__DISPATCH__HEDGE__MEDIAN_FACTOR", "1.5");
+    for (arguments, variables, path) in [
+        (&["--config", file][..], &[][..], "frontend.models.small.hedge.median_factor"),
+        (
+            &["--set", "frontend.dispatch.ejection.slow_factor=4"],
+            &[],
+            "frontend.dispatch.ejection.slow_factor",
+        ),
+        (&[], &[variable], "frontend.dispatch.hedge.median_factor"),
+    ] {
+        let mut command = command();
+        let output =
+            command.args(["serve", "--dump-config"]).args(arguments).envs(variables.iter().copied()).output();
+        let output = output.unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{path}: {said}");
+        assert!(said.contains(&format!("{path}: was removed: ")), "{path}: {said}");
+    }
+}
+
+#[test]
 fn stand_in_flag_selects_its_policy() {
     for more in [&[][..], &["--policy", "stand-in"], &["--set", "frontend.dispatch.policy=\"stand-in\""]] {
         let output = run(&[&["serve", "--dump-config", "--stand-in", "small"], more].concat());

@@ -24,6 +24,7 @@ mod links;
 mod lints;
 mod listeners;
 mod load;
+mod profiles;
 mod prose;
 mod recording;
 mod robustness;

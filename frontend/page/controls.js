@@ -30,7 +30,6 @@ export const FIELDS = Object.entries({
   Limits: [
     { path: 'retry.ratio', label: 'Retries', about: 'Failed jobs that may be retried, relative to all', ...share },
     { path: 'queue_limit', label: 'Queue', about: 'Queries that may wait', ...whole, max: 1e6 },
-    { path: 'ejection.slow_factor', label: 'Slow', about: 'Medians after which an answer is slow', ...number },
   ],
 }).flatMap(([group, fields]) => fields.map((field) => ({ group, ...field })));
 

@@ -26,7 +26,7 @@ export function state(row) {
 
 /** Further remarks. */
 export function remark(row) {
-  return [row.problem, silent(row) && `holds a job for ${span(row.oldest_ms)}`,
+  return [row.problem, row.slower > 1 && `${row.slower.toFixed(1)}x slower`, silent(row) && `holds a job for ${span(row.oldest_ms)}`,
     row.state === 'ejected' && row.retry_in_ms !== null && `probe in ${span(row.retry_in_ms)}`].filter(Boolean).join('; ');
 }
 

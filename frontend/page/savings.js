@@ -63,6 +63,7 @@ export class Savings {
       latest.agreement !== null && ['Agreement, live', `${share(latest.agreement)} say the same${latest.withheld ? ': withheld' : ''}`, latest.withheld && 'bad'],
       model.stand_in && ['Stand-ins', `${model.stand_in}: ${count(counts.stand_ins_spare)} early, ${count(counts.stand_ins_late)} late, ${count(counts.stand_ins_served)} given`],
       counts.hedges && ['Hedges', `${count(counts.hedges)}, of which ${count(counts.hedges_won)} answered first`],
+      counts.explored && ['Explorations', `${count(counts.explored)} copies on slow instances`],
       counts.groups && ['Parities', `${count(counts.parities)} sent for ${count(counts.groups)} groups, ${count(counts.parities_late)} too late`],
       counts.retries && ['Retries', `${count(counts.retries)}; ${count(counts.retries_refused)} refused by the budget`],
     ].filter(Boolean);

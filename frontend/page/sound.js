@@ -31,9 +31,9 @@ const part = ({ outcomes, counts, rejections, roles }) => fields({
 const named = (names) => (is) => list(text)(is) && names.split(' ').every((name) => is.includes(name));
 /** Names by which the page looks up figures. */
 const OUTCOMES = 'exact hedged reconstructed stand-in backup default rejected failed';
-const COUNTS = `arrived hedges hedges_won hedges_refused retries retries_refused groups groups_partial groups_dissolved parities parities_late reconstructions_served
+const COUNTS = `arrived hedges hedges_won hedges_refused explored retries retries_refused groups groups_partial groups_dissolved parities parities_late reconstructions_served
 reconstructions_unsure stand_ins_spare stand_ins_late stand_ins_served`.replace('\n', ' ');
-const COLUMNS = 'number state reason inflight slots jobs failures p50_us p99_us slowness oldest_ms agreed compared retry_in_ms';
+const COLUMNS = 'number state reason inflight slots jobs failures p50_us p99_us slowness oldest_ms agreed compared retry_in_ms slower';
 const known = new Set(COLUMNS.split(' ').slice(0, 7));
 const row = ({ columns, states, reasons }) => {
   const cells = columns.map((column) => ({ state: whole(states.length - 1), reason: whole(reasons.length - 1) })[column] ?? (known.has(column) ? count : or(number)));

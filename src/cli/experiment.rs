@@ -33,6 +33,9 @@ pub struct Experiment {
     /// Scenario, built in or of the file, instead of the file's (repeat)
     #[arg(long, value_name = "NAME")]
     pub scenario: Vec<String>,
+    /// Profile of `parm simulate --list`, instead of the file's scenarios (repeat)
+    #[arg(long, value_name = "NAME")]
+    pub profile: Vec<String>,
     /// Load, as a share of the capacity of the deployed instances, instead of the file's (repeat)
     #[arg(long, value_name = "SHARE")]
     pub load: Vec<f64>,

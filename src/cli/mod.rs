@@ -187,12 +187,14 @@ See docs/load.md for the meaning of the figures.";
 const SIMULATE_EXAMPLES: &str = "Examples:
   parm simulate --scenario AB --load 0.5 --load 0.85
       all policies on 18 instances of 20 ms, under stragglers and interference
+  parm simulate --scenario hosts+A --profile sick-gpu --policy equal --policy hedge
+      slowness as it was measured: slow hosts with stragglers, and a GPU that is slow for good
   parm simulate experiment.toml --repeats 5 --output json
       your own policies, scenarios and service times
   parm simulate --recording busy-hour.jsonl --policy equal --policy hedge --policy parm+
       recorded traffic with other policies
   parm simulate --list
-      the built-in policies and scenarios";
+      the built-in policies, scenarios and profiles";
 
 /// `parm demo`.
 #[derive(Debug, Args)]
@@ -398,9 +400,12 @@ pub struct Simulate {
     /// Policy, built in or of the file (repeat) [default: all that are built in]
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
-    /// Scenario, built in or of the file (repeat) [default: clean, A, B, AB, hang]
+    /// Scenario, built in or of the file, or several joined by `+` (repeat) [default: clean, A, B, AB, hang]
     #[arg(long, value_name = "NAME")]
     pub scenario: Vec<String>,
+    /// Profile of measured slowness or load, replayed from a public trace (repeat)
+    #[arg(long, value_name = "NAME")]
+    pub profile: Vec<String>,
     /// Load, as a share of the capacity of the deployed instances (repeat) [default: 0.3, 0.5, 0.7, 0.85]
     #[arg(long, value_name = "SHARE")]
     pub load: Vec<f64>,
@@ -422,7 +427,7 @@ pub struct Simulate {
     /// Runs at a time, without effect on the result [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
-    /// Print the built-in policies and scenarios, then exit
+    /// Print the built-in policies, scenarios and profiles, then exit
     #[arg(long)]
     pub list: bool,
     /// Form of the output

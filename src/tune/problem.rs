@@ -13,12 +13,13 @@ use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
-use parm_workload::{SCENARIOS, Scenario};
+use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use super::worth;
 use crate::Failure;
 use crate::bar::Bar;
 use crate::cli::tune::{Cluster, Tune, Wanted};
+use crate::simulate::folder_of;
 
 /// Builds the problem that the flags describe.
 pub fn of(flags: &Tune) -> Result<Problem, Failure> {
@@ -92,11 +93,16 @@ fn faults(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Faults
         return Ok(profile.map(Profile::faults).unwrap_or_default());
     };
     let own = match &cluster.scenarios {
-        Some(path) => Config::parse(&text(path)?).with_context(|| path.display().to_string())?.scenario,
+        Some(path) => {
+            let named = || path.display().to_string();
+            let mut config = Config::parse(&text(path)?).with_context(named)?;
+            config.read_files(&folder_of(path)).with_context(named)?;
+            config.scenario
+        }
         None => Default::default(),
     };
-    let known = || SCENARIOS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let scenario = own.get(name).cloned().or_else(|| Scenario::named(name));
+    let known = || SCENARIOS.iter().chain(PROFILES).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let scenario = Scenario::combined(name, |part| own.get(part).cloned());
     let scenario = scenario.ok_or_else(|| anyhow!("unknown scenario '{name}': use one of {}", known()))?;
     Ok(scenario.faults)
 }

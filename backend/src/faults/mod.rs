@@ -3,11 +3,12 @@
 //! A worker has this only if its configuration allows it. All random numbers depend on the plan's seed and the
 //! instance's number, so a run can be repeated. A new plan takes effect at once: an instance that stalls under the old
 //! plan wakes up. `plan` has the settings, `injection` the faults of one run, and `replay` plays the fault schedules of
-//! experiments.
+//! experiments. `queries` names queries, for faults that follow them.
 
 mod access;
 mod injection;
 mod plan;
+mod queries;
 mod replay;
 
 use std::collections::BTreeMap;
@@ -69,12 +70,13 @@ impl Faults {
     pub(crate) fn around(
         &self,
         instance: usize,
+        inputs: &[Tensor],
         run: impl FnOnce() -> Result<Vec<Tensor>, Error>,
     ) -> Result<Vec<Tensor>, Error> {
         let injection = self.before(instance);
         let began = Instant::now();
         let outputs = injection.apply(began, run()?)?;
-        self.live_through(instance, began, outputs)
+        self.live_through(instance, inputs, began, outputs)
     }
 
     /// The start of a run: stalls and crashes happen here, other faults are drawn.
@@ -99,12 +101,13 @@ impl Faults {
     fn live_through(
         &self,
         instance: usize,
+        inputs: &[Tensor],
         began: Instant,
         outputs: Vec<Tensor>,
     ) -> Result<Vec<Tensor>, Error> {
         let mut state = self.state.lock();
         let Some(playing) = &mut state.playing else { return Ok(outputs) };
-        let (fate, changes) = (playing.fate(instance, began, began.elapsed()), state.changes);
+        let (fate, changes) = (playing.fate(instance, inputs, began, began.elapsed()), state.changes);
         let wrong = state.plan.wrong.unwrap_or(Wrong::Permute);
         let end = match fate {
             None => return Ok(outputs),
@@ -232,7 +235,7 @@ mod tests {
 
     fn scheduled(fault: Fault) -> Option<Replay> {
         let faults = parm_workload::Faults(vec![fault]);
-        Some(Replay { faults, seed: 1, first: 0, instances: 1, starts_in_ms: -10 })
+        Some(Replay { scenario: None, faults, seed: 1, first: 0, instances: 1, starts_in_ms: -10 })
     }
 
     #[test]
@@ -241,7 +244,7 @@ mod tests {
         let schedule = scheduled(Fault::Hang { when: When::Always, on: Targets::Each });
         faults.set(Plan { schedule, ..Plan::default() }).unwrap();
         std::thread::scope(|scope| {
-            let hung = scope.spawn(|| faults.around(0, || Ok(answer())));
+            let hung = scope.spawn(|| faults.around(0, &[], || Ok(answer())));
             faults.set(Plan::default()).unwrap();
             assert_eq!(hung.join().unwrap(), Ok(answer()));
         });
@@ -252,7 +255,7 @@ mod tests {
         let faults = Faults::default();
         let schedule = scheduled(Fault::Wrong { share: 1.0, when: When::Always, on: Targets::Each });
         faults.set(Plan { schedule, wrong: Some(Wrong::Negate), ..Plan::default() }).unwrap();
-        let outputs = faults.around(0, || Ok(answer())).unwrap();
+        let outputs = faults.around(0, &[], || Ok(answer())).unwrap();
         assert_eq!(
             outputs[0].as_f32().unwrap()[0],
             1.0,
@@ -262,7 +265,7 @@ mod tests {
         let schedule = scheduled(Fault::Hang { when, on: Targets::Each });
         let set = Instant::now();
         faults.set(Plan { schedule, ..Plan::default() }).unwrap();
-        assert_eq!(faults.around(0, || Ok(answer())), Ok(answer()));
+        assert_eq!(faults.around(0, &[], || Ok(answer())), Ok(answer()));
         assert!(set.elapsed() >= Duration::from_millis(45), "the hang must last for the rest of 60 ms");
     }
 

@@ -3,20 +3,28 @@
 //! A run is stretched after its end: its work is spread over the schedule's intervals for its instance, and its answer
 //! waits for the resulting time. Faults that a process cannot inject into itself, such as failed health checks, are
 //! left to the experiment, which also stops and kills the process at the times of the schedule.
+//!
+//! A run can only be made longer: a factor below 1 counts as 1.
 
 use std::time::{Duration, Instant};
 
+use parm_protocol::Tensor;
 use parm_workload::clock::Moment;
-use parm_workload::{Ending, Faults, Schedule};
+use parm_workload::{Ending, Faults, PROFILES, SCENARIOS, Scenario, Schedule};
 use serde::{Deserialize, Serialize};
 
+use super::queries;
 use crate::Error;
 
 /// A fault schedule, as a worker receives it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replay {
-    /// The faults, in the form of experiment files.
+    /// A predefined scenario, or several that `+` joins, as in `parm simulate --list`. Default: none.
+    #[serde(default)]
+    pub scenario: Option<String>,
+    /// Faults in addition to those of the scenario, in the form of experiment files. Default: none.
+    #[serde(default)]
     pub faults: Faults,
     /// Seed of all random numbers. Default 0.
     #[serde(default)]
@@ -53,11 +61,19 @@ pub(super) enum Fate {
 
 impl Replay {
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.faults.check(self.instances).map_err(|error| Error::Plan { message: error.to_string() })
+        let faults = self.all()?;
+        faults.check(self.instances).map_err(|error| Error::Plan { message: error.to_string() })
+    }
+
+    /// Returns the faults of the scenario and the others.
+    fn all(&self) -> Result<Faults, Error> {
+        let mut faults = self.scenario.as_deref().map_or(Ok(Faults::default()), named)?;
+        faults.0.extend(self.faults.0.iter().cloned());
+        Ok(faults)
     }
 
     pub(super) fn play(&self, now: Instant) -> Result<Playing, Error> {
-        let schedule = Schedule::new(&self.faults, self.seed, self.instances)
+        let schedule = Schedule::new(&self.all()?, self.seed, self.instances)
             .map_err(|error| Error::Plan { message: error.to_string() })?;
         let away = Duration::from_millis(self.starts_in_ms.unsigned_abs());
         let start = if self.starts_in_ms < 0 { now.checked_sub(away) } else { now.checked_add(away) };
@@ -72,14 +88,28 @@ impl Replay {
     }
 }
 
+/// Returns the faults of a predefined scenario.
+fn named(name: &str) -> Result<Faults, Error> {
+    let known = || SCENARIOS.iter().chain(PROFILES).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let message = || format!("unknown scenario '{name}': use one of {}, or several as in hosts+A", known());
+    Scenario::named(name).map(|scenario| scenario.faults).ok_or_else(|| Error::Plan { message: message() })
+}
+
 impl Playing {
-    /// The fate of a run that began at `began` and took `took` without faults. `None` if the schedule does not affect
-    /// it.
-    pub(super) fn fate(&mut self, instance: usize, began: Instant, took: Duration) -> Option<Fate> {
+    /// The fate of a run on these inputs that began at `began` and took `took` without faults. `None` if the schedule
+    /// does not affect it.
+    pub(super) fn fate(
+        &mut self,
+        instance: usize,
+        inputs: &[Tensor],
+        began: Instant,
+        took: Duration,
+    ) -> Option<Fate> {
         let instance =
             u32::try_from(instance).ok()?.checked_add(self.first).filter(|it| *it < self.instances)?;
         let began = Moment::after(began.checked_duration_since(self.start)?);
-        let ending = self.schedule.run(instance, began, took.as_nanos() as f64);
+        let length = self.schedule.longest(instance, queries::names(inputs));
+        let ending = self.schedule.run(instance, began, length * took.as_nanos() as f64);
         self.schedule.forget(instance, began);
         let time = |at: Moment| self.start.checked_add(Duration::from_nanos(at.as_nanos()));
         Some(match ending {
@@ -98,14 +128,18 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    fn replay(faults: Vec<Fault>) -> Replay {
+        let faults = Faults(faults);
+        Replay { scenario: None, faults, seed: 1, first: 0, instances: 1, starts_in_ms: 0 }
+    }
+
     /// The fate of a run of 10 ms that begins some milliseconds after the start of the schedule.
     fn played(fault: Fault, instance: usize, began_ms: u32) -> Option<(Fate, Instant)> {
-        let replay =
-            Replay { faults: Faults(vec![fault]), seed: 1, first: 2, instances: 4, starts_in_ms: 1000 };
+        let replay = Replay { first: 2, instances: 4, starts_in_ms: 1000, ..replay(vec![fault]) };
         let start = Instant::now();
         let mut playing = replay.play(start).unwrap();
         let start = start + 1000 * MS;
-        Some((playing.fate(instance, start + began_ms * MS, 10 * MS)?, start))
+        Some((playing.fate(instance, &[], start + began_ms * MS, 10 * MS)?, start))
     }
 
     fn once(at_ms: u64, length_ms: u64) -> When {
@@ -138,9 +172,52 @@ mod tests {
     fn schedule_does_not_affect_earlier_runs_or_other_instances() {
         let hang = Fault::Hang { when: When::Always, on: Targets::Each };
         assert_eq!(played(hang.clone(), 2, 0), None);
-        let replay =
-            Replay { faults: Faults(vec![hang]), seed: 1, first: 0, instances: 4, starts_in_ms: 1000 };
+        let replay = Replay { instances: 4, starts_in_ms: 1000, ..replay(vec![hang]) };
         let now = Instant::now();
-        assert_eq!(replay.play(now).unwrap().fate(0, now, 10 * MS), None);
+        assert_eq!(replay.play(now).unwrap().fate(0, &[], now, 10 * MS), None);
+    }
+
+    /// The milliseconds that a run of 10 ms on these rows takes on an instance.
+    fn took(replay: &Replay, instance: usize, rows: &[f32]) -> f64 {
+        let start = Instant::now();
+        let inputs = [Tensor::from_f32([rows.len(), 1].as_slice(), rows).unwrap()];
+        match replay.play(start).unwrap().fate(instance, &inputs, start, 10 * MS) {
+            Some(Fate::Answers(at, false)) => (at - start).as_secs_f64() * 1e3,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn workers_agree_on_the_time_of_a_query() {
+        let lengths =
+            |first| Replay { scenario: Some("lengths".into()), first, instances: 4, ..replay(vec![]) };
+        let one = |first, value| took(&lengths(first), 0, &[value]);
+        let times: Vec<f64> = (0..40).map(|i| one(0, i as f32)).collect();
+        assert!((0..40).all(|i| one(3, i as f32) == times[i]), "another worker, and so a copy of the query");
+        assert!(
+            times.windows(2).all(|pair| pair[0] != pair[1]),
+            "each query has a factor of its own: {times:?}"
+        );
+        let longest = times[3..7].iter().fold(0.0, |longest: f64, time| longest.max(*time));
+        assert_eq!(
+            took(&lengths(1), 0, &[3., 4., 5., 6.]),
+            longest,
+            "a batch takes as long as its longest query"
+        );
+    }
+
+    #[test]
+    fn scenario_is_named_and_combined_with_other_faults() {
+        let twice = Fault::Slow { factor: 2.0, when: When::Always, on: Targets::Each };
+        let hosts = Replay { scenario: Some("hosts".into()), instances: 12, ..replay(vec![twice]) };
+        let slow = (0..12).map(|instance| took(&hosts, instance, &[1.0]).round()).collect::<Vec<_>>();
+        assert_eq!(slow.iter().filter(|ms| **ms == 32.0).count(), 2, "1.6 times 2: {slow:?}");
+        assert_eq!(slow.iter().filter(|ms| **ms == 20.0).count(), 10);
+        let unknown = Replay { scenario: Some("mayhem".into()), ..replay(vec![]) };
+        let error = unknown.check().unwrap_err().to_string();
+        assert!(
+            error.contains("'mayhem'") && error.contains("throttled") && error.contains("sick-gpu"),
+            "{error}"
+        );
     }
 }

@@ -158,7 +158,8 @@ impl Setup {
         let inputs = batch::stack(jobs)?;
         let stacked = Instant::now();
         let run = || model.run(self.number, &inputs);
-        let outputs = self.faults.as_ref().map_or_else(run, |faults| faults.around(self.number, run));
+        let outputs =
+            self.faults.as_ref().map_or_else(run, |faults| faults.around(self.number, &inputs, run));
         let outputs = outputs.inspect_err(|error| note_panic(model, error))?;
         let ran = Instant::now();
         let parts = if jobs.len() == 1 { vec![outputs] } else { batch::split(&outputs, &rows)? };

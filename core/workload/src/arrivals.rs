@@ -50,6 +50,11 @@ pub enum Arrivals {
         /// Seconds since the start, in order.
         seconds: Vec<f64>,
     },
+    /// Recorded times, replayed again and again, with a gap of average length in between.
+    Again {
+        /// Seconds since the start, in order.
+        seconds: Vec<f64>,
+    },
 }
 
 impl Arrivals {
@@ -78,6 +83,7 @@ impl Arrivals {
             Arrivals::Trace { seconds } => {
                 seconds.len() as f64 / seconds.last().copied().unwrap_or(1.0).max(1e-9)
             }
+            Arrivals::Again { seconds } => seconds.len() as f64 / period(seconds),
         }
     }
 
@@ -101,6 +107,10 @@ impl Arrivals {
                 Gaps::Bursts { exponential: exponential(*rate)?, on, off }
             }
             Arrivals::Trace { seconds } => Gaps::Trace(seconds.clone().into_iter()),
+            Arrivals::Again { seconds } => {
+                let (period, seconds) = (period(seconds), seconds.clone());
+                Gaps::Again { seconds, period, next: 0 }
+            }
         };
         Ok(Times { gaps, random: ChaCha8Rng::seed_from_u64(seed), at: 0.0 })
     }
@@ -122,6 +132,7 @@ enum Gaps {
     Gamma(Gamma<f64>),
     Bursts { exponential: Exp<f64>, on: f64, off: f64 },
     Trace(std::vec::IntoIter<f64>),
+    Again { seconds: Vec<f64>, period: f64, next: u64 },
 }
 
 impl Iterator for Times {
@@ -130,6 +141,12 @@ impl Iterator for Times {
     fn next(&mut self) -> Option<Duration> {
         let at = match &mut self.gaps {
             Gaps::Trace(times) => times.next()?,
+            Gaps::Again { seconds, period, next } => {
+                let count = seconds.len() as u64;
+                let (round, index) = (*next / count.max(1), *next % count.max(1));
+                *next += 1;
+                round as f64 * *period + (seconds.get(index as usize)? - seconds[0])
+            }
             Gaps::Constant(gap) => {
                 self.at += *gap;
                 self.at
@@ -150,6 +167,13 @@ impl Iterator for Times {
         };
         Some(Duration::from_secs_f64(at))
     }
+}
+
+/// Returns the time from one start of a recording to the next.
+fn period(seconds: &[f64]) -> f64 {
+    let length = seconds.last().copied().unwrap_or(0.0) - seconds.first().copied().unwrap_or(0.0);
+    let gaps = seconds.len().saturating_sub(1).max(1) as f64;
+    (length * (gaps + 1.0) / gaps).max(1e-9)
 }
 
 fn positive(rate: f64) -> Result<f64, Error> {
@@ -225,6 +249,14 @@ mod tests {
         assert_eq!(Arrivals::trace("1\n0.5\n"), Err(Error::BadTrace { line: 2, text: "0.5".into() }));
         assert_eq!(Arrivals::trace("1\nnan\n"), Err(Error::BadTrace { line: 2, text: "nan".into() }));
         assert_eq!(Arrivals::trace("# nothing\n"), Err(Error::EmptyTrace));
+    }
+
+    #[test]
+    fn recording_is_replayed_again_at_its_rate() {
+        let again = Arrivals::Again { seconds: vec![5.0, 5.5, 7.0] };
+        assert_eq!(again.rate(), 1.0);
+        assert_eq!(times(&again, 7), [0.0, 0.5, 2.0, 3.0, 3.5, 5.0, 6.0]);
+        assert_eq!(times(&Arrivals::Again { seconds: vec![] }, 2), [0.0; 0]);
     }
 
     #[test]

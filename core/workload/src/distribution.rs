@@ -1,8 +1,10 @@
 //! Distributions without a unit: factors on service times, or service times in milliseconds.
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{Error, files, numbers};
 use parm_random::Random;
 
 /// A distribution of positive numbers.
@@ -48,11 +50,19 @@ pub enum Distribution {
         /// The numbers.
         values: Vec<f64>,
     },
+    /// The same, from a file with numbers separated by spaces or commas; `#` begins a comment. Experiment files only.
+    File {
+        /// The file, relative to the folder of the experiment file.
+        path: PathBuf,
+    },
 }
 
 impl Distribution {
     /// Rejects parameters that do not describe a distribution of positive numbers.
     pub fn check(&self) -> Result<(), Error> {
+        if let Distribution::File { path } = self {
+            return Err(Error::NotRead { path: path.clone() });
+        }
         let ok = |value: f64| value.is_finite() && value >= 0.0;
         let wrong = match self {
             Distribution::Constant { value } => !ok(*value),
@@ -61,8 +71,18 @@ impl Distribution {
             Distribution::Lognormal { median, sigma } => !ok(*median) || !ok(*sigma),
             Distribution::Pareto { min, shape } => !ok(*min) || !ok(*shape) || *shape == 0.0,
             Distribution::Sample { values } => values.is_empty() || !values.iter().copied().all(ok),
+            Distribution::File { .. } => true,
         };
         if wrong { Err(Error::BadDistribution { given: format!("{self:?}") }) } else { Ok(()) }
+    }
+
+    /// Replaces a file by the numbers in it.
+    pub fn read_file(&mut self, folder: &Path) -> Result<(), Error> {
+        if let Distribution::File { path } = self {
+            let values = files::read(folder, path, numbers::list)?;
+            *self = Distribution::Sample { values };
+        }
+        Ok(())
     }
 
     /// The mean; infinite for the heaviest tails.
@@ -75,6 +95,7 @@ impl Distribution {
             Distribution::Pareto { min, shape } if *shape > 1.0 => min * shape / (shape - 1.0),
             Distribution::Pareto { .. } => f64::INFINITY,
             Distribution::Sample { values } => values.iter().sum::<f64>() / values.len() as f64,
+            Distribution::File { .. } => f64::NAN,
         }
     }
 
@@ -93,6 +114,7 @@ impl Distribution {
             Distribution::Sample { values } => {
                 Distribution::Sample { values: values.iter().map(|value| by * value).collect() }
             }
+            Distribution::File { path } => Distribution::File { path: path.clone() },
         }
     }
 
@@ -105,6 +127,7 @@ impl Distribution {
             Distribution::Lognormal { median, sigma } => median * (sigma * draw.normal()).exp(),
             Distribution::Pareto { min, shape } => min * draw.uniform().powf(-1.0 / shape),
             Distribution::Sample { values } => values[draw.below(values.len())],
+            Distribution::File { .. } => f64::NAN,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Errors in a description of a workload.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// An error in a description of arrivals, service times or faults.
@@ -22,8 +23,20 @@ pub enum Error {
     BadTrace { line: usize, text: String },
     #[error("line {line} of the numbers has '{text}': give numbers above 0, separated by spaces or commas")]
     BadNumber { line: usize, text: String },
+    #[error("line {line} has {found} numbers and the first one {wanted}: give one per instance in each line")]
+    UnevenLine { line: usize, found: usize, wanted: usize },
     #[error("it has no numbers: give numbers above 0, separated by spaces or commas")]
     NoNumbers,
+    #[error(
+        "invalid line {line} of the arrivals: '{text}': give a time in seconds, and a size above 0 in each line or in none"
+    )]
+    BadArrival { line: usize, text: String },
+    #[error("cannot read '{}': {reason}: paths are relative to the experiment file", path.display())]
+    File { path: PathBuf, reason: String },
+    #[error("cannot use '{}': {error}", path.display())]
+    Content { path: PathBuf, error: Box<Error> },
+    #[error("'{}' was not read: only experiment files can name files: give the numbers themselves", path.display())]
+    NotRead { path: PathBuf },
     #[error("the trace has no arrivals: give one time in seconds per line")]
     EmptyTrace,
     #[error("invalid distribution {given}: give finite numbers of at least 0, in order")]

@@ -1,5 +1,6 @@
 //! The format of faults in a configuration file.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parm_durations::Millis;
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::distribution::Distribution;
-use crate::{Targets, When};
+use crate::{Targets, When, files, numbers};
 
 /// All faults of a run. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -50,7 +51,11 @@ pub enum Fault {
         /// Series of factors: how many times as long runs take, step by step, then from the beginning again. The first
         /// affected instance takes the first series; further instances take the first ones again. `on = { only = [..] }`
         /// takes them in the listed order, otherwise the seed draws the order of the instances.
+        #[serde(default)]
         series: Vec<Vec<f64>>,
+        /// File with the series instead: a line per step, a number per instance in it. Experiment files only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<PathBuf>,
         /// Affected instances. Default: each.
         #[serde(default)]
         on: Targets,
@@ -72,7 +77,11 @@ pub enum Fault {
     /// again. A worker does not know a query's number and takes the factor that a hash of its inputs selects.
     Sizes {
         /// How many times as long the queries take.
+        #[serde(default)]
         factors: Vec<f64>,
+        /// File with the factors instead. Experiment files only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<PathBuf>,
         /// Affected instances. Default: each.
         #[serde(default)]
         on: Targets,
@@ -172,6 +181,15 @@ impl Faults {
     }
 }
 
+impl Faults {
+    /// Whether run times follow the query.
+    pub fn follow_queries(&self) -> bool {
+        let follows =
+            |fault: &Fault| matches!(fault, Fault::Sizes { .. } | Fault::Straggle { by: By::Query, .. });
+        self.0.iter().any(follows)
+    }
+}
+
 impl Fault {
     /// Returns the affected instances.
     pub fn on(&self) -> &Targets {
@@ -207,7 +225,29 @@ impl Fault {
         }
     }
 
+    /// Replaces files by the numbers in them.
+    pub(crate) fn read_files(&mut self, folder: &Path) -> Result<(), Error> {
+        match self {
+            Fault::Straggle { factor, .. } => factor.read_file(folder)?,
+            Fault::Pace { series, file, .. } => {
+                if let Some(path) = file.take() {
+                    *series = files::read(folder, &path, numbers::columns)?;
+                }
+            }
+            Fault::Sizes { factors, file, .. } => {
+                if let Some(path) = file.take() {
+                    *factors = files::read(folder, &path, numbers::list)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     fn check(&self, fault: usize) -> Result<(), Error> {
+        if let Fault::Pace { file: Some(path), .. } | Fault::Sizes { file: Some(path), .. } = self {
+            return Err(Error::NotRead { path: path.clone() });
+        }
         let within = |name, value: f64, least: f64, most: f64, range| {
             let fine = (least..=most).contains(&value);
             if fine { Ok(()) } else { Err(Error::BadFault { fault, name, value, range }) }
@@ -235,7 +275,9 @@ impl Fault {
             }
             Fault::Sizes { factors, .. } => {
                 within("number of `factors`", factors.len() as f64, 1.0, 1e7, "from 1 to 1e7")?;
-                factors.iter().try_for_each(|times| factor("factor in `factors`", *times))
+                // Sizes vary widely: a short input takes a small part of the mean.
+                let size = |value| within("factor in `factors`", value, 1e-6, 1e6, "from 1e-6 to 1e6");
+                factors.iter().try_for_each(|times| size(*times))
             }
             Fault::Shuffles { min_mb, max_mb, link_mbps, factor: times, .. } => {
                 positive("min_mb", *min_mb)?;
@@ -297,7 +339,7 @@ mod tests {
         let small = Fault::Shuffles { concurrent: 4, min_mb: 9.0, max_mb: 3.0, link_mbps: 1.0, factor: 2.0 };
         assert!(matches!(refused(small), Some(Error::BadFault { name: "max_mb", .. })));
         let ms = Duration::from_millis;
-        let pace = |series| Fault::Pace { step: ms(5), series, on: Targets::Each };
+        let pace = |series| Fault::Pace { step: ms(5), series, file: None, on: Targets::Each };
         assert!(matches!(
             refused(pace(vec![vec![1.0], vec![]])),
             Some(Error::BadFault { name: "number of factors in a series", .. })

@@ -10,7 +10,8 @@
 //! `fault` is the file format; `when` and `targets` give the times and the instances; `spans`, `episodes` and `shuffles`
 //! turn them into stretches of time; `pace` replays measured factors, and `quota` limits run time; `schedule` gives the
 //! condition of an instance; `progress` computes when a run ends. `clock` is the time of all of them, `distribution` and
-//! `service` give service times, and `numbers` reads files of measurements.
+//! `service` give service times, and `files`, `numbers` and `recorded` read
+//! measurements. `profiles` has those that are built in.
 
 pub mod arrivals;
 pub mod clock;
@@ -18,12 +19,15 @@ pub mod distribution;
 mod episodes;
 mod error;
 mod fault;
+mod files;
 mod numbers;
 mod outcome;
 mod pace;
 mod pattern;
+mod profiles;
 mod progress;
 mod quota;
+mod recorded;
 mod scenario;
 mod schedule;
 pub mod service;
@@ -37,6 +41,7 @@ pub use fault::{By, Fault, Faults};
 pub use outcome::Outcome;
 pub use parm_random::Random;
 pub use pattern::Pattern;
+pub use profiles::PROFILES;
 pub use progress::Ending;
 pub use scenario::{SCENARIOS, Scenario};
 pub use schedule::{Condition, Schedule, State};

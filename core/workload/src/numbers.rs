@@ -7,6 +7,20 @@ pub(crate) fn list(text: &str) -> Result<Vec<f64>, Error> {
     Ok(lines(text)?.into_iter().flat_map(|(_, numbers)| numbers).collect())
 }
 
+/// Reads a table with one line per step and one column per instance, and returns its columns.
+pub(crate) fn columns(text: &str) -> Result<Vec<Vec<f64>>, Error> {
+    let lines = lines(text)?;
+    let wanted = lines[0].1.len();
+    let mut columns = vec![Vec::with_capacity(lines.len()); wanted];
+    for (line, numbers) in lines {
+        if numbers.len() != wanted {
+            return Err(Error::UnevenLine { line, found: numbers.len(), wanted });
+        }
+        columns.iter_mut().zip(numbers).for_each(|(column, number)| column.push(number));
+    }
+    Ok(columns)
+}
+
 /// Returns the lines that have numbers, at least one, each with its number in the text.
 fn lines(text: &str) -> Result<Vec<(usize, Vec<f64>)>, Error> {
     let mut lines = Vec::new();
@@ -37,5 +51,11 @@ mod tests {
         assert_eq!(list("1\n2 x\n"), Err(Error::BadNumber { line: 2, text: "x".into() }));
         assert_eq!(list("1\n0\n"), Err(Error::BadNumber { line: 2, text: "0".into() }));
         assert_eq!(list("# nothing\n"), Err(Error::NoNumbers));
+    }
+
+    #[test]
+    fn table_is_read_by_columns() {
+        assert_eq!(columns("1 2\n# a pause\n3,4\n"), Ok(vec![vec![1.0, 3.0], vec![2.0, 4.0]]));
+        assert_eq!(columns("1 2\n\n3\n"), Err(Error::UnevenLine { line: 3, found: 1, wanted: 2 }));
     }
 }

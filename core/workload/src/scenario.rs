@@ -1,13 +1,15 @@
 //! Scenarios: faults and the shape of arrivals, predefined or from the experiment file.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
 use crate::distribution::Distribution;
-use crate::numbers;
+use crate::recorded::Recorded;
 use crate::{By, Fault, Faults, Pattern, Targets, When};
+use crate::{Error, files, numbers, profiles};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -26,6 +28,13 @@ pub struct Scenario {
     /// from a recording and not from an experiment file.
     #[serde(skip)]
     pub trace: Vec<f64>,
+    /// Whether the recording begins again when it ends; otherwise the run ends with it.
+    #[serde(skip)]
+    pub again: bool,
+    /// File of recorded arrivals, replayed again and again: in each line a time in seconds and optionally the size of
+    /// the query, to which its run time is then proportional. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrivals_file: Option<PathBuf>,
 }
 
 /// The predefined scenarios and their descriptions. `+` combines several, as in `hosts+A`.
@@ -77,9 +86,27 @@ impl Scenario {
 
     /// Adds the faults of another scenario, and its arrivals if it has any.
     fn and(mut self, other: Self) -> Self {
+        let arrivals = other.arrivals.or(self.arrivals);
+        let recorded = if other.trace.is_empty() { &self } else { &other };
+        let (trace, again) = (recorded.trace.clone(), recorded.again);
+        let arrivals_file = recorded.arrivals_file.clone();
         self.faults.0.extend(other.faults.0);
-        let trace = if other.trace.is_empty() { self.trace } else { other.trace };
-        Self { faults: self.faults, arrivals: other.arrivals.or(self.arrivals), trace }
+        Self { faults: self.faults, arrivals, trace, again, arrivals_file }
+    }
+
+    /// Reads the files that it names, relative to a folder.
+    pub fn read_files(&mut self, folder: &Path) -> Result<(), Error> {
+        self.faults.0.iter_mut().try_for_each(|fault| fault.read_files(folder))?;
+        if let Some(path) = &mut self.arrivals_file {
+            let recorded = files::read(folder, path, Recorded::parse)?;
+            *path = folder.join(&*path);
+            // The copy of an experiment file with its results has them already.
+            let sizes = recorded.faults();
+            self.faults.0.retain(|fault| !sizes.contains(fault));
+            self.faults.0.extend(sizes);
+            (self.trace, self.again) = (recorded.seconds, true);
+        }
+        Ok(())
     }
 
     fn predefined(name: &str) -> Option<Self> {
@@ -118,7 +145,7 @@ impl Scenario {
             "hosts" => vec![slower(1.6, Targets::Some(1.0 / 6.0))],
             "shared" => {
                 let series = [2.2, 3.0, 4.0, 5.0].map(|factor| vec![factor]).to_vec();
-                vec![Fault::Pace { step: 1000 * MS, series, on: Targets::Some(1.0 / 3.0) }]
+                vec![Fault::Pace { step: 1000 * MS, series, file: None, on: Targets::Some(1.0 / 3.0) }]
             }
             "heal" => {
                 let when = When::Every { at: Duration::ZERO, every: 60_000 * MS, length: 30_000 * MS };
@@ -135,7 +162,7 @@ impl Scenario {
                 let values = numbers::list(COLLAGE).unwrap_or_else(|_| unreachable!("a test reads it"));
                 vec![every_run(Distribution::Sample { values })]
             }
-            _ => return None,
+            _ => return profiles::named(name),
         };
         Some(Self { faults: Faults(faults), ..Self::default() })
     }
@@ -147,15 +174,19 @@ impl Scenario {
         if self.trace.is_empty() {
             return self.arrivals.unwrap_or(usual).at(rate);
         }
-        let recorded = Arrivals::Trace { seconds: self.trace.clone() }.rate();
-        Arrivals::Trace { seconds: self.trace.iter().map(|seconds| seconds * recorded / rate).collect() }
+        let of = |seconds: Vec<f64>| match self.again {
+            true => Arrivals::Again { seconds },
+            false => Arrivals::Trace { seconds },
+        };
+        let recorded = of(self.trace.clone()).rate();
+        of(self.trace.iter().map(|seconds| seconds * recorded / rate).collect())
     }
 
     /// Returns the queries of a run of `wanted` queries, and how many of them are its warm-up: a recording may have
     /// fewer.
     pub fn length(&self, wanted: u64, warm_up: u64) -> (u64, u64) {
         let recorded = self.trace.len() as u64;
-        if recorded == 0 || recorded >= wanted {
+        if recorded == 0 || recorded >= wanted || self.again {
             (wanted, warm_up)
         } else {
             (recorded, warm_up.min(recorded / 10))
@@ -231,6 +262,45 @@ mod tests {
         assert_eq!(Scenario::named("hosts+mayhem"), None);
         let own = |name: &str| (name == "A").then(Scenario::default);
         assert_eq!(Scenario::combined("hosts+A", own).unwrap().faults.0, faults("hosts"));
+    }
+
+    #[test]
+    fn files_are_read_relative_to_a_folder() {
+        let folder = std::env::temp_dir().join(format!("parm-scenario-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        write("pace.txt", "1 2\n3 4\n");
+        write("factors.txt", "1, 5 # slow\n");
+        write("arrivals.txt", "0 10\n1 30\n");
+        let step = 1000 * MS;
+        let named = |file: &str| {
+            let factor = Distribution::File { path: "factors.txt".into() };
+            let file = Some(file.into());
+            let faults =
+                vec![every_run(factor), Fault::Pace { step, series: vec![], file, on: Targets::Each }];
+            let arrivals_file = Some("arrivals.txt".into());
+            Scenario { faults: Faults(faults), arrivals_file, ..Scenario::default() }
+        };
+        let mut scenario = named("pace.txt");
+        let unread = scenario.faults.check(3).unwrap_err();
+        assert_eq!(unread, Error::NotRead { path: "factors.txt".into() });
+        scenario.read_files(&folder).unwrap();
+        let series = vec![vec![1.0, 3.0], vec![2.0, 4.0]];
+        let read = [
+            every_run(Distribution::Sample { values: vec![1.0, 5.0] }),
+            Fault::Pace { step, series, file: None, on: Targets::Each },
+            Fault::Sizes { factors: vec![0.5, 1.5], file: None, on: Targets::Each },
+        ];
+        assert_eq!(scenario.faults.0, read);
+        assert_eq!((scenario.trace, scenario.again), (vec![0.0, 1.0], true));
+        let refused = |file| named(file).read_files(&folder).unwrap_err().to_string();
+        assert!(refused("absent.txt").contains("cannot read 'absent.txt'"), "{}", refused("absent.txt"));
+        write("uneven.txt", "1 2\n3\n");
+        assert_eq!(
+            refused("uneven.txt"),
+            "cannot use 'uneven.txt': line 2 has 1 numbers and the first one 2: give one per instance in each line"
+        );
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     /// The slowdown of each instance of a pool at a moment, from the fastest to the slowest.

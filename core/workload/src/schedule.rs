@@ -418,7 +418,8 @@ mod tests {
 
     #[test]
     fn sizes_are_taken_in_the_order_of_queries() {
-        let schedule = schedule(vec![Fault::Sizes { factors: vec![1.0, 3.0, 0.5], on: Targets::Each }], 1);
+        let schedule =
+            schedule(vec![Fault::Sizes { factors: vec![1.0, 3.0, 0.5], file: None, on: Targets::Each }], 1);
         assert_eq!([0, 1, 2, 3, 4].map(|query| schedule.length(8, query)), [1.0, 3.0, 0.5, 1.0, 3.0]);
         assert_eq!(schedule.longest(8, [2, 4]), 3.0);
     }
@@ -427,7 +428,8 @@ mod tests {
     fn instances_take_the_series_of_a_pace_in_turn() {
         let slow = |on| {
             let series = vec![vec![2.0, 3.0], vec![5.0]];
-            let mut schedule = schedule(vec![Fault::Pace { step: Duration::from_secs(1), series, on }], 6);
+            let mut schedule =
+                schedule(vec![Fault::Pace { step: Duration::from_secs(1), series, file: None, on }], 6);
             move |instance, ms| schedule.condition(instance, at(ms)).slowdown
         };
         let mut only = slow(Targets::Only(vec![9, 4, 11]));

@@ -1,7 +1,7 @@
 // A simulated cluster: queries, stragglers, a slow node, ejections, and the resulting latencies. Each second draws
 // all its queries, so that the figures shown together are consistent. Random numbers are seeded.
 
-const COUNTS = ['arrived', 'cancelled', 'given_up', 'jobs', 'dropped', 'hedges', 'hedges_refused', 'hedges_won', 'groups', 'groups_partial',
+const COUNTS = ['arrived', 'cancelled', 'given_up', 'jobs', 'dropped', 'hedges', 'hedges_refused', 'hedges_won', 'explored', 'groups', 'groups_partial',
   'groups_dissolved', 'parities', 'parities_unsent', 'parities_late', 'reconstructions', 'reconstructions_served',
   'reconstructions_unsure', 'backups_served', 'stand_ins_spare', 'stand_ins_late', 'stand_ins_refused', 'stand_ins_served',
   'stand_ins_unsure', 'stand_ins_over_bound', 'stand_ins_wasted', 'retries', 'retries_refused', 'ejected_slow', 'compared',
@@ -10,7 +10,7 @@ export const OUTCOMES = ['exact', 'hedged', 'reconstructed', 'stand-in', 'backup
 const STATES = ['connecting', 'ready', 'draining', 'ejected', 'refused'];
 const REASONS = [null, 'slow', 'failing', 'wrong', 'order'];
 const COLUMNS = ['number', 'state', 'reason', 'inflight', 'slots', 'jobs', 'failures', 'p50_us', 'p99_us', 'slowness', 'oldest_ms',
-  'agreed', 'compared', 'retry_in_ms'];
+  'agreed', 'compared', 'retry_in_ms', 'slower'];
 const BUCKETS = { first_us: 64, per_octave: 16 };
 const EVENTS = 200;
 
@@ -18,13 +18,13 @@ export function settings(changes = {}) {
   const of = {
     policy: 'hedge', queue_limit: 1024, default_priority: 128, batch: { max_size: 1, max_delay_us: 0 }, max_attempts: 3,
     retry: { ratio: 0.2, burst: 100 },
-    hedge: { budget: { ratio: 0.1, burst: 10 }, median_factor: 1.25, min_delay_us: 1000 }, replicate: { copies: 2 },
+    hedge: { budget: { ratio: 0.1, burst: 10 }, min_delay_us: 1000 }, replicate: { copies: 2 },
     coding: { k: 2, k_choices: [], r: 1, max_age_ms: 20, grace: { factor: 1.25, of: 'median' }, min_confidence: 0,
       unsure: 'hedge', headroom: 0.05 },
     stand_in: { cost: 0.5, spare: true, late: true, late_factor: 1.15, late_budget: { ratio: 0.1, burst: 100 },
       grace: { factor: 1.15, of: 'median' }, bound: 0.05, bound_window: 50000, hedge: true,
       min_confidence: 0, unsure: 'hedge', agreement: { floor: 0.8 } },
-    ejection: { enabled: true, slow_factor: 3, failures: 3, backoff_min_ms: 250, backoff_max_ms: 2000,
+    ejection: { enabled: true, failures: 3, backoff_min_ms: 250, backoff_max_ms: 2000,
       least_in_service: 0.3, slow_start_ms: 1000 },
     no_instance_grace_ms: 1000, default_answer: false,
   };
@@ -312,7 +312,8 @@ export class Cluster {
     const held = one.stopped || one.inflight ? 1 : 0;
     return [one.number, STATES.indexOf(one.state), REASONS.indexOf(one.reason), held, 1, one.jobs, one.failures, at(0.5), at(0.99), slowness,
       one.stopped ? one.silent : held ? 9 : null, one.compared ? Math.round(one.agreed) : null, one.compared ? Math.round(one.compared) : null,
-      one.state === 'ejected' && one.reason !== 'order' ? Math.max(0, 2000 - one.out_for % 2000) : null];
+      one.state === 'ejected' && one.reason !== 'order' ? Math.max(0, 2000 - one.out_for % 2000) : null,
+      slowness >= 1.4 ? slowness : null];
   }
 
   keep(model, one, outcome, took, time) {

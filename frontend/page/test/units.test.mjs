@@ -110,7 +110,7 @@ test('verdict_names_the_fault_first', () => {
 });
 
 const row = (number, more = {}) => ({ number, address: `http://w${number}`, node: `node-${Math.ceil(number / 2)}`, state: 'ready', reason: null, inflight: 0, slots: 1, jobs: 10, over_ms: 1000, failures: 0,
-  p50_us: 20_000, p99_us: 30_000, slowness: 1, oldest_ms: null, agreed: null, compared: null, retry_in_ms: null, problem: null, ...more });
+  p50_us: 20_000, p99_us: 30_000, slowness: 1, oldest_ms: null, agreed: null, compared: null, retry_in_ms: null, slower: null, problem: null, ...more });
 
 test('node_is_slow_if_all_its_instances_are', () => {
   const rows = [1, 2, 3, 4, 5, 6].map((number) => row(number, { slowness: number > 4 ? 3.1 : 1 }));
@@ -140,6 +140,8 @@ test('rows_show_faults_and_sort_them_first', () => {
   assert.deepEqual(rows.map(state), ['ready', 'ready, slow', 'ejected: slow', 'silent', 'draining', 'ready']);
   assert.equal(remark(rows[3]), 'holds a job for 2.1 s');
   assert.equal(remark(rows[2]), 'probe in 1.2 s');
+  assert.equal(remark(row(7, { slower: 2.43 })), '2.4x slower');
+  assert.equal(remark(row(8, { slower: 0.8 })), '');
   assert.deepEqual(rows.map(tone), [null, 'warn', 'bad', 'bad', 'warn', null]);
 });
 

@@ -35,6 +35,9 @@ pub(super) struct Entry {
     models: Vec<ServedModel>,
     #[serde(skip_serializing_if = "Option::is_none")]
     service_time: Option<ServiceTime>,
+    /// How many times as long as at the median instance a run takes, if its measured speed differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slower: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -151,8 +154,13 @@ fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
         inflight: instance.map_or(0, |instance| instance.inflight()),
         models: pools.iter().map(model).collect(),
         service_time: instance.and_then(|instance| instance.quantiles()).map(ServiceTime::from),
+        slower: instance.and_then(|instance| driver.slower(instance.id)).map(hundredths),
         problem: view.problem.clone(),
     }
+}
+
+fn hundredths(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
 }
 
 impl From<Quantiles> for ServiceTime {

@@ -7,7 +7,7 @@
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use parm_dispatch::PoolSettings;
+use parm_dispatch::{PoolSettings, removed};
 use parm_durations::with_range;
 use parm_transport::keys::Caller;
 use schemars::schema_for;
@@ -119,6 +119,9 @@ fn patched(settings: &PoolSettings, patch: &Value) -> Result<PoolSettings, Error
     changed.map(|changed| changed.with_constants_of(settings)).map_err(|error| {
         let schema = schema_for!(PoolSettings).to_value();
         let path = error.path().to_string();
+        if let Some(problem) = removed(&path) {
+            return Error::BadSettings { reason: format!("{path}: {problem}") };
+        }
         let problem = error.into_inner().to_string();
         // The path is a single dot if the error is an unknown field of the object itself.
         let field = if path == "." { String::new() } else { format!("{path}: ") };
@@ -169,7 +172,9 @@ mod tests {
             (json!({"policy": "best"}), ["policy: ", "best"]),
             (json!({"queue_limit": 0}), ["queue_limit: ", "`0`, expected a whole number from 1 to 1000000"]),
             (json!({"batch": {"max_size": 0}}), ["batch.max_size: ", "give a whole number from 1 to 65535"]),
-            (json!({"hedge": {"median_factor": -1.0}}), ["hedge.median_factor: -1", "from 0 to 1000"]),
+            (json!({"hedge": {"median_factor": 1.5}}), ["hedge.median_factor: was removed: ", "delete it"]),
+            (json!({"ejection": {"slow_factor": 3}}), ["ejection.slow_factor: was removed: ", "delete it"]),
+            (json!({"stand_in": {"late_factor": -1.0}}), ["stand_in.late_factor: -1", "from 0 to 1000"]),
             (
                 json!({"stand_in": {"grace": {"factor": 1e300}}}),
                 ["stand_in.grace.factor: 1", "from 0 to 1000"],

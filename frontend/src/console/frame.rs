@@ -67,10 +67,11 @@ type InstanceRow = (
     Option<u64>,
     Option<u64>,
     Option<u64>,
+    Option<f64>,
 );
 
 /// Columns of an instance's row.
-pub(super) const COLUMNS: [&str; 14] = [
+pub(super) const COLUMNS: [&str; 15] = [
     "number",
     "state",
     "reason",
@@ -85,6 +86,7 @@ pub(super) const COLUMNS: [&str; 14] = [
     "agreed",
     "compared",
     "retry_in_ms",
+    "slower",
 ];
 
 /// States of instances, by their numbers in rows.
@@ -169,6 +171,7 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
     // Counters of an instance that came back restart at zero.
     let since = |at: usize| own.jobs[at].checked_sub(before[at]).unwrap_or(own.jobs[at]);
     let probe_in = own.reading.and_then(|reading| reading.probe_in);
+    let slower = own.reading.and_then(|reading| reading.slower);
     (
         own.member.number,
         state,
@@ -184,6 +187,7 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
         compared.map(|(_, agreed)| agreed.round() as u64),
         compared.map(|(compared, _)| compared.round() as u64),
         probe_in.or_else(|| own.member.retry_in()).map(millis),
+        slower.map(|slower| rounded(slower, 100.0)),
     )
 }
 

@@ -233,12 +233,13 @@ impl Fleet {
         counts
     }
 
-    /// Relative speed of members, if enough jobs were measured.
+    /// Relative speed of connected members.
     pub(crate) fn paces(&self) -> Vec<Pace> {
         let pace = |member: &Arc<Member>| {
-            let slowness = member.view().instance?.slowness()?;
+            let own = member.view().instance?;
             let node = member.place().node.unwrap_or_default();
-            Some(Pace { instance: member.name.clone(), node, slowness })
+            let slowdown = self.core.driver.slower(own.id).unwrap_or(1.0);
+            Some(Pace { instance: member.name.clone(), node, slowness: own.slowness(), slowdown })
         };
         self.members().iter().filter_map(pace).collect()
     }

@@ -68,6 +68,12 @@ const DISPATCHED: &[Count] = &[
         counts: &[("", |c| c.hedges_refused)],
     },
     Count {
+        name: "parm_explored_total",
+        help: "Copies run on slow instances to measure whether they are still slow",
+        label: "",
+        counts: &[("", |c| c.explored)],
+    },
+    Count {
         name: "parm_moved_total",
         help: "Queued jobs of a fast model that were moved from a silent instance to another",
         label: "",

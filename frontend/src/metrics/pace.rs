@@ -16,12 +16,16 @@ pub(crate) struct Pace {
     pub(crate) instance: String,
     /// Empty if unknown.
     pub(crate) node: String,
-    pub(crate) slowness: f64,
+    /// `None` before enough jobs were measured.
+    pub(crate) slowness: Option<f64>,
+    /// Time of a run there relative to the median instance, as placement knows it.
+    pub(crate) slowdown: f64,
 }
 
 /// The metrics.
 pub(super) struct PaceFamilies {
     instances: GaugeVec,
+    slowdowns: GaugeVec,
     nodes: GaugeVec,
     pub(super) utilisation: GaugeVec,
 }
@@ -34,6 +38,11 @@ impl PaceFamilies {
                 "parm_instance_slow",
                 "Median service time of an instance's last jobs, relative to the usual time of their models",
                 &["instance", "node"],
+            ),
+            slowdowns: gauge(
+                "parm_instance_slowdown",
+                "Time of a run at an instance relative to the median instance, by which queries are placed; 1 if as fast as the others",
+                &["instance"],
             ),
             nodes: gauge(
                 "parm_node_slow",
@@ -51,9 +60,13 @@ impl PaceFamilies {
     /// Replaces the values of all instances; those that are gone disappear.
     pub(super) fn refresh(&self, paces: &[Pace]) {
         self.instances.reset();
+        self.slowdowns.reset();
         self.nodes.reset();
         for pace in paces {
-            self.instances.with_label_values(&[&pace.instance, &pace.node]).set(pace.slowness);
+            self.slowdowns.with_label_values(&[&pace.instance]).set(pace.slowdown);
+            if let Some(slowness) = pace.slowness {
+                self.instances.with_label_values(&[&pace.instance, &pace.node]).set(slowness);
+            }
         }
         for (node, times) in nodes(paces) {
             self.nodes.with_label_values(&[node]).set(times);
@@ -72,7 +85,7 @@ fn nodes(paces: &[Pace]) -> BTreeMap<&str, f64> {
 }
 
 fn median(paces: Vec<&Pace>) -> Option<f64> {
-    let mut times: Vec<f64> = paces.iter().map(|pace| pace.slowness).collect();
+    let mut times: Vec<f64> = paces.iter().filter_map(|pace| pace.slowness).collect();
     times.sort_unstable_by(f64::total_cmp);
     times.get(times.len().checked_sub(1)? / 2).copied()
 }
@@ -82,7 +95,7 @@ mod tests {
     use super::*;
 
     fn pace(instance: &str, node: &str, slowness: f64) -> Pace {
-        Pace { instance: instance.into(), node: node.into(), slowness }
+        Pace { instance: instance.into(), node: node.into(), slowness: Some(slowness), slowdown: 1.0 }
     }
 
     #[test]
@@ -109,6 +122,6 @@ mod tests {
         families.refresh(&[pace("a", "n1", 3.0), pace("b", "n2", 1.0)]);
         families.refresh(&[pace("b", "n2", 1.0)]);
         let count: usize = registry.gather().iter().map(|family| family.get_metric().len()).sum();
-        assert_eq!(count, 1);
+        assert_eq!(count, 2, "a slowness and a slowdown");
     }
 }

@@ -361,6 +361,12 @@ impl Driver {
         self.state.lock().dispatcher.in_service(instance)
     }
 
+    /// How many times as long as at the median instance a run takes; `None` if it takes as long.
+    pub(crate) fn slower(&self, instance: InstanceId) -> Option<f64> {
+        let state = self.state.lock();
+        state.dispatcher.instance_reading(self.now(), instance)?.slower
+    }
+
     /// Whether an instance accepts work of a pool.
     pub(crate) fn takes(&self, instance: InstanceId, pool: PoolId) -> bool {
         self.state.lock().dispatcher.takes(instance, pool)

@@ -217,12 +217,12 @@ async fn operator_change_is_reported_with_previous_value() {
             request.header("content-type", "application/json").body(Body::from(body.to_string())).unwrap();
         frontend.admin().router().oneshot(request).await.unwrap().status()
     };
-    send("PATCH", "/settings/double", json!({"hedge": {"median_factor": 1.5}})).await;
+    send("PATCH", "/settings/double", json!({"hedge": {"min_delay_us": 500}})).await;
     let models = reader.next("models").await;
     assert_eq!((&models[0]["own"], models[0]["revision"].as_u64().unwrap() > before), (&json!(true), true));
     let event = reader.next("events").await[0].clone();
     assert_eq!((&event["kind"], &event["m"]), (&json!("settings"), &models[0]["m"]));
-    assert_eq!(event["text"], "hedge.median_factor 1.25 to 1.5");
+    assert_eq!(event["text"], "hedge.min_delay_us 1000 to 500");
     send("POST", "/instances/1/drain", json!(null)).await;
     let event = reader.next("events").await[0].clone();
     assert_eq!(

@@ -92,7 +92,7 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
         let ejects = own.ejection.enabled;
         // The slowest job of a server that was not made slow.
         let slowest = Duration::from_millis(20);
-        let slow_after = slowest.mul_f64(own.ejection.slow_factor.get().min(1000.0));
+        let slow_after = slowest.mul_f64(own.ejection.slow_factor.get());
         let slow_answers = own.ejection.slow_answers.get();
         let stands_in = reserves || matches!(own.policy, PolicyKind::ParmPlus | PolicyKind::StandIn);
         let hedges = hung::hedges_at_will(&own);

@@ -39,9 +39,8 @@ impl Excuses {
 
 fn ejects_the_well(own: &PoolSettings) -> bool {
     let (ejection, agreement, detection) = (&own.ejection, &own.stand_in.agreement, &own.coding.detection);
-    // A single slow answer, or one slightly slower than usual, suffices.
-    let hasty =
-        ejection.slow_factor.get() < 2.0 || ejection.slow_answers.get() < 2 || ejection.failures.get() < 2;
+    // A single slow answer suffices.
+    let hasty = ejection.slow_answers.get() < 2 || ejection.failures.get() < 2;
     // An ejected instance is not probed within the time of a recovery.
     let slow = ejection.backoff_min > Duration::from_secs(2) || ejection.backoff_max > Duration::from_secs(2);
     // Instances are suspected without evidence, and stay ejected for longer than a recovery.
@@ -63,9 +62,8 @@ fn lets_wait(own: &PoolSettings) -> bool {
 
 fn feeds_the_hung(own: &PoolSettings) -> bool {
     let ejection = &own.ejection;
-    // No answer is slow enough, no instance may be ejected, or a silent instance is not detected.
-    let patient =
-        ejection.slow_factor.get() > 10.0 || ejection.slow_answers.get() > 10 || ejection.failures.get() > 10;
+    // No instance may be ejected, or a silent instance is not detected.
+    let patient = ejection.slow_answers.get() > 10 || ejection.failures.get() > 10;
     let keeps = ejection.least_in_service.get() > 0.5 || ejection.max_utilisation.get() < 0.5;
     // An immediate probe returns it at once.
     let restless = ejection.backoff_min < Duration::from_millis(100)

@@ -31,7 +31,6 @@ pub(crate) fn hedges_at_will(own: &PoolSettings) -> bool {
     hedges
         && (budget.burst > AMPLE && budget.ratio.get() > 0.05 && budget.ratio.get() < 0.95)
         && own.hedge.min_delay < Duration::from_millis(100)
-        && own.hedge.median_factor.get() < 10.0
         && own.ahead < Duration::from_millis(100)
 }
 

@@ -3,7 +3,7 @@
 //! These are concurrent changes of settings, lapses of polled sources, settings at their ends, clients with a share of
 //! approximate answers, and hung instances next to healthy ones.
 
-use parm_dispatch::{Factor, Fraction, PolicyKind};
+use parm_dispatch::{Fraction, PolicyKind};
 use serde_json::{Value, json};
 
 use crate::extremes;
@@ -157,7 +157,6 @@ impl Maker {
         for budget in [&mut settings.hedge.budget, &mut settings.stand_in.late_budget, &mut settings.retry] {
             (budget.ratio, budget.burst) = (Fraction::percent(50), 1_000_000);
         }
-        settings.hedge.median_factor = Factor::percent(125);
         settings.stand_in.hedge = true;
         settings.coding.parm_plus.hedge = true;
         settings.ejection.enabled = self.dice.percent(60);

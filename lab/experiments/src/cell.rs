@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_simulator::{Fleet, Run, Shape, StandIn};
-use parm_workload::{SCENARIOS, Scenario};
+use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use crate::contender::Resources;
 use crate::{Config, Contender, Error};
@@ -172,11 +172,9 @@ impl Config {
     }
 
     fn scenario(&self, name: &str) -> Result<Scenario, Error> {
-        if let Some(own) = self.scenario.get(name) {
-            return Ok(own.clone());
-        }
-        let known = || SCENARIOS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        Scenario::named(name).ok_or_else(|| Error::UnknownScenario { name: name.into(), known: known() })
+        let known = || SCENARIOS.iter().chain(PROFILES).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let found = Scenario::combined(name, |part| self.scenario.get(part).cloned());
+        found.ok_or_else(|| Error::UnknownScenario { name: name.into(), known: known() })
     }
 }
 
@@ -193,6 +191,15 @@ mod tests {
             [("equal", 1), ("parm k=2", 1), ("parm k=3", 1), ("equal", 4), ("parm k=2", 4), ("parm k=3", 4)];
         assert_eq!(names, expected);
         assert!(cells[0].faces_the_same(&cells[2]) && !cells[0].faces_the_same(&cells[3]));
+    }
+
+    #[test]
+    fn scenarios_are_combined_with_own_and_predefined_ones() {
+        let text = "policies = [\"equal\"]\nscenarios = [\"hosts+A\", \"sick-gpu+mine\"]\nloads = [0.5]\n\
+                    [[scenario.mine.faults]]\nkind = \"quota\"\nrun_ms = 40";
+        let cells = Config::parse(text).unwrap().cells().unwrap();
+        let faults: Vec<usize> = cells.iter().map(|cell| cell.runs[0].faults.0.len()).collect();
+        assert_eq!(faults, [2, 2]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
+use std::path::Path;
 use std::time::Duration;
 
 use parm_dispatch::Cost;
@@ -112,6 +113,12 @@ impl Config {
         Ok(config)
     }
 
+    /// Reads the files that service times and scenarios name, relative to the folder of the experiment file.
+    pub fn read_files(&mut self, folder: &Path) -> Result<(), Error> {
+        self.service.time_ms.read_file(folder)?;
+        Ok(self.scenario.values_mut().try_for_each(|scenario| scenario.read_files(folder))?)
+    }
+
     /// Returns every load with its rate in queries per second.
     pub(crate) fn intensities(&self) -> Vec<(f64, f64)> {
         let full = f64::from(self.deployed.get()) / self.service.mean_seconds();
@@ -174,7 +181,7 @@ mod tests {
 
             [policy.eager]
             parity_only = 6
-            dispatch = { policy = "hedge", hedge = { median_factor = 1.5 } }
+            dispatch = { policy = "hedge", hedge = { min_delay_us = 500 } }
 
             [[scenario.rack.faults]]
             kind = "slow"
@@ -188,7 +195,7 @@ mod tests {
             "#,
         )
         .unwrap();
-        assert_eq!(config.policy["eager"].dispatch.hedge.median_factor.get(), 1.5);
+        assert_eq!(config.policy["eager"].dispatch.hedge.min_delay, Duration::from_micros(500));
         assert_eq!(config.policy["eager"].parity_only, 6);
         let when = When::Episodes { share: 0.05, length: Duration::from_secs(1) };
         let factor = Distribution::Pareto { min: 1.0, shape: 3.0 };

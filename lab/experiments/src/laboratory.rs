@@ -90,7 +90,9 @@ impl Laboratory<'_> {
         let most = experiment.cells().iter().map(|cell| cell.runs[0].shape.instances).max().unwrap_or(0);
         let mut fleet = Fleet::start(config, most, &self.binary, self.folder.path())?;
         enough(experiment, fleet.len())?;
-        let reference = Reference::ask(fleet.urls(1)[0], &processes.model, config.seed, self.runtime)?;
+        let distinct = Reference::distinct(experiment.cells().iter().map(|cell| &cell.runs[0].faults));
+        let inputs = (config.seed, distinct);
+        let reference = Reference::ask(fleet.urls(1)[0], &processes.model, inputs, self.runtime)?;
         let reference = Arc::new(reference);
         let order = turns(experiment);
         for (number, (index, repeat)) in order.iter().copied().enumerate() {

@@ -4,6 +4,7 @@ use parm_loadgen::inputs::Inputs;
 use parm_protocol::client::CallContext;
 use parm_protocol::{InferRequest, InferResponse, ModelRef};
 use parm_transport::client;
+use parm_workload::Faults;
 use tokio::runtime::Handle;
 
 use crate::Error;
@@ -17,36 +18,49 @@ pub(crate) struct Reference {
 
 /// Requests whose answers are known.
 const DISTINCT: usize = 16;
+/// The same, if run times follow the query: each request has one factor.
+const DISTINCT_BY_QUERY: usize = 256;
 /// Largest relative error of a single value.
 const TOLERANCE: f32 = 0.01;
 
 impl Reference {
-    /// Requests the answers from a worker.
-    pub(crate) fn ask(url: &str, model: &str, seed: u64, runtime: &Handle) -> Result<Self, Error> {
+    /// Returns the number of distinct requests that these faults need.
+    pub(crate) fn distinct<'a>(faults: impl IntoIterator<Item = &'a Faults>) -> usize {
+        let by_query = faults.into_iter().any(Faults::follow_queries);
+        if by_query { DISTINCT_BY_QUERY } else { DISTINCT }
+    }
+
+    /// Requests this many answers from a worker.
+    pub(crate) fn ask(
+        url: &str,
+        model: &str,
+        (seed, distinct): (u64, usize),
+        runtime: &Handle,
+    ) -> Result<Self, Error> {
         let refused = |reason: String| Error::Reference { url: url.into(), reason };
         let failed = |error: parm_protocol::Error| refused(error.to_string());
         let _inside = runtime.enter();
         let client =
             client::connect(&url.parse().map_err(failed)?, &client::Config::default()).map_err(failed)?;
         let metadata = runtime.block_on(client.model_metadata(&ModelRef::latest(model))).map_err(failed)?;
-        let inputs = Inputs::generate(&metadata, 1, seed)?;
+        let inputs = Inputs::generate_many(&metadata, 1, seed, distinct)?;
         let ask = |index| {
             let request = inputs.request(index);
             let response = runtime.block_on(client.infer(request, CallContext::default())).map_err(failed)?;
             values(&response).ok_or_else(|| refused("its outputs are not numbers".into()))
         };
-        let answers = (0..DISTINCT).map(ask).collect::<Result<_, _>>()?;
+        let answers = (0..distinct).map(ask).collect::<Result<_, _>>()?;
         Ok(Self { inputs, answers })
     }
 
     /// Returns request number `index`.
     pub(crate) fn request(&self, index: usize) -> InferRequest {
-        self.inputs.request(index % DISTINCT)
+        self.inputs.request(index % self.answers.len())
     }
 
     /// Whether a response agrees with the deployed model: the same class, or nearly the same single value.
     pub(crate) fn is_right(&self, index: usize, response: &InferResponse) -> bool {
-        let right = &self.answers[index % DISTINCT];
+        let right = &self.answers[index % self.answers.len()];
         let near =
             |(value, right): (&f32, &f32)| (value - right).abs() <= TOLERANCE * right.abs().max(TOLERANCE);
         values(response).filter(|values| values.len() == right.len()).is_some_and(|values| {

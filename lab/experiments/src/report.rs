@@ -48,9 +48,10 @@ pub struct Row {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.rows.iter().map(|row| row.name().len()).max().unwrap_or(0).max(6);
+        let wide = self.rows.iter().map(|row| row.scenario.len()).max().unwrap_or(0).max(10);
         writeln!(
             f,
-            "{:<10} {:>5} {:<width$} {:>8} {:>8} {:>8} {:>8} {:>16} {:>7} {:>14} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>9}",
+            "{:<wide$} {:>5} {:<width$} {:>8} {:>8} {:>8} {:>8} {:>16} {:>7} {:>14} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>9}",
             "scenario",
             "load",
             "policy",
@@ -69,7 +70,7 @@ impl fmt::Display for Report {
             "busy",
             "N",
         )?;
-        self.rows.iter().try_for_each(|row| row.line(f, width))?;
+        self.rows.iter().try_for_each(|row| row.line(f, wide, width))?;
         write!(
             f,
             "gap = p99.9 - p50; ratio = gap of equal / gap; shares in %; approx = reconstructed, backup, stand-in; seeds {} to {}; {} queries per run",
@@ -98,7 +99,7 @@ impl Row {
         if self.batch > 1 { format!("{} batch={}", self.policy, self.batch) } else { self.policy.clone() }
     }
 
-    fn line(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+    fn line(&self, f: &mut fmt::Formatter<'_>, wide: usize, width: usize) -> fmt::Result {
         let Verdict { p50_ms, p99_ms, p999_ms, gap_ms, gap_ratio, shares, .. } = &self.verdict;
         let value = |of: &Option<Estimate>| of.map_or("n/a".into(), |of| number(of.value));
         let within = |of: &Option<Estimate>| {
@@ -106,7 +107,7 @@ impl Row {
         };
         let approximate = shares.reconstructed + shares.backup + shares.stand_in;
         let other = shares.default + shares.rejected;
-        write!(f, "{:<10} {:>5} {:<width$} ", self.scenario, self.load, self.name())?;
+        write!(f, "{:<wide$} {:>5} {:<width$} ", self.scenario, self.load, self.name())?;
         write!(f, "{:>8} {:>8} {:>8} ", value(p50_ms), value(p99_ms), value(p999_ms))?;
         write!(f, "{:>8} {:>16} ", value(gap_ms), within(gap_ms))?;
         let compared = gap_ratio.is_some();

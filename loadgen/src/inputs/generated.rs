@@ -9,19 +9,33 @@ use parm_random::Random;
 use crate::Error;
 
 /// Distinct generated requests; enough that no cache between here and the model receives the same one twice in a row.
-const DISTINCT: usize = 16;
+pub(super) const DISTINCT: usize = 16;
 
 /// Separates these random numbers from all others under a seed.
 const STREAM: u64 = 0x1297;
 
-/// Requests of `rows` rows for a model.
-pub(super) fn requests(model: &ModelMetadata, rows: usize, seed: u64) -> Result<Vec<InferRequest>, Error> {
+/// Most bytes of more requests than those.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Generates requests of `rows` rows for a model: `wanted`, fewer if they are large, and at least [`DISTINCT`].
+pub(super) fn requests(
+    model: &ModelMetadata,
+    rows: usize,
+    seed: u64,
+    wanted: usize,
+) -> Result<Vec<InferRequest>, Error> {
     let mut random = Random::of(seed, [STREAM]);
-    let one = |_| {
+    let mut one = || -> Result<InferRequest, Error> {
         let inputs = model.inputs.iter().map(|input| tensor(input, rows, &mut random));
         Ok(super::request(&model.name, inputs.collect::<Result<_, Error>>()?))
     };
-    (0..DISTINCT).map(one).collect()
+    let mut requests = vec![one()?];
+    let bytes: usize = requests[0].inputs.iter().map(|input| input.tensor.data().len()).sum();
+    let count = wanted.min(MOST_BYTES / bytes.max(1)).max(DISTINCT);
+    for _ in 1..count {
+        requests.push(one()?);
+    }
+    Ok(requests)
 }
 
 fn tensor(input: &TensorMetadata, rows: usize, random: &mut Random) -> Result<NamedTensor, Error> {
@@ -70,6 +84,17 @@ mod tests {
             assert_eq!(request, Inputs::generate(&model, 4, 1).unwrap().request(DISTINCT));
             assert_ne!(request, inputs.request(1));
         }
+    }
+
+    #[test]
+    fn more_requests_are_generated_unless_they_are_large() {
+        let count = |values: i64| {
+            let inputs = Inputs::generate_many(&model("UINT8", &[-1, values]), 1, 1, 100).unwrap();
+            let first = inputs.request(0);
+            (1..).find(|index| inputs.request(*index) == first).unwrap()
+        };
+        assert_eq!(count(64), 100);
+        assert_eq!(count(2 << 20), 32, "64 MiB");
     }
 
     #[test]

@@ -25,7 +25,12 @@ enum Source {
 impl Inputs {
     /// Generates requests of `rows` rows for a model. A dimension that varies is 1.
     pub fn generate(model: &ModelMetadata, rows: usize, seed: u64) -> Result<Self, Error> {
-        Ok(Self(Source::Generated(generated::requests(model, rows, seed)?)))
+        Ok(Self(Source::Generated(generated::requests(model, rows, seed, generated::DISTINCT)?)))
+    }
+
+    /// Generates this many distinct requests, or fewer if they are large: for experiments whose run times follow the query.
+    pub fn generate_many(model: &ModelMetadata, rows: usize, seed: u64, count: usize) -> Result<Self, Error> {
+        Ok(Self(Source::Generated(generated::requests(model, rows, seed, count)?)))
     }
 
     /// Sends the rows of `recorded` from the first on, repeatedly.

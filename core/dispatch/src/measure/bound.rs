@@ -1,4 +1,5 @@
-//! Bound on the approximate answers of one model: at most a fraction of any window of its consecutive answers.
+//! Bound on the approximate answers of one model: at most a fraction of any window of its consecutive answers, and at
+//! most 20 more than that fraction of any 1,000.
 //!
 //! The dispatcher requests [`Bound::has_room`] before an answer may come from a stand-in, the cheaper model, and
 //! reports every answer to [`Bound::note`]. [`Bound::stretch`] lengthens the wait for the exact answer.
@@ -8,7 +9,9 @@
 //!
 //! Choice: one bit for each of the latest `bound_window` answers, exact or not, and a count of the approximate ones.
 //! An approximation is allowed only while the count is below the limit, so no window has more, wherever it begins.
-//! The default window of 50,000 answers takes 6 KB. As the count nears the limit, the wait for the exact answer grows
+//! The default window of 50,000 answers takes 6 KB. It alone would let the first minute of a busy hour be approximate,
+//! so a second window of 1,000 answers has a limit as well: the fraction, and [`BURST`] more for a slow moment. As the
+//! count of either nears the limit, the wait for the exact answer grows
 //! by the factor 1 + 0.1 (given / left)^2, so the remaining approximations go to the slowest queries.
 //!
 //! A client may accept a fraction of its own. Queries of one payer (a tenant's share, or the model itself) that
@@ -16,7 +19,8 @@
 //! approximation costs one. An account saves at most eight, enough for a short burst. Both the account and the window
 //! must permit an approximation.
 //!
-//! Rejected: one account for all such queries (queries with a low fraction would use what others earned); a fraction
+//! Rejected: a short window alone (it would have to be so tight that no burst finds room, or so loose that the
+//! long-term share doubles); one account for all such queries (queries with a low fraction would use what others earned); a fraction
 //! of the last second (meaningless at one query a second); rejecting queries beyond the bound (a late exact answer is
 //! better than none).
 //!
@@ -35,11 +39,25 @@ use crate::api::{Accept, Payer, StandInSettings};
 /// The latest answers, and the approximations that are left.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
-    window: Window,
-    most: u32,
+    long: Counted,
+    /// As long as the other one if that is shorter.
+    short: Counted,
     /// Accounts of queries that accept a fraction of their own, by payer and by fraction in thousandths.
     credit: BTreeMap<(Payer, u16), f64>,
 }
+
+/// A window and the approximations that it may hold.
+#[derive(Clone, Debug)]
+struct Counted {
+    window: Window,
+    most: u32,
+}
+
+/// The size of the short window.
+const SHORT: u32 = 1000;
+
+/// Approximations in the short window beyond the fraction.
+const BURST: f64 = 20.0;
 
 /// The growth of the wait: at half of the limit it is a tenth longer.
 const STIFFNESS: f64 = 0.1;
@@ -47,32 +65,54 @@ const STIFFNESS: f64 = 0.1;
 /// Approximations that an account may save.
 const MOST_CREDIT: f64 = 8.0;
 
+impl Counted {
+    fn new((size, most): (u32, u32)) -> Self {
+        Self { window: Window::new(size), most }
+    }
+
+    fn change(&mut self, (size, most): (u32, u32)) {
+        self.most = most;
+        self.window.resize(size);
+    }
+
+    fn left(&self) -> u32 {
+        self.most.saturating_sub(self.window.yes())
+    }
+
+    fn stretch(&self) -> f64 {
+        1.0 + STIFFNESS * (f64::from(self.window.yes()) / f64::from(self.left().max(1))).powi(2)
+    }
+
+    fn used(&self) -> f64 {
+        f64::from(self.window.yes()) / f64::from(self.most.max(1))
+    }
+}
+
 impl Bound {
     pub(crate) fn new(settings: &StandInSettings) -> Self {
-        let size = settings.bound_window.get();
-        Self { window: Window::new(size), most: most(settings), credit: BTreeMap::new() }
+        let (long, short) = (Counted::new(long(settings)), Counted::new(short(settings)));
+        Self { long, short, credit: BTreeMap::new() }
     }
 
     /// Changes the bounds and keeps the latest answers.
     pub(crate) fn change(&mut self, settings: &StandInSettings) {
-        self.most = most(settings);
-        self.window.resize(settings.bound_window.get());
+        self.long.change(long(settings));
+        self.short.change(short(settings));
     }
 
     /// The factor by which the wait for the exact answer grows: 1 while few approximations were given.
     pub(crate) fn stretch(&self) -> f64 {
-        let left = f64::from(self.most.saturating_sub(self.window.yes()).max(1));
-        1.0 + STIFFNESS * (f64::from(self.window.yes()) / left).powi(2)
+        self.long.stretch().max(self.short.stretch())
     }
 
     /// The used part of the bound.
     pub(crate) fn used(&self) -> f64 {
-        f64::from(self.window.yes()) / f64::from(self.most.max(1))
+        self.long.used().max(self.short.used())
     }
 
     /// The approximate answers in the window, their limit, and the size of the window.
     pub(crate) fn given(&self) -> [u32; 3] {
-        [self.window.yes(), self.most, self.window.size()]
+        [self.long.window.yes(), self.long.most, self.long.window.size()]
     }
 
     /// Whether one more answer may be approximate.
@@ -84,12 +124,13 @@ impl Bound {
                 self.credit.get(&(payer, asked.min(1000))).is_some_and(|credit| *credit >= 1.0)
             }
         };
-        own && self.window.yes() < self.most
+        own && self.long.left() > 0 && self.short.left() > 0
     }
 
     /// A query was answered.
     pub(crate) fn note(&mut self, payer: Payer, accept: Accept, approximate: bool) {
-        self.window.note(approximate);
+        self.long.window.note(approximate);
+        self.short.window.note(approximate);
         if let Accept::AtMost(asked) = accept {
             let asked = asked.min(1000);
             let credit = self.credit.entry((payer, asked)).or_default();
@@ -99,8 +140,20 @@ impl Bound {
     }
 }
 
-fn most(settings: &StandInSettings) -> u32 {
-    (f64::from(settings.bound_window.get()) * settings.bound.get() + 1e-9) as u32
+/// The size and the limit of the configured window.
+fn long(settings: &StandInSettings) -> (u32, u32) {
+    let size = settings.bound_window.get();
+    (size, (f64::from(size) * settings.bound.get() + 1e-9) as u32)
+}
+
+/// The same of the short window.
+fn short(settings: &StandInSettings) -> (u32, u32) {
+    if settings.bound_window.get() <= SHORT {
+        return long(settings);
+    }
+    // A bound of 0 allows none.
+    let burst = if settings.bound.get() > 0.0 { BURST } else { 0.0 };
+    (SHORT, (f64::from(SHORT) * settings.bound.get() + burst + 1e-9) as u32)
 }
 
 #[cfg(test)]
@@ -134,6 +187,22 @@ mod tests {
             .collect();
         assert!(given.windows(50).all(|window| window.iter().filter(|given| **given).count() <= 5));
         assert!(given.iter().filter(|given| **given).count() > 60, "what is allowed is given");
+    }
+
+    #[test]
+    fn no_thousand_answers_hold_more_than_the_share_and_a_burst() {
+        let mut share = share(5, 50_000);
+        let given: Vec<bool> = (0..60_000)
+            .map(|_| {
+                let given = share.has_room(OURS, Accept::Any);
+                share.note(OURS, Accept::Any, given);
+                given
+            })
+            .collect();
+        let most = |size| {
+            given.windows(size).map(|window| window.iter().filter(|given| **given).count()).max().unwrap()
+        };
+        assert_eq!((most(1000), most(50_000)), (70, 2500));
     }
 
     #[test]

@@ -179,7 +179,8 @@ fn bucket(ratio: f64) -> usize {
     if ratio.is_nan() || ratio <= LOWEST {
         return 0;
     }
-    let scaled = ratio / LOWEST;
+    // Infinite if the expected time is 0.
+    let scaled = (ratio / LOWEST).min((OCTAVES as f64).exp2());
     let octave = scaled.log2().floor();
     let within = (scaled / octave.exp2() - 1.0) * SUBS as f64;
     ((octave as usize) * SUBS + within as usize).min(BUCKETS - 1)
@@ -233,6 +234,14 @@ mod tests {
         let mut rest = of((0..640).map(|n| if n % 20 == 0 { 8.0 } else { 1.0 }));
         (0..640).for_each(|n| if n % 20 == 0 { rest.add_cancelled(2.0) } else { rest.add(1.0) });
         assert!((rest.after(2.0).unwrap() - 6.0).abs() < 0.5, "{:?}", rest.after(2.0));
+    }
+
+    #[test]
+    fn ratios_out_of_range_count_at_the_ends() {
+        let mut rest = of([0.0, 1e-9, 1e9, f64::INFINITY, f64::NAN].repeat(20));
+        rest.add_cancelled(f64::INFINITY);
+        assert!(rest.after(f64::INFINITY).is_some_and(|rest| !rest.is_nan()));
+        assert!(rest.after(0.0).is_some_and(f64::is_finite));
     }
 
     #[test]

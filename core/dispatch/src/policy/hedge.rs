@@ -12,14 +12,16 @@ use crate::api::HedgeSettings;
 use crate::api::times;
 use crate::measure::quantile::Reading;
 
+/// Medians before which no job is late.
+const MEDIANS: f64 = 1.25;
+
 pub(crate) struct Hedge {
-    median_factor: f64,
     min_delay: Duration,
 }
 
 impl Hedge {
     pub(crate) fn new(settings: &HedgeSettings) -> Self {
-        Self { median_factor: settings.median_factor.get(), min_delay: settings.min_delay }
+        Self { min_delay: settings.min_delay }
     }
 }
 
@@ -34,6 +36,6 @@ impl Policy for Hedge {
 
     fn late_after(&self, recent: Option<Reading>) -> Option<Duration> {
         let Reading { median, high } = recent?;
-        Some(high.max(times(median, self.median_factor)).max(self.min_delay))
+        Some(high.max(times(median, MEDIANS)).max(self.min_delay))
     }
 }

@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use crate::api::JobId;
-use crate::rules::finish::waits_for_faster;
 use crate::rules::suits::may_run;
 use crate::rules::turn::{leaves_reserved, next_lane};
 use crate::state::State;
@@ -50,8 +49,8 @@ fn check_room(state: &State, turn: &Turn) -> Result<(), String> {
         if free.is_empty() {
             continue;
         }
-        let runs = |instance: &InstanceKey| waits_for_faster(state, turn, key, *instance).is_none();
-        let held = pool.faster_timer.is_some() && !free.iter().any(runs);
+        // It may wait for a faster instance until this time.
+        let held = pool.faster_timer.is_some_and(|at| at >= turn.now);
         if next_lane(state, turn, key).is_some() && !held {
             return Err(format!("a query of {:?} waits next to a free slot at {:?}", pool.id, turn.now));
         }

@@ -29,7 +29,7 @@ impl Witness for Seen {
 
 /// Queries of these sizes arrive at once.
 fn at_once(factors: &[f64], instances: u32) -> Run {
-    let sizes = Fault::Sizes { factors: factors.to_vec(), on: Targets::Each };
+    let sizes = Fault::Sizes { factors: factors.to_vec(), file: None, on: Targets::Each };
     Run {
         queries: factors.len() as u64,
         warm_up: 0,

@@ -52,7 +52,7 @@ pub(super) fn all(problem: &Problem) -> Vec<Family> {
     };
     let mut families = vec![
         family("equal", PolicyKind::Equal, vec![]),
-        family("hedge", PolicyKind::Hedge, vec![budgets(false), late()]),
+        family("hedge", PolicyKind::Hedge, vec![budgets(false)]),
     ];
     // A copy of every batch doubles the executions.
     if problem.limits.extra.is_none_or(|most| most >= 0.5) && problem.instances > 1 {
@@ -66,7 +66,7 @@ pub(super) fn all(problem: &Problem) -> Vec<Family> {
         let following = following(codes);
         let choices: Vec<Knob> = fixed.into_iter().chain(following).collect();
         let last = choices.len() - 1;
-        let plus = vec![usual(choices, last), graces(), of(), budgets(true), late()];
+        let plus = vec![usual(choices, last), graces(), of(), budgets(true)];
         families.push(family("parm+", PolicyKind::ParmPlus, plus));
     }
     if problem.quality.backup.is_some() && problem.instances > 1 {
@@ -112,10 +112,6 @@ fn budgets(or_none: bool) -> Dimension {
     let none = or_none.then_some(None);
     let choices = none.into_iter().chain(BUDGETS.map(Some)).map(Knob::Hedge);
     usual(choices.collect(), 2 + usize::from(or_none))
-}
-
-fn late() -> Dimension {
-    usual(FACTORS.map(Knob::Late).to_vec(), 1)
 }
 
 fn graces() -> Dimension {

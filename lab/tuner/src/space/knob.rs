@@ -23,8 +23,6 @@ pub(super) enum Knob {
     Usual(Usual),
     /// Duplicates of late jobs, as a share of all; `None` for none.
     Hedge(Option<u8>),
-    /// Medians before which no job is late.
-    Late(Factor),
     /// Rows of a batch, and microseconds that a query waits for others.
     Batch(u16, u64),
     /// Whether stand-ins also run for queries that are not late, on idle instances.
@@ -62,7 +60,6 @@ impl Knob {
             Knob::Usual(usual) => coding.grace.of = *usual,
             Knob::Hedge(None) => coding.parm_plus.hedge = false,
             Knob::Hedge(Some(percent)) => settings.hedge.budget.ratio = Fraction::percent(*percent),
-            Knob::Late(factor) => settings.hedge.median_factor = *factor,
             Knob::Batch(rows, wait_us) => {
                 settings.batch.max_size = NonZeroU16::new(*rows).unwrap_or(NonZeroU16::MIN);
                 settings.batch.max_delay = Duration::from_micros(*wait_us);
@@ -101,7 +98,6 @@ impl fmt::Display for Knob {
             Knob::Usual(Usual::Tail) => f.write_str("of tail"),
             Knob::Hedge(None) => f.write_str("no hedge"),
             Knob::Hedge(Some(percent)) => write!(f, "hedge {percent} %"),
-            Knob::Late(factor) => write!(f, "after {}x", factor.get()),
             Knob::Batch(rows, 0) => write!(f, "batch {rows}"),
             Knob::Batch(rows, wait_us) => write!(f, "batch {rows} in {wait_us} us"),
             Knob::Spare(true) => f.write_str("spare"),

@@ -19,6 +19,7 @@ impl PoolSettings {
             stand_in: stand_in(self.stand_in, &of.stand_in),
             tokens: TokenSettings { widen: of.tokens.widen, renew: of.tokens.renew, ..self.tokens },
             ejection: EjectionSettings {
+                slow_factor: of.ejection.slow_factor,
                 slow_answers: of.ejection.slow_answers,
                 max_utilisation: of.ejection.max_utilisation,
                 ..self.ejection
@@ -64,7 +65,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Fraction;
+    use crate::{Factor, Fraction};
 
     /// Settings in which every constant has another value than by default.
     fn unusual() -> PoolSettings {
@@ -79,6 +80,7 @@ mod tests {
         (agreement.window, agreement.min_samples) = (few, few);
         (grace.cold, *spare_up_to, *max_rows) = (time, some, NonZeroU8::MIN);
         (own.tokens.widen, own.tokens.renew) = (time, time);
+        own.ejection.slow_factor = Factor::percent(700);
         (own.ejection.slow_answers, own.ejection.max_utilisation) = (NonZeroU8::MIN, some);
         own
     }

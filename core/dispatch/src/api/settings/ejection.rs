@@ -15,7 +15,8 @@ use super::{Factor, Fraction};
 pub struct EjectionSettings {
     /// Ejects slow and failing instances. Default true.
     pub enabled: bool,
-    /// Service time of a slow answer, in medians of the model. Default 3.
+    /// Service time of a slow answer, in medians of the model.
+    #[serde(skip)]
     pub slow_factor: Factor,
     /// Consecutive slow answers that eject an instance: one alone may be chance, and each further one costs a late query.
     #[serde(skip)]

@@ -10,6 +10,7 @@ mod ejection;
 mod factor;
 mod fraction;
 mod redundancy;
+mod removed;
 mod stand_in;
 mod tokens;
 
@@ -28,6 +29,7 @@ pub use ejection::EjectionSettings;
 pub use factor::{Factor, NotAFactor};
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
+pub use removed::removed;
 pub use stand_in::{AgreementSettings, StandInSettings};
 pub use tokens::TokenSettings;
 

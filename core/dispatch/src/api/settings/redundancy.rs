@@ -7,7 +7,7 @@ use parm_durations::{Micros, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Factor, Fraction};
+use super::Fraction;
 
 /// A redundancy policy.
 #[derive(
@@ -84,8 +84,6 @@ pub struct BudgetSettings {
 pub struct HedgeSettings {
     /// Budget of hedges. The ratio also defines late: slower than 1 - `ratio` of all jobs.
     pub budget: BudgetSettings,
-    /// Earliest age of a late job, in medians of the model's service time. Default 1.25.
-    pub median_factor: Factor,
     /// Earliest age of a late job. Lower it only if a hop takes less. Default 1000.
     // A hedge that saves less than a hop costs is a loss, and to watch every job of a fast model costs more than its answer.
     #[serde(rename = "min_delay_us", with = "Micros")]
@@ -104,7 +102,6 @@ impl Default for HedgeSettings {
     fn default() -> Self {
         Self {
             budget: BudgetSettings { ratio: Fraction::percent(10), burst: 10 },
-            median_factor: Factor::percent(125),
             min_delay: Duration::from_millis(1),
         }
     }

@@ -37,7 +37,7 @@ pub struct StandInSettings {
     pub grace: GraceSettings,
     /// Largest share of approximate answers. At the bound, answers wait longer for predictions; no query fails. Default 0.05.
     pub bound: Fraction,
-    /// Number of latest answers over which that share is counted. Default 50000.
+    /// Number of latest answers over which that share is counted. In any 1,000 answers there may be 20 more. Default 50000.
     #[serde(with = "Whole::<1, 10_000_000>")]
     pub bound_window: NonZeroU32,
     /// Hedges late jobs that no stand-in can replace. Default true.

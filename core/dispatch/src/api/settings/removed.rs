@@ -1,0 +1,46 @@
+//! Names settings that were removed, so that an error says why instead of "unknown field".
+//!
+//! A setting that is gone from the structs is rejected wherever it is read. Its reader asks [`removed`] for the text.
+
+/// Paths of the removed settings within a model's settings, and why each is gone.
+const REMOVED: &[(&str, &str)] = &[
+    ("hedge.median_factor", "measured run times decide when a job is late"),
+    ("ejection.slow_factor", "slow instances get less work, by their measured speed"),
+];
+
+/// The error about a setting that was removed, given its whole path; `None` for other settings.
+pub fn removed(path: &str) -> Option<String> {
+    let ends_with =
+        |name: &str| path.strip_suffix(name).is_some_and(|left| left.is_empty() || left.ends_with('.'));
+    let (_, why) = REMOVED.iter().find(|(name, _)| ends_with(name))?;
+    Some(format!("was removed: {why}: delete it, nothing replaces it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PoolSettings;
+
+    #[test]
+    fn removed_setting_is_found_by_the_end_of_its_path() {
+        for path in ["hedge.median_factor", "frontend.dispatch.hedge.median_factor", "ejection.slow_factor"] {
+            assert!(removed(path).is_some(), "{path}");
+        }
+        for path in
+            ["median_factor", "other_hedge.median_factor", "hedge.median_factor.x", "hedge.min_delay_us"]
+        {
+            assert_eq!(removed(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn struct_has_no_field_of_a_removed_name() {
+        for (path, _) in REMOVED {
+            let (section, field) = path.split_once('.').expect("a section");
+            let mut settings = serde_json::json!({});
+            settings[section][field] = 2.0.into();
+            let error = serde_json::from_value::<PoolSettings>(settings).unwrap_err().to_string();
+            assert!(error.contains("unknown field"), "{path}: {error}");
+        }
+    }
+}
