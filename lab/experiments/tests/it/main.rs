@@ -1,3 +1,4 @@
-//! Experiments as a user runs them, and the contents of their reports.
+//! Experiments as a user runs them, their reports, and the files that are ready to run.
 
+mod ready_files;
 mod repeatable;
