@@ -79,7 +79,7 @@ fn queued_batches_of_a_silent_instance_move() {
 /// The hedge budget is 0, and no job is late before this.
 fn late_after(delay: Duration, ahead: Duration) -> PoolSettings {
     let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
-    let hedge = HedgeSettings { budget, min_delay: delay, ..HedgeSettings::default() };
+    let hedge = HedgeSettings { budget, min_delay: delay };
     PoolSettings { policy: PolicyKind::Hedge, ahead, hedge, ..plain() }
 }
 

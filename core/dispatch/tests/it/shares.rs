@@ -293,8 +293,7 @@ fn model_with_unknown_times_gets_one_batch_next_to_a_fast_one() {
 fn moved_batch_of_another_model_starts_at_once() {
     let hedged = |ms| {
         let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
-        let hedge =
-            HedgeSettings { budget, min_delay: Duration::from_millis(ms), ..HedgeSettings::default() };
+        let hedge = HedgeSettings { budget, min_delay: Duration::from_millis(ms) };
         PoolSettings { policy: PolicyKind::Hedge, hedge, ..plain() }
     };
     let mut settings = Settings::uniform(hedged(1));

@@ -74,7 +74,7 @@ fn report_says_when_hedging_alone_is_enough() {
 }
 
 #[test]
-fn search_is_within_a_tenth_of_the_grid_in_a_fifth_of_runs() {
+fn search_is_within_a_tenth_of_the_grid_in_half_the_runs() {
     let problem = problem();
     let search = Search::new(&problem, PLAN).unwrap();
     let report = found(&problem);
@@ -92,7 +92,7 @@ fn search_is_within_a_tenth_of_the_grid_in_a_fifth_of_runs() {
     let name = search.space().label(&best.0);
     eprintln!("gap of the winner {own:.2} ms, of the best of {} ({name}) {other:.2} ms", grid.len());
     assert!(own <= 1.1 * other, "{own} ms against {other} ms");
-    assert!(5 * report.effort.runs <= all.len() as u64, "{:?}", report.effort);
+    assert!(2 * report.effort.runs <= all.len() as u64, "{:?}", report.effort);
 }
 
 #[test]
