@@ -91,13 +91,14 @@ impl Speed {
         (self.weight >= f32::from(CONTRADICTIONS)).then_some(self.mean)
     }
 
-    /// Compares the mean with that of the median instance. Returns whether the difference changed.
+    /// Compares the mean with that of the median instance. Returns whether there is a difference now and was none
+    /// before, or the reverse.
     pub(crate) fn compare(&mut self, median: f32, deviation: f32) -> bool {
         let before = self.slower;
         let difference = self.mean - median;
         let least = LEAST.max(ERRORS * deviation / self.weight.max(1.0).sqrt());
         self.slower = if self.mean().is_some() && difference.abs() > least { difference } else { 0.0 };
-        before != self.slower
+        (before == 0.0) != (self.slower == 0.0)
     }
 
     /// How many times as long as at the median instance a run takes.

@@ -120,6 +120,9 @@ fn elsewhere(state: &State, turn: &Turn, key: PoolKey, query: QueryKey, rows: us
         .filter_map(|job| state.jobs.get(*job))
         .map(|job| job.instance)
         .collect();
+    if !pool.pace.is_uneven() && pool.idle.more_than(holders.len() as u32) {
+        return Some((0.0, pool.pace.fastest(rows)? * pool.pace.rest.mean()));
+    }
     let mut best: Option<(f64, f64)> = None;
     for (other, instance) in state.instances.iter() {
         let takes = instance.usable() && instance.serves(key).is_some_and(|serves| serves.takes_queries());
