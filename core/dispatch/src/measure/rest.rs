@@ -142,8 +142,9 @@ impl Rest {
             return (lower(at) + SOON).max(from);
         }
         let rest = f64::from(self.rests[before]);
-        let part =
-            if after.is_finite() && rest < much { (much - rest) / (after - rest).max(1e-9) } else { 1.0 };
+        // Between runs that end and stragglers there is nothing to interpolate.
+        let is_gap = 2.0 * rest < much && after > 2.0 * much;
+        let part = if is_gap || rest >= much { 1.0 } else { (much - rest) / (after - rest).max(1e-9) };
         (lower(before) + (lower(at) - lower(before)) * part.clamp(0.0, 1.0)).max(from)
     }
 

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use crate::api::Role;
+use crate::measure::pace::Pace;
+use crate::measure::speed::Speed;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::keys::PoolKey;
@@ -18,12 +20,7 @@ pub(crate) fn learn_cancelled(state: &mut State, turn: &Turn, job: &Job, age: Du
     learn(state, turn, job, |pace, speed, rows| pace.note_cancelled(speed, rows, age));
 }
 
-fn learn(
-    state: &mut State,
-    turn: &Turn,
-    job: &Job,
-    note: impl FnOnce(&mut crate::measure::pace::Pace, &mut crate::measure::speed::Speed, usize) -> bool,
-) {
+fn learn(state: &mut State, turn: &Turn, job: &Job, note: impl FnOnce(&mut Pace, &mut Speed, usize) -> bool) {
     if !matches!(job.role, Role::Deployed | Role::Copy) {
         return;
     }

@@ -10,7 +10,7 @@ use crate::moves::room::wait_for_instances;
 use crate::moves::watch::look_again;
 use crate::placing::extras::place_extras;
 use crate::placing::place;
-use crate::rules::finish::gain;
+use crate::rules::gain::gain;
 use crate::rules::hedging::{may_be_hedged, usable_beside_holders};
 use crate::rules::lateness::patience;
 use crate::state::State;

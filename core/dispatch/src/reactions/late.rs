@@ -34,7 +34,7 @@ use crate::moves::watch::{is_due, look_again, look_at, watch_silence};
 use crate::placing::extras::place_extras;
 use crate::reactions::again::{Ask, hedge, run_on_deployed};
 use crate::rules::affordable::usable_without;
-use crate::rules::finish::{Gain, gain};
+use crate::rules::gain::{Gain, gain};
 use crate::rules::hedging::{all_jobs_are_silent, has_reconstruction};
 use crate::rules::lateness::{late_after, longest_ahead, patience};
 use crate::rules::stand_in::stand_in_expected;

@@ -1,7 +1,7 @@
 //! Suitability of an instance for an extra job.
 
 use crate::api::Role;
-use crate::rules::finish::helps;
+use crate::rules::gain::helps;
 use crate::rules::lateness::hangs;
 use crate::state::State;
 use crate::state::arena::Key;
