@@ -74,8 +74,12 @@ fn report_says_when_hedging_alone_is_enough() {
 }
 
 #[test]
-fn search_is_within_a_tenth_of_the_grid_in_half_the_runs() {
-    let problem = problem();
+fn search_is_within_a_tenth_of_the_grid_in_a_fifth_of_runs() {
+    // Further group sizes make a grid that is worth a search.
+    let sizes =
+        [(3, 0.86), (4, 0.84), (5, 0.82)].map(|(k, degraded)| Coded { k, r: 1, code: None, degraded });
+    let mut problem = problem();
+    problem.quality.codes.extend(sizes);
     let search = Search::new(&problem, PLAN).unwrap();
     let report = found(&problem);
     // One in seven of all combinations, as many of each kind, keeps the test short.
@@ -92,7 +96,7 @@ fn search_is_within_a_tenth_of_the_grid_in_half_the_runs() {
     let name = search.space().label(&best.0);
     eprintln!("gap of the winner {own:.2} ms, of the best of {} ({name}) {other:.2} ms", grid.len());
     assert!(own <= 1.1 * other, "{own} ms against {other} ms");
-    assert!(2 * report.effort.runs <= all.len() as u64, "{:?}", report.effort);
+    assert!(5 * report.effort.runs <= all.len() as u64, "{:?}", report.effort);
 }
 
 #[test]
