@@ -82,14 +82,14 @@ async fn no_job_is_held_when_all_is_answered_under_stand_in() {
             (settings.bound, settings.late_budget) = (Fraction::percent(50), budget);
         });
         let frontend = over(config, &instances).await;
-        for second in 0..10u32 {
+        for second in 0..20u32 {
             for number in 0..600u16 {
                 // Every twentieth answer takes ten times as long, and a burst of such answers comes every second.
                 if number % 20 == 0 || (number > 500 && number % 3 == 0) {
                     instances[usize::from(number % 6)].then(Act::Answer(100 * MS));
                 }
                 start(&frontend, request(&[f32::from(number % 50)]));
-                tokio::time::sleep(Duration::from_micros(u64::from(1 + number % 7) * 600)).await;
+                tokio::time::sleep(Duration::from_micros(u64::from(1 + number % 7) * 700)).await;
             }
             if second % 5 == 4 {
                 tokio::time::sleep(Duration::from_secs(20)).await;
