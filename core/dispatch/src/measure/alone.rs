@@ -34,7 +34,8 @@ impl Alone {
 
     /// Sets the work that an instance may hold.
     pub(crate) fn allow(&mut self, ahead: Duration) {
-        let allowed = |median: Duration| ahead.as_nanos() / median.as_nanos().max(1);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let allowed = |median: Duration| nanos(ahead) / nanos(median).max(1);
         let allowed = self.times.reading().map_or(1, |reading| allowed(reading.median));
         let allowed = u16::try_from(allowed).unwrap_or(MOST).clamp(1, MOST);
         self.allowed = if allowed < FEWEST { 1 } else { allowed };

@@ -38,7 +38,7 @@ const STEP: f32 = 2.0;
 const CUT: f32 = 1.086;
 
 /// Runs between two comparisons of all instances, at least.
-const COMPARE_EVERY: u32 = 16;
+const COMPARE_EVERY: u32 = 32;
 
 /// Instances within this logarithm of a factor count as equally fast.
 const SAME: f32 = 0.05;
@@ -95,7 +95,7 @@ impl Pace {
     }
 
     fn learn(&mut self, speed: &mut Speed, rows: usize, took: Duration) -> bool {
-        let log = nanos(took).max(1.0).ln() as f32;
+        let log = (nanos(took).max(1.0) as f32).ln();
         let deviation = self.deviation();
         let (mean, runs) = &mut self.sizes[size(rows)];
         if *runs == 0.0 {
@@ -109,12 +109,12 @@ impl Pace {
         self.runs = (self.runs + 1.0).min(WINDOW);
         self.variance += (CUT * residual * residual - self.variance) / self.runs;
         self.stale += 1;
-        speed.compare(self.median, self.deviation())
+        speed.compare(self.median, deviation)
     }
 
     /// Whether all instances should be compared now.
     pub(crate) fn is_stale(&self, instances: u32) -> bool {
-        self.stale >= instances.max(COMPARE_EVERY)
+        self.stale >= (2 * instances).max(COMPARE_EVERY)
     }
 
     /// Takes the means of all instances, and their median as the speed of an average one. The lower of two counts:

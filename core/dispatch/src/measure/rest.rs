@@ -21,6 +21,9 @@
 //!
 //! Cold start: below 64 runs nothing is known, and the callers use quantiles of all times.
 
+use std::array;
+use std::sync::LazyLock;
+
 const SUB_BITS: u32 = 5;
 const SUBS: usize = 1 << SUB_BITS;
 /// Ratios from 2^-4 to 2^7. Others count at the ends.
@@ -28,7 +31,7 @@ const OCTAVES: usize = 11;
 const LOWEST: f64 = 0.0625;
 const BUCKETS: usize = OCTAVES * SUBS;
 const FADE_AT: f64 = 4096.0;
-const REFRESH_EVERY: u32 = 128;
+const REFRESH_EVERY: u32 = 256;
 const COLD_UNTIL: u64 = 64;
 
 /// A run that is likely to end within this part of its expected time is not late yet.
@@ -149,36 +152,52 @@ impl Rest {
     }
 
     fn refresh(&mut self) {
-        let (mut weight, mut sum) = (0.0, 0.0);
+        let (mut weight, mut sum, mut mean) = (0.0, 0.0, 1.0);
         let mut reached = false;
-        for at in (0..BUCKETS).rev() {
+        let mut reaching = 0.0;
+        let mut survivors = [0.0; BUCKETS + 1];
+        for (at, bin) in BINS.iter().enumerate().rev() {
             let own = self.weights[at];
+            reaching += f64::from(own);
+            survivors[at] = reaching;
             reached |= own >= SEEN;
             if !reached {
                 self.rests[at] = f32::INFINITY;
                 continue;
             }
-            weight += f64::from(own);
-            sum += f64::from(own) * middle(at);
-            self.rests[at] = (sum / weight - lower(at)).max(0.0) as f32;
+            if own > 0.0 {
+                weight += f64::from(own);
+                sum += f64::from(own) * bin.middle;
+                mean = sum / weight;
+            }
+            self.rests[at] = (mean - bin.lower).max(0.0) as f32;
         }
-        self.mean = if weight > 0.0 { sum / weight } else { 1.0 };
-        let mut reaching = 0.0;
-        let mut survivors = [0.0; BUCKETS + 1];
-        for at in (0..BUCKETS).rev() {
-            reaching += f64::from(self.weights[at]);
-            survivors[at] = reaching;
-        }
-        for at in 0..BUCKETS {
-            let then = lower(at) + SOON;
-            let next = bucket(then);
-            let part = (then - lower(next)) / (lower(next + 1) - lower(next));
-            let left = survivors[next] + (survivors[next + 1] - survivors[next]) * part;
+        self.mean = mean;
+        for (at, bin) in BINS.iter().enumerate() {
+            let left = survivors[bin.soon] + (survivors[bin.soon + 1] - survivors[bin.soon]) * bin.part;
             self.soon[at] = left < survivors[at] / 2.0 && self.rests[at].is_finite();
         }
         self.late = self.find(self.mean, self.mean / 2.0);
     }
 }
+
+/// A bucket's ends, and the place of its lower end a little later.
+struct Bin {
+    lower: f64,
+    middle: f64,
+    /// The bucket of that place, and the part of it before the place.
+    soon: usize,
+    part: f64,
+}
+
+static BINS: LazyLock<[Bin; BUCKETS]> = LazyLock::new(|| {
+    array::from_fn(|at| {
+        let then = lower(at) + SOON;
+        let soon = bucket(then);
+        let part = (then - lower(soon)) / (lower(soon + 1) - lower(soon));
+        Bin { lower: lower(at), middle: (lower(at) + lower(at + 1)) / 2.0, soon, part }
+    })
+});
 
 /// The bucket of a ratio: its exponent and the first bits of its fraction.
 fn bucket(ratio: f64) -> usize {
@@ -196,10 +215,6 @@ fn lower(index: usize) -> f64 {
         return 0.0;
     }
     f64::from_bits(LOWEST.to_bits() + ((index as u64) << (52 - SUB_BITS)))
-}
-
-fn middle(index: usize) -> f64 {
-    (lower(index) + lower(index + 1)) / 2.0
 }
 
 #[cfg(test)]

@@ -96,8 +96,9 @@ impl Speed {
     pub(crate) fn compare(&mut self, median: f32, deviation: f32) -> bool {
         let before = self.slower;
         let difference = self.mean - median;
-        let least = LEAST.max(ERRORS * deviation / self.weight.max(1.0).sqrt());
-        self.slower = if self.mean().is_some() && difference.abs() > least { difference } else { 0.0 };
+        let differs = || difference.abs() > ERRORS * deviation / self.weight.max(1.0).sqrt();
+        let counts = self.mean().is_some() && difference.abs() > LEAST && differs();
+        self.slower = if counts { difference } else { 0.0 };
         (before == 0.0) != (self.slower == 0.0)
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::api::Role;
 use crate::measure::pace::Pace;
 use crate::measure::speed::Speed;
@@ -45,7 +47,7 @@ fn learn(state: &mut State, turn: &Turn, job: &Job, note: impl FnOnce(&mut Pace,
 fn compare(state: &mut State, key: PoolKey) {
     let pool = state.pools.at_mut(key);
     let speeds = state.instances.iter().filter_map(|(_, instance)| instance.serves(key));
-    let mut means: Vec<f32> = speeds.filter_map(|serves| serves.speed.mean()).collect();
+    let mut means: SmallVec<[f32; 32]> = speeds.filter_map(|serves| serves.speed.mean()).collect();
     pool.pace.compare(&mut means);
     let (median, deviation) = (pool.pace.median(), pool.pace.deviation());
     let mut span: Option<(f32, f32)> = None;
@@ -57,7 +59,7 @@ fn compare(state: &mut State, key: PoolKey) {
         serves.speed.compare(median, deviation);
         if usable && serves.takes_queries() {
             let own = serves.speed.slower();
-            capacity += (-own).exp();
+            capacity += if own == 0.0 { 1.0 } else { (-own).exp() };
             count += 1.0;
             span = Some(span.map_or((own, own), |(low, high)| (low.min(own), high.max(own))));
         }

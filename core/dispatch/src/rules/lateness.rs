@@ -31,16 +31,13 @@ pub(crate) fn late_after(state: &State, job: &Job) -> Option<Duration> {
     let own = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
     let (Some(_), Some(own)) = (cold, own.filter(|_| pool.pace.rest.is_known())) else { return cold };
     let rows = job.rows.len().max(1);
-    let (Some(expected), Some(fastest)) = (pool.pace.expected(&own.speed, rows), pool.pace.fastest(rows))
-    else {
-        return cold;
-    };
+    let Some(expected) = pool.pace.expected(&own.speed, rows) else { return cold };
     let rest = &pool.pace.rest;
     let age = if pool.pace.is_fast(&own.speed) {
         rest.exceeds(rest.mean(), 0.0)
     } else {
         // It was placed there knowing how long it takes. Until then a copy must save the run that it costs.
-        let run = rest.mean() * fastest / expected;
+        let run = rest.mean() / f64::from(pool.pace.slower_than_fastest(&own.speed));
         rest.exceeds(2.0 * run, 0.0).min(rest.exceeds(run, 1.0))
     };
     let after = Duration::from_nanos((age * expected) as u64);
