@@ -7,17 +7,23 @@
 //! Rejected: a reservation for each query by name, fetched by that name. Queries of a pool are alike, so the first
 //! may use the token, and a name would have to be withdrawn at every worker when its query is answered otherwise.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use crate::api::{Action, Class, Note, Order, Payer, Wanted};
 use crate::moves::neighbours::{limit_neighbour_wait, limit_neighbour_waits_of};
 use crate::rules::finish::waits_for_faster;
+use crate::rules::unexplored::is_unexplored;
 use crate::rules::waiting::waiting_jobs;
 use crate::state::State;
 use crate::state::keys::{InstanceKey, PoolKey};
 use crate::state::reservations::Asked;
 use crate::state::timers::Timer;
 use crate::turn::Turn;
+
+/// The least time between reservations for exploring copies.
+const EXPLORES: Duration = Duration::from_millis(25);
 
 /// Lets the pools of an instance that takes work reserve there.
 pub(crate) fn request_reservations_at(state: &mut State, turn: &Turn, key: InstanceKey) {
@@ -109,9 +115,12 @@ fn reserve_more(
         for at in 0..keys.len() {
             let at = keys[(from + at) % keys.len()];
             let now = turn.now;
-            // Its token would be returned at once, and reserved again.
             if waits_for_faster(state, turn, key, at).is_some() {
-                continue;
+                // Its token would be returned at once, and reserved again; but a copy may explore it now and then.
+                if turn.now < state.pools.at(key).explore_at || !is_unexplored(state, turn, key, at) {
+                    continue;
+                }
+                state.pools.at_mut(key).explore_at = turn.now + EXPLORES;
             }
             let instance = state.instances.at_mut(at);
             let suits = instance.usable()

@@ -6,7 +6,7 @@
 //! slow one gets a copy. No client waits for it: it does not keep the query from being hedged or retried, and it
 //! runs to its end after the query is answered, because its time is what it is for. It starts on idle instances
 //! only and takes none of the hedge budget. A fast copy is followed by the next at once, and
-//! three of them show that the instance is well.
+//! three of them show that the instance is well. Where frontends share instances, one reserves a slow instance for it.
 //!
 //! Rejected: a probe (it does not run the model); a share of the queries (a client would wait for each of them);
 //! forgetting the speed after a while (clients would wait three times for each instance that is slow for good).
@@ -18,17 +18,11 @@ use std::time::Duration;
 use crate::api::{Class, Role};
 use crate::moves::start::{Start, start};
 use crate::rules::turn::leaves_reserved;
+use crate::rules::unexplored::is_unexplored;
 use crate::state::State;
 use crate::state::extra::Purpose;
-use crate::state::instance::Serves;
 use crate::state::keys::{JobKey, PoolKey};
 use crate::turn::Turn;
-
-/// The time without a run after which an instance that has just become slow gets a copy. It doubles with each copy.
-const IDLE_FOR: Duration = Duration::from_millis(125);
-
-/// The longest such time, as a power of two of the shortest: a second.
-const DOUBLINGS: u8 = 3;
 
 /// The least time between two such copies of a pool: many slow instances must not double the work of a quiet one.
 const APART: Duration = Duration::from_millis(100);
@@ -41,14 +35,8 @@ pub(crate) fn explore(state: &mut State, turn: &mut Turn, key: PoolKey, job: Job
     }
     let holder = state.jobs.at(job).instance;
     let is_due = |index: &usize| {
-        let Some(instance) = state.instances.key_at(*index).filter(|instance| *instance != holder) else {
-            return false;
-        };
-        let of = state.instances.at(instance);
-        let serves = of.serves(key).filter(|serves| !pool.pace.is_fast(&serves.speed));
-        let idle_for = |serves: &Serves| IDLE_FOR * (1 << serves.explored.min(DOUBLINGS));
-        let waited = |serves: &Serves| serves.ran_at + idle_for(serves) <= turn.now;
-        of.jobs.is_empty() && serves.is_some_and(|serves| serves.speed.may_be_well() || waited(serves))
+        let instance = state.instances.key_at(*index).filter(|instance| *instance != holder);
+        instance.is_some_and(|instance| is_unexplored(state, turn, key, instance))
     };
     let found = pool.idle.empty().find(is_due).and_then(|index| state.instances.key_at(index));
     let wait = if found.is_some() { APART } else { APART / 4 };

@@ -11,9 +11,13 @@
 //! An overdue run has its mean residual life left, never "any moment now": otherwise a hung instance would keep a
 //! slow idle one waiting.
 //!
+//! Several frontends: half a run is left at an instance that another one uses, and the others have as many waiting
+//! queries as this one.
+//!
 //! Rejected: a factor above which an instance is avoided (at 0.7 of the capacity slow ones are needed, at half they
 //! are not); the k-th query before the first on the slow instance with the first in line (the oldest would get the
-//! longest run).
+//! longest run); run times that workers report to all frontends (with a third of the runs each, three frontends know
+//! the speeds as well; what they lacked was the wait at instances that the others use).
 //!
 //! Cold start: without known times nothing is compared, and instances take turns.
 
@@ -32,6 +36,9 @@ use crate::turn::Turn;
 
 /// The shortest wait for a faster instance, as a part of the run on the slow one.
 const LEAST: f64 = 1.0 / 32.0;
+
+/// The rest of a run for another frontend, as a part of that run: on average half of it is left.
+const UNSEEN: f64 = 0.5;
 
 /// The expected nanoseconds of a new run of a pool's model on an instance, chance included.
 pub(crate) fn run_at(pool: &Pool, key: PoolKey, instance: &Instance, rows: usize) -> Option<f64> {
@@ -54,7 +61,7 @@ pub(crate) fn rest_of(state: &State, turn: &Turn, key: JobKey) -> Option<f64> {
         return Some(expected * pool.pace.rest.after(age / expected)?);
     }
     // It waits behind others, and has all of its run left.
-    Some(expected * pool.pace.rest.mean() + wait_at(state, turn, instance)?)
+    Some(expected * pool.pace.rest.mean() + wait_at(state, turn, job.pool, instance)?)
 }
 
 /// The rows of a job. A parity has those of a member, of which the job knows none.
@@ -62,11 +69,13 @@ pub(crate) fn rows_of(job: &Job) -> usize {
     job.rows.len().max(1)
 }
 
-/// The expected nanoseconds until an instance has ended one of its jobs: 0 if it has room, and `None` if other
-/// frontends use it.
-pub(crate) fn wait_at(state: &State, turn: &Turn, instance: &Instance) -> Option<f64> {
+/// The expected nanoseconds until an instance has ended one of its jobs: 0 if it has room.
+pub(crate) fn wait_at(state: &State, turn: &Turn, key: PoolKey, instance: &Instance) -> Option<f64> {
     if instance.jobs.len() < usize::from(instance.slots_told()) {
-        return (instance.room() != Room::None).then_some(0.0);
+        if instance.room() != Room::None {
+            return Some(0.0);
+        }
+        return Some(run_at(state.pools.at(key), key, instance, 1)? * UNSEEN);
     }
     // Those that wait behind others do not free it.
     let running = instance.jobs.iter().filter(|job| instance.runs(**job));
@@ -91,7 +100,8 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
         if other == own || !instance.usable() || instance.silent || serves.speed.slower() >= speed.slower() {
             continue;
         }
-        let (Some(wait), Some(run)) = (wait_at(state, turn, instance), run_at(pool, key, instance, rows))
+        let (Some(wait), Some(run)) =
+            (wait_at(state, turn, key, instance), run_at(pool, key, instance, rows))
         else {
             continue;
         };
@@ -99,7 +109,9 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
             faster.push((wait + run, wait));
         }
     }
-    let place = (pool.queue.waiting().max(1) as usize - 1) / rows.max(1);
+    let tokens = state.instances.at(own).tokens.as_ref();
+    let frontends = tokens.map_or(1, |tokens| usize::from(tokens.sharers().max(1)));
+    let place = (frontends * pool.queue.waiting().max(1) as usize - 1) / rows.max(1);
     faster.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     let (_, wait) = faster.get(place)?;
     Some(turn.now + Duration::from_nanos(wait.max(here * LEAST) as u64))

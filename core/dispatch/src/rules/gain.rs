@@ -43,7 +43,8 @@ fn elsewhere(state: &State, turn: &Turn, key: PoolKey, query: QueryKey, rows: us
         if !takes || holders.contains(&other) {
             continue;
         }
-        let (Some(wait), Some(run)) = (wait_at(state, turn, instance), run_at(pool, key, instance, rows))
+        let (Some(wait), Some(run)) =
+            (wait_at(state, turn, key, instance), run_at(pool, key, instance, rows))
         else {
             continue;
         };

@@ -12,4 +12,5 @@ pub(crate) mod sites;
 pub(crate) mod stand_in;
 pub(crate) mod suits;
 pub(crate) mod turn;
+pub(crate) mod unexplored;
 pub(crate) mod waiting;
