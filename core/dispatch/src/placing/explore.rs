@@ -3,8 +3,8 @@
 //! Problem: a slow instance that is left idle shows no times, so it would stay slow for ever.
 //!
 //! Choice: when a query starts on a fast instance, and a slow one is idle and has run nothing for a while, the
-//! slow one gets a copy. No client waits for it: it does not keep the query from being hedged or retried, and it
-//! runs to its end after the query is answered, because its time is what it is for. It starts on idle instances
+//! slow one gets a copy. No client waits for it: it does not keep the query from being hedged or retried, its failure is
+//! no attempt, and it runs to its end after the query is answered, because its time is what it is for. It starts on idle instances
 //! only and takes none of the hedge budget. A fast copy is followed by the next at once, and
 //! three of them show that the instance is well.
 //!
@@ -22,6 +22,7 @@ use crate::state::State;
 use crate::state::extra::Purpose;
 use crate::state::instance::Serves;
 use crate::state::keys::{JobKey, PoolKey};
+use crate::state::tokens::Tokens;
 use crate::turn::Turn;
 
 /// The time without a run after which an instance that has just become slow gets a copy. It doubles with each copy.
@@ -48,7 +49,10 @@ pub(crate) fn explore(state: &mut State, turn: &mut Turn, key: PoolKey, job: Job
         let serves = of.serves(key).filter(|serves| !pool.pace.is_fast(&serves.speed));
         let idle_for = |serves: &Serves| IDLE_FOR * (1 << serves.explored.min(DOUBLINGS));
         let waited = |serves: &Serves| serves.ran_at + idle_for(serves) <= turn.now;
-        of.jobs.is_empty() && serves.is_some_and(|serves| serves.speed.may_be_well() || waited(serves))
+        let reserved = of.tokens.as_ref().is_some_and(Tokens::are_reserved);
+        of.jobs.is_empty()
+            && !reserved
+            && serves.is_some_and(|serves| serves.speed.may_be_well() || waited(serves))
     };
     let found = pool.idle.empty().find(is_due).and_then(|index| state.instances.key_at(index));
     let wait = if found.is_some() { APART } else { APART / 4 };
