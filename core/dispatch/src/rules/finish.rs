@@ -8,8 +8,9 @@
 //! expected to end sooner at the faster ones, one after another. Then the last query takes it, because the older
 //! ones are served first by the faster instances. A timer looks again when the faster instance should be free.
 //!
-//! A query waits at most for the time of a run on the slow instance. The faster ones may serve other models or more
-//! urgent queries first, or hang. Then the slow instance takes the oldest query.
+//! A query waits at most for the time of a run on the slow instance, and only while the slow instance could still
+//! answer it by its deadline. The faster ones may serve other models or more urgent queries first, or hang. Then the
+//! slow instance takes the oldest query.
 //!
 //! An overdue run has its mean residual life left, never "any moment now": otherwise a hung instance would keep a
 //! slow idle one waiting.
@@ -35,6 +36,9 @@ use crate::turn::Turn;
 
 /// The shortest wait for a faster instance, as a part of the run on the slow one.
 const LEAST: f64 = 1.0 / 32.0;
+
+/// The time that a query must have left for a run on the slow instance, in runs.
+const MARGIN: f64 = 1.25;
 
 /// The shortest wait: a timer that is due at once would never end.
 const SHORTEST: Duration = Duration::from_micros(1);
@@ -112,9 +116,23 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
     faster.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     let (_, wait) = faster.get(place)?;
     let until = turn.now + Duration::from_nanos(wait.max(here * LEAST) as u64);
-    let longest =
-        pool.queue.ready_at(&pool.in_force.batch).map(|ready| ready + Duration::from_nanos(here as u64));
+    let longest = waits_until(state, turn, key, here);
     Some(longest.map_or(until, |longest| until.min(longest)).max(turn.now + SHORTEST))
+}
+
+/// The time until which the oldest query of a pool may wait for faster instances, if a slow one needs so many
+/// nanoseconds: as long as a run, and no longer than the slow one could still answer in time.
+fn waits_until(state: &State, turn: &Turn, key: PoolKey, run: f64) -> Option<Time> {
+    let pool = state.pools.at(key);
+    let longest = pool.queue.ready_at(&pool.in_force.batch)? + nanos(run);
+    let oldest = pool.queue.iter().filter_map(|query| state.queries.get(query)).min_by_key(|of| of.arrived);
+    let left = oldest.map(|of| of.deadline.since(turn.now)).filter(|left| *left >= nanos(run));
+    let least = left.map(|left| turn.now + left.saturating_sub(nanos(MARGIN * run)));
+    Some(least.map_or(longest, |least| longest.min(least)))
+}
+
+fn nanos(nanos: f64) -> Duration {
+    Duration::from_nanos(nanos as u64)
 }
 
 /// The rows of the next batch of a pool.
@@ -122,12 +140,9 @@ fn rows_of_next(pool: &Pool) -> usize {
     usize::from(pool.in_force.batch.max_size.get()).min(pool.queue.waiting().max(1) as usize)
 }
 
-/// Whether the oldest query of a pool has waited as long as a run on a slow instance takes: the faster ones did not
-/// serve it in time.
+/// Whether the oldest query of a pool should wait for faster instances no longer.
 fn is_overdue(state: &State, turn: &Turn, key: PoolKey, run: f64) -> bool {
-    let pool = state.pools.at(key);
-    let ready = pool.queue.ready_at(&pool.in_force.batch);
-    ready.is_some_and(|ready| turn.now.since(ready).as_nanos() as f64 >= run)
+    waits_until(state, turn, key, run).is_some_and(|until| until <= turn.now)
 }
 
 /// Whether a slow instance takes the last query of a pool and not the oldest, which faster ones serve sooner.

@@ -220,3 +220,26 @@ fn waiting_for_runs_of_a_nanosecond_ends() {
     servers.pass(ms(100));
     assert_eq!(servers.world.running().count(), 1, "the slow instance ran the other query");
 }
+
+#[test]
+fn query_waits_for_a_fast_instance_only_while_a_slow_one_would_be_in_time() {
+    let mut servers = known(policy(PolicyKind::None), &[20, SLOW]);
+    // It explores the slow instance, which is idle again then.
+    servers.query();
+    servers.pass(ms(100));
+    servers.hangs(1);
+    servers.query();
+    servers.pass(ms(5));
+    // The fast instance is expected to answer it sooner, and hangs.
+    let query = servers.query_of(POOL, ms(60), 0);
+    servers.pass(ms(100));
+    assert!(servers.answered(query).is_some());
+}
+
+#[test]
+fn exploring_copies_do_not_count_as_times_of_the_model() {
+    let mut servers = known(policy(PolicyKind::Hedge), &[20, 20, 20, SLOW]);
+    servers.load(1, ms(1000), ms(60_000));
+    let [median, high] = servers.world.dispatcher.service(POOL).expect("known");
+    assert!(median < ms(22) && high < ms(22), "{median:?} {high:?}");
+}
