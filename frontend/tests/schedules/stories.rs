@@ -3,7 +3,7 @@
 //! These are concurrent changes of settings, lapses of polled sources, settings at their ends, clients with a share of
 //! approximate answers, and hung instances next to healthy ones.
 
-use parm_dispatch::{Fraction, PolicyKind};
+use parm_dispatch::{Fraction, Placement, PolicyKind};
 use serde_json::{Value, json};
 
 use crate::extremes;
@@ -34,6 +34,16 @@ pub(crate) fn widen(maker: &mut Maker) {
         maker.shares();
     }
     maker.setup.thrifty = thrifty;
+    // Drawn last, so that the other stories of a seed stay the same.
+    if maker.dice.percent(40) {
+        maker.slow_for_long();
+    }
+    if maker.dice.percent(20) {
+        maker.setup.settings.placement = Placement::Turns;
+    }
+    if maker.dice.percent(20) {
+        maker.placement_changes();
+    }
 }
 
 impl Maker {
@@ -74,6 +84,22 @@ impl Maker {
                     self.at(at, What::Together(patches));
                 }
             }
+        }
+    }
+
+    /// A worker is slow for most of the time, but not so slow that it is ejected.
+    fn slow_for_long(&mut self) {
+        let (worker, from, by) = (self.worker(), self.dice.range(0, 3000), self.dice.range(2, 5));
+        self.at(from, What::Temper(worker, Temper::Slow(by)));
+        let until = from + self.dice.range(4000, self.length);
+        self.at(until, What::Temper(worker, Temper::Well));
+    }
+
+    /// Queries take turns, and go by speed again.
+    fn placement_changes(&mut self) {
+        for placement in ["turns", "speed"] {
+            let (of, at) = (self.dice.percent(40).then(|| self.model()), self.time());
+            self.at(at, What::Settings(of, json!({ "placement": placement })));
         }
     }
 

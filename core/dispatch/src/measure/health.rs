@@ -189,6 +189,19 @@ impl Health {
         probe_at
     }
 
+    /// Brings its probe forward, because work waits for it. Returns the new time of the probe. One with wrong answers
+    /// stays away: a probe does not show whether they are right.
+    pub(crate) fn hasten(&mut self, now: Time, settings: &EjectionSettings) -> Option<Time> {
+        let Standing::Ejected { probe_at, reason: Reason::Failing | Reason::Slow } = &mut self.state else {
+            return None;
+        };
+        let soon = now + settings.backoff_min.max(LEAST_BACKOFF);
+        (soon < *probe_at).then(|| {
+            *probe_at = soon;
+            soon
+        })
+    }
+
     /// Reacts to a probe timer.
     pub(crate) fn due(&mut self, now: Time, settings: &EjectionSettings) -> Due {
         match self.state {

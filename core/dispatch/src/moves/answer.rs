@@ -46,7 +46,7 @@ pub(crate) fn forget(state: &mut State, turn: &mut Turn, key: QueryKey) -> Optio
         job.waiting -= 1;
         // A group may still read the prediction; it drops the job at its end.
         let wanted = job.group.and_then(|group| state.groups.get(group)).is_some_and(|g| g.misses(&job.rows));
-        if job.waiting == 0 && !job.dropped && !wanted && !job.explores {
+        if job.waiting == 0 && !job.dropped && !wanted {
             job.dropped = true;
             pool.counters.dropped += 1;
             turn.out.push(Action::Drop(holder.id()));

@@ -70,6 +70,25 @@ pub(crate) fn recall(state: &mut State, turn: &mut Turn, key: PoolKey) -> Option
     Some(key_of)
 }
 
+/// Probes the failing instances of a pool soon, if work waits and no instance is left.
+pub(crate) fn hasten_probes(state: &mut State, turn: &Turn, key: PoolKey) {
+    if state.pools.at(key).usable > 0 || !has_pressing_work(state, key) {
+        return;
+    }
+    for instance in state.instances.keys() {
+        let of = state.instances.at(instance);
+        if of.draining || !of.serves(key).is_some_and(|serves| serves.data) {
+            continue;
+        }
+        for of in [None, Some(key)] {
+            let settings = settings_of(state, instance, of);
+            let probe_at =
+                state.health_mut(instance, of).and_then(|health| health.hasten(turn.now, &settings));
+            probe_at.into_iter().for_each(|at| state.timers.set(at, Timer::Probe(instance)));
+        }
+    }
+}
+
 /// Probes an instance that stays in service after it returned nothing.
 pub(crate) fn probe_in_service(state: &mut State, turn: &mut Turn, key: InstanceKey) {
     let (now, settings) = (turn.now, settings_of(state, key, None));

@@ -135,7 +135,7 @@ pub(crate) fn finish(state: &mut State, turn: &mut Turn, key: GroupKey) {
     }
     for job_key in &group.jobs {
         let Some(job) = state.jobs.get_mut(*job_key) else { continue };
-        if job.waiting == 0 && !job.dropped {
+        if job.waiting == 0 && !job.dropped && !job.explores {
             job.dropped = true;
             pool.counters.dropped += 1;
             turn.out.push(Action::Drop(job_key.id()));

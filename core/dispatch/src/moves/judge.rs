@@ -37,7 +37,8 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
     let pool = state.pools.at_mut(job.pool);
     let took = turn.now.since(job.began);
     let recent = pool.service.reading();
-    if !matches!(job.role, Role::Parity(..)) {
+    // Queries do not run where copies explore.
+    if !matches!(job.role, Role::Parity(..)) && !job.explores {
         pool.service.add(took);
     }
     learn_pace(state, turn, job, took);

@@ -31,6 +31,7 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
     let payer = payer_of(state, pool_key, role, &rows);
     let charge = state.book.begin(&payer, &state.pools.at(pool_key).id, work(role));
     let alone = state.instances.at(instance_key).jobs.is_empty();
+    let explores = purpose == Some(Purpose::Explore);
     let key = state.jobs.insert(Job {
         alone,
         pool: pool_key,
@@ -39,17 +40,17 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
         started: turn.now,
         payer,
         charge,
-        waiting: rows.len() as u16,
+        // No query waits for an exploring copy.
+        waiting: if explores { 0 } else { rows.len() as u16 },
         rows,
         group: None,
         ended: false,
         dropped: false,
         began: turn.now,
         excused: false,
-        explores: purpose == Some(Purpose::Explore),
+        explores,
         hedge: purpose == Some(Purpose::Hedge),
-        // It keeps its queries from no other copy.
-        late: purpose == Some(Purpose::Explore),
+        late: false,
         look_at: None,
         twins: Vec::new(),
     });
@@ -63,6 +64,7 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
                 (query.stand_in, query.stand_ins_started) =
                     (StandInState::Runs(key), query.stand_ins_started + 1)
             }
+            _ if explores => {}
             _ => {
                 query.queued = false;
                 query.jobs.push(key);

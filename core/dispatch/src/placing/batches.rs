@@ -9,7 +9,7 @@ use crate::moves::line_up::{add_backup, add_extra, line_up_stand_ins};
 use crate::moves::start::{Start, start};
 use crate::placing::explore::explore;
 use crate::placing::room::next_with_room;
-use crate::rules::finish::waits_for_faster;
+use crate::rules::finish::{takes_last, waits_for_faster};
 use crate::rules::overload::{ends, is_overloaded};
 use crate::rules::turn::next_lane;
 use crate::state::State;
@@ -70,13 +70,11 @@ fn look_again_at(state: &mut State, key: PoolKey, until: Time) {
 
 fn start_batch_of(state: &mut State, turn: &mut Turn, key: PoolKey, instance: InstanceKey, lane: LaneId) {
     shed_hopeless(state, turn, key, lane);
+    let last = takes_last(state, turn, key, instance);
     let pool = state.pools.at_mut(key);
     let most = pool.in_force.batch.max_size.get();
     let waits = |query| state.queries.get(query).is_some_and(|query| query.queued);
-    let slow = pool.places_by_speed()
-        && !pool.backlogged()
-        && state.instances.at(instance).serves(key).is_some_and(|own| !pool.pace.is_fast(&own.speed));
-    let rows = pool.queue.take(lane, most, slow, waits);
+    let rows = pool.queue.take(lane, most, last, waits);
     state.book.leave(&lane.payer, rows.len() as u32);
     start_batch(state, turn, key, instance, rows);
 }

@@ -3,10 +3,10 @@
 //! Problem: a slow instance that is left idle shows no times, so it would stay slow for ever.
 //!
 //! Choice: when a query starts on a fast instance, and a slow one is idle and has run nothing for a while, the
-//! slow one gets a copy. No client waits for it: it does not keep the query from being hedged or retried, and it
-//! runs to its end after the query is answered, because its time is what it is for. It starts on idle instances
-//! only and takes none of the hedge budget. A fast copy is followed by the next at once, and
-//! three of them show that the instance is well. Where frontends share instances, one reserves a slow instance for it.
+//! slow one gets a copy. No client waits for it: it does not keep the query from being hedged or retried, its failure
+//! is no attempt, and it runs to its end after the query is answered, because its time is what it is for. It starts on
+//! idle instances only and takes none of the hedge budget. A fast copy is followed by the next at once, and three of
+//! them show that the instance is well. Where frontends share instances, one reserves a slow instance for it.
 //!
 //! Rejected: a probe (it does not run the model); a share of the queries (a client would wait for each of them);
 //! forgetting the speed after a while (clients would wait three times for each instance that is slow for good).
@@ -22,6 +22,7 @@ use crate::rules::unexplored::is_unexplored;
 use crate::state::State;
 use crate::state::extra::Purpose;
 use crate::state::keys::{JobKey, PoolKey};
+use crate::state::tokens::Tokens;
 use crate::turn::Turn;
 
 /// The least time between two such copies of a pool: many slow instances must not double the work of a quiet one.
@@ -36,7 +37,10 @@ pub(crate) fn explore(state: &mut State, turn: &mut Turn, key: PoolKey, job: Job
     let holder = state.jobs.at(job).instance;
     let is_due = |index: &usize| {
         let instance = state.instances.key_at(*index).filter(|instance| *instance != holder);
-        instance.is_some_and(|instance| is_unexplored(state, turn, key, instance))
+        instance.is_some_and(|instance| {
+            let tokens = state.instances.at(instance).tokens.as_ref();
+            !tokens.is_some_and(Tokens::are_reserved) && is_unexplored(state, turn, key, instance)
+        })
     };
     let found = pool.idle.empty().find(is_due).and_then(|index| state.instances.key_at(index));
     let wait = if found.is_some() { APART } else { APART / 4 };

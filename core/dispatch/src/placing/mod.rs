@@ -17,7 +17,7 @@ pub(crate) mod extras;
 pub(crate) mod room;
 pub(crate) mod stand_ins;
 
-use crate::moves::eject::recall;
+use crate::moves::eject::{hasten_probes, recall};
 use crate::moves::reserve::{request_reservations, request_reservations_at};
 use crate::moves::room::{recount_pools_of, refresh};
 use crate::placing::batches::{place_batches, start_batch, take_batch, wait_for_company, wait_for_faster};
@@ -160,10 +160,12 @@ pub(crate) fn started_at_once(state: &mut State, turn: &mut Turn, key: PoolKey, 
     true
 }
 
-/// Readmits a slow instance if a queue has built up, or if work waits and no other instance is left.
+/// Readmits a slow instance if a queue has built up, or if work waits and no other instance is left. Failing ones are
+/// probed soon then.
 pub(crate) fn call_back(state: &mut State, turn: &mut Turn, key: PoolKey) {
-    if let Some(instance) = recall(state, turn, key) {
-        readmit(state, turn, instance);
+    match recall(state, turn, key) {
+        Some(instance) => readmit(state, turn, instance),
+        None => hasten_probes(state, turn, key),
     }
 }
 

@@ -1,4 +1,7 @@
 //! Choice of an instance with room for a pool's query.
+//!
+//! Where speeds differ, the fastest instance with a free slot comes first, although others have nothing to do:
+//! queries wait for faster instances with a free slot, and this one has it.
 
 use std::cmp::Reverse;
 
@@ -11,16 +14,25 @@ use crate::turn::Turn;
 pub(crate) fn next_with_room(state: &mut State, turn: &Turn, key: PoolKey) -> Option<InstanceKey> {
     let pool = state.pools.at_mut(key);
     let by_speed = pool.places_by_speed();
+    // A batch is queued behind others only if no instance is idle.
+    let ahead = pool.allowed_ahead() > 1;
     let (longest, pace, idle) = (pool.longest_pause(), &pool.pace, &mut pool.idle);
-    let index = if by_speed && idle.more_than(0) {
-        let instances = &state.instances;
-        let own = |index| instances.key_at(index).and_then(|instance| instances.at(instance).serves(key));
+    let index = if by_speed && (idle.more_than(0) || !ahead) {
+        let (instances, abroad) = (&state.instances, state.abroad > 0);
+        let at = |index| instances.key_at(index).map(|instance| instances.at(instance));
+        let fast = |index| Some(pace.is_fast(&at(index)?.serves(key)?.speed));
+        let rank = |index| {
+            let of = at(index).filter(|of| !ahead || of.jobs.is_empty())?;
+            let speed = &of.serves(key)?.speed;
+            let slower = if pace.is_fast(speed) { f32::MIN } else { speed.slower() };
+            let held = of.jobs.len() + usize::from(of.elsewhere.jobs);
+            let released = abroad.then_some(of.released_at);
+            Some((slower, held > 0 || of.warm_at.is_some(), held, !of.elsewhere.home, released))
+        };
         // The fastest take turns.
-        idle.next(|index| own(index).is_some_and(|own| pace.is_fast(&own.speed))).or_else(|| {
-            let found = idle.lowest(|index| own(index).map(|own| own.speed.slower()))?;
-            idle.go_on_after(found);
-            Some(found.index)
-        })
+        let found = idle.find_empty(|index| fast(index) == Some(true)).or_else(|| idle.lowest(rank));
+        found.into_iter().for_each(|found| idle.go_on_after(found));
+        found.map(|found| found.index)
     } else if idle.more_than(0) {
         idle.next(|_| true)
     } else if state.abroad == 0 {

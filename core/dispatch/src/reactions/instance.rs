@@ -8,6 +8,7 @@
 use smallvec::SmallVec;
 
 use crate::api::{Action, Elsewhere, Failure, InstanceId, InstanceSpec, PoolId};
+use crate::measure::doubt::Doubt;
 use crate::measure::health::{Due, Health};
 use crate::measure::speed::Speed;
 use crate::moves::eject::{probe_answered as answered, probe_failed, warm_up};
@@ -45,7 +46,7 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
             data: false,
             redundancy: false,
             allowed: None,
-            doubt: Default::default(),
+            doubt: before.map_or_else(Doubt::default, |before| before.doubt),
         });
     }
     let (site, slots) = (spec.site, spec.slots.max(1));

@@ -115,6 +115,8 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
     let (mut again, mut carried, mut left) = (Keys::new(), Keys::new(), Keys::new());
     let tried = match job.role {
         Role::Backup | Role::StandIn(_) => &[],
+        // Its queries have their own jobs, and it was none of their attempts.
+        _ if job.explores => &[],
         _ => job.rows.as_slice(),
     };
     for query in tried {

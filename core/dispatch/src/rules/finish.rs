@@ -8,6 +8,10 @@
 //! expected to end sooner at the faster ones, one after another. Then the last query takes it, because the older
 //! ones are served first by the faster instances. A timer looks again when the faster instance should be free.
 //!
+//! A query waits at most for the time of a run on the slow instance, and only while the slow instance could still
+//! answer it by its deadline. The faster ones may serve other models or more urgent queries first, or hang. Then the
+//! slow instance takes the oldest query.
+//!
 //! An overdue run has its mean residual life left, never "any moment now": otherwise a hung instance would keep a
 //! slow idle one waiting.
 //!
@@ -39,6 +43,12 @@ const LEAST: f64 = 1.0 / 32.0;
 
 /// The rest of a run for another frontend, as a part of that run: on average half of it is left.
 const UNSEEN: f64 = 0.5;
+
+/// The time that a query must have left for a run on the slow instance, in runs.
+const MARGIN: f64 = 1.25;
+
+/// The shortest wait: a timer that is due at once would never end.
+const SHORTEST: Duration = Duration::from_micros(1);
 
 /// The expected nanoseconds of a new run of a pool's model on an instance, chance included.
 pub(crate) fn run_at(pool: &Pool, key: PoolKey, instance: &Instance, rows: usize) -> Option<f64> {
@@ -92,8 +102,11 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
     if pool.pace.is_fast(speed) {
         return None;
     }
-    let rows = usize::from(pool.in_force.batch.max_size.get()).min(pool.queue.waiting().max(1) as usize);
+    let rows = rows_of_next(pool);
     let here = run_at(pool, key, state.instances.at(own), rows)?;
+    if is_overdue(state, turn, key, here) {
+        return None;
+    }
     let mut faster: SmallVec<[(f64, f64); 16]> = SmallVec::new();
     for (other, instance) in state.instances.iter() {
         let Some(serves) = instance.serves(key).filter(|serves| serves.takes_queries()) else { continue };
@@ -114,5 +127,44 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
     let place = (frontends * pool.queue.waiting().max(1) as usize - 1) / rows.max(1);
     faster.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     let (_, wait) = faster.get(place)?;
-    Some(turn.now + Duration::from_nanos(wait.max(here * LEAST) as u64))
+    let until = turn.now + Duration::from_nanos(wait.max(here * LEAST) as u64);
+    let longest = waits_until(state, turn, key, here);
+    Some(longest.map_or(until, |longest| until.min(longest)).max(turn.now + SHORTEST))
+}
+
+/// The time until which the oldest query of a pool may wait for faster instances, if a slow one needs so many
+/// nanoseconds: as long as a run, and no longer than the slow one could still answer in time.
+fn waits_until(state: &State, turn: &Turn, key: PoolKey, run: f64) -> Option<Time> {
+    let pool = state.pools.at(key);
+    let longest = pool.queue.ready_at(&pool.in_force.batch)? + nanos(run);
+    let oldest = pool.queue.iter().filter_map(|query| state.queries.get(query)).min_by_key(|of| of.arrived);
+    let left = oldest.map(|of| of.deadline.since(turn.now)).filter(|left| *left >= nanos(run));
+    let least = left.map(|left| turn.now + left.saturating_sub(nanos(MARGIN * run)));
+    Some(least.map_or(longest, |least| longest.min(least)))
+}
+
+fn nanos(nanos: f64) -> Duration {
+    Duration::from_nanos(nanos as u64)
+}
+
+/// The rows of the next batch of a pool.
+fn rows_of_next(pool: &Pool) -> usize {
+    usize::from(pool.in_force.batch.max_size.get()).min(pool.queue.waiting().max(1) as usize)
+}
+
+/// Whether the oldest query of a pool should wait for faster instances no longer.
+fn is_overdue(state: &State, turn: &Turn, key: PoolKey, run: f64) -> bool {
+    waits_until(state, turn, key, run).is_some_and(|until| until <= turn.now)
+}
+
+/// Whether a slow instance takes the last query of a pool and not the oldest, which faster ones serve sooner.
+pub(crate) fn takes_last(state: &State, turn: &Turn, key: PoolKey, own: InstanceKey) -> bool {
+    let pool = state.pools.at(key);
+    if !pool.places_by_speed() || pool.backlogged() {
+        return false;
+    }
+    let instance = state.instances.at(own);
+    let slow = instance.serves(key).is_some_and(|serves| !pool.pace.is_fast(&serves.speed));
+    let run = run_at(pool, key, instance, rows_of_next(pool));
+    slow && !run.is_some_and(|run| is_overdue(state, turn, key, run))
 }

@@ -11,9 +11,8 @@ pub(crate) fn may_be_hedged(state: &State, query: QueryKey) -> bool {
     let Some(query) = state.queries.get(query).filter(|query| query.extras == 0) else { return false };
     let most = usize::from(state.pools.at(query.pool).settings.max_attempts.get()).max(2);
     let late = |job: &JobKey| state.jobs.get(*job).is_none_or(|job| job.late);
-    let explores = |job: &&JobKey| state.jobs.get(**job).is_some_and(|job| job.explores);
-    match query.jobs.len() - query.jobs.iter().filter(explores).count() {
-        0 => !query.jobs.is_empty(),
+    match query.jobs.len() {
+        0 => false,
         1 => true,
         jobs => jobs < most && query.jobs.iter().all(late),
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::api::{Accept, Payer, PolicyKind, Time};
 use crate::rules::lateness::{stand_in_grace, stand_in_within};
+use crate::rules::suits::explores;
 use crate::rules::turn::leaves_reserved;
 use crate::state::State;
 use crate::state::instance::{Instance, Serves};
@@ -106,4 +107,5 @@ pub(crate) fn is_slow(pool: &Pool, key: PoolKey, instance: &Instance) -> bool {
 
 pub(crate) fn holds(state: &State, instance: InstanceKey, query: QueryKey) -> bool {
     state.queries.at(query).jobs.iter().any(|job| state.jobs.at(*job).instance == instance)
+        || explores(state, instance, query)
 }

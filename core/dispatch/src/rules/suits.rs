@@ -64,11 +64,12 @@ pub(crate) fn may_run(
         Role::Deployed | Role::Copy => {
             let avoids = |(at, until)| at == instance && turn.now < until;
             let failed_here = extra.avoid.is_some_and(avoids) && state.pools.at(pool).usable > 1;
-            let holds = |query: &QueryKey| {
-                let query = state.queries.at(*query);
+            let holds = |key: &QueryKey| {
+                let query = state.queries.at(*key);
                 let stand_in = if let StandInState::Runs(job) = query.stand_in { Some(job) } else { None };
                 let mut jobs = query.jobs.iter().copied().chain(stand_in);
                 jobs.any(|job| state.jobs.get(job).is_some_and(|job| job.instance == instance))
+                    || explores(state, instance, *key)
             };
             let late = |query: &QueryKey| {
                 extra.purpose != Purpose::Hedge || helps(state, turn, pool, *query, instance)
@@ -79,4 +80,10 @@ pub(crate) fn may_run(
                 && extra.rows.iter().any(late)
         }
     }
+}
+
+/// Whether an instance runs an exploring copy of a query.
+pub(crate) fn explores(state: &State, instance: InstanceKey, query: QueryKey) -> bool {
+    let mut held = state.instances.at(instance).jobs.iter().filter_map(|job| state.jobs.get(*job));
+    held.any(|job| job.explores && job.rows.contains(&query))
 }

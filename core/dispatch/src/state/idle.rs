@@ -75,23 +75,33 @@ impl Idle {
         Some(Found { index, room: Room::Partial })
     }
 
-    /// The suitable instance with nothing to do that ranks lowest, otherwise one with a free slot. Equal ones take turns.
-    pub(crate) fn lowest(&self, mut rank: impl FnMut(usize) -> Option<f32>) -> Option<Found> {
-        let mut lowest = |from, bits: fn(&Word) -> u64| {
-            let mut best: Option<(f32, usize)> = None;
+    /// The next suitable instance with nothing to do. The next search finds it again.
+    pub(crate) fn find_empty(&self, mut suits: impl FnMut(usize) -> bool) -> Option<Found> {
+        let found = || find(&self.words, self.next_empty, |word| word.empty, &mut suits);
+        let index = (self.empty > 0).then(found)??;
+        Some(Found { index, room: Room::Empty })
+    }
+
+    /// The instance with room that ranks lowest. Equal ones take turns, those with nothing to do first.
+    pub(crate) fn lowest<R: PartialOrd + Copy>(
+        &self,
+        mut rank: impl FnMut(usize) -> Option<R>,
+    ) -> Option<Found> {
+        let mut best: Option<(R, Found)> = None;
+        let mut look = |from, bits: fn(&Word) -> u64, room| {
             find(&self.words, from, bits, &mut |index| {
                 let own = rank(index).filter(|own| best.is_none_or(|(least, _)| *own < least));
-                best = own.map_or(best, |own| Some((own, index)));
+                best = own.map_or(best, |own| Some((own, Found { index, room })));
                 false
             });
-            best.map(|(_, index)| index)
         };
-        let empty = if self.empty > 0 { lowest(self.next_empty, |word| word.empty) } else { None };
-        if let Some(index) = empty {
-            return Some(Found { index, room: Room::Empty });
+        if self.empty > 0 {
+            look(self.next_empty, |word| word.empty, Room::Empty);
         }
-        let partial = if self.partial > 0 { lowest(self.next_partial, |word| word.partial) } else { None };
-        partial.map(|index| Found { index, room: Room::Partial })
+        if self.partial > 0 {
+            look(self.next_partial, |word| word.partial, Room::Partial);
+        }
+        best.map(|(_, found)| found)
     }
 
     /// Continues the next search after this instance.

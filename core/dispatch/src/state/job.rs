@@ -31,7 +31,8 @@ pub(crate) struct Job {
     pub(crate) began: Time,
     /// Its instance was found slow or failing while this job waited there.
     pub(crate) excused: bool,
-    /// It shows how fast its instance is now, and runs to its end.
+    /// It shows how fast its instance is now, and runs to its end. Its queries do not name it, so that none waits for
+    /// it.
     pub(crate) explores: bool,
     /// It is a copy paid by the hedge budget.
     pub(crate) hedge: bool,

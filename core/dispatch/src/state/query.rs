@@ -44,7 +44,7 @@ pub(crate) struct Query {
     pub(crate) held_back: bool,
     /// Its lateness was traced.
     pub(crate) noted_late: bool,
-    /// The jobs that run it on the deployed model.
+    /// The jobs that run it on the deployed model, without those that explore.
     pub(crate) jobs: SmallVec<[JobKey; 2]>,
 }
 

@@ -263,6 +263,19 @@ fn one_parity_of_a_code_that_reads_predictions_tells_nothing() {
 }
 
 #[test]
+fn evidence_outlives_a_change_of_the_models_of_an_instance() {
+    let group = |id| [Query(id), Query(id + 1), Encoded, Done(1), Done(2), Done(3), Compared(Some(2))];
+    let suspected = |between: &[super::script::Step], groups: u64| {
+        let steps = (0..groups).flat_map(|n| [&group(10 * n), between].concat());
+        let steps: Vec<_> = THREE.into_iter().chain(steps).collect();
+        let words = super::script::words(&super::script::play(watched(), &steps));
+        words.iter().any(|word| word.contains("suspect 2"))
+    };
+    let first = (1..60).find(|groups| suspected(&[], *groups)).expect("an instance is suspected");
+    assert!(suspected(&[Join(2)], first), "it joined again after each of {first} groups");
+}
+
+#[test]
 fn instance_that_often_disagrees_alone_is_ejected() {
     let group = |id| [Query(id), Query(id + 1), Encoded, Done(1), Done(2), Done(3), Compared(Some(2))];
     let suspect = |groups: u64| {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use parm_dispatch::{
     AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, Factor, Fraction,
-    GraceSettings, HedgeSettings, ParmPlusSettings, PolicyKind, PoolSettings, StandInSettings, Unsure,
+    GraceSettings, HedgeSettings, ParmPlusSettings, Placement, PolicyKind, PoolSettings, StandInSettings,
+    Unsure,
 };
 use parm_encoder::Kind;
 use proptest::prelude::*;
@@ -21,34 +22,58 @@ pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
         2 => Just(PolicyKind::ApproximateBackup),
         6 => Just(PolicyKind::StandIn),
     ];
-    (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, (coding(), stand_in()), any::<bool>()).prop_map(
-        |(policy, queue, batch, delay_ms, percent, burst, (coding, stand_in), default_answer)| {
-            // Some budgets are at their extremes: nothing is allowed, or everything.
-            let (percent, burst) = match percent {
-                0..2 => (0, 0),
-                2..4 => (100, 10_000),
-                _ => (percent, burst),
-            };
-            let budget = BudgetSettings { ratio: Fraction::percent(percent), burst };
-            PoolSettings {
-                policy,
-                queue_limit: NonZeroU32::new(queue).expect("positive"),
-                batch: BatchSettings {
-                    max_size: NonZeroU16::new(batch).expect("positive"),
-                    max_delay: Duration::from_millis(delay_ms),
-                },
-                // Some settings count a few milliseconds as fast.
-                ahead: Duration::from_millis(4 * delay_ms),
-                hedge: HedgeSettings { budget: budget.clone(), ..HedgeSettings::default() },
-                retry: budget,
-                no_instance_grace: Duration::from_millis(50),
-                coding,
-                stand_in,
-                default_answer,
-                ..PoolSettings::default()
-            }
-        },
+    (
+        policy,
+        1..20u32,
+        1..4u16,
+        0..5u64,
+        0..30u8,
+        0..4u32,
+        (coding(), stand_in()),
+        (any::<bool>(), placement()),
     )
+        .prop_map(
+            |(
+                policy,
+                queue,
+                batch,
+                delay_ms,
+                percent,
+                burst,
+                (coding, stand_in),
+                (default_answer, placement),
+            )| {
+                // Some budgets are at their extremes: nothing is allowed, or everything.
+                let (percent, burst) = match percent {
+                    0..2 => (0, 0),
+                    2..4 => (100, 10_000),
+                    _ => (percent, burst),
+                };
+                let budget = BudgetSettings { ratio: Fraction::percent(percent), burst };
+                PoolSettings {
+                    policy,
+                    placement,
+                    queue_limit: NonZeroU32::new(queue).expect("positive"),
+                    batch: BatchSettings {
+                        max_size: NonZeroU16::new(batch).expect("positive"),
+                        max_delay: Duration::from_millis(delay_ms),
+                    },
+                    // Some settings count a few milliseconds as fast.
+                    ahead: Duration::from_millis(4 * delay_ms),
+                    hedge: HedgeSettings { budget: budget.clone(), ..HedgeSettings::default() },
+                    retry: budget,
+                    no_instance_grace: Duration::from_millis(50),
+                    coding,
+                    stand_in,
+                    default_answer,
+                    ..PoolSettings::default()
+                }
+            },
+        )
+}
+
+fn placement() -> impl Strategy<Value = Placement> {
+    prop_oneof![3 => Just(Placement::Speed), 1 => Just(Placement::Turns)]
 }
 
 fn coding() -> impl Strategy<Value = CodingSettings> {

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;
-use super::schedule::{Happening, POOLS, SHARES, cases, happen, happening, run, run_warm, world};
+use super::schedule::{Happening, POOLS, SHARES, cases, happen, happening, run, run_uneven, run_warm, world};
 
 proptest! {
     #![proptest_config(cases(256))]
@@ -26,6 +26,14 @@ proptest! {
         settings in settings(), instances in 1..6u32, schedule in vec(happening(), 1..250),
     ) {
         run_warm(&settings, instances, &schedule).finish();
+    }
+
+    /// Queries wait for faster instances, and copies explore the slow ones.
+    #[test]
+    fn uneven_worlds_answer_and_release_everything_once(
+        settings in settings(), factors in vec(1..5u64, 2..6), schedule in vec(happening(), 1..250),
+    ) {
+        run_uneven(&settings, &factors, &schedule).finish();
     }
 
     #[test]

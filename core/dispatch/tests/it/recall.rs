@@ -53,6 +53,21 @@ fn retry_runs_on_a_slow_instance_when_the_others_left() {
 }
 
 #[test]
+fn failing_instance_is_probed_soon_when_the_others_left() {
+    let failures = 1.try_into().expect("positive");
+    let ejection = EjectionSettings { failures, slow_start: Duration::ZERO, ..EjectionSettings::default() };
+    let settings = PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() };
+    let failed = |wait| [Wait(wait), Probe(1, false)];
+    // The next probe is two seconds away.
+    let begin = [Join(1), Join(2), Query(1), Fail(1), Done(2)];
+    let begin = [&begin[..], &failed(300), &failed(600), &failed(1200), &[Leave(2), Quiet]].concat();
+    let end = [Within(2, 5000), Wait(900), Probe(1, true), Done(1)];
+    let mut world = play(settings, &[&begin[..], &end].concat());
+    assert_eq!(words(&world), ["2350 probe 1", "3000 run 2 on 1", "3000 answer 2 exact"]);
+    world.finish();
+}
+
+#[test]
 fn batch_waits_for_company_at_a_slow_instance() {
     let max_size = 8.try_into().expect("positive");
     let batch = BatchSettings { max_size, max_delay: Duration::from_millis(20) };

@@ -11,7 +11,7 @@ use parm_dispatch::{
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;
-use super::world::World;
+use super::world::{Held, World};
 
 /// A random event; numbers choose among what exists at that time.
 #[derive(Clone, Debug)]
@@ -363,6 +363,42 @@ pub(crate) fn run_warm(settings: &PoolSettings, instances: u32, schedule: &[Happ
                 codable: true,
             }));
             world.advance(Duration::from_millis(4));
+            complete_all(&mut world);
+            answer_driver(&mut world, Judgement::Unfit);
+            complete_all(&mut world);
+        }
+    }
+    let mut names = 1000;
+    schedule.iter().for_each(|happening| happen(&mut world, &mut names, happening));
+    world
+}
+
+/// As `run_warm`, on instances of which each takes its own multiple of 4 ms.
+pub(crate) fn run_uneven(settings: &PoolSettings, factors: &[u64], schedule: &[Happening]) -> World {
+    let mut world = world(settings.clone(), factors.len() as u32);
+    for pool in (0..POOLS).map(PoolId) {
+        world.send(Event::StandInCost(pool, Cost { rows: [0.25, 0.27, 0.3, 0.4] }));
+        for round in 0..40 {
+            for id in 0..factors.len() as u64 {
+                let deadline = world.now + Duration::from_millis(1000);
+                world.send(Event::QueryArrived(QuerySpec {
+                    id: QueryId(1_000_000 + 100_000 * u64::from(pool.0) + 100 * round + id),
+                    pool,
+                    shape: ShapeId(0),
+                    deadline,
+                    priority: 0,
+                    share: None,
+                    accept: Accept::Any,
+                    codable: true,
+                }));
+            }
+            for passed in 1..=4 {
+                world.advance(Duration::from_millis(4));
+                let ends = |held: &Held| factors[held.job.instance.0 as usize] <= passed;
+                let ended: Vec<_> =
+                    world.running().filter(|(_, held)| ends(held)).map(|(id, _)| *id).collect();
+                ended.into_iter().for_each(|id| world.send(Event::JobCompleted(id)));
+            }
             complete_all(&mut world);
             answer_driver(&mut world, Judgement::Unfit);
             complete_all(&mut world);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, JobId, JobSpec,
-    Judgement, Output, PoolId, QueryId, QuerySpec, Reject, Role, Rows, Settings, Time,
+    Accept, Action, Actions, Answer, Class, Dispatcher, Event, Failure, InstanceId, InstanceSpec, JobId,
+    JobSpec, Judgement, Output, PoolId, QueryId, QuerySpec, Reject, Role, Rows, Settings, Time,
 };
 
 use super::groups::Groups;
@@ -29,7 +29,7 @@ pub(crate) struct World {
     /// Every action of the dispatcher, with its time.
     pub(crate) log: Vec<(Time, Action)>,
     pub(crate) tally: Tally,
-    wake: Option<Time>,
+    pub(crate) wake: Option<Time>,
     actions: Actions,
     /// Jobs that an instance may hold for each of its slots.
     most_for_a_slot: usize,
@@ -323,7 +323,9 @@ impl World {
                     continue; // `twins.rs` checks stand-ins; a query that waited may start next to its own stand-in
                 }
                 assert_ne!(held.job.instance, job.instance, "{id:?} twice on one instance");
-                if either {
+                // A retry does not wait for a copy that explores.
+                let explores = held.job.role == Role::Copy && held.job.class == Class::Spare;
+                if either || explores {
                     continue;
                 }
                 assert_eq!(job.role, Role::Copy, "{id:?} runs elsewhere: this is a copy");

@@ -1,0 +1,245 @@
+//! Placement by speed: slow instances stay idle only while faster ones serve the queries.
+
+use std::time::Duration;
+
+use parm_dispatch::{
+    BudgetSettings, Event, Failure, Fraction, HedgeSettings, InstanceId, PolicyKind, PoolId, PoolSettings,
+    Role,
+};
+
+use super::servers::{Servers, ms};
+use super::world::POOL;
+
+/// The factor of a slow instance, in twenties of a millisecond.
+const SLOW: u64 = 48;
+
+fn policy(policy: PolicyKind) -> PoolSettings {
+    PoolSettings { policy, ..PoolSettings::default() }
+}
+
+fn without_hedges() -> PoolSettings {
+    let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
+    PoolSettings { hedge: HedgeSettings { budget, ..HedgeSettings::default() }, ..PoolSettings::default() }
+}
+
+/// Servers whose speeds are known. The last of these times is that of a slow one, which has been idle for two seconds.
+fn known(settings: PoolSettings, takes: &[u64]) -> Servers {
+    let mut servers = Servers::new(settings, takes);
+    servers.load(takes.len() as u32, ms(60), ms(6000));
+    servers.pass(ms(2000));
+    servers
+}
+
+#[test]
+fn healed_instance_takes_its_share_again_within_three_seconds() {
+    let mut servers = Servers::new(policy(PolicyKind::Hedge), &[SLOW, 20, 20, 20, 20, 20]);
+    servers.load(1, ms(10), ms(10_000));
+    let slow = servers.world.now;
+    servers.load(1, ms(10), ms(2000));
+    let deployed = |servers: &Servers, from| {
+        let own = servers.started(from).filter(|job| job.role == Role::Deployed);
+        own.fold([0; 2], |[own, all], job| [own + u32::from(job.instance == 1), all + 1])
+    };
+    assert_eq!(deployed(&servers, slow)[0], 0, "it was left idle");
+    servers.takes(1, 20);
+    servers.load(1, ms(10), ms(3000));
+    let healed = servers.world.now;
+    servers.load(1, ms(10), ms(3000));
+    let [own, all] = deployed(&servers, healed);
+    assert!(own * 6 * 10 >= all * 9, "{own} of {all} queries ran on one of six instances");
+}
+
+#[test]
+fn instance_that_becomes_slow_is_out_of_the_way_within_ten_answers() {
+    let mut servers = Servers::new(policy(PolicyKind::Hedge), &[20; 6]);
+    servers.load(1, ms(10), ms(6000));
+    let slow = servers.world.now;
+    servers.takes(1, SLOW);
+    servers.load(1, ms(10), ms(10_000));
+    let runs = servers.started(slow).filter(|job| job.instance == 1);
+    let last = runs.enumerate().filter(|(_, job)| job.role == Role::Deployed).last();
+    assert!(last.is_some_and(|(before, _)| before < 10), "{last:?}");
+}
+
+#[test]
+fn no_client_waits_for_an_exploring_copy() {
+    for kind in [PolicyKind::None, PolicyKind::Hedge, PolicyKind::ParmPlus, PolicyKind::StandIn] {
+        let mut servers = known(policy(kind), &[20, 20, 20, SLOW]);
+        servers.hangs(4);
+        let from = servers.world.now;
+        let queries: Vec<_> = (0..40)
+            .map(|_| {
+                let (query, arrived) = (servers.query(), servers.world.now);
+                servers.pass(ms(50));
+                (query, arrived)
+            })
+            .collect();
+        let at_slow: Vec<_> = servers.started(from).filter(|job| job.instance == 4).collect();
+        assert!(
+            at_slow.iter().all(|job| job.role == Role::Copy) && !at_slow.is_empty(),
+            "{kind:?}: {at_slow:?}"
+        );
+        for (query, arrived) in queries {
+            let took = servers.answered(query).map(|at| at.since(arrived));
+            assert!(took.is_some_and(|took| took <= ms(21)), "{kind:?}: {query:?} {took:?}");
+        }
+    }
+}
+
+#[test]
+fn failed_query_is_tried_again_at_once_while_a_copy_explores() {
+    let mut servers = known(without_hedges(), &[20, 20, 20, SLOW]);
+    servers.hangs(4);
+    let query = servers.query();
+    assert!(servers.job_at(4).is_some(), "a copy explores the slow instance");
+    let job = servers.first_job_of(query);
+    servers.send(Event::JobFailed(job, Failure::Instance));
+    let now = servers.world.now;
+    servers.pass(ms(30));
+    let took = servers.answered(query).map(|at| at.since(now));
+    assert!(took.is_some_and(|took| took <= ms(21)), "{took:?}");
+}
+
+#[test]
+fn late_query_is_hedged_while_a_copy_explores() {
+    let took = |explored: bool| {
+        let mut servers = known(policy(PolicyKind::Hedge), &[20, 20, 20, SLOW]);
+        if !explored {
+            servers.send(Event::InstanceLeft(InstanceId(4)));
+        }
+        (1..=4).for_each(|number| servers.hangs(number));
+        let query = servers.query();
+        assert_eq!(servers.world.running().count(), 1 + usize::from(explored));
+        let now = servers.world.now;
+        (1..=3).for_each(|number| servers.takes(number, 20));
+        servers.pass(ms(500));
+        servers.answered(query).map(|at| at.since(now))
+    };
+    assert_eq!(took(true), took(false), "the copy on a hung instance delays the hedge");
+}
+
+#[test]
+fn failure_of_an_exploring_copy_is_no_attempt() {
+    let settings = PoolSettings { max_attempts: 2.try_into().unwrap(), ..PoolSettings::default() };
+    let mut servers = known(settings, &[20, 20, 20, SLOW]);
+    let query = servers.query();
+    let copy = servers.job_at(4).expect("a copy explores the slow instance");
+    servers.send(Event::JobFailed(copy, Failure::Instance));
+    let job = servers.first_job_of(query);
+    servers.send(Event::JobFailed(job, Failure::Instance));
+    servers.pass(ms(100));
+    assert!(servers.answered(query).is_some());
+}
+
+#[test]
+fn query_takes_the_slow_instance_when_another_model_keeps_the_fast_one() {
+    let other = PoolId(1);
+    let mut servers = Servers::without(policy(PolicyKind::Hedge));
+    servers.join(1, 1, &[POOL, other], 20);
+    servers.join(2, 1, &[POOL], SLOW);
+    for _ in 0..100 {
+        servers.query();
+        servers.query();
+        servers.pass(ms(80));
+        servers.query_of(other, ms(1000), 1);
+        servers.pass(ms(30));
+    }
+    // The other model is urgent and keeps the fast instance busy.
+    let before: Vec<_> = (0..100).map(|_| servers.query_of(other, ms(10_000), 1)).collect();
+    let query = servers.query_of(POOL, ms(1000), 0);
+    servers.pass(ms(1000));
+    assert!(servers.answered(before[99]).is_none());
+    assert!(servers.answered(query).is_some());
+}
+
+#[test]
+fn query_takes_a_free_slot_of_a_fast_instance() {
+    let mut servers = Servers::without(policy(PolicyKind::None));
+    servers.join(1, 3, &[POOL], 20);
+    servers.join(2, 2, &[POOL], SLOW);
+    servers.load(5, ms(80), ms(8000));
+    servers.load(1, ms(500), ms(2000));
+    // Three runs on the fast instance, and one on the slow one.
+    [1, 2].into_iter().for_each(|number| servers.hangs(number));
+    servers.queries(4);
+    servers.pass(ms(200));
+    assert_eq!(servers.world.running().count(), 4);
+    servers.send(Event::JobCompleted(servers.job_at(1).unwrap()));
+    servers.takes(1, 20);
+    let (query, now) = (servers.query(), servers.world.now);
+    servers.pass(ms(5000));
+    let took = servers.answered(query).map(|at| at.since(now));
+    assert!(took.is_some_and(|took| took <= ms(21)), "{took:?}");
+}
+
+#[test]
+fn query_takes_a_free_slot_of_the_faster_of_two_slow_instances() {
+    let mut servers = Servers::without(policy(PolicyKind::None));
+    servers.join(1, 1, &[POOL], 20);
+    servers.join(2, 2, &[POOL], 30);
+    servers.join(3, 2, &[POOL], 55);
+    servers.load(5, ms(80), ms(8000));
+    servers.load(1, ms(500), ms(2000));
+    [1, 2].into_iter().for_each(|number| servers.hangs(number));
+    servers.queries(2);
+    servers.pass(ms(200));
+    assert_eq!([1, 2, 3].map(|number| servers.job_at(number).is_some()), [true, true, false]);
+    assert_eq!(servers.world.running().count(), 2);
+    servers.takes(2, 30);
+    let (query, now) = (servers.query(), servers.world.now);
+    servers.pass(ms(5000));
+    let took = servers.answered(query).map(|at| at.since(now));
+    assert!(took.is_some_and(|took| took <= ms(31)), "{took:?}");
+}
+
+#[test]
+fn oldest_query_is_served_by_a_slow_instance_when_the_fast_one_hangs() {
+    let mut servers = known(policy(PolicyKind::None), &[20, SLOW]);
+    servers.hangs(1);
+    servers.query();
+    servers.pass(ms(1000));
+    let first = servers.query();
+    let (second, now) = (servers.query(), servers.world.now);
+    for _ in 0..100 {
+        servers.pass(Duration::from_micros(46_500));
+        servers.query();
+    }
+    let took = [first, second].map(|query| servers.answered(query).map(|at| at.since(now)));
+    assert!(took.iter().all(|took| took.is_some_and(|took| took <= ms(200))), "{took:?}");
+}
+
+#[test]
+fn waiting_for_runs_of_a_nanosecond_ends() {
+    let settings = PoolSettings { ahead: Duration::ZERO, ..policy(PolicyKind::None) };
+    let mut servers = Servers::new(settings, &[1, 1]);
+    let ns = Duration::from_nanos;
+    [(1, 1), (2, 20)].into_iter().for_each(|(number, takes)| servers.takes_so_long(number, ns(takes)));
+    servers.load(2, ms(1), ms(300));
+    servers.hangs(1);
+    servers.queries(2);
+    servers.pass(ms(100));
+    assert_eq!(servers.world.running().count(), 1, "the slow instance ran the other query");
+}
+
+#[test]
+fn query_waits_for_a_fast_instance_only_while_a_slow_one_would_be_in_time() {
+    let mut servers = known(policy(PolicyKind::None), &[20, SLOW]);
+    // It explores the slow instance, which is idle again then.
+    servers.query();
+    servers.pass(ms(100));
+    servers.hangs(1);
+    servers.query();
+    servers.pass(ms(5));
+    // The fast instance is expected to answer it sooner, and hangs.
+    let query = servers.query_of(POOL, ms(60), 0);
+    servers.pass(ms(100));
+    assert!(servers.answered(query).is_some());
+}
+
+#[test]
+fn exploring_copies_do_not_count_as_times_of_the_model() {
+    let mut servers = known(policy(PolicyKind::Hedge), &[20, 20, 20, SLOW]);
+    servers.load(1, ms(1000), ms(60_000));
+    let [median, high] = servers.world.dispatcher.service(POOL).expect("known");
+    assert!(median < ms(22) && high < ms(22), "{median:?} {high:?}");
+}
