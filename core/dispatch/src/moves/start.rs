@@ -83,7 +83,8 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
     }
     let count = ids.len();
     let instance = state.instances.at_mut(instance_key);
-    if alone {
+    // The first job behind those that run starts the clock again: with a token it may precede the answer of the last one.
+    if alone || instance.jobs.len() == usize::from(instance.slots_told()) {
         instance.heard = turn.now;
     }
     instance.jobs.push(key);

@@ -20,7 +20,7 @@ pub(crate) struct Instance {
     pub(crate) slots: u16,
     /// Batches that it may hold for each slot.
     pub(crate) ahead: u16,
-    /// The time of its last completion, or of a job sent to it when it was empty.
+    /// The time of its last completion, or of a job sent to it when it was empty or as the first to wait.
     pub(crate) heard: Time,
     /// It holds queued batches and has completed nothing for too long.
     pub(crate) silent: bool,

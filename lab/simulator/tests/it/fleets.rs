@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use parm_dispatch::PolicyKind;
 use parm_simulator::{Fleet, Run, Tally};
+use parm_workload::Scenario;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 
@@ -86,5 +88,21 @@ fn neighbours_that_report_jobs_nearly_match_tokens() {
             told.messages()
         );
         assert!(gap(&told) <= 1.4 * one && blind > 5.0 * one, "{said}");
+    }
+}
+
+/// One instance of twelve is slow, for good or now and then, and each frontend has to learn that itself.
+#[test]
+fn frontends_with_tokens_avoid_a_slow_instance_like_one() {
+    for (profile, most) in [("sick", 1.2), ("heal", 1.3)] {
+        let gap_of = |frontends| {
+            let fleet = Fleet { frontends, tokens: true, delay: DELAY, ..Fleet::default() };
+            let faults = Scenario::named(profile).unwrap().faults;
+            let mut run = Run { fleet, faults, ..run(12, 0.5) };
+            run.settings.policy = PolicyKind::Hedge;
+            gap(&simulate(&run))
+        };
+        let (one, three) = (gap_of(1), gap_of(3));
+        assert!(three <= most * one, "{profile}: {three} ms with three frontends, {one} ms with one");
     }
 }
