@@ -23,7 +23,7 @@ mod settings;
 mod space;
 
 pub use error::Error;
-pub use fit::{Episodes, Profile, Stragglers, fit};
+pub use fit::{Episodes, Lasting, Lengths, Profile, Spell, Stragglers, fit};
 pub use problem::{Limits, Objective, Problem};
 pub use quality::{Coded, Quality, StandInFacts, StandInWorth};
 pub use recording::{Job, Recording};

@@ -33,13 +33,15 @@ impl Witness for Transcript {
     }
 
     fn executed(&mut self, execution: Execution) {
-        let Execution { instance, role, rows, given, ended } = execution;
+        let Execution { instance, role, rows, given, ended, arrived } = execution;
         if self.instances.insert(instance) {
             self.line(Line::Instance { number: instance, name: format!("test://{instance}") });
         }
         let (at_us, took_us) = (given.as_nanos() / 1000, ended.nanos_since(given) / 1000);
         let (rows, role) = (rows as u32, role.into());
-        self.line(Line::Job(RecordedJob { at_us, took_us, model: 0, instance, rows, role, ok: true }));
+        let arrived_us = arrived.map(|at| at.as_nanos() / 1000);
+        let job = RecordedJob { at_us, took_us, model: 0, instance, rows, role, ok: true, arrived_us };
+        self.line(Line::Job(job));
     }
 }
 
@@ -91,7 +93,7 @@ fn stragglers_and_interference_are_distinguished() {
     let stragglers = profile.stragglers.as_ref().unwrap();
     near("share of stragglers", stragglers.share, 0.005, 0.15);
     near("their factor", stragglers.median_factor, 7.5, 0.1);
-    let interference = profile.interference.unwrap();
+    let interference = profile.interference.as_ref().unwrap();
     near("share of interference", interference.share, 1.0 / 24.0, 0.3);
     near("its length", interference.length_ms, 2000.0, 0.1);
     near("its factor", interference.factor, 5.0, 0.05);
@@ -133,7 +135,7 @@ fn stand_in_cost_is_found_and_separate_from_queries() {
 #[test]
 fn interference_is_found_despite_ejection() {
     let profile = profile("B", PolicyKind::Hedge, true);
-    let interference = profile.interference.unwrap();
+    let interference = profile.interference.as_ref().unwrap();
     near("factor of interference", interference.factor, 5.0, 0.1);
     // An ejected instance shows that it is slow only when it is tried again, so the ends of episodes are imprecise.
     near("share of interference", interference.share, 1.0 / 12.0, 0.5);
@@ -155,6 +157,53 @@ fn simulated_profile_has_the_tail_of_the_original() {
     };
     let [before, after] = [original, fitted].map(|run| run.simulate(&Quiet).unwrap().mean().0);
     near("mean latency", after, before, 0.05);
+}
+
+/// The p99 and the p99.9 of a run, in milliseconds.
+fn tails(run: &Run) -> [f64; 2] {
+    let tally = run.simulate(&Quiet).unwrap();
+    let mut latencies: Vec<(u64, u32)> = tally.blocks().flatten().collect();
+    latencies.sort_unstable();
+    [0.99, 0.999].map(|share| {
+        let mut left = (share * tally.count() as f64).ceil() as i64;
+        let reached = latencies.iter().find(|(_, count)| {
+            left -= i64::from(*count);
+            left <= 0
+        });
+        reached.unwrap().0 as f64 / 1e6
+    })
+}
+
+#[test]
+fn instance_that_is_slow_for_good_keeps_the_tail() {
+    for factor in [1.6, 2.4, 5.0] {
+        for policy in [PolicyKind::Equal, PolicyKind::Hedge] {
+            let slow = Fault::Slow { factor, when: When::Always, on: Targets::Only(vec![2]) };
+            let original = Run {
+                shape: Shape { instances: 6, parity_only: 0, slots: 1 },
+                arrivals: Arrivals::Poisson { rate: 150.0 },
+                ..run(Faults(vec![slow]), policy, false)
+            };
+            let recording = recorded(&original);
+            let profile = fit(&recording).unwrap();
+            eprintln!("{factor} {policy:?}: {profile}");
+            let own: Vec<u32> = profile.lasting.iter().map(|lasting| lasting.instance).collect();
+            assert_eq!(own, [2]);
+            near("its factor", profile.lasting[0].factor, factor, 0.03);
+            assert_eq!(profile.faults().0.len(), 1, "nothing else is wrong: {:?}", profile.faults());
+            let fitted = Run {
+                seed: 77,
+                arrivals: recording.trace(),
+                queries: recording.arrivals.len() as u64,
+                service: profile.service.clone(),
+                faults: profile.faults(),
+                ..original.clone()
+            };
+            let ([p99, p999], [fitted_p99, fitted_p999]) = (tails(&original), tails(&fitted));
+            near("p99", fitted_p99, p99, 0.1);
+            near("p99.9", fitted_p999, p999, 0.1);
+        }
+    }
 }
 
 #[test]
