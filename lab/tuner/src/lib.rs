@@ -21,6 +21,7 @@ mod score;
 mod search;
 mod settings;
 mod space;
+mod why;
 
 pub use error::Error;
 pub use fit::{Episodes, Lasting, Lengths, Profile, Spell, Stragglers, fit};
@@ -32,3 +33,4 @@ pub use score::Score;
 pub use search::{Effort, Plan, Search};
 pub use settings::{MARK, to_toml};
 pub use space::{Candidate, Space};
+pub use why::{COUNTS, Cause, Findings, Setup, Suspect, Tail, queries as replayed_queries, why};

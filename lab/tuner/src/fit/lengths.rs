@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use parm_loadgen::statistics::bootstrap::quantile_of;
 use serde::Serialize;
 
 use super::episodes::Timed;
@@ -14,6 +15,8 @@ use super::episodes::Timed;
 pub struct Lengths {
     /// The slope: the part of a query's slowness that its copy shares.
     pub shared: f64,
+    /// Standard deviation of the logarithm of a run's own part.
+    pub sigma: f64,
     /// Number of queries that ran twice.
     pub pairs: usize,
     /// The factor of each recorded query, in order of arrival.
@@ -47,8 +50,16 @@ pub(super) fn of(jobs: &[Timed], arrivals: &[f64]) -> (usize, Option<Lengths>) {
         runs[0].or(runs[1]).unwrap_or(1.0)
     };
     let factors = arrivals.iter().map(factor).collect();
-    let follows = (shared >= FOLLOWS).then_some(Lengths { shared, pairs: pairs.len(), factors });
+    let follows =
+        (shared >= FOLLOWS).then(|| Lengths { shared, sigma: own(&pairs), pairs: pairs.len(), factors });
     (pairs.len(), follows)
+}
+
+/// Returns the spread of a run's own part: the two runs of a query differ by two of these.
+fn own(pairs: &[(f64, f64)]) -> f64 {
+    let mut apart: Vec<f64> = pairs.iter().map(|(first, copy)| copy - first).collect();
+    let [low, high] = [0.16, 0.84].map(|share| quantile_of(&mut apart, share));
+    0.5 * (high - low) / std::f64::consts::SQRT_2
 }
 
 fn micros(seconds: f64) -> u64 {

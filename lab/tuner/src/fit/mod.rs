@@ -116,9 +116,9 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
     let others: Vec<Timed> = found.others.values().flatten().copied().collect();
     let (ran_twice, lengths) = lengths::of(&others, &recording.arrivals);
     let (mut stragglers, mut stalls) = stragglers::Stragglers::split(found.counted(limits.slow));
-    let time_ms = if lengths.is_some() {
+    let time_ms = if let Some(lengths) = &lengths {
         (stragglers, stalls) = (None, BTreeMap::new());
-        Distribution::Constant { value: 1e3 * median }
+        Distribution::Lognormal { median: 1e3 * median, sigma: lengths.sigma }
     } else {
         let well = others.iter().filter(|job| job.factor <= limits.slow);
         let values = thinned(well.map(|job| job.factor * median * 1e3).collect(), SAMPLE);

@@ -1,49 +1,17 @@
 //! Records a simulated frontend and finds the injected faults in the recording.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use parm_dispatch::recording::{FORMAT, Line, RecordedJob, RecordedQuery};
 use parm_dispatch::{PolicyKind, PoolSettings};
-use parm_simulator::{Execution, Quiet, Run, Shape, Witness};
-use parm_tuner::{Error, Profile, Recording, fit};
+use parm_simulator::{Quiet, Run, Shape};
+use parm_tuner::{Error, Profile, fit};
 use parm_workload::Scenario;
 use parm_workload::arrivals::Arrivals;
-use parm_workload::clock::Moment;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 use parm_workload::{Fault, Faults, Targets, When};
 
-/// Writes the recording of a frontend.
-#[derive(Default)]
-struct Transcript {
-    text: Vec<u8>,
-    instances: BTreeSet<u32>,
-}
-
-impl Transcript {
-    fn line(&mut self, line: Line) {
-        line.write(&mut self.text);
-    }
-}
-
-impl Witness for Transcript {
-    fn arrived(&mut self, at: Moment) {
-        self.line(Line::Query(RecordedQuery { at_us: at.as_nanos() / 1000, model: 0, rows: 1 }));
-    }
-
-    fn executed(&mut self, execution: Execution) {
-        let Execution { instance, role, rows, given, ended, arrived } = execution;
-        if self.instances.insert(instance) {
-            self.line(Line::Instance { number: instance, name: format!("test://{instance}") });
-        }
-        let (at_us, took_us) = (given.as_nanos() / 1000, ended.nanos_since(given) / 1000);
-        let (rows, role) = (rows as u32, role.into());
-        let arrived_us = arrived.map(|at| at.as_nanos() / 1000);
-        let job = RecordedJob { at_us, took_us, model: 0, instance, rows, role, ok: true, arrived_us };
-        self.line(Line::Job(job));
-    }
-}
+use crate::transcript::recorded;
 
 fn run(faults: Faults, policy: PolicyKind, ejection: bool) -> Run {
     let mut settings = PoolSettings { policy, ..PoolSettings::default() };
@@ -65,15 +33,6 @@ fn run(faults: Faults, policy: PolicyKind, ejection: bool) -> Run {
         encode: Duration::from_micros(93),
         decode: Duration::from_micros(8),
     }
-}
-
-fn recorded(run: &Run) -> Recording {
-    eprintln!("seed {}", run.seed);
-    let mut transcript = Transcript::default();
-    transcript.line(Line::Recording { format: FORMAT, unix_ms: 0 });
-    transcript.line(Line::Model { number: 0, name: "m".into(), version: "1".into() });
-    run.watched(&Quiet, &mut transcript).unwrap();
-    Recording::read(transcript.text.as_slice(), None).unwrap()
 }
 
 fn profile(scenario: &str, policy: PolicyKind, ejection: bool) -> Profile {
