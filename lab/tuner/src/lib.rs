@@ -33,4 +33,4 @@ pub use score::Score;
 pub use search::{Effort, Plan, Search};
 pub use settings::{MARK, to_toml};
 pub use space::{Candidate, Space};
-pub use why::{COUNTS, Cause, Findings, Setup, Suspect, Tail, queries as replayed_queries, why};
+pub use why::{COUNTS, Cause, Findings, Setup, Suspect, Tail, replayed_queries, why};

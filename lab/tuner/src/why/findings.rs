@@ -24,6 +24,8 @@ pub struct Findings {
     pub replayed: Tail,
     /// All examined causes, the most expensive first.
     pub suspects: Vec<Suspect>,
+    /// The latencies without all causes but queueing, if only several together make a difference.
+    pub together: Option<Tail>,
     /// The result in sentences.
     pub said: Vec<String>,
     /// Limitations of the answer.
@@ -53,9 +55,10 @@ impl Findings {
         setup: &Setup,
         replayed: Tail,
         mut suspects: Vec<Suspect>,
+        together: Option<Tail>,
     ) -> Self {
         let queries = recording.arrivals.len();
-        let quantile = if queries < ENOUGH { 0.99 } else { 0.999 };
+        let quantile = quantile(recording);
         suspects.sort_by(|a, b| a.without.at(quantile).total_cmp(&b.without.at(quantile)));
         let mut findings = Self {
             quantile,
@@ -63,6 +66,7 @@ impl Findings {
             recorded: recorded(recording),
             replayed,
             suspects,
+            together,
             said: Vec::new(),
             caveats: Vec::new(),
         };
@@ -85,7 +89,21 @@ impl Findings {
         let mut said = vec![format!("{name} is {whole:.1} ms, p50 {:.1} ms.", self.replayed.p50_ms)];
         let named: Vec<&Suspect> = self.named().collect();
         if named.is_empty() {
-            said.push(format!("No cause adds more than {:.0} % to it.", 100.0 * COUNTS / (1.0 - COUNTS)));
+            let alone = if self.together.is_some() { "alone " } else { "" };
+            said.push(format!(
+                "No cause {alone}adds more than {:.0} % to it.",
+                100.0 * COUNTS / (1.0 - COUNTS)
+            ));
+        }
+        if let Some(without) = self.together {
+            let hidden = self.suspects.iter().filter(|suspect| suspect.cause != Cause::Queueing);
+            let [what, remedies] = [0, 1].map(|part| {
+                let parts =
+                    hidden.clone().map(|suspect| worded(&suspect.cause, profile, policy)[part].clone());
+                parts.collect::<Vec<_>>()
+            });
+            let (what, remedies, ms) = (what.join(" "), remedies.join("; "), without.at(self.quantile));
+            said.push(format!("{what} Without all of that {name} would be {ms:.1} ms: {remedies}."));
         }
         for Suspect { cause, without } in named {
             let [what, remedy] = worded(cause, profile, policy);
@@ -128,6 +146,11 @@ impl Findings {
     fn name(&self) -> &'static str {
         if self.quantile < 0.999 { "p99" } else { "p99.9" }
     }
+}
+
+/// Returns the highest quantile for which a recording has enough queries.
+pub(super) fn quantile(recording: &Recording) -> f64 {
+    if recording.arrivals.len() < ENOUGH { 0.99 } else { 0.999 }
 }
 
 impl Tail {
