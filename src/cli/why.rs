@@ -25,10 +25,10 @@ pub struct Why {
     /// Model to examine, if there are several
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Configuration of the recorded frontend (TOML), of which dispatch is used [default: the frontend's, or the policy hedge]
+    /// Configuration of the recorded frontend (TOML), for its dispatch settings
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Policy of the recorded frontend
+    /// Policy of the recorded frontend [default: that of a running one, hedge for a file]
     #[arg(long, value_name = "NAME", conflicts_with = "config")]
     pub policy: Option<String>,
     /// Seed of the replays

@@ -250,10 +250,10 @@ fn causes_that_hide_behind_each_other_are_named_together() {
 }
 
 #[test]
-#[ignore = "takes minutes: 200 runs with causes and 200 without"]
+#[ignore = "takes minutes: 20 runs with causes and 20 without"]
 fn injected_causes_are_named_in_many_runs() {
-    let (runs, [first, named, right]) = score(0..200);
-    let accused = accused(0..200);
+    let (runs, [first, named, right]) = score(0..20);
+    let accused = accused(0..20);
     eprintln!(
         "of {runs} runs: first {first}, named {named}, within 10 % {right}; {accused} clean ones accused"
     );
