@@ -116,7 +116,7 @@ fn set(patch: &mut Value, path: &[&str], value: Value) {
 }
 
 /// Escapes a word for a URL.
-fn escaped(word: &str) -> String {
+pub fn escaped(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let byte = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     word.bytes().map(byte).collect()

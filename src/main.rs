@@ -46,6 +46,7 @@ mod train;
 #[path = "train/absent.rs"]
 mod train;
 mod tune;
+mod why;
 mod worker;
 
 use std::fmt;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         Command::Experiment(flags) => experiment::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
+        Command::Why(flags) => why::main(&flags),
         Command::Ctl(flags) => ctl::main(&flags),
         Command::Check(flags) => check::main(&flags),
         Command::Explain(flags) => explain::main(&flags).map_err(Failure::from),

@@ -41,37 +41,45 @@ pub fn main(flags: &Record) -> Result<(), Failure> {
 }
 
 async fn record(flags: &Record, admin: &Admin) -> anyhow::Result<()> {
-    let mut body = ask(flags, admin).await?;
     let path = &flags.file;
+    let body = ask(flags.seconds, admin).await?;
     let file = fs::File::create_new(path)
         .with_context(|| format!("cannot make {}: name another file with --file", path.display()))?;
     let mut file = BufWriter::new(file);
+    let copied = copy(body, flags.seconds, &mut file).await;
+    let flushed = file.flush().with_context(|| format!("cannot write {}", path.display()));
+    copied.with_context(|| format!("{} holds the data so far", path.display())).and(flushed)
+}
+
+/// Records a running frontend for some seconds.
+pub async fn stream(admin: &Admin, seconds: u64, to: &mut impl Write) -> anyhow::Result<()> {
+    copy(ask(seconds, admin).await?, seconds, to).await
+}
+
+/// Copies a recording, until it ends or the user ends it: it is valid at any time.
+async fn copy(mut body: Incoming, seconds: u64, to: &mut impl Write) -> anyhow::Result<()> {
     let bar = Bar::spinner("bytes recorded");
-    let limit = tokio::time::sleep(Duration::from_secs(flags.seconds) + SLACK);
+    let limit = tokio::time::sleep(Duration::from_secs(seconds) + SLACK);
     tokio::pin!(limit);
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
-            // The file is a valid recording at any time.
             _ = tokio::signal::ctrl_c() => break,
-            () = &mut limit => bail!("the frontend does not end the recording: {} holds the data so far", path.display()),
+            () = &mut limit => bail!("the frontend does not end the recording"),
         };
         let Some(frame) = frame else { break };
-        let frame = frame.with_context(|| {
-            format!("the frontend closed the connection; {} holds the data so far", path.display())
-        })?;
-        if let Ok(data) = frame.into_data() {
-            file.write_all(&data).with_context(|| format!("cannot write {}", path.display()))?;
+        if let Ok(data) = frame.context("the frontend closed the connection")?.into_data() {
+            to.write_all(&data).context("cannot write the recording")?;
             bar.advanced(data.len() as u64);
         }
     }
     bar.done();
-    file.flush().with_context(|| format!("cannot write {}", path.display()))
+    Ok(())
 }
 
 /// Starts the recording. The admin API answers once it has the first lines.
-async fn ask(flags: &Record, admin: &Admin) -> anyhow::Result<Incoming> {
-    let path = format!("/admin/v1/recording?seconds={}", flags.seconds);
+async fn ask(seconds: u64, admin: &Admin) -> anyhow::Result<Incoming> {
+    let path = format!("/admin/v1/recording?seconds={seconds}");
     let response = admin.send("GET", &path, None).await?;
     if response.status() == StatusCode::OK { Ok(response.into_body()) } else { Err(refusal(response).await) }
 }
@@ -139,6 +147,8 @@ fn described(recording: &Recording, profile: Option<&Profile>) -> serde_json::Va
             "stragglers": profile.stragglers.as_ref().map(|s| json!({"share": s.share, "median_factor": s.median_factor})),
             "interference": profile.interference,
             "hangs": profile.hangs,
+            "lasting": profile.lasting,
+            "follows_queries": profile.lengths,
             "failed": profile.failed,
         })),
     })

@@ -36,3 +36,4 @@ mod tracing;
 mod tuning;
 mod type_names;
 mod upstream;
+mod why;

@@ -12,6 +12,7 @@ pub mod record;
 pub mod stand_in;
 pub mod train;
 pub mod tune;
+pub mod why;
 
 use std::path::PathBuf;
 
@@ -77,6 +78,12 @@ pub enum Command {
     /// Records no data of clients, only times of queries and of jobs.
     #[command(after_long_help = record::EXAMPLES)]
     Record(record::Record),
+    /// Name the causes of a long tail and their costs, from a recording or a running frontend
+    ///
+    /// Replays the recorded traffic by simulation, then without one cause at a time: slow instances, stalls, long inputs,
+    /// varying service times, queueing.
+    #[command(after_long_help = why::EXAMPLES)]
+    Why(why::Why),
     /// Inspect and change a running frontend: settings, instances, queries
     ///
     /// Does the same as the admin page, and prints the changes. It does not write the configuration file.

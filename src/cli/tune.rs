@@ -9,7 +9,6 @@ use super::Output;
 pub const EXAMPLES: &str = "Examples:
   parm tune --slo-ms 40 --rate 270 --instances 18 --scenario shuffles --bundle models/resnet18/parm.toml
       the paper's GPU cluster: 18 instances of 20 ms, with transfers between them
-  parm record --frontend http://127.0.0.1:8003 --seconds 600 --file busy-hour.jsonl
   parm tune --slo-ms 40 --recording busy-hour.jsonl --bundle models/resnet18/parm.toml
       recorded arrivals, service times and faults
   parm tune --slo-ms 40 --rate 50 --instances 4 --worker http://10.0.0.5:8000 --model resnet18 --seconds 60

@@ -31,6 +31,8 @@ pub(crate) struct Done {
     pub(crate) role: Role,
     pub(crate) rows: u32,
     pub(crate) ok: bool,
+    /// When its first query arrived.
+    pub(crate) arrived: Option<Time>,
 }
 
 /// Sends events to listeners.

@@ -102,6 +102,7 @@ impl Recording {
             rows: done.rows,
             role: done.role.into(),
             ok: done.ok,
+            arrived_us: done.arrived.map(|arrived| self.micros(arrived)),
         }
     }
 

@@ -87,6 +87,8 @@ pub(crate) struct Running {
     pub(crate) pool: Arc<Pool>,
     pub(crate) role: Role,
     pub(crate) rows: Rows,
+    /// When its first query arrived; `None` for a parity.
+    pub(crate) arrived: Option<Time>,
     pub(crate) started: Time,
     /// Signals the job's task that it is not needed.
     pub(crate) stop: Option<oneshot::Sender<Stop>>,
@@ -96,7 +98,8 @@ pub(crate) struct Running {
 impl Running {
     /// Builds the record of a finished job.
     pub(crate) fn note(&self, ended: Time, ok: bool) -> Note {
-        let done = Done { started: self.started, ended, role: self.role, rows: self.rows.len() as u32, ok };
+        let (role, rows, arrived) = (self.role, self.rows.len() as u32, self.arrived);
+        let done = Done { started: self.started, ended, role, rows, ok, arrived };
         Note::Job { done, pool: self.pool.clone(), instance: self.instance.clone() }
     }
 }

@@ -178,11 +178,13 @@ impl State {
         instance.job_started();
         let at = At { instance: instance.number, job: job.id.0 };
         self.job_given(now, job.role, at, &rows);
+        let arrived = rows.first().and_then(|query| Some(self.ledger.query(*query)?.arrived));
         let running = Running {
             instance: instance.clone(),
             pool: pool.clone(),
             role: job.role,
             rows,
+            arrived,
             started: now,
             stop: Some(stop),
             outputs: None,

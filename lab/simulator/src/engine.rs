@@ -397,7 +397,8 @@ impl<'a> Engine<'a> {
         let instance = self.cluster.of(job.instance);
         if self.witness.is_some() {
             let (given, ended) = (self.now, self.now);
-            front.held.insert(job.id, Execution { instance, role: job.role, rows, given, ended });
+            let arrived = queries.first().and_then(|query| front.queries.arrived(*query));
+            front.held.insert(job.id, Execution { instance, role: job.role, rows, given, ended, arrived });
         }
         self.holds(number, job.id, instance);
         let ticket = Ticket { front: number, job: job.id };

@@ -37,6 +37,13 @@ impl InFlight {
         QueryId(query.number << PLACE_BITS | u64::from(index))
     }
 
+    /// Returns when an unanswered query arrived.
+    pub(crate) fn arrived(&self, id: QueryId) -> Option<Moment> {
+        let index = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
+        let query = (*self.places.get(index)?)?;
+        (query.number == number(id)).then_some(query.arrived)
+    }
+
     /// Removes an answered query.
     pub(crate) fn remove(&mut self, id: QueryId) -> Option<Query> {
         let index = (id.0 & ((1 << PLACE_BITS) - 1)) as u32;

@@ -30,6 +30,8 @@ pub struct Execution {
     pub given: Moment,
     /// When its answer arrived.
     pub ended: Moment,
+    /// When its first query arrived; `None` for a parity.
+    pub arrived: Option<Moment>,
 }
 
 /// A query's end.

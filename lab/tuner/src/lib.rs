@@ -21,9 +21,10 @@ mod score;
 mod search;
 mod settings;
 mod space;
+mod why;
 
 pub use error::Error;
-pub use fit::{Episodes, Profile, Stragglers, fit};
+pub use fit::{Episodes, Lasting, Lengths, Profile, Spell, Stragglers, fit};
 pub use problem::{Limits, Objective, Problem};
 pub use quality::{Coded, Quality, StandInFacts, StandInWorth};
 pub use recording::{Job, Recording};
@@ -32,3 +33,4 @@ pub use score::Score;
 pub use search::{Effort, Plan, Search};
 pub use settings::{MARK, to_toml};
 pub use space::{Candidate, Space};
+pub use why::{COUNTS, Cause, Findings, Setup, Suspect, Tail, replayed_queries, why};

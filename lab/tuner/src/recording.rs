@@ -40,6 +40,8 @@ pub struct Job {
     pub role: RecordedRole,
     /// Whether it was answered.
     pub ok: bool,
+    /// When its first query arrived, which identifies the query; `None` if it is not recorded.
+    pub arrived: Option<f64>,
 }
 
 /// Longest line in bytes, and most lines: longer input is not a recording, or too long a one.
@@ -124,9 +126,10 @@ impl Page {
             Line::Job(job) => {
                 let at = self.seen(job.at_us, number)?;
                 let took = self.seen(job.at_us.saturating_add(job.took_us), number)? - at;
+                let arrived = job.arrived_us.map(|micros| self.seen(micros, number)).transpose()?;
                 let (instance, rows, role, ok) = (job.instance, job.rows, job.role, job.ok);
                 let jobs = &mut self.models.entry(job.model).or_default().jobs;
-                jobs.push(Job { instance, at, took, rows, role, ok });
+                jobs.push(Job { instance, at, took, rows, role, ok, arrived });
             }
             Line::Dropped { notes } => self.dropped = self.dropped.saturating_add(notes),
             Line::End { at_us } => _ = self.seen(at_us, number)?,

@@ -79,6 +79,10 @@ pub struct RecordedJob {
     pub role: RecordedRole,
     /// Whether it was answered.
     pub ok: bool,
+    /// When its first query arrived, in microseconds, which shows the jobs of one query; absent for a parity, and before
+    /// version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived_us: Option<u64>,
 }
 
 /// The purpose of a job.
@@ -137,6 +141,7 @@ mod tests {
             rows: 1,
             role: RecordedRole::Copy,
             ok: true,
+            arrived_us: Some(12),
         };
         let lines = [
             Line::Recording { format: FORMAT, unix_ms: 1_700_000_000_000 },
@@ -153,5 +158,7 @@ mod tests {
         let read: Vec<Line> = text.lines().map(|line| Line::parse(line).unwrap()).collect();
         assert_eq!(read, lines);
         assert_eq!(text.lines().nth(3), Some(r#"{"query":{"at_us":12,"model":0,"rows":3}}"#));
+        let older = text.lines().nth(4).unwrap().replace(",\"arrived_us\":12", "");
+        assert_eq!(Line::parse(&older).unwrap(), Line::Job(RecordedJob { arrived_us: None, ..job }));
     }
 }

@@ -40,8 +40,8 @@ mod tests {
     use super::*;
 
     fn jobs(sizes: &[(u32, f64)]) -> Vec<Job> {
-        let job =
-            |rows, took| Job { instance: 0, at: 0.0, took, rows, role: RecordedRole::Deployed, ok: true };
+        let role = RecordedRole::Deployed;
+        let job = |rows, took| Job { instance: 0, at: 0.0, took, rows, role, ok: true, arrived: None };
         sizes.iter().flat_map(|(rows, took)| (0..60).map(|_| job(*rows, *took))).collect()
     }
 

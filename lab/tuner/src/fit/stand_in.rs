@@ -34,7 +34,7 @@ mod tests {
 
     fn jobs(of: &[(RecordedRole, u32, f64)]) -> Vec<Job> {
         let job = |&(role, rows, took): &(RecordedRole, u32, f64)| {
-            (0..60).map(move |_| Job { instance: 0, at: 0.0, took, rows, role, ok: true })
+            (0..60).map(move |_| Job { instance: 0, at: 0.0, took, rows, role, ok: true, arrived: None })
         };
         of.iter().flat_map(job).collect()
     }

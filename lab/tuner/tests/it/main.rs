@@ -1,4 +1,6 @@
 //! The tuner on whole problems.
 
+mod causes;
 mod recorded;
+mod transcript;
 mod tuning;

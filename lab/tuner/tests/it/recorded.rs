@@ -1,47 +1,17 @@
 //! Records a simulated frontend and finds the injected faults in the recording.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use parm_dispatch::recording::{FORMAT, Line, RecordedJob, RecordedQuery};
 use parm_dispatch::{PolicyKind, PoolSettings};
-use parm_simulator::{Execution, Quiet, Run, Shape, Witness};
-use parm_tuner::{Error, Profile, Recording, fit};
+use parm_simulator::{Quiet, Run, Shape};
+use parm_tuner::{Error, Profile, fit};
 use parm_workload::Scenario;
 use parm_workload::arrivals::Arrivals;
-use parm_workload::clock::Moment;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 use parm_workload::{Fault, Faults, Targets, When};
 
-/// Writes the recording of a frontend.
-#[derive(Default)]
-struct Transcript {
-    text: Vec<u8>,
-    instances: BTreeSet<u32>,
-}
-
-impl Transcript {
-    fn line(&mut self, line: Line) {
-        line.write(&mut self.text);
-    }
-}
-
-impl Witness for Transcript {
-    fn arrived(&mut self, at: Moment) {
-        self.line(Line::Query(RecordedQuery { at_us: at.as_nanos() / 1000, model: 0, rows: 1 }));
-    }
-
-    fn executed(&mut self, execution: Execution) {
-        let Execution { instance, role, rows, given, ended } = execution;
-        if self.instances.insert(instance) {
-            self.line(Line::Instance { number: instance, name: format!("test://{instance}") });
-        }
-        let (at_us, took_us) = (given.as_nanos() / 1000, ended.nanos_since(given) / 1000);
-        let (rows, role) = (rows as u32, role.into());
-        self.line(Line::Job(RecordedJob { at_us, took_us, model: 0, instance, rows, role, ok: true }));
-    }
-}
+use crate::transcript::recorded;
 
 fn run(faults: Faults, policy: PolicyKind, ejection: bool) -> Run {
     let mut settings = PoolSettings { policy, ..PoolSettings::default() };
@@ -65,15 +35,6 @@ fn run(faults: Faults, policy: PolicyKind, ejection: bool) -> Run {
     }
 }
 
-fn recorded(run: &Run) -> Recording {
-    eprintln!("seed {}", run.seed);
-    let mut transcript = Transcript::default();
-    transcript.line(Line::Recording { format: FORMAT, unix_ms: 0 });
-    transcript.line(Line::Model { number: 0, name: "m".into(), version: "1".into() });
-    run.watched(&Quiet, &mut transcript).unwrap();
-    Recording::read(transcript.text.as_slice(), None).unwrap()
-}
-
 fn profile(scenario: &str, policy: PolicyKind, ejection: bool) -> Profile {
     let profile = fit(&recorded(&run(Scenario::named(scenario).unwrap().faults, policy, ejection))).unwrap();
     eprintln!("{profile}");
@@ -91,7 +52,7 @@ fn stragglers_and_interference_are_distinguished() {
     let stragglers = profile.stragglers.as_ref().unwrap();
     near("share of stragglers", stragglers.share, 0.005, 0.15);
     near("their factor", stragglers.median_factor, 7.5, 0.1);
-    let interference = profile.interference.unwrap();
+    let interference = profile.interference.as_ref().unwrap();
     near("share of interference", interference.share, 1.0 / 24.0, 0.3);
     near("its length", interference.length_ms, 2000.0, 0.1);
     near("its factor", interference.factor, 5.0, 0.05);
@@ -133,7 +94,7 @@ fn stand_in_cost_is_found_and_separate_from_queries() {
 #[test]
 fn interference_is_found_despite_ejection() {
     let profile = profile("B", PolicyKind::Hedge, true);
-    let interference = profile.interference.unwrap();
+    let interference = profile.interference.as_ref().unwrap();
     near("factor of interference", interference.factor, 5.0, 0.1);
     // An ejected instance shows that it is slow only when it is tried again, so the ends of episodes are imprecise.
     near("share of interference", interference.share, 1.0 / 12.0, 0.5);
@@ -155,6 +116,53 @@ fn simulated_profile_has_the_tail_of_the_original() {
     };
     let [before, after] = [original, fitted].map(|run| run.simulate(&Quiet).unwrap().mean().0);
     near("mean latency", after, before, 0.05);
+}
+
+/// The p99 and the p99.9 of a run, in milliseconds.
+fn tails(run: &Run) -> [f64; 2] {
+    let tally = run.simulate(&Quiet).unwrap();
+    let mut latencies: Vec<(u64, u32)> = tally.blocks().flatten().collect();
+    latencies.sort_unstable();
+    [0.99, 0.999].map(|share| {
+        let mut left = (share * tally.count() as f64).ceil() as i64;
+        let reached = latencies.iter().find(|(_, count)| {
+            left -= i64::from(*count);
+            left <= 0
+        });
+        reached.unwrap().0 as f64 / 1e6
+    })
+}
+
+#[test]
+fn instance_that_is_slow_for_good_keeps_the_tail() {
+    for factor in [1.6, 2.4, 5.0] {
+        for policy in [PolicyKind::Equal, PolicyKind::Hedge] {
+            let slow = Fault::Slow { factor, when: When::Always, on: Targets::Only(vec![2]) };
+            let original = Run {
+                shape: Shape { instances: 6, parity_only: 0, slots: 1 },
+                arrivals: Arrivals::Poisson { rate: 150.0 },
+                ..run(Faults(vec![slow]), policy, false)
+            };
+            let recording = recorded(&original);
+            let profile = fit(&recording).unwrap();
+            eprintln!("{factor} {policy:?}: {profile}");
+            let own: Vec<u32> = profile.lasting.iter().map(|lasting| lasting.instance).collect();
+            assert_eq!(own, [2]);
+            near("its factor", profile.lasting[0].factor, factor, 0.03);
+            assert_eq!(profile.faults().0.len(), 1, "nothing else is wrong: {:?}", profile.faults());
+            let fitted = Run {
+                seed: 77,
+                arrivals: recording.trace(),
+                queries: recording.arrivals.len() as u64,
+                service: profile.service.clone(),
+                faults: profile.faults(),
+                ..original.clone()
+            };
+            let ([p99, p999], [fitted_p99, fitted_p999]) = (tails(&original), tails(&fitted));
+            near("p99", fitted_p99, p99, 0.1);
+            near("p99.9", fitted_p999, p999, 0.1);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,253 @@
+//! The causes of a tail with their costs, in words.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use parm_dispatch::PolicyKind;
+use parm_dispatch::recording::RecordedRole;
+use serde::Serialize;
+
+use super::{COUNTS, Cause, Setup, Tail};
+use crate::fit::LEAST_TWICE;
+use crate::{Profile, Recording};
+
+/// The causes of a recording's tail.
+#[derive(Clone, Debug, Serialize)]
+pub struct Findings {
+    /// The quantile that was examined, such as 0.999.
+    pub quantile: f64,
+    /// Number of recorded queries.
+    pub queries: usize,
+    /// The recorded latencies, where the recording shows them.
+    pub recorded: Option<Tail>,
+    /// The latencies of the replay.
+    pub replayed: Tail,
+    /// All examined causes, the most expensive first.
+    pub suspects: Vec<Suspect>,
+    /// The latencies without all causes but queueing, if only several together make a difference.
+    pub together: Option<Tail>,
+    /// The result in sentences.
+    pub said: Vec<String>,
+    /// Limitations of the answer.
+    pub caveats: Vec<String>,
+}
+
+/// A cause and the latencies without it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Suspect {
+    /// The cause.
+    pub cause: Cause,
+    /// The latencies without it.
+    pub without: Tail,
+}
+
+/// Fewest queries for p99.9: ten lie beyond it.
+const ENOUGH: usize = 10_000;
+/// Share of the queries whose answers must be known for recorded latencies.
+const KNOWN: f64 = 0.95;
+/// Difference between the recorded and the replayed tail that is mentioned.
+const APART: f64 = 0.15;
+
+impl Findings {
+    pub(super) fn new(
+        recording: &Recording,
+        profile: &Profile,
+        setup: &Setup,
+        replayed: Tail,
+        mut suspects: Vec<Suspect>,
+        together: Option<Tail>,
+    ) -> Self {
+        let queries = recording.arrivals.len();
+        let quantile = quantile(recording);
+        suspects.sort_by(|a, b| a.without.at(quantile).total_cmp(&b.without.at(quantile)));
+        let mut findings = Self {
+            quantile,
+            queries,
+            recorded: recorded(recording),
+            replayed,
+            suspects,
+            together,
+            said: Vec::new(),
+            caveats: Vec::new(),
+        };
+        findings.said = findings.sentences(profile, setup.settings.policy);
+        findings.caveats = findings.limits(profile);
+        findings
+    }
+
+    /// Returns the named causes, the most expensive first.
+    pub fn named(&self) -> impl Iterator<Item = &Suspect> {
+        let whole = self.replayed.at(self.quantile);
+        self.suspects
+            .iter()
+            .filter(move |suspect| suspect.without.at(self.quantile) <= (1.0 - COUNTS) * whole)
+    }
+
+    fn sentences(&self, profile: &Profile, policy: PolicyKind) -> Vec<String> {
+        let name = self.name();
+        let whole = self.replayed.at(self.quantile);
+        let mut said = vec![format!("{name} is {whole:.1} ms, p50 {:.1} ms.", self.replayed.p50_ms)];
+        let named: Vec<&Suspect> = self.named().collect();
+        if named.is_empty() {
+            let alone = if self.together.is_some() { "alone " } else { "" };
+            said.push(format!(
+                "No cause {alone}adds more than {:.0} % to it.",
+                100.0 * COUNTS / (1.0 - COUNTS)
+            ));
+        }
+        if let Some(without) = self.together {
+            let hidden = self.suspects.iter().filter(|suspect| suspect.cause != Cause::Queueing);
+            let [what, remedies] = [0, 1].map(|part| {
+                let parts =
+                    hidden.clone().map(|suspect| worded(&suspect.cause, profile, policy)[part].clone());
+                parts.collect::<Vec<_>>()
+            });
+            let (what, remedies, ms) = (what.join(" "), remedies.join("; "), without.at(self.quantile));
+            said.push(format!("{what} Without all of that {name} would be {ms:.1} ms: {remedies}."));
+        }
+        for Suspect { cause, without } in named {
+            let [what, remedy] = worded(cause, profile, policy);
+            said.push(format!(
+                "{what} Without that {name} would be {:.1} ms: {remedy}.",
+                without.at(self.quantile)
+            ));
+        }
+        said
+    }
+
+    fn limits(&self, profile: &Profile) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.queries < ENOUGH {
+            said.push(format!(
+                "p99.9 needs {ENOUGH} recorded queries and there are {}, so this is p99: record longer",
+                self.queries
+            ));
+        }
+        let replayed = self.replayed.at(self.quantile);
+        if let Some(recorded) = self.recorded.map(|tail| tail.at(self.quantile))
+            && (replayed / recorded - 1.0).abs() > APART
+        {
+            said.push(format!(
+                "the recorded {} is {recorded:.1} ms: the replay does not reproduce it, so the costs are rough; check \
+                 that it has the settings of the frontend",
+                self.name(),
+            ));
+        }
+        let wide = self.named().any(|suspect| suspect.cause == Cause::WideTimes);
+        if wide && profile.ran_twice < LEAST_TWICE {
+            said.push(
+                "too few queries ran twice to tell long inputs from slow runs: record with the policy hedge"
+                    .to_owned(),
+            );
+        }
+        said
+    }
+
+    fn name(&self) -> &'static str {
+        if self.quantile < 0.999 { "p99" } else { "p99.9" }
+    }
+}
+
+/// Returns the highest quantile for which a recording has enough queries.
+pub(super) fn quantile(recording: &Recording) -> f64 {
+    if recording.arrivals.len() < ENOUGH { 0.99 } else { 0.999 }
+}
+
+impl Tail {
+    /// Returns the latency at a quantile.
+    pub fn at(&self, quantile: f64) -> f64 {
+        if quantile < 0.999 { self.p99_ms } else { self.p999_ms }
+    }
+}
+
+/// Returns what a cause is, as a sentence, and its remedy.
+fn worded(cause: &Cause, profile: &Profile, policy: PolicyKind) -> [String; 2] {
+    let names = |instances: &[u32]| {
+        let names: Vec<String> = instances.iter().map(|instance| profile.name(*instance)).collect();
+        let verb = |one: &str, more: &str| if names.len() == 1 { one.to_owned() } else { more.to_owned() };
+        (names.join(" and "), verb("is", "are"), verb("it", "them"))
+    };
+    let redundant = !matches!(policy, PolicyKind::None | PolicyKind::Equal);
+    let hide = |otherwise: &str| {
+        if redundant {
+            otherwise.to_owned()
+        } else {
+            format!("{otherwise}, or hide it with the policy hedge")
+        }
+    };
+    match cause {
+        Cause::SlowInstances { instances } => {
+            let (names, is, them) = names(instances);
+            let lasting = profile.lasting.iter().filter(|lasting| lasting.factor > 1.0);
+            let lasting: Vec<String> = lasting.map(|lasting| format!("{:.1}", lasting.factor)).collect();
+            let how = match (&lasting[..], &profile.interference) {
+                ([], Some(episodes)) => format!(
+                    "{:.1} times slower than the others for {:.1} % of the time",
+                    episodes.factor,
+                    100.0 * episodes.share
+                ),
+                (factors, _) => format!("{} times slower than the others", factors.join(" and ")),
+            };
+            [format!("{names} {is} {how}."), format!("recycle {them}")]
+        }
+        Cause::Interference => {
+            let episodes = profile.interference.as_ref();
+            let (factor, share) = episodes.map_or((1.0, 0.0), |found| (found.factor, 100.0 * found.share));
+            [
+                format!("All instances in turn are {factor:.1} times slower, for {share:.1} % of the time."),
+                hide("look for other work on their machines"),
+            ]
+        }
+        Cause::Stalls { instances } if instances.is_empty() => {
+            let length = profile.hangs.as_ref().map_or(0.0, |hangs| hangs.length_ms);
+            [
+                format!("All instances in turn make no progress for {length:.0} ms at a time."),
+                hide("find out what stops them"),
+            ]
+        }
+        Cause::Stalls { instances } => {
+            let (names, is, them) = names(instances);
+            let verb = if is == "is" { "stalls" } else { "stall" };
+            [format!("{names} {verb}, unlike the others."), hide(&format!("recycle {them}"))]
+        }
+        Cause::LongInputs => [
+            "Some queries take longer on each instance: long inputs.".to_owned(),
+            "limit or split them, or give them instances of their own".to_owned(),
+        ],
+        Cause::WideTimes => [
+            "Service times vary widely, on all instances alike.".to_owned(),
+            hide("find out what varies, such as caches, memory and clock rates"),
+        ],
+        Cause::Queueing => [
+            "Queries wait for an instance.".to_owned(),
+            "add an instance, with which it was computed".to_owned(),
+        ],
+    }
+}
+
+/// Returns the recorded latencies: from the arrival of a query to the end of its first answered job. `None` if parities
+/// answer queries or too few jobs have the arrival of their query.
+fn recorded(recording: &Recording) -> Option<Tail> {
+    let micros = |seconds: f64| (seconds * 1e6).round() as u64;
+    let mut ends: HashMap<u64, f64> = HashMap::new();
+    for job in &recording.jobs {
+        if job.role == RecordedRole::Parity {
+            return None;
+        }
+        if let (Some(arrived), true) = (job.arrived, job.ok) {
+            let end = job.at + job.took;
+            ends.entry(micros(arrived)).and_modify(|known| *known = known.min(end)).or_insert(end);
+        }
+    }
+    let known = recording.arrivals.iter().filter_map(|at| Some(1e3 * (ends.get(&micros(*at))? - at)));
+    let mut known: Vec<f64> = known.collect();
+    let enough = known.len() as f64 >= KNOWN * recording.arrivals.len() as f64;
+    (enough && !known.is_empty()).then(|| Tail::of(&mut known))
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.said.join("\n"))?;
+        self.caveats.iter().try_for_each(|caveat| write!(f, "\nnote: {caveat}"))
+    }
+}

@@ -1,0 +1,110 @@
+//! A replay of recorded arrivals on fitted instances.
+
+use std::time::Duration;
+
+use parm_dispatch::PoolSettings;
+use parm_loadgen::statistics::bootstrap::quantile_of;
+use parm_simulator::{Answered, Fleet, Outcome, Progress, Run, Shape, StandIn, Witness};
+use serde::Serialize;
+
+use crate::{Error, Profile, Recording};
+
+/// The frontend of a recording.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// Its settings.
+    pub settings: PoolSettings,
+    /// Jobs that an instance holds.
+    pub slots: u16,
+    /// Timeout of clients.
+    pub deadline: Duration,
+    /// Seed of the first replay; each further one adds one.
+    pub seed: u64,
+    /// Replays of each variant.
+    pub repeats: u32,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let deadline = Duration::from_secs(10);
+        Self { settings: PoolSettings::default(), slots: 1, deadline, seed: 1, repeats: 3 }
+    }
+}
+
+/// Some quantiles of the latency, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[allow(missing_docs)] // the names say it
+pub struct Tail {
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub p999_ms: f64,
+}
+
+pub(super) struct Replay<'a> {
+    pub(super) recording: &'a Recording,
+    pub(super) setup: &'a Setup,
+    pub(super) progress: &'a dyn Progress,
+}
+
+/// Time to encode a group and to decode a slot, off the dispatch path, as the tuner has it.
+const ENCODE: Duration = Duration::from_micros(93);
+const DECODE: Duration = Duration::from_micros(8);
+
+impl Replay<'_> {
+    /// Replays on the instances of a profile and some more, and returns the mean of the quantiles.
+    pub(super) fn tail(&self, profile: &Profile, more: u32) -> Result<Tail, Error> {
+        let mut tails = Vec::new();
+        for repeat in 0..self.setup.repeats.max(1) {
+            let mut latencies = Latencies { deadline: self.setup.deadline, ms: Vec::new() };
+            self.run(profile, more, repeat).watched(self.progress, &mut latencies)?;
+            tails.push(Tail::of(&mut latencies.ms));
+        }
+        let mean = |of: fn(&Tail) -> f64| tails.iter().map(of).sum::<f64>() / tails.len() as f64;
+        Ok(Tail { p50_ms: mean(|t| t.p50_ms), p99_ms: mean(|t| t.p99_ms), p999_ms: mean(|t| t.p999_ms) })
+    }
+
+    fn run(&self, profile: &Profile, more: u32, repeat: u32) -> Run {
+        let Setup { settings, slots, deadline, seed, .. } = self.setup;
+        Run {
+            seed: seed.wrapping_add(repeat.into()),
+            queries: self.recording.arrivals.len() as u64,
+            warm_up: 0,
+            arrivals: self.recording.trace(),
+            faults: profile.history(),
+            service: profile.service.clone(),
+            backup_share: 1.0,
+            parity_share: 1.0,
+            stand_in: profile
+                .stand_in
+                .map_or_else(StandIn::default, |cost| StandIn { cost, ..StandIn::default() }),
+            shape: Shape { instances: profile.instances + more, parity_only: 0, slots: *slots },
+            fleet: Fleet::default(),
+            settings: settings.clone(),
+            deadline: *deadline,
+            encode: ENCODE,
+            decode: DECODE,
+        }
+    }
+}
+
+impl Tail {
+    /// Returns the quantiles of some latencies in milliseconds, which are reordered.
+    pub(super) fn of(ms: &mut [f64]) -> Self {
+        let [p50_ms, p99_ms, p999_ms] = [0.5, 0.99, 0.999].map(|share| quantile_of(ms, share));
+        Self { p50_ms, p99_ms, p999_ms }
+    }
+}
+
+/// Collects the latencies of a run. A query without an answer is as late as its deadline.
+struct Latencies {
+    deadline: Duration,
+    ms: Vec<f64>,
+}
+
+impl Witness for Latencies {
+    fn answered(&mut self, answered: Answered) {
+        let ms = answered.latency as f64 / 1e6;
+        let failed = answered.outcome == Outcome::Failed;
+        self.ms.push(if failed { ms.max(self.deadline.as_secs_f64() * 1e3) } else { ms });
+    }
+}
