@@ -44,7 +44,7 @@ pub fn main(flags: &StandInSearch) -> Result<(), Failure> {
 }
 
 fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Result<(), Failure> {
-    let deployed = workshop.open(&original.path).map_err(|error| Failure::Run(error.into()))?;
+    let deployed = workshop.open_deployed(&original.path).map_err(|error| Failure::Run(error.into()))?;
     let signature = deployed.signature().clone();
     drop(deployed);
     let named = (original.name.as_str(), &signature);

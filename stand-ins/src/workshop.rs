@@ -54,6 +54,13 @@ impl Workshop {
         Ok(Runner { model })
     }
 
+    /// Loads a deployed model. One whose answers depend on the engine's graph optimisation, or on the engine, is an error.
+    pub fn open_deployed(&self, path: &Path) -> Result<Runner, Error> {
+        let mut runner = self.open(path)?;
+        engine::compare(&*self.engine, &mut *runner.model, path, &self.options)?;
+        Ok(runner)
+    }
+
     /// Removes the folder and its files.
     pub fn clear(&self) {
         // A scratch folder that remains does no harm, and a failure here has no caller to report to.

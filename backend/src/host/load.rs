@@ -28,6 +28,7 @@ impl Host {
         let started = Instant::now();
         let (platform, read) = self.reader(source)?;
         let mut model = guarded(&read)?;
+        self.compare(source, &mut *model)?;
         let max_batch = self.most_rows(name, &*model);
         let warm = self.warm_up(name, &mut *model);
         let (signature, version) = (model.signature().clone(), version.to_string());
@@ -77,6 +78,18 @@ impl Host {
                 (description.platform(), Box::new(read))
             }
         })
+    }
+
+    /// Refuses a file whose answers depend on the engine's graph optimisation or on the engine.
+    fn compare(&self, source: &Source, model: &mut dyn Model) -> Result<(), Error> {
+        match source {
+            Source::File(version) if version.format == Format::Onnx && self.config.warm_up_runs > 0 => {
+                let options = self.config.engine.options();
+                let engine = engine::by_name(&self.config.engine.name, &options)?;
+                engine::compare(&*engine, model, &version.path, &options)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Maximum rows of a request for a model; 0 if its first dimension is not a batch, or is configured not to be one.
