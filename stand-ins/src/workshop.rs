@@ -14,6 +14,9 @@ pub trait Progress {
     /// Reports the step that begins now.
     fn doing(&self, what: &str);
 
+    /// Reports a result.
+    fn tell(&self, _what: &str) {}
+
     /// Whether the search must stop.
     fn is_stopped(&self) -> bool;
 }
