@@ -1,6 +1,8 @@
 //! Says for each file and engine whether the model loads and answers as without graph optimisation and as on the other
 //! engine: the table of real models in docs/results/onnx-coverage.md.
 
+#![allow(clippy::print_stdout)] // it is the result
+
 use std::path::Path;
 
 use parm_backend::engine::{Options, by_name, compare, guarded};
