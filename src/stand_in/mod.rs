@@ -242,7 +242,7 @@ fn meanings(flags: &StandInSearch, original: &Original) -> Vec<Given> {
     let given = flags.meaning.iter().cloned();
     let given = given.map(|Answers { output, meaning }| Given { output, meaning, source: Source::Flag });
     let is_for_all = flags.meaning.iter().any(|given| given.output.is_none());
-    let known = original.meanings.iter().cloned().filter(|_| !is_for_all);
+    let known = original.meanings.iter().filter(|_| !is_for_all).cloned();
     let known =
         known.map(|(output, meaning)| Given { output: Some(output), meaning, source: Source::Bundle });
     given.chain(known).collect()
