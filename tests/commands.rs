@@ -239,6 +239,7 @@ fn stand_in_search_rejects_unusable_arguments() {
         ),
         (vec!["fashion-lenet", "--data", &rows], "takes rows of [1, 28, 28], the data has rows of [5]"),
         (vec!["no-such-model", "--data", images], "no-such-model"),
+        (vec!["no-such.onnx", "--data", images], "there is no file no-such.onnx"),
     ] {
         let runs = folder.path().join("runs");
         let all = [&["stand-in", "--runs", runs.to_str().unwrap()], &arguments[..]].concat();
@@ -250,19 +251,49 @@ fn stand_in_search_rejects_unusable_arguments() {
     }
 }
 
+/// Writes an array as numpy does.
+fn write_npy(path: &std::path::Path, kind: &str, shape: &[usize], data: &[u8]) {
+    let shape: Vec<String> = shape.iter().map(|size| format!("{size}, ")).collect();
+    let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({}), }}\n", shape.concat());
+    let size = (header.len() as u16).to_le_bytes();
+    fs::write(path, [b"\x93NUMPY\x01\x00", &size[..], header.as_bytes(), data].concat()).unwrap();
+}
+
+/// Some of the example pictures with their labels, as a source of rows.
+fn pictures(folder: &std::path::Path, places: std::ops::Range<usize>) -> String {
+    let read = |name: &str| {
+        let path = format!("examples/fashion-mnist/{name}-ubyte.gz");
+        parm_arrays::read(std::path::Path::new(&path), 1 << 30).unwrap().tensor
+    };
+    let rows = |tensor: parm_protocol::Tensor| tensor.slice_rows(places.start, places.len()).unwrap();
+    let (images, labels) = (rows(read("images-idx3")), rows(read("labels-idx1")));
+    let pixels: Vec<u8> =
+        images.data().iter().flat_map(|byte| (f32::from(*byte) / 255.0).to_le_bytes()).collect();
+    let [at, of] = ["images", "labels"].map(|name| folder.join(format!("{name}-{}.npy", places.start)));
+    write_npy(&at, "<f4", images.shape(), &pixels);
+    write_npy(&of, "|u1", labels.shape(), labels.data());
+    format!("npy:{},{}", at.display(), of.display())
+}
+
+/// Runs a search, which has no time limit: on a busy machine it takes minutes.
+fn search(arguments: &[&str]) -> Output {
+    command().args(arguments).output().unwrap()
+}
+
 #[test]
 fn stand_in_search_measures_families_and_bundles_its_choice() {
     let folder = tempfile::tempdir().unwrap();
     let models = folder.path().join("models");
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let data = "idx:examples/fashion-mnist/images-idx3-ubyte.gz,examples/fashion-mnist/labels-idx1-ubyte.gz";
-    let output = run(&[
+    let data = pictures(folder.path(), 0..200);
+    let test = pictures(folder.path(), 200..400);
+    let output = search(&[
         "stand-in",
         "models/fashion-lenet/1/model.onnx",
         "--name",
         "mine",
         "--data",
-        data,
+        &data,
         "--measure",
         "1",
         "--calibration",
@@ -278,7 +309,7 @@ fn stand_in_search_measures_families_and_bundles_its_choice() {
         "--from",
         "models/fashion-perceptron/1/model.onnx",
         "--test",
-        data,
+        &test,
         "--picture",
         &path("frontier.svg"),
         "--output",
@@ -287,6 +318,11 @@ fn stand_in_search_measures_families_and_bundles_its_choice() {
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let meant = &found["meanings"]["outputs"][0];
+    assert_eq!(meant["meaning"], "logits", "{found}");
+    let reason = meant["reason"].as_str().unwrap();
+    assert!(reason.contains("is the label on") && said.contains(reason), "{said}");
+    assert!(said.contains("this takes about") && said.contains("a constant answer agrees"), "{said}");
     assert_eq!((found["engine"].as_str(), found["calibration_rows"].as_u64()), (Some("tract"), Some(16)));
     let named = |list: &str| -> Vec<String> {
         let list = found[list].as_array().unwrap().iter();
@@ -309,6 +345,45 @@ fn stand_in_search_measures_families_and_bundles_its_choice() {
         assert!(fs::read_to_string(bundle).unwrap().contains("mine-stand-in"));
     } else {
         assert!(said.contains("nothing"), "{said}");
+    }
+}
+
+#[test]
+fn stand_in_search_refuses_rows_and_meanings_that_mislead() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = pictures(folder.path(), 0..60);
+    let (images, _) = data.strip_prefix("npy:").unwrap().split_once(',').unwrap();
+    let array = |name: &str, shape: &[usize], of: &dyn Fn(usize) -> f32| {
+        let path = folder.path().join(name);
+        let values = (0..shape.iter().product()).flat_map(|at| of(at).to_le_bytes());
+        write_npy(&path, "<f4", shape, &values.collect::<Vec<u8>>());
+        path.to_str().unwrap().to_owned()
+    };
+    let same = array("same.npy", &[60, 28, 28], &|at| (at % 784) as f32 / 784.0);
+    let turned = array("turned.npy", &[60, 14, 56], &|at| at as f32);
+    let nan = array("nan.npy", &[60, 28, 28], &|at| if at == 784 { f32::NAN } else { at as f32 });
+    // Few rows prove nothing about labels.
+    let many = pictures(folder.path(), 100..500);
+    let (many, of_many) = many.strip_prefix("npy:").unwrap().split_once(',').unwrap();
+    let shifted = parm_arrays::read(std::path::Path::new(of_many), 1 << 20).unwrap().tensor;
+    let shifted: Vec<u8> = shifted.data().iter().map(|label| (label + 1) % 10).collect();
+    let wrong = folder.path().join("wrong.npy");
+    write_npy(&wrong, "|u1", &[shifted.len()], &shifted);
+    let wrong = format!("{many},{}", wrong.display());
+    for (data, more, reason) in [
+        (same.as_str(), vec![], "60 rows, of which only 1 are different"),
+        (turned.as_str(), vec![], "takes rows of [1, 28, 28], the data has rows of [14, 56]"),
+        (nan.as_str(), vec![], "has NaN or infinity in row 1"),
+        (wrong.as_str(), vec!["--meaning", "logits"], "the labels contradict the model"),
+        (images, vec!["--meaning", "scores=logits"], "the model has no output 'scores'"),
+        (images, vec!["--meaning", "grades"], "decision:THRESHOLD"),
+    ] {
+        let (source, runs) = (format!("npy:{data}"), folder.path().join("runs"));
+        let model = ["stand-in", "models/fashion-lenet/1/model.onnx", "--runs", runs.to_str().unwrap()];
+        let output = search(&[&model[..], &["--data", &source, "--dry-run"], &more].concat());
+        let said = text(&output.stderr);
+        assert!(said.contains(reason), "{data} {more:?}: the error lacks '{reason}': {said}");
+        assert!(matches!(output.status.code(), Some(64 | 2)), "{data} {more:?}: {:?}, {said}", output.status);
     }
 }
 

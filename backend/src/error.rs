@@ -19,6 +19,8 @@ pub enum Error {
     Device { engine: &'static str, device: String, hint: &'static str },
     #[error("cannot load '{}': {message}", path.display())]
     Load { path: PathBuf, message: String },
+    #[error("wrong answers from '{}': compared with {name}, {difference}: use another engine, and report the model", path.display())]
+    Untrue { path: PathBuf, name: &'static str, difference: String },
     #[error("cannot load '{}': tensor '{tensor}' has type {found}, which the protocol does not support", path.display())]
     TensorType { path: PathBuf, tensor: String, found: String },
     #[error("the model failed on this input: {message}")]

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use parm_parity_models::bundle::Meaning;
 
 use super::Output;
 
@@ -55,9 +56,13 @@ pub struct StandInSearch {
     /// Name in the repository for the model of a file [default: the file's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Meaning of the output [default: probabilities or logits, if the answers look like it]
-    #[arg(long, value_enum)]
-    pub meaning: Option<Answers>,
+    /// Meaning of all outputs, or of one (repeat): logits, probabilities, values (within 5 %), embedding (cosine of 0.95),
+    /// decision:THRESHOLD for one number, label [default: found from answers and labels, and printed; otherwise values]
+    #[arg(long, value_name = "[OUTPUT=]MEANING", value_parser = meaning)]
+    pub meaning: Vec<Answers>,
+    /// Output that the labels belong to [default: the scores of classes]
+    #[arg(long, value_name = "OUTPUT")]
+    pub label_output: Option<String>,
     /// Rows to make candidates from
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub calibration: usize,
@@ -73,6 +78,9 @@ pub struct StandInSearch {
     /// Approximate time to measure costs
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub measure: u64,
+    /// Time after which no further candidate is made; an interrupt has the same effect
+    #[arg(long, value_name = "SECONDS")]
+    pub time_limit: Option<u64>,
     /// Print the candidates, and write no model and no bundle
     #[arg(long)]
     pub dry_run: bool,
@@ -90,15 +98,20 @@ pub struct StandInSearch {
     pub output: Output,
 }
 
-/// The meaning of a model's output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Answers {
-    /// Raw scores of classes
-    Logits,
-    /// Probabilities of classes
-    Probabilities,
-    /// Values, which agree within 5 % of their size
-    Values,
-    /// Vectors, which agree if their cosine is 0.95 or more
-    Embedding,
+/// The meaning of an output, or of all outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answers {
+    /// The output; all if `None`.
+    pub output: Option<String>,
+    /// Its meaning.
+    pub meaning: Meaning,
+}
+
+/// Reads `MEANING` or `OUTPUT=MEANING`. Names of outputs may hold the sign too.
+fn meaning(text: &str) -> Result<Answers, String> {
+    let (output, meaning) = match text.rsplit_once('=') {
+        Some((output, meaning)) => (Some(output.to_owned()), meaning),
+        None => (None, text),
+    };
+    Ok(Answers { output, meaning: meaning.parse()? })
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use parm_arrays::{Format, TOKENS, tokens, walk};
 use parm_backend::engine::Signature;
 use parm_protocol::{DataType, Tensor};
@@ -28,6 +28,27 @@ pub struct Asked {
     pub labels: Option<Vec<usize>>,
     /// Whether they are in temporal order.
     pub in_time: bool,
+}
+
+impl Asked {
+    /// Returns the different rows that are not among those of the search; the others would flatter the candidates.
+    pub fn unseen(self, seen: &Rows) -> anyhow::Result<Self> {
+        let own = self.rows.distinct(false);
+        let outside = self.rows.outside(seen);
+        let places: Vec<usize> =
+            own.into_iter().filter(|place| outside.binary_search(place).is_ok()).collect();
+        let given = self.rows.len();
+        if places.len() == given {
+            return Ok(self);
+        }
+        eprintln!(
+            "--test: {} of {given} rows are copies, or in --data too: they are left out",
+            given - places.len()
+        );
+        ensure!(!places.is_empty(), "--test has no row that is not in --data: give other rows");
+        let labels = self.labels.map(|labels| places.iter().map(|&place| labels[place]).collect());
+        Ok(Self { rows: self.rows.select(&places)?, labels, in_time: self.in_time })
+    }
 }
 
 /// Reads rows for the model `name`.

@@ -22,7 +22,8 @@ use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Repository, check_name};
 use parm_stand_ins::{
-    Apart, Error, Frontier, Grades, Place, School, Wish, Workshop, check_size, grade, make, publish,
+    Apart, Error, Frontier, Given, Grades, Place, School, Source, Wish, Workshop, check_size, grade, make,
+    publish,
 };
 use serde::Serialize;
 
@@ -44,7 +45,7 @@ pub fn main(flags: &StandInSearch) -> Result<(), Failure> {
 }
 
 fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Result<(), Failure> {
-    let deployed = workshop.open(&original.path).map_err(|error| Failure::Run(error.into()))?;
+    let deployed = workshop.open_deployed(&original.path).map_err(|error| Failure::Run(error.into()))?;
     let signature = deployed.signature().clone();
     drop(deployed);
     let named = (original.name.as_str(), &signature);
@@ -58,10 +59,12 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         Ok(Some(asked))
     };
     let test = more("--test", &flags.test).map_err(Failure::Configuration)?;
+    let test = test.map(|test| test.unseen(&rows)).transpose().map_err(Failure::Configuration)?;
     let lessons = more("--lessons", &flags.lessons).map_err(Failure::Configuration)?;
     let wish = Wish {
         cost: flags.cost,
-        meaning: flags.meaning.map(meaning).or(original.meaning),
+        meanings: meanings(flags, original),
+        label_output: flags.label_output.clone(),
         labels,
         calibration: flags.calibration,
         judged: flags.judged,
@@ -69,6 +72,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         seed: flags.seed,
         in_time,
         measure: Duration::from_secs(flags.measure),
+        time: flags.time_limit.map(Duration::from_secs),
         brought: brought(&flags.from).map_err(Failure::Configuration)?,
     };
     let school = school::find(flags, &original.name, lessons.map(|lessons| lessons.rows))?;
@@ -100,7 +104,13 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     });
     watch.done();
     let (found, grades) = graded.map_err(|error| match error {
-        Error::TooFewRows { .. } | Error::TooManyNodes { .. } => Failure::Configuration(error.into()),
+        Error::TooFewRows { .. }
+        | Error::TooFewDistinct { .. }
+        | Error::TooManyNodes { .. }
+        | Error::NoOutput { .. }
+        | Error::OneColumn { .. }
+        | Error::Labels { .. }
+        | Error::NoClasses => Failure::Configuration(error.into()),
         error => Failure::Run(error.into()),
     })?;
     if let Some(school) = school {
@@ -188,8 +198,8 @@ struct Original {
     model: Model,
     /// The file for the repository, with all its weights.
     bytes: Vec<u8>,
-    /// The meaning of its output in its bundle.
-    meaning: Option<Meaning>,
+    /// The meanings of its outputs in its bundle.
+    meanings: Vec<(String, Meaning)>,
 }
 
 impl Original {
@@ -202,14 +212,19 @@ impl Original {
             let stem = file.file_stem().and_then(|stem| stem.to_str()).context("the file has no name")?;
             (flags.name.as_deref().unwrap_or(stem).to_owned(), file.to_owned(), None)
         } else {
+            ensure!(
+                file.extension().is_none_or(|ending| ending != "onnx"),
+                "there is no file {}: name an ONNX file, or a model of the repository",
+                file.display()
+            );
             let model = Repository::open(&flags.models)?.model(&flags.model)?;
             let (_, version) = model.latest().context("it has no version")?;
             (flags.model.clone(), version.path.clone(), model.bundle)
         };
         check_name(&name)?;
         let manifest = bundle.map(|path| Manifest::read(&path)).transpose()?;
-        let output = manifest.and_then(|manifest| manifest.deployed.outputs.into_iter().next());
-        let meaning = output.map(|output| output.meaning);
+        let outputs = manifest.map(|manifest| manifest.deployed.outputs).unwrap_or_default();
+        let meanings = outputs.into_iter().map(|output| (output.name, output.meaning)).collect();
         let model = Model::open(&path, &Limits::default()).with_context(|| path.display().to_string())?;
         check_size(&model)?;
         let mut tensors = model.proto().graph.iter().flat_map(|graph| &graph.initializer);
@@ -218,17 +233,19 @@ impl Original {
             true => Draft::new(&model)?.finish()?.bytes().to_vec(),
             false => model.bytes().to_vec(),
         };
-        Ok(Self { name, path, model, bytes, meaning })
+        Ok(Self { name, path, model, bytes, meanings })
     }
 }
 
-fn meaning(given: Answers) -> Meaning {
-    match given {
-        Answers::Logits => Meaning::Logits,
-        Answers::Probabilities => Meaning::Probabilities,
-        Answers::Values => Meaning::Values,
-        Answers::Embedding => Meaning::Embedding,
-    }
+/// Returns the meanings of the flags, and those of the bundle for outputs that no flag names.
+fn meanings(flags: &StandInSearch, original: &Original) -> Vec<Given> {
+    let given = flags.meaning.iter().cloned();
+    let given = given.map(|Answers { output, meaning }| Given { output, meaning, source: Source::Flag });
+    let is_for_all = flags.meaning.iter().any(|given| given.output.is_none());
+    let known = original.meanings.iter().filter(|_| !is_for_all).cloned();
+    let known =
+        known.map(|(output, meaning)| Given { output: Some(output), meaning, source: Source::Bundle });
+    given.chain(known).collect()
 }
 
 /// Returns the command line that makes the stand-in again, for the bundle.

@@ -43,6 +43,10 @@ impl Progress for Watch {
         self.line.set_message(what.to_owned());
     }
 
+    fn tell(&self, what: &str) {
+        self.line.suspend(|| eprintln!("{what}"));
+    }
+
     fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Defect;
 
 /// An error of the search for a stand-in.
@@ -34,19 +35,41 @@ pub enum Error {
         "the data for input '{input}' has shape {actual:?}, which has no elements: give an array of rows"
     )]
     NoElement { input: String, actual: Vec<usize> },
-    #[error("the inputs have {counts:?} rows: give the same number for each")]
-    RowCounts { counts: Vec<usize> },
+    #[error("inputs {names} have {counts:?} rows: give the same number for each, on the first axis")]
+    RowCounts { names: String, counts: Vec<usize> },
     #[error("{given} rows are too few: some calibrate and the others judge: give at least {wanted}")]
     TooFewRows { given: usize, wanted: usize },
+    #[error(
+        "{given} rows, of which only {distinct} are different, are too few: give at least {wanted} different rows"
+    )]
+    TooFewDistinct { given: usize, distinct: usize, wanted: usize },
+    #[error("input '{input}' has NaN or infinity in row {row}: remove that row")]
+    NotFiniteInput { input: String, row: usize },
     #[error("the rows have {bytes} bytes, more than {limit}: give fewer rows")]
     TooManyBytes { bytes: u64, limit: u64 },
     #[error(
-        "input '{input}' takes {rows} rows at a time: export the model with a dynamic batch dimension, or with 1"
+        "the first axis of input '{input}' has {rows} elements: rows must be on it, so export it with a dynamic size, or with 1"
     )]
     FixedBatch { input: String, rows: i64 },
     #[error("{count} rows went into the model, {actual} answers came out of '{output}'")]
     Answers { output: String, count: usize, actual: usize },
-    #[error("the deployed model's output for row {row} is not finite: remove that row")]
+    #[error("the model has no output '{output}': it has {known}")]
+    NoOutput { output: String, known: String },
+    #[error(
+        "output '{output}' has one column, whose best class is always the same, so it is not {meaning}: \
+         use --meaning {output}=decision:THRESHOLD or {output}=values"
+    )]
+    OneColumn { output: String, meaning: Meaning },
+    #[error(
+        "the labels contradict the model: it is right on {right} %, the most frequent label would be on {usual} %: \
+         correct the labels, or name their output with --label-output"
+    )]
+    Labels { right: String, usual: String },
+    #[error(
+        "labels were given, but no output is a class: use --meaning OUTPUT=decision:THRESHOLD or OUTPUT=logits"
+    )]
+    NoClasses,
+    #[error("the deployed model answers row {row} with NaN: remove that row")]
     NotFinite { row: usize },
     #[error("cannot write '{}': {message}", path.display())]
     Write { path: PathBuf, message: String },

@@ -1,8 +1,10 @@
 //! Publishes a stand-in: writes its file to the repository first, then the bundle that names it.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use parm_backend::engine::Signature;
+use parm_backend::processor;
 use parm_parity_models::bundle::{
     Deployed, Input, Manifest, Meaning, MeasuredCost, Output, Range, StandIn, StandInAccuracy, put_model,
 };
@@ -35,18 +37,23 @@ pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) ->
     let found = if path.exists() { Some(Manifest::read(&path)?) } else { None };
     // Entries for another version of the deployed model are invalid for this one.
     let found = found.filter(|manifest| manifest.deployed.sha256 == deployed.sha256);
-    let mut manifest = found.unwrap_or_else(|| {
-        let meaning = frontier.setting.meaning;
-        Manifest::new(describe(place, (deployed.version, deployed.sha256), meaning))
-    });
-    // The meaning that the search found or received: agreement, confidence and live comparisons depend on it.
-    if let Some(output) = manifest.deployed.outputs.first_mut() {
-        output.meaning = frontier.setting.meaning;
+    let mut manifest =
+        found.unwrap_or_else(|| Manifest::new(describe(place, (deployed.version, deployed.sha256))));
+    // The meanings that the search found or received: agreement, confidence and live comparisons depend on them.
+    for output in &mut manifest.deployed.outputs {
+        let found = frontier.setting.meanings.outputs.iter().find(|found| found.output == output.name);
+        output.meaning = found.map_or(output.meaning, |found| found.meaning);
     }
     let known = manifest.stand_ins.iter().find(|other| other.model == model);
     let elsewhere = known.map(|other| other.costs.clone()).unwrap_or_default();
-    let costs = std::iter::once(MeasuredCost { engine: frontier.engine.clone(), rows: candidate.cost });
-    let costs = costs.chain(elsewhere.into_iter().filter(|cost| cost.engine != frontier.engine)).collect();
+    let costs = std::iter::once(MeasuredCost {
+        engine: frontier.engine.clone(),
+        processor: Some(processor(NonZeroUsize::MIN)),
+        rows: candidate.cost,
+    });
+    let own = Some(processor(NonZeroUsize::MIN));
+    let is_other = |cost: &MeasuredCost| cost.engine != frontier.engine || cost.processor != own;
+    let costs = costs.chain(elsewhere.into_iter().filter(is_other)).collect();
     let accuracy = candidate.accuracy.zip(frontier.setting.accuracy).map(|(stand_in, deployed)| {
         StandInAccuracy { metric: "top-1".into(), deployed: deployed.value, stand_in: stand_in.value }
     });
@@ -66,7 +73,7 @@ pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) ->
     Ok(path)
 }
 
-fn describe(place: &Place<'_>, (version, sha256): (u64, String), meaning: Meaning) -> Deployed {
+fn describe(place: &Place<'_>, (version, sha256): (u64, String)) -> Deployed {
     let inputs = place.signature.inputs.iter().enumerate().map(|(at, input)| Input {
         name: input.name.clone(),
         datatype: input.datatype,
@@ -77,7 +84,7 @@ fn describe(place: &Place<'_>, (version, sha256): (u64, String), meaning: Meanin
         name: output.name.clone(),
         datatype: output.datatype,
         shape: output.shape.clone(),
-        meaning,
+        meaning: Meaning::Values,
         default_answer: None,
     });
     Deployed { version, sha256, inputs: inputs.collect(), outputs: outputs.collect(), preprocessing: None }
@@ -89,8 +96,8 @@ mod tests {
     use parm_protocol::Tensor;
 
     use super::*;
-    use crate::Setting;
     use crate::testing::{Stage, candidate, setting};
+    use crate::{Meanings, Setting};
 
     #[test]
     fn publish_updates_the_meaning_of_outputs() {
@@ -109,7 +116,7 @@ mod tests {
             let found = Frontier {
                 engine: "tract".into(),
                 limit: 1.0,
-                setting: Setting { meaning, ..setting() },
+                setting: Setting { meanings: Meanings::all(meaning), ..setting() },
                 candidates: vec![one.clone()],
                 refused: Vec::new(),
                 chosen: Some("exact".into()),

@@ -1,6 +1,10 @@
 //! Rows of input: arrays checked against the model's inputs and converted to their types.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use bytes::{BufMut, Bytes, BytesMut};
+use half::{bf16, f16};
 use parm_backend::engine::{Declared, Signature};
 use parm_protocol::{DataType, Shape, Tensor};
 
@@ -40,7 +44,8 @@ impl Rows {
         }
         let counts: Vec<usize> = arrays.iter().map(Tensor::rows).collect();
         if counts.iter().any(|count| *count != counts[0]) {
-            return Err(Error::RowCounts { counts });
+            let names = declared.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(Error::RowCounts { names, counts });
         }
         let is_batched = signature.is_batched();
         // Some models have an input of one row, such as a state: then all rows are given one at a time.
@@ -76,6 +81,45 @@ impl Rows {
     /// Whether the model takes any number of rows at a time.
     pub fn is_batched(&self) -> bool {
         self.is_batched
+    }
+
+    /// The places of different rows: the newest copy of each if rows are in order of time, otherwise the first.
+    pub fn distinct(&self, in_time: bool) -> Vec<usize> {
+        let mut seen: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut places = Vec::new();
+        let order: Box<dyn Iterator<Item = usize>> =
+            if in_time { Box::new((0..self.len()).rev()) } else { Box::new(0..self.len()) };
+        for place in order {
+            let alike = seen.entry(self.hash_of(place)).or_default();
+            if !alike.iter().any(|&other| self.is_same(place, self, other)) {
+                alike.push(place);
+                places.push(place);
+            }
+        }
+        places.sort_unstable();
+        places
+    }
+
+    /// The places of rows that are not among others.
+    pub fn outside(&self, others: &Self) -> Vec<usize> {
+        let mut known: HashMap<u64, Vec<usize>> = HashMap::new();
+        (0..others.len()).for_each(|place| known.entry(others.hash_of(place)).or_default().push(place));
+        let is_known = |place: usize| {
+            let alike = known.get(&self.hash_of(place));
+            alike.is_some_and(|alike| alike.iter().any(|&other| self.is_same(place, others, other)))
+        };
+        (0..self.len()).filter(|&place| !is_known(place)).collect()
+    }
+
+    fn hash_of(&self, place: usize) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.inputs.iter().for_each(|input| bytes_at(input, place).hash(&mut hasher));
+        hasher.finish()
+    }
+
+    fn is_same(&self, place: usize, others: &Self, other: usize) -> bool {
+        let mut pairs = self.inputs.iter().zip(&others.inputs);
+        pairs.all(|(a, b)| a.shape()[1..] == b.shape()[1..] && bytes_at(a, place) == bytes_at(b, other))
     }
 
     /// Copies these rows, in this order.
@@ -132,11 +176,12 @@ fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
     let wanted: Vec<i64> = input.shape.iter().skip(1).copied().collect();
     let actual = array.shape().get(1..).unwrap_or_default();
     let fits = wanted.iter().zip(actual).all(|(&wanted, &actual)| wanted < 0 || wanted == actual as i64);
-    // Pictures of one channel are often stored without the channel axis.
+    // Pictures of one channel are often stored without the channel axis. Other axes have a meaning: three channels that
+    // come last are not those that come first.
     let is_same = || {
+        let wide = |sizes: &mut dyn Iterator<Item = i64>| sizes.filter(|&size| size != 1).collect::<Vec<_>>();
         let known = wanted.iter().all(|&size| size >= 0);
-        let size = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1_u64, u64::saturating_mul);
-        known && size(&mut wanted.iter().map(|&n| n as u64)) == size(&mut actual.iter().map(|&n| n as u64))
+        known && wide(&mut wanted.iter().copied()) == wide(&mut actual.iter().map(|&size| size as i64))
     };
     let shape: Shape = if wanted.len() == actual.len() && fits {
         array.shape().into()
@@ -147,7 +192,7 @@ fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
         return Err(Error::RowShape { input, wanted, actual: actual.to_vec() });
     };
     if array.datatype() == input.datatype {
-        return Ok(Tensor::new(input.datatype, shape, array.data().clone())?);
+        return finite(input, Tensor::new(input.datatype, shape, array.data().clone())?);
     }
     let refused = || Error::RowType {
         input: input.name.clone(),
@@ -155,7 +200,38 @@ fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
         actual: array.datatype().to_string(),
     };
     let numbers = numbers(array).ok_or_else(refused)?;
-    Ok(Tensor::new(input.datatype, shape, bytes_of(input.datatype, &numbers).ok_or_else(refused)?)?)
+    finite(
+        input,
+        Tensor::new(input.datatype, shape, bytes_of(input.datatype, &numbers).ok_or_else(refused)?)?,
+    )
+}
+
+/// Refuses NaN and infinity: the deployed model's answer to them is an accident.
+fn finite(input: &Declared, tensor: Tensor) -> Result<Tensor, Error> {
+    let two = || tensor.data().as_chunks::<2>().0.iter().copied();
+    let wrong = match tensor.datatype() {
+        DataType::Fp32 | DataType::Fp64 => {
+            parm_arrays::numbers(&tensor).and_then(|mut all| all.position(|number| !number.is_finite()))
+        }
+        DataType::Fp16 => two().position(|bytes| !f16::from_le_bytes(bytes).is_finite()),
+        DataType::Bf16 => two().position(|bytes| !bf16::from_le_bytes(bytes).is_finite()),
+        _ => None,
+    };
+    match wrong {
+        Some(at) => {
+            let row = at / (tensor.len() / tensor.rows().max(1)).max(1);
+            Err(Error::NotFiniteInput { input: input.name.clone(), row })
+        }
+        None => Ok(tensor),
+    }
+}
+
+/// The bytes of a row; of strings, whose rows have no common size, those of all.
+fn bytes_at(tensor: &Tensor, place: usize) -> Bytes {
+    match tensor.slice_rows(place, 1) {
+        Ok(row) => row.data().clone(),
+        Err(_) => Bytes::new(),
+    }
 }
 
 /// The axes of an input, except that of the rows, that have no declared size.
@@ -198,6 +274,9 @@ fn bytes_of(datatype: DataType, numbers: &[f64]) -> Option<Bytes> {
         DataType::Int64 => write!(i64),
         DataType::Fp32 => write!(f32),
         DataType::Fp64 => write!(f64),
+        DataType::Fp16 => {
+            numbers.iter().for_each(|&number| data.put_slice(&f16::from_f64(number).to_le_bytes()));
+        }
         _ => return None,
     }
     Some(data.freeze())
@@ -233,6 +312,44 @@ mod tests {
         check(&[5, 11], "rows of [11]");
         let none = Rows::new(&signature(&[-1, 2], DataType::Fp32), &[]).unwrap_err().to_string();
         assert!(none.contains("has 1 inputs (x), got 0 arrays"), "{none}");
+    }
+
+    #[test]
+    fn only_axes_of_one_are_reshaped() {
+        let rows = |shape: &[usize], wanted: &[i64]| {
+            let array = Tensor::from_f32(shape, &vec![0.0; shape.iter().product()]).unwrap();
+            Rows::new(&signature(wanted, DataType::Fp32), &[array])
+                .map(|rows| rows.inputs()[0].shape().to_vec())
+        };
+        assert_eq!(rows(&[5, 4, 4], &[-1, 1, 4, 4]), Ok(vec![5, 1, 4, 4]));
+        assert_eq!(rows(&[5, 4, 4, 1], &[-1, 1, 4, 4]), Ok(vec![5, 1, 4, 4]));
+        for (shape, wanted) in
+            [(&[5, 4, 4, 3][..], &[-1, 3, 4, 4][..]), (&[5, 6], &[-1, 2, 3]), (&[5, 2, 3], &[-1, 6])]
+        {
+            assert!(matches!(rows(shape, wanted), Err(Error::RowShape { .. })), "{shape:?} for {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn rows_that_are_not_finite_are_rejected() {
+        for bad in [f32::NAN, f32::INFINITY] {
+            let array = Tensor::from_f32([3, 2].as_slice(), &[0.0, 1.0, 2.0, 3.0, bad, 5.0]).unwrap();
+            let refused = Rows::new(&signature(&[-1, 2], DataType::Fp32), std::slice::from_ref(&array));
+            assert_eq!(refused.unwrap_err(), Error::NotFiniteInput { input: "x".into(), row: 2 });
+            let half = Rows::new(&signature(&[-1, 2], DataType::Fp16), &[array]).unwrap_err();
+            assert_eq!(half, Error::NotFiniteInput { input: "x".into(), row: 2 });
+        }
+    }
+
+    #[test]
+    fn copies_of_rows_are_found() {
+        let array = |values: &[f32]| Tensor::from_f32([values.len() / 2, 2].as_slice(), values).unwrap();
+        let rows =
+            |values: &[f32]| Rows::new(&signature(&[-1, 2], DataType::Fp32), &[array(values)]).unwrap();
+        let given = rows(&[1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 1.0, 4.0, 3.0, 4.0]);
+        assert_eq!(given.distinct(false), [0, 1, 3]);
+        assert_eq!(given.distinct(true), [2, 3, 4]);
+        assert_eq!(given.outside(&rows(&[3.0, 4.0, 9.0, 9.0])), [0, 2, 3]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_protocol::Tensor;
 
-use crate::{Candidate, Progress, Rows, Setting, Share, Work, Workshop};
+use crate::{Candidate, Meanings, Progress, Rows, Setting, Share, Work, Workshop};
 
 /// A workshop in a temporary folder.
 pub(crate) struct Stage {
@@ -60,8 +60,11 @@ pub(crate) fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
         how: String::new(),
         cost: [cost; 4],
         agreement: Share { value: agreement, low: agreement, high: agreement },
+        is_no_better: false,
+        difference: None,
         accuracy: None,
         cosine: None,
+        neighbours: None,
         sureness: None,
         model: Bytes::new(),
     }
@@ -71,11 +74,15 @@ pub(crate) fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
 pub(crate) fn setting() -> Setting {
     Setting {
         deployed_us: 30.0,
+        rows: 164,
+        distinct_rows: 164,
         calibration_rows: 64,
         fitted_rows: 0,
         judged_rows: 100,
         confidence_rows: 100,
-        meaning: Meaning::Logits,
+        meanings: Meanings::all(Meaning::Logits),
+        answers: 3,
+        constant: Share { value: 0.4, low: 0.3, high: 0.5 },
         work: vec![Work { operator: "Conv in groups".into(), share: 0.83 }],
         accuracy: None,
         sureness: None,

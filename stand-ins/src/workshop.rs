@@ -14,6 +14,9 @@ pub trait Progress {
     /// Reports the step that begins now.
     fn doing(&self, what: &str);
 
+    /// Reports a result.
+    fn tell(&self, _what: &str) {}
+
     /// Whether the search must stop.
     fn is_stopped(&self) -> bool;
 }
@@ -52,6 +55,13 @@ impl Workshop {
     pub fn open(&self, path: &Path) -> Result<Runner, Error> {
         let model = engine::guarded(|| self.engine.load(path, &self.options))?;
         Ok(Runner { model })
+    }
+
+    /// Loads a deployed model. One whose answers depend on the engine's graph optimisation, or on the engine, is an error.
+    pub fn open_deployed(&self, path: &Path) -> Result<Runner, Error> {
+        let mut runner = self.open(path)?;
+        engine::compare(&*self.engine, &mut *runner.model, path, &self.options)?;
+        Ok(runner)
     }
 
     /// Removes the folder and its files.

@@ -4,6 +4,7 @@
 //! code stays on the other side of the instance's queue. The types of a runtime stay in its file. A new engine is one
 //! file here and one arm of `choose`.
 
+mod compare;
 mod emulated;
 mod guard;
 mod ort;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use parm_protocol::client::BoxFuture;
 use parm_protocol::{Shape, Tensor};
 
+pub use compare::compare;
 pub use emulated::{Emulated, Spec};
 pub use guard::guarded;
 pub(crate) use guard::guarded_future;
@@ -34,6 +36,11 @@ pub trait Engine: Send + Sync {
 
     /// Loads a model and prepares it to run.
     fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error>;
+
+    /// Other ways to run the same file, by name. Their answers must be this engine's but for rounding.
+    fn references(&self, _options: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
+        Vec::new()
+    }
 }
 
 /// A loaded model, owned by one thread at a time.

@@ -11,6 +11,7 @@ use super::{Host, Loaded};
 use crate::Error;
 use crate::engine::{self, Description, Emulated, Engine, Model, Spec, guarded};
 use crate::payer::Payer;
+use crate::processor;
 use crate::statistics::Statistics;
 
 /// The source of a version's model.
@@ -28,6 +29,7 @@ impl Host {
         let started = Instant::now();
         let (platform, read) = self.reader(source)?;
         let mut model = guarded(&read)?;
+        self.compare(source, &mut *model)?;
         let max_batch = self.most_rows(name, &*model);
         let warm = self.warm_up(name, &mut *model);
         let (signature, version) = (model.signature().clone(), version.to_string());
@@ -43,6 +45,7 @@ impl Host {
         let site = site(&**replicas[0].lock(), &warm);
         let mut config = signature.config(name, platform, max_batch);
         config.set_run_times(&warm.times);
+        config.set_processor(&processor(self.config.engine.threads));
         Ok(Loaded {
             metadata: signature.metadata(name, &version, platform),
             // Frontends compare it with their bundles.
@@ -77,6 +80,18 @@ impl Host {
                 (description.platform(), Box::new(read))
             }
         })
+    }
+
+    /// Refuses a file whose answers depend on the engine's graph optimisation or on the engine.
+    fn compare(&self, source: &Source, model: &mut dyn Model) -> Result<(), Error> {
+        match source {
+            Source::File(version) if version.format == Format::Onnx && self.config.warm_up_runs > 0 => {
+                let options = self.config.engine.options();
+                let engine = engine::by_name(&self.config.engine.name, &options)?;
+                engine::compare(&*engine, model, &version.path, &options)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Maximum rows of a request for a model; 0 if its first dimension is not a batch, or is configured not to be one.
@@ -133,10 +148,12 @@ impl Host {
     }
 
     /// Run times of 1, 2, 4 and 8 rows, as far as there is time to measure them: frontends use them as the cost of a
-    /// stand-in. `took` is the known time of one row. A size that was begun in time is measured at least once, so this
-    /// may exceed its time by two runs and a compilation.
+    /// stand-in. `took` is the known time of one row.
+    ///
+    /// The sizes take turns, and the lower quartile counts: other work on the machine only adds time. A size that takes
+    /// less than a smaller one was disturbed, so all sizes are measured again, once. A size that was begun in time is
+    /// measured at least once, so this may exceed its time by two runs and a compilation.
     fn measure_rows(&self, model: &mut dyn Model, alone: Duration, mut took: Duration) -> Vec<Duration> {
-        let mut times = vec![alone];
         let until = Instant::now() + self.config.measure;
         // A replica has its own compiled plans if the engine compiles for shapes.
         let mut replica = model.replica();
@@ -145,18 +162,59 @@ impl Host {
             None => model,
         };
         let most = model.most_rows();
+        let mut sizes = vec![MEASURED_ROWS[0]];
         for rows in MEASURED_ROWS.into_iter().skip(1) {
             let started = Instant::now();
-            // Larger sizes take at least as long.
-            if rows > most || started + took > until {
+            // Larger sizes take at least as long. The first run, which also compiles, is not counted.
+            if rows > most || started + took > until || time(model, rows, (1, Some(started))).is_err() {
                 break;
             }
-            let Ok(time) = time(model, rows, (self.config.warm_up_runs, Some(until))) else { break };
-            times.push(time);
+            sizes.push(rows);
             took = started.elapsed();
         }
-        times
+        let mut times = quartiles(model, &sizes, until).unwrap_or_default();
+        if !times.is_sorted() {
+            let again = Instant::now() + self.config.measure;
+            times = quartiles(model, &sizes, again).unwrap_or(times);
+        }
+        if times.is_empty() { vec![alone] } else { rising(times) }
     }
+}
+
+/// Turns of a measurement: that many if the time allows, and up to the most if they are short.
+const TURNS: usize = 5;
+const MOST_TURNS: usize = 25;
+const SHORT: Duration = Duration::from_millis(200);
+
+/// The lower quartiles of the run times of these numbers of rows, which take turns.
+fn quartiles(model: &mut dyn Model, sizes: &[usize], until: Instant) -> Result<Vec<Duration>, Error> {
+    let inputs = sizes.iter().map(|&rows| model.signature().blank(rows)).collect::<Result<Vec<_>, _>>()?;
+    let mut times = vec![Vec::new(); sizes.len()];
+    let short = Instant::now() + SHORT;
+    for turn in 0..MOST_TURNS {
+        for (times, inputs) in times.iter_mut().zip(&inputs) {
+            let started = Instant::now();
+            guarded(|| model.run(inputs))?;
+            times.push(started.elapsed());
+        }
+        let now = Instant::now();
+        if (turn > 0 && now >= until) || (turn + 1 >= TURNS && now >= short) {
+            break;
+        }
+    }
+    let quartile = |mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 4]
+    };
+    Ok(times.into_iter().map(quartile).collect())
+}
+
+/// More rows take no less time: a fall that remains is noise.
+fn rising(mut times: Vec<Duration>) -> Vec<Duration> {
+    for at in 1..times.len() {
+        times[at] = times[at].max(times[at - 1]);
+    }
+    times
 }
 
 /// The properties of a model that are measured before it serves.
@@ -214,4 +272,22 @@ fn time(
     let counted = &mut times[1..];
     counted.sort();
     Ok(counted[counted.len() / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_times_never_fall_with_more_rows() {
+        let ms = |all: [u64; 4]| all.map(Duration::from_millis).to_vec();
+        assert_eq!(rising(ms([3, 2, 7, 5])), ms([3, 3, 7, 7]));
+    }
+
+    #[test]
+    fn quartiles_have_a_time_for_each_size() {
+        let mut model = Spec::default().model().unwrap();
+        let times = quartiles(&mut *model, &[1, 2, 4], Instant::now()).unwrap();
+        assert!(times.len() == 3 && times.iter().all(|time| *time >= Duration::from_millis(5)), "{times:?}");
+    }
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use parm_dispatch::{Cost, Event, InstanceId, InstanceSpec, PoolId, Served, Site};
+use parm_dispatch::{Event, InstanceId, InstanceSpec, PoolId, Served, Site};
 
 use super::catalog::Catalog;
-use super::coding::cost;
+use super::coding::{Costs, costs};
 use super::driver::Driver;
 use super::instance::Instance;
 use super::pool::{Description, Pool};
@@ -21,7 +21,7 @@ use super::pool::{Description, Pool};
 pub(crate) struct Roster {
     joined: Mutex<BTreeMap<InstanceId, Joined>>,
     /// Costs of stand-ins last sent to the dispatcher.
-    costs: Mutex<BTreeMap<PoolId, Cost>>,
+    costs: Mutex<BTreeMap<PoolId, Costs>>,
     /// Called after the models are listed and before the dispatcher receives them.
     #[cfg(test)]
     pub(crate) before_settling: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
@@ -154,9 +154,12 @@ impl Roster {
         let mut told = self.costs.lock();
         told.retain(|id, _| pools.iter().any(|pool| pool.id == *id));
         for pool in pools {
-            let cost = cost(pool, || all.values().map(|joined| joined.models.as_slice()));
-            let Some(cost) = cost.filter(|cost| told.get(&pool.id) != Some(cost)) else { continue };
-            told.insert(pool.id, cost);
+            let known = costs(pool, || all.values().map(|joined| joined.models.as_slice()));
+            let Some(cost) = known.used().filter(|_| told.get(&pool.id) != Some(&known)) else { continue };
+            let Costs { bundled, measured } = known;
+            let model = &*pool.model.name;
+            tracing::info!(model, bundle = ?bundled, workers = ?measured, "cost of the stand-in for 1, 2, 4 and 8 rows");
+            told.insert(pool.id, known);
             driver.on(Event::StandInCost(pool.id, cost));
         }
     }

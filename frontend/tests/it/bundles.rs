@@ -109,7 +109,11 @@ fn stand_in(name: &str, cost: f64, threshold: f32) -> StandIn {
         agreement: None,
         accuracy: None,
         calibration: Some(Calibration { temperature: 1.0, threshold, curve: None }),
-        costs: vec![MeasuredCost { engine: "tract".into(), rows: [1., 2., 4., 8.].map(|rows| rows * cost) }],
+        costs: vec![MeasuredCost {
+            engine: "tract".into(),
+            processor: None,
+            rows: [1., 2., 4., 8.].map(|rows| rows * cost),
+        }],
     }
 }
 

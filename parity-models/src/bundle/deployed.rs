@@ -3,6 +3,8 @@
 use parm_protocol::DataType;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::Meaning;
+
 /// The model that answers queries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,49 +58,6 @@ pub struct Output {
     pub default_answer: Option<Vec<f32>>,
 }
 
-/// The meaning of an output's values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Meaning {
-    /// Raw scores of classes: a softmax turns them into probabilities.
-    #[default]
-    Logits,
-    /// Probabilities of classes: the graph ends in a softmax.
-    Probabilities,
-    /// Other values, such as coordinates: they have no confidence.
-    Values,
-    /// A vector whose direction matters, such as the embedding of a sentence: it has no confidence.
-    Embedding,
-}
-
-/// Two embeddings agree if their cosine is at least this.
-const SAME_DIRECTION: f32 = 0.95;
-
-impl Meaning {
-    /// Whether the values are scores of classes, so that one is the best.
-    pub fn has_classes(self) -> bool {
-        matches!(self, Self::Logits | Self::Probabilities)
-    }
-
-    /// Whether two embeddings, or two lists of embeddings of `size` values, agree. Values that are not numbers never
-    /// agree.
-    pub fn same_directions(a: &[f32], b: &[f32], size: usize) -> bool {
-        let mut pairs = a.chunks(size.max(1)).zip(b.chunks(size.max(1)));
-        a.len() == b.len() && pairs.all(|(a, b)| cosine(a, b) >= SAME_DIRECTION)
-    }
-}
-
-/// The cosine between two vectors: 1 if both are zero, 0 if one is.
-pub fn cosine(a: &[f32], b: &[f32]) -> f32 {
-    let product =
-        |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
-    let sizes = (product(a, a) * product(b, b)).sqrt();
-    match sizes {
-        0.0 => f32::from(u8::from(product(a, a) == product(b, b))),
-        _ => (product(a, b) / sizes) as f32,
-    }
-}
-
 /// A closed range of values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -137,24 +96,5 @@ mod text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DataType, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn embeddings_agree_if_their_directions_do() {
-        assert!(Meaning::same_directions(&[1.0, 2.0], &[10.0, 21.0], 2));
-        assert!(!Meaning::same_directions(&[1.0, 2.0], &[2.0, 1.0], 2));
-        assert!(
-            !Meaning::same_directions(&[1.0, 2.0, 1.0, 0.0], &[1.0, 2.0, 0.0, 1.0], 2),
-            "every embedding must agree"
-        );
-        assert!(!Meaning::same_directions(&[1.0, 2.0], &[1.0], 2));
-        assert!(!Meaning::same_directions(&[f32::NAN, 2.0], &[1.0, 2.0], 2));
-        assert_eq!((cosine(&[0.0], &[0.0]), cosine(&[0.0], &[3.0])), (1.0, 0.0));
-        assert_eq!((cosine(&[1e-23, 0.0], &[0.0, 1e-23]), cosine(&[3e19], &[3e19])), (0.0, 1.0));
     }
 }

@@ -9,6 +9,7 @@ mod calibration;
 mod curve;
 mod deployed;
 mod manifest;
+mod meaning;
 mod measured;
 mod numbers;
 mod parity;
@@ -19,8 +20,9 @@ mod stand_in;
 mod verify;
 
 pub use calibration::{Calibration, Case, expected_error};
-pub use deployed::{Deployed, Input, Meaning, Output, Preprocessing, Range, cosine};
+pub use deployed::{Deployed, Input, Output, Preprocessing, Range};
 pub use manifest::{FORMAT, Manifest};
+pub use meaning::{Meaning, TOLERANCE, best, cosine, distance};
 pub use measured::{Accuracy, Scores, Start, Training};
 pub use parity::{Learned, ModelFile, Parity};
 pub use problem::Problem;

@@ -24,7 +24,7 @@ pub struct StandIn {
     /// The calibration of its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// Its cost, by engine. A worker measures the cost again when it loads the models.
+    /// Its cost, by engine and processor. A worker of another kind measures the cost when it loads the models.
     #[serde(default, rename = "cost", skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<MeasuredCost>,
 }
@@ -47,6 +47,9 @@ pub struct StandInAccuracy {
 pub struct MeasuredCost {
     /// The engine, such as `tract`.
     pub engine: String,
+    /// The processor. Frontends prefer this cost to the one that a worker of the same processor measures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<String>,
     /// The cost of 1, 2, 4 and 8 rows.
     pub rows: [f64; 4],
 }

@@ -121,7 +121,7 @@ fn stand_in(model: ModelFile) -> StandIn {
         agreement: Some(0.985),
         accuracy: Some(StandInAccuracy { metric: "top-1".into(), deployed: 0.91, stand_in: 0.9 }),
         calibration: Some(Calibration { temperature: 1.2, threshold: 0.5, curve: None }),
-        costs: vec![MeasuredCost { engine: "tract".into(), rows: [0.25, 0.4, 0.7, 1.3] }],
+        costs: vec![MeasuredCost { engine: "tract".into(), processor: None, rows: [0.25, 0.4, 0.7, 1.3] }],
     }
 }
 

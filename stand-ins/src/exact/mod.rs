@@ -17,8 +17,11 @@ mod still;
 mod sums;
 mod swish;
 mod table;
+mod unpack;
 
 use parm_parity_models::onnx::rewrite::Draft;
+
+pub(crate) use unpack::unpack;
 
 use crate::Error;
 use crate::graph::{Survey, sort, sweep};

@@ -1,11 +1,14 @@
 //! Agreement: the share of rows for which a candidate gives the deployed model's answer.
 
-use parm_parity_models::bundle::{Meaning, cosine};
+use std::collections::BTreeMap;
+
+use half::{bf16, f16};
+use parm_parity_models::bundle::{Meaning, TOLERANCE, best, cosine, distance};
 use parm_protocol::{DataType, Tensor};
 use serde::Serialize;
 
-/// Two lists of numbers agree if their distance is at most this share of their size.
-const TOLERANCE: f32 = 0.05;
+use super::meanings::{columns, is_float};
+
 /// Probabilities below this are treated as equal.
 const UNLIKELY: f32 = 1e-6;
 /// The quantile of the normal distribution for 95 % intervals.
@@ -34,62 +37,55 @@ impl Share {
     }
 }
 
-/// Guesses the meaning of a model's outputs: probabilities if every row is a distribution, otherwise logits if there
-/// are several classes, otherwise values.
-pub(crate) fn meaning(answers: &[Tensor]) -> Meaning {
-    let Some((first, values)) = answers.first().and_then(|first| Some((first, first.as_f32().ok()?))) else {
-        return Meaning::Values;
-    };
-    let classes = first.shape().last().copied().unwrap_or(1);
-    if classes < 2 || first.shape().len() != 2 {
-        return Meaning::Values;
-    }
-    let is_distribution =
-        |row: &[f32]| row.iter().all(|value| *value >= 0.0) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-2;
-    match values.chunks(classes).all(is_distribution) {
-        true => Meaning::Probabilities,
-        false => Meaning::Logits,
-    }
-}
-
-/// For each row, whether two models agree in every output.
-pub(crate) fn judge(deployed: &[Tensor], other: &[Tensor], meaning: Meaning) -> Vec<bool> {
+/// For each row, whether two models agree in every output. Outputs without a meaning are values.
+pub(crate) fn judge(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> Vec<bool> {
     let rows = deployed.first().map_or(0, Tensor::rows);
     let mut same = vec![deployed.len() == other.len(); rows];
-    for (a, b) in deployed.iter().zip(other) {
-        for (row, same) in same.iter_mut().enumerate() {
-            let pair = a.slice_rows(row, 1).ok().zip(b.slice_rows(row, 1).ok());
-            *same &= pair.is_some_and(|(a, b)| alike(&a, &b, meaning));
-        }
+    for (at, (a, b)) in deployed.iter().zip(other).enumerate() {
+        let meaning = meanings.get(at).copied().unwrap_or(Meaning::Values);
+        let is_alike = alike(a, b, meaning);
+        same.iter_mut().zip(is_alike).for_each(|(same, alike)| *same &= alike);
     }
     same
 }
 
-fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> bool {
-    if a.datatype() != DataType::Fp32 || a.shape() != b.shape() || b.datatype() != DataType::Fp32 {
-        return a == b;
+/// For each row, whether two outputs agree.
+fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> Vec<bool> {
+    let rows = a.rows();
+    if a.datatype() != b.datatype() || a.shape() != b.shape() {
+        return vec![false; rows];
     }
-    let (Ok(a_values), Ok(b_values)) = (a.as_f32(), b.as_f32()) else { return false };
-    let classes = a.shape().last().copied().unwrap_or(1).max(1);
-    match meaning {
-        Meaning::Values => distance(&a_values, &b_values) <= TOLERANCE,
-        Meaning::Embedding => Meaning::same_directions(&a_values, &b_values, classes),
-        Meaning::Logits | Meaning::Probabilities => {
-            a_values.chunks(classes).zip(b_values.chunks(classes)).all(|(a, b)| best(a) == best(b))
-        }
+    let Some((a_values, b_values)) = floats(a).zip(floats(b)) else {
+        let row = |at: usize| a.slice_rows(at, 1).ok() == b.slice_rows(at, 1).ok();
+        return (0..rows).map(row).collect();
+    };
+    let each = (a_values.len() / rows.max(1)).max(1);
+    let pairs = a_values.chunks(each).zip(b_values.chunks(each));
+    pairs.map(|(a_row, b_row)| meaning.agree(a_row, b_row, columns(a), TOLERANCE)).collect()
+}
+
+/// The numbers of an output of floats.
+fn floats(tensor: &Tensor) -> Option<Vec<f32>> {
+    if is_float(tensor) { numbers(tensor) } else { None }
+}
+
+/// The numbers of a tensor; `None` for strings.
+pub(super) fn numbers(tensor: &Tensor) -> Option<Vec<f32>> {
+    let two = || tensor.data().as_chunks::<2>().0.iter().copied();
+    match tensor.datatype() {
+        DataType::Fp32 => tensor.as_f32().ok().map(|values| values.into_owned()),
+        DataType::Fp16 => Some(two().map(|bytes| f16::from_le_bytes(bytes).to_f32()).collect()),
+        DataType::Bf16 => Some(two().map(|bytes| bf16::from_le_bytes(bytes).to_f32()).collect()),
+        _ => parm_arrays::numbers(tensor).map(|numbers| numbers.map(|number| number as f32).collect()),
     }
 }
 
-/// The mean cosine between the embeddings of all outputs; `None` for other meanings.
-pub(crate) fn mean_cosine(deployed: &[Tensor], other: &[Tensor], meaning: Meaning) -> Option<f64> {
-    if meaning != Meaning::Embedding {
-        return None;
-    }
+/// The mean cosine between all embeddings; `None` if there are none.
+pub(crate) fn mean_cosine(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0usize);
-    for (a, b) in deployed.iter().zip(other) {
-        let (Ok(a_values), Ok(b_values)) = (a.as_f32(), b.as_f32()) else { continue };
-        let size = a.shape().last().copied().unwrap_or(1).max(1);
-        for (a, b) in a_values.chunks(size).zip(b_values.chunks(size)) {
+    for (a, b) in embeddings(deployed, other, meanings) {
+        let (Some(a_values), Some(b_values)) = (floats(a), floats(b)) else { continue };
+        for (a, b) in a_values.chunks(columns(a)).zip(b_values.chunks(columns(a))) {
             sum += f64::from(cosine(a, b));
             count += 1;
         }
@@ -97,9 +93,144 @@ pub(crate) fn mean_cosine(deployed: &[Tensor], other: &[Tensor], meaning: Meanin
     (count > 0).then(|| sum / count as f64)
 }
 
+fn embeddings<'a>(
+    deployed: &'a [Tensor],
+    other: &'a [Tensor],
+    meanings: &'a [Meaning],
+) -> impl Iterator<Item = (&'a Tensor, &'a Tensor)> {
+    let all = deployed.iter().zip(other).zip(meanings);
+    all.filter(|(_, meaning)| **meaning == Meaning::Embedding).map(|(pair, _)| pair)
+}
+
+/// Neighbours of a row, and the most rows among which they are searched.
+const NEIGHBOURS: usize = 10;
+const MOST_NEIGHBOURS: usize = 1_000;
+
+/// The share of a row's ten nearest rows by the deployed model's embeddings that the other model's keep; `None` without
+/// embeddings of whole rows, or with too few rows.
+pub(crate) fn neighbours_kept(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> Option<f64> {
+    let (a, b) = embeddings(deployed, other, meanings)
+        .find(|(a, b)| a.shape().len() == 2 && a.shape() == b.shape())?;
+    let rows = a.rows().min(MOST_NEIGHBOURS);
+    if rows <= 2 * NEIGHBOURS {
+        return None;
+    }
+    let (a, b) = (nearest(&floats(a)?, columns(a), rows), nearest(&floats(b)?, columns(b), rows));
+    let kept = a.iter().zip(&b).map(|(a, b)| a.iter().filter(|row| b.contains(row)).count()).sum::<usize>();
+    Some(kept as f64 / (rows * NEIGHBOURS) as f64)
+}
+
+/// The nearest rows of each row by cosine.
+fn nearest(values: &[f32], size: usize, rows: usize) -> Vec<Vec<usize>> {
+    let unit = |row: &[f32]| {
+        let length = row.iter().map(|value| value * value).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+        row.iter().map(|value| value / length).collect::<Vec<f32>>()
+    };
+    let units: Vec<Vec<f32>> = values.chunks(size).take(rows).map(unit).collect();
+    let closest = |(at, own): (usize, &Vec<f32>)| {
+        let product = |other: &Vec<f32>| own.iter().zip(other).map(|(a, b)| a * b).sum::<f32>();
+        let mut others: Vec<(f32, usize)> = units
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != at)
+            .map(|(at, one)| (product(one), at))
+            .collect();
+        others.select_nth_unstable_by(NEIGHBOURS - 1, |a, b| b.0.total_cmp(&a.0));
+        others.into_iter().take(NEIGHBOURS).map(|(_, at)| at).collect()
+    };
+    units.iter().enumerate().map(closest).collect()
+}
+
+/// How far the numbers of two models are apart, in the unit of the outputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Difference {
+    /// The mean absolute difference of two numbers.
+    pub mean: f64,
+    /// The largest.
+    pub largest: f64,
+}
+
+/// The differences of all outputs of floats; `None` if there are none.
+pub(crate) fn difference(deployed: &[Tensor], other: &[Tensor]) -> Option<Difference> {
+    let (mut sum, mut count, mut largest) = (0.0, 0usize, 0.0f64);
+    for (a, b) in deployed.iter().zip(other) {
+        let Some((a, b)) = floats(a).zip(floats(b)) else { continue };
+        for (a, b) in a.iter().zip(&b) {
+            let apart = if a == b { 0.0 } else { f64::from((a - b).abs()) };
+            let apart = if apart.is_nan() { f64::INFINITY } else { apart };
+            sum += apart;
+            count += 1;
+            largest = largest.max(apart);
+        }
+    }
+    (count > 0).then(|| Difference { mean: sum / count as f64, largest })
+}
+
+/// The number of different answers, and for each row whether a constant answer agrees with it: the most frequent choice,
+/// with the mean of all outputs that are no choice.
+pub(crate) fn constant(deployed: &[Tensor], meanings: &[Meaning]) -> (usize, Vec<bool>) {
+    let rows = deployed.first().map_or(0, Tensor::rows);
+    let mut keys: Vec<Vec<Vec<u8>>> = vec![Vec::new(); rows];
+    for (at, output) in deployed.iter().enumerate() {
+        let meaning = meanings.get(at).copied().unwrap_or(Meaning::Values);
+        choices(output, meaning).into_iter().flatten().zip(&mut keys).for_each(|(key, keys)| keys.push(key));
+    }
+    let mut counts: BTreeMap<&Vec<Vec<u8>>, usize> = BTreeMap::new();
+    keys.iter().for_each(|key| *counts.entry(key).or_default() += 1);
+    let usual = counts.iter().max_by_key(|(_, count)| **count).map(|(key, _)| (*key).clone());
+    let usual = keys.iter().position(|key| Some(key) == usual.as_ref()).unwrap_or(0);
+    let said: Vec<Tensor> = deployed
+        .iter()
+        .enumerate()
+        .map(|(at, output)| {
+            let meaning = meanings.get(at).copied().unwrap_or(Meaning::Values);
+            let repeated = || {
+                let row = output.slice_rows(usual, 1).ok()?;
+                Tensor::concat_rows(&vec![row; rows]).ok()
+            };
+            if meaning.is_choice() || !is_float(output) { repeated() } else { mean(output) }
+                .unwrap_or_else(|| output.clone())
+        })
+        .collect();
+    (counts.len(), judge(deployed, &said, meanings))
+}
+
+/// A key of each row of an output whose answer is one of a few.
+fn choices(output: &Tensor, meaning: Meaning) -> Option<Vec<Vec<u8>>> {
+    let rows = output.rows();
+    let Some(values) = floats(output) else {
+        let row = |at: usize| output.slice_rows(at, 1).ok().map(|row| row.data().to_vec());
+        return (0..rows).map(row).collect();
+    };
+    let each = (values.len() / rows.max(1)).max(1);
+    let of = |row: &[f32]| -> Vec<u8> {
+        match meaning {
+            Meaning::Decision(least) => row.iter().map(|value| u8::from(*value >= least)).collect(),
+            Meaning::Label => row.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            _ => row
+                .chunks(columns(output))
+                .flat_map(|scores| best(scores).unwrap_or(0).to_le_bytes())
+                .collect(),
+        }
+    };
+    meaning.is_choice().then(|| values.chunks(each).map(of).collect())
+}
+
+/// The mean of all rows, in the place of each.
+fn mean(output: &Tensor) -> Option<Tensor> {
+    let (rows, values) = (output.rows(), floats(output)?);
+    let each = values.len() / rows.max(1);
+    let mut sums = vec![0f64; each];
+    for row in values.chunks(each.max(1)) {
+        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value) / rows as f64);
+    }
+    let row: Vec<f32> = sums.into_iter().map(|sum| sum as f32).collect();
+    (output.datatype() == DataType::Fp32).then(|| Tensor::from_f32(output.shape(), &row.repeat(rows)).ok())?
+}
+
 /// For each row, whether the best class of the first output is the label.
 pub(crate) fn right(answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
-    let Some((first, values)) = answers.first().and_then(|first| Some((first, first.as_f32().ok()?))) else {
+    let Some((first, values)) = answers.first().and_then(|first| Some((first, numbers(first)?))) else {
         return Vec::new();
     };
     let classes = (first.len() / first.rows().max(1)).max(1);
@@ -109,12 +240,12 @@ pub(crate) fn right(answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
 /// The mean distance between two models' outputs, relative to their size. Scores and probabilities of classes are
 /// compared by what decides between the classes: scores less their mean, which for probabilities are their
 /// logarithms.
-pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meaning: Meaning) -> f64 {
+pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
-    for (a, b) in deployed.iter().zip(other) {
-        let (Ok(a_values), Ok(b_values)) = (a.as_f32(), b.as_f32()) else { continue };
+    for (at, (a, b)) in deployed.iter().zip(other).enumerate() {
+        let (Some(a_values), Some(b_values)) = (floats(a), floats(b)) else { continue };
         let each = (a.len() / a.rows().max(1)).max(1);
-        let classes = a.shape().last().copied().unwrap_or(1).max(1);
+        let (classes, meaning) = (columns(a), meanings.get(at).copied().unwrap_or(Meaning::Values));
         let (a_values, b_values) = (scores(&a_values, classes, meaning), scores(&b_values, classes, meaning));
         for (a, b) in a_values.chunks(each).zip(b_values.chunks(each)) {
             sum += f64::from(distance(a, b));
@@ -127,7 +258,7 @@ pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meaning: Mean
 /// The numbers that decide between classes.
 fn scores(values: &[f32], classes: usize, meaning: Meaning) -> Vec<f32> {
     let scores: Vec<f32> = match meaning {
-        Meaning::Values => return values.to_vec(),
+        Meaning::Values | Meaning::Decision(_) | Meaning::Label => return values.to_vec(),
         Meaning::Embedding => {
             let unit = |row: &[f32]| {
                 let size = row.iter().map(|value| value * value).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
@@ -148,19 +279,6 @@ fn scores(values: &[f32], classes: usize, meaning: Meaning) -> Vec<f32> {
     scores.chunks(classes).flat_map(centred).collect()
 }
 
-fn distance(a: &[f32], b: &[f32]) -> f32 {
-    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
-    let apart = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
-    let size = norm(&mut a.iter().copied()).max(norm(&mut b.iter().copied()));
-    if a.len() != b.len() || !apart.is_finite() { f32::INFINITY } else { apart / size.max(1e-6) }
-}
-
-/// The class of the highest score.
-pub(super) fn best(scores: &[f32]) -> Option<usize> {
-    let best = scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
-    best.map(|(class, _)| class)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,18 +290,11 @@ mod tests {
     #[test]
     fn agreement_depends_on_the_meaning_of_values() {
         let (a, b) = (rows(&[0.6, 0.4, 0.1, 0.9]), rows(&[0.9, 0.1, 0.6, 0.4]));
-        assert_eq!(judge(&a, &b, Meaning::Probabilities), [true, false]);
-        assert_eq!(judge(&a, &b, Meaning::Values), [false, false]);
-        assert_eq!(judge(&a, &a, Meaning::Values), [true, true]);
-        assert_eq!(judge(&a, &[], Meaning::Values), [false, false]);
+        assert_eq!(judge(&a, &b, &[Meaning::Probabilities]), [true, false]);
+        assert_eq!(judge(&a, &b, &[Meaning::Values]), [false, false]);
+        assert_eq!(judge(&a, &a, &[Meaning::Values]), [true, true]);
+        assert_eq!(judge(&a, &[], &[Meaning::Values]), [false, false]);
         assert_eq!(right(&a, &[0, 0]), [true, false]);
-    }
-
-    #[test]
-    fn meaning_tells_probabilities_from_logits_and_values() {
-        assert_eq!(meaning(&rows(&[0.6, 0.4, 0.1, 0.9])), Meaning::Probabilities);
-        assert_eq!(meaning(&rows(&[6.0, 0.4])), Meaning::Logits);
-        assert_eq!(meaning(&[Tensor::from_f32([2, 1].as_slice(), &[1.0, 2.0]).unwrap()]), Meaning::Values);
     }
 
     #[test]
@@ -197,25 +308,58 @@ mod tests {
 
     #[test]
     fn distance_of_scores_ignores_a_common_offset() {
-        let same = mean_distance(&rows(&[2.0, 1.0]), &rows(&[7.0, 6.0]), Meaning::Logits);
+        let same = mean_distance(&rows(&[2.0, 1.0]), &rows(&[7.0, 6.0]), &[Meaning::Logits]);
         assert!(same < 1e-6, "{same}");
         let (sure, surer) = (rows(&[0.9, 0.1]), rows(&[0.99, 0.01]));
-        let far = mean_distance(&sure, &surer, Meaning::Probabilities);
-        assert!(far > 4.0 * mean_distance(&sure, &surer, Meaning::Values), "{far}");
+        let far = mean_distance(&sure, &surer, &[Meaning::Probabilities]);
+        assert!(far > 4.0 * mean_distance(&sure, &surer, &[Meaning::Values]), "{far}");
     }
 
     #[test]
     fn distance_of_embeddings_ignores_their_length() {
-        let far = mean_distance(&rows(&[1.0, 2.0]), &rows(&[10.0, 20.0]), Meaning::Embedding);
+        let far = mean_distance(&rows(&[1.0, 2.0]), &rows(&[10.0, 20.0]), &[Meaning::Embedding]);
         assert!(far < 1e-5, "{far}");
     }
 
     #[test]
     fn distance_to_nan_is_infinite() {
         for meaning in [Meaning::Values, Meaning::Logits, Meaning::Probabilities] {
-            let none = mean_distance(&rows(&[1.0, 0.0]), &rows(&[f32::NAN, 0.0]), meaning);
+            let none = mean_distance(&rows(&[1.0, 0.0]), &rows(&[f32::NAN, 0.0]), &[meaning]);
             assert_eq!(none, f64::INFINITY, "{meaning:?}");
         }
-        assert_eq!(mean_distance(&rows(&[2.0, 0.0]), &rows(&[1.0, 0.0]), Meaning::Values), 0.5);
+        assert_eq!(mean_distance(&rows(&[2.0, 0.0]), &rows(&[1.0, 0.0]), &[Meaning::Values]), 0.5);
+    }
+
+    #[test]
+    fn constant_answer_is_the_most_frequent_choice_or_the_mean() {
+        let said = rows(&[[0.9, 0.1].repeat(6), [0.2, 0.8].repeat(4)].concat());
+        let (answers, same) = constant(&said, &[Meaning::Probabilities]);
+        assert_eq!((answers, Share::of(&same).value), (2, 0.6));
+        // Grades that are nearly the same for all rows: a constant answer is within 5 % of each.
+        let grades = rows(&[3.0, 4.0, 3.05, 4.05, 2.95, 3.95]);
+        assert_eq!(constant(&grades, &[Meaning::Values]), (1, vec![true; 3]));
+        let decisions = vec![Tensor::from_f32([4, 1].as_slice(), &[0.1, 0.2, 0.3, 0.9]).unwrap()];
+        assert_eq!(constant(&decisions, &[Meaning::Decision(0.5)]).1, [true, true, true, false]);
+    }
+
+    #[test]
+    fn neighbours_kept_falls_when_embeddings_move() {
+        let of = |turn: f32| {
+            let values: Vec<f32> =
+                (0..64).flat_map(|at| [(at as f32 * turn).cos(), (at as f32 * turn).sin()]).collect();
+            rows(&values)
+        };
+        let kept = |a: f32, b: f32| neighbours_kept(&of(a), &of(b), &[Meaning::Embedding]);
+        assert_eq!(kept(0.1, 0.1), Some(1.0));
+        assert!(kept(0.1, 2.0).unwrap() < 0.6, "{:?}", kept(0.1, 2.0));
+        assert_eq!(neighbours_kept(&of(0.1), &of(0.1), &[Meaning::Values]), None);
+    }
+
+    #[test]
+    fn difference_is_told_in_the_unit_of_the_output() {
+        let found = difference(&rows(&[1.0, 2.0]), &rows(&[1.0, 5.0])).unwrap();
+        assert_eq!((found.mean, found.largest), (1.5, 3.0));
+        let nan = difference(&rows(&[1.0, 2.0]), &rows(&[1.0, f32::NAN])).unwrap();
+        assert_eq!(nan.largest, f64::INFINITY);
     }
 }

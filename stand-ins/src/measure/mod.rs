@@ -3,11 +3,14 @@
 mod agreement;
 mod cost;
 mod gap;
+mod meanings;
 mod sureness;
 
-pub use agreement::Share;
-pub(crate) use agreement::{judge, mean_cosine, mean_distance, meaning, right};
+pub use agreement::{Difference, Share};
+pub(crate) use agreement::{constant, difference, judge, mean_cosine, mean_distance, neighbours_kept};
 pub(crate) use cost::{Costs, Shares, costs};
 pub use gap::Gap;
+pub(crate) use meanings::Labelled;
+pub use meanings::{Given, Meanings, Meant, Source};
 pub use sureness::Sureness;
 pub(crate) use sureness::{Truth, calibration_error, sureness};

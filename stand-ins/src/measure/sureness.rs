@@ -1,10 +1,10 @@
 //! Confidence of a stand-in's answers, and its calibration error.
 
-use parm_parity_models::bundle::{Calibration, Case, Meaning, expected_error};
+use parm_parity_models::bundle::{Calibration, Case, Meaning, best, expected_error};
 use parm_protocol::Tensor;
 use serde::Serialize;
 
-use super::agreement::{Share, best, right};
+use super::agreement::{Share, right};
 
 /// A calibration and its error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -2,26 +2,35 @@
 
 use std::collections::BTreeMap;
 
-use parm_parity_models::bundle::Meaning;
 use parm_protocol::Tensor;
 
 use super::answers;
 use super::candidates::Made;
 use super::frontier::Candidate;
 use crate::Error;
-use crate::measure::{Share, Shares, Truth, judge, mean_cosine, right, sureness};
+use crate::measure::{
+    Gap, Meanings, Share, Shares, Truth, difference, judge, mean_cosine, neighbours_kept, sureness,
+};
 use crate::rows::Rows;
 use crate::workshop::Progress;
 
 /// Maximum bytes of a candidate's answers that are kept: there are twenty candidates.
 const MOST_KEPT: usize = 1 << 26;
 
+/// A share with its interval, in percent.
+pub(super) fn percents(share: &Share) -> String {
+    let [value, low, high] = [share.value, share.low, share.high].map(|share| 100.0 * share);
+    format!("{value:.1} % ({low:.1}-{high:.1})")
+}
+
 /// Rows with their correct answers.
 pub(super) struct Bar<'a> {
     pub(super) rows: &'a Rows,
     /// The deployed model's answers and their meaning.
     pub(super) said: &'a [Tensor],
-    pub(super) meaning: Meaning,
+    pub(super) meanings: &'a Meanings,
+    /// For each row, whether a constant answer agrees with it.
+    pub(super) constant: &'a [bool],
     pub(super) labels: Option<&'a [usize]>,
     pub(super) progress: &'a dyn Progress,
 }
@@ -37,15 +46,41 @@ impl Bar<'_> {
         let Made { name, how, model, mut runner, .. } = made;
         self.progress.doing(&format!("judging {name}"));
         let answers = answers(&mut runner, self.rows, self.progress)?;
-        let agreement = Share::of(&judge(self.said, &answers, self.meaning));
-        let accuracy = self.labels.map(|labels| Share::of(&right(&answers, labels)));
-        let truth = self.labels.map_or(Truth::Deployed(self.said), Truth::Labels);
-        let sureness = sureness(self.said, &answers, &truth, self.meaning);
-        let cosine = mean_cosine(self.said, &answers, self.meaning);
+        let (meanings, list) = (self.meanings, self.meanings.list());
+        let same = judge(self.said, &answers, &list);
+        let accuracy = self.labels.map(|labels| Share::of(&meanings.right(&answers, labels)));
+        let (said, scores) = (meanings.scores(self.said), meanings.scores(&answers));
+        let columns = self.labels.map(|labels| meanings.columns_of(labels));
+        let truth = columns.as_deref().map_or(Truth::Deployed(&said), Truth::Labels);
+        let sureness = sureness(&said, &scores, &truth, meanings.main());
+        let cosine = mean_cosine(self.said, &answers, &list);
+        let neighbours = neighbours_kept(self.said, &answers, &list);
+        let difference = difference(self.said, &answers);
         if sureness.is_some() {
-            let first = answers.into_iter().next().filter(|first| first.data().len() <= MOST_KEPT);
+            let first = scores.into_iter().next().filter(|first| first.data().len() <= MOST_KEPT);
             said_by.extend(first.map(|first| (name.clone(), first)));
         }
-        Ok(Candidate { name, how, cost, agreement, accuracy, cosine, sureness, model })
+        let agreement = Share::of(&same);
+        let is_no_better = Gap::of(&same, self.constant).low <= 0.0;
+        let found = Candidate {
+            name,
+            how,
+            cost,
+            agreement,
+            is_no_better,
+            difference,
+            accuracy,
+            cosine,
+            neighbours,
+            sureness,
+            model,
+        };
+        self.progress.tell(&format!(
+            "{}: cost {:.3}, agrees on {}",
+            found.name,
+            cost[0],
+            percents(&agreement)
+        ));
+        Ok(found)
     }
 }

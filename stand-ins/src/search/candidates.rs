@@ -54,7 +54,7 @@ pub(super) struct Bench<'a> {
     /// Calibration rows, with the deployed model's answers and their meaning.
     pub(super) rows: Rows,
     pub(super) said: Vec<Tensor>,
-    pub(super) meaning: Meaning,
+    pub(super) meanings: Vec<Meaning>,
     /// Rows for refitting weights: the calibration rows, and more if there are more.
     pub(super) fitted: Rows,
     /// ONNX files that the user supplied, by name.
@@ -68,20 +68,20 @@ pub(super) struct Bench<'a> {
 
 impl Bench<'_> {
     /// All candidates, and those that could not be made, with the reason.
-    pub(super) fn candidates(&self) -> Result<(Vec<Made>, Vec<Refused>), Error> {
-        let (mut made, mut refused) = (Vec::new(), Vec::new());
+    ///
+    /// They are added one by one, so that a search that is stopped keeps them.
+    pub(super) fn candidates(&self, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
         self.progress.doing("rewriting");
-        let exact = self.rewritten(Maxima::Proven, &mut refused)?;
+        let exact = self.rewritten(Maxima::Proven, refused)?;
         let base = match self.rewritten(Maxima::Seen, &mut Vec::new())? {
             Some((base, _)) => base,
             None => exact.as_ref().map_or_else(|| self.deployed.clone(), |(draft, _)| draft.clone()),
         };
         made.extend(exact.map(|(_, made)| made));
-        self.eight_bits(&base, &mut made, &mut refused)?;
-        self.pruned(&base, &mut made, &mut refused)?;
-        self.shortened(&base, &mut made, &mut refused)?;
-        self.brought(&mut made, &mut refused)?;
-        Ok((made, refused))
+        self.eight_bits(&base, made, refused)?;
+        self.pruned(&base, made, refused)?;
+        self.shortened(&base, made, refused)?;
+        self.brought(made, refused)
     }
 
     /// Models that the user supplied, if their inputs and outputs are the deployed model's.
@@ -187,9 +187,9 @@ impl Bench<'_> {
         let model = draft.clone().finish()?.bytes().clone();
         let mut runner = self.workshop.load(name, &model)?;
         let answers = answers(&mut runner, &self.rows, self.progress)?;
-        let distance = mean_distance(&self.said, &answers, self.meaning);
-        let apart = mean_distance(&self.said, &answers, Meaning::Values);
-        let same = judge(&self.said, &answers, self.meaning);
+        let distance = mean_distance(&self.said, &answers, &self.meanings);
+        let apart = mean_distance(&self.said, &answers, &[]);
+        let same = judge(&self.said, &answers, &self.meanings);
         let alike = same.iter().filter(|same| **same).count() as f64 / same.len().max(1) as f64;
         Ok(Made { name: name.into(), how, model, float: None, distance, apart, alike, runner })
     }

@@ -63,9 +63,12 @@ impl Left {
             let Some(left) = left.into_iter().next() else { return Ok(Vec::new()) };
             Ok(vec![Tensor::concat_rows(&[judged.clone(), left])?])
         };
-        let outputs = said.len();
-        let said = both(&bar.said[0], said)?;
+        let (own, judged) = (bar.meanings.scores(&said), bar.meanings.scores(bar.said));
+        let (outputs, meaning) = (own.len(), bar.meanings.main());
+        let Some(judged) = judged.first() else { return Ok(()) };
+        let said = both(judged, own)?;
         let labels = bar.labels.zip(self.labels.as_deref()).map(|(judged, left)| [judged, left].concat());
+        let labels = labels.map(|labels| bar.meanings.columns_of(&labels));
         let truth = || labels.as_deref().map_or(Truth::Deployed(&said), Truth::Labels);
         let on: Vec<bool> = frontier.candidates.iter().map(|one| frontier.is_on(one)).collect();
         for (one, _) in frontier.candidates.iter_mut().zip(on).filter(|(_, is_on)| *is_on) {
@@ -73,7 +76,7 @@ impl Left {
             bar.progress.doing(&format!("fitting the confidence of {}", one.name));
             let left = answers(&mut workshop.load(&one.name, &one.model)?, &self.rows, bar.progress)?;
             let threshold = one.sureness.map(|sureness| sureness.calibration.threshold);
-            one.sureness = sureness(&said, &both(judged, left)?, &truth(), bar.meaning);
+            one.sureness = sureness(&said, &both(judged, bar.meanings.scores(&left))?, &truth(), meaning);
             // A threshold is not fitted for several outputs: the least confident counts for all, but the labels
             // belong to the first.
             if let (Some(sureness), Some(threshold), true) = (&mut one.sureness, threshold, outputs > 1) {
@@ -81,7 +84,7 @@ impl Left {
             }
         }
         if labels.is_some() {
-            frontier.setting.sureness = sureness(&said, &said, &truth(), bar.meaning);
+            frontier.setting.sureness = sureness(&said, &said, &truth(), meaning);
         }
         frontier.setting.confidence_rows = bar.rows.len() + self.rows.len();
         Ok(())

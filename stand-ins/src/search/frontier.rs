@@ -3,14 +3,16 @@
 use std::fmt;
 
 use bytes::Bytes;
-use parm_parity_models::bundle::Meaning;
 use serde::Serialize;
 
 use crate::graph::Work;
-use crate::measure::{Share, Shares, Sureness};
+use crate::measure::{Difference, Meanings, Share, Shares, Sureness};
 
-/// A candidate with less agreement is wrong more often than right, whatever its cost.
-const LEAST_AGREEMENT: f64 = 0.5;
+/// A candidate with less agreement is not chosen, whatever its cost. Servers withhold it: this is the default of
+/// `frontend.dispatch.stand_in.agreement.floor`.
+const LEAST_AGREEMENT: f64 = 0.8;
+/// A costlier candidate is not recommended: it saves too little to answer in time.
+const MOST_COST: f64 = 0.75;
 
 /// A cost up to this factor above the limit is slightly more; this share of the errors is far less.
 const LITTLE_MORE: f64 = 1.5;
@@ -27,12 +29,20 @@ pub struct Candidate {
     pub cost: Shares,
     /// Share of the rows on which it agrees with the deployed model.
     pub agreement: Share,
+    /// Whether a constant answer may agree as often.
+    pub is_no_better: bool,
+    /// How far its numbers are from the deployed model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
     /// Share of the rows on which it agrees with the labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Share>,
     /// The mean cosine between its outputs and the deployed model's, if these are embeddings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
+    /// The share of ten nearest neighbours that it keeps, if outputs are embeddings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub neighbours: Option<f64>,
     /// Confidence of its answers, if these are classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sureness: Option<Sureness>,
@@ -55,6 +65,10 @@ pub struct Refused {
 pub struct Setting {
     /// Time of a query on the deployed model, in microseconds: the lower quartile.
     pub deployed_us: f64,
+    /// Given rows, and how many of them are different.
+    pub rows: usize,
+    /// The number of different rows.
+    pub distinct_rows: usize,
     /// Rows that candidates were made from.
     pub calibration_rows: usize,
     /// Additional rows that weights were refitted on.
@@ -63,8 +77,12 @@ pub struct Setting {
     pub judged_rows: usize,
     /// Rows that the confidence of candidates on the frontier was fitted on: the judged ones and all unused ones.
     pub confidence_rows: usize,
-    /// The meaning of the outputs.
-    pub meaning: Meaning,
+    /// The meanings of the outputs, with their reasons.
+    pub meanings: Meanings,
+    /// The different choices that the deployed model makes on the judged rows.
+    pub answers: usize,
+    /// The share of the judged rows on which a constant answer agrees with it.
+    pub constant: Share,
     /// The operators with most of the deployed model's work.
     pub work: Vec<Work>,
     /// The deployed model's accuracy, if labels were given.
@@ -93,6 +111,13 @@ pub struct Frontier {
     pub chosen: Option<String>,
 }
 
+impl Candidate {
+    /// Whether it agrees often enough to be chosen.
+    fn is_useful(&self) -> bool {
+        self.agreement.value >= LEAST_AGREEMENT && !self.is_no_better
+    }
+}
+
 impl Frontier {
     pub(super) fn new(
         engine: &str,
@@ -102,13 +127,19 @@ impl Frontier {
         refused: Vec<Refused>,
     ) -> Self {
         candidates.sort_by(|a, b| a.cost[0].total_cmp(&b.cost[0]));
-        let fitting = candidates
-            .iter()
-            .filter(|candidate| candidate.cost[0] <= limit && candidate.agreement.value >= LEAST_AGREEMENT);
+        let fitting =
+            candidates.iter().filter(|candidate| candidate.cost[0] <= limit && candidate.is_useful());
         // `max_by` returns the last maximum, which in reverse order is the cheapest.
         let chosen = fitting.rev().max_by(|a, b| a.agreement.value.total_cmp(&b.agreement.value));
         let chosen = chosen.map(|candidate| candidate.name.clone());
         Self { engine: engine.into(), limit, setting, candidates, refused, chosen }
+    }
+
+    /// The agreement that a candidate must reach, in words.
+    fn bar(&self) -> String {
+        let constant = 100.0 * self.setting.constant.value;
+        let least = 100.0 * LEAST_AGREEMENT;
+        format!("{least:.0} % or more, and surely more often than a constant answer ({constant:.1} %)")
     }
 
     /// The chosen candidate.
@@ -147,29 +178,22 @@ impl Frontier {
         let advice = match self
             .candidates
             .iter()
-            .find(|candidate| candidate.agreement.value >= LEAST_AGREEMENT)
+            .find(|candidate| candidate.is_useful() && candidate.cost[0] <= MOST_COST)
         {
             None if !self.candidates.is_empty() => format!(
-                "nothing pays: every faster candidate disagrees on more than {:.0} % of the rows; hedge instead (--policy \
+                "nothing pays: no candidate at {MOST_COST} or less agrees on {}; hedge instead (--policy \
                  hedge), or give more rows",
-                100.0 * (1.0 - LEAST_AGREEMENT)
+                self.bar()
             ),
             Some(cheapest) => {
-                let (name, cost, most) = (&cheapest.name, cheapest.cost[0], 100.0 * (1.0 - LEAST_AGREEMENT));
+                let (name, cost) = (&cheapest.name, cheapest.cost[0]);
                 let within = self.candidates.iter().any(|candidate| candidate.cost[0] <= self.limit);
                 let cheaper = self.candidates.iter().any(|candidate| candidate.cost[0] < cost);
                 let said = match within {
-                    true => format!(
-                        "every candidate at {} or less disagrees on more than {most:.0} % of the rows",
-                        self.limit
-                    ),
+                    true => format!("no candidate at {} or less agrees on {}", self.limit, self.bar()),
                     false => format!("no candidate costs {} or less", self.limit),
                 };
-                let which = if cheaper {
-                    format!("the cheapest that disagrees on at most {most:.0} %")
-                } else {
-                    "the cheapest".into()
-                };
+                let which = if cheaper { "the cheapest that agrees often enough" } else { "the cheapest" };
                 format!(
                     "{said}: {which} is {name}, at {cost:.2} with {}; use --cost {:.2}, or hedge (--policy hedge)",
                     percent(cheapest.agreement),
@@ -189,7 +213,8 @@ impl Frontier {
     fn worth_more(&self, chosen: &Candidate) -> Option<&Candidate> {
         let errs = |candidate: &Candidate| 1.0 - candidate.agreement.value;
         let dear = self.candidates.iter().filter(|candidate| candidate.cost[0] > self.limit);
-        let mut little = dear.filter(|candidate| candidate.cost[0] <= LITTLE_MORE * self.limit);
+        let most = MOST_COST.min(LITTLE_MORE * self.limit);
+        let mut little = dear.filter(|candidate| candidate.cost[0] <= most && candidate.is_useful());
         little.find(|candidate| errs(candidate) < FAR_LESS * errs(chosen))
     }
 
@@ -207,13 +232,15 @@ impl Frontier {
 
 impl fmt::Display for Frontier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setting { deployed_us, calibration_rows, fitted_rows, judged_rows, accuracy, .. } = &self.setting;
+        let Setting { deployed_us, calibration_rows, fitted_rows, judged_rows, accuracy, constant, .. } =
+            &self.setting;
         writeln!(
             f,
             "deployed: {:.3} ms a query on {}, one thread; {calibration_rows} rows to make candidates, {fitted_rows} more to \
-             refit weights, {judged_rows} to judge them",
+             refit weights, {judged_rows} to judge them; a constant answer agrees on {:.1} %",
             deployed_us / 1000.0,
-            self.engine
+            self.engine,
+            100.0 * constant.value
         )?;
         let interval = |share: &Share| {
             let [value, low, high] = [share.value, share.low, share.high].map(|share| 100.0 * share);
@@ -228,8 +255,12 @@ impl fmt::Display for Frontier {
         if let Some(accuracy) = accuracy {
             write!(f, "  ACCURACY, % (deployed {})", interval(accuracy))?;
         }
-        if self.setting.meaning == Meaning::Embedding {
-            write!(f, "  MEAN COSINE")?;
+        let has = |of: fn(&Candidate) -> bool| self.candidates.iter().any(of);
+        if has(|one| one.difference.is_some()) {
+            write!(f, "  {:19}", "DIFFERENCE, MEAN MAX")?;
+        }
+        if has(|one| one.cosine.is_some()) {
+            write!(f, "  MEAN COSINE  NEIGHBOURS, %")?;
         }
         for candidate in &self.candidates {
             let mark = match () {
@@ -243,8 +274,12 @@ impl fmt::Display for Frontier {
             if let Some(accuracy) = &candidate.accuracy {
                 write!(f, "  {}", interval(accuracy))?;
             }
+            if let Some(Difference { mean, largest }) = candidate.difference {
+                write!(f, "  {:20}", format!("{mean:.2e} {largest:.2e}"))?;
+            }
             if let Some(cosine) = candidate.cosine {
-                write!(f, "  {cosine:<11.4}")?;
+                let kept = candidate.neighbours.map_or("-".into(), |kept| format!("{:.1}", 100.0 * kept));
+                write!(f, "  {cosine:<11.4}  {kept:13}")?;
             }
             write!(f, "  {}", candidate.how)?;
         }
@@ -302,15 +337,27 @@ mod tests {
         assert!(dear.contains("exact, at 0.74") && dear.contains("--cost 0.75"), "{dear}");
         let wrong = frontier(0.25, vec![candidate("pruned-25", 0.1, 0.2)]);
         let said = wrong.verdict();
-        assert!(wrong.chosen.is_none() && said.contains("disagrees on more than 50 %"), "{said}");
+        assert!(wrong.chosen.is_none() && said.contains("80 % or more"), "{said}");
         // A cheap but wrong candidate is mentioned.
         let both = vec![candidate("pruned-25", 0.1, 0.2), candidate("int8", 0.3, 0.9)];
         let said = frontier(0.25, both).verdict();
-        assert!(said.starts_with("every candidate at 0.25 or less disagrees on more than 50 %"), "{said}");
-        assert!(said.contains("on at most 50 % is int8, at 0.30 with 90.0 %"), "{said}");
+        assert!(said.starts_with("no candidate at 0.25 or less agrees on 80 % or more"), "{said}");
+        assert!(said.contains("agrees often enough is int8, at 0.30 with 90.0 %"), "{said}");
         let above = vec![candidate("pruned-25", 0.28, 0.3), candidate("int8", 0.3, 0.9)];
         let said = frontier(0.25, above).verdict();
-        assert!(said.starts_with("no candidate costs 0.25 or less: the cheapest that disagrees"), "{said}");
+        assert!(
+            said.starts_with("no candidate costs 0.25 or less: the cheapest that agrees often enough"),
+            "{said}"
+        );
+        let coin = Candidate { is_no_better: true, ..candidate("coin", 0.2, 0.93) };
+        let said = frontier(0.25, vec![coin.clone()]);
+        assert!(
+            said.chosen.is_none() && said.verdict().contains("constant answer (40.0 %)"),
+            "{}",
+            said.verdict()
+        );
+        let exact = frontier(0.5, vec![candidate("exact", 0.96, 1.0)]).verdict();
+        assert!(exact.starts_with("nothing pays") && !exact.contains("--cost"), "{exact}");
         let none = frontier(0.25, Vec::new()).verdict();
         assert!(
             none.starts_with("nothing pays") && none.contains("30 us") && none.contains("hedge"),

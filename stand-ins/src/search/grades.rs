@@ -3,13 +3,15 @@
 use std::fmt;
 use std::path::Path;
 
-use parm_parity_models::bundle::Meaning;
 use parm_protocol::Tensor;
 use serde::Serialize;
 
 use super::{Candidate, Frontier, answers};
 use crate::Error;
-use crate::measure::{Gap, Share, Truth, calibration_error, judge, mean_cosine, right};
+use crate::measure::{
+    Difference, Gap, Meanings, Share, Truth, calibration_error, difference, judge, mean_cosine,
+    neighbours_kept,
+};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
@@ -37,9 +39,15 @@ pub struct Grade {
     pub cost: f64,
     /// How often it agrees with the deployed model.
     pub agreement: Share,
+    /// How far its numbers are from the deployed model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
     /// The mean cosine between its outputs and the deployed model's, if these are embeddings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
+    /// The share of ten nearest neighbours that it keeps, if outputs are embeddings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub neighbours: Option<f64>,
     /// How often it is right.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Share>,
@@ -70,38 +78,50 @@ pub fn grade(
 ) -> Result<Grades, Error> {
     progress.doing("running the deployed model on the test rows");
     let said = answers(&mut workshop.open(deployed)?, apart.rows, progress)?;
-    let meaning = frontier.setting.meaning;
-    let truth = || apart.labels.map_or(Truth::Deployed(&said), Truth::Labels);
-    let by_labels = apart.labels.map(|labels| right(&said, labels));
+    let meanings = &frontier.setting.meanings;
+    meanings.check(&said, apart.labels)?;
+    let (list, scores) = (meanings.list(), meanings.scores(&said));
+    let columns = apart.labels.map(|labels| meanings.columns_of(labels));
+    let truth = || columns.as_deref().map_or(Truth::Deployed(&scores), Truth::Labels);
+    let by_labels = apart.labels.map(|labels| meanings.right(&said, labels));
     // A confidence that was fitted to labels does not estimate agreement with the deployed model.
     let is_same_truth = frontier.setting.accuracy.is_some() == apart.labels.is_some();
     let mut candidates = Vec::new();
     for candidate in frontier.candidates.iter().filter(|candidate| frontier.is_on(candidate)) {
         progress.doing(&format!("grading {}", candidate.name));
         let answers = answers(&mut workshop.load(&candidate.name, &candidate.model)?, apart.rows, progress)?;
-        let own = apart.labels.map(|labels| right(&answers, labels));
+        let own = apart.labels.map(|labels| meanings.right(&answers, labels));
         candidates.push(Grade {
             name: candidate.name.clone(),
             cost: candidate.cost[0],
-            agreement: Share::of(&judge(&said, &answers, meaning)),
-            cosine: mean_cosine(&said, &answers, meaning),
+            agreement: Share::of(&judge(&said, &answers, &list)),
+            difference: difference(&said, &answers),
+            cosine: mean_cosine(&said, &answers, &list),
+            neighbours: neighbours_kept(&said, &answers, &list),
             accuracy: own.as_deref().map(Share::of),
             gap: by_labels.as_deref().zip(own.as_deref()).map(|(deployed, own)| Gap::of(deployed, own)),
-            calibration_error: error_of(candidate, &answers, &truth(), meaning).filter(|_| is_same_truth),
+            calibration_error: error_of(candidate, &answers, &truth(), meanings).filter(|_| is_same_truth),
         });
     }
     Ok(Grades {
         rows: apart.rows.len(),
         deployed: by_labels.as_deref().map(Share::of),
-        deployed_calibration_error: frontier.setting.sureness.zip(apart.labels).and_then(|(own, labels)| {
-            calibration_error(&said, &Truth::Labels(labels), own.calibration, meaning)
-        }),
+        deployed_calibration_error: frontier.setting.sureness.zip(columns.as_deref()).and_then(
+            |(own, labels)| {
+                calibration_error(&scores, &Truth::Labels(labels), own.calibration, meanings.main())
+            },
+        ),
         candidates,
     })
 }
 
-fn error_of(candidate: &Candidate, answers: &[Tensor], truth: &Truth<'_>, meaning: Meaning) -> Option<f64> {
-    calibration_error(answers, truth, candidate.sureness?.calibration, meaning)
+fn error_of(
+    candidate: &Candidate,
+    answers: &[Tensor],
+    truth: &Truth<'_>,
+    meanings: &Meanings,
+) -> Option<f64> {
+    calibration_error(&meanings.scores(answers), truth, candidate.sureness?.calibration, meanings.main())
 }
 
 impl fmt::Display for Grades {
@@ -118,7 +138,18 @@ impl fmt::Display for Grades {
             write!(f, "  {:11}  {:23}", "ACCURACY, %", "GAP, POINTS")?;
         }
         write!(f, "  CALIBRATION ERROR, %")?;
-        for Grade { name, cost, agreement, cosine, accuracy, gap, calibration_error } in &self.candidates {
+        for Grade {
+            name,
+            cost,
+            agreement,
+            difference,
+            cosine,
+            neighbours,
+            accuracy,
+            gap,
+            calibration_error,
+        } in &self.candidates
+        {
             let [value, low, high] = [agreement.value, agreement.low, agreement.high].map(points);
             let agreement = format!("{value:.2} ({low:.2}-{high:.2})");
             write!(f, "\n   {name:wide$}  {cost:>6.3}  {agreement:19}")?;
@@ -131,8 +162,14 @@ impl fmt::Display for Grades {
                 Some(error) => write!(f, "  {:.1}", points(*error))?,
                 None => write!(f, "  -")?,
             }
+            if let Some(Difference { mean, largest }) = difference {
+                write!(f, "  differs by {mean:.2e} (at most {largest:.2e})")?;
+            }
             if let Some(cosine) = cosine {
                 write!(f, "  mean cosine {cosine:.4}")?;
+            }
+            if let Some(kept) = neighbours {
+                write!(f, "  keeps {:.1} % of ten nearest", points(*kept))?;
             }
         }
         Ok(())

@@ -4,6 +4,8 @@ mod bar;
 mod candidates;
 mod confidence;
 #[cfg(test)]
+mod defects;
+#[cfg(test)]
 mod exported;
 mod frontier;
 mod grades;
@@ -16,10 +18,9 @@ mod spared;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_protocol::Tensor;
@@ -29,8 +30,9 @@ pub use grades::{Apart, Grade, Grades, grade};
 pub use school::{Lessons, School};
 
 use crate::Error;
+use crate::exact::unpack;
 use crate::graph::{Survey, work};
-use crate::measure::{Costs, Share, Shares, Truth, costs, meaning, right, sureness};
+use crate::measure::{Costs, Given, Labelled, Meanings, Share, Shares, Truth, constant, costs, sureness};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 use bar::Bar;
@@ -53,8 +55,10 @@ const TOGETHER: usize = 8;
 pub struct Wish {
     /// The maximum cost of a stand-in, as a share of a query on the deployed model.
     pub cost: f64,
-    /// The meaning of the deployed model's output; guessed from its answers if `None`.
-    pub meaning: Option<Meaning>,
+    /// Known meanings of the deployed model's outputs; the others are found from its answers.
+    pub meanings: Vec<Given>,
+    /// The output that labels belong to; found if `None`.
+    pub label_output: Option<String>,
     /// The class of each row, if known.
     pub labels: Option<Vec<usize>>,
     /// Rows that ranges and weights are made from. The others are for judging.
@@ -69,6 +73,8 @@ pub struct Wish {
     pub seed: u64,
     /// Approximate time for measuring costs.
     pub measure: Duration,
+    /// Time limit for making candidates.
+    pub time: Option<Duration>,
     /// ONNX files that the user supplied, by name: they are measured with the others, and in 8 bits too.
     pub brought: Vec<(String, Bytes)>,
 }
@@ -80,45 +86,86 @@ pub fn check_size(model: &Model) -> Result<(), Error> {
 }
 
 /// Searches a stand-in for the model in a file. With a school, the best candidates are also taught.
+///
+/// Only different rows count: a copy of a row that candidates are made from says nothing about unseen rows. A search that
+/// is stopped while candidates are made measures those that it has.
 pub fn make(
     workshop: &Workshop,
     (path, model): (&Path, &Model),
-    rows: &Rows,
+    given: &Rows,
     wish: &Wish,
     progress: &dyn Progress,
     school: Option<&dyn School>,
 ) -> Result<Frontier, Error> {
     check_size(model)?;
-    if rows.len() < FEWEST_ROWS {
-        return Err(Error::TooFewRows { given: rows.len(), wanted: FEWEST_ROWS });
+    let places = given.distinct(wish.in_time);
+    match (given.len(), places.len(), FEWEST_ROWS) {
+        (given, _, wanted) if given < wanted => return Err(Error::TooFewRows { given, wanted }),
+        (given, distinct, wanted) if distinct < wanted => {
+            return Err(Error::TooFewDistinct { given, distinct, wanted });
+        }
+        (given, distinct, _) if distinct < given => {
+            progress.tell(&format!("{distinct} of {given} rows are different: copies are left out"));
+        }
+        _ => {}
     }
+    let (rows, labels) = (&given.select(&places)?, wish.labels.as_ref().map(|labels| at(labels, &places)));
     progress.doing("running the deployed model");
     let parts = Parts::draw(rows.len(), wish);
     let (calibration, judged) = (rows.select(&parts.calibration)?, rows.select(&parts.judged)?);
     let mut deployed = workshop.open(path)?;
+    let started = Instant::now();
     let said = answers(&mut deployed, &judged, progress)?;
-    let draft = Draft::new(model)?;
+    let each = started.elapsed().as_secs_f64() / judged.len() as f64;
+    if let Some(row) = first_nan(&said) {
+        return Err(Error::NotFinite { row: places[parts.judged[row]] });
+    }
+    let judged_labels = labels.as_ref().map(|labels| at(labels, &parts.judged));
+    let labelled = Labelled { labels: judged_labels.as_deref(), output: wish.label_output.as_deref() };
+    let meanings = Meanings::of(&deployed.signature().outputs, &said, &wish.meanings, labelled)?;
+    for one in &meanings.outputs {
+        progress.tell(&format!("output '{}' is taken for {}: {}", one.output, one.meaning, one.reason));
+    }
+    let (choices, constant) = constant(&said, &meanings.list());
+    let usual = Share::of(&constant);
+    progress.tell(&format!(
+        "on the {} rows that judge, a constant answer agrees with the deployed model on {}",
+        judged.len(),
+        bar::percents(&usual)
+    ));
+    progress.tell(&format!("this takes about {}", in_words(estimate(each, &parts, wish))));
+    let draft = unpack(Draft::new(model)?)?;
     let work = work(&draft, &Survey::of(workshop, &draft, &calibration)?);
-    let meaning = wish.meaning.unwrap_or_else(|| meaning(&said));
+    let limited = Limited { progress, until: wish.time.map(|time| Instant::now() + time) };
     let bench = Bench {
         workshop,
         deployed: draft,
         said: answers(&mut deployed, &calibration, progress)?,
-        meaning,
+        meanings: meanings.list(),
         rows: calibration,
         fitted: rows.select(&[parts.calibration.as_slice(), &parts.fitted].concat())?,
         brought: &wish.brought,
-        progress,
+        progress: &limited,
         is_light_faster: Cell::new(false),
         steps: Cell::default(),
     };
-    let (mut made, mut refused) = bench.candidates()?;
-    if let Some(school) = school {
+    let (mut made, mut refused) = (Vec::new(), Vec::new());
+    let done = bench.candidates(&mut made, &mut refused);
+    let is_stopped = matches!(done, Err(Error::Stopped)) && !made.is_empty();
+    if is_stopped {
+        progress.tell(&format!("stopped: measuring the {} candidates that are made", made.len()));
+    } else {
+        done?;
+    }
+    let finishing = Finishing(progress);
+    let progress: &dyn Progress = if is_stopped { &finishing } else { progress };
+    if let Some(school) = school.filter(|_| !is_stopped) {
         let seen = match school.rows() {
             Some(given) => given.clone(),
             None => rows.select(&parts.free())?,
         };
         progress.doing("running the deployed model on the rows to teach with");
+        let meaning = meanings.main();
         let lessons =
             Lessons { said: &answers(&mut deployed, &seen, progress)?, rows: &seen, meaning, progress };
         let Costs { shares, .. } = measured(&mut deployed, &mut made, &judged, (wish, progress))?;
@@ -126,9 +173,15 @@ pub fn make(
     }
     let Costs { deployed: time, shares } = measured(&mut deployed, &mut made, &judged, (wish, progress))?;
 
-    let labels =
-        wish.labels.as_ref().map(|labels| parts.judged.iter().map(|&row| labels[row]).collect::<Vec<_>>());
-    let bar = Bar { rows: &judged, said: &said, meaning, labels: labels.as_deref(), progress };
+    let labels = judged_labels;
+    let bar = Bar {
+        rows: &judged,
+        said: &said,
+        meanings: &meanings,
+        constant: &constant,
+        labels: labels.as_deref(),
+        progress,
+    };
     let reasons: Vec<Option<String>> = (0..made.len()).map(|at| refusal(&made, &shares, at)).collect();
     let (mut candidates, mut said_by) = (Vec::new(), BTreeMap::new());
     for ((one, cost), reason) in made.into_iter().zip(shares).zip(reasons) {
@@ -137,31 +190,105 @@ pub fn make(
             None => candidates.push(bar.judge(one, cost, &mut said_by)?),
         }
     }
+    let (own, columns) =
+        (meanings.scores(&said), labels.as_deref().map(|labels| meanings.columns_of(labels)));
     let mut frontier = Frontier::new(
         workshop.engine(),
         wish.cost,
         Setting {
             deployed_us: time.as_secs_f64() * 1e6,
+            rows: given.len(),
+            distinct_rows: rows.len(),
             calibration_rows: parts.calibration.len(),
             fitted_rows: parts.fitted.len(),
             judged_rows: parts.judged.len(),
             confidence_rows: parts.judged.len(),
-            meaning,
+            meanings: meanings.clone(),
+            answers: choices,
+            constant: usual,
             work,
-            accuracy: labels.as_deref().map(|labels| Share::of(&right(&said, labels))),
-            sureness: labels
+            accuracy: labels.as_deref().map(|labels| Share::of(&meanings.right(&said, labels))),
+            sureness: columns
                 .as_deref()
-                .and_then(|labels| sureness(&said, &said, &Truth::Labels(labels), meaning)),
+                .and_then(|labels| sureness(&own, &own, &Truth::Labels(labels), meanings.main())),
         },
         candidates,
         refused,
     );
     // Without rows of its own, the school has used all the remaining rows.
-    if school.is_none_or(|school| school.rows().is_some()) {
-        let left = Left::of(rows, (&parts, time), wish)?;
+    if !is_stopped && school.is_none_or(|school| school.rows().is_some()) {
+        let all = Wish { labels: wish.labels.as_ref().map(|labels| at(labels, &places)), ..wish.clone() };
+        let left = Left::of(rows, (&parts, time), &all)?;
         left.fit(workshop, (&mut deployed, &said_by), &bar, &mut frontier)?;
     }
     Ok(frontier)
+}
+
+/// The labels of these rows.
+fn at(labels: &[usize], places: &[usize]) -> Vec<usize> {
+    places.iter().map(|&place| labels[place]).collect()
+}
+
+/// The first row whose answer is not a number. Infinite scores exclude classes, so they are answers.
+fn first_nan(said: &[Tensor]) -> Option<usize> {
+    let rows = said.iter().filter_map(|output| {
+        let each = (output.len() / output.rows().max(1)).max(1);
+        output.as_f32().ok()?.iter().position(|value| value.is_nan()).map(|at| at / each)
+    });
+    rows.min()
+}
+
+/// About how long a search takes if a row takes the deployed model `each`, in seconds: most candidates run on all judged
+/// rows, and ranges, layers and channels are tried on the rows that candidates are made from.
+fn estimate(each: f64, parts: &Parts, wish: &Wish) -> Duration {
+    let runs = 12 * parts.judged.len() + 60 * parts.calibration.len() + 6 * parts.fitted.len();
+    Duration::from_secs_f64(each * runs as f64) + 2 * wish.measure
+}
+
+fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        ..90.0 => format!("{seconds:.0} s"),
+        ..5_400.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3_600.0),
+    }
+}
+
+/// Stops the making of candidates at a time limit.
+struct Limited<'a> {
+    progress: &'a dyn Progress,
+    until: Option<Instant>,
+}
+
+impl Progress for Limited<'_> {
+    fn doing(&self, what: &str) {
+        self.progress.doing(what);
+    }
+
+    fn tell(&self, what: &str) {
+        self.progress.tell(what);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.progress.is_stopped() || self.until.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
+/// Finishes a search that was stopped.
+struct Finishing<'a>(&'a dyn Progress);
+
+impl Progress for Finishing<'_> {
+    fn doing(&self, what: &str) {
+        self.0.doing(what);
+    }
+
+    fn tell(&self, what: &str) {
+        self.0.tell(what);
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
 }
 
 /// Measures the costs of all candidates.
@@ -219,7 +346,7 @@ fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use parm_parity_models::bundle::Calibration;
+    use parm_parity_models::bundle::{Calibration, Meaning};
     use parm_parity_models::onnx::{Builder, Conv, Dense, Value};
     use parm_random::Random;
 
@@ -229,7 +356,8 @@ mod tests {
 
     pub(super) const WISH: Wish = Wish {
         cost: 0.9,
-        meaning: None,
+        meanings: Vec::new(),
+        label_output: None,
         labels: None,
         calibration: 16,
         judged: 1_000,
@@ -237,6 +365,7 @@ mod tests {
         in_time: false,
         seed: 1,
         measure: Duration::from_millis(100),
+        time: None,
         brought: Vec::new(),
     };
 
@@ -251,7 +380,8 @@ mod tests {
         let conv = builder.conv("conv", &x, Conv::same(1, 4, 3)).unwrap();
         let idle = builder.node("Identity", "idle", &[&conv]);
         let flat = builder.node("Flatten", "flat", &[&idle]);
-        builder.dense("y", &flat, Dense { inputs: 256, outputs: classes }).unwrap();
+        let scores = builder.dense("scores", &flat, Dense { inputs: 256, outputs: classes }).unwrap();
+        builder.node("Softmax", "y", &[&scores]);
         builder.output(Value::batch_of_f32("y", &[classes]));
         builder.build().unwrap()
     }
@@ -280,11 +410,11 @@ mod tests {
 
     #[test]
     fn every_family_is_judged_or_rejected_with_a_reason() {
-        let labels = Some(vec![0; 60]);
+        let labels = Some(classes(60));
         let found = found(60, &Wish { labels, ..WISH }).unwrap();
         let Setting { calibration_rows, fitted_rows, judged_rows, .. } = found.setting;
         assert_eq!((calibration_rows, fitted_rows, judged_rows), (16, 20, 24));
-        assert_eq!(found.setting.meaning, Meaning::Logits);
+        assert_eq!(found.setting.meanings.main(), Meaning::Probabilities);
         for family in ["exact", "int8", "int8-convolutions", "int8-products", "pruned"] {
             let judged = found.candidates.iter().find(|candidate| candidate.name == family);
             let refused = found.refused.iter().find(|refused| refused.name == family);
@@ -340,7 +470,7 @@ mod tests {
             // The 60 rows split: 16 to make candidates, 24 to judge, the rest free.
             let rows = self.1.as_ref().map_or(20, Rows::len);
             assert_eq!((name, lessons.rows.len()), ("from-quick", rows));
-            assert_eq!((lessons.said[0].shape(), lessons.meaning), (&[rows, 3][..], Meaning::Logits));
+            assert_eq!((lessons.said[0].shape(), lessons.meaning), (&[rows, 3][..], Meaning::Probabilities));
             if self.0 { Ok(graph.clone()) } else { Err("nobody teaches here".into()) }
         }
     }
@@ -350,9 +480,17 @@ mod tests {
         let mut builder = Builder::new("quick", 5);
         let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
         let flat = builder.node("Flatten", "flat", &[&x]);
-        builder.dense("y", &flat, Dense { inputs: 64, outputs: 3 }).unwrap();
+        let scores = builder.dense("scores", &flat, Dense { inputs: 64, outputs: 3 }).unwrap();
+        builder.node("Softmax", "y", &[&scores]);
         builder.output(Value::batch_of_f32("y", &[3]));
         builder.build().unwrap()
+    }
+
+    /// The classes of the classifier's answers.
+    fn classes(count: usize) -> Vec<usize> {
+        let (stage, model) = (Stage::new(), classifier(3));
+        let said = stage.answers(&model, &stage.rows(&model, &[pictures(count)]));
+        said.chunks(3).map(|row| (0..3).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap()).collect()
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Bench<'_> {
         let moved = |draft: Draft| -> Result<f64, Error> {
             let mut runner = self.workshop.load("part", draft.finish()?.bytes())?;
             let answers = answers(&mut runner, &rows, self.progress)?;
-            Ok(mean_distance(&self.said, &answers, self.meaning).powi(2))
+            Ok(mean_distance(&self.said, &answers, &self.meanings).powi(2))
         };
         // The distance with every layer in 32 bits is not caused by a layer.
         let started = Instant::now();
@@ -195,7 +195,7 @@ mod tests {
             workshop: &stage.workshop,
             deployed: Draft::new(model).unwrap(),
             said,
-            meaning: Meaning::Logits,
+            meanings: vec![Meaning::Logits],
             fitted: rows.clone(),
             rows,
             brought: &[],

@@ -10,6 +10,9 @@ use crate::{ModelConfig, ModelParameter};
 /// The parameter: microseconds of a run of 1, 2, 4 and 8 rows, separated by commas; fewer if larger runs took too long.
 const NAME: &str = "parm_run_us";
 
+/// The parameter: the processor on which the times were measured.
+const PROCESSOR: &str = "parm_processor";
+
 /// Rows of the measured runs.
 pub const MEASURED_ROWS: [usize; 4] = [1, 2, 4, 8];
 
@@ -22,6 +25,16 @@ impl ModelConfig {
         }
         let micros: Vec<String> = times.iter().map(|time| time.as_micros().max(1).to_string()).collect();
         self.parameters.insert(NAME.into(), ModelParameter { string_value: micros.join(",") });
+    }
+
+    /// Sets the processor on which the run times were measured.
+    pub fn set_processor(&mut self, processor: &str) {
+        self.parameters.insert(PROCESSOR.into(), ModelParameter { string_value: processor.into() });
+    }
+
+    /// The processor on which the server measured the run times.
+    pub fn processor(&self) -> Option<&str> {
+        self.parameters.get(PROCESSOR).map(|parameter| &*parameter.string_value)
     }
 
     /// The run times of [`MEASURED_ROWS`] that the server reports; invalid values are ignored.

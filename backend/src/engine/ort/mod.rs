@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ort::environment::Environment;
 use ort::ep;
 use ort::logging::LogLevel;
+use ort::session::builder::GraphOptimizationLevel;
 use ort::session::{Session, SessionInputValue};
 use ort::value::Outlet;
 use parking_lot::Mutex;
@@ -24,12 +25,13 @@ use crate::Error;
 
 struct Ort {
     environment: Environment,
+    optimises: bool,
 }
 
 /// The engine with this library.
 pub(super) fn engine(library: PathBuf) -> Result<Chosen, Error> {
     let about = format!("ONNX Runtime, {}", library.display());
-    Ok(Chosen { name: "ort", engine: Box::new(Ort { environment: open(library)? }), about })
+    Ok(Chosen { name: "ort", engine: Box::new(Ort { environment: open(library)?, optimises: true }), about })
 }
 
 struct OrtModel {
@@ -46,13 +48,18 @@ impl Engine for Ort {
     }
 
     fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
-        let session = guarded(|| session(&self.environment, path, options))?;
+        let session = guarded(|| session(self, path, options))?;
         let declare = |outlets: &[Outlet]| -> Result<Vec<Declared>, Error> {
             outlets.iter().map(|outlet| declared(path, outlet)).collect()
         };
         let (inputs, outputs) = (declare(session.inputs())?, declare(session.outputs())?);
         let signature = Signature { inputs, outputs };
         Ok(Box::new(OrtModel { session, signature }))
+    }
+
+    fn references(&self, _: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
+        let plain = Self { environment: self.environment.clone(), optimises: false };
+        vec![("ONNX Runtime without graph optimisation", Box::new(plain))]
     }
 }
 
@@ -112,11 +119,16 @@ fn opened() -> Option<PathBuf> {
     ENVIRONMENT.lock().as_ref().map(|(path, _)| path.clone())
 }
 
-fn session(environment: &Environment, path: &Path, options: &Options) -> Result<Session, Error> {
+fn session(Ort { environment, optimises }: &Ort, path: &Path, options: &Options) -> Result<Session, Error> {
     let refused = |message: String| Error::Load { path: path.into(), message };
     let mut builder = Session::builder(environment).map_err(|error| refused(error.to_string()))?;
     builder =
         builder.with_intra_threads(options.threads.get()).map_err(|error| refused(error.to_string()))?;
+    if !optimises {
+        builder = builder
+            .with_optimization_level(GraphOptimizationLevel::Disable)
+            .map_err(|error| refused(error.to_string()))?;
+    }
     // Threads that spin between runs would take cores from other instances on the machine.
     builder = builder.with_intra_op_spinning(false).map_err(|error| refused(error.to_string()))?;
     if let Some(device) = cuda(&options.device)? {

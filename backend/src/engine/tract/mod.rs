@@ -12,6 +12,7 @@
 
 mod convert;
 mod declared;
+mod softmax;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,11 +27,14 @@ use tract_onnx::tract_hir::internal::{DimFact, GenericFactoid, InferenceFact, Sh
 use super::{Engine, Model, Options, Signature, guarded};
 use crate::Error;
 
-struct Tract;
+/// The engine, with or without graph optimisation.
+struct Tract {
+    optimises: bool,
+}
 
 /// The engine.
 pub(super) fn engine() -> Box<dyn Engine> {
-    Box::new(Tract)
+    Box::new(Tract { optimises: true })
 }
 
 type Runnable = Arc<TypedRunnableModel>;
@@ -45,6 +49,7 @@ struct TractModel {
     /// For fixed shapes, the most recently used last.
     fixed: Vec<(Vec<Shape>, Runnable)>,
     bound: usize,
+    optimises: bool,
 }
 
 impl Engine for Tract {
@@ -57,22 +62,36 @@ impl Engine for Tract {
             let hint = ", or engine 'ort' for CUDA";
             return Err(Error::Device { engine: "tract", device: options.device.clone(), hint });
         }
-        let loaded = guarded(|| TractModel::read(path, options)).map_err(|error| match error {
-            Error::Panicked { message } | Error::Run { message } => {
-                Error::Load { path: path.into(), message }
-            }
-            error => error,
-        })?;
+        let loaded =
+            guarded(|| TractModel::read(path, options, self.optimises)).map_err(|error| match error {
+                Error::Panicked { message } | Error::Run { message } => {
+                    Error::Load { path: path.into(), message }
+                }
+                error => error,
+            })?;
         Ok(Box::new(loaded))
+    }
+
+    fn references(&self, options: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
+        let plain: Box<dyn Engine> = Box::new(Tract { optimises: false });
+        let other = super::ort::found(options)
+            .ok()
+            .and_then(Result::ok)
+            .and_then(|library| super::ort::engine(library).ok());
+        let other = other.map(|chosen| ("ONNX Runtime", chosen.engine));
+        std::iter::once(("tract without graph optimisation", plain)).chain(other).collect()
     }
 }
 
 impl TractModel {
-    fn read(path: &Path, options: &Options) -> Result<Self, Error> {
+    fn read(path: &Path, options: &Options, optimises: bool) -> Result<Self, Error> {
         let refused = |error: TractError| Error::Load { path: path.into(), message: describe(&error) };
         // Exporters record inner shapes for their own batch size, which do not hold here.
         let onnx = tract_onnx::onnx().with_ignore_value_info(true);
-        let proto = onnx.proto_model_for_path(path).map_err(refused)?;
+        let mut proto = onnx.proto_model_for_path(path).map_err(refused)?;
+        if optimises {
+            softmax::spell_out(&mut proto);
+        }
         let folder = path.parent().and_then(Path::to_str);
         let parsed = onnx.parse(&proto, folder).map_err(refused)?;
         if !parsed.unresolved_inputs.is_empty() {
@@ -80,14 +99,20 @@ impl TractModel {
             return Err(Error::Load { path: path.into(), message });
         }
         let graph = parsed.model;
-        let general = guarded(|| symbolic(&graph).map_err(failed));
+        let general = guarded(|| symbolic(&graph, optimises).map_err(failed));
         if let Err(error) = &general {
             tracing::debug!(path = %path.display(), %error, "no plan for every shape: compiling one for each");
         }
         let signature = declared::signature(path, &proto, general.as_ref().ok().map(|plan| plan.model()))?;
         let (graph, signature) = (Arc::new(graph), Arc::new(signature));
-        let mut loaded =
-            Self { graph, signature, general: general.ok(), fixed: vec![], bound: options.plans.get() };
+        let mut loaded = Self {
+            graph,
+            signature,
+            general: general.ok(),
+            fixed: vec![],
+            bound: options.plans.get(),
+            optimises,
+        };
         if loaded.general.is_none() {
             loaded.try_blank(path)?;
         }
@@ -114,7 +139,7 @@ impl TractModel {
         match self.fixed.iter().position(|(known, _)| known == shapes) {
             Some(at) => self.fixed[at..].rotate_left(1),
             None => {
-                let plan = compile(&self.graph, shapes).map_err(failed)?;
+                let plan = compile(&self.graph, shapes, self.optimises).map_err(failed)?;
                 if self.fixed.len() == self.bound {
                     self.fixed.remove(0);
                 }
@@ -168,7 +193,7 @@ impl Model for TractModel {
 }
 
 /// A plan for any shape: each unknown dimension gets a symbol. The first dimensions, the batch, share one.
-fn symbolic(graph: &InferenceModel) -> TractResult<Runnable> {
+fn symbolic(graph: &InferenceModel, optimises: bool) -> TractResult<Runnable> {
     let mut graph = graph.clone();
     for input in 0..graph.inputs.len() {
         let fact = graph.input_fact(input)?.clone();
@@ -181,16 +206,23 @@ fn symbolic(graph: &InferenceModel) -> TractResult<Runnable> {
         let shape = ShapeFactoid::closed(named.collect());
         graph.set_input_fact(input, fact.with_shape(shape))?;
     }
-    graph.into_optimized()?.into_runnable()
+    runnable(graph, optimises)
 }
 
-fn compile(graph: &InferenceModel, shapes: &[Shape]) -> TractResult<Runnable> {
+fn compile(graph: &InferenceModel, shapes: &[Shape], optimises: bool) -> TractResult<Runnable> {
     let mut graph = graph.clone();
     for (input, shape) in shapes.iter().enumerate() {
         let fact: InferenceFact = graph.input_fact(input)?.clone();
         graph.set_input_fact(input, fact.with_shape(ShapeFactoid::from(shape.iter().copied())))?;
     }
-    graph.into_optimized()?.into_runnable()
+    runnable(graph, optimises)
+}
+
+fn runnable(graph: InferenceModel, optimises: bool) -> TractResult<Runnable> {
+    match optimises {
+        true => graph.into_optimized()?.into_runnable(),
+        false => graph.into_typed()?.into_runnable(),
+    }
 }
 
 fn shapes(inputs: &[Tensor]) -> Vec<Shape> {

@@ -7,11 +7,9 @@
 //! prediction), and differ for the others.
 
 use parm_dispatch::{GroupId, Verdict};
-use parm_parity_models::bundle::Meaning;
 use smallvec::SmallVec;
 
 use super::decoding::{Arrived, Decoding};
-use super::equality::{near, same_classes};
 use super::work::Scratch;
 use crate::error::Error;
 use crate::serve::outputs::Outputs;
@@ -134,12 +132,7 @@ impl Decoding {
             };
             let (a, b) = (here.as_f32()?, said.tensor.as_f32()?);
             let classes = said.tensor.shape().last().copied().unwrap_or(1).max(1);
-            let same = match self.meaning(declared) {
-                Meaning::Values => near(&a, &b, self.coder.tolerance()),
-                Meaning::Embedding => Meaning::same_directions(&a, &b, classes),
-                Meaning::Logits | Meaning::Probabilities => same_classes(&a, &b, classes),
-            };
-            if !same {
+            if !self.meaning(declared).agree(&a, &b, classes, self.coder.tolerance()) {
                 return Ok(false);
             }
         }

@@ -1,8 +1,7 @@
 //! Compares two answers for equality as a client would judge it.
 //!
-//! The meaning of the values decides. Class scores are equal if the same class is best at every position. Numbers are
-//! equal if their difference is below a share of their magnitude, embeddings if they have the same direction. Integers,
-//! booleans and strings must be identical. For floats without a stated meaning either comparison may succeed: a smaller
+//! The meaning of the values decides, as in the search for stand-ins. Integers, booleans and strings must be identical. For
+//! floats without a stated meaning either comparison may succeed: a smaller
 //! model has other scores for the same class, and close coordinates need not have the same largest one. This is
 //! lenient, because a strict comparison would withhold good answers.
 
@@ -20,13 +19,12 @@ pub(super) fn alike(a: &Tensor, b: &Tensor, meaning: Option<Meaning>, tolerance:
     if !is_float(a.datatype()) {
         return Some(a.data() == b.data());
     }
-    let classes = a.shape().last().copied().unwrap_or(1).max(1);
+    let columns = a.shape().last().copied().unwrap_or(1).max(1);
     let (a, b) = (floats(a)?, floats(b)?);
+    let agree = |meaning: Meaning| meaning.agree(&a, &b, columns, tolerance);
     Some(match meaning {
-        Some(Meaning::Values) => near(&a, &b, tolerance),
-        Some(Meaning::Embedding) => Meaning::same_directions(&a, &b, classes),
-        Some(Meaning::Logits | Meaning::Probabilities) => same_classes(&a, &b, classes),
-        None => near(&a, &b, tolerance) || (classes > 1 && same_classes(&a, &b, classes)),
+        Some(meaning) => agree(meaning),
+        None => agree(Meaning::Values) || agree(Meaning::Logits),
     })
 }
 
@@ -48,25 +46,6 @@ pub(super) fn floats(tensor: &Tensor) -> Option<Cow<'_, [f32]>> {
         }
         _ => return None,
     })
-}
-
-/// Whether the same class is best at every position; classes are along the last axis.
-pub(super) fn same_classes(a: &[f32], b: &[f32], classes: usize) -> bool {
-    a.len() == b.len() && a.chunks(classes).zip(b.chunks(classes)).all(|(a, b)| top(a) == top(b))
-}
-
-/// Whether two lists differ by less than this share of their magnitude.
-pub(super) fn near(a: &[f32], b: &[f32], tolerance: f32) -> bool {
-    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
-    let apart = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
-    let size = norm(&mut a.iter().copied()).max(norm(&mut b.iter().copied()));
-    a.len() == b.len() && apart <= tolerance * size + 1e-6
-}
-
-/// The class with the highest score.
-fn top(scores: &[f32]) -> Option<usize> {
-    let best = scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
-    best.map(|(class, _)| class)
 }
 
 #[cfg(test)]
@@ -91,6 +70,8 @@ mod tests {
         check(&[9.0, 9.1], &[9.1, 9.0], None, true);
         check(&[9.0, 1.0], &[1.0, 9.0], None, false);
         check(&[3.0], &[7.0], None, false);
+        check(&[0.1], &[0.9], Some(Meaning::Probabilities), false);
+        check(&[0.6], &[0.9], Some(Meaning::Decision(0.5)), true);
         check(&[1.0, 2.0], &[2.0, 4.2], Some(Meaning::Embedding), true);
         check(&[1.0, 2.0], &[2.0, 1.0], Some(Meaning::Embedding), false);
         check(&[f32::NAN, 1.0], &[1.0, 1.0], values, false);

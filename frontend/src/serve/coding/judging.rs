@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parm_dispatch::{Cost, Judgement, Output, Pair, QueryId};
-use parm_parity_models::bundle::{Calibration, Meaning, misfit};
+use parm_parity_models::bundle::{Calibration, Meaning, MeasuredCost, TOLERANCE, misfit};
 use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, Tensor};
 use smallvec::SmallVec;
 
@@ -12,9 +12,6 @@ use super::equality;
 use crate::serve::inputs::Inputs;
 use crate::serve::outputs::Outputs;
 use crate::serve::pool::{Description, Pool, takes_batches};
-
-/// Relative tolerance for equal values.
-const TOLERANCE: f32 = 0.1;
 
 /// A pool's stand-in.
 #[derive(Debug)]
@@ -25,6 +22,25 @@ pub(crate) struct StandIn {
     pub(super) calibration: Calibration,
     /// Meanings of outputs, by name; empty without a bundle, and answers then have no confidence.
     pub(super) meanings: Vec<(String, Meaning)>,
+    /// Its costs in the bundle.
+    pub(super) costs: Vec<MeasuredCost>,
+}
+
+/// The costs of a stand-in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Costs {
+    /// The cost in the bundle, if it was measured with an instance's engine, file and processor.
+    pub(crate) bundled: Option<Cost>,
+    /// The cost that instances measured.
+    pub(crate) measured: Option<Cost>,
+}
+
+impl Costs {
+    /// The cost to use. A search measures both models in turns, whereas a worker that starts measures one after the other
+    /// for a second.
+    pub(crate) fn used(&self) -> Option<Cost> {
+        self.bundled.or(self.measured)
+    }
 }
 
 /// An answer of a stand-in to judge before a client may receive it.
@@ -55,7 +71,13 @@ pub(crate) struct Twin {
 impl StandIn {
     /// A model of which only the name is known.
     pub(super) fn named(model: ModelRef) -> Self {
-        Self { model, digest: None, calibration: Calibration::default(), meanings: Vec::new() }
+        Self {
+            model,
+            digest: None,
+            calibration: Calibration::default(),
+            meanings: Vec::new(),
+            costs: Vec::new(),
+        }
     }
 
     /// Why a served model cannot stand in for the pool's.
@@ -76,9 +98,27 @@ impl StandIn {
         }
     }
 
+    /// The bundle's cost for an instance with the same engine, file and processor.
+    fn bundled(&self, served: &Description) -> Option<Cost> {
+        let config = served.config.as_ref()?;
+        let engine = match &*served.metadata.platform {
+            "onnx_onnxruntime" => "ort",
+            "onnx_tract" => "tract",
+            _ => return None,
+        };
+        let is_same = self.digest.as_deref().is_some_and(|own| config.digest() == Some(own));
+        let fits = |cost: &&MeasuredCost| {
+            is_same
+                && cost.engine == engine
+                && cost.processor.as_deref() == config.processor()
+                && cost.processor.is_some()
+        };
+        self.costs.iter().find(fits).map(|cost| Cost { rows: rising(cost.rows) })
+    }
+
     /// Whether its answers have a confidence: the bundle declares an output as classes.
     pub(crate) fn has_confidence(&self) -> bool {
-        self.meanings.iter().any(|(_, meaning)| matches!(meaning, Meaning::Logits | Meaning::Probabilities))
+        self.meanings.iter().any(|(_, meaning)| meaning.has_classes())
     }
 
     fn meaning(&self, output: &str) -> Option<Meaning> {
@@ -176,23 +216,24 @@ impl Twin {
     }
 }
 
-/// Cost of a pool's stand-in from the times that instances with these models measured. An instance with both models is
-/// preferred, because machines differ.
-pub(crate) fn cost<'a, I: Iterator<Item = &'a [Description]>>(
+/// Costs of a pool's stand-in from its bundle and from the times that instances with these models measured. An instance
+/// with both models is preferred, because machines differ.
+pub(crate) fn costs<'a, I: Iterator<Item = &'a [Description]>>(
     pool: &Pool,
     instances: impl Fn() -> I,
-) -> Option<Cost> {
+) -> Costs {
     let codes = pool.codes();
-    codes.stand_in.as_ref()?;
+    let Some(own) = codes.stand_in.as_ref() else { return Costs { bundled: None, measured: None } };
+    let bundled = instances().find_map(|models| own.bundled(codes.stand_in_at(models)?.1));
     let times = |served: &Description| {
         served.config.as_ref().map(ModelConfig::run_times).filter(|times| !times.is_empty())
     };
     let deployed = |models: &[Description]| times(models.iter().find(|served| pool.is_of(served))?);
     let stand_in = |models: &[Description]| times(codes.stand_in_at(models)?.1);
     let of_one = instances().find_map(|models| deployed(models).zip(stand_in(models)));
-    let (deployed, stand_in) =
-        of_one.or_else(|| instances().find_map(deployed).zip(instances().find_map(stand_in)))?;
-    Some(share(&stand_in, *deployed.first()?))
+    let both = of_one.or_else(|| instances().find_map(deployed).zip(instances().find_map(stand_in)));
+    let measured = both.and_then(|(deployed, stand_in)| Some(share(&stand_in, *deployed.first()?)));
+    Costs { bundled, measured }
 }
 
 /// Times of 1, 2, 4 and 8 rows relative to a query's. An unmeasured one is twice the time of half the rows.
@@ -205,7 +246,15 @@ fn share(times: &[Duration], query: Duration) -> Cost {
             None => 2.0 * rows[at - 1],
         };
     }
-    Cost { rows }
+    Cost { rows: rising(rows) }
+}
+
+/// More rows never cost less: a measured fall is noise.
+fn rising(mut rows: [f64; 4]) -> [f64; 4] {
+    for at in 1..rows.len() {
+        rows[at] = rows[at].max(rows[at - 1]);
+    }
+    rows
 }
 
 /// One row of one output.
@@ -232,5 +281,34 @@ mod tests {
         let query = Duration::from_millis(20);
         assert_eq!(share(&ms(&[5, 8, 12, 20]), query).rows, [0.25, 0.4, 0.6, 1.0]);
         assert_eq!(share(&ms(&[5]), query).rows, [0.25, 0.5, 1.0, 2.0]);
+        assert_eq!(share(&ms(&[5, 8, 6, 20]), query).rows, [0.25, 0.4, 0.4, 1.0], "noise");
+    }
+
+    #[test]
+    fn bundled_cost_is_used_where_engine_file_and_processor_fit() {
+        let cost = |engine: &str, processor: Option<&str>| MeasuredCost {
+            engine: engine.into(),
+            processor: processor.map(Into::into),
+            rows: [0.2, 0.4, 0.3, 0.9],
+        };
+        let served = |platform: &str, digest: &str, processor: Option<&str>| {
+            let mut config = ModelConfig::default().with_digest(digest);
+            processor.into_iter().for_each(|processor| config.set_processor(processor));
+            let metadata = ModelMetadata { platform: platform.into(), ..ModelMetadata::default() };
+            Description { model: ModelRef::latest("m"), metadata, config: Some(config) }
+        };
+        let costs = vec![cost("tract", Some("X7")), cost("ort", None)];
+        let own = StandIn { digest: Some("ab".into()), costs, ..StandIn::named(ModelRef::latest("m")) };
+        let found = own.bundled(&served("onnx_tract", "ab", Some("X7"))).unwrap();
+        assert_eq!(found.rows, [0.2, 0.4, 0.4, 0.9]);
+        for other in [
+            served("onnx_onnxruntime", "ab", Some("X7")),
+            served("onnx_tract", "cd", Some("X7")),
+            served("onnx_tract", "ab", Some("X8")),
+            served("onnx_tract", "ab", None),
+            served("onnx_onnxruntime", "ab", None),
+        ] {
+            assert!(own.bundled(&other).is_none(), "{other:?}");
+        }
     }
 }

@@ -32,7 +32,7 @@ pub(super) use encoding::Encoding;
 pub(super) use group::{Group, ParityQuery};
 pub(crate) use guards::Guards;
 pub(super) use judging::{Checking, Judging, Twin};
-pub(crate) use judging::{StandIn, cost};
+pub(crate) use judging::{Costs, StandIn, costs};
 pub(crate) use library::{Bundle, Library};
 pub(crate) use linearity::{Linearity, examine};
 pub use nets::LoadNets;

@@ -1,0 +1,340 @@
+//! Meanings of a model's outputs: given, or found from its answers, each with the reason.
+//!
+//! A wrong meaning makes every figure untrue: the best of three quality scores is always the same one, and the best of
+//! one probability always agrees. Therefore an output is only taken for classes if its rows are probabilities, if the
+//! labels say so, or if the user does. Everything else is values.
+
+use std::collections::BTreeMap;
+
+use parm_backend::engine::Declared;
+use parm_parity_models::bundle::{Meaning, best};
+use parm_protocol::{DataType, Tensor};
+use serde::Serialize;
+
+use super::agreement::{Share, numbers};
+use crate::Error;
+
+/// The sum of probabilities may differ from 1 by this.
+const SUM: f64 = 1e-2;
+
+/// A meaning that is known before the search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Given {
+    /// The output; all if `None`.
+    pub output: Option<String>,
+    /// Its meaning.
+    pub meaning: Meaning,
+    /// Where this is known from.
+    pub source: Source,
+}
+
+/// Where a meaning is known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The user.
+    Flag,
+    /// The bundle, which an earlier version may have written.
+    Bundle,
+}
+
+/// The meaning of one output.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Meant {
+    /// The output.
+    pub output: String,
+    /// Its meaning.
+    pub meaning: Meaning,
+    /// The reason.
+    pub reason: String,
+}
+
+/// The meanings of all outputs, in the model's order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Meanings {
+    /// The meanings.
+    pub outputs: Vec<Meant>,
+    /// The output that labels belong to.
+    #[serde(skip)]
+    labelled: Option<usize>,
+    /// The column of each label, if an output of labels stands next to scores.
+    #[serde(skip)]
+    columns: Option<BTreeMap<usize, usize>>,
+}
+
+/// Labels of rows, and the output that they belong to if the user named it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Labelled<'a> {
+    pub(crate) labels: Option<&'a [usize]>,
+    pub(crate) output: Option<&'a str>,
+}
+
+impl Meanings {
+    /// Finds the meanings of outputs from answers.
+    pub(crate) fn of(
+        declared: &[Declared],
+        answers: &[Tensor],
+        given: &[Given],
+        labelled: Labelled<'_>,
+    ) -> Result<Self, Error> {
+        let known = || declared.iter().map(|output| output.name.clone()).collect::<Vec<_>>().join(", ");
+        let place = |name: &str| {
+            let found = declared.iter().position(|output| output.name == name);
+            found.ok_or_else(|| Error::NoOutput { output: name.into(), known: known() })
+        };
+        for given in given {
+            given.output.as_deref().map(place).transpose()?;
+        }
+        let chosen = labelled.output.map(place).transpose()?;
+        let mut outputs = Vec::new();
+        for (at, (declared, answer)) in declared.iter().zip(answers).enumerate() {
+            let own = given.iter().find(|given| given.output.as_deref() == Some(declared.name.as_str()));
+            let own = own.or_else(|| given.iter().find(|given| given.output.is_none()));
+            let is_labelled = chosen.is_none_or(|chosen| chosen == at);
+            let (meaning, reason) = match own {
+                _ if !is_float(answer) => (Meaning::Label, "it has no fractions".into()),
+                Some(Given { meaning, source: Source::Flag, .. })
+                    if meaning.has_classes() && columns(answer) < 2 =>
+                {
+                    let (output, meaning) = (declared.name.clone(), *meaning);
+                    return Err(Error::OneColumn { output, meaning });
+                }
+                Some(Given { meaning, source: Source::Flag, .. }) => (*meaning, "--meaning says so".into()),
+                Some(Given { meaning, .. }) if !meaning.has_classes() || columns(answer) > 1 => {
+                    (*meaning, "its bundle says so".into())
+                }
+                _ => found(answer, labelled.labels.filter(|_| is_labelled)),
+            };
+            outputs.push(Meant { output: declared.name.clone(), meaning, reason });
+        }
+        let first = |wanted: fn(Meaning) -> bool| outputs.iter().position(|one| wanted(one.meaning));
+        let scores = first(Meaning::has_classes);
+        let label = first(|meaning| meaning == Meaning::Label)
+            .filter(|at| answers[*at].datatype() != DataType::Bytes);
+        let decision = first(|meaning| matches!(meaning, Meaning::Decision(_)));
+        let columns = match (scores, label) {
+            (Some(scores), Some(label)) => columns_of(&answers[label], &answers[scores]),
+            _ => None,
+        };
+        let found = Self { labelled: chosen.or(scores).or(label).or(decision), outputs, columns };
+        found.check(answers, labelled.labels)?;
+        Ok(found)
+    }
+
+    /// The same meaning for all outputs, for tests.
+    #[cfg(test)]
+    pub(crate) fn all(meaning: Meaning) -> Self {
+        let one = Meant { output: "y".into(), meaning, reason: "given".into() };
+        Self { outputs: vec![one], labelled: Some(0), columns: None }
+    }
+
+    /// The meanings alone.
+    pub(crate) fn list(&self) -> Vec<Meaning> {
+        self.outputs.iter().map(|output| output.meaning).collect()
+    }
+
+    /// The meaning of the scores of classes, otherwise of the first output.
+    pub(crate) fn main(&self) -> Meaning {
+        let classes = self.outputs.iter().map(|output| output.meaning).find(|meaning| meaning.has_classes());
+        classes.or_else(|| Some(self.outputs.first()?.meaning)).unwrap_or(Meaning::Values)
+    }
+
+    /// The answers that are scores of classes.
+    pub(crate) fn scores(&self, answers: &[Tensor]) -> Vec<Tensor> {
+        let pairs = self.outputs.iter().zip(answers);
+        pairs.filter(|(output, _)| output.meaning.has_classes()).map(|(_, answer)| answer.clone()).collect()
+    }
+
+    /// Labels as columns of the scores.
+    pub(crate) fn columns_of(&self, labels: &[usize]) -> Vec<usize> {
+        let column = |label: &usize| match &self.columns {
+            Some(columns) => columns.get(label).copied().unwrap_or(usize::MAX),
+            None => *label,
+        };
+        labels.iter().map(column).collect()
+    }
+
+    /// For each row, whether the answer is the label.
+    pub(crate) fn right(&self, answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
+        let Some((at, answer)) = self.labelled.and_then(|at| Some((at, answers.get(at)?))) else {
+            return Vec::new();
+        };
+        let values = numbers(answer).unwrap_or_default();
+        let each = (values.len() / answer.rows().max(1)).max(1);
+        let rows = values.chunks(each);
+        match self.outputs[at].meaning {
+            Meaning::Label => rows.zip(labels).map(|(row, label)| row == [*label as f32]).collect(),
+            Meaning::Decision(least) => {
+                rows.zip(labels).map(|(row, label)| usize::from(row[0] >= least) == *label).collect()
+            }
+            _ => rows.zip(self.columns_of(labels)).map(|(row, label)| best(row) == Some(label)).collect(),
+        }
+    }
+
+    /// Refuses labels that no output answers, or that contradict the answers: then every accuracy would be untrue.
+    pub(crate) fn check(&self, answers: &[Tensor], labels: Option<&[usize]>) -> Result<(), Error> {
+        let Some(labels) = labels else { return Ok(()) };
+        let is_choice = |at: usize| self.outputs[at].meaning.is_choice();
+        if !self.labelled.is_some_and(is_choice) {
+            let scores = answers.iter().find(|answer| is_float(answer) && columns(answer) > 1);
+            return Err(match scores {
+                Some(scores) => contradiction(Share::of(&top_is(scores, labels)), labels),
+                None => Error::NoClasses,
+            });
+        }
+        let right = Share::of(&self.right(answers, labels));
+        if right.high < usual(labels).low { Err(contradiction(right, labels)) } else { Ok(()) }
+    }
+}
+
+fn contradiction(right: Share, labels: &[usize]) -> Error {
+    Error::Labels {
+        right: format!("{:.1}", 100.0 * right.value),
+        usual: format!("{:.1}", 100.0 * usual(labels).value),
+    }
+}
+
+/// The share of the most frequent label.
+fn usual(labels: &[usize]) -> Share {
+    let mut counts = BTreeMap::new();
+    labels.iter().for_each(|label| *counts.entry(label).or_insert(0usize) += 1);
+    let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(label, _)| label);
+    Share::of(&labels.iter().map(|label| Some(label) == most).collect::<Vec<_>>())
+}
+
+/// For each row, whether the column of the largest number is the label.
+fn top_is(answer: &Tensor, labels: &[usize]) -> Vec<bool> {
+    let values = numbers(answer).unwrap_or_default();
+    let each = (values.len() / answer.rows().max(1)).max(1);
+    values.chunks(each).zip(labels).map(|(row, label)| best(row) == Some(*label)).collect()
+}
+
+/// The meaning of an output of floats, with the reason.
+fn found(answer: &Tensor, labels: Option<&[usize]>) -> (Meaning, String) {
+    let (columns, values) = (columns(answer), numbers(answer).unwrap_or_default());
+    if columns < 2 || values.is_empty() {
+        return (Meaning::Values, "it has one column".into());
+    }
+    let sums = |of: fn(f32) -> f64, least: f32, most: f32| {
+        values.chunks(columns).all(|row| {
+            let is_within = row.iter().all(|value| (least..=most).contains(value));
+            is_within && (row.iter().map(|value| of(*value)).sum::<f64>() - 1.0).abs() < SUM
+        })
+    };
+    if sums(f64::from, 0.0, f32::INFINITY) {
+        return (Meaning::Probabilities, "its rows sum to 1".into());
+    }
+    if sums(|value| f64::from(value).exp(), f32::NEG_INFINITY, 0.0) {
+        return (Meaning::Logits, "its rows are logarithms of probabilities".into());
+    }
+    if let Some(labels) = labels.filter(|_| answer.shape().len() == 2) {
+        let right = Share::of(&top_is(answer, labels));
+        if right.low > usual(labels).value {
+            let reason =
+                format!("its highest score is the label on {:.1} % of the rows", 100.0 * right.value);
+            return (Meaning::Logits, reason);
+        }
+    }
+    (Meaning::Values, "its rows do not sum to 1, so it may not be classes".into())
+}
+
+/// The column that the scores prefer where an output of labels has a value, for each value.
+fn columns_of(label: &Tensor, scores: &Tensor) -> Option<BTreeMap<usize, usize>> {
+    if label.datatype() == DataType::Bytes || label.len() != label.rows() || scores.shape().len() != 2 {
+        return None;
+    }
+    let (labels, values) = (numbers(label)?, numbers(scores)?);
+    let mut counts: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
+    for (label, row) in labels.iter().zip(values.chunks(columns(scores))) {
+        let column = best(row)?;
+        *counts.entry(*label as usize).or_default().entry(column).or_default() += 1;
+    }
+    let most = |columns: BTreeMap<usize, usize>| columns.into_iter().max_by_key(|(_, count)| *count);
+    Some(counts.into_iter().filter_map(|(label, columns)| Some((label, most(columns)?.0))).collect())
+}
+
+pub(super) fn columns(tensor: &Tensor) -> usize {
+    match tensor.shape() {
+        [] | [_] => 1,
+        [.., last] => (*last).max(1),
+    }
+}
+
+pub(super) fn is_float(tensor: &Tensor) -> bool {
+    matches!(tensor.datatype(), DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declared(name: &str) -> Declared {
+        Declared { name: name.into(), datatype: DataType::Fp32, shape: vec![-1, 2] }
+    }
+
+    fn floats(columns: usize, values: &[f32]) -> Tensor {
+        Tensor::from_f32([values.len() / columns, columns].as_slice(), values).unwrap()
+    }
+
+    fn whole(values: &[i64]) -> Tensor {
+        let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Tensor::new(DataType::Int64, [values.len()].as_slice(), data.into()).unwrap()
+    }
+
+    fn meaning(answer: Tensor, given: &[Given], labels: Option<&[usize]>) -> Result<Meaning, Error> {
+        let labelled = Labelled { labels, output: None };
+        Ok(Meanings::of(&[declared("y")], &[answer], given, labelled)?.outputs[0].meaning)
+    }
+
+    #[test]
+    fn scores_are_values_unless_rows_sum_to_one_or_labels_fit() {
+        assert_eq!(meaning(floats(2, &[0.6, 0.4, 0.1, 0.9]), &[], None), Ok(Meaning::Probabilities));
+        let scores = floats(3, &[3.1, 2.8, 2.2].repeat(40));
+        assert_eq!(meaning(scores, &[], None), Ok(Meaning::Values), "three grades are no classes");
+        assert_eq!(meaning(floats(1, &[0.3, 0.7]), &[], None), Ok(Meaning::Values));
+        let logs: Vec<f32> = [0.6f32, 0.4, 0.1, 0.9].map(f32::ln).to_vec();
+        assert_eq!(meaning(floats(2, &logs), &[], None), Ok(Meaning::Logits));
+        let scores = floats(2, &[5.0, 1.0, 1.0, 5.0].repeat(40));
+        let labels = [0, 1].repeat(40);
+        assert_eq!(meaning(scores.clone(), &[], Some(&labels)), Ok(Meaning::Logits));
+        let wrong = [1, 0].repeat(40);
+        let refused = meaning(scores, &[], Some(&wrong)).unwrap_err().to_string();
+        assert!(refused.contains("right on 0.0 %") && refused.contains("50.0 %"), "{refused}");
+    }
+
+    #[test]
+    fn classes_of_one_column_are_refused() {
+        for meaning in [Meaning::Logits, Meaning::Probabilities] {
+            let given = [Given { output: None, meaning, source: Source::Flag }];
+            let refused = self::meaning(floats(1, &[0.3, 0.7]), &given, None).unwrap_err();
+            assert!(refused.to_string().contains("--meaning y=decision"), "{refused}");
+        }
+        let given = [Given { output: Some("x".into()), meaning: Meaning::Values, source: Source::Flag }];
+        let refused = meaning(floats(1, &[0.3]), &given, None).unwrap_err().to_string();
+        assert!(refused.contains("'x'") && refused.contains('y'), "{refused}");
+    }
+
+    #[test]
+    fn label_output_maps_labels_to_columns_of_scores() {
+        // Classes 7 and 3, whose scores are in the columns 1 and 0.
+        let answers = [whole(&[7, 3, 7, 3]), floats(2, &[0.1, 0.9, 0.8, 0.2, 0.3, 0.7, 0.6, 0.4])];
+        let outputs = [declared("label"), declared("probabilities")];
+        let labels = [7, 3, 7, 7];
+        let found =
+            Meanings::of(&outputs, &answers, &[], Labelled { labels: Some(&labels), output: None }).unwrap();
+        assert_eq!(found.list(), [Meaning::Label, Meaning::Probabilities]);
+        assert_eq!(found.right(&answers, &labels), [true, true, true, false]);
+        assert_eq!(found.columns_of(&labels), [1, 0, 1, 1]);
+        let own = Labelled { labels: Some(&labels), output: Some("label") };
+        let found = Meanings::of(&outputs, &answers, &[], own).unwrap();
+        assert_eq!(found.right(&answers, &labels), [true, true, true, false]);
+    }
+
+    #[test]
+    fn labels_without_classes_are_refused() {
+        let labels = [0, 1];
+        let refused = meaning(floats(1, &[0.3, 0.7]), &[], Some(&labels)).unwrap_err();
+        assert_eq!(refused, Error::NoClasses);
+        let given = [Given { output: None, meaning: Meaning::Decision(0.5), source: Source::Flag }];
+        assert_eq!(meaning(floats(1, &[0.3, 0.7]), &given, Some(&labels)), Ok(Meaning::Decision(0.5)));
+    }
+}
