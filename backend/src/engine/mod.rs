@@ -54,6 +54,11 @@ pub trait Model: Send {
         usize::MAX
     }
 
+    /// Whether [`most_rows`](Self::most_rows) is known without a run: the first dimension need not be tried.
+    fn declares_rows(&self) -> bool {
+        false
+    }
+
     /// Whether runs of one shape take about the same time and never wait.
     fn is_steady(&self) -> bool {
         true

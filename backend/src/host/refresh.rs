@@ -44,6 +44,12 @@ impl Host {
         if !self.config.load.is_empty() {
             names = self.config.load.iter().cloned().collect();
         }
+        let listed = [("unbatched", &self.config.unbatched), ("batched", &self.config.batched)];
+        for (setting, listed) in listed {
+            for name in listed.iter().filter(|name| !names.contains(*name)) {
+                tracing::warn!(%name, "backend.{setting} names an unknown model: correct the name");
+            }
+        }
         for name in names {
             // Errors are in the log and in the index.
             let _ = self.load_now(&name, self.orders.ask());

@@ -9,7 +9,7 @@ use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, validate};
 use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
-    ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
+    ModelMetadata, ModelRef, ModelStatistics, Rows, ServerMetadata, Transport,
 };
 use tracing::Instrument;
 
@@ -258,7 +258,13 @@ impl InferenceService for Frontend {
     }
 
     fn model_config(&self, model: &ModelRef) -> Result<ModelConfig, Error> {
-        Ok(self.core.catalog.find(model)?.config.clone())
+        let pool = self.core.catalog.find(model)?;
+        let mut config = pool.config();
+        if let Rows::UpTo(most) = pool.rows(self.core.config.requests.max_rows) {
+            // Instances get parts of a request.
+            config.max_batch_size = i32::try_from(most).unwrap_or(i32::MAX);
+        }
+        Ok(config)
     }
 
     fn statistics(&self, model: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
