@@ -137,12 +137,16 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
     let slowness = row[place("slowness")].as_f64().unwrap_or_default();
     Some(match (stands.as_str(), reason.as_str()) {
         ("connecting", _) => Finding::fails(
-            format!("{what} cannot be reached: {problem} [{}]", StableCode::Unreachable),
-            "start it, correct its address, or remove it with DELETE /admin/v1/instances/NUMBER",
+            format!("{what} is not connected: {problem} [{}]", StableCode::Unreachable),
+            format!("start it, correct its address, or remove it with parm ctl remove {number}"),
         ),
         ("refused", _) => Finding::fails(
-            format!("{what} is rejected: {problem} [{}]", StableCode::InstanceRejected),
-            "serve the same models everywhere",
+            format!("{what} is refused: {problem} [{}]", StableCode::InstanceRejected),
+            if problem.starts_with("it ") {
+                format!("load a model on it, or remove it with parm ctl remove {number}")
+            } else {
+                "serve the same models everywhere".into()
+            },
         ),
         ("draining", _) => Finding::worth(
             format!("{what} is draining"),
@@ -205,7 +209,7 @@ mod tests {
             "FAIL model b: no instance is available\n       see the instances",
             "ok   instances: 1 of 3 are healthy\n",
             "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
-            "FAIL instance 3 (http://w:3) cannot be reached: refused [PARM-0020]\n       start it",
+            "FAIL instance 3 (http://w:3) is not connected: refused [PARM-0020]\n       start it",
             "note nodes: all instances run on n\n       one slow node",
         ] {
             assert!(said.contains(line), "{line:?} is missing in\n{said}");

@@ -174,7 +174,7 @@ impl Supervisor {
             self.core.drain(&ward.instance);
         }
         let problem = if ward.offer.models.is_empty() {
-            Some("it serves no models".to_owned())
+            Some(ward.offer.problem(&self.core.config.instances))
         } else {
             ward.refused.first().map(ToString::to_string)
         };

@@ -23,6 +23,9 @@ const PACES: usize = 64;
 /// Minimum number of jobs for its relative speed.
 const FEWEST_PACES: usize = 8;
 
+/// The same after an ejection, when they are known to be slow.
+const FRESH_PACES: usize = 3;
+
 /// An instance: an embedded thread or a remote server.
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
@@ -47,6 +50,8 @@ pub(crate) struct Instance {
     recent: Mutex<Recent>,
     /// Its times of deployed models relative to the usual times of their pools.
     paces: Mutex<VecDeque<f32>>,
+    /// Whether few jobs suffice for it, since an ejection for slowness.
+    few_paces: AtomicBool,
     /// Finished jobs, and how many of them failed.
     ended: [AtomicU64; 2],
     metrics: metrics::InstanceMetrics,
@@ -88,6 +93,7 @@ impl Instance {
             disowned: Mutex::default(),
             recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
             paces: Mutex::default(),
+            few_paces: AtomicBool::new(false),
             ended: Default::default(),
             metrics,
             watched: AtomicBool::new(false),
@@ -160,11 +166,20 @@ impl Instance {
         paces.push_back(pace as f32);
     }
 
+    /// Forgets jobs from before it was slow: with few probes they would hide for a minute how slow it is.
+    pub(crate) fn ejected_as_slow(&self) {
+        let mut paces = self.paces.lock();
+        let old = paces.len().saturating_sub(FRESH_PACES);
+        paces.drain(..old);
+        self.few_paces.store(true, Ordering::Relaxed);
+    }
+
     /// Median relative time of its last jobs; `None` before there are enough.
     pub(crate) fn slowness(&self) -> Option<f64> {
+        let fewest = if self.few_paces.load(Ordering::Relaxed) { FRESH_PACES } else { FEWEST_PACES };
         let mut paces: Vec<f32> = self.paces.lock().iter().copied().collect();
         paces.sort_unstable_by(f32::total_cmp);
-        (paces.len() >= FEWEST_PACES).then(|| f64::from(paces[paces.len() / 2]))
+        (paces.len() >= fewest).then(|| f64::from(paces[paces.len() / 2]))
     }
 
     /// Counts a finished job.

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use parm_dispatch::{InstanceId, PoolId};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
-    BatchStatistics, DurationStatistics, ModelConfig, ModelMetadata, ModelRef, ModelStatistics, NamedTensor,
+    BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics, NamedTensor,
     Rows,
 };
 
@@ -74,6 +74,8 @@ struct Membership {
 struct Tally {
     last_ms: AtomicU64,
     failed: AtomicU64,
+    /// Requests that failed by no fault of the client, and the last error.
+    troubles: Mutex<(u64, String)>,
     failed_ns: AtomicU64,
     queries: AtomicU64,
     by_size: Mutex<BTreeMap<u64, DurationStatistics>>,
@@ -233,6 +235,20 @@ impl Pool {
     pub(crate) fn failed(&self, took: Duration) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         self.tally.failed_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a request that failed by no fault of the client.
+    pub(crate) fn troubled(&self, error: &Error) {
+        if matches!(error.code(), Code::Internal | Code::Unavailable) {
+            let mut troubles = self.tally.troubles.lock();
+            troubles.0 += 1;
+            troubles.1 = error.to_string();
+        }
+    }
+
+    /// Number of such requests, and the last error.
+    pub(crate) fn troubles(&self) -> (u64, String) {
+        self.tally.troubles.lock().clone()
     }
 
     /// Counts a query that was sent to an instance.

@@ -309,6 +309,7 @@ impl InferenceService for Frontend {
             Err(error) => {
                 self.core.metrics.failed(&pool.metrics, &error);
                 pool.failed(age(&context));
+                pool.troubled(&error);
                 Err(error)
             }
         }

@@ -3,6 +3,7 @@
 mod activity;
 mod bundles;
 mod membership;
+mod outages;
 mod roles;
 mod settings;
 mod standing;
@@ -96,6 +97,8 @@ impl Core {
             roster: Roster::default(),
             config,
         });
+        let watch = outages::watch(Arc::downgrade(&core));
+        core.driver.lifelines.spawn(&Handle::current(), "the watch for outages", watch);
         if core.library.exists() {
             let follow = bundles::follow(Arc::downgrade(&core));
             core.driver.lifelines.spawn(&Handle::current(), "bundle polling", follow);
