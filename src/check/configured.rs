@@ -177,7 +177,10 @@ fn repository(folder: &Path) -> Vec<Finding> {
         }
     };
     let (scan, repository) = scan;
-    let mut findings = vec![Finding::well(format!("models: {} in {shown}", scan.models.len()))];
+    let mut findings = vec![match repository.vacancy(&scan) {
+        Some(cure) => Finding::fails("models: none", cure),
+        None => Finding::well(format!("models: {} in {shown}", scan.models.len())),
+    }];
     for (model, problem) in &scan.problems {
         let remedy = "put its file at NAME/VERSION/model.onnx";
         findings.push(Finding::fails(format!("models: {model}: {problem}"), remedy));

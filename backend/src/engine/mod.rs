@@ -27,6 +27,9 @@ pub(crate) use upstream::{Channel, Description};
 
 use crate::Error;
 
+/// The reason against an output that is a map or a sequence, which exporters of classifiers make by default.
+const NOT_A_TENSOR: &str = "map or sequence (from skl2onnx: export the model with options={'zipmap': False})";
+
 /// A runtime for models.
 pub trait Engine: Send + Sync {
     /// The protocol's platform name of this engine's models, such as `onnx_tract`.

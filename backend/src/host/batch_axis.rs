@@ -83,9 +83,8 @@ fn compare(model: &dyn Model, ways: &Ways) -> Result<bool, String> {
                 return Err(format!("output '{name}' has shape {two:?} for two rows and {one:?} for one"));
             }
             let own = together.slice_rows(row, 1).map_err(|error| error.to_string())?;
-            compared |= same(&own, alone).map_err(|()| {
-                format!("a row's output '{name}' depends on the other rows of the request")
-            })?;
+            compared |= same(&own, alone)
+                .map_err(|()| format!("a row's output '{name}' depends on the other rows of the request"))?;
         }
     }
     Ok(compared)
@@ -97,7 +96,8 @@ fn same(one: &Tensor, other: &Tensor) -> Result<bool, ()> {
         return if one.data() == other.data() { Ok(true) } else { Err(()) };
     };
     let (one, other) = (floats(one), floats(other));
-    let largest = other.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs()));
+    let largest =
+        other.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs()));
     let close = |one: f64, other: f64| {
         one == other || (one.is_nan() && other.is_nan()) || (one - other).abs() <= rounding * largest + 1e-6
     };

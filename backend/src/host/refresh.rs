@@ -39,6 +39,9 @@ impl Host {
             for (name, error) in &scan.problems {
                 tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, name, %error, "invalid entry in the repository: ignored");
             }
+            if let Some(cure) = repository.vacancy(&scan) {
+                tracing::warn!(code = %parm_protocol::StableCode::NoModels, "no model to serve: {cure}");
+            }
             names.extend(scan.models.into_keys());
         }
         if !self.config.load.is_empty() {

@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use parm_dispatch::{InstanceId, PoolId};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
-    BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics, NamedTensor,
-    Rows,
+    BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
+    NamedTensor, Rows,
 };
 
 use super::coding::{Codes, Linearity, Standing};

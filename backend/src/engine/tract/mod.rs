@@ -28,6 +28,9 @@ use crate::Error;
 
 struct Tract;
 
+/// What to do about a graph that tract cannot run.
+const ORT: &str = ": engine 'ort' may run it (pip install onnxruntime)";
+
 /// The engine.
 pub(super) fn engine() -> Box<dyn Engine> {
     Box::new(Tract)
@@ -59,7 +62,7 @@ impl Engine for Tract {
         }
         let loaded = guarded(|| TractModel::read(path, options)).map_err(|error| match error {
             Error::Panicked { message } | Error::Run { message } => {
-                Error::Load { path: path.into(), message }
+                Error::Load { path: path.into(), message: message + ORT }
             }
             error => error,
         })?;
@@ -74,7 +77,9 @@ impl TractModel {
         let onnx = tract_onnx::onnx().with_ignore_value_info(true);
         let proto = onnx.proto_model_for_path(path).map_err(refused)?;
         let folder = path.parent().and_then(Path::to_str);
-        let parsed = onnx.parse(&proto, folder).map_err(refused)?;
+        let parsed = onnx
+            .parse(&proto, folder)
+            .map_err(|error| Error::Load { path: path.into(), message: describe(&error) + ORT })?;
         if !parsed.unresolved_inputs.is_empty() {
             let message = format!("its nodes read {:?}, which no node produces", parsed.unresolved_inputs);
             return Err(Error::Load { path: path.into(), message });

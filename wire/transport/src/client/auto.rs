@@ -7,10 +7,11 @@ use tokio::time::Instant;
 use parking_lot::Mutex;
 
 use parm_protocol::client::{BoxFuture, CallContext, Client};
-use parm_protocol::rest::request::Form;
 use parm_protocol::fleet::{Watcher, Wish};
+use parm_protocol::rest::request::Form;
 use parm_protocol::{
-    Code, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+    Code, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
+    ServerMetadata,
 };
 use parm_tokens::Order;
 
