@@ -44,6 +44,7 @@ fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
     let mut findings = vec![Finding::well(format!("admin API: parm {version} answers"))];
     findings.push(clock(state, now_ms));
     findings.extend(models(state));
+    findings.extend(absent(state));
     findings.extend(instances(state));
     findings
 }
@@ -83,6 +84,12 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
         ),
         usable => Finding::well(format!("model {name}: {usable} instances, policy {policy}")),
     }];
+    if let Some(error) = model["failing"].as_str() {
+        findings.push(Finding::fails(
+            format!("model {name}: requests fail: {error}"),
+            "try the model with another engine, and see the log of its instances",
+        ));
+    }
     if let Some(problem) = model["problem"].as_str() {
         findings.push(Finding::worth(
             format!(
@@ -99,6 +106,27 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Models that instances have and do not serve.
+fn absent(state: &State) -> Vec<Finding> {
+    let models = state.instances.values().flat_map(|instance| list(&instance["absent"]));
+    let mut known = std::collections::BTreeMap::<String, (usize, String)>::new();
+    for model in models {
+        let (name, reason) = (text(&model[0]).to_owned(), text(&model[1]).to_owned());
+        known.entry(name).or_insert((0, reason)).0 += 1;
+    }
+    let finding = |(name, (count, reason)): (String, (usize, String))| {
+        let what = format!("model {name}: not loaded on {count} instances: {reason}");
+        // An operator unloaded it on purpose.
+        let remedy = "correct its file, or remove it from the model repository";
+        if reason.contains("by request") {
+            Finding::worth(what, remedy)
+        } else {
+            Finding::fails(what, remedy)
+        }
+    };
+    known.into_iter().map(finding).collect()
 }
 
 fn instances(state: &State) -> Vec<Finding> {
@@ -189,8 +217,10 @@ mod tests {
                 "reasons": [null, "slow", "failing", "wrong", "order"]}}),
             json!({"models": [
                 {"m": 0, "name": "a", "policy": "parm+", "in_force": "hedge", "problem": "no bundle"},
-                {"m": 1, "name": "b", "policy": "hedge", "in_force": "hedge", "problem": null}]}),
-            json!({"instances": [{"number": 1, "address": "http://w:1", "node": "n"}, {"number": 2, "address": "http://w:2",
+                {"m": 1, "name": "b", "policy": "hedge", "in_force": "hedge", "problem": null,
+                 "failing": "every attempt failed"}]}),
+            json!({"instances": [{"number": 1, "address": "http://w:1", "node": "n",
+                "absent": [["c", "cannot load it"]]}, {"number": 2, "address": "http://w:2",
                 "node": "n"}, {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"}]}),
             json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
                 {"m": 1, "queue": [0, 0, 0, 0, 2, 0]}],
@@ -206,6 +236,8 @@ mod tests {
             "ok   model a: 2 instances, policy hedge\n",
             "note model a: policy parm+ is configured, but hedge runs: no bundle\n       make a bundle",
             "FAIL model a: its stand-in's answers are withheld",
+            "FAIL model b: requests fail: every attempt failed\n",
+            "FAIL model c: not loaded on 1 instances: cannot load it\n",
             "FAIL model b: no instance is available\n       see the instances",
             "ok   instances: 1 of 3 are healthy\n",
             "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",

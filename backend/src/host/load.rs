@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use parm_parity_models::repository::{Format, Version};
+use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::loaded::Site;
@@ -28,7 +28,7 @@ impl Host {
         let started = Instant::now();
         let (platform, read) = self.reader(source)?;
         let mut model = guarded(&read)?;
-        let (max_batch, whole) = self.most_rows(name, &mut *model);
+        let (max_batch, whole) = self.most_rows(name, triton(name, source), &mut *model);
         let warm = self.warm_up(name, max_batch, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
         let statistics = Statistics::new(self.metrics.model(name, &version));
@@ -82,12 +82,17 @@ impl Host {
 
     /// Maximum rows of a request for a model; 0 if its first dimension is not a batch, is configured not to be one, or
     /// could not be shown to be one. Then the reason is returned as well.
-    fn most_rows(&self, name: &str, model: &mut dyn Model) -> (usize, Option<String>) {
+    fn most_rows(
+        &self,
+        name: &str,
+        declared: Option<usize>,
+        model: &mut dyn Model,
+    ) -> (usize, Option<String>) {
         let listed = |names: &[String]| names.iter().any(|listed| listed == name);
         if !model.signature().is_batched() || listed(&self.config.unbatched) {
             return (0, None);
         }
-        let most = self.config.max_rows.get().min(model.most_rows());
+        let most = self.config.max_rows.get().min(model.most_rows()).min(declared.unwrap_or(usize::MAX));
         if most == 0 || model.declares_rows() || listed(&self.config.batched) {
             return (most, None);
         }
@@ -175,6 +180,15 @@ impl Host {
         }
         times
     }
+}
+
+/// The `max_batch_size` of a `config.pbtxt`. Names the fields that are ignored.
+fn triton(name: &str, source: &Source) -> Option<usize> {
+    let Source::File(version) = source else { return None };
+    let TritonConfig { max_batch_size, ignored } = TritonConfig::beside(&version.path)?;
+    let ignored = ignored.join(", ");
+    tracing::info!(name, max_batch_size, ignored, "config.pbtxt: only max_batch_size is read");
+    max_batch_size
 }
 
 /// The properties of a model that are measured before it serves.

@@ -76,6 +76,8 @@ struct Tally {
     failed: AtomicU64,
     /// Requests that failed by no fault of the client, and the last error.
     troubles: Mutex<(u64, String)>,
+    /// The last such error, while they go on.
+    failing: Mutex<Option<String>>,
     failed_ns: AtomicU64,
     queries: AtomicU64,
     by_size: Mutex<BTreeMap<u64, DurationStatistics>>,
@@ -249,6 +251,16 @@ impl Pool {
     /// Number of such requests, and the last error.
     pub(crate) fn troubles(&self) -> (u64, String) {
         self.tally.troubles.lock().clone()
+    }
+
+    /// Why its requests fail now, if they do.
+    pub(crate) fn failing(&self) -> Option<String> {
+        self.tally.failing.lock().clone()
+    }
+
+    /// Sets it.
+    pub(crate) fn set_failing(&self, error: Option<String>) {
+        *self.tally.failing.lock() = error;
     }
 
     /// Counts a query that was sent to an instance.

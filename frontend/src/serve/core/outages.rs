@@ -17,6 +17,9 @@ use crate::serve::pool::Pool;
 /// Interval between checks.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// Time after the last failed request during which a model counts as failing.
+const RECENT: Duration = Duration::from_secs(60);
+
 /// What was seen so far.
 #[derive(Default)]
 struct Seen {
@@ -28,6 +31,9 @@ struct Seen {
 struct Model {
     /// Start of the outage.
     down: Option<Instant>,
+    /// Failed requests at the last check, and when there were new ones.
+    seen: u64,
+    troubled: Option<Instant>,
     /// Counts at the last lines.
     failed: u64,
     refused: [u64; 3],
@@ -78,6 +84,13 @@ impl Seen {
             _ => {}
         }
         let (failed, error) = pool.troubles();
+        if failed > model.seen {
+            (model.seen, model.troubled) = (failed, Some(Instant::now()));
+            pool.set_failing(Some(error.clone()));
+        } else if model.troubled.is_some_and(|since| since.elapsed() > RECENT) {
+            model.troubled = None;
+            pool.set_failing(None);
+        }
         let new = failed - model.failed;
         if new > 0 && self.lines.due(now_ms, (pool.id, Line::Failing)).is_some() {
             tracing::warn!(model = %name, failed = new, last = %error, "requests fail");
