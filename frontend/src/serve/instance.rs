@@ -233,3 +233,25 @@ impl Instance {
         (!times.is_empty()).then(|| Quantiles { median: at(0.5), p90: at(0.9), p99: at(0.99) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use parm_transport::client;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[tokio::test]
+    async fn slowness_is_of_the_jobs_since_ejection() {
+        let client = client::connect(&"http://gone:1".parse().unwrap(), &client::Config::default()).unwrap();
+        let name = (InstanceId(1), 1);
+        let instance = Instance::new(name, "i".into(), client, Metrics::new().instance("i"));
+        (0..60).for_each(|_| instance.paced(1.0));
+        (0..2).for_each(|_| instance.paced(7.0));
+        assert_eq!(instance.slowness(), Some(1.0));
+        instance.ejected_as_slow();
+        assert_eq!(instance.slowness(), Some(7.0), "of the last three jobs two were slow");
+        (0..2).for_each(|_| instance.paced(1.0));
+        assert_eq!(instance.slowness(), Some(1.0), "its probes are as fast as usual again");
+    }
+}
