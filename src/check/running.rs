@@ -25,7 +25,13 @@ pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
     let mut lines = match admin.lines("/admin/v1/stream").await {
         Ok(lines) => lines,
         Err(error) => {
-            return Ok(vec![Finding::fails(format!("admin API: {error:#}"), "name the address of --admin")]);
+            let what = format!("admin API: {error:#}");
+            let remedy = if what.contains("(401)") || what.contains("(403)") {
+                "give a key of the role read with PARM_KEY or --key"
+            } else {
+                "name the address of --admin"
+            };
+            return Ok(vec![Finding::fails(what, remedy)]);
         }
     };
     let mut state = State::default();

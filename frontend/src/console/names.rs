@@ -57,7 +57,10 @@ pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
             own: settings.models.contains_key(name),
             codes: codes.unwrap_or_default(),
             stand_in: pool.codes().stand_in.as_ref().map(|own| own.model.name.clone()),
-            problem: standing.and_then(|standing| standing.not_coded),
+            // A stand-in needs none of its own.
+            problem: standing
+                .and_then(|standing| standing.not_coded)
+                .filter(|_| core.serves_others(name).is_none()),
             failing: pool.failing(),
         }
     };
