@@ -1,4 +1,4 @@
-//! What a new user or an operator at night meets: own models, signals, outages, other servers.
+//! Tests of a first day with parm: own models, signals, outages, other servers.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn write_softmax(root: &Path) {
 }
 
 #[test]
-fn frontend_and_worker_answer_the_same_where_rows_are_not_a_batch() {
+fn frontend_answers_like_a_worker_where_rows_are_no_batch() {
     let folder = TempDir::new().unwrap();
     write_softmax(folder.path());
     let models = folder.path().to_str().unwrap();

@@ -1,4 +1,4 @@
-//! What a change of settings changed, and the settings as a configuration file.
+//! Differences of settings in words, and settings as a configuration file.
 
 use parm_dispatch::PoolSettings;
 use serde_json::{Map, Value, json};

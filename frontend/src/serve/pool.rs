@@ -56,13 +56,13 @@ pub(crate) struct Pool {
     pub(crate) linearity: Linearity,
     codes: RwLock<Arc<Codes>>,
     standing: Mutex<Option<Standing>>,
-    members: Mutex<BTreeMap<InstanceId, Membership>>,
+    members: Mutex<BTreeMap<InstanceId, Enrolment>>,
     tally: Tally,
 }
 
 /// An instance of a pool.
 #[derive(Clone, Copy)]
-struct Membership {
+struct Enrolment {
     /// Whether it accepts new work.
     works: bool,
     /// Whether requests stay whole there.
@@ -193,7 +193,7 @@ impl Pool {
 
     /// Adds an instance; `whole` states that requests stay whole there.
     pub(crate) fn join(&self, instance: InstanceId, whole: bool) {
-        self.members.lock().insert(instance, Membership { works: true, whole });
+        self.members.lock().insert(instance, Enrolment { works: true, whole });
     }
 
     /// Whether requests stay whole at an instance other than this one.

@@ -23,12 +23,12 @@ const RECENT: Duration = Duration::from_secs(60);
 /// What was seen so far.
 #[derive(Default)]
 struct Seen {
-    models: BTreeMap<PoolId, Model>,
-    lines: LogRate<(PoolId, Line)>,
+    models: BTreeMap<PoolId, Course>,
+    lines: LogRate<(PoolId, Subject)>,
 }
 
 #[derive(Default)]
-struct Model {
+struct Course {
     /// Start of the outage.
     down: Option<Instant>,
     /// Failed requests at the last check, and when there were new ones.
@@ -40,7 +40,7 @@ struct Model {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Line {
+enum Subject {
     Failing,
     Budget,
 }
@@ -92,13 +92,13 @@ impl Seen {
             pool.set_failing(None);
         }
         let new = failed - model.failed;
-        if new > 0 && self.lines.due(now_ms, (pool.id, Line::Failing)).is_some() {
+        if new > 0 && self.lines.due(now_ms, (pool.id, Subject::Failing)).is_some() {
             tracing::warn!(model = %name, failed = new, last = %error, "requests fail");
             model.failed = failed;
         }
         let refused = refusals(&status.counters);
         let new: [u64; 3] = std::array::from_fn(|at| refused[at] - model.refused[at]);
-        if new != [0; 3] && self.lines.due(now_ms, (pool.id, Line::Budget)).is_some() {
+        if new != [0; 3] && self.lines.due(now_ms, (pool.id, Subject::Budget)).is_some() {
             let [retries, hedges, stand_ins] = new;
             tracing::info!(model = %name, retries, hedges, stand_ins, "redundancy was refused: its budget is spent or too much work waits");
             model.refused = refused;
