@@ -64,8 +64,7 @@ mod tests {
 
     #[test]
     fn exported_settings_are_read_back() {
-        let mut own = PoolSettings::default();
-        own.policy = parm_dispatch::PolicyKind::None;
+        let mut own = PoolSettings { policy: parm_dispatch::PolicyKind::None, ..PoolSettings::default() };
         own.batch.max_size = 4.try_into().unwrap();
         let shown = json!({"dispatch": own, "models": {"m": PoolSettings::default()}, "in_force": {}});
         let text = exported(&shown).unwrap();
