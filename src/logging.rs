@@ -71,8 +71,12 @@ impl Drop for Guard {
 
 /// Installs logging for the process. Must be called inside the runtime when a collector is named.
 pub fn install(config: &Config, service: &'static str) -> anyhow::Result<Guard> {
-    let filter = EnvFilter::try_new(&config.level)
+    let mut filter = EnvFilter::try_new(&config.level)
         .with_context(|| format!("log.level: cannot read '{}' as a log filter", config.level))?;
+    if !config.level.contains("tract") {
+        // It warns of each model whose operator set is newer than its own, and runs most of them.
+        filter = filter.add_directive("tract_onnx=error".parse()?);
+    }
     let colour = std::io::stderr().is_terminal() && !crate::environment::no_color();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour);
     let lines = match config.format {

@@ -32,6 +32,7 @@ mod models;
 mod nets;
 mod ready;
 mod record;
+mod reload;
 mod runtime;
 mod serve;
 mod settings;

@@ -32,7 +32,8 @@ struct Listed {
 }
 
 fn list(view: &View) -> anyhow::Result<()> {
-    let scan = Repository::open(&view.models)?.scan()?;
+    let repository = Repository::open(&view.models)?;
+    let scan = repository.scan()?;
     let mut listed = Vec::new();
     for model in scan.models.values() {
         for (&number, version) in &model.versions {
@@ -52,6 +53,9 @@ fn list(view: &View) -> anyhow::Result<()> {
     match view.output {
         Output::Json => print(&serde_json::to_string_pretty(&listed)?)?,
         Output::Text => print(&table(&listed))?,
+    }
+    if let Some(cure) = repository.vacancy(&scan) {
+        bail!("{cure}");
     }
     for (model, problem) in &scan.problems {
         eprintln!("parm: {model}: {problem}");
@@ -146,13 +150,28 @@ fn inspect(model: &str, version: Option<u64>, view: &View) -> anyhow::Result<()>
     let report = model.inspect();
     match view.output {
         Output::Json => print(&serde_json::to_string_pretty(&report)?)?,
-        Output::Text => print(&format!("{}\n{report}{}", path.display(), bundled(name, &view.models)))?,
+        Output::Text => {
+            let (bundled, engines) = (bundled(name, &view.models), engines(&path));
+            print(&format!("{}\n{report}{bundled}{engines}", path.display()))?;
+        }
     }
     if report.is_sound() {
         Ok(())
     } else {
         bail!("no engine can load {}: see the findings above", path.display())
     }
+}
+
+/// Returns a line for each engine: whether it loads the file.
+fn engines(path: &Path) -> String {
+    let options = parm_backend::engine::Options::default();
+    let line = |name: &str| {
+        let loaded =
+            parm_backend::engine::by_name(name, &options).and_then(|engine| engine.load(path, &options));
+        let said = loaded.map_or_else(|error| error.to_string(), |_| "loads it".to_owned());
+        format!("\nengine {name}: {said}")
+    };
+    ["tract", "ort"].map(line).concat()
 }
 
 /// Returns a line for each code and stand-in of a model's bundle; nothing without a readable bundle.

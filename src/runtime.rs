@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use parm_protocol::StableCode;
 use parm_transport::tls::Tls;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Failure;
 use crate::cli::Common;
+use crate::codes::coded;
 use crate::settings::Settings;
 
 /// Time for tasks to end after the command; later ones are abandoned.
@@ -103,6 +105,17 @@ pub fn tls(settings: &mut Settings) -> Result<Tls, Failure> {
 /// Tells configuration errors of the backend, such as an unknown engine or a missing library, from other failures.
 pub fn backend_failure(error: parm_backend::Error) -> Failure {
     if error.is_configuration() { Failure::Configuration(error.into()) } else { Failure::Run(error.into()) }
+}
+
+/// Fails for `--exit-on-error` if a model is not loaded.
+pub fn all_loaded(absent: Vec<parm_protocol::ModelIndex>) -> Result<(), Failure> {
+    let Some(model) = absent.first() else { return Ok(()) };
+    let others = match absent.len() {
+        1 => String::new(),
+        all => format!(" (and {} more)", all - 1),
+    };
+    let problem = format!("model '{}' is not loaded: {}{others}", model.name, model.reason);
+    Err(coded(StableCode::ModelNotLoaded, problem).into())
 }
 
 /// Tells configuration errors of a server, such as an invalid key file, from other failures.

@@ -17,7 +17,7 @@ use crate::cli;
 use crate::codes::coded;
 use crate::nets::Engine;
 use crate::settings::Settings;
-use crate::{Failure, metrics, ready, runtime, shutdown};
+use crate::{Failure, metrics, ready, reload, runtime, shutdown};
 
 /// Runs the command.
 pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
@@ -30,6 +30,8 @@ pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
 
 async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure> {
     let stop = shutdown::token()?;
+    let mut hangups = reload::signals()?;
+    let mut known = settings.clone();
     runtime::bound_connections(&mut settings.server);
     let tls = runtime::tls(&mut settings)?;
     let embeds = settings.embeds();
@@ -65,7 +67,7 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
     if embeds {
         tracing::info!("loading models");
         tokio::select! {
-            embedded = embed(&frontend, settings.backend, &registry) => embedded?,
+            embedded = embed(&frontend, settings.backend, &registry, flags.common.exit_on_error) => embedded?,
             // A model that hangs in its first run must not keep the process from ending.
             () = stop.cancelled() => {
                 tracing::info!("stopped before all models were loaded");
@@ -85,12 +87,15 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
         tracing::info!("no instance has joined yet: /v2/health/ready returns 503 until one does");
     }
 
-    tokio::select! {
-        () = stop.cancelled() => {}
-        broken = frontend.broken() => return Err(Failure::Panicked(broken.into())),
-        ended = &mut serving => {
-            ended.context("the server task failed")?;
-            return Err(anyhow::Error::msg("the server ended without a shutdown: please report it").into());
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(()) = hangups.recv() => reload::reload(flags, &frontend, &mut known),
+            broken = frontend.broken() => return Err(Failure::Panicked(broken.into())),
+            ended = &mut serving => {
+                ended.context("the server task failed")?;
+                return Err(anyhow::Error::msg("the server ended without a shutdown: please report it").into());
+            }
         }
     }
     // Readiness is false from here on. New requests are still answered, until load balancers have noticed.
@@ -119,10 +124,14 @@ async fn embed(
     frontend: &Frontend,
     config: parm_backend::Config,
     registry: &Registry,
+    exit_on_error: bool,
 ) -> Result<(), Failure> {
     let metrics = Metrics::embedded(registry).map_err(anyhow::Error::from)?;
     let loading = tokio::task::spawn_blocking(move || Embedded::start(config, metrics));
     let instances = loading.await.context("the loading task failed")?.map_err(runtime::backend_failure)?;
+    if exit_on_error {
+        runtime::all_loaded(instances.first().map(Embedded::absent).unwrap_or_default())?;
+    }
     for instance in instances {
         frontend.embed(Arc::new(instance), None).map_err(anyhow::Error::from)?;
     }

@@ -14,6 +14,7 @@ use figment::{Figment, Source};
 use parm_dispatch::removed;
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
+use parm_parity_models::repository::Repository;
 use parm_protocol::StableCode;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
@@ -81,8 +82,11 @@ impl Settings {
         if let Some(share) = &flags.capture_share {
             figment = figment.merge(Serialized::default("frontend.capture.share", share));
         }
+        if let Some(file) = &flags.file {
+            figment = figment.merge(Serialized::default("backend.models", file));
+        }
         let settings = extract(figment)?;
-        let mut settings = if settings.embeds() { settings.with_models()? } else { settings };
+        let mut settings = if settings.embeds() { settings.with_models(false)? } else { settings };
         let is_service = |url: &String| Service::read(url).is_some();
         if settings.frontend.kubernetes.server.is_none() && settings.frontend.workers.iter().any(is_service) {
             settings.frontend.kubernetes.server = crate::environment::kubernetes();
@@ -105,12 +109,17 @@ impl Settings {
         if let Some(url) = &flags.upstream {
             figment = figment.merge(Serialized::default("backend.upstream.url", url));
         }
-        extract(figment)?.with_models()?.with_body_limit().with_shares(Reader::Worker)
+        extract(figment)?.with_models(true)?.with_body_limit().with_shares(Reader::Worker)
     }
 
     /// Checks before anything starts that the engine exists and that there are models.
-    fn with_models(mut self) -> Result<Self, Invalid> {
+    fn with_models(mut self, is_worker: bool) -> Result<Self, Invalid> {
         let backend = &mut self.backend;
+        if let Some(folder) = &backend.models {
+            // A folder without models is only reported: they may come later.
+            Repository::open(folder)
+                .map_err(|error| Invalid(coded(StableCode::NoModels, format!("backend.models: {error}"))))?;
+        }
         parm_backend::engine::by_name(&backend.engine.name, &backend.engine.options()).map_err(|error| {
             let field = match error {
                 parm_backend::Error::RuntimeLibrary { .. } => "onnxruntime",
@@ -123,13 +132,13 @@ impl Settings {
             return Ok(self);
         }
         if backend.models.is_none() && backend.emulated.is_empty() {
+            let or_worker = if is_worker { "" } else { ", or a worker with --worker URL" };
             let folder = std::path::Path::new("models");
             if !folder.is_dir() {
-                return Err(Invalid(coded(
-                    StableCode::NoModels,
-                    "backend.models: no models to serve: name a model repository with --models FOLDER, or a worker \
-                     with --worker URL",
-                )));
+                let problem = format!(
+                    "backend.models: no models to serve: name a model repository with --models FOLDER{or_worker}"
+                );
+                return Err(Invalid(coded(StableCode::NoModels, problem)));
             }
             backend.models = Some(folder.to_owned());
         }

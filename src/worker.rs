@@ -11,7 +11,7 @@ use prometheus::Registry;
 use crate::cli;
 use crate::codes::coded;
 use crate::settings::Settings;
-use crate::{Failure, metrics, ready, runtime, shutdown};
+use crate::{Failure, metrics, ready, reload, runtime, shutdown};
 
 /// Runs the command.
 pub fn main(flags: &cli::Worker) -> Result<(), Failure> {
@@ -24,6 +24,7 @@ pub fn main(flags: &cli::Worker) -> Result<(), Failure> {
 
 async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failure> {
     let stop = shutdown::token()?;
+    let mut hangups = reload::signals()?;
     runtime::bound_connections(&mut settings.server);
     let tls = runtime::tls(&mut settings)?;
     let shown = tls.clone();
@@ -45,7 +46,7 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
 
     tracing::info!("loading models");
     tokio::select! {
-        loaded = load(&worker) => loaded?,
+        loaded = load(&worker, flags.common.exit_on_error) => loaded?,
         // A model that hangs in its first run must not keep the process from ending.
         () = stop.cancelled() => {
             tracing::info!("stopped before all models were loaded");
@@ -55,7 +56,14 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
     tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
     ready::announce(flags.common.ready_file.as_deref(), &addresses, None)?;
 
-    stop.cancelled().await;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(()) = hangups.recv() => tracing::info!(
+                "SIGHUP: ignored: keys, certificates and models are followed, other settings need a restart"
+            ),
+        }
+    }
     // Readiness is false from here on. New requests are still answered, until load balancers have noticed.
     let draining = worker.clone();
     let drained = tokio::spawn(async move { draining.drain(std::time::Duration::MAX).await });
@@ -73,13 +81,13 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
 }
 
 /// Loads the models on a thread of its own. Health checks are answered meanwhile, and readiness is false.
-async fn load(worker: &Worker) -> Result<(), Failure> {
+async fn load(worker: &Worker, exit_on_error: bool) -> Result<(), Failure> {
     let loading = worker.clone();
     tokio::task::spawn_blocking(move || loading.load())
         .await
         .context("the loading task failed")?
         .map_err(runtime::backend_failure)?;
-    Ok(())
+    if exit_on_error { runtime::all_loaded(worker.absent()) } else { Ok(()) }
 }
 
 /// Serves fault injection at run time: `GET` and `POST /faults` with a plan in JSON.

@@ -25,9 +25,10 @@ fn infer(parm: &Parm, id: &str) {
 fn ctl_changes_a_frontend_and_shows_its_state() {
     let parm = Parm::serve(&["--instances", "2", "--admin", "127.0.0.1:0"]);
     parm.until_model_ready();
-    let changed: Value =
-        serde_json::from_str(&said(&parm, &["ctl", "set", "affine", "queue_limit=77"])).unwrap();
-    assert_eq!(changed["queue_limit"], json!(77));
+    assert_eq!(said(&parm, &["ctl", "set", "affine", "queue_limit=77"]), "queue_limit 1024 to 77\n");
+    assert_eq!(said(&parm, &["ctl", "set", "affine", "queue_limit=77"]), "nothing changed\n");
+    let exported = said(&parm, &["ctl", "export"]);
+    assert!(exported.contains("[frontend.models.affine]\nqueue_limit = 77"), "{exported}");
     let settings: Value = serde_json::from_str(&said(&parm, &["ctl", "settings"])).unwrap();
     assert_eq!(settings["models"]["affine"]["queue_limit"], json!(77));
     assert!(parm.log().contains("queue_limit 1024 to 77"), "{}", parm.log());

@@ -16,6 +16,7 @@ mod discovery;
 mod documents;
 mod draining;
 mod experiment;
+mod first_contact;
 mod floods;
 mod frontends;
 mod fuzz;

@@ -32,8 +32,11 @@ pub struct Config {
     pub load: Vec<String>,
     /// Versions of a model to serve. Default `latest`.
     pub versions: VersionPolicy,
-    /// Models whose first dimension varies but is not a batch dimension. Their requests are not batched. Default: none.
+    /// Models whose requests stay whole: their first dimension varies but is not a batch. Default: those of which two
+    /// rows together do not give at load what each gives alone.
     pub unbatched: Vec<String>,
+    /// Models whose first dimension is a batch although that cannot be shown at load. Default: none.
+    pub batched: Vec<String>,
     /// Emulated models by name, for experiments. They are served next to those of the folder. Default: none.
     pub emulated: BTreeMap<String, Spec>,
     /// Another server, whose models this worker serves as its agent. `backend.instances` is the number of requests that the
@@ -172,6 +175,7 @@ impl Default for Config {
             load: Vec::new(),
             versions: VersionPolicy::default(),
             unbatched: Vec::new(),
+            batched: Vec::new(),
             emulated: BTreeMap::new(),
             upstream: Upstream::default(),
             engine: EngineConfig::default(),

@@ -39,6 +39,11 @@ impl Embedded {
         self.host.faults()
     }
 
+    /// Models that are not loaded, with the reasons.
+    pub fn absent(&self) -> Vec<ModelIndex> {
+        self.host.catalogue().absent()
+    }
+
     /// Waits until all current requests are answered.
     pub async fn drain(&self, longest: Duration) -> Result<(), Error> {
         self.host.drain(longest).await

@@ -31,6 +31,10 @@ pub enum Error {
         "input '{name}' of warm-up needs {elements} elements, more than {limit}: set backend.warm_up_runs to 0"
     )]
     WarmUpTooLarge { name: String, elements: usize, limit: usize },
+    #[error(
+        "warm-up failed: {message}: try another engine, or set backend.warm_up_runs to 0 if it does not run on zeros"
+    )]
+    WarmUp { message: String },
     #[error("invalid emulated model '{}': {message}", path.display())]
     Emulated { path: PathBuf, message: String },
     #[error("{peer}: {error}")]

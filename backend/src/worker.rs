@@ -35,6 +35,11 @@ impl Worker {
         self.host.faults()
     }
 
+    /// Models that are not loaded, with the reasons.
+    pub fn absent(&self) -> Vec<ModelIndex> {
+        self.host.catalogue().absent()
+    }
+
     /// Becomes not ready, and waits until all current requests are answered.
     pub async fn drain(&self, longest: Duration) -> Result<(), Error> {
         self.host.drain(longest).await

@@ -53,6 +53,19 @@ CHARTS = {
         "parm",
         {"tls": {"mode": "require", "secret": "parm-tls", "clients": ["parm-workers.ml.svc", "spiffe://prod/gateway/*"]}},
     ),
+    "chart with keys and lists": (
+        "parm",
+        {
+            "frontend": {
+                "settings": {"server.keys_file": "/etc/parm-keys/keys.toml", "frontend.instances.models": ["digits"]},
+                "extraVolumes": [{"name": "keys", "secret": {"secretName": "parm-keys"}}],
+                "extraVolumeMounts": [{"name": "keys", "mountPath": "/etc/parm-keys", "readOnly": True}],
+                "podAnnotations": {"team": "ml"},
+                "priorityClassName": "high",
+            },
+            "worker": {"extraEnv": [{"name": "A", "value": "b"}], "affinity": {"nodeAffinity": {}}},
+        },
+    ),
     "chart before other servers": (
         "parm",
         {
@@ -68,6 +81,7 @@ REFUSED = [
     {"frontend": {"workers": ["a:8000"]}},
     {"frontend": {"workers": ["kubernetes://a:8000"]}},
     {"frontend": {"endpointSlices": "yes"}},
+    {"frontend": {"settings": {"frontend.dispatch.policy": "stand-in"}}},
     {"worker": {"replicas": 0}},
     {"tls": {"mode": "always", "secret": "parm-tls"}},
     {"tls": {"mode": "require"}},

@@ -18,8 +18,8 @@ export function verdict(model, summary) {
   if (!latest) return none(`No data of ${model.name} yet.`);
   const [, , , usable, members] = latest.queue;
   if (!usable) {
-    const text = members ? `No instance serves ${model.name}: none of ${many(members, 'instance')} accepts work.` : `No instance serves ${model.name} yet.`;
-    return { tone: 'bad', text, more: [] };
+    const more = members ? [`None of ${many(members, 'instance')} accepts work.`] : [];
+    return { tone: 'bad', text: `Outage: no instance serves ${model.name}. Every request fails.`, more };
   }
   const asked = answered + summary.lost;
   if (!asked) return none('No queries in the last minutes.');

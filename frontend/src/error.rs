@@ -41,7 +41,10 @@ pub enum Error {
     Timer { reason: String },
     #[error("{part} panicked: requests may hang: restart the frontend")]
     Panicked { part: &'static str },
-    #[error("instance {instance} returned {actual} rows of '{output}', expected {expected}")]
+    #[error(
+        "instance {instance} returned {actual} rows of '{output}', expected {expected}: list the model in frontend.unbatched if its \
+         first dimension is not a batch"
+    )]
     WrongRows { instance: String, output: String, expected: usize, actual: usize },
     #[error("code: {0}")]
     Code(#[from] parm_encoder::Error),

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use parm_frontend::discovery::kubernetes::{ApiServer, Service};
-use parm_frontend::discovery::{Connect, Name, Wire};
+use parm_frontend::discovery::{Connect, Listed, Name, Wire};
 use parm_parity_models::bundle;
 use parm_parity_models::repository::Repository;
 use parm_protocol::{Error, ModelRef};
@@ -42,6 +42,9 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings.extend(secrecy(&mut settings));
     findings.extend(engine::look(&settings));
     findings.extend(models(&settings));
+    findings.extend(engine::loads(&settings));
+    findings.extend(stand_in(&settings));
+    findings.extend(workers_file(&mut settings));
     findings.extend(workers(&settings).await);
     findings
 }
@@ -177,7 +180,10 @@ fn repository(folder: &Path) -> Vec<Finding> {
         }
     };
     let (scan, repository) = scan;
-    let mut findings = vec![Finding::well(format!("models: {} in {shown}", scan.models.len()))];
+    let mut findings = vec![match repository.vacancy(&scan) {
+        Some(cure) => Finding::fails("models: none", cure),
+        None => Finding::well(format!("models: {} in {shown}", scan.models.len())),
+    }];
     for (model, problem) in &scan.problems {
         let remedy = "put its file at NAME/VERSION/model.onnx";
         findings.push(Finding::fails(format!("models: {model}: {problem}"), remedy));
@@ -193,6 +199,53 @@ fn repository(folder: &Path) -> Vec<Finding> {
             Err(error) => Finding::fails(format!("bundle: {name}: {error}"), "train it again"),
         });
     }
+    findings
+}
+
+/// Checks that the repository has the stand-ins that are named, where this process runs the models.
+fn stand_in(settings: &Settings) -> Vec<Finding> {
+    let folder = settings.backend.models.as_ref().filter(|_| settings.frontend.workers.is_empty());
+    let scan = folder.and_then(|folder| Repository::open(folder).and_then(|found| found.scan()).ok());
+    let Some(scan) = scan else { return Vec::new() };
+    let pools = settings.frontend.models.values().chain([&settings.frontend.dispatch]);
+    let named = pools.flat_map(|pool| pool.stand_in.model.iter().chain(&pool.backup_model));
+    let served =
+        |name: &String| scan.models.contains_key(name) || settings.backend.emulated.contains_key(name);
+    let missing = named.filter(|name| !served(name)).map(|name| {
+        let what = format!("stand-in: the model repository has no model '{name}'");
+        Finding::fails(what, "correct the name, or put the model into the repository")
+    });
+    missing.collect()
+}
+
+/// Checks the lines of the workers file, and adds its servers to the configured ones.
+fn workers_file(settings: &mut Settings) -> Vec<Finding> {
+    let Some(path) = &settings.frontend.workers_file else { return Vec::new() };
+    let shown = path.display();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            let what = format!("workers file: {shown}: {error}");
+            return vec![Finding::fails(what, "create it with one address a line, or correct the path")];
+        }
+    };
+    let mut findings = Vec::new();
+    let before = settings.frontend.workers.len();
+    for (number, line) in (1..).zip(text.lines()) {
+        match Listed::read(line) {
+            None => {}
+            Some(Ok(listed)) => settings.frontend.workers.push(listed.url),
+            Some(Err(problem)) => findings.push(Finding::fails(
+                format!("workers file: {shown}, line {number}: {problem}"),
+                "correct the line; the frontend skips it",
+            )),
+        }
+    }
+    let found = settings.frontend.workers.len() - before;
+    findings.push(match found {
+        0 => Finding::fails(format!("workers file: {shown} names no server"), "add one address a line"),
+        found => Finding::well(format!("workers file: {found} servers in {shown}")),
+    });
     findings
 }
 

@@ -38,6 +38,24 @@ pub(super) fn look(settings: &Settings) -> Option<Finding> {
     settings.embeds().then(|| finding(chosen()))
 }
 
+/// Checks that the engine loads every model of the repository.
+pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
+    let options = settings.backend.engine.options();
+    let engine = by_name(&settings.backend.engine.name, &options);
+    let (Some(folder), Ok(engine)) = (&settings.backend.models, engine) else { return Vec::new() };
+    let Ok(scan) = Repository::open(folder).and_then(|repository| repository.scan()) else {
+        return Vec::new();
+    };
+    let latest = scan.models.values().filter_map(|model| Some((&model.name, model.latest()?.1)));
+    let broken =
+        latest.filter(|(_, version)| version.format == Format::Onnx).filter_map(|(name, version)| {
+            let error = engine.load(&version.path, &options).err()?;
+            let remedy = "correct the file, or choose another engine; it would not be served";
+            Some(Finding::fails(format!("model {name}: {error}"), remedy))
+        });
+    broken.collect()
+}
+
 /// Returns the speed of ONNX Runtime relative to tract on the first model that runs on both; `None` without its library.
 fn ratio(settings: &Settings, options: &Options) -> Option<(String, f64)> {
     choose("auto", options).ok().filter(|chosen| chosen.name == "ort")?;

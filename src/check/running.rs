@@ -25,7 +25,13 @@ pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
     let mut lines = match admin.lines("/admin/v1/stream").await {
         Ok(lines) => lines,
         Err(error) => {
-            return Ok(vec![Finding::fails(format!("admin API: {error:#}"), "name the address of --admin")]);
+            let what = format!("admin API: {error:#}");
+            let remedy = if what.contains("(401)") || what.contains("(403)") {
+                "give a key of the role read with PARM_KEY or --key"
+            } else {
+                "name the address of --admin"
+            };
+            return Ok(vec![Finding::fails(what, remedy)]);
         }
     };
     let mut state = State::default();
@@ -44,6 +50,7 @@ fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
     let mut findings = vec![Finding::well(format!("admin API: parm {version} answers"))];
     findings.push(clock(state, now_ms));
     findings.extend(models(state));
+    findings.extend(absent(state));
     findings.extend(instances(state));
     findings
 }
@@ -83,6 +90,12 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
         ),
         usable => Finding::well(format!("model {name}: {usable} instances, policy {policy}")),
     }];
+    if let Some(error) = model["failing"].as_str() {
+        findings.push(Finding::fails(
+            format!("model {name}: requests fail: {error}"),
+            "try the model with another engine, and see the log of its instances",
+        ));
+    }
     if let Some(problem) = model["problem"].as_str() {
         findings.push(Finding::worth(
             format!(
@@ -99,6 +112,27 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Models that instances have and do not serve.
+fn absent(state: &State) -> Vec<Finding> {
+    let models = state.instances.values().flat_map(|instance| list(&instance["absent"]));
+    let mut known = std::collections::BTreeMap::<String, (usize, String)>::new();
+    for model in models {
+        let (name, reason) = (text(&model[0]).to_owned(), text(&model[1]).to_owned());
+        known.entry(name).or_insert((0, reason)).0 += 1;
+    }
+    let finding = |(name, (count, reason)): (String, (usize, String))| {
+        let what = format!("model {name}: not loaded on {count} instances: {reason}");
+        // An operator unloaded it on purpose.
+        let remedy = "correct its file, or remove it from the model repository";
+        if reason.contains("by request") {
+            Finding::worth(what, remedy)
+        } else {
+            Finding::fails(what, remedy)
+        }
+    };
+    known.into_iter().map(finding).collect()
 }
 
 fn instances(state: &State) -> Vec<Finding> {
@@ -137,12 +171,16 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
     let slowness = row[place("slowness")].as_f64().unwrap_or_default();
     Some(match (stands.as_str(), reason.as_str()) {
         ("connecting", _) => Finding::fails(
-            format!("{what} cannot be reached: {problem} [{}]", StableCode::Unreachable),
-            "start it, correct its address, or remove it with DELETE /admin/v1/instances/NUMBER",
+            format!("{what} is not connected: {problem} [{}]", StableCode::Unreachable),
+            format!("start it, correct its address, or remove it with parm ctl remove {number}"),
         ),
         ("refused", _) => Finding::fails(
-            format!("{what} is rejected: {problem} [{}]", StableCode::InstanceRejected),
-            "serve the same models everywhere",
+            format!("{what} is refused: {problem} [{}]", StableCode::InstanceRejected),
+            if problem.starts_with("it ") {
+                format!("load a model on it, or remove it with parm ctl remove {number}")
+            } else {
+                "serve the same models everywhere".into()
+            },
         ),
         ("draining", _) => Finding::worth(
             format!("{what} is draining"),
@@ -185,8 +223,10 @@ mod tests {
                 "reasons": [null, "slow", "failing", "wrong", "order"]}}),
             json!({"models": [
                 {"m": 0, "name": "a", "policy": "parm+", "in_force": "hedge", "problem": "no bundle"},
-                {"m": 1, "name": "b", "policy": "hedge", "in_force": "hedge", "problem": null}]}),
-            json!({"instances": [{"number": 1, "address": "http://w:1", "node": "n"}, {"number": 2, "address": "http://w:2",
+                {"m": 1, "name": "b", "policy": "hedge", "in_force": "hedge", "problem": null,
+                 "failing": "every attempt failed"}]}),
+            json!({"instances": [{"number": 1, "address": "http://w:1", "node": "n",
+                "absent": [["c", "cannot load it"]]}, {"number": 2, "address": "http://w:2",
                 "node": "n"}, {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"}]}),
             json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
                 {"m": 1, "queue": [0, 0, 0, 0, 2, 0]}],
@@ -202,10 +242,12 @@ mod tests {
             "ok   model a: 2 instances, policy hedge\n",
             "note model a: policy parm+ is configured, but hedge runs: no bundle\n       make a bundle",
             "FAIL model a: its stand-in's answers are withheld",
+            "FAIL model b: requests fail: every attempt failed\n",
+            "FAIL model c: not loaded on 1 instances: cannot load it\n",
             "FAIL model b: no instance is available\n       see the instances",
             "ok   instances: 1 of 3 are healthy\n",
             "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
-            "FAIL instance 3 (http://w:3) cannot be reached: refused [PARM-0020]\n       start it",
+            "FAIL instance 3 (http://w:3) is not connected: refused [PARM-0020]\n       start it",
             "note nodes: all instances run on n\n       one slow node",
         ] {
             assert!(said.contains(line), "{line:?} is missing in\n{said}");

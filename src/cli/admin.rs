@@ -46,7 +46,7 @@ pub struct Ctl {
     pub command: CtlCommand,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum CtlCommand {
     /// List the instances
     Instances,
@@ -63,24 +63,49 @@ pub enum CtlCommand {
         #[arg(required = true, value_name = "MODEL | PATH=VALUE")]
         changes: Vec<String>,
     },
+    /// Print the settings that differ from the defaults as a configuration file
+    Export,
+    /// Add instances until the frontend ends
+    Add {
+        /// Addresses, as in `--worker`
+        #[arg(required = true, value_name = "URL")]
+        urls: Vec<String>,
+    },
+    /// Remove instances; they finish their jobs
+    Remove {
+        /// Numbers or addresses of the instances
+        #[arg(required = true, value_name = "INSTANCE")]
+        instances: Vec<String>,
+        /// Also the last instances of a model
+        #[arg(long)]
+        force: bool,
+    },
     /// Stop sending work to instances; they finish their jobs
     Drain {
-        /// Numbers of the instances
-        #[arg(required = true)]
-        numbers: Vec<u32>,
+        /// Numbers or addresses of the instances
+        #[arg(required = true, value_name = "INSTANCE")]
+        instances: Vec<String>,
+        /// Also the last instances of a model
+        #[arg(long)]
+        force: bool,
     },
     /// Return drained or ejected instances to service
     Return {
-        /// Numbers of the instances
-        #[arg(required = true)]
-        numbers: Vec<u32>,
+        /// Numbers or addresses of the instances
+        #[arg(required = true, value_name = "INSTANCE")]
+        instances: Vec<String>,
     },
     /// Move the jobs of instances to others at once
     Eject {
-        /// Numbers of the instances
-        #[arg(required = true)]
-        numbers: Vec<u32>,
+        /// Numbers or addresses of the instances
+        #[arg(required = true, value_name = "INSTANCE")]
+        instances: Vec<String>,
+        /// Also the last instances of a model
+        #[arg(long)]
+        force: bool,
     },
+    /// List the kept events: ejections, outages, changes
+    Events,
     /// List the latest queries: late ones, those without their own prediction, and a few others
     Queries {
         /// Model of the queries

@@ -256,6 +256,9 @@ pub struct Common {
     /// Unix socket for HTTP clients, next to the address
     #[arg(long, value_name = "PATH")]
     pub unix: Option<PathBuf>,
+    /// Exit with an error if a model does not load, instead of serving the others
+    #[arg(long)]
+    pub exit_on_error: bool,
     /// Model repository, with NAME/VERSION/model.onnx
     #[arg(long, value_name = "FOLDER")]
     pub models: Option<PathBuf>,
@@ -287,6 +290,9 @@ pub struct Common {
 pub struct Serve {
     #[command(flatten)]
     pub common: Common,
+    /// A model file or a folder, for the error that says where it belongs
+    #[arg(value_name = "PATH", hide = true, conflicts_with = "models")]
+    pub file: Option<PathBuf>,
     /// Server that runs models (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH; with TLS https:// or grpcs://.
     /// dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN stand for all servers of a name,
     /// kubernetes+http://SERVICE[.NAMESPACE]:PORT for the pods of a Service

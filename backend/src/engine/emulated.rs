@@ -139,6 +139,10 @@ impl Model for Emulation {
         &self.signature
     }
 
+    fn declares_rows(&self) -> bool {
+        true
+    }
+
     fn is_steady(&self) -> bool {
         matches!(self.spec.time_ms, Distribution::Constant { .. })
     }

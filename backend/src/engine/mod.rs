@@ -29,6 +29,9 @@ pub(crate) use upstream::{Channel, Description};
 
 use crate::Error;
 
+/// The reason against an output that is a map or a sequence, which exporters of classifiers make by default.
+const NOT_A_TENSOR: &str = "map or sequence (from skl2onnx: export the model with options={'zipmap': False})";
+
 /// A runtime for models.
 pub trait Engine: Send + Sync {
     /// The protocol's platform name of this engine's models, such as `onnx_tract`.
@@ -59,6 +62,11 @@ pub trait Model: Send {
     /// Maximum rows of a run; 0 if the first dimension varies but is not a batch. Unlimited if it is unknown.
     fn most_rows(&self) -> usize {
         usize::MAX
+    }
+
+    /// Whether [`most_rows`](Self::most_rows) is known without a run: the first dimension need not be tried.
+    fn declares_rows(&self) -> bool {
+        false
     }
 
     /// Whether runs of one shape take about the same time and never wait.

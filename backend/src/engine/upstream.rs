@@ -261,6 +261,10 @@ impl Model for Remote {
         self.question.outputs(self.channel.ask(|client| client.infer(request, context))?)
     }
 
+    fn declares_rows(&self) -> bool {
+        true
+    }
+
     fn is_steady(&self) -> bool {
         false
     }

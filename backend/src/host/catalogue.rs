@@ -30,7 +30,8 @@ impl Catalogue {
         let versions = models.get(&model.name).ok_or_else(unknown)?;
         let Some(version) = &model.version else {
             let newest = versions.values().rev().find_map(|slot| slot.ready.clone());
-            return newest.ok_or_else(|| Error::NoInstance { model: model.name.clone() });
+            let slot = versions.values().next_back();
+            return newest.ok_or_else(|| not_loaded(&model.name, slot.map_or("", |slot| &slot.reason)));
         };
         let slot = version.parse().ok().and_then(|number: u64| versions.get(&number));
         let slot = slot.ok_or_else(|| Error::UnknownVersion {
@@ -38,7 +39,7 @@ impl Catalogue {
             version: version.clone(),
             available: ready(versions),
         })?;
-        slot.ready.clone().ok_or_else(|| Error::NoInstance { model: model.name.clone() })
+        slot.ready.clone().ok_or_else(|| not_loaded(&model.name, &slot.reason))
     }
 
     /// All ready versions, of one model or of all.
@@ -75,6 +76,11 @@ impl Catalogue {
             })
         });
         slots.filter(|index| !ready_only || index.state == "READY").collect()
+    }
+
+    /// Versions that are not ready.
+    pub(crate) fn absent(&self) -> Vec<ModelIndex> {
+        self.index(false).into_iter().filter(|index| index.state != "READY").collect()
     }
 
     /// Numbers of all known versions of a model, ready or not.
@@ -141,6 +147,13 @@ impl Slot {
             (None, true) => "LOADING",
             (None, false) => "UNAVAILABLE",
         }
+    }
+}
+
+fn not_loaded(model: &str, reason: &str) -> Error {
+    match reason {
+        "" => Error::NoInstance { model: model.into() },
+        reason => Error::Unavailable { message: format!("model '{model}' is not loaded: {reason}") },
     }
 }
 

@@ -22,7 +22,7 @@ impl Host {
     pub(crate) fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {
         match self.catalogue.find(model) {
             Ok(_) => Ok(true),
-            Err(Error::NoInstance { .. }) => Ok(false),
+            Err(Error::NoInstance { .. } | Error::Unavailable { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }

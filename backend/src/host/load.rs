@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use parm_parity_models::repository::{Format, Version};
+use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::loaded::Site;
-use super::{Host, Loaded};
+use super::{Host, Loaded, batch_axis, trial};
 use crate::Error;
 use crate::engine::{self, Description, Emulated, Engine, Model, Spec, guarded};
 use crate::payer::Payer;
@@ -30,8 +30,8 @@ impl Host {
         let (platform, read) = self.reader(source)?;
         let mut model = guarded(&read)?;
         self.compare(source, &mut *model)?;
-        let max_batch = self.most_rows(name, &*model);
-        let warm = self.warm_up(name, &mut *model);
+        let (max_batch, whole) = self.most_rows(name, triton(name, source), &mut *model);
+        let warm = self.warm_up(name, max_batch, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
         let statistics = Statistics::new(self.metrics.model(name, &version));
         statistics.metrics().batching(warm.limit, warm.speedup);
@@ -46,6 +46,7 @@ impl Host {
         let mut config = signature.config(name, platform, max_batch);
         config.set_run_times(&warm.times);
         config.set_processor(&processor(self.config.engine.threads));
+        config.set_unbatched(whole.as_deref());
         Ok(Loaded {
             metadata: signature.metadata(name, &version, platform),
             // Frontends compare it with their bundles.
@@ -94,46 +95,68 @@ impl Host {
         }
     }
 
-    /// Maximum rows of a request for a model; 0 if its first dimension is not a batch, or is configured not to be one.
-    fn most_rows(&self, name: &str, model: &dyn Model) -> usize {
-        if !model.signature().is_batched() || self.config.unbatched.iter().any(|declared| declared == name) {
-            return 0;
+    /// Maximum rows of a request for a model; 0 if its first dimension is not a batch, is configured not to be one, or
+    /// could not be shown to be one. Then the reason is returned as well.
+    fn most_rows(
+        &self,
+        name: &str,
+        declared: Option<usize>,
+        model: &mut dyn Model,
+    ) -> (usize, Option<String>) {
+        let listed = |names: &[String]| names.iter().any(|listed| listed == name);
+        if !model.signature().is_batched() || listed(&self.config.unbatched) {
+            return (0, None);
         }
-        self.config.max_rows.get().min(model.most_rows())
+        let most = self.config.max_rows.get().min(model.most_rows()).min(declared.unwrap_or(usize::MAX));
+        if most == 0 || model.declares_rows() || listed(&self.config.batched) {
+            return (most, None);
+        }
+        match batch_axis::shown(model, self.config.measure) {
+            Ok(()) => (most, None),
+            Err(reason) => {
+                tracing::warn!(
+                    name,
+                    %reason,
+                    "requests stay whole: the first dimension is not shown to be a batch (backend.batched overrides this)"
+                );
+                (0, Some(reason))
+            }
+        }
     }
 
     /// Runs the model on blank inputs, and measures it.
     ///
-    /// A failure here does not prevent serving: some models do not run on zeros.
-    fn warm_up(&self, name: &str, model: &mut dyn Model) -> Warm {
+    /// Some models do not run on zeros. An error means that it ran on no input at all.
+    fn warm_up(&self, name: &str, max_batch: usize, model: &mut dyn Model) -> Result<Warm, Error> {
         let runs = self.config.warm_up_runs;
         let unknown = Warm { limit: 1, speedup: None, times: Vec::new() };
         if runs == 0 {
-            return unknown;
+            return Ok(unknown);
         }
+        let batched = max_batch > 0;
         let started = Instant::now();
-        let alone = match time(model, 1, (runs, None)) {
+        let alone = match time(model, 1, batched, (runs, None)) {
             Ok(time) => time,
-            Err(error) => {
-                tracing::warn!(name, %error, "warm-up failed: the first requests may be slow or fail");
-                return unknown;
+            Err(error) if trial::runs(model) => {
+                tracing::warn!(name, %error, "warm-up failed on zeros: the first requests may be slow");
+                return Ok(unknown);
             }
+            Err(error) => return Err(Error::WarmUp { message: error.to_string() }),
         };
         let took = started.elapsed();
-        let batching = self.measure_batching(name, model, alone);
-        let times =
-            if self.most_rows(name, model) > 1 { self.measure_rows(model, alone, took) } else { vec![alone] };
-        Warm { times, ..batching }
+        let batching = self.measure_batching(name, max_batch, model, alone);
+        let times = if max_batch > 1 { self.measure_rows(model, alone, took) } else { vec![alone] };
+        Ok(Warm { times, ..batching })
     }
 
     /// Measures whether batches pay.
-    fn measure_batching(&self, name: &str, model: &mut dyn Model, alone: Duration) -> Warm {
+    fn measure_batching(&self, name: &str, max_batch: usize, model: &mut dyn Model, alone: Duration) -> Warm {
         let none = Warm { limit: 1, speedup: None, times: Vec::new() };
-        let limit = self.config.batching.max_batch.get().min(self.most_rows(name, model));
+        let limit = self.config.batching.max_batch.get().min(max_batch);
         if limit <= 1 {
             return none;
         }
-        match time(model, limit, (self.config.warm_up_runs, None)) {
+        match time(model, limit, true, (self.config.warm_up_runs, None)) {
             Ok(batch) => {
                 let speedup = alone.as_secs_f64() * limit as f64 / batch.as_secs_f64().max(1e-9);
                 let pays = speedup > 1.0;
@@ -166,7 +189,7 @@ impl Host {
         for rows in MEASURED_ROWS.into_iter().skip(1) {
             let started = Instant::now();
             // Larger sizes take at least as long. The first run, which also compiles, is not counted.
-            if rows > most || started + took > until || time(model, rows, (1, Some(started))).is_err() {
+            if rows > most || started + took > until || time(model, rows, true, (1, Some(started))).is_err() {
                 break;
             }
             sizes.push(rows);
@@ -217,6 +240,15 @@ fn rising(mut times: Vec<Duration>) -> Vec<Duration> {
     times
 }
 
+/// The `max_batch_size` of a `config.pbtxt`. Names the fields that are ignored.
+fn triton(name: &str, source: &Source) -> Option<usize> {
+    let Source::File(version) = source else { return None };
+    let TritonConfig { max_batch_size, ignored } = TritonConfig::beside(&version.path)?;
+    let ignored = ignored.join(", ");
+    tracing::info!(name, max_batch_size, ignored, "config.pbtxt: only max_batch_size is read");
+    max_batch_size
+}
+
 /// The properties of a model that are measured before it serves.
 struct Warm {
     /// Maximum rows of a batch.
@@ -250,12 +282,12 @@ fn site(model: &dyn Model, warm: &Warm) -> Site {
 fn time(
     model: &mut dyn Model,
     rows: usize,
+    batched: bool,
     (runs, until): (u32, Option<Instant>),
 ) -> Result<Duration, Error> {
     let inputs = model.signature().blank(rows)?;
     let shapes: Vec<Shape> = inputs.iter().map(|input| Shape::from(input.shape())).collect();
     guarded(|| model.prepare(&shapes))?;
-    let batched = model.signature().is_batched();
     let mut times = Vec::new();
     for _ in 0..=runs {
         let started = Instant::now();

@@ -7,12 +7,14 @@
 //! The instances of an agent, which only wait for another server, are tasks instead of threads. Both load a model once
 //! and share its weights between threads if the engine supports it.
 
+mod batch_axis;
 mod catalogue;
 mod describe;
 mod load;
 mod loaded;
 mod order;
 mod refresh;
+mod trial;
 mod upstream;
 
 use std::sync::Arc;

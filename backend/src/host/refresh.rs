@@ -39,10 +39,19 @@ impl Host {
             for (name, error) in &scan.problems {
                 tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, name, %error, "invalid entry in the repository: ignored");
             }
+            if let Some(cure) = repository.vacancy(&scan) {
+                tracing::warn!(code = %parm_protocol::StableCode::NoModels, "no model to serve: {cure}");
+            }
             names.extend(scan.models.into_keys());
         }
         if !self.config.load.is_empty() {
             names = self.config.load.iter().cloned().collect();
+        }
+        let listed = [("unbatched", &self.config.unbatched), ("batched", &self.config.batched)];
+        for (setting, listed) in listed {
+            for name in listed.iter().filter(|name| !names.contains(*name)) {
+                tracing::warn!(%name, "backend.{setting} names an unknown model: correct the name");
+            }
         }
         for name in names {
             // Errors are in the log and in the index.

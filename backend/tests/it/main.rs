@@ -1,5 +1,6 @@
 //! Tests of the backend through the public API: models on disk, requests in, predictions out.
 
+mod batch_axis;
 mod batching;
 mod engines;
 mod queueing;

@@ -87,7 +87,10 @@ async fn unloaded_model_is_known_and_can_be_loaded_again() {
     served.worker.unload_model("m").await.unwrap();
     assert_eq!(served.worker.is_model_ready(&model), Ok(false));
     let refused = served.infer(request(&[0.; 4])).await;
-    assert_eq!(refused, Err(Refusal::NoInstance { model: "m".into() }));
+    assert_eq!(
+        refused,
+        Err(Refusal::Unavailable { message: "model 'm' is not loaded: unloaded by request".into() })
+    );
     let index = served.worker.repository_index(false).unwrap();
     assert_eq!((index[0].state.as_str(), index[0].reason.as_str()), ("UNAVAILABLE", "unloaded by request"));
     served.worker.load_model("m").await.unwrap();
@@ -145,7 +148,10 @@ async fn load_on_one_embedded_instance_applies_to_all() {
     let infer = || second.infer(request(&[0.; 4]), CallContext::default());
     first.unload_model("m").await.unwrap();
     assert_eq!(second.unload_model("m").await, Ok(()), "unloading twice must succeed");
-    assert_eq!(infer().await, Err(Refusal::NoInstance { model: "m".into() }));
+    assert_eq!(
+        infer().await,
+        Err(Refusal::Unavailable { message: "model 'm' is not loaded: unloaded by request".into() })
+    );
     first.load_model("m").await.unwrap();
     assert!(infer().await.is_ok());
     assert_eq!(first.load_model("x").await, Err(Refusal::UnknownModel { name: "x".into() }));

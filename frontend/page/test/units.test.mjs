@@ -93,8 +93,8 @@ test('unknown_latency_without_redundancy_is_not_shown', () => {
 
 test('verdict_names_the_fault_first', () => {
   const cases = [
-    [said('hedge', {}, { queue: [0, 0, 0, 0, 12, 0] }), 'bad', /^No instance serves resnet50: none of 12 instances accepts work\.$/],
-    [said('hedge', {}, { queue: [0, 0, 0, 0, 0, 0] }), 'bad', /^No instance serves resnet50 yet\.$/],
+    [said('hedge', {}, { queue: [0, 0, 0, 0, 12, 0] }), 'bad', /^Outage: no instance serves resnet50\. Every request fails\.$/],
+    [said('hedge', {}, { queue: [0, 0, 0, 0, 0, 0] }), 'bad', /^Outage: no instance serves resnet50\. Every request fails\.$/],
     [said('hedge', { exact: [[20_000, 9000]], rejected: [[100, 1000]] }, { rejections: [1000, 0, 0, 0, 0, 0] }), 'bad', /^10\.0 % of queries fail: the queue is full\.$/],
     [said('hedge', { exact: [[20_000, 9000]], rejected: [[100, 1000]] }, { rejections: [10, 990, 0, 0, 0, 0] }), 'bad', /fail: more queries wait than can be answered in time\.$/],
     [said('hedge', {}), 'none', /^No queries/],

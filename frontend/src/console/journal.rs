@@ -51,7 +51,7 @@ pub(crate) struct Happening {
 }
 
 /// Kind of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     Joined,

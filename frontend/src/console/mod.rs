@@ -10,6 +10,7 @@ mod frame;
 mod hello;
 mod histogram;
 mod journal;
+mod log_rate;
 pub(crate) mod moment;
 mod names;
 mod story;
@@ -19,6 +20,7 @@ mod words;
 
 pub(crate) use archive::{Archive, KeptQuery, Wanted, read_name};
 pub(crate) use journal::{Happening, Journal, Kind};
+pub(crate) use log_rate::LogRate;
 pub(crate) use story::{At, Step, Story};
 pub(crate) use stream::Stream;
 pub(crate) use sums::Sums;

@@ -1,7 +1,7 @@
 //! Rarely changing data: models and instances with their properties.
 
 use parm_dispatch::PolicyKind;
-use parm_protocol::Place;
+use parm_protocol::{ModelIndex, Place};
 use serde::Serialize;
 
 use super::moment::INSTANCES;
@@ -21,6 +21,7 @@ pub(super) struct ModelName {
     codes: Vec<(usize, usize)>,
     stand_in: Option<String>,
     problem: Option<String>,
+    failing: Option<String>,
 }
 
 /// An instance, as it is sent.
@@ -32,6 +33,8 @@ pub(super) struct InstanceName {
     node: Option<String>,
     zone: Option<String>,
     models: Vec<u32>,
+    /// Models that it has and does not serve, with the reasons.
+    absent: Vec<(String, String)>,
     problem: Option<String>,
 }
 
@@ -54,7 +57,11 @@ pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
             own: settings.models.contains_key(name),
             codes: codes.unwrap_or_default(),
             stand_in: pool.codes().stand_in.as_ref().map(|own| own.model.name.clone()),
-            problem: standing.and_then(|standing| standing.not_coded),
+            // A stand-in needs none of its own.
+            problem: standing
+                .and_then(|standing| standing.not_coded)
+                .filter(|_| core.serves_others(name).is_none()),
+            failing: pool.failing(),
         }
     };
     core.catalog.all().iter().map(model).collect()
@@ -64,7 +71,9 @@ pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
     let members = frontend.fleet.members();
     let instance = |member: &std::sync::Arc<crate::discovery::Member>| {
         let view = member.view();
-        let pools = view.instance.map(|instance| instance.pools()).unwrap_or_default();
+        let pools = view.instance.as_ref().map(|instance| instance.pools()).unwrap_or_default();
+        let absent = view.instance.map(|instance| instance.absent()).unwrap_or_default();
+        let broken = |model: ModelIndex| (!model.reason.is_empty()).then_some((model.name, model.reason));
         let Place { node, zone } = member.place();
         InstanceName {
             number: member.number,
@@ -73,6 +82,7 @@ pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
             node,
             zone,
             models: pools.iter().map(|pool| pool.id.0).collect(),
+            absent: absent.into_iter().filter_map(broken).collect(),
             problem: view.problem,
         }
     };

@@ -22,13 +22,33 @@ pub(super) struct Offer {
     pub(super) models: Vec<Description>,
     /// Models that it knows but does not serve, with its reasons.
     pub(super) absent: Vec<ModelIndex>,
+    /// It cannot list its models.
+    pub(super) unlisted: bool,
+}
+
+impl Offer {
+    /// The reason why no model can be used.
+    pub(super) fn problem(&self, limits: &Instances) -> String {
+        if let Some(model) = self.absent.iter().find(|model| !model.reason.is_empty()) {
+            return format!("it serves no model: '{}' is not loaded: {}", model.name, model.reason);
+        }
+        match (self.unlisted, limits.models.is_empty()) {
+            (false, _) => "it serves no model".into(),
+            (true, true) => "it does not list its models (POST /v2/repository/index): name them in \
+                             frontend.instances.models"
+                .into(),
+            (true, false) => {
+                format!("it serves none of frontend.instances.models, {:?}", limits.models)
+            }
+        }
+    }
 }
 
 /// Requests a server's models. A server that cannot list its models is asked for the configured ones.
 pub(super) async fn offer(client: &dyn Client, limits: &Instances) -> Result<Offer, Error> {
-    let index = match within(client, limits, client.repository_index()).await {
-        Ok(index) => index,
-        Err(error) if is_missing(&error) => Vec::new(),
+    let (index, unlisted) = match within(client, limits, client.repository_index()).await {
+        Ok(index) => (index, false),
+        Err(error) if is_missing(&error) => (Vec::new(), true),
         Err(error) => return Err(error),
     };
     let place = place(client, limits).await?;
@@ -41,7 +61,7 @@ pub(super) async fn offer(client: &dyn Client, limits: &Instances) -> Result<Off
     };
     let answers = stream::iter(wanted).map(|model| described(client, limits, model));
     let answers: Vec<_> = answers.buffered(limits.questions.get().into()).try_collect().await?;
-    Ok(Offer { place, models: answers.into_iter().flatten().collect(), absent })
+    Ok(Offer { place, models: answers.into_iter().flatten().collect(), absent, unlisted })
 }
 
 /// Requests a server's place. A failure to report it is not an error.

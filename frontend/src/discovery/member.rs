@@ -191,6 +191,26 @@ impl Member {
         let _ = looked.wait_for(|last| *last > before).await;
     }
 
+    /// Writes a line about a change. An orderly drain is not a problem, nor is the end that follows it.
+    fn log(&self, before: MemberState, state: MemberState, problem: Option<&str>) {
+        use MemberState::{Connecting, Draining, Ejected, Ready, Refused};
+        let (instance, code) = (&self.name, state.code());
+        match (before, state, problem) {
+            (Draining, Ready, None) => tracing::info!(%instance, "instance returned"),
+            (_, Ready, None) => tracing::info!(%instance, "instance joined"),
+            (_, Ready, Some(problem)) => {
+                tracing::warn!(%code, %instance, %problem, "instance joined without all its models");
+            }
+            (_, Draining, reason) => tracing::info!(%instance, reason, "instance is draining"),
+            (_, Ejected, _) => tracing::info!(%instance, "instance ejected by order"),
+            (Draining, Connecting, reason) => tracing::info!(%instance, reason, "drained instance ended"),
+            (Ready, Connecting, problem) => tracing::warn!(%code, %instance, problem, "instance lost"),
+            (_, Connecting, None) => tracing::info!(%instance, "connecting to instance"),
+            (_, Connecting, problem) => tracing::warn!(%code, %instance, problem, "instance not connected"),
+            (_, Refused, problem) => tracing::warn!(%code, %instance, problem, "instance refused"),
+        }
+    }
+
     /// Updates the member's state, instance and problem, and logs changes of state. Returns the previous view if the
     /// state changed.
     pub(crate) fn show(
@@ -201,12 +221,7 @@ impl Member {
     ) -> Option<View> {
         let mut view = self.view.lock();
         if view.state != state || view.problem != problem {
-            match &problem {
-                Some(problem) => {
-                    tracing::warn!(code = %state.code(), instance = %self.name, ?state, %problem, "instance has a problem");
-                }
-                None => tracing::info!(instance = %self.name, ?state, "instance changed state"),
-            }
+            self.log(view.state, state, problem.as_deref());
         }
         let before = std::mem::replace(&mut *view, View { state, instance, problem });
         (before.state != state).then_some(before)

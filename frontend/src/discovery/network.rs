@@ -33,7 +33,13 @@ impl Wire {
 
 impl Connect for Wire {
     fn check(&self, url: &str) -> Result<(), String> {
-        url.parse::<Endpoint>().map(|_| ()).map_err(|error| error.to_string())
+        url.parse::<Endpoint>().map(|_| ()).map_err(|error| match error {
+            // The caller's message names the address.
+            Error::Malformed { message } => {
+                message.split_once(": ").map_or(message.clone(), |(_, hint)| hint.to_owned())
+            }
+            other => other.to_string(),
+        })
     }
 
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {

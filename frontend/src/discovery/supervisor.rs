@@ -76,8 +76,9 @@ impl Supervisor {
     pub(super) async fn run(mut self) {
         loop {
             let Some((client, offer)) = self.reach().await else { break };
+            let regrouped = self.core.regrouped.subscribe();
             let mut ward = self.join(client, offer);
-            let end = self.watch(&mut ward).await;
+            let end = self.watch(&mut ward, regrouped).await;
             match end {
                 End::Lost => self.core.leave(&ward.instance, Departure::Lost),
                 End::Removed => {
@@ -173,7 +174,7 @@ impl Supervisor {
             self.core.drain(&ward.instance);
         }
         let problem = if ward.offer.models.is_empty() {
-            Some("it serves no models".to_owned())
+            Some(ward.offer.problem(&self.core.config.instances))
         } else {
             ward.refused.first().map(ToString::to_string)
         };
@@ -185,7 +186,7 @@ impl Supervisor {
         self.show(state, Some(ward.instance.clone()), problem);
     }
 
-    async fn watch(&mut self, ward: &mut Ward) -> End {
+    async fn watch(&mut self, ward: &mut Ward, mut regrouped: watch::Receiver<u64>) -> End {
         let limits = self.core.config.instances.clone();
         let mut health = ticks(limits.health_interval, self.member.number);
         let mut models = ticks(limits.models_interval, self.member.number);
@@ -223,6 +224,10 @@ impl Supervisor {
                 }
                 () = self.core.vacated.notified(), if !ward.refused.is_empty() => {
                     self.try_refused(ward);
+                    false
+                }
+                _ = regrouped.changed() => {
+                    self.joined(ward);
                     false
                 }
                 () = self.member.refresh.notified(), if look.is_none() => {

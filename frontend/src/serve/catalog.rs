@@ -5,6 +5,10 @@
 //! instance has unloaded it. An instance with another description is rejected while any instance serves the known one,
 //! because a model with another shape must have another version number.
 //!
+//! Instances may disagree on whether rows of a request are independent, for example while their configuration is being
+//! corrected. As long as one declares that they are not (`max_batch_size` 0), requests stay whole for all of them: that is
+//! right at every instance. A change replaces the pool, and the other instances join the new one.
+//!
 //! ## Default version
 //!
 //! Problem: a new version arrives at one instance after another. If the newest served version were the default, the
@@ -89,31 +93,40 @@ impl Catalog {
     }
 
     /// Adds an instance to the pool of its model, which `make` creates for the first instance. Returns whether the pool
-    /// was created, and the pool that it replaces: a pool without instances does not bind new ones.
+    /// was created, and the pool that it replaces: a pool without instances does not bind new ones. `whole` states that the
+    /// first dimension is not a batch at this instance.
     pub(crate) fn admit(
         &self,
         description: Description,
+        whole: bool,
         instance: &Instance,
-        make: impl FnOnce(PoolId, Description) -> Pool,
+        make: impl FnOnce(PoolId, Description, bool) -> Pool,
     ) -> Result<Admitted, error::Error> {
         let mut models = self.models.write();
         let version = Version::read(description.model.version.as_deref().unwrap_or_default());
         let versions = &mut models.entry(description.model.name.clone()).or_default().versions;
         let mut replaced = None;
+        let mut stays_whole = whole;
         if let Some(known) = versions.get(&version) {
             match disagreement(known, &description, &instance.name) {
                 None => {
-                    // While the lock is held: otherwise the pool could be removed as unserved before its new instance is in it.
-                    known.join(instance.id);
-                    return Ok(Admitted { pool: known.clone(), is_new: false, replaced: None });
+                    stays_whole |= known.is_whole_for_others(instance.id);
+                    if known.batched != stays_whole {
+                        // While the lock is held: otherwise the pool could be removed as unserved before its new instance
+                        // is in it.
+                        known.join(instance.id, whole);
+                        known.describe(&description);
+                        return Ok(Admitted { pool: known.clone(), is_new: false, replaced: None });
+                    }
+                    replaced = Some(known.clone());
                 }
                 Some(error) if known.is_served_by_others(instance.id) => return Err(error),
                 Some(_) => replaced = Some(known.clone()),
             }
         }
         let id = PoolId(self.next.fetch_add(1, Ordering::Relaxed));
-        let pool = Arc::new(make(id, description));
-        pool.join(instance.id);
+        let pool = Arc::new(make(id, description, stays_whole));
+        pool.join(instance.id, whole);
         versions.insert(version, pool.clone());
         Ok(Admitted { pool, is_new: true, replaced })
     }
@@ -222,9 +235,10 @@ mod tests {
             let name = format!("i{id}");
             let own = metrics.instance(&name);
             let instance = Instance::new((InstanceId(id), id), name, client, own);
-            let make =
-                |id, description| Pool::new(id, description, metrics.pool("m", "1", PolicyKind::None), false);
-            catalog.admit(description.clone(), &instance, make).unwrap().pool
+            let make = |id, description, whole| {
+                Pool::new(id, description, metrics.pool("m", "1", PolicyKind::None), whole)
+            };
+            catalog.admit(description.clone(), true, &instance, make).unwrap().pool
         };
         let pool = admit(0);
         pool.leave(InstanceId(0));

@@ -40,7 +40,7 @@ use super::terms::Terms;
 use super::tokens::Tokens;
 use crate::config;
 use crate::console::moment::Glance;
-use crate::console::{Happening, Journal, KeptQuery, Kind, Wanted};
+use crate::console::{Happening, Journal, KeptQuery, Kind, LogRate, Wanted};
 use crate::error::Error;
 use crate::lifelines::Lifelines;
 use crate::neighbours::{Exchange, Neighbourhood};
@@ -56,6 +56,8 @@ pub(crate) struct Driver {
     pub(crate) shares: Arc<Table>,
     pub(crate) recorder: Recorder,
     pub(crate) journal: Journal,
+    /// Log lines about instances.
+    pub(super) lines: LogRate<(u32, Kind)>,
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
@@ -104,6 +106,7 @@ impl Driver {
             shares,
             recorder: Recorder::default(),
             journal: Journal::default(),
+            lines: LogRate::default(),
             stock: Arc::default(),
             desk: Desk::default(),
             lifelines: Lifelines::default(),
@@ -345,9 +348,14 @@ impl Driver {
         self.clock.wall_ms(at)
     }
 
+    /// Now, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.wall_ms(self.now())
+    }
+
     /// Adds an event to the journal.
     pub(crate) fn tell(&self, kind: Kind, what: Happening) {
-        self.journal.tell(self.wall_ms(self.now()), kind, what);
+        self.journal.tell(self.now_ms(), kind, what);
     }
 
     /// Share of a pool's usable slots that are busy with queries.

@@ -1,6 +1,8 @@
-//! Reports ejections, refused ejections and readmissions to the event log.
+//! Reports ejections, refused ejections and readmissions to the event log and, once a minute for each instance, to the
+//! process's log.
 
 use parm_dispatch::{InstanceId, PoolId, Reason};
+use parm_protocol::StableCode;
 
 use super::driver::Driver;
 use super::state::State;
@@ -9,19 +11,41 @@ use crate::console::{Happening, Kind};
 impl State {
     /// An instance was ejected.
     pub(super) fn ejected(&self, driver: &Driver, id: InstanceId, pool: PoolId, why: Reason) {
+        if why == Reason::Slow {
+            self.ledger.instances.get(&id).iter().for_each(|instance| instance.ejected_as_slow());
+        }
         let text = self.why(id, why);
+        self.log(driver, Kind::Ejected, id, Some(pool), &text);
         self.tell(driver, Kind::Ejected, id, Some(pool), text);
     }
 
     /// An instance should be ejected, but is kept.
     pub(super) fn kept(&self, driver: &Driver, id: InstanceId, pool: PoolId, why: Reason) {
         let text = format!("{}, but too few instances would remain", self.why(id, why));
+        self.log(driver, Kind::Kept, id, Some(pool), &text);
         self.tell(driver, Kind::Kept, id, Some(pool), text);
     }
 
     /// An instance was readmitted.
     pub(super) fn readmitted(&self, driver: &Driver, id: InstanceId) {
+        self.log(driver, Kind::Returned, id, None, "readmitted after a probe");
         self.tell(driver, Kind::Returned, id, None, "readmitted after a probe".to_owned());
+    }
+
+    /// Writes to the log; `left_out` counts such lines since the last one.
+    fn log(&self, driver: &Driver, kind: Kind, id: InstanceId, model: Option<PoolId>, reason: &str) {
+        let Some(known) = self.ledger.instances.get(&id) else { return };
+        let Some(left_out) = driver.lines.due(driver.now_ms(), (known.number, kind)) else { return };
+        let instance = known.name.as_str();
+        let model = model.and_then(|id| self.ledger.pools.get(&id)).map(|pool| pool.model.name.as_str());
+        let code = StableCode::InstanceEjected;
+        match kind {
+            Kind::Ejected => tracing::warn!(%code, instance, model, reason, left_out, "instance ejected"),
+            Kind::Kept => {
+                tracing::warn!(%code, instance, model, reason, left_out, "instance should be ejected, and is kept");
+            }
+            _ => tracing::info!(instance, reason, left_out, "instance returned"),
+        }
     }
 
     /// Reports an event of an instance.

@@ -23,6 +23,9 @@ const PACES: usize = 64;
 /// Minimum number of jobs for its relative speed.
 const FEWEST_PACES: usize = 8;
 
+/// The same after an ejection, when they are known to be slow.
+const FRESH_PACES: usize = 3;
+
 /// An instance: an embedded thread or a remote server.
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
@@ -47,6 +50,8 @@ pub(crate) struct Instance {
     recent: Mutex<Recent>,
     /// Its times of deployed models relative to the usual times of their pools.
     paces: Mutex<VecDeque<f32>>,
+    /// Whether few jobs suffice for it, since an ejection for slowness.
+    few_paces: AtomicBool,
     /// Finished jobs, and how many of them failed.
     ended: [AtomicU64; 2],
     metrics: metrics::InstanceMetrics,
@@ -88,6 +93,7 @@ impl Instance {
             disowned: Mutex::default(),
             recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
             paces: Mutex::default(),
+            few_paces: AtomicBool::new(false),
             ended: Default::default(),
             metrics,
             watched: AtomicBool::new(false),
@@ -160,11 +166,20 @@ impl Instance {
         paces.push_back(pace as f32);
     }
 
+    /// Forgets jobs from before it was slow: with few probes they would hide for a minute how slow it is.
+    pub(crate) fn ejected_as_slow(&self) {
+        let mut paces = self.paces.lock();
+        let old = paces.len().saturating_sub(FRESH_PACES);
+        paces.drain(..old);
+        self.few_paces.store(true, Ordering::Relaxed);
+    }
+
     /// Median relative time of its last jobs; `None` before there are enough.
     pub(crate) fn slowness(&self) -> Option<f64> {
+        let fewest = if self.few_paces.load(Ordering::Relaxed) { FRESH_PACES } else { FEWEST_PACES };
         let mut paces: Vec<f32> = self.paces.lock().iter().copied().collect();
         paces.sort_unstable_by(f32::total_cmp);
-        (paces.len() >= FEWEST_PACES).then(|| f64::from(paces[paces.len() / 2]))
+        (paces.len() >= fewest).then(|| f64::from(paces[paces.len() / 2]))
     }
 
     /// Counts a finished job.
@@ -216,5 +231,27 @@ impl Instance {
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
         (!times.is_empty()).then(|| Quantiles { median: at(0.5), p90: at(0.9), p99: at(0.99) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_transport::client;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[tokio::test]
+    async fn slowness_is_of_the_jobs_since_ejection() {
+        let client = client::connect(&"http://gone:1".parse().unwrap(), &client::Config::default()).unwrap();
+        let name = (InstanceId(1), 1);
+        let instance = Instance::new(name, "i".into(), client, Metrics::new().instance("i"));
+        (0..60).for_each(|_| instance.paced(1.0));
+        (0..2).for_each(|_| instance.paced(7.0));
+        assert_eq!(instance.slowness(), Some(1.0));
+        instance.ejected_as_slow();
+        assert_eq!(instance.slowness(), Some(7.0), "of the last three jobs two were slow");
+        (0..2).for_each(|_| instance.paced(1.0));
+        assert_eq!(instance.slowness(), Some(1.0), "its probes are as fast as usual again");
     }
 }

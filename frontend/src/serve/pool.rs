@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use parm_dispatch::{InstanceId, PoolId};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
-    BatchStatistics, DurationStatistics, ModelConfig, ModelMetadata, ModelRef, ModelStatistics, NamedTensor,
-    Rows,
+    BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
+    NamedTensor, Rows,
 };
 
 use super::coding::{Codes, Linearity, Standing};
@@ -38,7 +38,7 @@ pub(crate) struct Pool {
     /// The version in responses; empty if the instances have none.
     pub(crate) version: String,
     pub(crate) metadata: ModelMetadata,
-    pub(crate) config: ModelConfig,
+    config: Mutex<ModelConfig>,
     /// Whether rows of different requests may share a batch.
     pub(crate) batched: bool,
     pub(crate) shapes: Shapes,
@@ -56,9 +56,17 @@ pub(crate) struct Pool {
     pub(crate) linearity: Linearity,
     codes: RwLock<Arc<Codes>>,
     standing: Mutex<Option<Standing>>,
-    /// Instances, and whether they accept new work.
-    members: Mutex<BTreeMap<InstanceId, bool>>,
+    members: Mutex<BTreeMap<InstanceId, Enrolment>>,
     tally: Tally,
+}
+
+/// An instance of a pool.
+#[derive(Clone, Copy)]
+struct Enrolment {
+    /// Whether it accepts new work.
+    works: bool,
+    /// Whether requests stay whole there.
+    whole: bool,
 }
 
 /// Statistics that the metrics lack.
@@ -66,6 +74,10 @@ pub(crate) struct Pool {
 struct Tally {
     last_ms: AtomicU64,
     failed: AtomicU64,
+    /// Requests that failed by no fault of the client, and the last error.
+    troubles: Mutex<(u64, String)>,
+    /// The last such error, while they go on.
+    failing: Mutex<Option<String>>,
     failed_ns: AtomicU64,
     queries: AtomicU64,
     by_size: Mutex<BTreeMap<u64, DurationStatistics>>,
@@ -80,14 +92,11 @@ impl Pool {
         whole: bool,
     ) -> Self {
         let Description { model, metadata, config } = description;
-        let batched = !whole && takes_batches(&metadata, config.as_ref());
+        let batched = !whole && has_batch_dimension(&metadata);
         Self {
             id,
             version: model.version.clone().unwrap_or_default(),
-            // If batches are disabled here, clients must not send them, even if the server supports them.
-            config: config
-                .filter(|config| batched || config.max_batch_size == 0)
-                .unwrap_or_else(|| configuration(&metadata, batched)),
+            config: Mutex::new(stated(&metadata, config, batched)),
             batched,
             shapes: Shapes::of(&metadata, batched),
             metrics,
@@ -109,7 +118,17 @@ impl Pool {
     /// The model as its instances describe it.
     pub(crate) fn description(&self) -> Description {
         let (model, metadata) = (self.model.clone(), self.metadata.clone());
-        Description { model, metadata, config: Some(self.config.clone()) }
+        Description { model, metadata, config: Some(self.config()) }
+    }
+
+    /// Its configuration, as the last instance stated it.
+    pub(crate) fn config(&self) -> ModelConfig {
+        self.config.lock().clone()
+    }
+
+    /// Takes the configuration of an instance that was described anew.
+    pub(crate) fn describe(&self, description: &Description) {
+        *self.config.lock() = stated(&self.metadata, description.config.clone(), self.batched);
     }
 
     /// Whether an instance's model is the pool's; one without versions has the expected one.
@@ -125,7 +144,7 @@ impl Pool {
 
     /// Maximum rows per batch, if the instances state one.
     pub(crate) fn max_batch(&self) -> Option<u16> {
-        match (self.batched, self.config.max_batch_size) {
+        match (self.batched, self.config.lock().max_batch_size) {
             (false, _) => Some(1),
             (true, size) if size > 0 => Some(u16::try_from(size).unwrap_or(u16::MAX)),
             (true, _) => None,
@@ -172,14 +191,26 @@ impl Pool {
         }
     }
 
-    pub(crate) fn join(&self, instance: InstanceId) {
-        self.members.lock().insert(instance, true);
+    /// Adds an instance; `whole` states that requests stay whole there.
+    pub(crate) fn join(&self, instance: InstanceId, whole: bool) {
+        self.members.lock().insert(instance, Enrolment { works: true, whole });
+    }
+
+    /// Whether requests stay whole at an instance other than this one.
+    pub(crate) fn is_whole_for_others(&self, instance: InstanceId) -> bool {
+        self.members.lock().iter().any(|(id, member)| *id != instance && member.whole)
+    }
+
+    /// Whether requests stay whole although no instance requires it any more.
+    pub(crate) fn is_whole_in_vain(&self) -> bool {
+        let members = self.members.lock();
+        !self.batched && !members.is_empty() && members.values().all(|member| !member.whole)
     }
 
     /// Stops new work at an instance.
     pub(crate) fn drain(&self, instance: InstanceId) {
-        if let Some(works) = self.members.lock().get_mut(&instance) {
-            *works = false;
+        if let Some(member) = self.members.lock().get_mut(&instance) {
+            member.works = false;
         }
     }
 
@@ -199,13 +230,37 @@ impl Pool {
 
     /// Instances that accept new work.
     pub(crate) fn workers(&self) -> BTreeSet<InstanceId> {
-        self.members.lock().iter().filter(|(_, works)| **works).map(|(id, _)| *id).collect()
+        self.members.lock().iter().filter(|(_, member)| member.works).map(|(id, _)| *id).collect()
     }
 
     /// Counts a failed request.
     pub(crate) fn failed(&self, took: Duration) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         self.tally.failed_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a request that failed by no fault of the client.
+    pub(crate) fn troubled(&self, error: &Error) {
+        if matches!(error.code(), Code::Internal | Code::Unavailable) {
+            let mut troubles = self.tally.troubles.lock();
+            troubles.0 += 1;
+            troubles.1 = error.to_string();
+        }
+    }
+
+    /// Number of such requests, and the last error.
+    pub(crate) fn troubles(&self) -> (u64, String) {
+        self.tally.troubles.lock().clone()
+    }
+
+    /// Why its requests fail now, if they do.
+    pub(crate) fn failing(&self) -> Option<String> {
+        self.tally.failing.lock().clone()
+    }
+
+    /// Sets it.
+    pub(crate) fn set_failing(&self, error: Option<String>) {
+        *self.tally.failing.lock() = error;
     }
 
     /// Counts a query that was sent to an instance.
@@ -256,8 +311,14 @@ impl Pool {
 
 /// Whether the first dimension is a batch of rows. A variable first dimension need not be: if a server states that its
 /// model does not support batches (`max_batch_size` 0), it is a length, and other rows would change the answer.
-pub(super) fn takes_batches(metadata: &ModelMetadata, config: Option<&ModelConfig>) -> bool {
+pub(crate) fn takes_batches(metadata: &ModelMetadata, config: Option<&ModelConfig>) -> bool {
     has_batch_dimension(metadata) && config.is_none_or(|config| config.max_batch_size > 0)
+}
+
+/// The configuration for clients. If batches are disabled here, they must not send them, even if the server supports them.
+fn stated(metadata: &ModelMetadata, config: Option<ModelConfig>, batched: bool) -> ModelConfig {
+    let config = config.filter(|config| batched == (config.max_batch_size > 0));
+    config.unwrap_or_else(|| configuration(metadata, batched))
 }
 
 /// The configuration for a server without that endpoint.

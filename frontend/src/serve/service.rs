@@ -1,15 +1,17 @@
 //! Frontend as a server of the Open Inference Protocol.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parm_captures::Source;
+use parm_dispatch::PoolSettings;
 use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, validate};
 use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
-    ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
+    ModelMetadata, ModelRef, ModelStatistics, Rows, ServerMetadata, Transport,
 };
 use tracing::Instrument;
 
@@ -94,6 +96,15 @@ impl Frontend {
     /// Reports not ready from now on, so that load balancers turn away. New requests are still answered.
     pub fn start_draining(&self) {
         self.core.activity.start_draining();
+    }
+
+    /// Replaces the dispatch settings: those of all models, and those of single models.
+    pub fn change_dispatch(
+        &self,
+        default: PoolSettings,
+        models: BTreeMap<String, PoolSettings>,
+    ) -> Result<(), crate::Error> {
+        self.core.replace_settings(default, models)
     }
 
     /// Reports not ready and waits until all requests are answered.
@@ -227,13 +238,29 @@ impl Frontend {
     }
 }
 
+impl Frontend {
+    /// The pool of a request. The error says why an instance that has the model does not serve it.
+    fn find(&self, model: &ModelRef) -> Result<Arc<Pool>, Error> {
+        self.core.catalog.find(model).map_err(|error| {
+            let known = |absent: &ModelIndex| absent.name == model.name && !absent.reason.is_empty();
+            match (&error, self.fleet.absent().into_iter().find(known)) {
+                (Error::UnknownModel { name }, Some(ModelIndex { reason, .. })) => Error::Remote {
+                    code: Code::NotFound,
+                    message: format!("model '{name}' is not loaded: {reason}"),
+                },
+                _ => error,
+            }
+        })
+    }
+}
+
 impl InferenceService for Frontend {
     fn is_ready(&self) -> bool {
         !self.core.activity.is_draining() && self.core.catalog.all().iter().any(|pool| pool.is_served())
     }
 
     fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {
-        let pool = self.core.catalog.find(model)?;
+        let pool = self.find(model)?;
         let usable = self.core.driver.status(pool.id).is_some_and(|status| status.usable_instances > 0);
         Ok(!self.core.activity.is_draining() && usable)
     }
@@ -248,7 +275,7 @@ impl InferenceService for Frontend {
     }
 
     fn model_metadata(&self, model: &ModelRef) -> Result<ModelMetadata, Error> {
-        let pool = self.core.catalog.find(model)?;
+        let pool = self.find(model)?;
         let versions = self.core.catalog.versions(&model.name);
         let served = versions.iter().filter(|pool| pool.is_served() && !pool.version.is_empty());
         Ok(ModelMetadata {
@@ -258,15 +285,21 @@ impl InferenceService for Frontend {
     }
 
     fn model_config(&self, model: &ModelRef) -> Result<ModelConfig, Error> {
-        Ok(self.core.catalog.find(model)?.config.clone())
+        let pool = self.find(model)?;
+        let mut config = pool.config();
+        if let Rows::UpTo(most) = pool.rows(self.core.config.requests.max_rows) {
+            // Instances get parts of a request.
+            config.max_batch_size = i32::try_from(most).unwrap_or(i32::MAX);
+        }
+        Ok(config)
     }
 
     fn statistics(&self, model: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
         let pools = match model {
             None => self.core.catalog.all(),
-            Some(model @ ModelRef { version: Some(_), .. }) => vec![self.core.catalog.find(model)?],
+            Some(model @ ModelRef { version: Some(_), .. }) => vec![self.find(model)?],
             Some(model) => {
-                self.core.catalog.find(model)?;
+                self.find(model)?;
                 self.core.catalog.versions(&model.name)
             }
         };
@@ -287,7 +320,7 @@ impl InferenceService for Frontend {
 
     async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Error> {
         let _active = self.core.activity.enter();
-        let mut pool = match self.core.catalog.find(&request.model) {
+        let mut pool = match self.find(&request.model) {
             Ok(pool) => pool,
             Err(error) => {
                 self.core.metrics.rejected(&error);
@@ -303,6 +336,7 @@ impl InferenceService for Frontend {
             Err(error) => {
                 self.core.metrics.failed(&pool.metrics, &error);
                 pool.failed(age(&context));
+                pool.troubled(&error);
                 Err(error)
             }
         }

@@ -146,3 +146,29 @@ async fn unready_instance_drains() {
     leaving.set_ready(Ok(true));
     until("the instance is back", || ready(&frontend) == 2.0).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn requests_stay_whole_while_one_instance_declares_it() {
+    let instances = [Scripted::quick("a", 1), Scripted::quick("b", 1)];
+    instances.iter().for_each(|instance| instance.says_max_batch(64));
+    let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
+    let most = || frontend.model_config(&ModelRef::latest("double")).unwrap().max_batch_size;
+    let accepted = config(PolicyKind::None).requests.max_rows.get() as i32;
+    for (stated, expected) in
+        [([64, 64], accepted), ([64, 0], 0), ([0, 0], 0), ([0, 64], 0), ([8, 64], accepted)]
+    {
+        instances.iter().zip(stated).for_each(|(instance, most)| instance.says_max_batch(most));
+        until("the change is known", || most() == expected).await;
+        // All instances are described again meanwhile, so that the last one would undo it.
+        tokio::time::sleep(config(PolicyKind::None).instances.models_interval * 2).await;
+        assert_eq!((most(), ready(&frontend)), (expected, 2.0), "{stated:?}");
+        let seen = || instances.iter().map(|instance| instance.batches().len()).sum::<usize>();
+        let before = seen();
+        assert_eq!(column(&infer(&frontend, request(&[1.0, 2.0])).await.unwrap()), [2.0, 4.0]);
+        assert_eq!(seen() - before, if expected == 0 { 1 } else { 2 }, "{stated:?}");
+    }
+    instances[0].says_max_batch(0);
+    until("the change is known", || most() == 0).await;
+    instances[0].serve(&[]);
+    until("the only instance that declares it has left", || most() == accepted).await;
+}

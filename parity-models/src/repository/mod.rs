@@ -8,9 +8,11 @@
 //! An invalid model never hides the others: a scan returns the valid models and the errors.
 
 mod name;
+mod pbtxt;
 mod scan;
 mod watch;
 
 pub use name::check_name;
+pub use pbtxt::TritonConfig;
 pub use scan::{Format, ModelFolder, Repository, Scan, Version};
 pub use watch::{Change, Poll, Watch};

@@ -68,6 +68,13 @@ impl Repository {
     /// The repository at `root`, which must be a folder.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
         let root = root.into();
+        if root.is_file() {
+            let cure = match is_onnx(&root) {
+                true => shelve(&root, Path::new("models")) + ", and name the folder models",
+                false => "name a folder with NAME/VERSION/model.onnx".into(),
+            };
+            return Err(Error::Read { path: root, message: format!("it is a file: {cure}") });
+        }
         fs::read_dir(&root).map_err(|error| unreadable(&root, &error))?;
         Ok(Self { root })
     }
@@ -89,6 +96,21 @@ impl Repository {
         Ok(scan)
     }
 
+    /// What to do about a folder in which a scan found neither a model nor a problem.
+    pub fn vacancy(&self, scan: &Scan) -> Option<String> {
+        if !scan.models.is_empty() || !scan.problems.is_empty() {
+            return None;
+        }
+        let root = self.root.display();
+        let files = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let mut loose: Vec<_> = files.map(|file| file.path()).filter(|path| is_onnx(path)).collect();
+        loose.sort();
+        Some(match loose.first() {
+            None => format!("'{root}' has no models: put one at {root}/NAME/1/model.onnx"),
+            Some(file) => format!("'{root}' has no models: {}", shelve(file, &self.root)),
+        })
+    }
+
     /// Scans one model. The name may come from a client.
     pub fn model(&self, name: &str) -> Result<ModelFolder, Error> {
         check_name(name)?;
@@ -103,6 +125,19 @@ impl Repository {
             (model, _) => model,
         }
     }
+}
+
+fn is_onnx(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "onnx")
+}
+
+/// The commands that put a loose file into a repository.
+fn shelve(file: &Path, root: &Path) -> String {
+    let (name, root) = (file.file_stem().unwrap_or_default().to_string_lossy(), root.display());
+    format!(
+        "mkdir -p {root}/{name}/1 && cp {} {root}/{name}/1/model.onnx (with its external data, if any)",
+        file.display()
+    )
 }
 
 impl ModelFolder {

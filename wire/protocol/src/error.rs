@@ -80,7 +80,10 @@ pub enum Error {
     RowShapeMismatch { expected: Vec<usize>, actual: Vec<usize> },
     #[error("no tensors to put in a batch")]
     NothingToConcatenate,
-    #[error("inputs disagree on the number of rows: '{name}' has {actual}, the first input {expected}")]
+    #[error(
+        "inputs disagree on the number of rows: '{name}' has {actual}, the first input {expected}: if the first dimension is \
+         not a batch, list the model in backend.unbatched and frontend.unbatched"
+    )]
     RowsDisagree { name: String, expected: usize, actual: usize },
     #[error("{rows} rows in one request exceed the limit of {limit}: split the request")]
     BatchTooLarge { rows: usize, limit: usize },

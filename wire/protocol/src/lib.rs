@@ -19,6 +19,7 @@ pub mod rest;
 mod run_times;
 mod service;
 mod tensor;
+mod unbatched;
 pub mod validate;
 
 pub use absence::Absence;

@@ -20,7 +20,7 @@ use parm_protocol::Tensor;
 
 pub(super) use library::{found, library};
 
-use super::{Chosen, Declared, Engine, Model, Options, Signature, guarded};
+use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Options, Signature, guarded};
 use crate::Error;
 
 struct Ort {
@@ -156,7 +156,10 @@ fn declared(path: &Path, outlet: &Outlet) -> Result<Declared, Error> {
     let unknown = || Error::TensorType {
         path: path.into(),
         tensor: outlet.name().into(),
-        found: outlet.dtype().to_string(),
+        found: match outlet.dtype().tensor_type() {
+            Some(_) => outlet.dtype().to_string(),
+            None => NOT_A_TENSOR.into(),
+        },
     };
     let datatype = outlet.dtype().tensor_type().and_then(convert::datatype).ok_or_else(unknown)?;
     let shape = outlet.dtype().tensor_shape().ok_or_else(unknown)?;

@@ -10,7 +10,7 @@ use tract_onnx::pb::{ModelProto, ValueInfoProto};
 use tract_onnx::prelude::TypedModel;
 
 use crate::Error;
-use crate::engine::{Declared, Signature};
+use crate::engine::{Declared, NOT_A_TENSOR, Signature};
 
 /// Inputs without an initialiser, and outputs; `typed` has output shapes that the file omits.
 pub(super) fn signature(
@@ -47,7 +47,7 @@ pub(super) fn signature(
 fn declared(path: &Path, value: &ValueInfoProto) -> Result<Option<Declared>, Error> {
     let unknown = |found: String| Error::TensorType { path: path.into(), tensor: value.name.clone(), found };
     let Some(tensor) = tensor_type(value) else {
-        return Err(unknown("not a tensor".into()));
+        return Err(unknown(NOT_A_TENSOR.into()));
     };
     let datatype = datatype(tensor).ok_or_else(|| unknown(format!("of type {}", tensor.elem_type)))?;
     let Some(shape) = &tensor.shape else {

@@ -32,6 +32,9 @@ struct Tract {
     optimises: bool,
 }
 
+/// What to do about a graph that tract cannot run.
+const ORT: &str = ": engine 'ort' may run it (pip install onnxruntime)";
+
 /// The engine.
 pub(super) fn engine() -> Box<dyn Engine> {
     Box::new(Tract { optimises: true })
@@ -65,7 +68,7 @@ impl Engine for Tract {
         let loaded =
             guarded(|| TractModel::read(path, options, self.optimises)).map_err(|error| match error {
                 Error::Panicked { message } | Error::Run { message } => {
-                    Error::Load { path: path.into(), message }
+                    Error::Load { path: path.into(), message: message + ORT }
                 }
                 error => error,
             })?;
@@ -93,7 +96,9 @@ impl TractModel {
             softmax::spell_out(&mut proto);
         }
         let folder = path.parent().and_then(Path::to_str);
-        let parsed = onnx.parse(&proto, folder).map_err(refused)?;
+        let parsed = onnx
+            .parse(&proto, folder)
+            .map_err(|error| Error::Load { path: path.into(), message: describe(&error) + ORT })?;
         if !parsed.unresolved_inputs.is_empty() {
             let message = format!("its nodes read {:?}, which no node produces", parsed.unresolved_inputs);
             return Err(Error::Load { path: path.into(), message });

@@ -25,6 +25,6 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{- define "parm.settings" -}}
 {{- range $path, $value := . }}
 - --set
-- {{ printf "%s=%v" $path $value | quote }}
+- {{ if kindIs "slice" $value }}{{ printf "%s=%s" $path (toJson $value) | quote }}{{ else }}{{ printf "%s=%v" $path $value | quote }}{{ end }}
 {{- end }}
 {{- end }}

@@ -10,7 +10,7 @@ use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::catalog::Admitted;
 use crate::serve::instance::Instance;
-use crate::serve::pool::{Description, Pool};
+use crate::serve::pool::{Description, Pool, takes_batches};
 use crate::serve::roster::Joined;
 
 /// Reason for an instance's departure.
@@ -62,7 +62,7 @@ impl Core {
             self.examine();
         }
         for pool in before.iter().filter(|pool| !pools.iter().any(|kept| kept.id == pool.id)) {
-            pool.leave(instance.id);
+            self.vacate(pool, instance.id);
             self.forget_unserved(pool);
         }
         self.weigh(before.iter().chain(&pools));
@@ -76,11 +76,12 @@ impl Core {
     fn admit(&self, description: Description, instance: &Instance) -> Result<Arc<Pool>, Error> {
         // Before the catalog is locked: a change of settings takes the locks in the same order.
         let policy = self.settings.lock().of(&description.model.name).policy;
+        let whole = self.config.unbatched.contains(&description.model.name)
+            || !takes_batches(&description.metadata, description.config.as_ref());
         let Admitted { pool, is_new, replaced } =
-            self.catalog.admit(description, instance, |id, description| {
+            self.catalog.admit(description, whole, instance, |id, description, whole| {
                 let version = description.model.version.clone().unwrap_or_default();
                 let metrics = self.metrics.pool(&description.model.name, &version, policy);
-                let whole = self.config.unbatched.contains(&description.model.name);
                 Pool::new(id, description, metrics, whole)
             })?;
         if is_new {
@@ -92,6 +93,11 @@ impl Core {
         }
         if let Some(replaced) = replaced {
             self.forget(replaced.id);
+            if replaced.is_served_by_others(instance.id) {
+                let rows = if pool.batched { "are split again" } else { "stay whole" };
+                tracing::warn!(model = %pool.model.name, instance = %instance.name, "max_batch_size changed: requests {rows}");
+                self.regrouped.send_modify(|count| *count += 1);
+            }
         }
         if is_new {
             self.apply_settings(&pool);
@@ -115,7 +121,7 @@ impl Core {
         self.driver.leave(instance.id);
         let pools = instance.pools();
         for pool in &pools {
-            pool.leave(instance.id);
+            self.vacate(pool, instance.id);
             if departure == Departure::Removed {
                 self.forget_unserved(pool);
             }
@@ -123,6 +129,14 @@ impl Core {
         instance.set_pools(Vec::new());
         self.weigh(&pools);
         self.vacated.notify_waiters();
+    }
+
+    /// Removes an instance from a pool. Others join again if only this one required whole requests.
+    fn vacate(&self, pool: &Pool, instance: InstanceId) {
+        pool.leave(instance);
+        if pool.is_whole_in_vain() {
+            self.regrouped.send_modify(|count| *count += 1);
+        }
     }
 
     fn forget_unserved(&self, pool: &Pool) {

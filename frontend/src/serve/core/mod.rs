@@ -3,6 +3,7 @@
 mod activity;
 mod bundles;
 mod membership;
+mod outages;
 mod roles;
 mod settings;
 mod standing;
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use parm_dispatch::{Account, Payer, Settings, ShareId};
 use parm_shares::Table;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use self::activity::Activity;
 pub(crate) use self::membership::Departure;
@@ -41,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) metrics: Metrics,
     /// Notified when an instance has left a model: a rejected one may be admitted now.
     pub(crate) vacated: Notify,
+    /// Counts replaced pools that had other instances, which must join the new ones.
+    pub(crate) regrouped: watch::Sender<u64>,
     pub(crate) activity: Activity,
     pub(crate) stream: Stream,
     pub(crate) sampler: Option<Sampler>,
@@ -81,6 +84,7 @@ impl Core {
             metrics,
             sampler,
             vacated: Notify::new(),
+            regrouped: watch::Sender::new(0),
             activity: Activity::default(),
             stream: Stream::default(),
             settings: Mutex::new(wished),
@@ -93,6 +97,8 @@ impl Core {
             roster: Roster::default(),
             config,
         });
+        let watch = outages::watch(Arc::downgrade(&core));
+        core.driver.lifelines.spawn(&Handle::current(), "the watch for outages", watch);
         if core.library.exists() {
             let follow = bundles::follow(Arc::downgrade(&core));
             core.driver.lifelines.spawn(&Handle::current(), "bundle polling", follow);

@@ -1,4 +1,5 @@
-//! A client that detects the server's transport: frames if `GET /v2` lists them, otherwise HTTP.
+//! A client that detects the server's transport: frames if `GET /v2` lists them, otherwise HTTP, with JSON tensors unless
+//! binary ones are listed. A server without `GET /v2` gets JSON too: every server of the protocol reads it.
 
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -7,8 +8,10 @@ use parking_lot::Mutex;
 
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::fleet::{Watcher, Wish};
+use parm_protocol::rest::request::Form;
 use parm_protocol::{
-    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+    Code, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
+    ServerMetadata,
 };
 use parm_tokens::Order;
 
@@ -26,7 +29,7 @@ pub(super) struct Auto {
 
 #[derive(Clone, Copy)]
 enum Choice {
-    Http,
+    Http(Form),
     Frames,
 }
 
@@ -37,7 +40,7 @@ impl Auto {
 
     async fn send(&self, request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
         match self.choose_by(context.deadline).await? {
-            Choice::Http => self.http.infer(request, context).await,
+            Choice::Http(form) => self.http.infer_as(form, request, context).await,
             Choice::Frames => match self.frames.infer(request.clone(), context.clone()).await {
                 // Another server replaced the one that offered frames; it never saw the request.
                 Err(Error::Unimplemented { .. }) => {
@@ -63,12 +66,28 @@ impl Auto {
         if let Some(choice) = *self.choice.lock() {
             return Ok(choice);
         }
-        let metadata = self.http.server_metadata().await?;
-        let offered = metadata.extensions.iter().any(|extension| extension == EXTENSION);
-        let choice = if offered { Choice::Frames } else { Choice::Http };
+        let extensions = match self.http.server_metadata().await {
+            Ok(metadata) => metadata.extensions,
+            Err(error) if is_missing(&error) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let lists = |wanted: &str| extensions.iter().any(|extension| extension == wanted);
+        let choice = match (lists(EXTENSION), lists(BINARY)) {
+            (true, _) => Choice::Frames,
+            (false, true) => Choice::Http(self.http.form()),
+            (false, false) => Choice::Http(Form::Json),
+        };
         *self.choice.lock() = Some(choice);
         Ok(choice)
     }
+}
+
+/// The protocol's name of binary tensors.
+const BINARY: &str = "binary_tensor_data";
+
+/// Whether the server has no `GET /v2`, so that asking again would not help.
+fn is_missing(error: &Error) -> bool {
+    matches!(error.code(), Code::Unimplemented | Code::NotFound | Code::InvalidArgument)
 }
 
 impl Client for Auto {

@@ -105,7 +105,7 @@ impl Frames {
             }
             Upgrade::Refused(status, body) => Err(match status.as_u16() {
                 404 | 405 | 426 | 501 => Error::Unimplemented { what: PROTOCOL.into() },
-                _ => status::from_http(status, false, &body),
+                _ => status::from_http(status, false, &body, "the upgrade to frames"),
             }),
         }
     }

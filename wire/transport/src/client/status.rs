@@ -23,11 +23,14 @@ fn code(status: StatusCode, sheds: bool) -> Code {
 
 /// The error of an HTTP response other than success. An unknown path differs from an unknown model by the protocol's
 /// error body, which only the protocol's own endpoints send.
-pub(super) fn from_http(status: StatusCode, sheds: bool, body: &[u8]) -> Error {
+/// `asked` is the method and path.
+pub(super) fn from_http(status: StatusCode, sheds: bool, body: &[u8], asked: &str) -> Error {
     let code = code(status, sheds);
     match message(body) {
         Some(message) => Error::Remote { code, message },
-        None if code == Code::NotFound => Error::Unimplemented { what: "this endpoint".into() },
+        None if code == Code::NotFound => {
+            Error::Unimplemented { what: format!("{asked}: it answered {}", status.as_u16()) }
+        }
         None => {
             let shown: String = String::from_utf8_lossy(body).chars().take(200).collect();
             Error::Remote { code, message: format!("the server answered {status}: {}", shown.trim()) }
@@ -124,16 +127,17 @@ mod tests {
             (504, Code::DeadlineExceeded),
         ];
         for (status, code) in cases {
-            let error = from_http(StatusCode::from_u16(status).unwrap(), false, br#"{"error":"why"}"#);
+            let error = from_http(StatusCode::from_u16(status).unwrap(), false, br#"{"error":"why"}"#, "");
             assert_eq!(error, Error::Remote { code, message: "why".into() }, "{status}");
         }
-        let shed = from_http(StatusCode::SERVICE_UNAVAILABLE, true, br#"{"error":"why"}"#);
+        let shed = from_http(StatusCode::SERVICE_UNAVAILABLE, true, br#"{"error":"why"}"#, "");
         assert_eq!(shed.code(), Code::Overloaded);
     }
 
     #[test]
     fn unknown_path_differs_from_unknown_model() {
-        let error = from_http(StatusCode::NOT_FOUND, false, br#"{"detail":"Not Found"}"#);
+        let error = from_http(StatusCode::NOT_FOUND, false, br#"{"detail":"Not Found"}"#, "GET /v2");
         assert_eq!(error.code(), Code::Unimplemented);
+        assert_eq!(error.to_string(), "this server does not support GET /v2: it answered 404");
     }
 }

@@ -21,7 +21,7 @@ use super::dial::Dialer;
 use parm_protocol::rest::request::Form;
 use parm_protocol::rest::{self, Encoded};
 use parm_protocol::{
-    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, Parameter,
+    Code, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, Parameter,
     ServerMetadata,
 };
 
@@ -82,24 +82,45 @@ impl Http {
         self.pool.upgrade(built(request, Encoded::default())?).await
     }
 
-    async fn send(&self, mut request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
+    /// The configured encoding of tensors.
+    pub(super) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Like `infer`, with tensors in this encoding.
+    pub(super) async fn infer_as(
+        &self,
+        form: Form,
+        request: InferRequest,
+        context: CallContext,
+    ) -> Result<InferResponse, Error> {
+        deadline::within(context.deadline, self.send(form, request, context)).await
+    }
+
+    async fn send(
+        &self,
+        form: Form,
+        mut request: InferRequest,
+        context: CallContext,
+    ) -> Result<InferResponse, Error> {
         if let Some(deadline) = context.deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             let micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
             request.parameters.insert("timeout".into(), Parameter::Uint64(micros));
         }
-        let mut builder = self.request(Method::POST, &format!("{}/infer", path_of(&request.model)));
+        let path = format!("{}/infer", path_of(&request.model));
+        let mut builder = self.request(Method::POST, &path);
         if let Some(traceparent) = &context.traceparent {
             builder = builder.header("traceparent", traceparent);
         }
-        let body = rest::request::encode(&request, self.form)?;
+        let body = rest::request::encode(&request, form)?;
         builder = match body.json_length() {
             Some(length) => builder.header(header::CONTENT_TYPE, OCTETS).header(rest::HEADER_LENGTH, length),
             None => builder.header(header::CONTENT_TYPE, JSON),
         };
         let answer = self.pool.exchange(&built(builder, body)?).await?;
         if answer.status != StatusCode::OK {
-            return Err(refusal(&answer));
+            return Err(refusal(&answer, &Method::POST, &path));
         }
         let json_length =
             answer.headers.get(rest::HEADER_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -120,16 +141,17 @@ impl Http {
         path.push_str(order);
         let request = built(self.request(Method::POST, &path), Encoded::default())?;
         let answer = self.within(self.load_timeout, self.pool.exchange(&request)).await?;
-        if answer.status.is_success() { Ok(()) } else { Err(refusal(&answer)) }
+        if answer.status.is_success() { Ok(()) } else { Err(refusal(&answer, &Method::POST, &path)) }
     }
 
-    async fn read<T: DeserializeOwned>(&self, request: request::Builder) -> Result<T, Error> {
-        let answer = self.ask(request).await?;
+    async fn read<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, Error> {
+        let answer = self.ask(self.request(method.clone(), path)).await?;
         if answer.status != StatusCode::OK {
-            return Err(refusal(&answer));
+            return Err(refusal(&answer, &method, path));
         }
-        serde_json::from_slice(&answer.body)
-            .map_err(|error| self.pool.dialer().transport(format!("unreadable answer: {error}")))
+        serde_json::from_slice(&answer.body).map_err(|error| {
+            self.pool.dialer().transport(format!("unreadable answer to {method} {path}: {error}"))
+        })
     }
 
     async fn within(
@@ -154,36 +176,44 @@ impl Client for Http {
         request: InferRequest,
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
-        Box::pin(deadline::within(context.deadline, self.send(request, context)))
+        Box::pin(self.infer_as(self.form, request, context))
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
         Box::pin(async {
-            let answer = self.ask(self.get("/v2/health/ready")).await?;
+            let answer = self.ask(self.get(READY)).await?;
             match answer.status {
                 StatusCode::OK => Ok(true),
-                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
-                    Err(refusal(&answer))
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    Err(refusal(&answer, &Method::GET, READY))
                 }
+                status @ (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => Err(Error::Remote {
+                    code: Code::Unimplemented,
+                    message: format!(
+                        "it answered {} to GET {READY}: it does not speak the Open Inference Protocol, which parm needs \
+                         (docs/interop.md)",
+                        status.as_u16()
+                    ),
+                }),
                 _ => Ok(false),
             }
         })
     }
 
     fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
-        Box::pin(self.read(self.get("/v2")))
+        Box::pin(self.read(Method::GET, "/v2"))
     }
 
     fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
-        Box::pin(self.read(self.get(&path_of(model))))
+        Box::pin(async move { self.read(Method::GET, &path_of(model)).await })
     }
 
     fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        Box::pin(self.read(self.get(&format!("{}/config", path_of(model)))))
+        Box::pin(async move { self.read(Method::GET, &format!("{}/config", path_of(model))).await })
     }
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
-        Box::pin(self.read(self.request(Method::POST, "/v2/repository/index")))
+        Box::pin(self.read(Method::POST, "/v2/repository/index"))
     }
 
     fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
@@ -195,6 +225,7 @@ impl Client for Http {
     }
 }
 
+const READY: &str = "/v2/health/ready";
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -204,8 +235,9 @@ fn built(request: request::Builder, body: Encoded) -> Result<Request<Encoded>, E
         .map_err(|error| Error::Malformed { message: format!("cannot build an HTTP request: {error}") })
 }
 
-fn refusal(answer: &Answer) -> Error {
-    status::from_http(answer.status, answer.headers.contains_key(header::RETRY_AFTER), &answer.body)
+fn refusal(answer: &Answer, method: &Method, path: &str) -> Error {
+    let asked = format!("{method} {path}");
+    status::from_http(answer.status, answer.headers.contains_key(header::RETRY_AFTER), &answer.body, &asked)
 }
 
 /// `/v2/models/M[/versions/V]`, with characters escaped that a path cannot contain.

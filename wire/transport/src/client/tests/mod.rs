@@ -46,6 +46,12 @@ struct Server<S> {
     /// Status of the response to a client that requests frames nevertheless.
     refusal: u16,
     asked: AtomicUsize,
+    /// Status of `GET /v2`.
+    described: u16,
+    /// Its other extensions.
+    extensions: Vec<&'static str>,
+    /// Content types of inferences over HTTP.
+    sent: parking_lot::Mutex<Vec<String>>,
 }
 
 impl<S: InferenceService> Server<S> {
@@ -60,6 +66,9 @@ impl<S: InferenceService> Server<S> {
             offers_frames: AtomicBool::new(true),
             refusal: 404,
             asked: AtomicUsize::new(0),
+            described: 200,
+            extensions: Vec::new(),
+            sent: parking_lot::Mutex::default(),
         })
     }
 
@@ -68,7 +77,11 @@ impl<S: InferenceService> Server<S> {
         let body = match request.uri().path() {
             "/v2" => {
                 self.asked.fetch_add(1, Ordering::SeqCst);
-                let extensions = if offers { vec![EXTENSION] } else { vec![] };
+                if self.described != 200 {
+                    return Response::builder().status(self.described).body(Full::default()).unwrap();
+                }
+                let mut extensions = self.extensions.clone();
+                extensions.extend(offers.then_some(EXTENSION));
                 serde_json::json!({"name": "s", "version": "1", "extensions": extensions}).to_string()
             }
             PATH if offers => {
@@ -78,7 +91,12 @@ impl<S: InferenceService> Server<S> {
                     .map(|()| Full::default());
             }
             PATH => return Response::builder().status(self.refusal).body(Full::default()).unwrap(),
-            _ => r#"{"model_name":"by http","model_version":"1","outputs":[]}"#.to_owned(),
+            "/v2/health/ready" => return Response::builder().status(404).body(Full::default()).unwrap(),
+            _ => {
+                let kind = request.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+                self.sent.lock().extend(kind.map(str::to_owned));
+                r#"{"model_name":"by http","model_version":"1","outputs":[]}"#.to_owned()
+            }
         };
         Response::new(Full::new(Bytes::from(body)))
     }
@@ -252,4 +270,33 @@ async fn error_names_an_unreachable_server() {
             "{error:?}"
         );
     }
+}
+
+/// A server without `GET /v2` is asked for it once, and gets JSON, as does one that does not list binary tensors.
+#[tokio::test]
+async fn tensors_are_json_unless_the_server_lists_binary_ones() {
+    for (described, extensions, kind) in [
+        (200, vec!["binary_tensor_data"], "application/octet-stream"),
+        (200, vec![], "application/json"),
+        (404, vec![], "application/json"),
+    ] {
+        let mut server = Server::new(names_transport(), CancellationToken::new());
+        let own = Arc::get_mut(&mut server).unwrap();
+        (own.described, own.extensions, own.offers_frames) = (described, extensions, false.into());
+        let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+        for _ in 0..3 {
+            assert_eq!(ask(&*client, "").await.unwrap(), "by http");
+        }
+        assert_eq!(*server.sent.lock(), [kind; 3], "{described}");
+        assert_eq!(server.asked.load(Ordering::SeqCst), 1, "asked once");
+    }
+}
+
+#[tokio::test]
+async fn server_without_the_protocol_is_named_as_such() {
+    let server = Server::new(names_transport(), CancellationToken::new());
+    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    let error = client.is_ready().await.unwrap_err().to_string();
+    let said = "it answered 404 to GET /v2/health/ready: it does not speak the Open Inference Protocol";
+    assert!(error.starts_with(said) && error.contains("docs/interop.md"), "{error}");
 }

@@ -8,6 +8,7 @@ use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
 use parm_protocol::{Error, InferenceService};
 
+use super::inflate::Coding;
 use crate::budget::Share;
 use crate::server::shared::Shared;
 
@@ -29,6 +30,7 @@ pub(super) async fn read<S: InferenceService>(request: Request, shared: &Shared<
     if announced.is_some_and(|length| length > limit) {
         return Err(Error::BodyTooLarge { limit });
     }
+    let coding = Coding::of(request.headers())?;
     let share = shared.budget.share();
     let mut body = Counted { body: request.into_body(), share: &share };
     let collect = async {
@@ -42,7 +44,12 @@ pub(super) async fn read<S: InferenceService>(request: Request, shared: &Shared<
         message: format!("the body did not arrive within {:?}: send it faster", config.body_timeout),
     };
     let bytes = tokio::time::timeout(config.body_timeout, collect).await.map_err(late)??;
-    Ok(Held { bytes, share })
+    let Some(coding) = coding else { return Ok(Held { bytes, share }) };
+    // Takes milliseconds for a large body, which other connections should not wait for.
+    let counted = share.clone();
+    let inflated = tokio::task::spawn_blocking(move || coding.inflate(&bytes, limit, &counted));
+    let failed = |error: tokio::task::JoinError| Error::Internal { message: error.to_string() };
+    Ok(Held { bytes: inflated.await.map_err(failed)??, share })
 }
 
 async fn collect(body: &mut Counted<'_>, announced: usize, limit: usize) -> Result<Bytes, Error> {

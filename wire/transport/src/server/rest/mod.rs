@@ -4,6 +4,7 @@ mod body;
 mod frames;
 mod health;
 mod infer;
+mod inflate;
 mod models;
 mod openapi;
 mod repository;

@@ -1,5 +1,8 @@
 //! `parm ctl`: inspects and changes a running frontend, like the admin page.
 
+mod changes;
+mod named;
+
 use std::io::Write;
 
 use anyhow::anyhow;
@@ -21,17 +24,66 @@ struct Order {
 /// Runs the command.
 pub fn main(flags: &Ctl) -> Result<(), Failure> {
     let admin = Admin::of(&flags.reach)?;
-    let orders = orders(&flags.command).map_err(Failure::Configuration)?;
     let mut out = std::io::stdout().lock();
-    for order in orders {
-        let answer = block_on(obey(&admin, &order))?;
-        let text = match flags.output {
-            Output::Json => answer.to_string(),
-            Output::Text => worded(&flags.command, &answer)?,
+    let mut say = |text: String| writeln!(out, "{text}").map_err(anyhow::Error::from);
+    match &flags.command {
+        CtlCommand::Events => say(block_on(events(&admin))?)?,
+        CtlCommand::Export => {
+            let settings = block_on(admin.call("GET", "/admin/v1/settings", None))?;
+            say(changes::exported(&settings)?)?;
+        }
+        _ => {}
+    }
+    let command = block_on(numbered(&admin, &flags.command))?;
+    for order in orders(&command).map_err(Failure::Configuration)? {
+        let before = match (&command, flags.output) {
+            (CtlCommand::Set { .. }, Output::Text) => Some(block_on(admin.call("GET", &order.path, None))?),
+            _ => None,
         };
-        writeln!(out, "{text}").map_err(anyhow::Error::from)?;
+        let answer = block_on(obey(&admin, &order))?;
+        say(match (flags.output, before) {
+            (Output::Json, _) => answer.to_string(),
+            (Output::Text, Some(before)) => changes::changed(&before, &answer),
+            (Output::Text, None) => worded(&command, &answer)?,
+        })?;
     }
     Ok(())
+}
+
+/// The command with numbers for the addresses of instances. Fails if a model would lose its last instance.
+async fn numbered(admin: &Admin, command: &CtlCommand) -> anyhow::Result<CtlCommand> {
+    use CtlCommand::{Drain, Eject, Remove, Return};
+    let (words, force) = match command {
+        Drain { instances, force } | Eject { instances, force } | Remove { instances, force } => {
+            (instances, *force)
+        }
+        Return { instances } => (instances, true),
+        other => return Ok(other.clone()),
+    };
+    let all = admin.call("GET", "/admin/v1/instances", None).await?;
+    let all = all.as_array().map_or(&[][..], Vec::as_slice);
+    let numbers = named::numbers(all, words)?;
+    if !force {
+        named::spare(all, &numbers)?;
+    }
+    let instances = numbers.iter().map(u64::to_string).collect();
+    Ok(match command {
+        Drain { .. } => Drain { instances, force },
+        Eject { .. } => Eject { instances, force },
+        Remove { .. } => Remove { instances, force },
+        _ => Return { instances },
+    })
+}
+
+/// The kept events, oldest first.
+async fn events(admin: &Admin) -> anyhow::Result<String> {
+    let mut lines = admin.lines("/admin/v1/stream").await?;
+    while let Some(lines) = lines.next().await? {
+        if let Some(events) = lines.iter().find_map(|line| line.get("events")) {
+            return Ok(rows(events.as_array().into_iter().flatten(), event));
+        }
+    }
+    Err(anyhow!("the frontend ended the stream: check its log"))
 }
 
 async fn obey(admin: &Admin, order: &Order) -> anyhow::Result<Value> {
@@ -48,7 +100,7 @@ async fn obey(admin: &Admin, order: &Order) -> anyhow::Result<Value> {
 
 fn orders(command: &CtlCommand) -> anyhow::Result<Vec<Order>> {
     let get = |path: String| vec![Order { method: "GET", path: format!("/admin/v1/{path}"), body: None }];
-    let post = |number: &u32, order: &str| Order {
+    let post = |number: &String, order: &str| Order {
         method: "POST",
         path: format!("/admin/v1/instances/{number}/{order}"),
         body: None,
@@ -59,9 +111,22 @@ fn orders(command: &CtlCommand) -> anyhow::Result<Vec<Order>> {
         CtlCommand::Settings { model: None } => get("settings".into()),
         CtlCommand::Settings { model: Some(model) } => get(format!("settings/{}", escaped(model))),
         CtlCommand::Set { changes } => vec![change(changes)?],
-        CtlCommand::Drain { numbers } => numbers.iter().map(|number| post(number, "drain")).collect(),
-        CtlCommand::Return { numbers } => numbers.iter().map(|number| post(number, "undrain")).collect(),
-        CtlCommand::Eject { numbers } => numbers.iter().map(|number| post(number, "eject")).collect(),
+        CtlCommand::Drain { instances, .. } => instances.iter().map(|one| post(one, "drain")).collect(),
+        CtlCommand::Return { instances } => instances.iter().map(|one| post(one, "undrain")).collect(),
+        CtlCommand::Eject { instances, .. } => instances.iter().map(|one| post(one, "eject")).collect(),
+        CtlCommand::Remove { instances, .. } => {
+            let path = |number: &String| format!("/admin/v1/instances/{number}");
+            instances.iter().map(|one| Order { method: "DELETE", path: path(one), body: None }).collect()
+        }
+        CtlCommand::Add { urls } => {
+            let add = |url: &String| Order {
+                method: "POST",
+                path: "/admin/v1/instances".into(),
+                body: Some(json!({ "url": url })),
+            };
+            urls.iter().map(add).collect()
+        }
+        CtlCommand::Events | CtlCommand::Export => Vec::new(),
         CtlCommand::Queries { model, outcome, slowest, limit } => {
             let mut path = format!("queries?slowest={slowest}&limit={limit}");
             for (name, value) in [("model", model), ("outcome", outcome)] {
@@ -127,6 +192,12 @@ fn worded(command: &CtlCommand, answer: &Value) -> anyhow::Result<String> {
     Ok(match command {
         CtlCommand::Instances => rows(answer.as_array().into_iter().flatten(), instance),
         CtlCommand::Shares => rows(answer.as_array().into_iter().flatten(), share),
+        CtlCommand::Add { .. } => {
+            format!("added instance {} ({})", answer["number"], text(&answer["address"]))
+        }
+        CtlCommand::Remove { .. } => {
+            format!("instance {} finishes its jobs and is removed", answer["number"])
+        }
         CtlCommand::Drain { .. } | CtlCommand::Return { .. } | CtlCommand::Eject { .. } => {
             let number = &answer["number"];
             format!("instance {number} received the order; its state is {}", text(&answer["state"]))
@@ -134,6 +205,7 @@ fn worded(command: &CtlCommand, answer: &Value) -> anyhow::Result<String> {
         CtlCommand::Queries { .. } => rows(answer["queries"].as_array().into_iter().flatten(), query),
         CtlCommand::Query { .. } => story(answer),
         CtlCommand::Settings { .. } | CtlCommand::Set { .. } => serde_json::to_string_pretty(answer)?,
+        CtlCommand::Events | CtlCommand::Export => String::new(),
     })
 }
 
@@ -152,6 +224,18 @@ fn instance(one: &Value) -> String {
     let (number, address) = (one["number"].to_string(), text(&one["address"]));
     let remarks: String = [p99, slower, problem].into_iter().flatten().collect();
     format!("{number:>4}  {state:<10}  {address}{remarks}")
+}
+
+fn event(one: &Value) -> String {
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(one["at"].as_u64().unwrap_or_default());
+    let ago = at.elapsed().unwrap_or_default().as_secs();
+    let of = one["instance"].as_u64().map(|number| format!("instance {number}: ")).unwrap_or_default();
+    let times = match one["times"].as_u64() {
+        Some(times) if times > 1 => format!(" ({times} times)"),
+        _ => String::new(),
+    };
+    let by = one["by"].as_str().map(|by| format!(", by {by}")).unwrap_or_default();
+    format!("{ago:>7} s ago  {:<9} {of}{}{times}{by}", text(&one["kind"]), text(&one["text"]))
 }
 
 fn share(one: &Value) -> String {

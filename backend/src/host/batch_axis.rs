@@ -1,0 +1,130 @@
+//! Shows that the first dimension of a model is a batch: two rows together give what each gives alone.
+//!
+//! *Problem.* Frontends split requests into rows and workers batch rows of several requests. A variable first dimension
+//! need not be a batch: a softmax over it, a sequence length or pairwise similarities give wrong answers when split, and
+//! nothing in the file says so.
+//!
+//! *Choice.* The model is run on two different random rows, together and alone. Unless the answers agree, requests stay
+//! whole. The same holds if no run succeeds, because then nothing was shown.
+//!
+//! *Rejected.* Reading the graph: each operator would need a rule, and a missing rule would be a wrong answer.
+
+use std::time::{Duration, Instant};
+
+use half::{bf16, f16};
+use parm_protocol::{DataType, Tensor};
+
+use super::trial::{Draw, OPEN, two_rows};
+use crate::Error;
+use crate::engine::{Model, guarded};
+
+/// Largest difference by rounding, as a share of the largest value of the output. Kernels for one row and for several
+/// add in another order.
+const ROUNDING: f64 = 2e-3;
+/// The same for 16-bit floats.
+const ROUNDING_16: f64 = 2e-2;
+
+/// Succeeds if rows are independent; otherwise returns the reason why that is not shown. A second draw is compared if
+/// the first took less than half of `time`.
+pub(super) fn shown(model: &mut dyn Model, time: Duration) -> Result<(), String> {
+    let started = Instant::now();
+    let mut problem = None;
+    for open in OPEN {
+        let mut is_shown = false;
+        for draw in [Draw::Positive, Draw::Normal] {
+            let Some(inputs) = two_rows(model.signature(), open, draw) else { continue };
+            if is_shown && started.elapsed() > time / 2 {
+                break;
+            }
+            match inputs.and_then(|inputs| both_ways(model, &inputs)) {
+                Ok(ways) => is_shown |= compare(model, &ways)?,
+                Err(error) => {
+                    problem.get_or_insert(error);
+                }
+            }
+        }
+        if is_shown {
+            return Ok(());
+        }
+    }
+    let problem = problem.map(|error| format!(": {error}")).unwrap_or_default();
+    Err(format!("it runs on no two random rows{problem}"))
+}
+
+/// Outputs of two rows together, and of each alone.
+struct Ways {
+    together: Vec<Tensor>,
+    alone: [Vec<Tensor>; 2],
+}
+
+fn both_ways(model: &mut dyn Model, inputs: &[Tensor]) -> Result<Ways, Error> {
+    let mut run = |inputs: &[Tensor]| guarded(|| model.run(inputs));
+    let mut one = |row: usize| {
+        let inputs: Result<Vec<Tensor>, _> = inputs.iter().map(|input| input.slice_rows(row, 1)).collect();
+        run(&inputs.map_err(|error| Error::Run { message: error.to_string() })?)
+    };
+    let alone = [one(0)?, one(1)?];
+    Ok(Ways { alone, together: run(inputs)? })
+}
+
+/// Whether a number could be compared; an error if the answers differ.
+fn compare(model: &dyn Model, ways: &Ways) -> Result<bool, String> {
+    let mut compared = false;
+    for (at, together) in ways.together.iter().enumerate() {
+        let name = model.signature().outputs.get(at).map_or("?", |declared| &declared.name);
+        for (row, alone) in ways.alone.iter().enumerate() {
+            let Some(alone) = alone.get(at) else { continue };
+            let is_row = together.rows() == 2
+                && alone.rows() == 1
+                && !together.shape().is_empty()
+                && together.shape().get(1..) == alone.shape().get(1..);
+            if !is_row {
+                let (two, one) = (together.shape(), alone.shape());
+                return Err(format!("output '{name}' has shape {two:?} for two rows and {one:?} for one"));
+            }
+            let own = together.slice_rows(row, 1).map_err(|error| error.to_string())?;
+            compared |= same(&own, alone)
+                .map_err(|()| format!("a row's output '{name}' depends on the other rows of the request"))?;
+        }
+    }
+    Ok(compared)
+}
+
+/// Whether anything but NaN was compared; an error if the tensors differ by more than rounding.
+fn same(one: &Tensor, other: &Tensor) -> Result<bool, ()> {
+    let Some(rounding) = rounding(one.datatype()) else {
+        return if one.data() == other.data() { Ok(true) } else { Err(()) };
+    };
+    let (one, other) = (floats(one), floats(other));
+    let largest =
+        other.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs()));
+    let close = |one: f64, other: f64| {
+        one == other || (one.is_nan() && other.is_nan()) || (one - other).abs() <= rounding * largest + 1e-6
+    };
+    if one.iter().zip(&other).all(|(one, other)| close(*one, *other)) {
+        Ok(other.iter().any(|value| !value.is_nan()))
+    } else {
+        Err(())
+    }
+}
+
+fn rounding(datatype: DataType) -> Option<f64> {
+    match datatype {
+        DataType::Fp32 | DataType::Fp64 => Some(ROUNDING),
+        DataType::Fp16 | DataType::Bf16 => Some(ROUNDING_16),
+        _ => None,
+    }
+}
+
+fn floats(tensor: &Tensor) -> Vec<f64> {
+    let data = tensor.data();
+    match tensor.datatype() {
+        DataType::Fp16 => data.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).into()).collect(),
+        DataType::Bf16 => data.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).into()).collect(),
+        DataType::Fp64 => {
+            let read = |b: &[u8]| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
+            data.chunks_exact(8).map(read).collect()
+        }
+        _ => data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect(),
+    }
+}

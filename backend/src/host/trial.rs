@@ -1,0 +1,122 @@
+//! Random inputs for trial runs of a model that is being loaded.
+//!
+//! Sizes and values are guesses, because a signature does not say which of them a model accepts: an image network may
+//! need 32 pixels, and token ids must be in the vocabulary. Small whole numbers are valid for nearly all models.
+
+use half::{bf16, f16};
+use parm_protocol::{DataType, Shape, Tensor};
+use parm_workload::Random;
+
+use crate::Error;
+use crate::engine::{Model, Signature, guarded};
+
+/// Sizes of the open dimensions beyond the first, in the order in which they are tried. 1 is the last, because rows of
+/// one element hide much.
+pub(super) const OPEN: [usize; 5] = [4, 32, 64, 224, 1];
+/// The most elements of one row of an input.
+const MOST: usize = 1 << 24;
+
+/// The range of the values of a draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Draw {
+    /// Floats from 0 to 1, whole numbers 0 and 1.
+    Positive,
+    /// Normal floats, whole numbers 1 and 2.
+    Normal,
+}
+
+/// Whether the model runs on any random input.
+pub(super) fn runs(model: &mut dyn Model) -> bool {
+    let batched = model.signature().is_batched();
+    let draws = OPEN.into_iter().flat_map(|open| [(open, Draw::Positive), (open, Draw::Normal)]);
+    draws.into_iter().any(|(open, draw)| {
+        let inputs = drawn(model.signature(), if batched { 1 } else { open }, open, draw);
+        inputs.is_some_and(|inputs| inputs.and_then(|inputs| guarded(|| model.run(&inputs))).is_ok())
+    })
+}
+
+/// Two rows of each input that differ in every float and in the first whole number; `None` if they would be too large.
+pub(super) fn two_rows(signature: &Signature, open: usize, draw: Draw) -> Option<Result<Vec<Tensor>, Error>> {
+    drawn(signature, 2, open, draw)
+}
+
+/// `first` is the size of open first dimensions.
+fn drawn(signature: &Signature, first: usize, open: usize, draw: Draw) -> Option<Result<Vec<Tensor>, Error>> {
+    let mut random = Random::of(0x7249, [open as u64, draw as u64]);
+    let shapes = signature.inputs.iter().map(|input| {
+        let mut shape: Shape = input.shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(open)).collect();
+        if let (Some(size), Some(-1)) = (shape.first_mut(), input.shape.first()) {
+            *size = first;
+        }
+        shape
+    });
+    let shapes: Vec<Shape> = shapes.collect();
+    let size = |shape: &Shape| shape.iter().fold(1usize, |size, dim| size.saturating_mul(*dim));
+    if shapes.iter().any(|shape| size(shape) > 2 * MOST) {
+        return None;
+    }
+    let inputs = signature.inputs.iter().zip(shapes).map(|(input, shape)| {
+        let data = values(input.datatype, size(&shape), draw, &mut random);
+        Tensor::new(input.datatype, shape, data.into())
+            .map_err(|error| Error::Run { message: error.to_string() })
+    });
+    Some(inputs.collect())
+}
+
+fn values(datatype: DataType, count: usize, draw: Draw, random: &mut Random) -> Vec<u8> {
+    let mut data = Vec::with_capacity(count * datatype.size().unwrap_or(5));
+    for at in 0..count {
+        let float = match draw {
+            Draw::Positive => random.unit(),
+            Draw::Normal => random.normal(),
+        };
+        // The first number of the second row is not that of the first.
+        let whole = match at {
+            0 => 1,
+            at if 2 * at == count => 0,
+            _ => random.below(2),
+        };
+        let whole = whole as u8 + u8::from(draw == Draw::Normal);
+        match datatype {
+            DataType::Bool => data.push(whole & 1),
+            DataType::Fp16 => data.extend(f16::from_f64(float).to_le_bytes()),
+            DataType::Bf16 => data.extend(bf16::from_f64(float).to_le_bytes()),
+            DataType::Fp32 => data.extend((float as f32).to_le_bytes()),
+            DataType::Fp64 => data.extend(float.to_le_bytes()),
+            DataType::Bytes => data.extend([1, 0, 0, 0, b'a' + whole]),
+            // A small number has the same first byte in every integer type.
+            integer => {
+                data.push(whole);
+                data.resize(data.len() + integer.size().unwrap_or(1) - 1, 0);
+            }
+        }
+    }
+    data
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Declared;
+
+    #[test]
+    fn rows_differ_in_every_datatype() {
+        for datatype in DataType::ALL {
+            let input = Declared { name: "x".into(), datatype, shape: vec![-1, -1] };
+            let signature = Signature { inputs: vec![input], outputs: vec![] };
+            for (open, draw) in [(1, Draw::Positive), (3, Draw::Normal)] {
+                let inputs = two_rows(&signature, open, draw).unwrap().unwrap();
+                assert_eq!(inputs[0].shape(), [2, open]);
+                let rows = [0, 1].map(|row| inputs[0].slice_rows(row, 1).unwrap());
+                assert_ne!(rows[0].data(), rows[1].data(), "{datatype} {draw:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn inputs_that_would_not_fit_into_memory_are_not_drawn() {
+        let input = Declared { name: "x".into(), datatype: DataType::Fp32, shape: vec![-1, 1 << 40] };
+        let signature = Signature { inputs: vec![input], outputs: vec![] };
+        assert!(two_rows(&signature, 1, Draw::Normal).is_none());
+    }
+}

@@ -1,0 +1,117 @@
+//! Triton's `config.pbtxt`: the one field that is honoured, and the names of those that are not.
+
+use std::path::Path;
+
+/// Fields that say what the model file says anyway.
+const REDUNDANT: [&str; 6] = ["name", "platform", "backend", "default_model_filename", "input", "output"];
+
+/// The configuration of a model in Triton's format.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TritonConfig {
+    /// Largest number of rows; 0 if the first dimension is not a batch.
+    pub max_batch_size: Option<usize>,
+    /// Other fields.
+    pub ignored: Vec<String>,
+}
+
+impl TritonConfig {
+    /// That of a model file at `NAME/VERSION/model.onnx`; `None` without one.
+    pub fn beside(model: &Path) -> Option<Self> {
+        let path = model.parent()?.parent()?.join("config.pbtxt");
+        std::fs::read_to_string(path).ok().map(|text| Self::read(&text))
+    }
+
+    /// Reads the fields at the top level. Anything unreadable is ignored, as are the fields themselves.
+    pub fn read(text: &str) -> Self {
+        let mut config = Self::default();
+        let mut words = Words { rest: text };
+        let (mut depth, mut field) = (0usize, None);
+        while let Some(word) = words.next() {
+            match word {
+                "{" | "[" => depth += 1,
+                "}" | "]" => depth = depth.saturating_sub(1),
+                _ if depth > 0 => {}
+                ":" => {
+                    if field == Some("max_batch_size") {
+                        config.max_batch_size = words.next().and_then(|value| value.parse().ok());
+                    } else if !matches!(words.peek(), Some("{" | "[")) {
+                        words.next();
+                    }
+                }
+                name => {
+                    field = Some(name);
+                    let known = name == "max_batch_size" || REDUNDANT.contains(&name);
+                    if !known && !config.ignored.iter().any(|ignored| ignored == name) {
+                        config.ignored.push(name.into());
+                    }
+                }
+            }
+        }
+        config
+    }
+}
+
+/// Words, strings and single signs; commas, semicolons and comments are skipped.
+#[derive(Clone)]
+struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.clone().next()
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        loop {
+            self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n', ',', ';']);
+            match self.rest.strip_prefix('#') {
+                Some(comment) => self.rest = comment.split_once('\n').map_or("", |(_, rest)| rest),
+                None => break,
+            }
+        }
+        let first = self.rest.chars().next()?;
+        let end = match first {
+            '{' | '}' | '[' | ']' | ':' => 1,
+            '"' | '\'' => self.rest[1..].find(first).map_or(self.rest.len(), |end| end + 2),
+            _ => self
+                .rest
+                .find(|sign: char| sign.is_whitespace() || "{}[]:,;#\"'".contains(sign))
+                .unwrap_or(self.rest.len()),
+        };
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        Some(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_size_is_read_and_other_fields_are_named() {
+        let text = r#"
+            name: "digits" # the model
+            platform: "onnxruntime_onnx"
+            max_batch_size: 8
+            input [ { name: "x", data_type: TYPE_FP32, dims: [ 4 ] } ]
+            version_policy: { all { } }
+            instance_group [ { count: 2, kind: KIND_CPU } ]
+            dynamic_batching { max_queue_delay_microseconds: 100 }
+        "#;
+        let ignored = ["version_policy", "instance_group", "dynamic_batching"].map(String::from);
+        assert_eq!(
+            TritonConfig::read(text),
+            TritonConfig { max_batch_size: Some(8), ignored: ignored.into() }
+        );
+        assert_eq!(TritonConfig::read("max_batch_size:0").max_batch_size, Some(0));
+        for odd in ["", "{{{", "max_batch_size:", "\"", "a: \"unfinished", "é: 1"] {
+            assert_eq!(TritonConfig::read(odd).max_batch_size, None, "{odd}");
+        }
+    }
+}

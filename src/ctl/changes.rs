@@ -1,0 +1,76 @@
+//! Differences of settings in words, and settings as a configuration file.
+
+use parm_dispatch::PoolSettings;
+use serde_json::{Map, Value, json};
+
+/// The field with effective settings, which are not configured.
+const IN_FORCE: &str = "in_force";
+
+/// Each changed field with its old and its new value, or a line that says there is none.
+pub(super) fn changed(before: &Value, after: &Value) -> String {
+    let mut lines = Vec::new();
+    differences("", before, after, &mut lines);
+    if lines.is_empty() { "nothing changed".to_owned() } else { lines.join("\n") }
+}
+
+fn differences(path: &str, before: &Value, after: &Value, lines: &mut Vec<String>) {
+    if let (Value::Object(old), Value::Object(new)) = (before, after) {
+        let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+        for name in names.filter(|name| *name != IN_FORCE) {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            differences(&path, &before[name], &after[name], lines);
+        }
+    } else if before != after {
+        let word = |value: &Value| match value {
+            Value::Null => "none".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        lines.push(format!("{path} {} to {}", word(before), word(after)));
+    }
+}
+
+/// The settings of a running frontend as TOML, without those that are at their defaults.
+pub(super) fn exported(settings: &Value) -> anyhow::Result<String> {
+    let defaults = json!(PoolSettings::default());
+    let mut frontend = Map::new();
+    frontend.insert("dispatch".into(), without(&settings["dispatch"], &defaults));
+    let models = settings["models"].as_object().into_iter().flatten();
+    // A model listed in a file uses nothing of the general settings, so its own stand even if they are defaults.
+    let models: Map<String, Value> =
+        models.map(|(name, own)| (name.clone(), without(own, &defaults))).collect();
+    frontend.insert("models".into(), Value::Object(models));
+    Ok(toml::to_string(&json!({ "frontend": frontend }))?)
+}
+
+/// The fields that differ from the defaults and are set.
+fn without(own: &Value, defaults: &Value) -> Value {
+    let Value::Object(fields) = own else { return own.clone() };
+    let differing = fields.iter().filter(|(name, value)| !value.is_null() && defaults[*name] != **value);
+    Value::Object(differing.map(|(name, value)| (name.clone(), without(value, &defaults[name]))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changed_fields_are_shown() {
+        let before = json!({"policy": "hedge", "batch": {"max_size": 1}, "in_force": {"a": 1}});
+        let after = json!({"policy": "hedge", "batch": {"max_size": 4}, "in_force": {"a": 2}});
+        assert_eq!(changed(&before, &after), "batch.max_size 1 to 4");
+        assert_eq!(changed(&before, &before), "nothing changed");
+    }
+
+    #[test]
+    fn exported_settings_are_read_back() {
+        let mut own = PoolSettings { policy: parm_dispatch::PolicyKind::None, ..PoolSettings::default() };
+        own.batch.max_size = 4.try_into().unwrap();
+        let shown = json!({"dispatch": own, "models": {"m": PoolSettings::default()}, "in_force": {}});
+        let text = exported(&shown).unwrap();
+        let read: crate::settings::Settings = toml::from_str(&text).unwrap();
+        assert_eq!(read.frontend.dispatch, own, "{text}");
+        assert_eq!(read.frontend.models["m"], PoolSettings::default());
+        assert!(text.lines().count() < 10, "defaults are left out: {text}");
+    }
+}

@@ -1,0 +1,58 @@
+//! Handles SIGHUP, which never ends the process.
+//!
+//! `parm serve` reads its configuration again. Dispatch settings apply at once, as with `parm ctl set`, whose changes they
+//! replace. One line names the settings that need a restart.
+
+use parm_frontend::Frontend;
+use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::Serve;
+use crate::settings::{Invalid, Settings};
+
+/// The signals. From here on they no longer end the process.
+pub fn signals() -> anyhow::Result<Signal> {
+    Ok(signal(SignalKind::hangup())?)
+}
+
+/// Reads the configuration of `parm serve` again. `known` is the last valid one.
+pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
+    let new = match Settings::for_serve(flags) {
+        Ok(new) => new,
+        Err(Invalid(error)) => {
+            let error = format!("{error:#}");
+            tracing::warn!(error, "SIGHUP: the configuration is invalid: nothing changed");
+            return;
+        }
+    };
+    let (dispatch, models) = (new.frontend.dispatch.clone(), new.frontend.models.clone());
+    if let Err(error) = frontend.change_dispatch(dispatch, models) {
+        tracing::warn!(%error, "SIGHUP: the dispatch settings cannot apply: nothing changed");
+        return;
+    }
+    let mut changed = Vec::new();
+    differences("", &json!(known), &json!(new), &mut changed);
+    let (applied, restart): (Vec<_>, Vec<_>) = changed
+        .into_iter()
+        .partition(|path| path.starts_with("frontend.dispatch") || path.starts_with("frontend.models"));
+    tracing::info!(applied = applied.join(", "), "SIGHUP: configuration read again");
+    if !restart.is_empty() {
+        tracing::warn!(settings = restart.join(", "), "SIGHUP: these changes need a restart");
+    }
+    // Named again by the next signal: they still differ from what runs.
+    known.frontend.dispatch = new.frontend.dispatch;
+    known.frontend.models = new.frontend.models;
+}
+
+/// Collects the paths of changed fields, without their values: some are secret.
+fn differences(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
+    if let (Value::Object(old), Value::Object(new)) = (before, after) {
+        let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+        for name in names {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            differences(&path, &before[name], &after[name], found);
+        }
+    } else if before != after {
+        found.push(path.to_owned());
+    }
+}

@@ -1,0 +1,184 @@
+//! Tests of a first day with parm: own models, signals, outages, other servers.
+
+use std::fs;
+use std::path::Path;
+
+use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Value};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::process::command;
+use crate::support::{Parm, http};
+
+/// The error of a command that must fail.
+fn refusal(words: &[&str]) -> String {
+    let output =
+        command().args(words).args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]).output().unwrap();
+    assert!(!output.status.success(), "{words:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A softmax over the rows of a request, whose first dimension looks like a batch.
+fn write_softmax(root: &Path) {
+    let mut graph = Builder::new("soft", 1);
+    let input = graph.input(Value::batch_of_f32("x", &[4]));
+    let output = graph.node_with("Softmax", "y", &[&input], [("axis", Attribute::Int(0))]);
+    let shape = Some(vec![Dim::Symbol("batch".into()), Dim::Fixed(4)]);
+    graph.output(Value { name: output, datatype: DataType::Float, shape });
+    let folder = root.join("soft/1");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
+}
+
+#[test]
+fn frontend_answers_like_a_worker_where_rows_are_no_batch() {
+    let folder = TempDir::new().unwrap();
+    write_softmax(folder.path());
+    let models = folder.path().to_str().unwrap();
+    let worker = Parm::start(&["worker", "--models", models, "--instances", "1"]);
+    let input = json!({"name": "x", "shape": [2, 4], "datatype": "FP32", "data": [0.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0]});
+    let body = json!({"inputs": [input]}).to_string();
+    for parm in [
+        &Parm::start(&["serve", "--models", models, "--instances", "2"]),
+        &Parm::frontend(&[&worker], &[]),
+        &worker,
+    ] {
+        let answer = http::post(parm.http, "/v2/models/soft/infer", body.as_bytes());
+        let data = answer.json()["outputs"][0]["data"].clone();
+        let sum = data[0].as_f64().unwrap() + data[4].as_f64().unwrap();
+        assert!((data[0].as_f64().unwrap() - 0.5).abs() < 1e-6 && (sum - 1.0).abs() < 1e-6, "{data}");
+        let config = http::get(parm.http, "/v2/models/soft/config").json();
+        assert_eq!(config["max_batch_size"], 0);
+    }
+    assert!(worker.log().contains("requests stay whole"), "{}", worker.log());
+}
+
+#[test]
+fn folder_without_models_is_reported_with_the_cure() {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path().to_str().unwrap();
+    let serve = || Parm::listening(&["worker", "--models", root]);
+    let log = |parm: &Parm, said: &str| parm.until(said, |parm| parm.log().contains(said));
+    log(&serve(), "no model to serve");
+    fs::write(folder.path().join("my.onnx"), b"").unwrap();
+    let cure = format!("mkdir -p {root}/my/1 && cp {root}/my.onnx {root}/my/1/model.onnx");
+    log(&serve(), &cure);
+    let file = format!("{root}/my.onnx");
+    for words in [&["serve", &file][..], &["serve", "--models", &file], &["worker", "--models", &file]] {
+        let said = refusal(words);
+        assert!(said.contains("it is a file: mkdir -p models/my/1 && cp"), "{said}");
+    }
+    let listed = command().args(["models", "list", "--models", root]).output().unwrap();
+    assert!(
+        !listed.status.success() && String::from_utf8_lossy(&listed.stderr).contains(&cure),
+        "{listed:?}"
+    );
+    let missing = refusal(&["serve", "--models", "no-such-folder"]);
+    assert!(missing.contains("'no-such-folder'") && missing.contains("PARM-0004"), "{missing}");
+}
+
+#[test]
+fn model_that_does_not_load_is_named_everywhere() {
+    let folder = TempDir::new().unwrap();
+    write_softmax(folder.path());
+    fs::create_dir_all(folder.path().join("broken/1")).unwrap();
+    fs::write(folder.path().join("broken/1/model.onnx"), [0xff; 64]).unwrap();
+    let models = folder.path().to_str().unwrap();
+    let parm = Parm::start(&["serve", "--models", models, "--instances", "1", "--admin", "127.0.0.1:0"]);
+    let answer = http::get(parm.http, "/v2/models/broken");
+    assert_eq!(answer.status, 404);
+    assert!(
+        answer.body_text().contains("model 'broken' is not loaded: cannot load"),
+        "{}",
+        answer.body_text()
+    );
+    let url = format!("http://{}", parm.admin.unwrap());
+    let check = command().args(["check", &url]).output().unwrap();
+    let said = String::from_utf8_lossy(&check.stdout).into_owned();
+    assert!(
+        !check.status.success() && said.contains("FAIL model broken: not loaded on 1 instances"),
+        "{said}"
+    );
+    for kind in ["serve", "worker"] {
+        let said = refusal(&[kind, "--models", models, "--metrics", "127.0.0.1:0", "--exit-on-error"]);
+        assert!(
+            said.contains("model 'broken' is not loaded") && said.contains("PARM-0007"),
+            "{kind}: {said}"
+        );
+    }
+    let config = folder.path().join("parm.toml");
+    fs::write(&config, format!("[backend]\nmodels = {models:?}\n[frontend]\nworkers_file = \"nowhere\"\n"))
+        .unwrap();
+    let check = command().arg("check").arg(&config).output().unwrap();
+    let said = String::from_utf8_lossy(&check.stdout).into_owned();
+    for line in ["FAIL model broken: cannot load", "FAIL workers file: nowhere: "] {
+        assert!(said.contains(line), "{line} is missing in\n{said}");
+    }
+}
+
+#[test]
+fn sighup_reads_the_configuration_again_and_ends_nothing() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("parm.toml");
+    fs::write(&config, "").unwrap();
+    let flags = ["--config", config.to_str().unwrap(), "--instances", "2", "--admin", "127.0.0.1:0"];
+    let parm = Parm::serve(&flags);
+    let until = |said: &str| parm.until(said, |parm| parm.log().contains(said));
+    fs::write(&config, "[frontend.dispatch]\nqueue_limit = 77\n[server]\nmax_body_bytes = 4096\n").unwrap();
+    parm.signal("HUP");
+    until("these changes need a restart");
+    assert!(
+        parm.log().contains("server.max_body_bytes") && parm.log().contains("frontend.dispatch.queue_limit")
+    );
+    let settings = http::get(parm.admin.unwrap(), "/admin/v1/settings").json();
+    assert_eq!(settings["dispatch"]["queue_limit"], 77);
+    fs::write(&config, "[frontend.dispatch]\nqueue_limt = 5\n").unwrap();
+    parm.signal("HUP");
+    until("the configuration is invalid: nothing changed");
+    let worker = Parm::worker(&[]);
+    worker.signal("HUP");
+    worker.until("it says so", |worker| worker.log().contains("SIGHUP: ignored"));
+    for alive in [&parm, &worker] {
+        assert_eq!(http::get(alive.http, "/v2/health/ready").status, 200);
+    }
+}
+
+#[test]
+fn outage_is_one_error_and_its_end_one_line() {
+    let worker = Parm::worker(&[]);
+    let parm = Parm::frontend(&[&worker], &["--admin", "127.0.0.1:0"]);
+    parm.until_model_ready();
+    let url = format!("http://{}", parm.admin.unwrap());
+    let ctl = |words: &[&str]| {
+        let output = command().arg("ctl").args(words).args(["--url", &url]).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let address = worker.http.to_string();
+    assert!(ctl(&["drain", &address]).contains("no other instance serves 'affine'"));
+    worker.signal("KILL");
+    let until = |said: &str| parm.until(said, |parm| parm.log().contains(said));
+    until("instance lost");
+    until("no instance serves 'affine': every request fails");
+    let other = Parm::worker(&[]);
+    assert!(ctl(&["add", &format!("http://{}", other.http)]).contains("added instance"));
+    until("'affine' is served again");
+    assert!(ctl(&["remove", &address]).contains("is removed"));
+    let events = ctl(&["events"]);
+    assert!(events.contains("no instance serves affine") && events.contains("is served again"), "{events}");
+    assert_eq!(parm.log().matches("ERROR").count(), 1, "{}", parm.log());
+}
+
+#[test]
+fn orderly_drain_is_not_a_warning() {
+    let workers = [Parm::worker(&["--set", "server.drain_delay_ms=2500"]), Parm::worker(&[])];
+    let parm = Parm::frontend(&[&workers[0], &workers[1]], &[]);
+    let both = |parm: &Parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0;
+    parm.until("both have joined", both);
+    workers[0].signal("TERM");
+    parm.until("it has ended", |parm| parm.log().contains("drained instance ended"));
+    let lines = parm.log();
+    let of_it = lines.lines().filter(|line| line.contains(&workers[0].http.to_string()));
+    for line in of_it.take_while(|line| !line.contains("drained instance ended")) {
+        assert!(!line.contains("WARN"), "{line}");
+    }
+}
