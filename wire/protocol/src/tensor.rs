@@ -1,6 +1,8 @@
 //! A tensor on the wire: a datatype, a shape and raw row-major bytes, shared without copying.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
@@ -16,7 +18,13 @@ pub struct Tensor {
     datatype: DataType,
     shape: Shape,
     data: Bytes,
+    starts: Starts,
 }
+
+/// The offsets of the rows of `BYTES`, found when a row is first taken and shared by clones. Searching them for each
+/// row would take a time of rows by elements.
+#[derive(Clone, Default)]
+struct Starts(Option<Arc<OnceLock<Box<[usize]>>>>);
 
 impl Tensor {
     /// Wraps `data`, which must have exactly the size that `datatype` and `shape` require.
@@ -32,7 +40,7 @@ impl Tensor {
             }
             None => check_strings(&shape, elements, &data)?,
         }
-        Ok(Self { datatype, shape, data })
+        Ok(Self { datatype, shape, data, starts: Starts::of(datatype) })
     }
 
     /// A tensor of FP32 values.
@@ -93,7 +101,7 @@ impl Tensor {
         Ok(Cow::Owned(values.collect()))
     }
 
-    /// Rows `start..start + count` along the first dimension, sharing the bytes. Fixed-size datatypes only.
+    /// Rows `start..start + count` along the first dimension, sharing the bytes.
     pub fn slice_rows(&self, start: usize, count: usize) -> Result<Tensor, Error> {
         let rows = self.rows();
         if self.shape.is_empty() || start.checked_add(count).is_none_or(|end| end > rows) {
@@ -107,13 +115,11 @@ impl Tensor {
                 self.data.slice(start * row..(start + count) * row)
             }
             None => {
-                let per_row = self.len() / rows.max(1);
-                let from = string_offset(&self.data, start * per_row);
-                let to = from + string_offset(&self.data[from..], count * per_row);
-                self.data.slice(from..to)
+                let starts = self.starts.get(&self.data, rows, self.len() / rows.max(1));
+                self.data.slice(starts[start]..starts[start + count])
             }
         };
-        Ok(Tensor { datatype: self.datatype, shape, data })
+        Ok(Tensor { datatype: self.datatype, shape, data, starts: Starts::of(self.datatype) })
     }
 
     /// Stacks tensors of one datatype and row shape along the first dimension. A single tensor is passed through.
@@ -139,7 +145,8 @@ impl Tensor {
         }
         let mut shape = first.shape.clone();
         shape[0] = rows;
-        Ok(Tensor { datatype: first.datatype, shape, data: data.freeze() })
+        let starts = Starts::of(first.datatype);
+        Ok(Tensor { datatype: first.datatype, shape, data: data.freeze(), starts })
     }
 }
 
@@ -168,14 +175,46 @@ fn check_strings(shape: &[usize], elements: usize, data: &[u8]) -> Result<(), Er
     Err(Error::StringsMismatch { shape: shape.to_vec(), expected: elements, actual: count })
 }
 
-/// Byte offset of element `index` in checked `BYTES` data.
-fn string_offset(data: &[u8], index: usize) -> usize {
-    let mut at = 0;
-    for _ in 0..index {
-        let length = u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
-        at += 4 + length as usize;
+impl Starts {
+    fn of(datatype: DataType) -> Self {
+        Self(datatype.size().is_none().then(Arc::default))
     }
-    at
+
+    /// The offset of each row in checked `BYTES` data, and its end.
+    fn get(&self, data: &[u8], rows: usize, per_row: usize) -> Cow<'_, [usize]> {
+        match &self.0 {
+            Some(known) => Cow::Borrowed(known.get_or_init(|| row_starts(data, rows, per_row))),
+            None => Cow::Owned(row_starts(data, rows, per_row).into_vec()),
+        }
+    }
+}
+
+impl PartialEq for Starts {
+    /// They follow from the data.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Starts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Starts")
+    }
+}
+
+fn row_starts(data: &[u8], rows: usize, per_row: usize) -> Box<[usize]> {
+    let mut at = 0;
+    let next_row = |_| {
+        let start = at;
+        for _ in 0..per_row {
+            let length = u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
+            at += 4 + length as usize;
+        }
+        start
+    };
+    let mut starts: Vec<usize> = (0..rows).map(next_row).collect();
+    starts.push(data.len());
+    starts.into()
 }
 
 #[cfg(test)]
@@ -206,6 +245,19 @@ mod tests {
         assert_eq!(strings.slice_rows(1, 2).unwrap().data(), &data.slice(5..));
         let truncated = Tensor::new(DataType::Bytes, [3].as_slice(), data.slice(..data.len() - 1));
         assert_eq!(truncated, Err(Error::StringsMismatch { shape: vec![3], expected: 3, actual: 2 }));
+    }
+
+    #[test]
+    fn rows_of_several_strings_are_sliced_by_row() {
+        let data = Bytes::from_static(b"\x01\0\0\0a\0\0\0\0\x02\0\0\0bc\0\0\0\0");
+        let strings = Tensor::new(DataType::Bytes, [2, 2].as_slice(), data.clone()).unwrap();
+        let rows = [0, 1].map(|row| strings.slice_rows(row, 1).unwrap());
+        assert_eq!([rows[0].data(), rows[1].data()], [&data.slice(..9), &data.slice(9..)]);
+        assert_eq!(rows[1].slice_rows(0, 1).unwrap(), rows[1]);
+        assert_eq!(strings.slice_rows(2, 0).unwrap().data().len(), 0);
+        assert_eq!(Tensor::concat_rows(&rows).unwrap(), strings);
+        let none = Tensor::new(DataType::Bytes, [0, 2].as_slice(), Bytes::new()).unwrap();
+        assert_eq!(none.slice_rows(0, 0).unwrap(), none);
     }
 
     #[test]
