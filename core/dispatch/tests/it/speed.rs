@@ -50,7 +50,7 @@ fn healed_instance_takes_its_share_again_within_three_seconds() {
 }
 
 #[test]
-fn instance_that_becomes_slow_is_out_of_the_way_within_ten_answers() {
+fn slow_instance_is_avoided_within_ten_answers() {
     let mut servers = Servers::new(policy(PolicyKind::Hedge), &[20; 6]);
     servers.load(1, ms(10), ms(6000));
     let slow = servers.world.now;
@@ -132,7 +132,7 @@ fn failure_of_an_exploring_copy_is_no_attempt() {
 }
 
 #[test]
-fn query_takes_the_slow_instance_when_another_model_keeps_the_fast_one() {
+fn query_takes_slow_instance_while_another_model_has_the_fast() {
     let other = PoolId(1);
     let mut servers = Servers::without(policy(PolicyKind::Hedge));
     servers.join(1, 1, &[POOL, other], 20);
@@ -193,7 +193,7 @@ fn query_takes_a_free_slot_of_the_faster_of_two_slow_instances() {
 }
 
 #[test]
-fn oldest_query_is_served_by_a_slow_instance_when_the_fast_one_hangs() {
+fn oldest_query_goes_first_when_the_fast_instance_hangs() {
     let mut servers = known(policy(PolicyKind::None), &[20, SLOW]);
     servers.hangs(1);
     servers.query();
@@ -222,7 +222,7 @@ fn waiting_for_runs_of_a_nanosecond_ends() {
 }
 
 #[test]
-fn query_waits_for_a_fast_instance_only_while_a_slow_one_would_be_in_time() {
+fn query_waits_only_while_a_slow_instance_is_in_time() {
     let mut servers = known(policy(PolicyKind::None), &[20, SLOW]);
     // It explores the slow instance, which is idle again then.
     servers.query();

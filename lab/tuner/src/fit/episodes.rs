@@ -66,9 +66,9 @@ pub(super) struct Found {
     pub(super) others: BTreeMap<u32, Vec<Timed>>,
 }
 
-/// The limits between usual jobs and slow ones.
+/// The least that makes jobs an episode.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct SlowFrom {
     /// Multiple of the usual time from which a job is slow.
     pub(super) slow: f64,
     /// Consecutive slow jobs that make an episode.
@@ -87,7 +87,7 @@ const MANY: usize = 20;
 /// The affected instances have this share of the time of all episodes.
 const AFFECTED: f64 = 0.9;
 
-impl Limits {
+impl SlowFrom {
     /// The limits, given the multiple from which a job is slow. Where stragglers are frequent, more of them come in a row.
     pub(super) fn of(slow: f64, instances: &BTreeMap<u32, Vec<Timed>>) -> Self {
         let share = |jobs: &Vec<Timed>| {
@@ -101,7 +101,7 @@ impl Limits {
 
 impl Found {
     /// Searches the jobs of one instance, in order.
-    pub(super) fn look(&mut self, instance: u32, jobs: &[Timed], limits: Limits) {
+    pub(super) fn look(&mut self, instance: u32, jobs: &[Timed], limits: SlowFrom) {
         let mut at = 0;
         while at < jobs.len() {
             let run = jobs[at..].iter().take_while(|job| job.factor > limits.slow).count();
@@ -221,7 +221,7 @@ mod tests {
 
     fn looked(slow: &[(usize, f64)]) -> Found {
         let mut found = Found::default();
-        found.look(4, &jobs(slow), Limits { slow: 1.5, in_a_row: 3 });
+        found.look(4, &jobs(slow), SlowFrom { slow: 1.5, in_a_row: 3 });
         found
     }
 
@@ -252,7 +252,7 @@ mod tests {
     fn more_slow_jobs_make_an_episode_where_stragglers_are_frequent() {
         let limits = |every: usize| {
             let slow: Vec<(usize, f64)> = (0..100).step_by(every).map(|number| (number, 2.0)).collect();
-            Limits::of(1.5, &BTreeMap::from([(0, jobs(&slow))])).in_a_row
+            SlowFrom::of(1.5, &BTreeMap::from([(0, jobs(&slow))])).in_a_row
         };
         assert_eq!([100, 10, 4].map(limits), [3, 6, 10]);
     }

@@ -109,7 +109,7 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
     let usual = normalise(&mut by_instance, &lasting);
     let median = usual * median;
     let mut factors: Vec<f64> = by_instance.values().flatten().map(|job| job.factor).collect();
-    let limits = episodes::Limits::of(slow_from(&mut factors), &by_instance);
+    let limits = episodes::SlowFrom::of(slow_from(&mut factors), &by_instance);
     let mut found = Found::default();
     by_instance.iter().for_each(|(instance, jobs)| found.look(*instance, jobs, limits));
 
