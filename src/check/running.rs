@@ -191,7 +191,7 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
             format!("return it to service with parm ctl return {number}"),
         ),
         ("ejected", why) => Finding::fails(
-            format!("{what} is ejected: {why} [{}]", StableCode::InstanceEjected),
+            format!("{what} is ejected (outlier ejection): {why} [{}]", StableCode::InstanceEjected),
             "it returns after a successful probe; if it is ejected again, restart it and check its machine",
         ),
         (_, "") if slowness >= SLOW => Finding::fails(

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use parm_protocol::rest;
 use serde_json::json;
 
+use super::access::ROUTES;
 use crate::error::Error;
 
 /// A rejected call.
@@ -84,11 +85,10 @@ impl IntoResponse for Refusal {
 
 /// Rejects an unknown path.
 pub(super) fn unknown_path(uri: &Uri) -> Refusal {
-    let message = format!(
-        "unknown path '{}': the admin API has /admin/v1/instances, /admin/v1/settings, /admin/v1/stream, \
-         /admin/v1/queries, /admin/v1/held and /admin/v1/recording",
-        uri.path()
-    );
+    let mut known: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+    known.retain(|path| path.starts_with("/admin/") && !path.contains('{'));
+    known.dedup();
+    let message = format!("unknown path '{}': the admin API has {}", uri.path(), known.join(", "));
     Refusal::new(StatusCode::NOT_FOUND, message)
 }
 

@@ -4,24 +4,25 @@
 //! more answers it after 28. With a queue of five it does not, and the slow instance should help.
 //!
 //! Choice: instances are compared by the expected finish of a query. A free instance runs now. A busy one first ends
-//! what it holds, which takes the expected rest of its run. A slow instance stays idle while the last waiting query is
-//! expected to end sooner at the faster ones, one after another. Then the last query takes it, because the older
-//! ones are served first by the faster instances. A timer looks again when the faster instance should be free.
+//! what it holds, which takes the expected rest of its run. A slow instance stays idle while each waiting query,
+//! the last too, has a faster one that ends it sooner. Then the last query takes it, because the older ones are served
+//! first by the faster instances. A timer looks again when that faster one should be free. With more waiting queries
+//! than slots nothing is compared.
 //!
-//! A query waits at most for the time of a run on the slow instance, and only while the slow instance could still
-//! answer it by its deadline. The faster ones may serve other models or more urgent queries first, or hang. Then the
-//! slow instance takes the oldest query.
+//! A query waits at most for one run on the slow instance, and less if that one would then miss its deadline. The
+//! faster ones may serve other models or more urgent queries first, or hang. Then the slow instance takes the oldest
+//! query.
 //!
-//! An overdue run has its mean residual life left, never "any moment now": otherwise a hung instance would keep a
-//! slow idle one waiting.
+//! An overdue run has its mean residual life left, or no end if none ran so long: otherwise a hung instance would keep
+//! a slow idle one waiting.
 //!
-//! Several frontends: half a run is left at an instance that another one uses, and the others have as many waiting
-//! queries as this one.
+//! Several frontends: an instance used by another has half a run left. With tokens, the others' queues count as long
+//! as ours.
 //!
 //! Rejected: a factor above which an instance is avoided (at 0.7 of the capacity slow ones are needed, at half they
 //! are not); the k-th query before the first on the slow instance with the first in line (the oldest would get the
-//! longest run); run times that workers report to all frontends (with a third of the runs each, three frontends know
-//! the speeds as well; what they lacked was the wait at instances that the others use).
+//! longest run). Not built: run times that workers report to all frontends (at half load, three frontends lacked the
+//! wait at instances that the others use).
 //!
 //! Cold start: without known times nothing is compared, and instances take turns.
 

@@ -75,7 +75,7 @@ mod tests {
         let arrivals: Vec<f64> = (1..=50).map(f64::from).collect();
         let run = |number: usize, copy: bool, factor: f64| {
             let arrived = Some(arrivals[number]);
-            Timed { at: arrivals[number], took: factor, factor, arrived, copy, ..Timed::default() }
+            Timed { at: arrivals[number], took: factor, factor, arrived, copy }
         };
         let jobs: Vec<Timed> = (0..50)
             .flat_map(|number| [run(number, false, first(number)), run(number, true, copy(number))])
