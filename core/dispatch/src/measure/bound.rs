@@ -135,6 +135,14 @@ impl Bound {
     }
 }
 
+impl StandInSettings {
+    /// The most approximate answers in any 1,000 in a row, or in the configured window if that is shorter.
+    pub fn most_in_a_row(&self) -> (u32, u32) {
+        let (size, most) = short(self);
+        (most, size)
+    }
+}
+
 /// The size and the limit of the configured window.
 fn long(settings: &StandInSettings) -> (u32, u32) {
     let size = settings.bound_window.get();

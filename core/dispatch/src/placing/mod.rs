@@ -1,12 +1,13 @@
 //! Placing: waiting work finds an instance, in one order of urgency.
 //!
-//! [`ORDER`] lists the waiting lines, the most urgent first. A pool with new work walks it to find instances
-//! ([`place`]), and an instance with new room walks it to find work ([`fill`]). After each event no instance has room
-//! for work that waits. So new work needs to look only at instances, and new room only at work.
+//! [`ORDER`] lists the waiting lines, the most urgent first. A pool with new work walks it, less the first line,
+//! to find instances ([`place`]), and an instance with new room walks it to find work ([`fill`]). After each event no
+//! instance has room for work that may start now; timers end other waits. So new work looks only at instances, and
+//! new room only at work.
 //!
-//! The lines from [`SPARE_FROM`] on are spare work: it uses instances for which no query waits. The three files next
-//! to this one place batches of queries, extras (copies and parities) and stand-ins. The glossary in
-//! docs/concepts.md defines the words.
+//! The lines from [`SPARE_FROM`] on are spare work: it uses instances for which no query waits. Files next to this one
+//! place batches, extras (retries, hedges, copies, parities), stand-ins and, outside the lines, exploring copies. The
+//! glossary in docs/concepts.md defines the words.
 //!
 //! A new kind of job adds a variant of [`WorkLine`], its place in [`ORDER`], an arm in `place_lines` and in `take`, and
 //! a file next to this one if its way of choosing an instance is new.
