@@ -4,7 +4,8 @@
 //! replace. One line names the settings that need a restart.
 
 use parm_frontend::Frontend;
-use serde_json::{Value, json};
+use parm_frontend::admin::differences;
+use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Serve;
@@ -30,10 +31,9 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
         tracing::warn!(%error, "SIGHUP: the dispatch settings cannot apply: nothing changed");
         return;
     }
-    let mut changed = Vec::new();
-    differences("", &json!(known), &json!(new), &mut changed);
+    // Without the values: some are secret.
+    let changed = differences(&json!(known), &json!(new)).into_iter().map(|field| field.path);
     let (applied, restart): (Vec<_>, Vec<_>) = changed
-        .into_iter()
         .partition(|path| path.starts_with("frontend.dispatch") || path.starts_with("frontend.models"));
     tracing::info!(applied = applied.join(", "), "SIGHUP: configuration read again");
     if !restart.is_empty() {
@@ -42,17 +42,4 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
     // Named again by the next signal: they still differ from what runs.
     known.frontend.dispatch = new.frontend.dispatch;
     known.frontend.models = new.frontend.models;
-}
-
-/// Collects the paths of changed fields, without their values: some are secret.
-fn differences(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
-    if let (Value::Object(old), Value::Object(new)) = (before, after) {
-        let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
-        for name in names {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            differences(&path, &before[name], &after[name], found);
-        }
-    } else if before != after {
-        found.push(path.to_owned());
-    }
 }

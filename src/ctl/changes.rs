@@ -1,6 +1,7 @@
 //! Differences of settings in words, and settings as a configuration file.
 
 use parm_dispatch::PoolSettings;
+use parm_frontend::admin::differences;
 use serde_json::{Map, Value, json};
 
 /// The field with effective settings, which are not configured.
@@ -8,26 +9,13 @@ const IN_FORCE: &str = "in_force";
 
 /// Each changed field with its old and its new value, or a line that says there is none.
 pub(super) fn changed(before: &Value, after: &Value) -> String {
-    let mut lines = Vec::new();
-    differences("", before, after, &mut lines);
+    let configured = differences(before, after).into_iter().filter(|field| !is_effective(&field.path));
+    let lines: Vec<String> = configured.map(|field| field.to_string()).collect();
     if lines.is_empty() { "nothing changed".to_owned() } else { lines.join("\n") }
 }
 
-fn differences(path: &str, before: &Value, after: &Value, lines: &mut Vec<String>) {
-    if let (Value::Object(old), Value::Object(new)) = (before, after) {
-        let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
-        for name in names.filter(|name| *name != IN_FORCE) {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            differences(&path, &before[name], &after[name], lines);
-        }
-    } else if before != after {
-        let word = |value: &Value| match value {
-            Value::Null => "none".to_owned(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        lines.push(format!("{path} {} to {}", word(before), word(after)));
-    }
+fn is_effective(path: &str) -> bool {
+    path.split('.').any(|name| name == IN_FORCE)
 }
 
 /// The settings of a running frontend as TOML, without those that are at their defaults.

@@ -1,10 +1,10 @@
 //! Compares an engine's answers with those of the same file run in another way, before the model serves.
 //!
-//! *Problem.* An engine's graph optimisation can be wrong for a pattern that nobody tested. The answers then look
+//! *Problem.* An engine's graph optimisation can be wrong for a pattern that its tests lack. The answers then look
 //! healthy: right shape, finite, status 200.
 //!
 //! *Choice.* A few made-up rows run on the engine as it serves, without its graph optimisation, and on ONNX Runtime if
-//! the engine is tract and the library is at hand. A model whose answers differ by more than rounding is refused.
+//! the engine is tract and the library is installed. A model whose answers differ by more than rounding is refused.
 //!
 //! *Cold start.* Rows that the model rejects, models that draw random numbers and files that take too long or too much
 //! memory to load twice are not compared.

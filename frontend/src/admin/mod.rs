@@ -6,6 +6,7 @@ mod access;
 mod auth;
 mod body;
 mod change;
+mod differences;
 mod held;
 mod instances;
 mod origin;
@@ -38,6 +39,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::access::ROUTES;
 use self::auth::Gate;
+pub use self::differences::{Difference, differences};
 use crate::error::Error;
 use crate::serve::Frontend;
 

@@ -201,7 +201,7 @@ impl Pool {
         self.members.lock().iter().any(|(id, member)| *id != instance && member.whole)
     }
 
-    /// Whether requests stay whole although no instance requires it any more.
+    /// Whether requests stay whole although no instance requires it now.
     pub(crate) fn is_whole_in_vain(&self) -> bool {
         let members = self.members.lock();
         !self.batched && !members.is_empty() && members.values().all(|member| !member.whole)

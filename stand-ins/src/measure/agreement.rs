@@ -167,7 +167,7 @@ pub(crate) fn difference(deployed: &[Tensor], other: &[Tensor]) -> Option<Differ
 }
 
 /// The number of different answers, and for each row whether a constant answer agrees with it: the most frequent choice,
-/// with the mean of all outputs that are no choice.
+/// and the mean of all outputs without a choice.
 pub(crate) fn constant(deployed: &[Tensor], meanings: &[Meaning]) -> (usize, Vec<bool>) {
     let rows = deployed.first().map_or(0, Tensor::rows);
     let mut keys: Vec<Vec<Vec<u8>>> = vec![Vec::new(); rows];

@@ -24,11 +24,11 @@ pub struct Given {
     pub output: Option<String>,
     /// Its meaning.
     pub meaning: Meaning,
-    /// Where this is known from.
+    /// Source of the meaning.
     pub source: Source,
 }
 
-/// Where a meaning is known from.
+/// Source of a known meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The user.

@@ -19,7 +19,7 @@ const INNER: usize = 192;
 enum End {
     /// Probabilities of this many classes.
     Classes(usize),
-    /// Scores that nobody declares to be classes.
+    /// Scores that are not declared as classes.
     Scores(usize),
     /// One probability.
     Decision,

@@ -12,7 +12,7 @@
 //! default window of 50,000 answers takes 6 KB. It alone would let the first minute of a busy hour be approximate, so a
 //! second window of 1,000 answers has a limit as well: the fraction, and [`BURST`] more for a slow moment. Its price:
 //! where instances are slow together for two seconds at load 0.5, p99.9 is 107 ms with it, 97 with a burst of 100, and
-//! 50 without. It stays, because nobody who reads "5 %" expects a minute of approximations. As the count of the long
+//! 50 without. It stays, because an operator who reads "5 %" expects no minute of approximations. As the count of the long
 //! one nears the limit, the wait for the exact answer grows by the factor 1 + 0.1 (given / left)^2, so the remaining
 //! approximations go to the slowest queries.
 //!

@@ -4,9 +4,9 @@
 //!
 //! Choice: when a query starts on a fast instance, and a slow one is idle and has run nothing for a while, the
 //! slow one gets a copy. No client waits for it: it does not keep the query from being hedged or retried, its failure
-//! is no attempt, and it runs to its end after the query is answered, because its time is what it is for. It starts on
-//! idle instances only and takes none of the hedge budget. A fast copy is followed by the next at once, and three of
-//! them show that the instance is well. Where frontends share instances, one reserves a slow instance for it.
+//! does not count as an attempt, and it runs to its end after the query is answered, because its purpose is its time. It
+//! starts on idle instances only and takes none of the hedge budget. A fast copy is followed by the next at once, and
+//! three of them show that the instance is well. If frontends share instances, one reserves a slow instance for it.
 //!
 //! Rejected: a probe (it does not run the model); a share of the queries (a client would wait for each of them);
 //! forgetting the speed after a while (clients would wait three times for each instance that is slow for good).

@@ -1,7 +1,7 @@
 //! Choice of an instance with room for a pool's query.
 //!
-//! Where speeds differ, the fastest instance with a free slot comes first, although others have nothing to do:
-//! queries wait for faster instances with a free slot, and this one has it.
+//! If speeds differ, the fastest instance with a free slot comes first, although others have nothing to do: queries
+//! would wait for it at a slower one.
 
 use std::cmp::Reverse;
 

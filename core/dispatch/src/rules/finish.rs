@@ -4,7 +4,7 @@
 //! more answers it after 28. With a queue of five it does not, and the slow instance should help.
 //!
 //! Choice: instances are compared by the expected finish of a query. A free instance runs now. A busy one first ends
-//! what it holds, which takes the expected rest of its run. A slow instance stays idle while each waiting query,
+//! its jobs, which takes the expected rest of its run. A slow instance stays idle while each waiting query,
 //! the last too, has a faster one that ends it sooner. Then the last query takes it, because the older ones are served
 //! first by the faster instances. A timer looks again when that faster one should be free. With more waiting queries
 //! than slots nothing is compared.

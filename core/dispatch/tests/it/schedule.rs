@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Cost, Elsewhere, Event, Failure, Grant, InstanceId, InstanceSpec, Judgement, NodeId,
-    Order, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Token,
-    Verdict, ZoneId,
+    Order, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time,
+    Token, Verdict, ZoneId,
 };
 use proptest::prelude::*;
 
@@ -345,23 +345,27 @@ pub(crate) fn run(settings: &PoolSettings, instances: u32, schedule: &[Happening
     world
 }
 
+/// A query from which a pool learns its service times.
+fn warming(now: Time, pool: PoolId, number: u64) -> Event {
+    Event::QueryArrived(QuerySpec {
+        id: QueryId(1_000_000 + number),
+        pool,
+        shape: ShapeId(0),
+        deadline: now + Duration::from_millis(1000),
+        priority: 0,
+        share: None,
+        accept: Accept::Any,
+        codable: true,
+    })
+}
+
 /// As `run`, in pools whose service times are known.
 pub(crate) fn run_warm(settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
     let mut world = world(settings.clone(), instances.max(1));
     for pool in (0..POOLS).map(PoolId) {
         world.send(Event::StandInCost(pool, Cost { rows: [0.25, 0.27, 0.3, 0.4] }));
         for id in 0..40 {
-            let deadline = world.now + Duration::from_millis(1000);
-            world.send(Event::QueryArrived(QuerySpec {
-                id: QueryId(1_000_000 + 1000 * u64::from(pool.0) + id),
-                pool,
-                shape: ShapeId(0),
-                deadline,
-                priority: 0,
-                share: None,
-                accept: Accept::Any,
-                codable: true,
-            }));
+            world.send(warming(world.now, pool, 1000 * u64::from(pool.0) + id));
             world.advance(Duration::from_millis(4));
             complete_all(&mut world);
             answer_driver(&mut world, Judgement::Unfit);
@@ -380,17 +384,7 @@ pub(crate) fn run_uneven(settings: &PoolSettings, factors: &[u64], schedule: &[H
         world.send(Event::StandInCost(pool, Cost { rows: [0.25, 0.27, 0.3, 0.4] }));
         for round in 0..40 {
             for id in 0..factors.len() as u64 {
-                let deadline = world.now + Duration::from_millis(1000);
-                world.send(Event::QueryArrived(QuerySpec {
-                    id: QueryId(1_000_000 + 100_000 * u64::from(pool.0) + 100 * round + id),
-                    pool,
-                    shape: ShapeId(0),
-                    deadline,
-                    priority: 0,
-                    share: None,
-                    accept: Accept::Any,
-                    codable: true,
-                }));
+                world.send(warming(world.now, pool, 100_000 * u64::from(pool.0) + 100 * round + id));
             }
             for passed in 1..=4 {
                 world.advance(Duration::from_millis(4));

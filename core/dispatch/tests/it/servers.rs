@@ -139,7 +139,7 @@ impl Servers {
         running.find(|(_, held)| held.job.instance == InstanceId(number)).map(|(id, _)| *id)
     }
 
-    /// The running job of a query that is no copy.
+    /// The running first job of a query.
     pub(crate) fn first_job_of(&self, query: QueryId) -> JobId {
         let runs = |held: &Held| held.rows.contains(&query) && held.job.role == Role::Deployed;
         *self.world.running().find(|(_, held)| runs(held)).expect("it runs").0

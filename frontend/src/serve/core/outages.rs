@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Time after the last failed request during which a model counts as failing.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// What was seen so far.
+/// Models and log lines seen so far.
 #[derive(Default)]
 struct Seen {
     models: BTreeMap<PoolId, Course>,

@@ -88,7 +88,7 @@ const MANY: usize = 20;
 const AFFECTED: f64 = 0.9;
 
 impl SlowFrom {
-    /// The limits, given the multiple from which a job is slow. Where stragglers are frequent, more of them come in a row.
+    /// The limits, given the multiple from which a job is slow. Frequent stragglers make longer rows by chance.
     pub(super) fn of(slow: f64, instances: &BTreeMap<u32, Vec<Timed>>) -> Self {
         let share = |jobs: &Vec<Timed>| {
             jobs.iter().filter(|job| job.factor > slow).count() as f64 / jobs.len().max(1) as f64

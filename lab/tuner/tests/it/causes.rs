@@ -225,11 +225,21 @@ fn accused(seeds: impl Iterator<Item = u64>) -> usize {
     seeds.filter(accuses).count()
 }
 
+/// Five runs, one of each cause, and two clean ones; `CAUSE_RUNS=20` makes so many of both.
 #[test]
-fn injected_cause_is_named_with_its_cost() {
-    let (runs, [first, _, right]) = score(100..105);
-    assert!(first == runs && right == runs, "{first} named and {right} right of {runs}");
-    assert_eq!(accused(100..102), 0);
+fn injected_causes_are_named_with_their_costs() {
+    #[allow(clippy::disallowed_methods)] // a switch for the people who run the tests, not configuration
+    let asked = std::env::var("CAUSE_RUNS").map(|runs| runs.parse::<u64>().expect("a number of runs"));
+    let (injected, clean) = asked.map_or((100..105, 100..102), |runs| (0..runs, 0..runs));
+    let (runs, [first, named, right]) = score(injected);
+    let accused = accused(clean);
+    eprintln!(
+        "of {runs} runs: first {first}, named {named}, within 10 % {right}; {accused} clean ones accused"
+    );
+    // 19 of 20, so all of five.
+    let most = |count: usize| 20 * count >= 19 * runs;
+    assert!(most(first) && most(right), "{first} named and {right} right of {runs}");
+    assert_eq!(accused, 0);
 }
 
 #[test]
@@ -247,16 +257,4 @@ fn causes_that_hide_behind_each_other_are_named_together() {
     assert!(without < 0.4 * findings.replayed.p999_ms, "{without} ms");
     let said = findings.to_string();
     assert!(said.contains("test://1 is 5.0 times slower") && said.contains("Without all of that"), "{said}");
-}
-
-#[test]
-#[ignore = "takes minutes: 20 runs with causes and 20 without"]
-fn injected_causes_are_named_in_many_runs() {
-    let (runs, [first, named, right]) = score(0..20);
-    let accused = accused(0..20);
-    eprintln!(
-        "of {runs} runs: first {first}, named {named}, within 10 % {right}; {accused} clean ones accused"
-    );
-    let most = |count: usize| 20 * count >= 19 * runs;
-    assert!(most(first) && most(right) && accused == 0, "{first} {right} {accused}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_simulator::{Quiet, Run, Shape};
-use parm_tuner::{Error, Profile, fit};
+use parm_tuner::{Error, Profile, Recording, fit};
 use parm_workload::Scenario;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -106,16 +106,21 @@ fn simulated_profile_has_the_tail_of_the_original() {
     let original = run(Scenario::named("AB").unwrap().faults, PolicyKind::Equal, false);
     let recording = recorded(&original);
     let profile = fit(&recording).unwrap();
-    let fitted = Run {
+    let fitted = refitted(&original, &recording, &profile);
+    let [before, after] = [original, fitted].map(|run| run.simulate(&Quiet).unwrap().mean().0);
+    near("mean latency", after, before, 0.05);
+}
+
+/// A run with the arrivals of a recording and its fitted service times and faults.
+fn refitted(original: &Run, recording: &Recording, profile: &Profile) -> Run {
+    Run {
         seed: 77,
         arrivals: recording.trace(),
         queries: recording.arrivals.len() as u64,
         service: profile.service.clone(),
         faults: profile.faults(),
         ..original.clone()
-    };
-    let [before, after] = [original, fitted].map(|run| run.simulate(&Quiet).unwrap().mean().0);
-    near("mean latency", after, before, 0.05);
+    }
 }
 
 /// The p99 and the p99.9 of a run, in milliseconds.
@@ -150,14 +155,7 @@ fn instance_that_is_slow_for_good_keeps_the_tail() {
             assert_eq!(own, [2]);
             near("its factor", profile.lasting[0].factor, factor, 0.03);
             assert_eq!(profile.faults().0.len(), 1, "nothing else is wrong: {:?}", profile.faults());
-            let fitted = Run {
-                seed: 77,
-                arrivals: recording.trace(),
-                queries: recording.arrivals.len() as u64,
-                service: profile.service.clone(),
-                faults: profile.faults(),
-                ..original.clone()
-            };
+            let fitted = refitted(&original, &recording, &profile);
             let ([p99, p999], [fitted_p99, fitted_p999]) = (tails(&original), tails(&fitted));
             near("p99", fitted_p99, p99, 0.1);
             near("p99.9", fitted_p999, p999, 0.1);

@@ -1,0 +1,74 @@
+//! Differences between two versions of settings, by field.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A changed field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// Its names from the outermost table on, with dots.
+    pub path: String,
+    before: Value,
+    after: Value,
+}
+
+/// The fields that differ between two versions of settings.
+pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
+    let mut found = Vec::new();
+    collect("", before, after, &mut found);
+    found
+}
+
+fn collect(path: &str, before: &Value, after: &Value, found: &mut Vec<Difference>) {
+    if let (Value::Object(old), Value::Object(new)) = (before, after) {
+        let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+        for name in names {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            collect(&path, &before[name], &after[name], found);
+        }
+    } else if before != after {
+        found.push(Difference { path: path.to_owned(), before: before.clone(), after: after.clone() });
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} to {}", self.path, word(&self.before), word(&self.after))
+    }
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "none".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_dispatch::PoolSettings;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn change_of_settings_is_described_by_field() {
+        let before = PoolSettings::default();
+        let mut after = before.clone();
+        after.stand_in.bound = parm_dispatch::Fraction::percent(2);
+        after.policy = parm_dispatch::PolicyKind::StandIn;
+        after.backup_model = Some("small".into());
+        let found = differences(&json!(before), &json!(after));
+        let mut found: Vec<String> = found.iter().map(Difference::to_string).collect();
+        found.sort();
+        let bound = before.stand_in.bound.get();
+        let expected = [
+            "backup_model none to small",
+            "policy hedge to stand-in",
+            &format!("stand_in.bound {bound} to 0.02"),
+        ];
+        assert_eq!(found, expected);
+    }
+}

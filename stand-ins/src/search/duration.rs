@@ -1,0 +1,60 @@
+//! Duration of a search: an estimate beforehand, and a time limit for the making of candidates.
+
+use std::time::{Duration, Instant};
+
+use super::Wish;
+use super::parts::Parts;
+use crate::workshop::Progress;
+
+/// About how long a search takes if a row takes the deployed model `each`, in seconds: most candidates run on all judged
+/// rows, and ranges, layers and channels are tried on the rows that candidates are made from.
+pub(super) fn estimate(each: f64, parts: &Parts, wish: &Wish) -> Duration {
+    let runs = 12 * parts.judged.len() + 60 * parts.calibration.len() + 6 * parts.fitted.len();
+    Duration::from_secs_f64(each * runs as f64) + 2 * wish.measure
+}
+
+pub(super) fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        ..90.0 => format!("{seconds:.0} s"),
+        ..5_400.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3_600.0),
+    }
+}
+
+/// Stops the making of candidates at a time limit.
+pub(super) struct Limited<'a> {
+    pub(super) progress: &'a dyn Progress,
+    pub(super) until: Option<Instant>,
+}
+
+impl Progress for Limited<'_> {
+    fn doing(&self, what: &str) {
+        self.progress.doing(what);
+    }
+
+    fn tell(&self, what: &str) {
+        self.progress.tell(what);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.progress.is_stopped() || self.until.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
+/// Finishes a search that was stopped.
+pub(super) struct Finishing<'a>(pub(super) &'a dyn Progress);
+
+impl Progress for Finishing<'_> {
+    fn doing(&self, what: &str) {
+        self.0.doing(what);
+    }
+
+    fn tell(&self, what: &str) {
+        self.0.tell(what);
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+}
