@@ -12,9 +12,9 @@
 //! default window of 50,000 answers takes 6 KB. It alone would let the first minute of a busy hour be approximate, so a
 //! second window of 1,000 answers has a limit as well: the fraction, and [`BURST`] more for a slow moment. Its price:
 //! where instances are slow together for two seconds at load 0.5, p99.9 is 107 ms with it, 97 with a burst of 100, and
-//! 50 without. It stays, because an operator who reads "5 %" expects no minute of approximations. As the count of the long
-//! one nears the limit, the wait for the exact answer grows by the factor 1 + 0.1 (given / left)^2, so the remaining
-//! approximations go to the slowest queries.
+//! 50 without. It stays, because an operator who reads "5 %" expects no minute of approximations. As the count of the
+//! long one nears the limit, the wait for the exact answer grows by the factor 1 + 0.1 (given / left)^2, so the
+//! remaining approximations go to the slowest queries; as that of the short one does, by 1 + 0.05 given / left.
 //!
 //! A client may accept a fraction of its own. Queries of one payer (a tenant's share, or the model itself) that
 //! accept the same fraction have one account. Each answer earns the account that fraction of an approximation, and an
@@ -64,6 +64,9 @@ const BURST: f64 = 20.0;
 /// The growth of the wait: at half of the limit it is a tenth longer.
 const STIFFNESS: f64 = 0.1;
 
+/// The same for the short window, in which the slowest queries come close to each other: a twentieth.
+const SHORT_STIFFNESS: f64 = 0.05;
+
 /// Approximations that an account may save.
 const MOST_CREDIT: f64 = 8.0;
 
@@ -96,8 +99,8 @@ impl Bound {
 
     /// The factor by which the wait for the exact answer grows: 1 while few approximations were given.
     pub(crate) fn stretch(&self) -> f64 {
-        let left = f64::from(self.long.left().max(1));
-        1.0 + STIFFNESS * (f64::from(self.long.window.yes()) / left).powi(2)
+        let used = |of: &Counted| f64::from(of.window.yes()) / f64::from(of.left().max(1));
+        1.0 + (STIFFNESS * used(&self.long).powi(2)).max(SHORT_STIFFNESS * used(&self.short))
     }
 
     /// The used part of the bound.
