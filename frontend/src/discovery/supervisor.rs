@@ -165,23 +165,21 @@ impl Supervisor {
     fn joined(&self, ward: &mut Ward) {
         ward.instance.set_absent(ward.offer.absent.clone());
         ward.site = self.member.locate(&self.places, ward.offer.place.clone());
-        let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone());
+        let wished = *self.wish.borrow() == Wish::Serve;
+        let draining = !wished || !ward.ready;
+        let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone(), draining);
         let new = refused.iter().filter(|error| !ward.refused.contains(error)).count();
         self.core.metrics.disagreements.inc_by(new as u64);
         ward.refused = refused;
-        let wished = *self.wish.borrow() == Wish::Serve;
-        if !wished || !ward.ready {
-            self.core.drain(&ward.instance);
-        }
         let problem = if ward.offer.models.is_empty() {
             Some(ward.offer.problem(&self.core.config.instances))
         } else {
             ward.refused.first().map(ToString::to_string)
         };
-        let state = match (ward.instance.pools().is_empty(), wished && ward.ready) {
+        let state = match (ward.instance.pools().is_empty(), draining) {
             (true, _) => MemberState::Refused,
-            (false, true) => MemberState::Ready,
-            (false, false) => MemberState::Draining,
+            (false, false) => MemberState::Ready,
+            (false, true) => MemberState::Draining,
         };
         self.show(state, Some(ward.instance.clone()), problem);
     }

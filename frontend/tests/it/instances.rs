@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
+use parm_frontend::{Config, Frontend, Timers};
+use parm_protocol::client::Client;
 use parm_protocol::{Code, InferenceService, ModelRef};
 
-use crate::rig::{column, config, frontend, infer, metric, ready, request, start, until};
+use crate::rig::{Network, ask, column, config, frontend, infer, metric, ready, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
@@ -171,4 +173,25 @@ async fn requests_stay_whole_while_one_instance_declares_it() {
     until("the change is known", || most() == 0).await;
     instances[0].serve(&[]);
     until("the only instance that declares it has left", || most() == accepted).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn drained_instance_gets_no_query_when_its_models_change() {
+    let servers = ["test://a:1", "test://b:1"].map(|name| Scripted::quick(name, 200));
+    let workers = servers.iter().map(|server| server.peer().to_owned()).collect();
+    let config = Config { workers, ..config(PolicyKind::None) };
+    let frontend = Frontend::start(config, Network::with(&servers.each_ref()), Timers::Runtime).unwrap();
+    until("both joined", || ready(&frontend) == 2.0).await;
+    let draining = || metric(&frontend, "parm_instances", &["state=\"draining\""]) == 1.0;
+    assert_eq!(ask("POST", &frontend, "/instances/1/drain").await.0, 202);
+    until("one drains", draining).await;
+    let long = |value: u8| with(request(&[f32::from(value)]), "timeout", 60_000_000u64);
+    let waiting: Vec<_> = (0..100).map(|value| start(&frontend, long(value))).collect();
+    servers[0].serve(&[doubler("double"), doubler("more")]);
+    until("the new model is known", || frontend.repository_index(false).unwrap().len() == 2).await;
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
+    assert!(draining());
+    assert_eq!(servers[0].seen.lock().len(), 0, "a drained instance must get no work");
 }

@@ -29,13 +29,14 @@ impl Core {
     }
 
     /// Adds an instance with these models, or updates its models or place. Models that differ from those of other
-    /// instances are rejected; an instance without any other model does not join. Returns the errors of rejected
-    /// models.
+    /// instances are rejected; an instance without any other model does not join. One that is `draining` gets no work.
+    /// Returns the errors of rejected models.
     pub(crate) fn join(
         self: &Arc<Self>,
         instance: &Arc<Instance>,
         site: Site,
         models: Vec<Description>,
+        draining: bool,
     ) -> Vec<Error> {
         let mut refused = Vec::new();
         let mut pools = Vec::new();
@@ -53,7 +54,10 @@ impl Core {
             self.driver.leave(instance.id);
         } else {
             let slots = self.config.instances.slots.get();
-            self.roster.join(Joined::new(instance.clone(), site, models, slots));
+            self.roster.join(Joined::new(instance.clone(), site, models, slots).draining(draining));
+            if draining {
+                self.drain(instance);
+            }
             if self.pool_ids() == known {
                 self.roster.settle_one(&self.driver, &self.catalog, instance.id);
             } else {

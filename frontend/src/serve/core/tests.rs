@@ -32,7 +32,7 @@ fn join(core: &Arc<Core>, model: &str) -> Arc<Instance> {
     let client = client::connect(&"http://127.0.0.1:1".parse().unwrap(), &client::Config::default()).unwrap();
     let name = format!("i{}", id.0);
     let instance = Arc::new(Instance::new((id, id.0), name.clone(), client, core.metrics.instance(&name)));
-    assert!(core.join(&instance, Site::default(), vec![described(model, &[])]).is_empty());
+    assert!(core.join(&instance, Site::default(), vec![described(model, &[])], false).is_empty());
     instance
 }
 
@@ -175,7 +175,7 @@ fn replaced_model_is_not_set_up_again_for_its_stand_in() {
     });
     at_rest.recv_timeout(10 * PATIENCE).unwrap();
     let replacement = beside(&runtime, move || {
-        assert!(two.join(&big, Site::default(), vec![described("big", &["x"])]).is_empty());
+        assert!(two.join(&big, Site::default(), vec![described("big", &["x"])], false).is_empty());
     });
     until_done(&replacement);
     go.send(()).unwrap();
