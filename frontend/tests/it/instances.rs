@@ -195,3 +195,13 @@ async fn drained_instance_gets_no_query_when_its_models_change() {
     assert!(draining());
     assert_eq!(servers[0].seen.lock().len(), 0, "a drained instance must get no work");
 }
+
+#[tokio::test(start_paused = true)]
+async fn model_without_state_is_not_served_among_stated_ones() {
+    let instance = Scripted::quick("a", 1);
+    instance.lists("never loaded");
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    let index = frontend.repository_index(true).unwrap();
+    assert_eq!(index.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["double"]);
+    assert_eq!(frontend.repository_index(false).unwrap().len(), 2, "it can be loaded by this name");
+}
