@@ -97,6 +97,7 @@ impl Supervisor {
                 }
             }
         }
+        self.core.is_back(self.member.number);
         // The address may have been added again while this member drained.
         let is_back = |fleet: Arc<Fleet>| fleet.members().iter().any(|other| other.name == self.member.name);
         if !self.fleet.upgrade().is_some_and(is_back) {

@@ -57,6 +57,8 @@ pub(crate) struct Pool {
     codes: RwLock<Arc<Codes>>,
     standing: Mutex<Option<Standing>>,
     members: Mutex<BTreeMap<InstanceId, Enrolment>>,
+    /// Numbers in the fleet of instances that were lost with it and may return with it.
+    lost: Mutex<BTreeSet<u32>>,
     tally: Tally,
 }
 
@@ -109,6 +111,7 @@ impl Pool {
             codes: RwLock::default(),
             standing: Mutex::default(),
             members: Mutex::default(),
+            lost: Mutex::default(),
             tally: Tally::default(),
             model,
             metadata,
@@ -216,6 +219,17 @@ impl Pool {
 
     pub(crate) fn leave(&self, instance: InstanceId) {
         self.members.lock().remove(&instance);
+    }
+
+    /// Notes that the instance with this number in the fleet was lost with it.
+    pub(crate) fn lose(&self, number: u32) {
+        self.lost.lock().insert(number);
+    }
+
+    /// Notes that this instance is no longer lost. Returns whether it was the last one that could bring it back.
+    pub(crate) fn give_up(&self, number: u32) -> bool {
+        let mut lost = self.lost.lock();
+        lost.remove(&number) && lost.is_empty()
     }
 
     /// Whether an instance serves it now.

@@ -69,6 +69,7 @@ impl Core {
             self.vacate(pool, instance.id);
             self.forget_unserved(pool);
         }
+        self.is_back(instance.number);
         self.weigh(before.iter().chain(&pools));
         refused
     }
@@ -126,13 +127,24 @@ impl Core {
         let pools = instance.pools();
         for pool in &pools {
             self.vacate(pool, instance.id);
-            if departure == Departure::Removed {
-                self.forget_unserved(pool);
+            match departure {
+                Departure::Removed => self.forget_unserved(pool),
+                Departure::Lost => pool.lose(instance.number),
             }
         }
         instance.set_pools(Vec::new());
         self.weigh(&pools);
         self.vacated.notify_waiters();
+    }
+
+    /// Forgets the models that an instance had when it was lost, if it is back without them or is removed, and no other
+    /// can bring them back. A fleet that restarts with every new version would otherwise keep all versions.
+    pub(crate) fn is_back(&self, number: u32) {
+        self.catalog
+            .all()
+            .iter()
+            .filter(|pool| pool.give_up(number))
+            .for_each(|pool| self.forget_unserved(pool));
     }
 
     /// Removes an instance from a pool. Others join again if only this one required whole requests.
@@ -145,7 +157,7 @@ impl Core {
 
     fn forget_unserved(&self, pool: &Pool) {
         self.vacated.notify_waiters();
-        if self.catalog.remove_unserved(pool) {
+        if self.catalog.remove_unserved(pool, || self.metrics.forget_pool(&pool.metrics)) {
             tracing::info!(model = %pool.model.name, version = %pool.version, "the last instance of the model is gone");
             self.forget(pool.id);
             self.tell_model(pool, "has no instances left");
