@@ -144,7 +144,7 @@ impl Member {
         self.location.lock().place()
     }
 
-    /// Requests another state. A removal is final: the member is in no list any more, so nobody could repeat it.
+    /// Requests another state. A removal is final: no list has the member after it, so it could not be repeated.
     pub(crate) fn wishes(&self, wish: Wish) {
         self.wish.send_if_modified(|before| {
             let changes = *before != Wish::Remove;

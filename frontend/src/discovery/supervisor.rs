@@ -14,8 +14,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parm_dispatch::Site;
-use parm_protocol::Error as WireError;
 use parm_protocol::client::{BoxFuture, Client};
+use parm_protocol::{Code, Error as WireError};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
@@ -266,11 +266,9 @@ impl Supervisor {
         let (ready, problem) = match answer {
             Ok(Ok(ready)) => (ready, None),
             Ok(Err(error @ WireError::Transport { .. })) => return self.lost(error),
+            Ok(Err(error)) if error.code() == Code::DeadlineExceeded => return self.was_silent(ward, error),
             Ok(Err(error)) => (false, Some(error.to_string())),
-            Err(_) => {
-                ward.silent += 1;
-                return ward.silent >= limits.health_failures.get() && self.lost(self.silence());
-            }
+            Err(_) => return self.was_silent(ward, self.silence()),
         };
         ward.silent = 0;
         if ready != ward.ready {
@@ -332,6 +330,12 @@ impl Supervisor {
             tracing::warn!(instance = %self.member.name, "removed an instance before it finished its jobs");
         }
         End::Removed
+    }
+
+    /// Counts a check that timed out, also where no connection was made in time; true if they are too many.
+    fn was_silent(&self, ward: &mut Ward, error: WireError) -> bool {
+        ward.silent += 1;
+        ward.silent >= self.core.config.instances.health_failures.get() && self.lost(error)
     }
 
     fn lost(&self, error: WireError) -> bool {

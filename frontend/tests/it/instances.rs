@@ -5,7 +5,7 @@ use std::time::Duration;
 use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::Client;
-use parm_protocol::{Code, InferenceService, ModelRef};
+use parm_protocol::{Code, Error, InferenceService, ModelRef};
 
 use crate::rig::{Network, ask, column, config, frontend, infer, metric, ready, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
@@ -204,4 +204,22 @@ async fn model_without_state_is_not_served_among_stated_ones() {
     let index = frontend.repository_index(true).unwrap();
     assert_eq!(index.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["double"]);
     assert_eq!(frontend.repository_index(false).unwrap().len(), 2, "it can be loaded by this name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_that_cannot_connect_in_time_count_as_timeouts() {
+    let instance = Scripted::quick("a", 2500);
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    let held = start(&frontend, request(&[1.0]));
+    let silent = Error::Remote { code: Code::DeadlineExceeded, message: "no connection in 1s".into() };
+    instance.set_ready(Err(silent.clone()));
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(ready(&frontend), 1.0, "two checks may be a pause");
+    instance.set_ready(Ok(true));
+    assert_eq!(column(&held.await.unwrap().unwrap()), [2.0]);
+    assert_eq!(instance.seen.lock().len(), 1, "the job must not be given up");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    instance.set_ready(Err(silent));
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    assert_eq!(ready(&frontend), 0.0);
 }
