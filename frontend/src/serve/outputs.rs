@@ -150,9 +150,23 @@ fn gathered(answers: &[RowAnswer], wanted: &[&str]) -> Result<Vec<NamedTensor>, 
 fn gather(answers: &[RowAnswer], name: &str) -> Result<NamedTensor, Error> {
     let found = answers.iter().map(|answer| output(answer, name)).collect::<Result<Vec<_>, _>>()?;
     let rows = answers.iter().zip(&found).map(|(answer, output)| output.tensor.slice_rows(answer.row, 1));
-    let tensor = Tensor::concat_rows(&rows.collect::<Result<Vec<_>, _>>()?)?;
+    let tensor =
+        Tensor::concat_rows(&rows.collect::<Result<Vec<_>, _>>()?).map_err(|error| unequal(name, error))?;
     let parameters = agreed(found.iter().map(|output| &output.parameters));
     Ok(NamedTensor { name: name.to_owned(), tensor, parameters })
+}
+
+/// The error of rows that ran apart and have outputs of different shapes, which is not the client's fault.
+fn unequal(name: &str, error: Error) -> Error {
+    match error {
+        Error::RowShapeMismatch { expected, actual } => Error::Internal {
+            message: format!(
+                "rows of output '{name}' have different shapes, {expected:?} and {actual:?}, because they ran apart: \
+                 list the model in frontend.unbatched, or send one row a request"
+            ),
+        },
+        other => other,
+    }
 }
 
 /// The parameters that all parts of an answer have with the same value. Others hold for some of its rows only.
@@ -175,6 +189,8 @@ fn output<'a>(answer: &'a RowAnswer, name: &str) -> Result<&'a NamedTensor, Erro
 
 #[cfg(test)]
 mod tests {
+    use parm_protocol::Code;
+
     use super::*;
 
     #[test]
@@ -189,6 +205,19 @@ mod tests {
         assert_eq!(gathered(&answers, &["y"]).unwrap()[0].tensor.rows(), 2);
         let error = gathered(&answers, &["y", "z"]).unwrap_err().to_string();
         assert!(error.contains("(backup) lacks output 'z'"), "{error}");
+    }
+
+    #[test]
+    fn rows_of_different_shapes_are_no_fault_of_the_client() {
+        let answer = |length: usize| {
+            let tensor = Tensor::from_f32([1, length].as_slice(), &vec![1.0; length]).unwrap();
+            let (tensors, parameters) = (vec![NamedTensor::new("y", tensor)], Parameters::new());
+            let outputs = Arc::new(Outputs { tensors, parameters, rows: 1 });
+            RowAnswer { outcome: Outcome::Exact, outputs, row: 0, confidence: None, group: None }
+        };
+        let error = gathered(&[answer(2), answer(3)], &["y"]).unwrap_err();
+        assert_eq!(error.code(), Code::Internal);
+        assert!(error.to_string().contains("frontend.unbatched"), "{error}");
     }
 
     #[test]
