@@ -48,6 +48,8 @@ pub(crate) struct Pool {
     pub(crate) withheld: AtomicBool,
     /// Whether its stand-in's answers have no confidence although the settings require one.
     pub(crate) never_sure: AtomicBool,
+    /// Whether the catalog has removed it: its queries go to the pool that replaced it.
+    pub(crate) removed: AtomicBool,
     /// Inputs of an answered query, for probes.
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
@@ -105,6 +107,7 @@ impl Pool {
             sums: Sums::default(),
             withheld: AtomicBool::new(false),
             never_sure: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
             linearity: Linearity::default(),

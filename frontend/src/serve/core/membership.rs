@@ -97,7 +97,7 @@ impl Core {
             }
         }
         if let Some(replaced) = replaced {
-            self.forget(replaced.id);
+            self.forget(&replaced);
             if replaced.is_served_by_others(instance.id) {
                 let rows = if pool.batched { "are split again" } else { "stay whole" };
                 tracing::warn!(model = %pool.model.name, instance = %instance.name, "max_batch_size changed: requests {rows}");
@@ -159,16 +159,17 @@ impl Core {
         self.vacated.notify_waiters();
         if self.catalog.remove_unserved(pool, || self.metrics.forget_pool(&pool.metrics)) {
             tracing::info!(model = %pool.model.name, version = %pool.version, "the last instance of the model is gone");
-            self.forget(pool.id);
+            self.forget(pool);
             self.tell_model(pool, "has no instances left");
         }
     }
 
     /// Forgets a model that the catalog has removed. A concurrent change of settings is finished by then or finds the
     /// model removed. Otherwise the dispatcher would configure the model again and keep it for ever.
-    fn forget(&self, pool: PoolId) {
+    fn forget(&self, pool: &Pool) {
         let _alone = self.applying.lock();
-        self.roster.forget(&self.driver, pool);
+        pool.removed.store(true, Ordering::Release);
+        self.roster.forget(&self.driver, pool.id);
     }
 
     /// Reports a model that was added or removed to the event log.
