@@ -17,7 +17,8 @@ Generated from running servers by `just docs-refresh`.
 dashboards and autoscalers made for Triton work.
 
 Every metric with the label `model` is kept per model and version. Requests that fail before their model is found have
-both labels empty, so clients cannot create series with invented names.
+both labels empty, so clients cannot create series with invented names. The series of a version end when no instance can bring it
+back.
 ";
 
 /// A metric as the page of a server shows it.

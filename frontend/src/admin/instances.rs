@@ -115,7 +115,7 @@ pub(super) async fn order(
 ) -> Result<(StatusCode, Json<Entry>), Refusal> {
     let Path((number, order)) = path?;
     let member = frontend.fleet.member(number)?;
-    member.wish.send_replace(match order {
+    member.wishes(match order {
         Order::Drain => Wish::Drain,
         Order::Undrain => Wish::Serve,
         Order::Eject => Wish::Eject,

@@ -21,6 +21,10 @@ pub(super) const KEPT: usize = 1024;
 /// One in this many ordinary queries is kept.
 const ONE_IN: u64 = 256;
 
+/// Characters of a client's id of a request that are kept. A client may send a megabyte with every request, and each of
+/// its rows is kept as a query.
+const LONGEST_ID: usize = 200;
+
 /// Maximum empty stories kept for reuse.
 const ROOMS: usize = 256;
 
@@ -40,7 +44,7 @@ pub(crate) struct Archive {
 #[derive(Clone)]
 pub(crate) struct KeptQuery {
     pub(crate) id: QueryId,
-    /// The client's id of the request.
+    /// The beginning of the client's id of the request.
     pub(crate) request: String,
     pub(crate) pool: Arc<Pool>,
     pub(crate) arrived: Time,
@@ -109,10 +113,11 @@ impl Archive {
 
     /// Returns how many queries are kept, since when, and those that match.
     pub(crate) fn find(&self, wanted: &Wanted) -> (usize, Option<Time>, Vec<KeptQuery>) {
+        let request = wanted.request.as_deref().map(kept_id);
         let fits = |query: &&KeptQuery| {
             wanted.model.as_ref().is_none_or(|name| *name == query.pool.model.name)
                 && wanted.outcome.as_ref().is_none_or(|outcome| outcome == query.outcome)
-                && wanted.request.as_ref().is_none_or(|request| *request == query.request)
+                && request.as_ref().is_none_or(|request| *request == query.request)
         };
         let mut found: Vec<&KeptQuery> = self.kept.iter().rev().filter(fits).collect();
         if wanted.slowest {
@@ -152,6 +157,11 @@ impl KeptQuery {
     pub(crate) fn push(&mut self, at: Time, step: Step) {
         self.story.push(at, step);
     }
+}
+
+/// The part of a client's id of a request that is kept.
+pub(crate) fn kept_id(id: &str) -> String {
+    id.chars().take(LONGEST_ID).collect()
 }
 
 /// Formats a query's id.

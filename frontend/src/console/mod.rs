@@ -18,7 +18,7 @@ mod stream;
 mod sums;
 mod words;
 
-pub(crate) use archive::{Archive, KeptQuery, Wanted, read_name};
+pub(crate) use archive::{Archive, KeptQuery, Wanted, kept_id, read_name};
 pub(crate) use journal::{Happening, Journal, Kind};
 pub(crate) use log_rate::LogRate;
 pub(crate) use story::{At, Step, Story};

@@ -53,7 +53,8 @@ pub(super) async fn offer(client: &dyn Client, limits: &Instances) -> Result<Off
     };
     let place = place(client, limits).await?;
     let listed = !index.is_empty();
-    let (ready, absent): (Vec<_>, Vec<_>) = index.into_iter().partition(is_ready);
+    let states = index.iter().any(|model| !model.state.is_empty());
+    let (ready, absent): (Vec<_>, Vec<_>) = index.into_iter().partition(|model| is_ready(model, states));
     let wanted: Vec<ModelRef> = if listed {
         ready.into_iter().map(named).collect()
     } else {
@@ -132,9 +133,13 @@ fn is_missing(error: &Error) -> bool {
     matches!(error.code(), Code::Unimplemented | Code::NotFound)
 }
 
-/// Servers that report no state list only ready models; MLServer's gRPC API writes `State.READY`.
-fn is_ready(model: &ModelIndex) -> bool {
-    model.state.is_empty() || model.state.rsplit('.').next() == Some("READY")
+/// Servers that report no states list only ready models. Triton, which does, has none for a model that was never loaded.
+/// MLServer's gRPC API writes `State.READY`.
+fn is_ready(model: &ModelIndex, states: bool) -> bool {
+    match &*model.state {
+        "" => !states,
+        state => state.rsplit('.').next() == Some("READY"),
+    }
 }
 
 fn named(model: ModelIndex) -> ModelRef {

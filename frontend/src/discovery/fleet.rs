@@ -208,7 +208,7 @@ impl Fleet {
             return Err(Error::Embedded { id: number });
         }
         members.by_number.remove(&number);
-        member.wish.send_replace(Wish::Remove);
+        member.wishes(Wish::Remove);
         Ok(member)
     }
 
@@ -315,7 +315,7 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         for member in self.members.get_mut().by_number.values() {
-            member.wish.send_replace(Wish::Remove);
+            member.wishes(Wish::Remove);
         }
     }
 }

@@ -85,7 +85,7 @@ pub(crate) struct Member {
     location: Mutex<Location>,
     /// Client of an embedded member.
     pub(crate) embedded: Option<Arc<dyn Client>>,
-    pub(crate) wish: watch::Sender<Wish>,
+    pub(super) wish: watch::Sender<Wish>,
     /// Triggers a description of its models.
     pub(crate) refresh: Notify,
     /// Descriptions started.
@@ -142,6 +142,15 @@ impl Member {
     /// Its place, if known.
     pub(crate) fn place(&self) -> Place {
         self.location.lock().place()
+    }
+
+    /// Requests another state. A removal is final: no list has the member after it, so it could not be repeated.
+    pub(crate) fn wishes(&self, wish: Wish) {
+        self.wish.send_if_modified(|before| {
+            let changes = *before != Wish::Remove;
+            *before = if changes { wish } else { Wish::Remove };
+            changes
+        });
     }
 
     /// Updates the place that its source states; a change triggers a description.
@@ -225,5 +234,26 @@ impl Member {
         }
         let before = std::mem::replace(&mut *view, View { state, instance, problem });
         (before.state != state).then_some(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_does_not_undo_a_removal() {
+        let (name, place) = ("test://a".to_owned(), Place::default());
+        let member = Member::new(Identity { number: 1, name, source: Source::Admin, place, embedded: None });
+        let wish = member.wish.subscribe();
+        for wished in [Wish::Drain, Wish::Serve, Wish::Remove] {
+            member.wishes(wished);
+            assert_eq!(*wish.borrow(), wished);
+        }
+        // The handler of an order found the member just before it was removed.
+        for wished in [Wish::Drain, Wish::Serve, Wish::Eject] {
+            member.wishes(wished);
+            assert_eq!(*wish.borrow(), Wish::Remove);
+        }
     }
 }

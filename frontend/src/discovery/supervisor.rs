@@ -14,8 +14,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parm_dispatch::Site;
-use parm_protocol::Error as WireError;
 use parm_protocol::client::{BoxFuture, Client};
+use parm_protocol::{Code, Error as WireError};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
@@ -97,6 +97,7 @@ impl Supervisor {
                 }
             }
         }
+        self.core.is_back(self.member.number);
         // The address may have been added again while this member drained.
         let is_back = |fleet: Arc<Fleet>| fleet.members().iter().any(|other| other.name == self.member.name);
         if !self.fleet.upgrade().is_some_and(is_back) {
@@ -165,23 +166,21 @@ impl Supervisor {
     fn joined(&self, ward: &mut Ward) {
         ward.instance.set_absent(ward.offer.absent.clone());
         ward.site = self.member.locate(&self.places, ward.offer.place.clone());
-        let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone());
+        let wished = *self.wish.borrow() == Wish::Serve;
+        let draining = !wished || !ward.ready;
+        let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone(), draining);
         let new = refused.iter().filter(|error| !ward.refused.contains(error)).count();
         self.core.metrics.disagreements.inc_by(new as u64);
         ward.refused = refused;
-        let wished = *self.wish.borrow() == Wish::Serve;
-        if !wished || !ward.ready {
-            self.core.drain(&ward.instance);
-        }
         let problem = if ward.offer.models.is_empty() {
             Some(ward.offer.problem(&self.core.config.instances))
         } else {
             ward.refused.first().map(ToString::to_string)
         };
-        let state = match (ward.instance.pools().is_empty(), wished && ward.ready) {
+        let state = match (ward.instance.pools().is_empty(), draining) {
             (true, _) => MemberState::Refused,
-            (false, true) => MemberState::Ready,
-            (false, false) => MemberState::Draining,
+            (false, false) => MemberState::Ready,
+            (false, true) => MemberState::Draining,
         };
         self.show(state, Some(ward.instance.clone()), problem);
     }
@@ -267,11 +266,9 @@ impl Supervisor {
         let (ready, problem) = match answer {
             Ok(Ok(ready)) => (ready, None),
             Ok(Err(error @ WireError::Transport { .. })) => return self.lost(error),
+            Ok(Err(error)) if error.code() == Code::DeadlineExceeded => return self.was_silent(ward, error),
             Ok(Err(error)) => (false, Some(error.to_string())),
-            Err(_) => {
-                ward.silent += 1;
-                return ward.silent >= limits.health_failures.get() && self.lost(self.silence());
-            }
+            Err(_) => return self.was_silent(ward, self.silence()),
         };
         ward.silent = 0;
         if ready != ward.ready {
@@ -333,6 +330,12 @@ impl Supervisor {
             tracing::warn!(instance = %self.member.name, "removed an instance before it finished its jobs");
         }
         End::Removed
+    }
+
+    /// Counts a check that timed out, also where no connection was made in time; true if they are too many.
+    fn was_silent(&self, ward: &mut Ward, error: WireError) -> bool {
+        ward.silent += 1;
+        ward.silent >= self.core.config.instances.health_failures.get() && self.lost(error)
     }
 
     fn lost(&self, error: WireError) -> bool {

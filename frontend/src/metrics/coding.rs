@@ -128,6 +128,15 @@ impl Coding {
     pub(super) fn begin(&self) {
         let _ = (self.encode_failures.get(), self.decode_failures.get());
     }
+
+    /// Removes the series from the page.
+    pub(super) fn forget(&self) {
+        self.codes.forget();
+        self.encode_failures.forget();
+        self.decode_failures.forget();
+        [&self.encode_time, &self.decode_time, &self.confidence].into_iter().for_each(Series::forget);
+        self.counted.forget();
+    }
 }
 
 /// 0.5 us to 130 ms, doubling.

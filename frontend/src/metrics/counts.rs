@@ -3,6 +3,8 @@
 //! A line has the name of a counter and how to read it. Counters are copied when the page is read, and a series exists
 //! from its first copy on.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parm_dispatch::Counters;
 use prometheus::{IntCounterVec, Opts, Registry};
 
@@ -40,7 +42,7 @@ impl Counts {
         let series = self.0.iter().flat_map(|(metric, count)| {
             count.counts.iter().map(move |(value, read)| {
                 let labels: Vec<&str> = model.into_iter().chain(given(value)).collect();
-                (Series::new(metric, &labels), *read)
+                One { series: Series::new(metric, &labels), read: *read, copied: AtomicU64::new(0) }
             })
         });
         Counted(series.collect())
@@ -48,17 +50,32 @@ impl Counts {
 }
 
 /// A table's counters of one model.
-pub(super) struct Counted(Vec<(Series<IntCounterVec>, Read)>);
+pub(super) struct Counted(Vec<One>);
+
+/// A counter of one model.
+struct One {
+    series: Series<IntCounterVec>,
+    read: Read,
+    /// The value of the dispatcher's counter at the last copy. The series may stand higher: a model that is replaced
+    /// continues it, while the dispatcher counts from zero.
+    copied: AtomicU64,
+}
 
 impl Counted {
     /// Copies the counters; zeros only if `zeros` is set.
     pub(super) fn copy(&self, counters: &Counters, zeros: bool) {
-        for (series, read) in &self.0 {
+        for One { series, read, copied } in &self.0 {
             let value = read(counters);
             if zeros || value > 0 {
-                series.inc_by(value.saturating_sub(series.count()));
+                let before = copied.fetch_max(value, Ordering::Relaxed);
+                series.inc_by(value.saturating_sub(before));
             }
         }
+    }
+
+    /// Removes the series from the page.
+    pub(super) fn forget(&self) {
+        self.0.iter().for_each(|one| one.series.forget());
     }
 }
 

@@ -13,14 +13,15 @@ mod services;
 mod shares;
 mod stand_ins;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use parm_dispatch::{Account, Payer, PolicyKind, PoolStatus};
 use parm_protocol::Error;
 use prometheus::core::Collector;
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, exponential_buckets,
 };
 
@@ -153,6 +154,8 @@ pub(crate) struct PoolMetrics {
     stand_ins: stand_ins::StandIns,
     dispatched: Counted,
     status: Status,
+    /// Reasons of failed requests; `None` once the series are removed.
+    reasons: Mutex<Option<BTreeSet<&'static str>>>,
 }
 
 /// Durations by outcome, for the policy in effect.
@@ -163,6 +166,7 @@ struct Status {
     queue_depth: Series<IntGaugeVec>,
     jobs_running: Series<IntGaugeVec>,
     usable: Series<IntGaugeVec>,
+    utilisation: Series<GaugeVec>,
 }
 
 /// Handles of one instance.
@@ -270,8 +274,27 @@ impl Metrics {
 
     /// Counts a failed request to a model. Labels are resolved here, because failures need not be fast.
     pub(crate) fn failed(&self, pool: &PoolMetrics, error: &Error) {
+        match &mut *pool.reasons.lock() {
+            Some(reasons) => {
+                reasons.insert(error.reason());
+                self.failure.with_label_values(&pool.failing(error.reason())).inc();
+            }
+            None => self.rejected(error),
+        }
+    }
+
+    /// Removes the series of a model whose last instance is gone. Each version has up to a hundred, and a model that is
+    /// trained daily would add them for as long as this process lives.
+    pub(crate) fn forget_pool(&self, pool: &PoolMetrics) {
+        let mut reasons = pool.reasons.lock();
+        for reason in reasons.take().into_iter().flatten() {
+            let _ = self.failure.remove_label_values(&pool.failing(reason));
+        }
         let [model, version] = &pool.labels;
-        self.failure.with_label_values(&[model.as_str(), version, error.reason()]).inc();
+        for policy in PolicyKind::ALL {
+            self.durations([model, version], policy).iter().for_each(Series::forget);
+        }
+        pool.forget();
     }
 
     /// Handles of a model.
@@ -294,7 +317,9 @@ impl Metrics {
                 queue_depth: Series::new(&self.queue_depth, &labels),
                 jobs_running: Series::new(&self.jobs_running, &labels),
                 usable: Series::new(&self.usable, &labels),
+                utilisation: Series::new(&self.paces.utilisation, &labels),
             },
+            reasons: Mutex::new(Some(BTreeSet::new())),
         }
     }
 
@@ -333,12 +358,6 @@ impl Metrics {
         self.paces.refresh(paces);
     }
 
-    /// Updates a model's utilisation.
-    pub(crate) fn utilised(&self, pool: &PoolMetrics, share: f64) {
-        let [model, version] = &pool.labels;
-        self.paces.utilisation.with_label_values(&[model.as_str(), version]).set(share);
-    }
-
     pub(crate) fn count_instances(&self, counts: InstanceCounts) {
         let InstanceCounts { connecting, ready, ejected, draining } = counts;
         let states =
@@ -367,7 +386,11 @@ impl PoolMetrics {
     /// Copies the dispatcher's counters. From a model's first query on all of them exist, as zeros if need be, so that
     /// the first hedge is an increase and not the start of a series. Usable instances and stand-ins are shown before
     /// that, and counters of codes once there are codes.
-    pub(crate) fn refresh(&self, status: &PoolStatus) {
+    pub(crate) fn refresh(&self, status: &PoolStatus, utilisation: Option<f64>) {
+        let reasons = self.reasons.lock();
+        if reasons.is_none() {
+            return; // the model was removed meanwhile
+        }
         let counters = &status.counters;
         self.status.usable.set(status.usable_instances.into());
         let stand_in = self.stand_ins.are_used(status);
@@ -380,6 +403,9 @@ impl PoolMetrics {
         self.status.pending.set(status.unanswered.into());
         self.status.queue_depth.set(status.queued.into());
         self.status.jobs_running.set(status.running.into());
+        if let Some(share) = utilisation {
+            self.status.utilisation.set(share);
+        }
         let is_coded = self.coding.codes.is_used();
         if is_coded {
             self.coding.begin();
@@ -389,6 +415,25 @@ impl PoolMetrics {
         if stand_in {
             self.stand_ins.counted.copy(counters, true);
         }
+    }
+}
+
+impl PoolMetrics {
+    /// Labels of requests that failed for this reason.
+    fn failing<'a>(&'a self, reason: &'a str) -> [&'a str; 3] {
+        [&self.labels[0], &self.labels[1], reason]
+    }
+
+    fn forget(&self) {
+        let counters = [&self.success, &self.inferences, &self.executions];
+        let times = [&self.request_time, &self.queue_time, &self.compute_time];
+        counters.into_iter().chain(times).for_each(Series::forget);
+        let Status { pending, queue_depth, jobs_running, usable, utilisation } = &self.status;
+        [pending, queue_depth, jobs_running, usable].into_iter().for_each(Series::forget);
+        utilisation.forget();
+        self.coding.forget();
+        self.stand_ins.forget();
+        self.dispatched.forget();
     }
 }
 
@@ -424,11 +469,11 @@ mod tests {
         let metrics = Metrics::new();
         let pool = metrics.pool("m", "1", PolicyKind::Hedge);
         let mut status = PoolStatus { queued: 3, ..PoolStatus::default() };
-        pool.refresh(&status);
+        pool.refresh(&status, None);
         assert!(!metrics.text().contains("parm_queue_depth{"), "a model without queries has no series");
         (status.counters.arrived, status.counters.hedges) = (8, 5);
-        pool.refresh(&status);
-        pool.refresh(&status);
+        pool.refresh(&status, None);
+        pool.refresh(&status, None);
         let page = metrics.text();
         assert!(page.contains("parm_hedges_total{model=\"m\",version=\"1\"} 5"), "{page}");
         assert!(page.contains("parm_queue_depth{model=\"m\",version=\"1\"} 3"), "{page}");

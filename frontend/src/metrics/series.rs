@@ -48,6 +48,15 @@ impl<F: Family> Series<F> {
     }
 }
 
+impl<B: MetricVecBuilder> Series<MetricVec<B>> {
+    /// Removes the series from the page.
+    pub(super) fn forget(&self) {
+        let labels: Vec<&str> = self.labels.iter().map(String::as_str).collect();
+        // An error means that it was never used.
+        let _ = self.family.remove_label_values(&labels);
+    }
+}
+
 impl Series<IntCounterVec> {
     /// Its value; reading does not create the series.
     pub(crate) fn count(&self) -> u64 {

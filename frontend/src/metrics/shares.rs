@@ -1,6 +1,6 @@
 //! Metrics of shares: instance time used and entitled, as this frontend assigned it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use parm_dispatch::{Account, Payer};
@@ -18,6 +18,8 @@ pub(super) struct ShareFamilies {
     waiting: IntGaugeVec,
     /// Seconds used and entitled that were counted before.
     counted: Mutex<BTreeMap<Payer, (f64, f64)>>,
+    /// Labels of the present series.
+    shown: Mutex<BTreeSet<[String; 2]>>,
 }
 
 impl ShareFamilies {
@@ -32,6 +34,7 @@ impl ShareFamilies {
             entitled: counter("parm_share_entitled_seconds_total", entitled),
             waiting: register(registry, IntGaugeVec::new(waiting, PAYER)),
             counted: Mutex::default(),
+            shown: Mutex::default(),
         }
     }
 
@@ -48,8 +51,15 @@ impl ShareFamilies {
             *waiting.entry(labels).or_default() += i64::from(account.waiting);
         }
         counted.retain(|known, _| accounts.iter().any(|(payer, ..)| payer == known));
+        let shown: BTreeSet<[String; 2]> = waiting.keys().copied().cloned().collect();
         for (labels, count) in waiting {
             self.waiting.with_label_values(labels).set(count);
+        }
+        // Models that are gone would leave their last values behind, and more of them from day to day.
+        for labels in std::mem::replace(&mut *self.shown.lock(), shown.clone()).difference(&shown) {
+            let _ = self.used.remove_label_values(labels);
+            let _ = self.entitled.remove_label_values(labels);
+            let _ = self.waiting.remove_label_values(labels);
         }
     }
 }

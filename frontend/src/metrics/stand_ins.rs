@@ -102,4 +102,11 @@ impl StandIns {
         self.agreement.set(status.agreement.unwrap_or(f64::NAN));
         self.withheld.set(status.withheld.into());
     }
+
+    /// Removes the series from the page.
+    pub(super) fn forget(&self) {
+        self.counted.forget();
+        self.cost.iter().chain([&self.agreement]).for_each(Series::forget);
+        self.withheld.forget();
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A model appears with its first instance, whose description holds for all. It stays while its instances are
 //! temporarily lost, so that clients get "no instance" rather than "unknown model", and is removed when the last
-//! instance has unloaded it. An instance with another description is rejected while any instance serves the known one,
+//! instance has unloaded it, or when those that were lost have returned without it or are removed. An instance with another description is rejected while any instance serves the known one,
 //! because a model with another shape must have another version number.
 //!
 //! Instances may disagree on whether rows of a request are independent, for example while their configuration is being
@@ -131,8 +131,8 @@ impl Catalog {
         Ok(Admitted { pool, is_new: true, replaced })
     }
 
-    /// Removes a pool if it has no instance.
-    pub(crate) fn remove_unserved(&self, pool: &Pool) -> bool {
+    /// Removes a pool if it has no instance. `gone` runs before the same version can be added again.
+    pub(crate) fn remove_unserved(&self, pool: &Pool, gone: impl FnOnce()) -> bool {
         let mut models = self.models.write();
         let Some(Model { versions, .. }) = models.get_mut(&pool.model.name) else { return false };
         let version = Version::read(&pool.version);
@@ -143,6 +143,7 @@ impl Catalog {
         if versions.is_empty() {
             models.remove(&pool.model.name);
         }
+        gone();
         true
     }
 
@@ -243,10 +244,10 @@ mod tests {
         let pool = admit(0);
         pool.leave(InstanceId(0));
         admit(1);
-        assert!(!catalog.remove_unserved(&pool), "the pool has a new instance");
+        assert!(!catalog.remove_unserved(&pool, || ()), "the pool has a new instance");
         assert!(Arc::ptr_eq(&catalog.find(&model).unwrap(), &pool));
         pool.leave(InstanceId(1));
-        assert!(catalog.remove_unserved(&pool));
+        assert!(catalog.remove_unserved(&pool, || ()));
         assert!(catalog.find(&model).is_err());
     }
 

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use parm_dispatch::replay::Tape;
@@ -129,6 +130,11 @@ impl Driver {
             self.recorder.note(|| Note::Query { at: now, pool: submission.pool.clone(), rows });
             let deadline = submission.terms.deadline.max(now);
             let mut state = self.state.lock();
+            if submission.pool.removed.load(Ordering::Acquire) {
+                // The dispatcher would take it for a model whose instances are about to join.
+                let _ = told.send(Err(Failed { why: Reject::NoInstance, last: None }));
+                return Ticket { driver: self.clone(), call: None, verdict };
+            }
             let call = state.ledger.open(submission.pool.clone(), told);
             for index in 0..submission.inputs.rows {
                 let row = Row { inputs: submission.inputs.clone(), index };

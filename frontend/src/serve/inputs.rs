@@ -85,7 +85,7 @@ pub(crate) fn request(model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Er
             .map(|input| run(input, inputs, first.index, rows.len()))
             .collect::<Result<_, _>>()?
     } else {
-        (0..inputs.tensors.len()).map(|place| concatenated(rows, place)).collect::<Result<_, _>>()?
+        (0..inputs.tensors.len()).map(|place| concatenated(rows, place, of_one)).collect::<Result<_, _>>()?
     };
     Ok(InferRequest {
         model: model.clone(),
@@ -108,10 +108,13 @@ fn run(input: &NamedTensor, inputs: &Inputs, start: usize, count: usize) -> Resu
     Ok(NamedTensor { name: input.name.clone(), tensor, parameters: input.parameters.clone() })
 }
 
-fn concatenated(rows: &[Row], place: usize) -> Result<NamedTensor, Error> {
+/// Rows that are not consecutive. The tensor keeps its parameters if all rows are `of_one` request.
+fn concatenated(rows: &[Row], place: usize, of_one: bool) -> Result<NamedTensor, Error> {
     let part = |row: &Row| row.inputs.tensors[place].tensor.slice_rows(row.index, 1);
     let parts: SmallVec<[Tensor; 8]> = rows.iter().map(part).collect::<Result<_, _>>()?;
-    Ok(NamedTensor::new(rows[0].inputs.tensors[place].name.clone(), Tensor::concat_rows(&parts)?))
+    let NamedTensor { name, parameters, .. } = &rows[0].inputs.tensors[place];
+    let parameters = if of_one { parameters.clone() } else { Parameters::new() };
+    Ok(NamedTensor { name: name.clone(), tensor: Tensor::concat_rows(&parts)?, parameters })
 }
 
 /// Union of the requested outputs; all outputs if one request wants all.
@@ -193,5 +196,16 @@ mod tests {
         assert_eq!(request.id, "");
         assert_eq!(request.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>(), ["z", "y"]);
         assert!(sent(&[row(&b, 0), row(&inputs(&[1.], &[]), 0)]).outputs.is_empty());
+    }
+
+    #[test]
+    fn parameters_of_tensors_stay_when_rows_are_apart() {
+        let mut own = Inputs::clone(&inputs(&[1., 2., 3.], &[]));
+        own.tensors[0].parameters.insert("content_type".into(), "np".into());
+        let own = Arc::new(own);
+        for rows in [[0, 1], [0, 2], [1, 0]] {
+            let request = sent(&rows.map(|index| row(&own, index)));
+            assert_eq!(request.inputs[0].parameters, own.tensors[0].parameters, "{rows:?}");
+        }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use parm_protocol::{Error, InferResponse, ModelMetadata, NamedTensor, Parameters, RequestedOutput, Tensor};
+use parm_protocol::{
+    Error, InferResponse, ModelMetadata, NamedTensor, Parameter, Parameters, RequestedOutput, Tensor,
+};
 use smallvec::SmallVec;
 
 use super::outcome::Outcome;
@@ -80,13 +82,9 @@ pub(crate) fn response(
     let worst = answers.iter().map(|answer| answer.outcome).max().unwrap_or(Outcome::Exact);
     let mut parameters = parameters(&answers, worst);
     let of_one = answers.iter().all(|answer| Arc::ptr_eq(&answer.outputs, &answers[0].outputs));
-    if of_one {
-        for (name, value) in &answers[0].outputs.parameters {
-            if !name.starts_with("parm_") {
-                parameters.insert(name.clone(), value.clone());
-            }
-        }
-    }
+    let own = |(name, _): &(String, Parameter)| !name.starts_with("parm_");
+    parameters
+        .extend(agreed(answers.iter().map(|answer| &answer.outputs.parameters)).into_iter().filter(own));
     let wanted: SmallVec<[&str; 4]> = pool
         .metadata
         .outputs
@@ -146,18 +144,42 @@ fn whole(answers: Answers) -> Vec<NamedTensor> {
 
 /// The requested outputs; jobs may have returned more, for other requests.
 fn gathered(answers: &[RowAnswer], wanted: &[&str]) -> Result<Vec<NamedTensor>, Error> {
-    wanted.iter().map(|name| Ok(NamedTensor::new(*name, gather(answers, name)?))).collect()
+    wanted.iter().map(|name| gather(answers, name)).collect()
 }
 
-fn gather(answers: &[RowAnswer], name: &str) -> Result<Tensor, Error> {
-    let row = |answer: &RowAnswer| output(answer, name)?.slice_rows(answer.row, 1);
-    Tensor::concat_rows(&answers.iter().map(row).collect::<Result<Vec<_>, _>>()?)
+fn gather(answers: &[RowAnswer], name: &str) -> Result<NamedTensor, Error> {
+    let found = answers.iter().map(|answer| output(answer, name)).collect::<Result<Vec<_>, _>>()?;
+    let rows = answers.iter().zip(&found).map(|(answer, output)| output.tensor.slice_rows(answer.row, 1));
+    let tensor =
+        Tensor::concat_rows(&rows.collect::<Result<Vec<_>, _>>()?).map_err(|error| unequal(name, error))?;
+    let parameters = agreed(found.iter().map(|output| &output.parameters));
+    Ok(NamedTensor { name: name.to_owned(), tensor, parameters })
+}
+
+/// The error of rows that ran apart and have outputs of different shapes, which is not the client's fault.
+fn unequal(name: &str, error: Error) -> Error {
+    match error {
+        Error::RowShapeMismatch { expected, actual } => Error::Internal {
+            message: format!(
+                "rows of output '{name}' have different shapes, {expected:?} and {actual:?}, because they ran apart: \
+                 list the model in frontend.unbatched, or send one row a request"
+            ),
+        },
+        other => other,
+    }
+}
+
+/// The parameters that all parts of an answer have with the same value. Others hold for some of its rows only.
+fn agreed<'a>(all: impl Iterator<Item = &'a Parameters> + Clone) -> Parameters {
+    let mut agreed = all.clone().next().cloned().unwrap_or_default();
+    agreed.retain(|name, value| all.clone().all(|other| other.get(name) == Some(value)));
+    agreed
 }
 
 /// An output of an answer. A missing output is an error, because a shorter tensor would look like an answer.
-fn output<'a>(answer: &'a RowAnswer, name: &str) -> Result<&'a Tensor, Error> {
+fn output<'a>(answer: &'a RowAnswer, name: &str) -> Result<&'a NamedTensor, Error> {
     let found = answer.outputs.tensors.iter().find(|output| output.name == name);
-    found.map(|output| &output.tensor).ok_or_else(|| Error::Internal {
+    found.ok_or_else(|| Error::Internal {
         message: format!(
             "an answer ({}) lacks output '{name}': please report this bug",
             answer.outcome.name()
@@ -167,6 +189,8 @@ fn output<'a>(answer: &'a RowAnswer, name: &str) -> Result<&'a Tensor, Error> {
 
 #[cfg(test)]
 mod tests {
+    use parm_protocol::Code;
+
     use super::*;
 
     #[test]
@@ -181,5 +205,34 @@ mod tests {
         assert_eq!(gathered(&answers, &["y"]).unwrap()[0].tensor.rows(), 2);
         let error = gathered(&answers, &["y", "z"]).unwrap_err().to_string();
         assert!(error.contains("(backup) lacks output 'z'"), "{error}");
+    }
+
+    #[test]
+    fn rows_of_different_shapes_are_no_fault_of_the_client() {
+        let answer = |length: usize| {
+            let tensor = Tensor::from_f32([1, length].as_slice(), &vec![1.0; length]).unwrap();
+            let (tensors, parameters) = (vec![NamedTensor::new("y", tensor)], Parameters::new());
+            let outputs = Arc::new(Outputs { tensors, parameters, rows: 1 });
+            RowAnswer { outcome: Outcome::Exact, outputs, row: 0, confidence: None, group: None }
+        };
+        let error = gathered(&[answer(2), answer(3)], &["y"]).unwrap_err();
+        assert_eq!(error.code(), Code::Internal);
+        assert!(error.to_string().contains("frontend.unbatched"), "{error}");
+    }
+
+    #[test]
+    fn parameters_stay_where_all_parts_agree() {
+        let answer = |run: u64| {
+            let tensor = Tensor::from_f32([1, 1].as_slice(), &[1.0]).unwrap();
+            let parameters =
+                [("content_type".to_owned(), "np".into()), ("run".to_owned(), run.into())].into();
+            let tensors = vec![NamedTensor { name: "y".into(), tensor, parameters }];
+            let outputs = Arc::new(Outputs { tensors, parameters: Parameters::new(), rows: 1 });
+            RowAnswer { outcome: Outcome::Exact, outputs, row: 0, confidence: None, group: None }
+        };
+        let kept = |answers: &[RowAnswer]| gathered(answers, &["y"]).unwrap()[0].parameters.clone();
+        let content: Parameters = [("content_type".to_owned(), "np".into())].into();
+        assert_eq!(kept(&[answer(1), answer(2)]), content);
+        assert_eq!(kept(&[answer(1), answer(1)]).len(), 2);
     }
 }

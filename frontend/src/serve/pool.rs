@@ -48,6 +48,8 @@ pub(crate) struct Pool {
     pub(crate) withheld: AtomicBool,
     /// Whether its stand-in's answers have no confidence although the settings require one.
     pub(crate) never_sure: AtomicBool,
+    /// Whether the catalog has removed it: its queries go to the pool that replaced it.
+    pub(crate) removed: AtomicBool,
     /// Inputs of an answered query, for probes.
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
@@ -57,6 +59,8 @@ pub(crate) struct Pool {
     codes: RwLock<Arc<Codes>>,
     standing: Mutex<Option<Standing>>,
     members: Mutex<BTreeMap<InstanceId, Enrolment>>,
+    /// Numbers in the fleet of instances that were lost with it and may return with it.
+    lost: Mutex<BTreeSet<u32>>,
     tally: Tally,
 }
 
@@ -103,12 +107,14 @@ impl Pool {
             sums: Sums::default(),
             withheld: AtomicBool::new(false),
             never_sure: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
             linearity: Linearity::default(),
             codes: RwLock::default(),
             standing: Mutex::default(),
             members: Mutex::default(),
+            lost: Mutex::default(),
             tally: Tally::default(),
             model,
             metadata,
@@ -216,6 +222,17 @@ impl Pool {
 
     pub(crate) fn leave(&self, instance: InstanceId) {
         self.members.lock().remove(&instance);
+    }
+
+    /// Notes that the instance with this number in the fleet was lost with it.
+    pub(crate) fn lose(&self, number: u32) {
+        self.lost.lock().insert(number);
+    }
+
+    /// Notes that this instance is no longer lost. Returns whether it was the last one that could bring it back.
+    pub(crate) fn give_up(&self, number: u32) -> bool {
+        let mut lost = self.lost.lock();
+        lost.remove(&number) && lost.is_empty()
     }
 
     /// Whether an instance serves it now.

@@ -44,6 +44,11 @@ impl Joined {
         Self { instance, site, models, slots, draining: false, told: None }
     }
 
+    /// The same instance, draining or not.
+    pub(crate) fn draining(self, draining: bool) -> Self {
+        Self { draining, ..self }
+    }
+
     /// Its specification for these pools, and problems of its parity models and stand-ins.
     fn spec(&self, pools: &[Arc<Pool>]) -> (InstanceSpec, Vec<String>) {
         let own = self.instance.pools();
@@ -68,8 +73,12 @@ impl Joined {
         (InstanceSpec { serves, slots: self.slots, site: self.site }, problems)
     }
 
-    /// Sends its specification to the dispatcher if it has changed.
+    /// Sends its specification to the dispatcher if it has changed. That of a draining instance is not sent: the
+    /// dispatcher would give it waiting work at once, and an instance that returns is joined anew.
     fn settle(&mut self, driver: &Arc<Driver>, pools: &[Arc<Pool>]) {
+        if self.draining {
+            return;
+        }
         let (spec, problems) = self.spec(pools);
         if self.told.as_ref() == Some(&spec) {
             return;
@@ -79,9 +88,6 @@ impl Joined {
         }
         self.told = Some(spec.clone());
         driver.join(&self.instance, spec);
-        if self.draining {
-            driver.on(Event::InstanceDraining(self.instance.id));
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::driver::Driver;
 use super::ledger::Running;
 use super::outcome::Outcome;
 use super::state::State;
-use crate::console::{At, KeptQuery, Step};
+use crate::console::{At, KeptQuery, Step, kept_id};
 
 /// Maximum length of an error's text, which may contain a client's data.
 const LONGEST_ERROR: usize = 200;
@@ -124,7 +124,7 @@ impl State {
         story.push(now, Step::Answered(outcome, error.map(Into::into)));
         self.archive.keep(KeptQuery {
             id,
-            request: inputs.id.clone(),
+            request: kept_id(&inputs.id),
             pool,
             arrived,
             took,

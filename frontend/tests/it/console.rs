@@ -401,6 +401,22 @@ async fn stories_of_rejected_and_failed_queries_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn long_id_of_a_request_is_kept_in_part() {
+    let server = Scripted::new("test://a", Act::Hang);
+    let frontend = frontend(config(PolicyKind::None), &[&server]).await;
+    let mut long = with(request(&[1.0]), "timeout", 200_000u64);
+    long.id = format!("{}-end", "\u{e9}".repeat(1 << 19));
+    infer(&frontend, long).await.unwrap_err();
+    let (_, found) = get(&frontend, "/queries").await;
+    let kept = found["queries"][0]["request"].as_str().unwrap().to_owned();
+    assert_eq!(kept, "\u{e9}".repeat(200));
+    let named = |id: &str| format!("/queries?request={}", id.replace('\u{e9}', "%C3%A9"));
+    for (id, count) in [(format!("{kept}-another"), 1), ("\u{e9}".repeat(199), 0)] {
+        assert_eq!(get(&frontend, &named(&id)).await.1["queries"].as_array().unwrap().len(), count);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn revoked_key_ends_its_stream() {
     let frontend = Frontend::start(config(PolicyKind::None), Network::with(&[]), Timers::Runtime).unwrap();
     let key = |name: &str, role| Entry::new(name, role, Digest::of(name.as_bytes()));

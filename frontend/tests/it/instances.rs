@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
-use parm_protocol::{Code, InferenceService, ModelRef};
+use parm_frontend::{Config, Frontend, Timers};
+use parm_protocol::client::Client;
+use parm_protocol::{Code, Error, InferenceService, ModelRef};
 
-use crate::rig::{column, config, frontend, infer, metric, ready, request, start, until};
+use crate::rig::{Network, ask, column, config, frontend, infer, metric, ready, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
@@ -171,4 +173,53 @@ async fn requests_stay_whole_while_one_instance_declares_it() {
     until("the change is known", || most() == 0).await;
     instances[0].serve(&[]);
     until("the only instance that declares it has left", || most() == accepted).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn drained_instance_gets_no_query_when_its_models_change() {
+    let servers = ["test://a:1", "test://b:1"].map(|name| Scripted::quick(name, 200));
+    let workers = servers.iter().map(|server| server.peer().to_owned()).collect();
+    let config = Config { workers, ..config(PolicyKind::None) };
+    let frontend = Frontend::start(config, Network::with(&servers.each_ref()), Timers::Runtime).unwrap();
+    until("both joined", || ready(&frontend) == 2.0).await;
+    let draining = || metric(&frontend, "parm_instances", &["state=\"draining\""]) == 1.0;
+    assert_eq!(ask("POST", &frontend, "/instances/1/drain").await.0, 202);
+    until("one drains", draining).await;
+    let long = |value: u8| with(request(&[f32::from(value)]), "timeout", 60_000_000u64);
+    let waiting: Vec<_> = (0..100).map(|value| start(&frontend, long(value))).collect();
+    servers[0].serve(&[doubler("double"), doubler("more")]);
+    until("the new model is known", || frontend.repository_index(false).unwrap().len() == 2).await;
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
+    assert!(draining());
+    assert_eq!(servers[0].seen.lock().len(), 0, "a drained instance must get no work");
+}
+
+#[tokio::test(start_paused = true)]
+async fn model_without_state_is_not_served_among_stated_ones() {
+    let instance = Scripted::quick("a", 1);
+    instance.lists("never loaded");
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    let index = frontend.repository_index(true).unwrap();
+    assert_eq!(index.iter().map(|model| &*model.name).collect::<Vec<_>>(), ["double"]);
+    assert_eq!(frontend.repository_index(false).unwrap().len(), 2, "it can be loaded by this name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_that_cannot_connect_in_time_count_as_timeouts() {
+    let instance = Scripted::quick("a", 2500);
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    let held = start(&frontend, request(&[1.0]));
+    let silent = Error::Remote { code: Code::DeadlineExceeded, message: "no connection in 1s".into() };
+    instance.set_ready(Err(silent.clone()));
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(ready(&frontend), 1.0, "two checks may be a pause");
+    instance.set_ready(Ok(true));
+    assert_eq!(column(&held.await.unwrap().unwrap()), [2.0]);
+    assert_eq!(instance.seen.lock().len(), 1, "the job must not be given up");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    instance.set_ready(Err(silent));
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    assert_eq!(ready(&frontend), 0.0);
 }

@@ -467,3 +467,20 @@ async fn invalid_kubernetes_settings_are_an_error_at_start() {
         assert!(error.to_string().contains(word), "expected {word:?} in {error}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn endpoint_stays_when_another_source_drops_it() {
+    let cluster = Cluster::new();
+    let followed = Followed::start_with(cluster, |config| {
+        config.workers.push("dns+test://pool:8000".into());
+        config.instances.dns_interval = Duration::from_secs(1);
+    });
+    followed.network.resolves(Ok(&["10.0.0.1:8000", "10.0.0.2:8000"]));
+    followed.until_ready(2).await;
+    followed.until_watched().await;
+    followed.cluster.put("w-1", &well(1));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    followed.network.resolves(Ok(&["10.0.0.2:8000"]));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(ready(&followed.frontend), 2.0, "the Service lists the server");
+}

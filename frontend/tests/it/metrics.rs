@@ -5,9 +5,9 @@ use std::num::NonZeroU8;
 use parm_dispatch::PolicyKind;
 
 use parm_encoder::Kind;
-use parm_protocol::ModelRef;
+use parm_protocol::{InferenceService, ModelMetadata, ModelRef};
 
-use crate::rig::{config, frontend, infer, metric, request, until};
+use crate::rig::{config, frontend, infer, metric, request, until, wanting};
 use crate::scripted::{Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
@@ -77,4 +77,43 @@ async fn unused_models_have_one_series_each() {
     let page = frontend.metrics();
     assert!(page.lines().filter(|line| line.contains("model=\"m4\"")).count() == 1, "{page}");
     assert!(samples(&page) < 7 + 100, "{page}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn series_of_a_version_end_with_it() {
+    let instance = Scripted::quick("a", 1);
+    let frontend = frontend(config(PolicyKind::Hedge), &[&instance]).await;
+    let samples = |page: &str| page.lines().filter(|line| line.contains("model=\"double\"")).count();
+    let mut first = None;
+    for number in 1..=5u32 {
+        let version = number.to_string();
+        instance.serve(&[ModelMetadata { versions: vec![version.clone()], ..doubler("double") }]);
+        let model = ModelRef { version: Some(version), ..ModelRef::latest("double") };
+        until("the version is served", || frontend.is_model_ready(&model) == Ok(true)).await;
+        infer(&frontend, request(&[1.0])).await.unwrap();
+        let bad = wanting(request(&[1.0]), &["nothing"]);
+        infer(&frontend, bad).await.unwrap_err();
+        let page = frontend.metrics();
+        let count = samples(&page);
+        assert_eq!(count, *first.get_or_insert(count), "version {number}\n{page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_go_on_when_requests_become_whole() {
+    let instance = Scripted::quick("a", 1);
+    instance.says_max_batch(64);
+    let frontend = frontend(config(PolicyKind::Hedge), &[&instance]).await;
+    let arrived = || metric(&frontend, "parm_dispatch_total", &["event=\"arrived\""]);
+    for _ in 0..3 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    assert_eq!(arrived(), 3.0);
+    instance.says_max_batch(0);
+    let most = || frontend.model_config(&ModelRef::latest("double")).unwrap().max_batch_size;
+    until("requests stay whole", || most() == 0).await;
+    for count in [4.0, 5.0] {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+        assert_eq!((arrived(), arrived()), (count, count));
+    }
 }

@@ -268,6 +268,15 @@ pub(crate) async fn patch(
     (status, serde_json::from_slice(&body).unwrap())
 }
 
+/// Posts a body to the admin API; returns the status.
+pub(crate) async fn post(frontend: &Frontend, path: &str, body: &serde_json::Value) -> u16 {
+    use tower::ServiceExt;
+    let request =
+        axum::http::Request::post(format!("/admin/v1{path}")).header("content-type", "application/json");
+    let request = request.body(axum::body::Body::from(body.to_string())).unwrap();
+    frontend.admin().router().oneshot(request).await.unwrap().status().as_u16()
+}
+
 /// Reads a path of the admin API; returns status and answer.
 pub(crate) async fn get(frontend: &Frontend, path: &str) -> (u16, serde_json::Value) {
     ask("GET", frontend, path).await

@@ -137,6 +137,11 @@ impl Scripted {
         *self.models.lock() = models.to_vec();
     }
 
+    /// Lists a model by its name only, as Triton lists one that was never loaded.
+    pub(crate) fn lists(&self, name: &str) {
+        self.unloaded.lock().push(ModelIndex { name: name.into(), ..ModelIndex::default() });
+    }
+
     /// Delays answers to requests about its models.
     pub(crate) fn thinks_for(&self, time: Duration) {
         *self.thinks.lock() = time;

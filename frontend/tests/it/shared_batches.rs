@@ -53,6 +53,24 @@ async fn other_request_in_batch_of_failed_request_is_answered() {
     assert_eq!(metric(&frontend, "parm_retries_total", &[]), 0.0);
 }
 
+/// Ejections while a client repeats a query that fails with this error at every instance.
+async fn ejections(error: Error) -> f64 {
+    let instances = ["a", "b", "c"].map(|name| Scripted::new(name, Act::Unless(MS, BAD, error.clone())));
+    let frontend = over(batching(1), &instances).await;
+    for _ in 0..6 {
+        infer(&frontend, request(&[BAD])).await.unwrap_err();
+    }
+    metric(&frontend, "parm_ejections_total", &["reason=\"failing\""])
+}
+
+/// Clients report an answer that they cannot read as internal, and a broken connection as such.
+#[tokio::test(start_paused = true)]
+async fn query_with_unreadable_answers_ejects_no_instance() {
+    let message = "unreadable answer: NaN is not JSON".to_owned();
+    assert_eq!(ejections(Error::Remote { code: Code::Internal, message: message.clone() }).await, 0.0);
+    assert!(ejections(Error::Transport { peer: "a".into(), message }).await > 0.0);
+}
+
 /// Requests with their rows, the index of a bad row if any, and the time since the previous one.
 fn traffic() -> impl Strategy<Value = Vec<(usize, Option<usize>, u64)>> {
     vec((1..6usize, prop::option::weighted(0.3, 0..6usize), 0..15u64), 1..16)

@@ -10,12 +10,13 @@ use std::time::Duration;
 use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::Client;
-use parm_protocol::{Error, InferResponse, InferenceService, ModelMetadata, ModelRef};
+use parm_protocol::{Code, Error, InferResponse, InferenceService, ModelMetadata, ModelRef};
+use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::fleet::{MS, over};
-use crate::rig::{Network, config, gone, infer, metric, ready, request, start, until};
+use crate::rig::{Network, ask, config, gone, infer, metric, post, ready, request, start, until};
 use crate::scripted::{Act, Scripted, doubler};
 
 /// Interval between two servers' updates: longer than it takes to detect.
@@ -162,4 +163,49 @@ async fn no_request_fails_during_rolling_restart() {
         tokio::time::sleep(TURN - 4000 * MS).await;
     }
     versions(asked).await;
+}
+
+/// Two servers that were lost with version 1.
+async fn lost() -> ([Arc<Scripted>; 2], Arc<Network>, Frontend) {
+    let servers = ["a", "b"].map(|name| Scripted::quick(&format!("test://{name}"), 10));
+    let network = Network::with(&servers.each_ref());
+    let frontend = Frontend::start(config(PolicyKind::None), network.clone(), Timers::Runtime).unwrap();
+    for server in &servers {
+        assert_eq!(post(&frontend, "/instances", &json!({ "url": server.peer() })).await, 201);
+    }
+    until("both joined", || ready(&frontend) == 2.0).await;
+    servers.iter().for_each(|server| network.kill(server));
+    until("both are lost", || ready(&frontend) == 0.0).await;
+    (servers, network, frontend)
+}
+
+fn listed(frontend: &Frontend) -> Vec<String> {
+    frontend.repository_index(false).unwrap().into_iter().map(|model| model.version).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn version_is_forgotten_when_its_servers_return_without() {
+    let (servers, network, frontend) = lost().await;
+    for (server, known) in servers.iter().zip([&["1", "2"][..], &["2"]]) {
+        assert_eq!(listed(&frontend)[0], "1", "a lost server may return with it");
+        let joined = ready(&frontend) + 1.0;
+        server.serve(&[version(2)]);
+        server.set_ready(Ok(true));
+        network.start(server);
+        until("the server is back", || ready(&frontend) == joined).await;
+        assert_eq!(listed(&frontend), known);
+    }
+    infer(&frontend, request(&[1.0])).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn model_is_forgotten_when_its_lost_servers_are_removed() {
+    let (_, _, frontend) = lost().await;
+    for number in [1, 2] {
+        assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(ask("DELETE", &frontend, &format!("/instances/{number}")).await.0, 202);
+        tokio::time::sleep(2000 * MS).await;
+    }
+    assert_eq!(listed(&frontend), Vec::<String>::new());
+    assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err().code(), Code::NotFound);
 }

@@ -14,7 +14,7 @@ pub struct ServerMetadata {
     /// Server version.
     pub version: String,
     /// Protocol extensions that the server supports.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub extensions: Vec<String>,
     /// The server's node and zone, an extension of the protocol; other servers do not send it.
     #[serde(flatten)]
@@ -38,10 +38,10 @@ pub struct ModelMetadata {
     /// The model's name.
     pub name: String,
     /// Versions that are ready.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub versions: Vec<String>,
     /// Platform, such as `onnx_tract`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub platform: String,
     /// Inputs.
     pub inputs: Vec<TensorMetadata>,
@@ -164,11 +164,45 @@ pub struct ModelIndex {
     /// The model's name.
     pub name: String,
     /// The version.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub version: String,
-    /// `READY`, `LOADING`, `UNAVAILABLE`.
+    /// `READY`, `LOADING`, `UNAVAILABLE`; empty if the server does not state it, as Triton for a model that was never
+    /// loaded.
+    #[serde(default, deserialize_with = "or_default")]
     pub state: String,
     /// Why it is not ready.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub reason: String,
+}
+
+/// Reads null as a missing field: many servers in Python write fields without a value.
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    fn read<T: DeserializeOwned>(from: Value) -> T {
+        from_value(from).unwrap()
+    }
+
+    #[test]
+    fn optional_fields_may_be_missing_or_null() {
+        let absent: Vec<ModelIndex> = read(json!([
+            {"name": "m"},
+            {"name": "m", "version": null, "state": null, "reason": null},
+        ]));
+        let named = ModelIndex { name: "m".into(), ..ModelIndex::default() };
+        assert_eq!(absent, [named.clone(), named]);
+        let null: ModelMetadata =
+            read(json!({"name": "m", "versions": null, "platform": null, "inputs": [], "outputs": []}));
+        assert_eq!(null, ModelMetadata { name: "m".into(), ..ModelMetadata::default() });
+        let null: ServerMetadata = read(json!({"name": "s", "version": "1", "extensions": null}));
+        assert_eq!(null.extensions, Vec::<String>::new());
+    }
 }

@@ -140,11 +140,16 @@ impl Following {
         let began = Instant::now();
         let mut lines = self.api.watch(&version).await?;
         self.is_well();
+        let every = self.api.config().backoff_min;
         loop {
             let line = tokio::select! {
                 biased;
                 line = lines.next() => line?,
                 () = sleep_until(self.list_at) => return Ok(()),
+                () = sleep(every), if self.footing.is_open() => {
+                    self.apply()?;
+                    continue;
+                }
             };
             match line {
                 Some(line) => self.take(&line)?,

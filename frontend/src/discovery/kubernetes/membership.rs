@@ -28,6 +28,16 @@ pub(super) struct Footing {
     /// Endpoints that could not be added, and the reason for the first.
     pub(super) left_out: usize,
     pub(super) reason: Option<String>,
+    /// Endpoints that another source listed first.
+    pub(super) of_others: usize,
+}
+
+impl Footing {
+    /// Whether an endpoint could be added later without a change of the Service: another source may drop it, or the
+    /// fleet may have room.
+    pub(super) fn is_open(&self) -> bool {
+        self.of_others + self.left_out > 0
+    }
 }
 
 impl Membership {
@@ -79,8 +89,7 @@ impl Membership {
                         let (number, serving, terminating) = (member.number, one.serving, one.terminating);
                         self.0.insert(url.clone(), Own { number, serving, terminating });
                     }
-                    // Another source listed it too.
-                    Err(Error::DuplicateInstance { .. }) => {}
+                    Err(Error::DuplicateInstance { .. }) => footing.of_others += 1,
                     Err(error) => {
                         footing.left_out += 1;
                         footing.reason.get_or_insert_with(|| error.to_string());

@@ -29,13 +29,14 @@ impl Core {
     }
 
     /// Adds an instance with these models, or updates its models or place. Models that differ from those of other
-    /// instances are rejected; an instance without any other model does not join. Returns the errors of rejected
-    /// models.
+    /// instances are rejected; an instance without any other model does not join. One that is `draining` gets no work.
+    /// Returns the errors of rejected models.
     pub(crate) fn join(
         self: &Arc<Self>,
         instance: &Arc<Instance>,
         site: Site,
         models: Vec<Description>,
+        draining: bool,
     ) -> Vec<Error> {
         let mut refused = Vec::new();
         let mut pools = Vec::new();
@@ -53,7 +54,10 @@ impl Core {
             self.driver.leave(instance.id);
         } else {
             let slots = self.config.instances.slots.get();
-            self.roster.join(Joined::new(instance.clone(), site, models, slots));
+            self.roster.join(Joined::new(instance.clone(), site, models, slots).draining(draining));
+            if draining {
+                self.drain(instance);
+            }
             if self.pool_ids() == known {
                 self.roster.settle_one(&self.driver, &self.catalog, instance.id);
             } else {
@@ -65,6 +69,7 @@ impl Core {
             self.vacate(pool, instance.id);
             self.forget_unserved(pool);
         }
+        self.is_back(instance.number);
         self.weigh(before.iter().chain(&pools));
         refused
     }
@@ -92,7 +97,7 @@ impl Core {
             }
         }
         if let Some(replaced) = replaced {
-            self.forget(replaced.id);
+            self.forget(&replaced);
             if replaced.is_served_by_others(instance.id) {
                 let rows = if pool.batched { "are split again" } else { "stay whole" };
                 tracing::warn!(model = %pool.model.name, instance = %instance.name, "max_batch_size changed: requests {rows}");
@@ -122,13 +127,24 @@ impl Core {
         let pools = instance.pools();
         for pool in &pools {
             self.vacate(pool, instance.id);
-            if departure == Departure::Removed {
-                self.forget_unserved(pool);
+            match departure {
+                Departure::Removed => self.forget_unserved(pool),
+                Departure::Lost => pool.lose(instance.number),
             }
         }
         instance.set_pools(Vec::new());
         self.weigh(&pools);
         self.vacated.notify_waiters();
+    }
+
+    /// Forgets the models that an instance had when it was lost, if it is back without them or is removed, and no other
+    /// can bring them back. A fleet that restarts with every new version would otherwise keep all versions.
+    pub(crate) fn is_back(&self, number: u32) {
+        self.catalog
+            .all()
+            .iter()
+            .filter(|pool| pool.give_up(number))
+            .for_each(|pool| self.forget_unserved(pool));
     }
 
     /// Removes an instance from a pool. Others join again if only this one required whole requests.
@@ -141,18 +157,19 @@ impl Core {
 
     fn forget_unserved(&self, pool: &Pool) {
         self.vacated.notify_waiters();
-        if self.catalog.remove_unserved(pool) {
+        if self.catalog.remove_unserved(pool, || self.metrics.forget_pool(&pool.metrics)) {
             tracing::info!(model = %pool.model.name, version = %pool.version, "the last instance of the model is gone");
-            self.forget(pool.id);
+            self.forget(pool);
             self.tell_model(pool, "has no instances left");
         }
     }
 
     /// Forgets a model that the catalog has removed. A concurrent change of settings is finished by then or finds the
     /// model removed. Otherwise the dispatcher would configure the model again and keep it for ever.
-    fn forget(&self, pool: PoolId) {
+    fn forget(&self, pool: &Pool) {
         let _alone = self.applying.lock();
-        self.roster.forget(&self.driver, pool);
+        pool.removed.store(true, Ordering::Release);
+        self.roster.forget(&self.driver, pool.id);
     }
 
     /// Reports a model that was added or removed to the event log.

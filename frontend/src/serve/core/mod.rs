@@ -136,11 +136,7 @@ impl Core {
                 if pool.codes().stand_in.is_none() {
                     (status.stand_in_cost, status.agreement, status.withheld) = (None, None, false);
                 }
-                pool.metrics.refresh(&status);
-                if let Some(share) = self.driver.utilisation(pool.id).filter(|_| status.counters.arrived > 0)
-                {
-                    self.metrics.utilised(&pool.metrics, share);
-                }
+                pool.metrics.refresh(&status, self.driver.utilisation(pool.id));
             }
         }
         self.metrics.share_out(&self.shares_named());

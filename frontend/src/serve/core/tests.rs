@@ -6,13 +6,16 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, Site};
-use parm_protocol::{ModelMetadata, ModelRef, TensorMetadata};
+use parm_dispatch::{Accept, PolicyKind, Reject, Site};
+use parm_protocol::{ModelMetadata, ModelRef, Parameters, TensorMetadata};
 use parm_transport::client;
 use tokio::runtime::Runtime;
 
 use super::{Core, Departure};
 use crate::config::Config;
+use crate::serve::driver::Submission;
+use crate::serve::inputs::Inputs;
+use crate::serve::terms::Terms;
 use crate::serve::{Description, Instance, Timers};
 
 /// Outer bound on waits. A correct frontend waits this long once in each test.
@@ -32,7 +35,7 @@ fn join(core: &Arc<Core>, model: &str) -> Arc<Instance> {
     let client = client::connect(&"http://127.0.0.1:1".parse().unwrap(), &client::Config::default()).unwrap();
     let name = format!("i{}", id.0);
     let instance = Arc::new(Instance::new((id, id.0), name.clone(), client, core.metrics.instance(&name)));
-    assert!(core.join(&instance, Site::default(), vec![described(model, &[])]).is_empty());
+    assert!(core.join(&instance, Site::default(), vec![described(model, &[])], false).is_empty());
     instance
 }
 
@@ -175,7 +178,7 @@ fn replaced_model_is_not_set_up_again_for_its_stand_in() {
     });
     at_rest.recv_timeout(10 * PATIENCE).unwrap();
     let replacement = beside(&runtime, move || {
-        assert!(two.join(&big, Site::default(), vec![described("big", &["x"])]).is_empty());
+        assert!(two.join(&big, Site::default(), vec![described("big", &["x"])], false).is_empty());
     });
     until_done(&replacement);
     go.send(()).unwrap();
@@ -249,4 +252,29 @@ fn stand_in_that_can_never_be_sure_is_noticed() {
     assert!(!is_noticed(0, true), "no confidence is required");
     assert!(is_noticed(1, true));
     assert!(!is_noticed(50, false), "another policy uses no stand-in");
+}
+
+#[tokio::test(start_paused = true)]
+async fn query_for_a_removed_model_is_rejected_at_once() {
+    let core = Core::start(Config::default(), Timers::Runtime, None).unwrap();
+    let instance = join(&core, "m");
+    // The request has found its model before the last instance leaves.
+    let pool = core.catalog.all()[0].clone();
+    core.leave(&instance, Departure::Removed);
+    let asked = tokio::time::Instant::now();
+    let deadline = core.driver.now() + Duration::from_secs(10);
+    let terms = Terms { deadline, priority: 0, accept: Accept::Any, share: None };
+    let inputs = Arc::new(Inputs {
+        id: String::new(),
+        parameters: Parameters::new(),
+        tensors: Vec::new(),
+        outputs: Vec::new(),
+        rows: 1,
+        guarded_by: 0,
+        span: tracing::Span::none(),
+    });
+    let shape = pool.shapes.alone();
+    let submitted = core.driver.submit(Submission { pool, inputs, shape, terms, codable: false });
+    assert_eq!(submitted.verdict().await.err().unwrap().why, Reject::NoInstance);
+    assert_eq!(asked.elapsed(), Duration::ZERO, "its successor could have answered it");
 }

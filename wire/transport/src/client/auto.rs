@@ -42,13 +42,24 @@ impl Auto {
         match self.choose_by(context.deadline).await? {
             Choice::Http(form) => self.http.infer_as(form, request, context).await,
             Choice::Frames => match self.frames.infer(request.clone(), context.clone()).await {
-                // Another server replaced the one that offered frames; it never saw the request.
-                Err(Error::Unimplemented { .. }) => {
-                    *self.choice.lock() = None;
-                    self.http.infer(request, context).await
-                }
+                Err(Error::Unimplemented { what }) => self.send_anew(request, context, what).await,
                 outcome => outcome,
             },
+        }
+    }
+
+    /// Sends a request that met no frames: another server replaced the one that offered them, and may read other
+    /// tensors. It never saw the request.
+    async fn send_anew(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+        what: String,
+    ) -> Result<InferResponse, Error> {
+        *self.choice.lock() = None;
+        match self.choose_by(context.deadline).await? {
+            Choice::Http(form) => self.http.infer_as(form, request, context).await,
+            Choice::Frames => Err(Error::Unimplemented { what }),
         }
     }
 

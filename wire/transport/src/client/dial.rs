@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_protocol::Error;
+use parm_protocol::{Code, Error};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
@@ -31,7 +31,15 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Rest {
     failures: u32,
-    last: Option<(Instant, String)>,
+    last: Option<(Instant, Refusal)>,
+}
+
+/// The reason for a failed attempt.
+#[derive(Clone, Debug)]
+struct Refusal {
+    message: String,
+    /// The server, or the network, said nothing. A timeout may be a pause, unlike a refusal.
+    timed_out: bool,
 }
 
 impl Dialer {
@@ -72,12 +80,17 @@ impl Dialer {
     }
 
     pub(super) async fn dial(&self) -> Result<Socket, Error> {
-        if let Some(message) = self.resting() {
-            return Err(self.transport(message));
+        if let Some(refusal) = self.resting() {
+            return Err(self.explain(refusal));
         }
         let outcome = match tokio::time::timeout(self.0.timeout, self.connect()).await {
-            Ok(outcome) => outcome.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no connection in {:?}", self.0.timeout)),
+            Ok(outcome) => outcome.map_err(|error| Refusal {
+                message: error.to_string(),
+                timed_out: error.kind() == io::ErrorKind::TimedOut,
+            }),
+            Err(_) => {
+                Err(Refusal { message: format!("no connection in {:?}", self.0.timeout), timed_out: true })
+            }
         };
         let mut rest = self.0.rest.lock();
         match outcome {
@@ -85,10 +98,10 @@ impl Dialer {
                 *rest = Rest::default();
                 Ok(socket)
             }
-            Err(message) => {
+            Err(refusal) => {
                 rest.failures = rest.failures.saturating_add(1);
-                rest.last = Some((Instant::now(), message.clone()));
-                Err(self.transport(message))
+                rest.last = Some((Instant::now(), refusal.clone()));
+                Err(self.explain(refusal))
             }
         }
     }
@@ -101,13 +114,22 @@ impl Dialer {
     }
 
     /// The reason not to connect now.
-    fn resting(&self) -> Option<String> {
+    fn resting(&self) -> Option<Refusal> {
         let rest = self.0.rest.lock();
-        let (failed, message) = rest.last.as_ref()?;
+        let (failed, Refusal { message, timed_out }) = rest.last.as_ref()?;
         let doublings = rest.failures.saturating_sub(1).min(16);
         let pause = self.0.initial.saturating_mul(1 << doublings).min(self.0.longest);
         let left = (*failed + pause).saturating_duration_since(Instant::now());
-        (!left.is_zero()).then(|| format!("{message} (next attempt in {left:?})"))
+        let again = || format!("{message} (next attempt in {left:?})");
+        (!left.is_zero()).then(|| Refusal { message: again(), timed_out: *timed_out })
+    }
+
+    fn explain(&self, Refusal { message, timed_out }: Refusal) -> Error {
+        let error = self.transport(message);
+        if timed_out {
+            return Error::Remote { code: Code::DeadlineExceeded, message: error.to_string() };
+        }
+        error
     }
 
     pub(super) fn transport(&self, message: impl Into<String>) -> Error {
@@ -140,5 +162,32 @@ mod tests {
         }
         let _listener = tokio::net::UnixListener::bind(&path).unwrap();
         dialer.dial().await.unwrap();
+    }
+
+    /// A listener whose queue is full answers no further connect, as a paused machine.
+    #[tokio::test]
+    async fn timeout_to_connect_is_no_refusal() {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let endpoint = format!("http://{address}").parse().unwrap();
+        let config = Config { connect_timeout: Duration::from_millis(100), ..Config::default() };
+        let dialer = Dialer::new(&endpoint, &config).unwrap();
+        let mut held = Vec::new();
+        let error = loop {
+            match dialer.dial().await {
+                Ok(socket) => held.push(socket),
+                Err(error) => break error,
+            }
+            assert!(held.len() < 64, "the queue has no end");
+        };
+        assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+        let error = dialer.dial().await.unwrap_err();
+        assert!(error.to_string().contains("next attempt in"), "{error}");
+        assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+        drop(listener);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(matches!(dialer.dial().await, Err(Error::Transport { .. })));
     }
 }

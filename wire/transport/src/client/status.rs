@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 
+use parm_protocol::rest::shorten;
 use parm_protocol::{Code, Error};
 
 /// The class of an HTTP status; `sheds`: the response has a retry delay.
@@ -27,7 +28,7 @@ fn code(status: StatusCode, sheds: bool) -> Code {
 pub(super) fn from_http(status: StatusCode, sheds: bool, body: &[u8], asked: &str) -> Error {
     let code = code(status, sheds);
     match message(body) {
-        Some(message) => Error::Remote { code, message },
+        Some(message) => remote(code, message),
         None if code == Code::NotFound => {
             Error::Unimplemented { what: format!("{asked}: it answered {}", status.as_u16()) }
         }
@@ -44,6 +45,12 @@ fn message(body: &[u8]) -> Option<String> {
         error: String,
     }
     serde_json::from_slice::<Body>(body).ok().map(|body| body.error)
+}
+
+/// The error of a whole answer that breaks the protocol. The server responded, so its connection is not to blame, but its
+/// model or the request: a server in Python writes `NaN` for some inputs, which is not JSON.
+pub(super) fn unreadable(peer: &str, error: &Error) -> Error {
+    Error::Remote { code: Code::Internal, message: format!("{peer}: unreadable answer: {error}") }
 }
 
 /// The error of a gRPC status from `peer`.
@@ -68,7 +75,13 @@ pub(super) fn from_grpc(status: &tonic::Status, peer: &str) -> Error {
         Grpc::Unimplemented => Code::Unimplemented,
         Grpc::Ok | Grpc::Unknown | Grpc::Internal | Grpc::DataLoss => Code::Internal,
     };
-    Error::Remote { code, message: status.message().into() }
+    remote(code, status.message().into())
+}
+
+/// An error of a server. A message may have the size of an answer, and is kept for each row of the request: it is cut.
+fn remote(code: Code, mut message: String) -> Error {
+    shorten(&mut message);
+    Error::Remote { code, message }
 }
 
 /// Whether a request met a closing connection and was certainly not read by its server: then it may be sent again on
@@ -132,6 +145,20 @@ mod tests {
         }
         let shed = from_http(StatusCode::SERVICE_UNAVAILABLE, true, br#"{"error":"why"}"#, "");
         assert_eq!(shed.code(), Code::Overloaded);
+    }
+
+    #[test]
+    fn long_message_of_a_server_is_cut() {
+        let long = "x".repeat(1 << 20);
+        let body = serde_json::json!({ "error": long }).to_string();
+        let status = tonic::Status::internal(long);
+        for error in [
+            from_http(StatusCode::INTERNAL_SERVER_ERROR, false, body.as_bytes(), ""),
+            from_http(StatusCode::INTERNAL_SERVER_ERROR, false, &body.as_bytes()[1..], ""),
+            from_grpc(&status, "s"),
+        ] {
+            assert!(error.to_string().len() < 3000, "{} bytes", error.to_string().len());
+        }
     }
 
     #[test]

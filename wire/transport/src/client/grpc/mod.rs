@@ -94,7 +94,7 @@ impl Grpc {
             }
         };
         convert::response::decode(answer.into_inner())
-            .map_err(|error| self.dialer.transport(format!("unreadable answer: {error}")))
+            .map_err(|error| status::unreadable(self.dialer.peer(), &error))
     }
 
     fn message<T>(&self, message: T) -> Request<T> {

@@ -125,7 +125,7 @@ impl Http {
         let json_length =
             answer.headers.get(rest::HEADER_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         rest::response::decode(json_length, answer.body)
-            .map_err(|error| self.pool.dialer().transport(format!("unreadable answer: {error}")))
+            .map_err(|error| status::unreadable(self.pool.dialer().peer(), &error))
     }
 
     /// Calls an endpoint other than inference.

@@ -18,6 +18,10 @@ fn names_are_escaped_in_paths() {
 
 const ANSWER: &str = r#"{"model_name":"m","model_version":"3","outputs":[{"name":"y","datatype":"FP32","shape":[1,2],"data":[0.25,-4]}]}"#;
 
+/// As Python's `json` writes it.
+const NOT_A_NUMBER: &str =
+    r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[NaN]}]}"#;
+
 fn request() -> InferRequest {
     let tensor = Tensor::from_f32([1, 2].as_slice(), &[1.0, 2.0]).unwrap();
     InferRequest {
@@ -157,7 +161,8 @@ async fn errors_are_told_apart() {
         ("500 Internal Server Error", "<html>", Code::Internal),
         ("503 Service Unavailable\r\nretry-after: 1", r#"{"error":"busy"}"#, Code::Overloaded),
         ("503 Service Unavailable", r#"{"error":"none"}"#, Code::Unavailable),
-        ("200 OK", "no json", Code::Unavailable),
+        ("200 OK", "no json", Code::Internal),
+        ("200 OK", NOT_A_NUMBER, Code::Internal),
     ];
     let (listener, client) = listen().await;
     let server = tokio::spawn(async move {
@@ -246,4 +251,26 @@ async fn readiness_is_reported_while_all_connections_are_busy() {
     assert!(server.await.unwrap().starts_with("get /v2/health/ready "));
     say(&mut predicting, "200 OK", ANSWER).await;
     assert!(busy.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn bytes_beyond_an_answer_are_not_the_next_answer() {
+    let (listener, client) = listen().await;
+    let other = ANSWER.replace("0.25", "7");
+    let stray = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{other}", other.len());
+    let server = tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        hear(&mut first).await.unwrap();
+        let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{ANSWER}{stray}", ANSWER.len());
+        first.write_all(text.as_bytes()).await.unwrap();
+        let (mut second, _) = listener.accept().await.unwrap();
+        hear(&mut second).await.unwrap();
+        say(&mut second, "200 OK", ANSWER).await;
+        (first, second)
+    });
+    for _ in 0..2 {
+        let answer = tokio::time::timeout(Duration::from_secs(5), infer(&*client)).await.unwrap().unwrap();
+        assert_eq!(answer.outputs[0].tensor.as_f32().unwrap().as_ref(), [0.25, -4.0]);
+    }
+    server.await.unwrap();
 }

@@ -234,6 +234,27 @@ async fn client_falls_back_to_http_when_frames_are_gone() {
     while ask(&*client, "").await.unwrap() != "by http" {}
 }
 
+/// A server at the address of one with frames need not read binary tensors.
+#[tokio::test]
+async fn server_is_described_anew_when_its_frames_are_gone() {
+    for (extensions, kind) in
+        [(vec![], "application/json"), (vec!["binary_tensor_data"], "application/octet-stream")]
+    {
+        let drain = CancellationToken::new();
+        let mut server = Server::new(names_transport(), drain.clone());
+        Arc::get_mut(&mut server).unwrap().extensions = extensions;
+        let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+        assert_eq!(ask(&*client, "").await.unwrap(), "Frames");
+        server.offers_frames.store(false, Ordering::SeqCst);
+        drain.cancel();
+        server.offer.connections().close();
+        server.offer.connections().wait().await;
+        while ask(&*client, "").await.unwrap() != "by http" {}
+        assert_eq!(ask(&*client, "").await.unwrap(), "by http");
+        assert_eq!(*server.sent.lock(), [kind; 2]);
+    }
+}
+
 #[tokio::test]
 async fn rejected_credential_is_reported() {
     let mut server = Server::new(names_transport(), CancellationToken::new());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use parm_protocol::bounds::Parts;
 use parm_protocol::fleet::SHARE;
+use parm_protocol::rest::shorten;
 use parm_protocol::{
     Code, DataType, Error, InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor,
 };
@@ -112,10 +113,12 @@ pub(super) fn encode_failure(id: u64, error: &Error, limit: usize) -> Result<Fra
 
 pub(super) fn decode_failure(body: &Bytes) -> Result<Error, Error> {
     let (mut head, data) = open(body)?;
-    let error = Error::Remote { code: code_of(head.byte()?), message: head.words()? };
+    let (code, mut message) = (code_of(head.byte()?), head.words()?);
     head.finish()?;
     data.finish()?;
-    Ok(error)
+    // It is kept for each row of the request, and may have the size of a frame.
+    shorten(&mut message);
+    Ok(Error::Remote { code, message })
 }
 
 /// Usual number of tensors in a message, a first guess for an allocation.

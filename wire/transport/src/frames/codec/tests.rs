@@ -183,6 +183,15 @@ fn an_error_too_long_for_a_frame_is_cut() {
 }
 
 #[test]
+fn long_message_of_a_server_is_cut() {
+    let error = Error::Internal { message: "x".repeat(1 << 19) };
+    let (_, body) = received(&encode_failure(1, &error, LIMIT).unwrap());
+    assert!(body.len() > 1 << 19);
+    let read = decode_failure(&body).unwrap().to_string();
+    assert!(read.len() < 3000, "{} bytes", read.len());
+}
+
+#[test]
 fn floats_of_a_large_tensor_are_read_in_place() {
     let values: Vec<f32> = (0..5000u16).map(f32::from).collect();
     let response = InferResponse {
