@@ -20,6 +20,7 @@ use parm_protocol::Tensor;
 use parm_workload::Random;
 use replay::{Fate, Playing};
 
+use crate::chat::RequestFaults;
 use crate::{Error, pause};
 pub use access::ROUTES;
 pub use plan::{Plan, Rate, Slowdown, Wrong};
@@ -77,6 +78,30 @@ impl Faults {
         let began = Instant::now();
         let outputs = injection.apply(began, run()?)?;
         self.live_through(instance, inputs, began, outputs)
+    }
+
+    /// An iteration of an emulated chat server, with all faults of the plan that take time.
+    pub(crate) fn around_iteration(&self, instance: usize, iterate: impl FnOnce()) {
+        let injection = Injection { fails: false, wrong: None, ..self.before(instance) };
+        let began = Instant::now();
+        iterate();
+        // Without outputs there is nothing that can fail.
+        let _ = injection
+            .apply(began, Vec::new())
+            .and_then(|outputs| self.live_through(instance, &[], began, outputs));
+    }
+
+    /// Draws the faults of a request to an emulated chat server that do not take time.
+    pub(crate) fn of_request(&self, instance: usize, number: u64) -> RequestFaults {
+        let state = self.state.lock();
+        let plan = &state.plan;
+        if plan.instance.is_some_and(|only| only != instance) {
+            return RequestFaults::default();
+        }
+        let mut random = Random::of(plan.seed, [instance as u64, number]);
+        let (fails, falsified) = (random.unit(), random.unit());
+        let wrong = plan.wrong.is_some() && falsified < plan.wrong_rate.0;
+        RequestFaults { fails: fails < plan.error_rate, wrong }
     }
 
     /// The start of a run: stalls and crashes happen here, other faults are drawn.
