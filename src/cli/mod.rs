@@ -47,12 +47,12 @@ pub enum Command {
     Worker(Box<Worker>),
     /// Inspect a model repository
     Models(Models),
-    /// Send load to a server of the Open Inference Protocol and report its tail latency
+    /// Send load to a server of the Open Inference Protocol, or of a language model, and report its tail latency
     ///
     /// Requests follow a schedule, whether or not earlier ones are answered, and latency counts from the scheduled time. The
     /// report marks quantiles with too few samples and invalid runs.
     #[command(after_long_help = LOAD_EXAMPLES)]
-    Load(Load),
+    Load(Box<Load>),
     /// Simulate policies under load and faults in virtual time, with the dispatcher of `parm serve`
     ///
     /// Every policy gets the same arrivals, service times and faults. Prints quantiles with 95 % intervals, and the gap
@@ -190,6 +190,8 @@ const LOAD_EXAMPLES: &str = "Examples:
       the same mean rate, five times as fast in bursts
   parm load http://127.0.0.1:8000 --model magika --scenario offline --streams 32
       the throughput with 32 requests at a time
+  parm load http://127.0.0.1:8000 --openai chat --model tiny --arrivals trace:conv.csv --speed 1.4
+      recorded chats, 1.4 times as fast: time to first token, time between tokens, tokens per second
 
 See docs/load.md for the meaning of the figures.";
 

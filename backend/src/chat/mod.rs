@@ -20,6 +20,7 @@ mod vectors;
 mod words;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -54,6 +55,8 @@ struct Inner {
     model: String,
     replica: Replica,
     faults: Option<Arc<Faults>>,
+    /// Requests so far: their numbers name the draws of faults.
+    requests: AtomicU64,
     metrics: ChatMetrics,
 }
 
@@ -74,7 +77,8 @@ impl Chat {
         let Some(model) = config.model.clone() else { return Ok(None) };
         let metrics = ChatMetrics::register(registry)?;
         let replica = Replica::start(config, faults.clone(), metrics.clone())?;
-        let inner = Inner { config: config.clone(), model, replica, faults, metrics };
+        let requests = AtomicU64::new(0);
+        let inner = Inner { config: config.clone(), model, replica, faults, requests, metrics };
         Ok(Some(Self { inner: Arc::new(inner) }))
     }
 }
@@ -130,12 +134,16 @@ impl Inner {
 
     /// Queues a request, unless a fault rejects it or the queue is full.
     fn enter(&self, tokens: Tokens) -> Result<(Stay, RequestFaults), Problem> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let faults = self.faults.as_deref();
+        let faults = faults.map_or_else(RequestFaults::default, |it| it.of_request(INSTANCE, number));
+        if faults.fails {
+            return Err(Problem::injected());
+        }
         let stay = self.replica.enter(tokens).ok_or_else(|| {
             self.metrics.rejected.inc();
             Problem::full(self.config.queue.get())
         })?;
-        let faults = self.faults.as_deref();
-        let faults = faults.map_or_else(RequestFaults::default, |it| it.of_request(INSTANCE, stay.number()));
-        if faults.fails { Err(Problem::injected()) } else { Ok((stay, faults)) }
+        Ok((stay, faults))
     }
 }

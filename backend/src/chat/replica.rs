@@ -35,6 +35,17 @@ struct Current {
     closed: bool,
 }
 
+/// An iteration to run.
+struct Work {
+    /// Its time without faults.
+    took: Duration,
+    /// Whether the replica was idle before it.
+    waited: bool,
+}
+
+/// Lateness that the next iteration makes up for. A longer one is a pause of the machine, which its replicas share.
+const LATEST: Duration = Duration::from_millis(50);
+
 /// The progress of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
@@ -66,12 +77,19 @@ impl Replica {
             .name("chat".into())
             .spawn(move || {
                 pause::make_precise();
-                while let Some(nanos) = running.begin() {
-                    let work = || pause::until(Instant::now() + nanos);
-                    match &faults {
-                        Some(faults) => faults.around_iteration(INSTANCE, work),
-                        None => work(),
-                    }
+                let mut due = None;
+                while let Some(Work { took, waited }) = running.begin() {
+                    // On a busy machine a thread wakes up late, and the next iteration must not begin later for it.
+                    let now = Instant::now();
+                    let in_time = |due: &Instant| !waited && now.saturating_duration_since(*due) < LATEST;
+                    let began = due.filter(in_time).unwrap_or(now);
+                    due = Some(match &faults {
+                        Some(faults) => faults.iterate(INSTANCE, began, took),
+                        None => {
+                            pause::until(began + took);
+                            began + took
+                        }
+                    });
                     running.end();
                 }
             })
@@ -109,17 +127,19 @@ impl Drop for Replica {
 }
 
 impl Floor {
-    /// Waits for work and starts an iteration. Returns its time, or `None` at the end.
-    fn begin(&self) -> Option<Duration> {
+    /// Waits for work and starts an iteration; `None` at the end.
+    fn begin(&self) -> Option<Work> {
         let mut current = self.current.lock();
+        let mut waited = false;
         loop {
             if current.closed {
                 return None;
             }
             if let Some(nanos) = current.batch.begin() {
                 self.show(&current.batch);
-                return Some(pause::millis(nanos / 1e6));
+                return Some(Work { took: pause::millis(nanos / 1e6), waited });
             }
+            waited = true;
             self.arrived.wait(&mut current);
         }
     }
@@ -152,11 +172,6 @@ impl Floor {
 }
 
 impl Stay {
-    /// The number of the request, counted from 0.
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Waits until the request has more tokens than these or has ended. `None` if the replica is gone.
     pub(super) async fn beyond(&mut self, tokens: u32) -> Option<Progress> {
         loop {

@@ -49,7 +49,7 @@ async fn share_of_the_requests_fails_or_is_wrong() {
     set(&scene, Plan { error_rate: 1.0, ..Plan::default() });
     let failed = scene.post(PATH, &chat_about("Hi", 5)).await;
     assert_eq!((failed.status, &failed.json()["error"]["type"]), (500, &json!("server_error")));
-    assert_eq!(scene.count("parm_chat_waiting"), 0.0, "it keeps no place");
+    assert_eq!(scene.count("parm_chat_cancelled_total"), 0.0, "it takes no place");
     set(&scene, Plan { wrong: Some(Wrong::Random), ..Plan::default() });
     let wrong = scene.post(PATH, &chat_about("Hi", 5)).await;
     assert_eq!(wrong.status, 200);

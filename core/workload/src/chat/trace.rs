@@ -48,8 +48,8 @@ impl Requests {
         let mut start = None;
         for (line, row) in lines.take(most) {
             let bad = || Error::BadRequest { line, text: row.chars().take(80).collect() };
-            let Timed { seconds, tokens } = columns.read(row).ok_or_else(bad)?;
-            let seconds = seconds - *start.get_or_insert(seconds);
+            let (stamp, tokens) = columns.read(row).ok_or_else(bad)?;
+            let seconds = stamp.since(*start.get_or_insert(stamp));
             if requests.last().is_some_and(|last| seconds < last.seconds) {
                 return Err(bad());
             }
@@ -103,6 +103,19 @@ impl Requests {
     }
 }
 
+/// A time in two parts, so that differences are exact: seconds of our era leave a number too few digits for microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stamp {
+    seconds: f64,
+    fraction: f64,
+}
+
+impl Stamp {
+    fn since(self, earlier: Self) -> f64 {
+        (self.seconds - earlier.seconds) + (self.fraction - earlier.fraction)
+    }
+}
+
 /// The places of the columns.
 struct Columns {
     time: usize,
@@ -121,23 +134,24 @@ impl Columns {
         Ok(Self { time, milliseconds: names[time] == TIMES[1], prompt, output })
     }
 
-    fn read(&self, row: &str) -> Option<Timed> {
+    fn read(&self, row: &str) -> Option<(Stamp, Tokens)> {
         let fields: Vec<&str> = row.split(',').map(str::trim).collect();
         let tokens = |at: usize| fields.get(at)?.parse::<u32>().ok().filter(|count| *count <= MOST_TOKENS);
         let time = *fields.get(self.time)?;
-        let seconds = match time.parse::<f64>() {
-            Ok(number) if self.milliseconds => number / 1e3,
-            Ok(number) => number,
+        let stamp = match time.parse::<f64>() {
+            Ok(number) => {
+                Stamp { seconds: if self.milliseconds { number / 1e3 } else { number }, fraction: 0.0 }
+            }
             Err(_) if self.milliseconds => return None,
             Err(_) => date(time)?,
         };
         let tokens = Tokens { prompt: tokens(self.prompt)?, output: tokens(self.output)? };
-        seconds.is_finite().then_some(Timed { seconds, tokens })
+        stamp.seconds.is_finite().then_some((stamp, tokens))
     }
 }
 
 /// Seconds of `2023-11-16 18:15:46.6805900` since some day; a `T` may stand between day and time, and a `Z` at the end.
-fn date(text: &str) -> Option<f64> {
+fn date(text: &str) -> Option<Stamp> {
     let (day, time) = text.trim_end_matches('Z').split_once([' ', 'T'])?;
     let part = |text: &str| text.parse::<u32>().ok();
     let [year, month, day] = *day.splitn(3, '-').map(part).collect::<Option<Vec<u32>>>()? else {
@@ -152,8 +166,9 @@ fn date(text: &str) -> Option<f64> {
     if !digits || !possible || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    let whole = f64::from(days(year, month, day)) * 86_400.0 + f64::from(hour * 3600 + minute * 60 + second);
-    Some(whole + format!("0.{fraction}").parse::<f64>().ok()?)
+    let of_day = f64::from(hour * 3600 + minute * 60 + second);
+    let seconds = f64::from(days(year, month, day)) * 86_400.0 + of_day;
+    Some(Stamp { seconds, fraction: format!("0.{fraction}").parse().ok()? })
 }
 
 /// Days of the Gregorian calendar since an arbitrary day.
@@ -170,7 +185,7 @@ mod tests {
     use super::*;
 
     const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n\
-                         2023-11-16 23:59:59.5000000,374,44\n2023-11-17 00:00:01.2500000,396,109\n";
+                         2023-11-16 23:59:59.5805900,374,44\n2023-11-17 00:00:01.3305900,396,109\n";
 
     fn read(text: &str) -> Vec<(f64, u32, u32)> {
         let requests = Requests::parse(text, 100).unwrap();
@@ -191,7 +206,7 @@ mod tests {
     #[test]
     fn leap_days_count() {
         let gap = |from: &str, to: &str| {
-            date(&format!("{to} 0:0:0")).unwrap() - date(&format!("{from} 0:0:0")).unwrap()
+            date(&format!("{to} 0:0:0")).unwrap().since(date(&format!("{from} 0:0:0")).unwrap())
         };
         assert_eq!(gap("2024-02-28", "2024-03-01"), 2.0 * 86_400.0);
         assert_eq!(gap("2023-02-28", "2023-03-01"), 86_400.0);
@@ -237,6 +252,14 @@ mod tests {
         assert_eq!(order(&spread), order(&rounded));
         let exact = Requests::parse(AZURE, 9).unwrap();
         assert_eq!(exact.clone().spread(7), exact);
+    }
+
+    #[test]
+    fn sample_of_azure_is_read() {
+        let sample = Requests::parse(include_str!("../../profiles/azure-conversations.csv"), 10_000).unwrap();
+        assert_eq!((sample.all().len(), sample.length()), (2000, Duration::from_millis(424_259)));
+        assert_eq!(sample.all()[0].tokens, Tokens { prompt: 374, output: 44 });
+        assert_eq!(sample.clone().spread(1), sample);
     }
 
     #[test]
