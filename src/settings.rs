@@ -109,6 +109,9 @@ impl Settings {
         if let Some(url) = &flags.upstream {
             figment = figment.merge(Serialized::default("backend.upstream.url", url));
         }
+        if let Some(name) = &flags.emulate_chat {
+            figment = figment.merge(Serialized::default("backend.chat.model", name));
+        }
         extract(figment)?.with_models(true)?.with_body_limit().with_shares(Reader::Worker)
     }
 
@@ -131,7 +134,8 @@ impl Settings {
         if backend.upstream.url.is_some() {
             return Ok(self);
         }
-        if backend.models.is_none() && backend.emulated.is_empty() {
+        let chats = is_worker && backend.chat.model.is_some();
+        if backend.models.is_none() && backend.emulated.is_empty() && !chats {
             let or_worker = if is_worker { "" } else { ", or a worker with --worker URL" };
             let folder = std::path::Path::new("models");
             if !folder.is_dir() {

@@ -31,12 +31,16 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
     let registry = Registry::new();
     let counted = Metrics::worker(&registry).map_err(anyhow::Error::from)?;
     let worker = Worker::start(settings.backend.clone(), counted).map_err(runtime::backend_failure)?;
+    let chat = worker.chat(&registry).map_err(runtime::backend_failure)?;
     let drain_delay = settings.server.drain_delay;
     let mut server = Server::bind(settings.server, Arc::new(worker.clone()))
         .await
         .map_err(runtime::server_failure)?
         .with_tls(tls)
         .with_page(Page::metrics(move || metrics::page(&registry) + &shown.metrics()));
+    if let Some(chat) = chat {
+        server = server.with_guest(Arc::new(chat));
+    }
     if worker.faults().is_ok() {
         server = server.with_page(faults_page(worker.clone()));
     }

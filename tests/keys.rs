@@ -170,7 +170,12 @@ async fn frontend_routes_require_the_access_in_the_table() {
 #[tokio::test]
 async fn worker_routes_require_the_access_in_the_table() {
     let ring = Ring::new();
-    assert_access_of_routes(&ring.worker(&["--faults"]), &ring, routes::of_a_worker()).await;
+    assert_access_of_routes(
+        &ring.worker(&["--faults", "--emulate-chat", "tiny"]),
+        &ring,
+        routes::of_a_worker(),
+    )
+    .await;
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod links;
 mod lints;
 mod listeners;
 mod load;
+mod openai;
 mod profiles;
 mod prose;
 mod recording;

@@ -12,6 +12,7 @@ use parm_protocol::{Place, place};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::chat;
 use crate::engine::{Options, Spec, Upstream};
 
 /// Models, and the instances that run them in this process.
@@ -39,6 +40,8 @@ pub struct Config {
     pub batched: Vec<String>,
     /// Emulated models by name, for experiments. They are served next to those of the folder. Default: none.
     pub emulated: BTreeMap<String, Spec>,
+    /// An emulated server of a language model, next to the models.
+    pub chat: chat::Config,
     /// Another server, whose models this worker serves as its agent. `backend.instances` is the number of requests that the
     /// server gets at a time.
     pub upstream: Upstream,
@@ -177,6 +180,7 @@ impl Default for Config {
             unbatched: Vec::new(),
             batched: Vec::new(),
             emulated: BTreeMap::new(),
+            chat: chat::Config::default(),
             upstream: Upstream::default(),
             engine: EngineConfig::default(),
             instances: NonZeroUsize::MIN,

@@ -2,8 +2,9 @@
 //!
 //! Reading order: an [`engine`] loads a model file and runs batches; an `instance` is a thread that runs them from a
 //! bounded queue; a `host` manages models and instances and follows the repository. [`Worker`] serves a host over the
-//! protocol, [`Embedded`] serves it inside the process.
+//! protocol, [`Embedded`] serves it inside the process. [`chat`] emulates a server of a language model.
 
+pub mod chat;
 mod config;
 mod embedded;
 pub mod engine;
@@ -19,6 +20,7 @@ mod statistics;
 mod trace;
 mod worker;
 
+pub use chat::Chat;
 pub use config::{Batching, Config, EngineConfig, Tokens, VersionPolicy};
 pub use embedded::Embedded;
 pub use engine::Upstream;

@@ -9,8 +9,10 @@ use parm_protocol::{
     ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
 };
 
+use prometheus::Registry;
+
 use crate::host::{Call, Host, Layout};
-use crate::{Config, Error, Faults, Metrics, trace};
+use crate::{Chat, Config, Error, Faults, Metrics, trace};
 
 /// Serves the models of a repository on its instances. Cheap to clone.
 #[derive(Clone)]
@@ -33,6 +35,11 @@ impl Worker {
     /// Fault injection; an error if the configuration forbids it.
     pub fn faults(&self) -> Result<&Faults, Error> {
         self.host.faults()
+    }
+
+    /// Starts the emulated chat server, if the configuration names its model. Its metrics join the registry.
+    pub fn chat(&self, registry: &Registry) -> Result<Option<Chat>, Error> {
+        self.host.chat(registry)
     }
 
     /// Models that are not loaded, with the reasons.

@@ -1,9 +1,10 @@
 //! Open-loop load and statistics of latency tails that do not claim more than the samples support.
 //!
 //! [`run`] sends requests when a schedule says, however slow the earlier ones are, and records latencies from the
-//! intended send time. [`report`] gives quantiles with intervals, [`validity`] rejects runs whose sender was late. The
-//! crate knows the protocol, not the models.
+//! intended send time; [`chat`] does so for servers of language models. [`report`] gives quantiles with intervals,
+//! [`validity`] rejects runs whose sender was late. The crate knows the protocol, not the models.
 
+pub mod chat;
 mod error;
 pub mod grader;
 pub mod inputs;

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use parm_workload::Pattern;
 use parm_workload::arrivals::Arrivals;
+use parm_workload::chat::Requests;
 
 use crate::Error;
 
@@ -31,6 +32,16 @@ impl Shape {
         match self {
             Shape::Pattern(pattern) => Ok(pattern.at(rate)),
             Shape::Trace(path) => Ok(Arrivals::trace(&read(path)?)?),
+        }
+    }
+}
+
+impl Shape {
+    /// Reads a trace of requests with their tokens, at most this many; `None` for a pattern.
+    pub fn requests(&self, most: usize) -> Result<Option<Requests>, Error> {
+        match self {
+            Shape::Pattern(_) => Ok(None),
+            Shape::Trace(path) => Ok(Some(Requests::parse(&read(path)?, most)?)),
         }
     }
 }

@@ -47,12 +47,12 @@ pub enum Command {
     Worker(Box<Worker>),
     /// Inspect a model repository
     Models(Models),
-    /// Send load to a server of the Open Inference Protocol and report its tail latency
+    /// Send load to a server of the Open Inference Protocol, or of a language model, and report its tail latency
     ///
     /// Requests follow a schedule, whether or not earlier ones are answered, and latency counts from the scheduled time. The
     /// report marks quantiles with too few samples and invalid runs.
     #[command(after_long_help = LOAD_EXAMPLES)]
-    Load(Load),
+    Load(Box<Load>),
     /// Simulate policies under load and faults in virtual time, with the dispatcher of `parm serve`
     ///
     /// Every policy gets the same arrivals, service times and faults. Prints quantiles with 95 % intervals, and the gap
@@ -175,7 +175,9 @@ const WORKER_EXAMPLES: &str = "Examples:
   parm worker --models models --http 0.0.0.0:8000 --grpc 0.0.0.0:8001
   parm worker --models models --engine ort --set backend.engine.threads=4
   parm worker --models models --unix /run/parm/worker.sock
-  parm worker --upstream http://127.0.0.1:9000 --instances 2";
+  parm worker --upstream http://127.0.0.1:9000 --instances 2
+  parm worker --emulate-chat tiny --faults
+      POST /v1/chat/completions, /v1/completions and /v1/embeddings, without a model";
 
 const LOAD_EXAMPLES: &str = "Examples:
   parm load http://127.0.0.1:8000 --model magika --rate 50 --seconds 60
@@ -188,6 +190,8 @@ const LOAD_EXAMPLES: &str = "Examples:
       the same mean rate, five times as fast in bursts
   parm load http://127.0.0.1:8000 --model magika --scenario offline --streams 32
       the throughput with 32 requests at a time
+  parm load http://127.0.0.1:8000 --openai chat --model tiny --arrivals trace:conv.csv --speed 1.4
+      recorded chats, 1.4 times as fast: time to first token, time between tokens, tokens per second
 
 See docs/load.md for the meaning of the figures.";
 
@@ -335,6 +339,10 @@ pub struct Worker {
     /// grpc://HOST:PORT. `--instances` is the number of requests that it gets at a time
     #[arg(long, value_name = "URL", conflicts_with = "models")]
     pub upstream: Option<String>,
+    /// Emulate a server of a language model of this name for experiments: OpenAI's routes next to the protocol's, with made-up
+    /// words at the pace of continuous batching
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub emulate_chat: Option<String>,
     /// Allow fault injection for experiments, with GET and POST /faults at the metrics address
     #[arg(long)]
     pub faults: bool,

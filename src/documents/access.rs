@@ -16,7 +16,8 @@ fn security_page_lists_every_route() {
     let (before, rest) = page.split_once(BEGIN).expect("the page marks the beginning of its table");
     let (_, after) = rest.split_once(END).expect("the page marks the end of its table");
     let mut table = String::from("\n| where | route | role |\n|---|---|---|\n");
-    let tables = [REST, GRPC, METRICS, parm_backend::faults::ROUTES, parm_frontend::admin::ROUTES];
+    let chat = parm_backend::chat::ROUTES;
+    let tables = [REST, GRPC, chat, METRICS, parm_backend::faults::ROUTES, parm_frontend::admin::ROUTES];
     for route in tables.into_iter().flatten() {
         writeln!(table, "| {} | `{}` | {} |", place(route), words(route), route.access.name()).unwrap();
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use parm_loadgen::chat::api::Api;
 use parm_loadgen::requirement::Requirement;
 use parm_loadgen::shape::Shape;
 
@@ -20,6 +21,8 @@ pub struct Load {
     /// Model
     #[arg(long, value_name = "NAME")]
     pub model: String,
+    #[command(flatten)]
+    pub openai: OpenAi,
     /// Key for the server
     #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
     pub key: Option<String>,
@@ -32,15 +35,16 @@ pub struct Load {
     #[arg(long, default_value_t = 10.0, value_parser = rate)]
     pub rate: f64,
     /// Arrival process: constant, poisson, gamma:CV (coefficient of variation of the gaps), bursts:ON/OFF such as
-    /// bursts:200ms/800ms, or trace:FILE (seconds since the start, one a line, instead of --rate)
+    /// bursts:200ms/800ms, or trace:FILE (seconds since the start, one a line, instead of --rate; with --openai CSV with
+    /// TIMESTAMP,ContextTokens,GeneratedTokens or timestamp_ms,input_tokens,output_tokens)
     #[arg(long, value_name = "SHAPE", default_value = "poisson")]
     pub arrivals: Shape,
     /// Requests at a time (offline scenario) [default: 16]
     #[arg(long, value_name = "N")]
     pub streams: Option<NonZeroUsize>,
-    /// Length of the measurement in seconds
-    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
-    pub seconds: f64,
+    /// Length of the measurement in seconds [default: 10; a trace of --openai: all of it]
+    #[arg(long, value_parser = seconds)]
+    pub seconds: Option<f64>,
     /// Warm-up before the measurement in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub warm_up: f64,
@@ -57,9 +61,9 @@ pub struct Load {
     /// Output with the class, if the model has several
     #[arg(long, value_name = "OUTPUT", requires = "labels")]
     pub label_output: Option<String>,
-    /// Timeout of a request in milliseconds; requests without an answer count with it
-    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
-    pub deadline_ms: u64,
+    /// Timeout of a request in milliseconds; requests without an answer count with it [default: 10000; with --openai: 600000]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
+    pub deadline_ms: Option<u64>,
     /// Largest number of requests in flight (server scenario); more are dropped and counted
     #[arg(long, value_name = "N", default_value = "10000")]
     pub in_flight: NonZeroU32,
@@ -69,7 +73,8 @@ pub struct Load {
     /// Seed of arrivals and random rows
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Threshold that must hold (repeat): p99.9<=20ms (at 95 % confidence), failed<=0.1%, accuracy>=95%
+    /// Threshold that must hold (repeat): p99.9<=20ms (at 95 % confidence; with --openai of the time to first token),
+    /// failed<=0.1%, accuracy>=95%
     #[arg(long, value_name = "THRESHOLD")]
     pub require: Vec<Requirement>,
     /// Failures that make the run invalid, in percent of the requests
@@ -81,10 +86,38 @@ pub struct Load {
     /// No progress on stderr
     #[arg(long)]
     pub quiet: bool,
-    /// Form of the output; docs/load.schema.json describes the JSON
+    /// Form of the output; docs/load.schema.json describes the JSON, docs/load-openai.schema.json that of --openai
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
+
+/// Load for servers of language models.
+#[derive(Debug, Args)]
+pub struct OpenAi {
+    /// Send requests of OpenAI's API instead: chat, completions (both as streams) or embeddings. Reports the time to first
+    /// token
+    #[arg(long = "openai", value_name = "API", conflicts_with_all = ["rows", "input", "labels", "label_output", "streams"])]
+    pub api: Option<Api>,
+    /// Tokens of each prompt, of four bytes each
+    #[arg(long, value_name = "N", default_value_t = 512, requires = "api", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub prompt_tokens: u32,
+    /// Tokens of each answer
+    #[arg(long, value_name = "N", default_value_t = 128, requires = "api", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub output_tokens: u32,
+    /// Replay a trace this many times as fast
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "api", value_parser = rate)]
+    pub speed: f64,
+    /// Largest number of requests
+    #[arg(long, value_name = "N", default_value = "1000000", requires = "api")]
+    pub requests: NonZeroUsize,
+    /// Further fields of each request, such as '{"ignore_eos": true}'
+    #[arg(long, value_name = "JSON", requires = "api", value_parser = object)]
+    pub extra_body: Option<Object>,
+}
+
+/// A JSON object.
+#[derive(Clone, Debug, Default)]
+pub struct Object(pub serde_json::Map<String, serde_json::Value>);
 
 /// Load scenarios, as in MLPerf's inference benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -113,7 +146,7 @@ impl Scenario {
 impl Load {
     /// Returns the length of the run, including the warm-up.
     pub fn length(&self) -> Duration {
-        Duration::from_secs_f64(self.warm_up + self.seconds)
+        Duration::from_secs_f64(self.warm_up + self.seconds.unwrap_or(10.0))
     }
 
     pub fn warm_up(&self) -> Duration {
@@ -121,7 +154,8 @@ impl Load {
     }
 
     pub fn deadline(&self) -> Duration {
-        Duration::from_millis(self.deadline_ms)
+        let usual = if self.openai.api.is_some() { 600_000 } else { 10_000 };
+        Duration::from_millis(self.deadline_ms.unwrap_or(usual))
     }
 
     pub fn rows(&self) -> usize {
@@ -138,8 +172,13 @@ impl Load {
     }
 }
 
+fn object(text: &str) -> Result<Object, String> {
+    let object = serde_json::from_str(text).map_err(|error| format!("give a JSON object: {error}"));
+    object.map(Object)
+}
+
 fn rate(text: &str) -> Result<f64, String> {
-    number(text).filter(|rate| *rate > 0.0).ok_or_else(|| "give requests per second, above 0".to_owned())
+    number(text).filter(|rate| *rate > 0.0).ok_or_else(|| "give a number above 0".to_owned())
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

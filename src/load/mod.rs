@@ -1,22 +1,26 @@
-//! `parm load`: sends load to any server of the Open Inference Protocol and reports its tail latency.
+//! `parm load`: sends load to a server and reports its tail latency; `openai` does so for servers of language models.
 
 mod flags;
+mod openai;
 mod view;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use parm_loadgen::grader::Grader;
 use parm_loadgen::inputs::{Column, Inputs, Recorded};
 use parm_loadgen::live::Live;
 use parm_loadgen::recorder;
-use parm_loadgen::report::{Report, Setting};
-use parm_loadgen::run::{Closed, Plan, Run, Target};
+use parm_loadgen::report::{Report, Setting, Threshold, Validity};
+use parm_loadgen::run::{Closed, Plan, Target};
 use parm_protocol::{ModelMetadata, ModelRef};
 use parm_transport::client::{self, Endpoint, Prefer, Token};
+use serde::Serialize;
 use tokio::runtime::Runtime;
 
 pub use flags::Load;
@@ -28,16 +32,16 @@ use crate::cli::Output;
 /// Runs the command. A run that is invalid, is interrupted or misses a requirement ends with status 1.
 pub fn main(flags: &Load) -> anyhow::Result<()> {
     let endpoint: Endpoint = flags.url.parse()?;
+    if let Some(api) = flags.openai.api {
+        return openai::main(flags, api, &endpoint);
+    }
     let arrivals = flags.arrivals.at(flags.rate)?;
     arrivals.schedule(flags.seed)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(flags.threads.get())
-        .enable_all()
-        .build()?;
+    let runtime = runtime(flags)?;
     let target = target(flags, &endpoint, &runtime)?;
     let samples = flags.samples.as_deref().map(create).transpose()?;
     stop_when_asked(&runtime, target.live.clone())?;
-    let view = LiveView::start(target.live.clone(), flags);
+    let view = LiveView::start(target.live.clone(), flags, flags.length());
     let outcome = match flags.scenario {
         Scenario::Server => target.open(&Plan {
             arrivals,
@@ -59,16 +63,27 @@ pub fn main(flags: &Load) -> anyhow::Result<()> {
         recorder::write(&outcome.samples, BufWriter::new(file)).context("cannot write the samples")?;
     }
     let report = Report::of(&outcome, setting(flags), &flags.require);
-    match flags.output {
-        Output::Json => writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?,
-        Output::Text => writeln!(std::io::stdout(), "{report}")?,
-    }
-    verdict(&report, &outcome, target.live.is_stopped())
+    print(flags, &report)?;
+    let interrupted = target.live.is_stopped().then_some(outcome.length);
+    verdict(&report.validity, report.missed(), interrupted)
 }
 
-fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Result<Target> {
-    let _inside = runtime.enter();
-    let config = client::Config {
+fn runtime(flags: &Load) -> anyhow::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(flags.threads.get()).enable_all().build()?)
+}
+
+fn print(flags: &Load, report: &(impl Serialize + Display)) -> anyhow::Result<()> {
+    match flags.output {
+        Output::Json => writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(report)?)?,
+        Output::Text => writeln!(std::io::stdout(), "{report}")?,
+    }
+    Ok(())
+}
+
+/// The connections of a run.
+fn config(flags: &Load) -> anyhow::Result<client::Config> {
+    Ok(client::Config {
         // The address decides the transport that is measured: frames only for `frames://`.
         transport: Prefer::Http,
         token: flags.key.clone().map(Token::new),
@@ -76,8 +91,12 @@ fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Resul
         max_connections: NonZeroU32::new(flags.streams() as u32)
             .map_or(flags.in_flight, |n| n.max(flags.in_flight)),
         ..client::Config::default()
-    };
-    let client = client::connect(endpoint, &config)?;
+    })
+}
+
+fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Result<Target> {
+    let _inside = runtime.enter();
+    let client = client::connect(endpoint, &config(flags)?)?;
     let model = runtime
         .block_on(client.model_metadata(&ModelRef::latest(&flags.model)))
         .with_context(|| format!("cannot get the metadata of model '{}' from {}", flags.model, flags.url))?;
@@ -132,15 +151,19 @@ fn setting(flags: &Load) -> Setting {
     }
 }
 
-fn verdict(report: &Report, outcome: &Run, interrupted: bool) -> anyhow::Result<()> {
-    if interrupted {
-        bail!("interrupted: the report covers {:.1} s", outcome.length.as_secs_f64());
+fn verdict<'a>(
+    validity: &Validity,
+    missed: impl Iterator<Item = &'a Threshold>,
+    interrupted: Option<Duration>,
+) -> anyhow::Result<()> {
+    if let Some(length) = interrupted {
+        bail!("interrupted: the report covers {:.1} s", length.as_secs_f64());
     }
-    if !report.is_valid() {
-        bail!("the run is invalid: {}", report.validity.faults.join("; "));
+    if !validity.valid {
+        bail!("the run is invalid: {}", validity.faults.join("; "));
     }
     let missed: Vec<String> =
-        report.missed().map(|missed| format!("{} ({})", missed.requirement, missed.finding)).collect();
+        missed.map(|missed| format!("{} ({})", missed.requirement, missed.finding)).collect();
     if !missed.is_empty() {
         bail!("requirements not shown to hold: {}", missed.join(", "));
     }

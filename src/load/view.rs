@@ -17,12 +17,12 @@ use super::flags::Load;
 pub struct LiveView(Option<(SyncSender<()>, JoinHandle<()>)>);
 
 impl LiveView {
-    pub fn start(live: Arc<Live>, flags: &Load) -> Self {
+    pub fn start(live: Arc<Live>, flags: &Load, length: Duration) -> Self {
         if flags.quiet {
             return Self(None);
         }
         let (end, ended) = sync_channel(0);
-        let clock = Clock { start: Instant::now(), warm_up: flags.warm_up(), length: flags.length() };
+        let clock = Clock { start: Instant::now(), warm_up: flags.warm_up(), length };
         let watch = move || {
             let bar = std::io::stderr().is_terminal().then(bar);
             let every = Duration::from_secs(if bar.is_some() { 1 } else { 5 });

@@ -7,7 +7,7 @@ pub fn of_a_frontend() -> impl Iterator<Item = &'static Route> {
     [REST, GRPC, METRICS, parm_frontend::admin::ROUTES].into_iter().flatten()
 }
 
-/// The routes of `parm worker --faults`.
+/// The routes of `parm worker --faults --emulate-chat NAME`.
 pub fn of_a_worker() -> impl Iterator<Item = &'static Route> {
-    [REST, GRPC, METRICS, parm_backend::faults::ROUTES].into_iter().flatten()
+    [REST, GRPC, METRICS, parm_backend::faults::ROUTES, parm_backend::chat::ROUTES].into_iter().flatten()
 }

@@ -15,11 +15,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use injection::Injection;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use parm_protocol::Tensor;
 use parm_workload::Random;
 use replay::{Fate, Playing};
 
+use crate::chat::RequestFaults;
 use crate::{Error, pause};
 pub use access::ROUTES;
 pub use plan::{Plan, Rate, Slowdown, Wrong};
@@ -79,6 +80,61 @@ impl Faults {
         self.live_through(instance, inputs, began, outputs)
     }
 
+    /// Waits for the end of an iteration of an emulated chat server that began at a moment and takes this long without
+    /// faults. Returns when it was to end: a thread that wakes up late can begin the next one in time.
+    pub(crate) fn iterate(&self, instance: usize, began: Instant, took: Duration) -> Instant {
+        let injection = self.before(instance);
+        let mut state = self.state.lock();
+        let affected = state.plan.instance.is_none_or(|only| only == instance);
+        let began = state.stalled_until.filter(|_| affected).map_or(began, |stalled| stalled.max(began));
+        let took = took.mul_f64(injection.slowdown) + injection.delay;
+        let fate = state.playing.as_mut().and_then(|playing| playing.fate(instance, &[], began, took));
+        let changes = state.changes;
+        let end = match fate {
+            None => Some(began + took),
+            Some(Fate::Answers(at, _) | Fate::Dies(at)) => Some(at),
+            Some(Fate::Never) => None,
+        };
+        if self.hold(state, end, changes) {
+            return Instant::now();
+        }
+        if let Some(Fate::Dies(_)) = fate {
+            tracing::error!("crash injected by the fault schedule");
+            std::process::abort();
+        }
+        end.unwrap_or(began)
+    }
+
+    /// Waits until `end`, for ever without one. Returns early, and whether it did so, if the plan changes.
+    fn hold(&self, mut state: MutexGuard<'_, InForce>, end: Option<Instant>, changes: u64) -> bool {
+        let nearly = end.map(|end| end.checked_sub(PRECISELY).unwrap_or(end));
+        while state.changes == changes && nearly.is_none_or(|nearly| nearly > Instant::now()) {
+            match nearly {
+                Some(nearly) => drop(self.changed.wait_until(&mut state, nearly)),
+                None => self.changed.wait(&mut state),
+            }
+        }
+        if state.changes != changes {
+            return true;
+        }
+        drop(state);
+        end.into_iter().for_each(pause::until);
+        false
+    }
+
+    /// Draws the faults of a request to an emulated chat server that do not take time.
+    pub(crate) fn of_request(&self, instance: usize, number: u64) -> RequestFaults {
+        let state = self.state.lock();
+        let plan = &state.plan;
+        if plan.instance.is_some_and(|only| only != instance) {
+            return RequestFaults::default();
+        }
+        let mut random = Random::of(plan.seed, [instance as u64, number]);
+        let (fails, falsified) = (random.unit(), random.unit());
+        let wrong = plan.wrong.is_some() && falsified < plan.wrong_rate.0;
+        RequestFaults { fails: fails < plan.error_rate, wrong }
+    }
+
     /// The start of a run: stalls and crashes happen here, other faults are drawn.
     fn before(&self, instance: usize) -> Injection {
         let mut state = self.state.lock();
@@ -114,18 +170,9 @@ impl Faults {
             Some(Fate::Answers(at, _) | Fate::Dies(at)) => Some(at),
             Some(Fate::Never) => None,
         };
-        let nearly = || end.map(|end| end.checked_sub(PRECISELY).unwrap_or(end));
-        while state.changes == changes && nearly().is_none_or(|nearly| nearly > Instant::now()) {
-            match nearly() {
-                Some(nearly) => drop(self.changed.wait_until(&mut state, nearly)),
-                None => self.changed.wait(&mut state),
-            }
-        }
-        if state.changes != changes {
+        if self.hold(state, end, changes) {
             return Ok(outputs);
         }
-        drop(state);
-        pause::until(end.unwrap_or(began));
         match fate {
             Some(Fate::Dies(_)) => {
                 tracing::error!("crash injected by the fault schedule");

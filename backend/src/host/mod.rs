@@ -27,6 +27,7 @@ use parm_protocol::{
     Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, validate,
 };
 use parm_shares::Table;
+use prometheus::Registry;
 use tokio::time::Instant;
 
 use catalogue::Catalogue;
@@ -36,7 +37,7 @@ use order::Orders;
 use crate::engine;
 use crate::instance::{Counter, Instance, Job, Order, Queue, Seats, Setup, Unused};
 use crate::payer::Payer;
-use crate::{Config, Error, Faults, Metrics};
+use crate::{Chat, Config, Error, Faults, Metrics};
 
 /// Priority of requests that set none, between 1 (first) and 255 (last).
 const DEFAULT_PRIORITY: u8 = 128;
@@ -133,6 +134,16 @@ impl Host {
         self.faults.as_deref().ok_or(Error::FaultsDisabled)
     }
 
+    /// Whether there is an emulated chat server; frontends have none.
+    fn chats(&self) -> bool {
+        self.layout == Layout::Shared && self.config.chat.model.is_some()
+    }
+
+    /// Starts the emulated chat server, if there is one.
+    pub(crate) fn chat(&self, registry: &Registry) -> Result<Option<Chat>, Error> {
+        Chat::start(&self.config.chat, self.faults.clone(), registry)
+    }
+
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -141,12 +152,12 @@ impl Host {
         self.queues.len()
     }
 
-    /// Whether to accept requests: the configured models have been tried, at least one is loaded, and no drain has
-    /// begun.
+    /// Whether to accept requests: the configured models have been tried, at least one is loaded or emulated by the chat
+    /// server, and no drain has begun.
     pub(crate) fn is_ready(&self) -> bool {
         self.started.load(Ordering::Acquire)
             && !self.draining.load(Ordering::Acquire)
-            && self.catalogue.any_ready()
+            && (self.catalogue.any_ready() || self.chats())
     }
 
     /// Answers a request on a queue.

@@ -2,6 +2,7 @@
 
 mod batch_axis;
 mod batching;
+mod chat;
 mod engines;
 mod queueing;
 mod repository;

@@ -37,8 +37,23 @@ pub enum Error {
     Content { path: PathBuf, error: Box<Error> },
     #[error("'{}' was not read: only experiment files can name files: give the numbers themselves", path.display())]
     NotRead { path: PathBuf },
-    #[error("the trace has no arrivals: give one time in seconds per line")]
+    #[error("the trace has no arrivals: give one per line")]
     EmptyTrace,
+    #[error(
+        "'{text}' is not the header of a trace of requests: name the columns TIMESTAMP,ContextTokens,GeneratedTokens or \
+         timestamp_ms,input_tokens,output_tokens"
+    )]
+    BadColumns { text: String },
+    #[error(
+        "invalid line {line} of the trace: '{text}': give a time, at least that of the line before, and two numbers of tokens"
+    )]
+    BadRequest { line: usize, text: String },
+    #[error("invalid speed {speed}: give a number above 0, such as 1.4")]
+    BadSpeed { speed: f64 },
+    #[error(
+        "invalid costs of a chat server {given}: give times from 0 to 60000 ms, and a chunk and streams above 0"
+    )]
+    BadCosts { given: String },
     #[error("invalid distribution {given}: give finite numbers of at least 0, in order")]
     BadDistribution { given: String },
     #[error(

@@ -11,9 +11,10 @@
 //! turn them into stretches of time; `pace` replays measured factors, and `quota` limits run time; `schedule` gives the
 //! condition of an instance; `progress` computes when a run ends. `clock` is the time of all of them, `distribution` and
 //! `service` give service times, and `files`, `numbers` and `recorded` read
-//! measurements. `profiles` has those that are built in.
+//! measurements. `profiles` has those that are built in. [`chat`] is a replica that answers chats.
 
 pub mod arrivals;
+pub mod chat;
 pub mod clock;
 pub mod distribution;
 mod episodes;

@@ -2,7 +2,7 @@
 //!
 //! `docs/load.schema.json` is generated from these types; a test compares them.
 
-mod text;
+pub(crate) mod text;
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::statistics::bootstrap::{Bootstrap, quantile_of};
 use crate::validity::{self, Fault};
 
 /// The quantiles of a report.
-const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
+pub(crate) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 /// Seed of the resampling behind the intervals: the same samples give the same report.
 const RESAMPLING_SEED: u64 = 1;
 
@@ -183,7 +183,7 @@ impl Report {
     }
 }
 
-const MET: &str = "met";
+pub(crate) const MET: &str = "met";
 
 fn share(run: &Run, outcome: Outcome) -> Option<Share> {
     let count @ Count { requests, graded, right } = run.tally.of(outcome);
@@ -204,7 +204,7 @@ fn share(run: &Run, outcome: Outcome) -> Option<Share> {
     })
 }
 
-fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Quantile {
+pub(crate) fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Quantile {
     // With fewer than ten samples beyond it, a quantile depends on single requests.
     if (1.0 - share) * (latencies.len() as f64) < 10.0 {
         return Quantile { share, ms: None, interval_ms: None };
@@ -217,7 +217,7 @@ fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Quantile {
     }
 }
 
-fn validity(run: &Run, allow_failed: f64) -> Validity {
+pub(crate) fn validity(run: &Run, allow_failed: f64) -> Validity {
     let verdict = validity::judge_allowing(allow_failed, &run.samples, run.offered);
     let failed =
         verdict.failed as f64 / (run.samples.len() - run.dropped.min(run.samples.len())).max(1) as f64;
@@ -251,7 +251,7 @@ fn validity(run: &Run, allow_failed: f64) -> Validity {
     }
 }
 
-fn threshold(requirement: &Requirement, run: &Run) -> Threshold {
+pub(crate) fn threshold(requirement: &Requirement, run: &Run) -> Threshold {
     let (finding, needed) = match requirement.check(run) {
         Finding::Met => (MET, None),
         Finding::Missed => ("missed", None),
@@ -261,7 +261,7 @@ fn threshold(requirement: &Requirement, run: &Run) -> Threshold {
     Threshold { requirement: requirement.to_string(), finding: finding.to_owned(), needed }
 }
 
-fn ms(duration: Duration) -> f64 {
+pub(crate) fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 

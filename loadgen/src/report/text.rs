@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Quantile, Report, Share};
+use super::{Quantile, Report, Share, Threshold, Validity};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,7 +18,7 @@ impl fmt::Display for Report {
             latency(f, quantile)?;
         }
         writeln!(f, "mean        {:.3} ms, longest {:.3} ms", self.mean_ms, self.max_ms)?;
-        self.verdict(f)
+        verdict(f, &self.requirements, self.first_failure.as_deref(), &self.validity)
     }
 }
 
@@ -43,30 +43,35 @@ impl Report {
             self.answered_per_second, self.rows_per_second
         )
     }
+}
 
-    fn verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for threshold in &self.requirements {
-            write!(f, "require     {}: {}", threshold.requirement, threshold.finding)?;
-            match threshold.needed {
-                Some(needed) => writeln!(f, " ({needed} requests may be enough)")?,
-                None => writeln!(f)?,
-            }
+/// The thresholds, the first failure and the validity of a run.
+pub(crate) fn verdict(
+    f: &mut fmt::Formatter<'_>,
+    requirements: &[Threshold],
+    first_failure: Option<&str>,
+    validity: &Validity,
+) -> fmt::Result {
+    for threshold in requirements {
+        write!(f, "require     {}: {}", threshold.requirement, threshold.finding)?;
+        match threshold.needed {
+            Some(needed) => writeln!(f, " ({needed} requests may be enough)")?,
+            None => writeln!(f)?,
         }
-        if let Some(failure) = &self.first_failure {
-            writeln!(f, "failure     {failure}")?;
-        }
-        let validity = &self.validity;
-        write!(
-            f,
-            "{}lag p99 {:.3} ms (limit {:.3}), {:.2} % sent, {:.2} % failed",
-            if validity.valid { "valid       " } else { "INVALID     " },
-            validity.lag_p99_ms,
-            validity.lag_limit_ms,
-            validity.achieved * 100.0,
-            validity.failed * 100.0
-        )?;
-        validity.faults.iter().try_for_each(|fault| write!(f, "\n            {fault}"))
     }
+    if let Some(failure) = first_failure {
+        writeln!(f, "failure     {failure}")?;
+    }
+    write!(
+        f,
+        "{}lag p99 {:.3} ms (limit {:.3}), {:.2} % sent, {:.2} % failed",
+        if validity.valid { "valid       " } else { "INVALID     " },
+        validity.lag_p99_ms,
+        validity.lag_limit_ms,
+        validity.achieved * 100.0,
+        validity.failed * 100.0
+    )?;
+    validity.faults.iter().try_for_each(|fault| write!(f, "\n            {fault}"))
 }
 
 fn outcome(f: &mut fmt::Formatter<'_>, share: &Share) -> fmt::Result {
@@ -78,7 +83,7 @@ fn outcome(f: &mut fmt::Formatter<'_>, share: &Share) -> fmt::Result {
     }
 }
 
-fn latency(f: &mut fmt::Formatter<'_>, quantile: &Quantile) -> fmt::Result {
+pub(crate) fn latency(f: &mut fmt::Formatter<'_>, quantile: &Quantile) -> fmt::Result {
     let name = format!("p{}", (quantile.share * 1e6).round() / 1e4);
     match (quantile.ms, quantile.interval_ms) {
         (None, _) => writeln!(f, "{name:<12}not enough data"),

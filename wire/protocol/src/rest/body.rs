@@ -72,6 +72,13 @@ impl Encoded {
     }
 }
 
+/// A body of any other protocol, in one piece.
+impl From<Bytes> for Encoded {
+    fn from(bytes: Bytes) -> Self {
+        Self { json_length: None, chunks: SmallVec::from_iter([bytes]) }
+    }
+}
+
 impl From<Encoded> for Full<Bytes> {
     fn from(encoded: Encoded) -> Self {
         Full::new(encoded.into_bytes())

@@ -21,7 +21,7 @@ pub use self::config::{Config, Prefer, Tensors};
 pub use self::endpoint::{DialAddress, Endpoint, Scheme};
 pub use self::frames::Frames;
 pub use self::grpc::Grpc;
-pub use self::http::Http;
+pub use self::http::{Arriving, Http, Posts};
 pub use self::inquiry::{Hearing, Inquiry, Pipe};
 pub use self::lines::Lines;
 pub use self::token::Token;

@@ -39,6 +39,11 @@ impl Route {
         Self { surface: Surface::Grpc, method: Method::POST, path, access }
     }
 
+    /// A route of another protocol, on the addresses of clients.
+    pub const fn guest(method: Method, path: &'static str, access: Access) -> Self {
+        Self::rest(method, path, access)
+    }
+
     /// A page at the metrics address.
     pub const fn page(method: Method, path: &'static str, access: Access) -> Self {
         Self { surface: Surface::Metrics, method, path, access }

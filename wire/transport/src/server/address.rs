@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Address(pub SocketAddr);
 
 impl Address {
-    pub(super) const fn local(port: u16) -> Self {
+    /// This port of the loopback interface; 0 takes a free port.
+    pub const fn local(port: u16) -> Self {
         Address(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port))
     }
 }

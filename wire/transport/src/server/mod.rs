@@ -1,11 +1,12 @@
 //! The server of the protocol, generic over [`InferenceService`]: frontend and worker use the same one.
 //!
-//! Connections are those of [`listening`](crate::listening). Reading order: `requests` answers them, `auth` lets requests in, `rest` and `grpc` answer them, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics.
+//! Connections are those of [`listening`](crate::listening). Reading order: `requests` answers them, `auth` lets requests in, `rest` and `grpc` answer them, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics, `guest` lets another protocol in.
 
 mod address;
 mod auth;
 mod config;
 mod grpc;
+mod guest;
 mod page;
 mod requests;
 mod rest;
@@ -22,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 pub use address::Address;
 pub use config::{Config, ModelControl};
+pub use guest::{Guest, GuestBody, GuestFuture};
 pub use page::Page;
 pub use routes::Routes;
 pub use status::refusal;
@@ -43,6 +45,7 @@ pub struct Server<S> {
     http: Vec<Listener>,
     metrics: Listener,
     pages: Vec<Page>,
+    guest: Option<Arc<dyn Guest>>,
     tls: Tls,
     addresses: Addresses,
 }
@@ -87,7 +90,15 @@ impl<S: InferenceService> Server<S> {
                 tracing::warn!(address = %listener, "{warning}");
             }
         }
-        Ok(Self { shared, http: listeners, metrics, pages: Vec::new(), tls: Tls::default(), addresses })
+        Ok(Self {
+            shared,
+            http: listeners,
+            metrics,
+            pages: Vec::new(),
+            guest: None,
+            tls: Tls::default(),
+            addresses,
+        })
     }
 
     /// Speaks TLS on every address. The Unix socket stays plain.
@@ -99,6 +110,12 @@ impl<S: InferenceService> Server<S> {
     /// Serves an additional page on the metrics address.
     pub fn with_page(mut self, page: Page) -> Self {
         self.pages.push(page);
+        self
+    }
+
+    /// Serves the routes of another protocol on the addresses of clients.
+    pub fn with_guest(mut self, guest: Arc<dyn Guest>) -> Self {
+        self.guest = Some(guest);
         self
     }
 
@@ -115,7 +132,7 @@ impl<S: InferenceService> Server<S> {
     /// Serves until `stop` is cancelled. Then stops listening, lets requests in progress finish within the drain
     /// timeout, and returns the number of connections that had to be cut.
     pub async fn run(self, stop: CancellationToken) -> usize {
-        let Self { shared, http, metrics, pages, tls, .. } = self;
+        let Self { shared, http, metrics, pages, guest, tls, .. } = self;
         let ended = CancellationToken::new();
         let metrics_connections = TaskTracker::new();
         metrics_connections.spawn(shared.keys.clone().follow(ended.clone()));
@@ -132,7 +149,7 @@ impl<S: InferenceService> Server<S> {
         metrics_connections.spawn(metrics.serve(page::handler(pages), ended.clone().cancelled_owned()));
         let room = Room::new(shared.config.max_connections.get(), "server.max_connections");
         let accepting = TaskTracker::new();
-        let app = App::new(shared.clone());
+        let app = App::new(shared.clone(), guest);
         for listener in http {
             let app = app.reached(Reach::of(&listener));
             let station = Station::new(listener, &tls, Spoken::Http2, shared.config.limits(), room.clone());

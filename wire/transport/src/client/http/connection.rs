@@ -72,7 +72,7 @@ impl HttpConnection {
 
     /// Sends a request and waits for the head of its response. Data arrives while the driver is polled here, so no task
     /// needs waking.
-    async fn head(&mut self, request: Request<Encoded>) -> Result<Response<Incoming>, String> {
+    pub(super) async fn head(&mut self, request: Request<Encoded>) -> Result<Response<Incoming>, String> {
         let mut response = pin!(self.sender.send_request(request));
         poll_fn(|cx| {
             let end = self.driver.poll_without_shutdown(cx);
@@ -114,7 +114,7 @@ impl HttpConnection {
         Ok(if rest.is_empty() { first } else { rest.freeze() })
     }
 
-    async fn chunk(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+    pub(super) async fn chunk(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
         let mut body = pin!(body);
         poll_fn(|cx| {
             loop {

@@ -2,6 +2,7 @@
 
 mod connection;
 mod pool;
+mod posts;
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 pub(super) use connection::Upgrade;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
+pub use posts::{Arriving, Posts};
 
 use self::connection::Answer;
 use self::pool::Pool;

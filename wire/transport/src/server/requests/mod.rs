@@ -8,13 +8,14 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use http::{Request, Response, header};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::Service;
 use parm_protocol::InferenceService;
 use tower::Service as _;
 
 use super::auth::Reach;
 use super::grpc::{self, GrpcService};
+use super::guest::{self, Guest};
 use super::rest;
 use super::shared::Shared;
 use crate::budget::Share;
@@ -24,6 +25,7 @@ pub(super) struct App<S> {
     shared: Arc<Shared<S>>,
     router: Router,
     grpc: GrpcService<S>,
+    guest: Option<Arc<dyn Guest>>,
     reach: Reach,
 }
 
@@ -33,15 +35,16 @@ impl<S> Clone for App<S> {
             shared: self.shared.clone(),
             router: self.router.clone(),
             grpc: self.grpc.clone(),
+            guest: self.guest.clone(),
             reach: self.reach,
         }
     }
 }
 
 impl<S: InferenceService> App<S> {
-    pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
+    pub(super) fn new(shared: Arc<Shared<S>>, guest: Option<Arc<dyn Guest>>) -> Self {
         let (router, grpc) = (rest::router(shared.clone()), grpc::service(shared.clone()));
-        Self { shared, router, grpc, reach: Reach::Open }
+        Self { shared, router, grpc, guest, reach: Reach::Open }
     }
 
     /// For a listener of this reach.
@@ -91,6 +94,19 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
                 })
             });
         }
+        let guest = self.app.guest.as_ref().filter(|it| guest::serves(&***it, request.uri().path()));
+        if let Some(guest) = guest.cloned() {
+            let (shared, reach) = (self.app.shared.clone(), self.app.reach);
+            return Box::pin(async move {
+                let request = request.map(Body::new);
+                let mut response = guest::respond(&shared, guest, request, reach).await;
+                announce_last(&mut response, activity.is_old() || !shared.service.is_ready());
+                Ok(response.map(|body| match body.size_hint().exact() {
+                    Some(_) => Body::new(Told::whole(body, &activity, None)),
+                    None => Body::new(Told::messages(body, running)),
+                }))
+            });
+        }
         let (shared, mut router, reach) = (self.app.shared.clone(), self.app.router.clone(), self.app.reach);
         let upgrades = request.headers().contains_key(header::UPGRADE);
         let kept = upgrades.then(|| Kept(Arc::new((self.place.clone(), Running::new(activity.clone())))));
@@ -109,14 +125,18 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
                 }
                 Err(refusal) => *refusal,
             };
-            let last = activity.is_old() || !shared.service.is_ready();
-            if response.version() < http::Version::HTTP_2 && last {
-                // Old, draining, or not ready yet: the client's next request should use another connection.
-                response.headers_mut().entry(header::CONNECTION).or_insert(rest::CLOSE);
-            }
+            announce_last(&mut response, activity.is_old() || !shared.service.is_ready());
             let share = response.extensions_mut().remove::<Arc<Share>>();
             Ok(response.map(|body| Body::new(Told::whole(body, &activity, share))))
         })
+    }
+}
+
+/// Announces the last response of a connection that is old, draining, or not ready yet: the client's next request should
+/// use another connection.
+fn announce_last<B>(response: &mut Response<B>, last: bool) {
+    if last && response.version() < http::Version::HTTP_2 {
+        response.headers_mut().entry(header::CONNECTION).or_insert(rest::CLOSE);
     }
 }
 

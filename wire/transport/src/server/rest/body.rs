@@ -16,13 +16,16 @@ use crate::server::shared::Shared;
 const RESERVE: usize = 1 << 20;
 
 /// A body and its share of the server's byte budget.
-pub(super) struct Held {
-    pub(super) bytes: Bytes,
-    pub(super) share: Arc<Share>,
+pub(in crate::server) struct Held {
+    pub(in crate::server) bytes: Bytes,
+    pub(in crate::server) share: Arc<Share>,
 }
 
 /// Reads the body. A body in one piece is not copied.
-pub(super) async fn read<S: InferenceService>(request: Request, shared: &Shared<S>) -> Result<Held, Error> {
+pub(in crate::server) async fn read<S: InferenceService>(
+    request: Request,
+    shared: &Shared<S>,
+) -> Result<Held, Error> {
     let config = &shared.config;
     let limit = config.max_body_bytes.get();
     let announced =

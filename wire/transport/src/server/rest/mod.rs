@@ -1,6 +1,6 @@
 //! The REST endpoints: one file per group. Handlers parse, call the service, and map the error.
 
-mod body;
+pub(super) mod body;
 mod frames;
 mod health;
 mod infer;

@@ -1,0 +1,201 @@
+//! The thread that runs iterations, and the places of requests in its batch.
+//!
+//! A request watches a count of its tokens instead of receiving them through a queue: a client that reads slowly then costs
+//! no memory, and the words of a token are known from its number.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use parm_workload::chat::{Advance, Batch, Tokens};
+use tokio::sync::watch;
+
+use super::metrics::ChatMetrics;
+use super::{Config, INSTANCE};
+use crate::{Error, Faults, pause};
+
+/// The replica. Dropping it ends the thread after its iteration, and the streams with it.
+pub(super) struct Replica {
+    floor: Arc<Floor>,
+    queue: usize,
+}
+
+/// State that the thread and the requests share.
+struct Floor {
+    current: Mutex<Current>,
+    arrived: Condvar,
+    metrics: ChatMetrics,
+}
+
+struct Current {
+    batch: Batch,
+    watched: HashMap<u64, watch::Sender<Progress>>,
+    next: u64,
+    closed: bool,
+}
+
+/// An iteration to run.
+struct Work {
+    /// Its time without faults.
+    took: Duration,
+    /// Whether the replica was idle before it.
+    waited: bool,
+}
+
+/// Lateness that the next iteration makes up for. A longer one is a pause of the machine, which its replicas share.
+const LATEST: Duration = Duration::from_millis(50);
+
+/// The progress of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Tokens that it got.
+    pub(super) tokens: u32,
+    /// Whether it has ended.
+    pub(super) done: bool,
+}
+
+/// A request's place in the batch, which is free once this is dropped.
+pub(super) struct Stay {
+    floor: Arc<Floor>,
+    number: u64,
+    progress: watch::Receiver<Progress>,
+}
+
+impl Replica {
+    pub(super) fn start(
+        config: &Config,
+        faults: Option<Arc<Faults>>,
+        metrics: ChatMetrics,
+    ) -> Result<Self, Error> {
+        let costs = config.costs();
+        costs.check()?;
+        let current = Current { batch: Batch::new(costs), watched: HashMap::new(), next: 0, closed: false };
+        let floor = Arc::new(Floor { current: Mutex::new(current), arrived: Condvar::new(), metrics });
+        let running = floor.clone();
+        std::thread::Builder::new()
+            .name("chat".into())
+            .spawn(move || {
+                pause::make_precise();
+                let mut due = None;
+                while let Some(Work { took, waited }) = running.begin() {
+                    // On a busy machine a thread wakes up late, and the next iteration must not begin later for it.
+                    let now = Instant::now();
+                    let in_time = |due: &Instant| !waited && now.saturating_duration_since(*due) < LATEST;
+                    let began = due.filter(in_time).unwrap_or(now);
+                    due = Some(match &faults {
+                        Some(faults) => faults.iterate(INSTANCE, began, took),
+                        None => {
+                            pause::until(began + took);
+                            began + took
+                        }
+                    });
+                    running.end();
+                }
+            })
+            .map_err(|error| Error::Thread { message: error.to_string() })?;
+        Ok(Self { floor, queue: config.queue.get() })
+    }
+
+    /// Adds a request, unless the queue is full.
+    pub(super) fn enter(&self, tokens: Tokens) -> Option<Stay> {
+        let mut current = self.floor.current.lock();
+        if current.batch.waiting() >= self.queue {
+            return None;
+        }
+        let number = current.next;
+        current.next += 1;
+        let (sender, progress) = watch::channel(Progress::default());
+        current.watched.insert(number, sender);
+        current.batch.arrive(number, tokens);
+        self.floor.show(&current.batch);
+        drop(current);
+        self.floor.arrived.notify_one();
+        Some(Stay { floor: self.floor.clone(), number, progress })
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let mut current = self.floor.current.lock();
+        current.closed = true;
+        current.batch.clear();
+        current.watched.clear();
+        drop(current);
+        self.floor.arrived.notify_one();
+    }
+}
+
+impl Floor {
+    /// Waits for work and starts an iteration; `None` at the end.
+    fn begin(&self) -> Option<Work> {
+        let mut current = self.current.lock();
+        let mut waited = false;
+        loop {
+            if current.closed {
+                return None;
+            }
+            if let Some(nanos) = current.batch.begin() {
+                self.show(&current.batch);
+                return Some(Work { took: pause::millis(nanos / 1e6), waited });
+            }
+            waited = true;
+            self.arrived.wait(&mut current);
+        }
+    }
+
+    /// Ends the iteration and reports the tokens.
+    fn end(&self) {
+        let mut advances = Vec::new();
+        let mut current = self.current.lock();
+        current.batch.end(&mut advances);
+        self.metrics.iterations.inc();
+        for Advance { id, token, done } in advances {
+            self.metrics.output_tokens.inc_by(u64::from(token));
+            if let Some(sender) = current.watched.get(&id) {
+                sender.send_modify(|progress| {
+                    *progress = Progress { tokens: progress.tokens + u32::from(token), done };
+                });
+            }
+            if done {
+                current.watched.remove(&id);
+            }
+        }
+        self.show(&current.batch);
+    }
+
+    fn show(&self, batch: &Batch) {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.running.set(count(batch.running()));
+        self.metrics.waiting.set(count(batch.waiting()));
+    }
+}
+
+impl Stay {
+    /// Waits until the request has more tokens than these or has ended. `None` if the replica is gone.
+    pub(super) async fn beyond(&mut self, tokens: u32) -> Option<Progress> {
+        loop {
+            let progress = *self.progress.borrow_and_update();
+            if progress.tokens > tokens || progress.done {
+                return Some(progress);
+            }
+            self.progress.changed().await.ok()?;
+        }
+    }
+
+    /// Waits until the request has ended. `None` if the replica is gone.
+    pub(super) async fn ends(&mut self) -> Option<()> {
+        self.progress.wait_for(|progress| progress.done).await.ok().map(drop)
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        let mut current = self.floor.current.lock();
+        current.watched.remove(&self.number);
+        if current.batch.leave(self.number) {
+            self.floor.metrics.cancelled.inc();
+            self.floor.show(&current.batch);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Routes of another protocol, next to those of the Open Inference Protocol and on the same addresses.
+//!
+//! A guest has the connections, the limits, the keys and the TLS of its server. It shapes its own errors, because clients
+//! of another protocol cannot read ours.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use parm_protocol::{Error, InferenceService, Transport};
+
+use super::auth::Reach;
+use super::rest::body;
+use super::shared::Shared;
+use crate::keys::{self, Access, Route};
+
+/// The body of a guest's response: in one piece if its size is known, otherwise a stream.
+pub type GuestBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The response of a guest.
+pub type GuestFuture = Pin<Box<dyn Future<Output = Response<GuestBody>> + Send>>;
+
+/// Answers the requests of another protocol.
+pub trait Guest: Send + Sync {
+    /// The routes and the access that each requires.
+    fn routes(&self) -> &'static [Route];
+
+    /// Answers a request with this head and this whole body, or rejects it with the error of the server.
+    fn answer(&self, head: Parts, body: Result<Bytes, Error>) -> GuestFuture;
+}
+
+/// Whether the guest has a route for this path.
+pub(super) fn serves(guest: &dyn Guest, path: &str) -> bool {
+    keys::methods(guest.routes(), path).next().is_some()
+}
+
+/// Checks the access of a request, reads its body and lets the guest answer.
+pub(super) async fn respond<S: InferenceService>(
+    shared: &Shared<S>,
+    guest: Arc<dyn Guest>,
+    request: Request<Body>,
+    reach: Reach,
+) -> Response<GuestBody> {
+    let route = keys::find(guest.routes(), request.method(), request.uri().path());
+    let access = route.map_or(Access::AnyKey, |route| route.access);
+    let (head, body) = request.into_parts();
+    let visit = match shared.guard.check(&head.headers, access, reach) {
+        Ok(visit) => visit,
+        Err(error) => return guest.answer(head, Err(shared.rejected(error, Transport::Http))).await,
+    };
+    let read = match route {
+        Some(_) => body::read(Request::from_parts(head.clone(), body), shared).await,
+        None => Err(Error::Unimplemented { what: format!("{} on {}", head.method, head.uri.path()) }),
+    };
+    let (body, share) = match read {
+        Ok(held) => (Ok(held.bytes), Some(held.share)),
+        Err(error) => (Err(shared.rejected(error, Transport::Http)), None),
+    };
+    let response = guest.answer(head, body).await;
+    // The body counts against the budget, and the visit lasts, until the response exists.
+    drop((visit, share));
+    response
+}
