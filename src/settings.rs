@@ -58,6 +58,9 @@ impl Settings {
         if !flags.worker.is_empty() {
             figment = figment.merge(Serialized::default("frontend.workers", &flags.worker));
         }
+        if !flags.upstream.is_empty() {
+            figment = figment.merge(Serialized::default("frontend.upstreams.urls", &flags.upstream));
+        }
         if let Some(file) = &flags.workers_file {
             figment = figment.merge(Serialized::default("frontend.workers_file", file));
         }
@@ -85,10 +88,13 @@ impl Settings {
         if let Some(file) = &flags.file {
             figment = figment.merge(Serialized::default("backend.models", file));
         }
-        let settings = extract(figment)?;
+        let mut settings = extract(figment)?;
+        settings.frontend.client.upstream =
+            settings.frontend.upstreams.client().map_err(|error| Invalid(error.into()))?;
         let mut settings = if settings.embeds() { settings.with_models(false)? } else { settings };
         let is_service = |url: &String| Service::read(url).is_some();
-        if settings.frontend.kubernetes.server.is_none() && settings.frontend.workers.iter().any(is_service) {
+        let named = settings.frontend.workers.iter().chain(&settings.frontend.upstreams.urls);
+        if settings.frontend.kubernetes.server.is_none() && named.into_iter().any(is_service) {
             settings.frontend.kubernetes.server = crate::environment::kubernetes();
         }
         let crashes = &mut settings.frontend.recording.crash_folder;
@@ -156,13 +162,15 @@ impl Settings {
         self
     }
 
-    /// Whether this process runs models itself, which is the default without workers.
+    /// Whether this process runs models itself, which is the default without workers and upstream servers.
     pub fn embeds(&self) -> bool {
         let frontend = &self.frontend;
         self.backend.models.is_some()
             || self.backend.upstream.url.is_some()
             || !self.backend.emulated.is_empty()
-            || (frontend.workers.is_empty() && frontend.workers_file.is_none())
+            || (frontend.workers.is_empty()
+                && frontend.workers_file.is_none()
+                && frontend.upstreams.urls.is_empty())
     }
 
     /// Returns the whole configuration as a file without its secrets.

@@ -25,6 +25,8 @@ mod links;
 mod lints;
 mod listeners;
 mod load;
+mod opaque;
+mod opaque_calls;
 mod openai;
 mod profiles;
 mod prose;

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::discovery::kubernetes;
-use crate::{admin, capture, neighbours, record};
+use crate::{admin, capture, neighbours, record, upstreams};
 
 /// The frontend's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,6 +30,8 @@ pub struct Config {
     /// place that the server reports. Changes apply after two identical reads; an empty file is ignored. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers_file: Option<PathBuf>,
+    /// Servers of any kind, which get HTTP requests as clients send them.
+    pub upstreams: upstreams::Config,
     /// Bundles for the policies `parm`, `parm+` and `stand-in`: a model repository with `NAME/parm.toml` files, or one such
     /// file. Default: the folder `backend.models`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,6 +155,7 @@ impl Default for Config {
         Self {
             workers: Vec::new(),
             workers_file: None,
+            upstreams: upstreams::Config::default(),
             bundles: None,
             bundles_interval: Duration::from_secs(1),
             unbatched: Vec::new(),

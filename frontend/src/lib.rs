@@ -14,6 +14,7 @@ mod metrics;
 pub mod neighbours;
 pub mod record;
 mod serve;
+pub mod upstreams;
 
 pub use config::{Config, Instances, Requests};
 pub use error::Error;

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use clap::Parser;
 use parm_frontend::discovery::kubernetes::{ApiServer, Service};
 use parm_frontend::discovery::{Connect, Listed, Name, Wire};
+use parm_frontend::upstreams;
 use parm_parity_models::bundle;
 use parm_parity_models::repository::Repository;
 use parm_protocol::{Error, ModelRef};
@@ -255,7 +256,8 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         .with_name_servers(settings.frontend.instances.name_servers.clone());
     let wire = Arc::new(wire);
     let (mut findings, mut urls) = (Vec::new(), Vec::new());
-    for url in &settings.frontend.workers {
+    let upstreams = settings.frontend.upstreams.urls.iter().map(|url| upstreams::address(url));
+    for url in &settings.frontend.workers.iter().cloned().chain(upstreams).collect::<Vec<_>>() {
         if let Some(service) = Service::read(url) {
             let (said, found) = pods(settings, wire.clone(), url, service).await;
             findings.extend(said);

@@ -39,7 +39,8 @@ pub enum Command {
     /// Serve models to clients: a frontend over embedded instances, remote workers, or both
     ///
     /// Serves the Open Inference Protocol over HTTP and gRPC, batches and dispatches queries to instances, and hides slow and
-    /// failing ones. Without `--worker` it runs the models itself, on `--instances` threads.
+    /// failing ones. Without `--worker` and `--upstream` it runs the models itself, on `--instances`
+    /// threads.
     #[command(after_long_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
     /// Serve models on this machine, without redundancy, as a worker of `parm serve --worker URL`
@@ -168,6 +169,8 @@ const SERVE_EXAMPLES: &str = "Examples:
       everything in one process: HTTP on port 8000, gRPC on 8001, metrics on 8002
   parm serve --worker http://10.0.0.5:8000 --worker grpc://10.0.0.6:8001 --policy hedge
       in front of two servers (parm worker, Triton, MLServer, ...)
+  parm serve --upstream http://10.0.0.5:8080 --upstream http://10.0.0.6:8080
+      in front of two servers of any kind (vLLM, TEI, TF Serving, your own FastAPI, ...)
   parm serve --config parm.toml --dump-config
       the whole configuration";
 
@@ -204,6 +207,8 @@ const SIMULATE_EXAMPLES: &str = "Examples:
       your own policies, scenarios and service times
   parm simulate --recording busy-hour.jsonl --policy equal --policy hedge --policy parm+
       recorded traffic with other policies
+  parm simulate --requests conv.csv --speed 1.4
+      recorded chats over four replicas: healthy, one slow, one that stands still
   parm simulate --list
       the built-in policies, scenarios and profiles";
 
@@ -302,6 +307,10 @@ pub struct Serve {
     /// kubernetes+http://SERVICE[.NAMESPACE]:PORT for the pods of a Service
     #[arg(long, value_name = "URL")]
     pub worker: Vec<String>,
+    /// Server of any kind (repeat), which gets HTTP requests as they are: vLLM, TEI, TF Serving, your own FastAPI. Addresses as
+    /// for --worker
+    #[arg(long, value_name = "URL")]
+    pub upstream: Vec<String>,
     /// File with the URLs of servers, one a line, watched for changes. `node=NAME` and `zone=NAME` may follow a URL
     #[arg(long, value_name = "FILE")]
     pub workers_file: Option<PathBuf>,
@@ -448,6 +457,13 @@ pub struct Simulate {
     /// Runs at a time, without effect on the result [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
+    /// Requests of language models to replay over emulated replicas: CSV with a time, the tokens of the prompt and of the answer
+    /// (columns as in the Azure and Mooncake traces). Prints times to first token
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["experiment", "recording", "policy", "scenario", "profile", "load"])]
+    pub requests: Option<PathBuf>,
+    /// Replay the requests this many times as fast
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "requests")]
+    pub speed: f64,
     /// Print the built-in policies, scenarios and profiles, then exit
     #[arg(long)]
     pub list: bool,

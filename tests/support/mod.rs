@@ -9,6 +9,7 @@ pub mod load;
 pub mod names;
 pub mod process;
 pub mod routes;
+pub mod upstream;
 pub mod workspace;
 
 pub use process::Parm;

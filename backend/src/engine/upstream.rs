@@ -88,8 +88,8 @@ impl Upstream {
         let url = self.address()?;
         // HTTP/1 has no work between requests; HTTP/2 and frames answer pings.
         let mut builder = match url.scheme {
-            Scheme::Http => Builder::new_current_thread(),
-            Scheme::Grpc | Scheme::Frames => Builder::new_multi_thread(),
+            Scheme::Http | Scheme::Upstream => Builder::new_current_thread(),
+            Scheme::Grpc | Scheme::Frames | Scheme::UpstreamHttp2 => Builder::new_multi_thread(),
         };
         let runtime = builder.worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| Error::Thread { message: error.to_string() })?;

@@ -41,7 +41,12 @@ fn run(policy: PolicyKind, instances: u32) -> u64 {
     let mut dispatcher = Dispatcher::new(Settings::uniform(settings), 1);
     let (mut actions, mut answers, mut random) = (Actions::new(), 0, 1u64);
     for id in 0..instances {
-        let spec = InstanceSpec { serves: vec![Served::all(PoolId(0))], slots: 1, site: Site::default() };
+        let spec = InstanceSpec {
+            serves: vec![Served::all(PoolId(0))],
+            slots: 1,
+            site: Site::default(),
+            learns: false,
+        };
         dispatcher.on_event(Time::ZERO, Event::InstanceJoined(InstanceId(id), spec), &mut actions);
     }
     let between = SERVICE_NS * 10 / (u64::from(instances) * 6);
@@ -104,5 +109,6 @@ fn query(id: u64, now: Time) -> QuerySpec {
         share: None,
         accept: Accept::Any,
         codable: true,
+        size: 1,
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use parm_protocol::client::Client;
@@ -23,7 +24,8 @@ use super::reminder;
 use super::supervisor::Supervisor;
 use crate::error::Error;
 use crate::metrics::{InstanceCounts, Pace};
-use crate::serve::Core;
+use crate::serve::{Core, Reach};
+use crate::upstreams;
 
 /// Maximum bytes of an address: watchers receive all addresses in one line.
 const LONGEST_URL: usize = 2000;
@@ -57,7 +59,10 @@ impl Fleet {
         let (runtime, places) = (Handle::current(), Arc::default());
         let fleet = Arc::new(Self { core, connect, places, runtime, members: Mutex::default() });
         let config = &fleet.core.config;
-        for url in &config.workers {
+        fleet.core.reach.models.fetch_or(!config.workers.is_empty(), Ordering::Relaxed);
+        fleet.core.reach.upstreams.fetch_or(!config.upstreams.urls.is_empty(), Ordering::Relaxed);
+        let upstreams = config.upstreams.urls.iter().map(|url| upstreams::address(url));
+        for url in &config.workers.iter().cloned().chain(upstreams).collect::<Vec<_>>() {
             match (Service::read(url), Name::read(url)) {
                 (Some(service), _) => fleet.follow_service(url, service)?,
                 (None, Some(name)) => fleet.follow(url, name)?,
@@ -161,6 +166,9 @@ impl Fleet {
         place: Place,
         embedded: Option<Arc<dyn Client>>,
     ) -> Result<Arc<Member>, Error> {
+        let Reach { upstreams, models } = &self.core.reach;
+        let kind = if upstreams::is_upstream(name) { upstreams } else { models };
+        kind.store(true, Ordering::Relaxed);
         let member = {
             let mut members = self.members.lock();
             if let Some(known) = members.by_number.values().find(|member| member.name == name) {

@@ -149,6 +149,7 @@ impl Driver {
                     share: submission.terms.share,
                     accept: submission.terms.accept,
                     codable: submission.codable,
+                    size: submission.inputs.size(),
                 };
                 state.react(self, Event::QueryArrived(query), &mut effects);
                 if state.ledger.call(call).is_none() {

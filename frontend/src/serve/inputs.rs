@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parm_protocol::{Error, InferRequest, ModelRef, NamedTensor, Parameters, RequestedOutput, Tensor};
+use parm_protocol::{
+    Error, InferRequest, ModelRef, NamedTensor, OpaqueRequest, Parameters, RequestedOutput, Tensor,
+};
 use smallvec::SmallVec;
 
 /// Contents of a request, in the model's order.
@@ -22,15 +24,24 @@ pub(crate) struct Inputs {
     pub(crate) guarded_by: u64,
     /// Span of the request.
     pub(crate) span: tracing::Span,
+    /// The request itself if it is for an upstream server; then there are no tensors.
+    pub(crate) opaque: Option<Arc<OpaqueRequest>>,
 }
 
 /// Maximum bytes of a sample, which is kept as long as its model is served and is in no budget.
 const LARGEST_SAMPLE: usize = 16 << 20;
 
 impl Inputs {
+    /// The size of one of its queries for the dispatcher: 256 bytes each of an opaque request. Rows count as equal.
+    pub(crate) fn size(&self) -> u32 {
+        let bytes = self.opaque.as_ref().map_or(0, |request| request.body.len());
+        u32::try_from(bytes / 256).unwrap_or(u32::MAX).max(1)
+    }
+
     /// Whether instances need only its values and requested outputs: then it may share a batch.
     pub(crate) fn is_plain(&self) -> bool {
-        self.parameters.is_empty()
+        self.opaque.is_none()
+            && self.parameters.is_empty()
             && self.tensors.iter().all(|input| input.parameters.is_empty())
             && self.outputs.iter().all(|output| output.parameters.is_empty())
     }
@@ -58,6 +69,7 @@ impl Row {
             rows: 1,
             guarded_by: 0,
             span: tracing::Span::none(),
+            opaque: None,
         })
     }
 }
@@ -148,6 +160,7 @@ mod tests {
             rows: values.len(),
             guarded_by: 0,
             span: tracing::Span::none(),
+            opaque: None,
         })
     }
 

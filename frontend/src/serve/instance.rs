@@ -206,7 +206,7 @@ impl Instance {
     /// Records a failed job.
     pub(crate) fn failed(&self, model: &str, error: &Error) {
         self.metrics.failures.inc();
-        if matches!(error, Error::Transport { .. }) {
+        if matches!(error, Error::Transport { .. } | Error::Unsent { .. }) {
             self.suspect.notify_one();
         } else if error.code() == Code::NotFound {
             self.disowns(model);

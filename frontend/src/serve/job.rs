@@ -9,8 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parm_dispatch::{Failure, JobId, Role, Urgency};
-use parm_protocol::client::CallContext;
-use parm_protocol::{Code, Error, InferRequest, InferResponse, ModelRef, Parameters};
+use parm_protocol::client::{BoxFuture, CallContext};
+use parm_protocol::{
+    Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, Parameters,
+    RequestedOutput,
+};
 use parm_tokens::{Class, Token};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -35,6 +38,18 @@ pub(super) enum Task {
     StandIn(ModelRef, Urgency, JobRows),
     /// A parity model, or the deployed one, on the parity query of a group.
     Parity(Option<ModelRef>, ParityQuery),
+}
+
+/// The request of a job.
+enum Ask {
+    Predict(InferRequest),
+    Forward(Arc<OpaqueRequest>),
+}
+
+/// The answer to a job.
+enum JobAnswer {
+    Predicted(InferResponse),
+    Opaque(OpaqueAnswer),
 }
 
 /// A job about to start.
@@ -101,18 +116,27 @@ impl Launch {
         if !matches!(self.stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             return Ending::GivenUp;
         }
-        let request = match self.request() {
-            Ok(request) => self.ranked(request),
+        let (request, wanted) = match self.asks() {
+            Ok(asks) => asks,
             Err(error) => return Ending::Failed(Failure::Query, error),
         };
-        let wanted = request.outputs.clone();
         let context = CallContext {
             deadline: Some(self.deadline),
             traceparent: trace::header(&tracing::Span::current()),
             token: self.token,
             share: self.share.take(),
         };
-        let mut call = self.instance.client.infer(request, context);
+        let client = &self.instance.client;
+        let mut call: BoxFuture<'_, _> = match request {
+            Ask::Predict(request) => {
+                let answer = client.infer(request, context);
+                Box::pin(async { answer.await.map(JobAnswer::Predicted) })
+            }
+            Ask::Forward(request) => {
+                let answer = client.forward(request, context);
+                Box::pin(async { answer.await.map(JobAnswer::Opaque) })
+            }
+        };
         let stop = tokio::select! {
             biased;
             answer = &mut call => return self.settle(answer, &wanted),
@@ -134,6 +158,17 @@ impl Launch {
             // The instance left.
             Err(_) => Ending::GivenUp,
         }
+    }
+
+    /// The request, and the outputs that it names.
+    fn asks(&self) -> Result<(Ask, Vec<RequestedOutput>), Error> {
+        let opaque = self.task.queries().first().and_then(|row| row.inputs.opaque.clone());
+        if let Some(request) = opaque {
+            return Ok((Ask::Forward(request), Vec::new()));
+        }
+        let request = self.ranked(self.request()?);
+        let wanted = request.outputs.clone();
+        Ok((Ask::Predict(request), wanted))
     }
 
     fn request(&self) -> Result<InferRequest, Error> {
@@ -179,11 +214,7 @@ impl Launch {
         request
     }
 
-    fn settle(
-        &self,
-        answer: Result<InferResponse, Error>,
-        wanted: &[parm_protocol::RequestedOutput],
-    ) -> Ending {
+    fn settle(&self, answer: Result<JobAnswer, Error>, wanted: &[RequestedOutput]) -> Ending {
         let expected = Expected {
             instance: &self.instance.name,
             model: &self.pool.metadata,
@@ -191,9 +222,10 @@ impl Launch {
             batched: self.pool.batched,
             rows: self.task.rows(),
         };
-        let outputs = answer.and_then(|response| {
-            Outputs::check(response, &expected)
-                .map_err(|error| Error::Internal { message: error.to_string() })
+        let outputs = answer.and_then(|reply| match reply {
+            JobAnswer::Predicted(response) => Outputs::check(response, &expected)
+                .map_err(|error| Error::Internal { message: error.to_string() }),
+            JobAnswer::Opaque(answer) => Ok(Outputs::opaque(answer)),
         });
         match outputs {
             Ok(outputs) => {

@@ -15,6 +15,7 @@ mod crash;
 mod driver;
 mod effect;
 mod ejections;
+mod forward;
 mod groups;
 mod held;
 mod index;
@@ -39,7 +40,7 @@ mod trace;
 
 pub use clock::Timers;
 pub use coding::LoadNets;
-pub(crate) use core::{Core, Departure, PoolSettingsByModel};
+pub(crate) use core::{Core, Departure, PoolSettingsByModel, Reach};
 pub(crate) use driver::Driver;
 pub use held::{Held, Kept};
 pub(crate) use instance::{Instance, Quantiles};

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use parm_protocol::{
-    Error, InferResponse, ModelMetadata, NamedTensor, Parameter, Parameters, RequestedOutput, Tensor,
+    Error, InferResponse, ModelMetadata, NamedTensor, OpaqueAnswer, Parameter, Parameters, RequestedOutput,
+    Tensor,
 };
 use smallvec::SmallVec;
 
@@ -16,6 +18,8 @@ pub(crate) struct Outputs {
     pub(crate) tensors: Vec<NamedTensor>,
     pub(crate) parameters: Parameters,
     pub(crate) rows: usize,
+    /// An upstream server's answer, until it is given; then there are no tensors.
+    pub(crate) opaque: Mutex<Option<Box<OpaqueAnswer>>>,
 }
 
 /// Answer to one query.
@@ -59,7 +63,19 @@ impl Outputs {
                 _ => {}
             }
         }
-        Ok(Self { tensors: response.outputs, parameters: response.parameters, rows })
+        let (tensors, parameters) = (response.outputs, response.parameters);
+        Ok(Self { tensors, parameters, rows, opaque: Mutex::default() })
+    }
+
+    /// Outputs of one row without parameters.
+    pub(crate) fn row(tensors: Vec<NamedTensor>) -> Self {
+        Self { tensors, parameters: Parameters::new(), rows: 1, opaque: Mutex::default() }
+    }
+
+    /// An upstream server's answer.
+    pub(crate) fn opaque(answer: OpaqueAnswer) -> Self {
+        let opaque = Mutex::new(Some(Box::new(answer)));
+        Self { opaque, ..Self::row(Vec::new()) }
     }
 }
 
@@ -198,7 +214,7 @@ mod tests {
         let answer = |names: &[&str], outcome| {
             let tensor = || Tensor::from_f32([1, 1].as_slice(), &[1.0]).unwrap();
             let tensors = names.iter().map(|name| NamedTensor::new(*name, tensor())).collect();
-            let outputs = Arc::new(Outputs { tensors, parameters: Parameters::new(), rows: 1 });
+            let outputs = Arc::new(Outputs::row(tensors));
             RowAnswer { outcome, outputs, row: 0, confidence: None, group: None }
         };
         let answers = [answer(&["y", "z"], Outcome::Exact), answer(&["y"], Outcome::Backup)];
@@ -212,7 +228,7 @@ mod tests {
         let answer = |length: usize| {
             let tensor = Tensor::from_f32([1, length].as_slice(), &vec![1.0; length]).unwrap();
             let (tensors, parameters) = (vec![NamedTensor::new("y", tensor)], Parameters::new());
-            let outputs = Arc::new(Outputs { tensors, parameters, rows: 1 });
+            let outputs = Arc::new(Outputs { parameters, ..Outputs::row(tensors) });
             RowAnswer { outcome: Outcome::Exact, outputs, row: 0, confidence: None, group: None }
         };
         let error = gathered(&[answer(2), answer(3)], &["y"]).unwrap_err();
@@ -227,7 +243,7 @@ mod tests {
             let parameters =
                 [("content_type".to_owned(), "np".into()), ("run".to_owned(), run.into())].into();
             let tensors = vec![NamedTensor { name: "y".into(), tensor, parameters }];
-            let outputs = Arc::new(Outputs { tensors, parameters: Parameters::new(), rows: 1 });
+            let outputs = Arc::new(Outputs::row(tensors));
             RowAnswer { outcome: Outcome::Exact, outputs, row: 0, confidence: None, group: None }
         };
         let kept = |answers: &[RowAnswer]| gathered(answers, &["y"]).unwrap()[0].parameters.clone();

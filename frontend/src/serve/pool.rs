@@ -19,6 +19,7 @@ use super::inputs::Inputs;
 use super::shape::Shapes;
 use crate::console::Sums;
 use crate::metrics;
+use parm_transport::client::ROUTE;
 
 /// An instance's description of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +40,8 @@ pub(crate) struct Pool {
     pub(crate) version: String,
     pub(crate) metadata: ModelMetadata,
     config: Mutex<ModelConfig>,
+    /// Whether it is a route of upstream servers.
+    pub(crate) is_route: bool,
     /// Whether rows of different requests may share a batch.
     pub(crate) batched: bool,
     pub(crate) shapes: Shapes,
@@ -101,6 +104,7 @@ impl Pool {
             id,
             version: model.version.clone().unwrap_or_default(),
             config: Mutex::new(stated(&metadata, config, batched)),
+            is_route: metadata.platform == ROUTE,
             batched,
             shapes: Shapes::of(&metadata, batched),
             metrics,

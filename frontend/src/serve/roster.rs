@@ -33,6 +33,8 @@ pub(crate) struct Joined {
     site: Site,
     models: Vec<Description>,
     slots: u16,
+    /// Whether `slots` is the most.
+    learns: bool,
     draining: bool,
     /// Specification last sent to the dispatcher.
     told: Option<InstanceSpec>,
@@ -40,8 +42,13 @@ pub(crate) struct Joined {
 
 impl Joined {
     /// An instance with these models that is not draining.
-    pub(crate) fn new(instance: Arc<Instance>, site: Site, models: Vec<Description>, slots: u16) -> Self {
-        Self { instance, site, models, slots, draining: false, told: None }
+    pub(crate) fn new(
+        instance: Arc<Instance>,
+        site: Site,
+        models: Vec<Description>,
+        (slots, learns): (u16, bool),
+    ) -> Self {
+        Self { instance, site, models, slots, learns, draining: false, told: None }
     }
 
     /// The same instance, draining or not.
@@ -70,7 +77,7 @@ impl Joined {
                 serves.push(Served { pool: pool.id, deployed, parity, backup, stand_in });
             }
         }
-        (InstanceSpec { serves, slots: self.slots, site: self.site }, problems)
+        (InstanceSpec { serves, slots: self.slots, site: self.site, learns: self.learns }, problems)
     }
 
     /// Sends its specification to the dispatcher if it has changed. That of a draining instance is not sent: the

@@ -11,7 +11,7 @@ use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, validate};
 use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
-    ModelMetadata, ModelRef, ModelStatistics, Rows, ServerMetadata, Transport,
+    ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, Rows, ServerMetadata, Transport,
 };
 use tracing::Instrument;
 
@@ -168,7 +168,7 @@ impl Frontend {
         let tensors = in_model_order(request.inputs, &pool.metadata);
         let parameters = terms::forwarded(request.parameters);
         let (id, outputs) = (request.id, request.outputs);
-        let mut inputs = Inputs { id, parameters, tensors, outputs, rows, guarded_by: 0, span };
+        let mut inputs = Inputs { id, parameters, tensors, outputs, rows, guarded_by: 0, span, opaque: None };
         // Parameters for an instance apply to its whole batch, so a query with parameters shares no batch.
         let plain = inputs.is_plain();
         let mixes = if plain { pool.mixes(&inputs.tensors) } else { None };
@@ -342,12 +342,20 @@ impl InferenceService for Frontend {
         }
     }
 
+    fn forwards(&self, path: &str) -> bool {
+        self.is_forwarded(path)
+    }
+
+    async fn forward(&self, request: OpaqueRequest, context: Context) -> Result<OpaqueAnswer, Error> {
+        self.pass_on(request, context).await
+    }
+
     fn rejected(&self, error: &Error, _transport: Transport) {
         self.core.metrics.rejected(error);
     }
 }
 
 /// Time since a request's arrival, by the runtime's clock.
-fn age(context: &Context) -> Duration {
+pub(super) fn age(context: &Context) -> Duration {
     context.arrived.elapsed()
 }

@@ -3,7 +3,7 @@
 //! They have level `debug` and their own target, so without a collector they cost a load and a branch at each call
 //! site.
 
-use parm_protocol::{Context, InferRequest};
+use parm_protocol::{Context, InferRequest, OpaqueRequest};
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -16,6 +16,22 @@ pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
         "query",
         model = %request.model.name,
         id = %request.id,
+        outcome = Empty,
+    );
+    if let Some(traceparent) = &context.traceparent {
+        parm_transport::trace::adopt(&span, traceparent);
+    }
+    span
+}
+
+/// The span of a request for an upstream server.
+pub(super) fn forwarded(route: &str, request: &OpaqueRequest, context: &Context) -> Span {
+    let span = tracing::debug_span!(
+        target: "parm_frontend::trace",
+        "query",
+        model = %route,
+        method = %request.method,
+        path = %request.target.path(),
         outcome = Empty,
     );
     if let Some(traceparent) = &context.traceparent {

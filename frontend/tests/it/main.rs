@@ -26,3 +26,4 @@ mod stress;
 mod switches;
 mod tokens;
 mod updates;
+mod upstreams;

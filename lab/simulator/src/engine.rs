@@ -190,6 +190,7 @@ impl<'a> Engine<'a> {
             share: None,
             accept: Accept::Any,
             codable: true,
+            size: 1,
         };
         self.tell(front as u32, Event::QueryArrived(query));
     }
@@ -254,7 +255,8 @@ impl<'a> Engine<'a> {
         let parity_only = instance >= shape.instances - shape.parity_only;
         let well = !parity_only;
         let served = Served { deployed: well, backup: well, stand_in: well, ..Served::all(POOL) };
-        let spec = InstanceSpec { serves: vec![served], slots: shape.slots, site: Site::default() };
+        let spec =
+            InstanceSpec { serves: vec![served], slots: shape.slots, site: Site::default(), learns: false };
         if let Some(at) = self.cluster.next_crash(instance, self.now) {
             self.note(at, Happening::Crash(instance));
         }

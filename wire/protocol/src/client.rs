@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use crate::fleet::{Watcher, Wish};
 use crate::{
-    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, OpaqueAnswer,
+    OpaqueRequest, ServerMetadata,
 };
 
 /// A boxed future, so that the transports can sit behind `dyn Client`.
@@ -42,6 +43,16 @@ pub trait Client: Send + Sync + 'static {
         request: InferRequest,
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>>;
+
+    /// Forwards a request that is not of the protocol, and waits until its answer begins; `Unimplemented` unless the server
+    /// is an upstream. Shared, because copies of it may run elsewhere.
+    fn forward(
+        &self,
+        _request: Arc<OpaqueRequest>,
+        _context: CallContext,
+    ) -> BoxFuture<'_, Result<OpaqueAnswer, Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "requests outside of the protocol".into() }) })
+    }
 
     /// Registers a receiver of token messages. It receives nothing if the server gives no tokens.
     fn watch(&self, _watcher: Arc<dyn Watcher>) {}

@@ -89,7 +89,7 @@ impl Error {
             Self::Listen { .. } => StableCode::AddressInUse,
             Self::KeyFile { .. } => StableCode::KeyFile,
             Self::Tls { .. } => StableCode::TlsFiles,
-            Self::Transport { .. } => StableCode::Unreachable,
+            Self::Transport { .. } | Self::Unsent { .. } => StableCode::Unreachable,
             _ => match self.code() {
                 Code::NotFound => StableCode::UnknownModel,
                 Code::TooLarge => StableCode::TooLarge,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::DataType;
+use crate::{DataType, FailedAnswer};
 
 /// The class of an error, which decides the HTTP and gRPC status (see `server::status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -138,6 +138,12 @@ pub enum Error {
     /// An error response of a remote server.
     #[error("{message}")]
     Remote { code: Code, message: String },
+    /// An upstream server's answer that stands for a failure.
+    #[error("{0}")]
+    Answered(Box<FailedAnswer>),
+    /// A request that was certainly not sent.
+    #[error("cannot reach {peer}: {message}")]
+    Unsent { peer: String, message: String },
     /// The transport to a remote server broke; whether the request ran there is unknown.
     #[error("connection to {peer} failed: {message}")]
     Transport { peer: String, message: String },
@@ -173,13 +179,15 @@ impl Error {
             BodyTooLarge { .. } | TensorsTooLarge { .. } => Code::TooLarge,
             Overloaded { .. } => Code::Overloaded,
             DeadlineExceeded { .. } => Code::DeadlineExceeded,
-            NoInstance { .. } | Unavailable { .. } | Transport { .. } => Code::Unavailable,
+            NoInstance { .. } | Unavailable { .. } | Unsent { .. } | Transport { .. } => Code::Unavailable,
             NoKey | UnknownKey => Code::Unauthenticated,
             WrongRole { .. } | WrongShare { .. } | LocalOnly | ModelControl => Code::PermissionDenied,
             TooManyRequests { .. } => Code::TooManyRequests,
             Unimplemented { .. } => Code::Unimplemented,
             Internal { .. } | Listen { .. } | KeyFile { .. } | Tls { .. } => Code::Internal,
             Remote { code, .. } => *code,
+            Answered(answer) if answer.is_unavailable() => Code::Unavailable,
+            Answered(_) => Code::Internal,
         }
     }
 

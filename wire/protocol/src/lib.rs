@@ -13,6 +13,7 @@ pub mod fleet;
 pub mod grpc;
 mod infer;
 mod metadata;
+mod opaque;
 mod parameter;
 pub mod place;
 pub mod rest;
@@ -30,6 +31,9 @@ pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOut
 pub use metadata::{
     BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata,
     ModelParameter, ModelStatistics, ServerMetadata, TensorMetadata,
+};
+pub use opaque::{
+    FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status, is_grpc, is_grpc_failure,
 };
 pub use parameter::{Parameter, Parameters};
 pub use place::Place;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::fleet::{Caller, Giver};
 use crate::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ModelStatistics,
-    ServerMetadata,
+    OpaqueAnswer, OpaqueRequest, ServerMetadata,
 };
 
 /// The transport of a request.
@@ -85,6 +85,20 @@ pub trait InferenceService: Send + Sync + 'static {
         request: InferRequest,
         context: Context,
     ) -> impl Future<Output = Result<InferResponse, Error>> + Send;
+
+    /// Whether requests of this path go to upstream servers and not to this service's own endpoints.
+    fn forwards(&self, _path: &str) -> bool {
+        false
+    }
+
+    /// Answers a request whose path [`forwards`](Self::forwards) accepts.
+    fn forward(
+        &self,
+        request: OpaqueRequest,
+        _context: Context,
+    ) -> impl Future<Output = Result<OpaqueAnswer, Error>> + Send {
+        async move { Err(Error::UnknownPath { path: request.target.path().to_owned() }) }
+    }
 
     /// Called for each request that the server rejected before [`infer`](Self::infer) (malformed, too large,
     /// unauthenticated, ...), so that every rejection is counted.

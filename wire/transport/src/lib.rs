@@ -7,6 +7,7 @@
 
 mod budget;
 pub mod client;
+mod end_to_end;
 pub mod frames;
 pub mod grpc;
 pub mod keys;

@@ -43,6 +43,13 @@ pub struct QuerySpec {
     /// False for a query that must be served alone, because its values are not finite or extreme: mixed with
     /// others it would spoil them.
     pub codable: bool,
+    /// Size of its input in any unit, as far as run times may depend on it: 1 if they do not.
+    #[serde(default = "one")]
+    pub size: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// How a job failed.
@@ -79,6 +86,9 @@ pub struct InstanceSpec {
     pub serves: Vec<Served>,
     /// Jobs that it runs at a time; 1 unless configured. A hung instance holds no more than these.
     pub slots: u16,
+    /// Whether `slots` is the most, and the jobs that it runs best at a time are learned.
+    #[serde(default)]
+    pub learns: bool,
     /// Its node and zone, as far as discovery knows them.
     pub site: Site,
 }

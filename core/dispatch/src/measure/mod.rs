@@ -6,6 +6,7 @@
 pub(crate) mod alone;
 pub(crate) mod bound;
 pub(crate) mod budget;
+pub(crate) mod concurrency;
 pub(crate) mod cost;
 pub(crate) mod doubt;
 pub(crate) mod health;

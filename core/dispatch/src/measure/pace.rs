@@ -1,16 +1,18 @@
-//! Pace of a pool: the expected time of a run by its rows and its instance, and the rest of a run of some age.
+//! Pace of a pool: the expected time of a run by its size and its instance, and the rest of a run of some age.
+//!
+//! The size of a run is its number of rows. For requests whose bodies are not read it is the length of the body.
 //!
 //! Problem: to place a query where it ends first, and to call a run late, the dispatcher must know how long a run
-//! takes there. That depends on the instance, on the rows of the batch, and on chance.
+//! takes there. That depends on the instance, on the size of the run, and on chance.
 //!
-//! Choice: three parts that multiply. The time of so many rows at an average instance is a running mean of
+//! Choice: three parts that multiply. The time of a run of such a size at an average instance is a running mean of
 //! logarithms for each power of two, in which a run counts two standard deviations at most. The speed of the
 //! instance is in [`Speed`]; it counts relative to the median instance, so that a load that slows all of them down
 //! makes none of them slow. Chance is in [`Rest`].
 //!
 //! Rejected: a cost of rows that is configured (it differs between engines and machines by more than the speeds
-//! do); the size of variable inputs as a fourth part (with run times that follow the input, log-normal of sigma
-//! 0.35, it gained less than a tenth of the tail).
+//! do); the size of variable tensors (with run times that follow the input, log-normal of sigma 0.35, it gained less
+//! than a tenth of the tail).
 //!
 //! Cold start: [`Rest`] says whether enough runs are known; until then callers use quantiles of all times.
 
@@ -19,7 +21,7 @@ use std::time::Duration;
 use crate::measure::rest::Rest;
 use crate::measure::speed::Speed;
 
-/// Powers of two of rows that are told apart.
+/// Powers of two of sizes that are told apart.
 const SIZES: usize = 12;
 
 /// Runs that the mean of a size remembers.
@@ -40,15 +42,20 @@ const CUT: f32 = 1.086;
 /// Runs between two comparisons of all instances, at least.
 const COMPARE_EVERY: u32 = 32;
 
+/// A size within this logarithm of the mean of its class has the mean's time.
+const EXACT: f32 = 0.01;
+
 /// Instances within this logarithm of a factor count as equally fast.
 const SAME: f32 = 0.05;
 
 /// Expected times of the runs of one pool.
 pub(crate) struct Pace {
-    /// The mean of the logarithm of nanoseconds and its number of runs, by the power of two of the rows.
-    sizes: [(f32, f32); SIZES],
+    /// By the power of two of the size.
+    sizes: [Class; SIZES],
     variance: f32,
     runs: f32,
+    /// The mean over runs of the mean of their sizes.
+    usual: f32,
     /// The mean of the median instance.
     median: f32,
     /// The rest of runs by their age.
@@ -61,12 +68,24 @@ pub(crate) struct Pace {
     capacity: f32,
 }
 
+/// Runs of similar sizes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Class {
+    /// The mean of the logarithm of their nanoseconds.
+    mean: f32,
+    /// Their number, as far as the mean remembers.
+    runs: f32,
+    /// The mean of the logarithm of their size.
+    size: f32,
+}
+
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            sizes: [(0.0, 0.0); SIZES],
+            sizes: [Class::default(); SIZES],
             variance: ASSUMED.0 * ASSUMED.0,
             runs: ASSUMED.1,
+            usual: 0.0,
             median: 0.0,
             rest: Rest::default(),
             stale: 0,
@@ -78,38 +97,53 @@ impl Default for Pace {
 
 impl Pace {
     /// Notes a run. Returns whether the difference of its instance to the others changed.
-    pub(crate) fn note(&mut self, speed: &mut Speed, rows: usize, took: Duration) -> bool {
-        if let Some(expected) = self.expected(speed, rows) {
+    pub(crate) fn note(&mut self, speed: &mut Speed, size: u32, took: Duration) -> bool {
+        if let Some(expected) = self.expected(speed, size) {
             self.rest.add(nanos(took) / expected);
         }
-        self.learn(speed, rows, took)
+        self.learn(speed, size, took)
     }
 
     /// Notes a run that was cancelled at this age. Returns the same.
-    pub(crate) fn note_cancelled(&mut self, speed: &mut Speed, rows: usize, age: Duration) -> bool {
-        let Some(expected) = self.expected(speed, rows) else { return false };
+    pub(crate) fn note_cancelled(&mut self, speed: &mut Speed, size: u32, age: Duration) -> bool {
+        let Some(expected) = self.expected(speed, size) else { return false };
         let ratio = nanos(age) / expected;
         self.rest.add_cancelled(ratio);
         // A short age says nothing about the speed.
-        ratio > 1.0 && self.learn(speed, rows, age)
+        ratio > 1.0 && self.learn(speed, size, age)
     }
 
-    fn learn(&mut self, speed: &mut Speed, rows: usize, took: Duration) -> bool {
+    fn learn(&mut self, speed: &mut Speed, size: u32, took: Duration) -> bool {
         let log = (nanos(took).max(1.0) as f32).ln();
         let deviation = self.deviation();
-        let (mean, runs) = &mut self.sizes[size(rows)];
-        if *runs == 0.0 {
-            *mean = log - self.median;
+        let of = &mut self.sizes[class(size)];
+        if of.runs == 0.0 {
+            (of.mean, of.size) = (log - self.median, (size.max(1) as f32).ln());
         }
-        let residual = log - *mean - speed.mean().unwrap_or(self.median);
-        *runs = (*runs + 1.0).min(WINDOW);
-        *mean += residual.clamp(-STEP * deviation, STEP * deviation) / *runs;
-        let log = log - *mean;
+        let usual = self.of_size(size).unwrap_or_default();
+        let of = &mut self.sizes[class(size)];
+        let residual = log - usual - speed.mean().unwrap_or(self.median);
+        of.runs = (of.runs + 1.0).min(WINDOW);
+        of.size += ((size.max(1) as f32).ln() - of.size) / of.runs;
+        of.mean += residual.clamp(-STEP * deviation, STEP * deviation) / of.runs;
+        let of_size = self.of_size(size).unwrap_or_default();
+        let log = log - of_size;
         let residual = speed.note(log, deviation).clamp(-STEP * deviation, STEP * deviation);
         self.runs = (self.runs + 1.0).min(WINDOW);
+        self.usual += (of_size - self.usual) / (self.runs - ASSUMED.1).max(1.0);
         self.variance += (CUT * residual * residual - self.variance) / self.runs;
         self.stale += 1;
         speed.compare(self.median, deviation)
+    }
+
+    /// The logarithm of a run's time over the expected one; `None` if no run of this size is known.
+    pub(crate) fn residual(&self, speed: &Speed, size: u32, took: Duration) -> Option<f32> {
+        Some((nanos(took).max(1.0) / self.expected(speed, size)?).ln() as f32)
+    }
+
+    /// How many times as long as a run of usual size one of this size takes.
+    pub(crate) fn of_usual(&self, size: u32) -> f64 {
+        self.of_size(size).map_or(1.0, |mean| f64::from((mean - self.usual).exp()))
     }
 
     /// Whether all instances should be compared now.
@@ -163,27 +197,43 @@ impl Pace {
 
     /// The expected nanoseconds of a run without its chance, so that [`Rest::mean`] times it is the mean; `None`
     /// if no run of this size is known.
-    pub(crate) fn expected(&self, speed: &Speed, rows: usize) -> Option<f64> {
-        self.of_size(rows).map(|mean| f64::from((mean + self.median + speed.slower()).exp()))
+    pub(crate) fn expected(&self, speed: &Speed, size: u32) -> Option<f64> {
+        self.of_size(size).map(|mean| f64::from((mean + self.median + speed.slower()).exp()))
     }
 
-    /// The same at the fastest instance.
-    pub(crate) fn fastest(&self, rows: usize) -> Option<f64> {
-        self.of_size(rows).map(|mean| f64::from((mean + self.median + self.span.0).exp()))
+    /// The same for a run of usual size.
+    pub(crate) fn usual(&self, speed: &Speed) -> f64 {
+        f64::from((self.usual + self.median + speed.slower()).exp())
     }
 
-    /// The mean of a size, or of the nearest known one.
-    fn of_size(&self, rows: usize) -> Option<f32> {
-        let at = size(rows);
-        let known = |at: &usize| self.sizes[*at].1 > 0.0;
-        let near = || (0..at).rev().find(known).or_else(|| (at + 1..SIZES).find(known));
-        let found = if known(&at) { Some(at) } else { near() };
-        found.map(|at| self.sizes[at].0)
+    /// The expected nanoseconds at the fastest instance.
+    pub(crate) fn fastest(&self, size: u32) -> Option<f64> {
+        self.of_size(size).map(|mean| f64::from((mean + self.median + self.span.0).exp()))
+    }
+
+    /// The mean of a size: on the line between its class and the next one in its direction, or that of the nearest known
+    /// class.
+    fn of_size(&self, size: u32) -> Option<f32> {
+        let at = class(size);
+        let below = || self.sizes[..at].iter().rev().find(|of| of.runs > 0.0);
+        let above = || self.sizes[at + 1..].iter().find(|of| of.runs > 0.0);
+        let own = self.sizes[at];
+        if own.runs == 0.0 {
+            return below().or_else(above).map(|of| of.mean);
+        }
+        let off = (size.max(1) as f32).ln() - own.size;
+        let next = match off {
+            _ if off.abs() < EXACT => None,
+            _ if off > 0.0 => above().or_else(below),
+            _ => below().or_else(above),
+        };
+        Some(next.map_or(own.mean, |next| own.mean + off * (next.mean - own.mean) / (next.size - own.size)))
     }
 }
 
-fn size(rows: usize) -> usize {
-    (usize::BITS - rows.max(1).leading_zeros()).min(SIZES as u32) as usize - 1
+/// The class of a size: its power of two.
+fn class(size: u32) -> usize {
+    (u32::BITS - size.max(1).leading_zeros()).min(SIZES as u32) as usize - 1
 }
 
 fn nanos(time: Duration) -> f64 {
@@ -214,7 +264,8 @@ mod tests {
         slow.compare(pace.median(), pace.deviation());
         near(pace.expected(&fast, 1), 20.0);
         near(pace.expected(&slow, 1), 40.0);
-        near(pace.expected(&fast, 5), 35.0);
+        // On the line through the logarithms of 20 ms for 1 and 35 ms for 4.
+        near(pace.expected(&fast, 5), 38.3);
         near(pace.expected(&fast, 64), 35.0);
     }
 

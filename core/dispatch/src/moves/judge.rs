@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::api::{Action, EjectionSettings, Failure, JobId, Reason, Role, Time};
 use crate::moves::eject::eject;
-use crate::moves::pace::{learn_cancelled, learn_pace};
+use crate::moves::pace::{learn_cancelled, learn_concurrency, learn_pace};
 use crate::moves::room::refresh;
 use crate::rules::blame::doubts;
 use crate::state::State;
@@ -41,9 +41,13 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
     if !matches!(job.role, Role::Parity(..)) && !job.explores {
         pool.service.add(took);
     }
+    if matches!(job.role, Role::Deployed | Role::Copy) {
+        learn_concurrency(state, turn, job, took);
+    }
     learn_pace(state, turn, job, took);
     let pool = state.pools.at_mut(job.pool);
     let settings = &pool.settings.ejection;
+    let took = took.div_f64(pool.pace.of_usual(job.size).max(f64::MIN_POSITIVE));
     let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
     let said = slow && is_known_evidence(state, job);
     let settings = &state.pools.at(job.pool).settings.ejection;
@@ -60,7 +64,7 @@ pub(crate) fn record_dropped(state: &mut State, turn: &Turn, job: &Job) -> Optio
     learn_cancelled(state, turn, job, turn.now.since(job.began));
     let pool = state.pools.at(job.pool);
     let settings = &pool.settings.ejection;
-    let took = turn.now.since(job.began);
+    let took = turn.now.since(job.began).div_f64(pool.pace.of_usual(job.size).max(f64::MIN_POSITIVE));
     let slow = pool.service.rough_median().is_some_and(|median| is_slow(took, median, settings));
     if !slow || is_known_evidence(state, job) {
         return None;

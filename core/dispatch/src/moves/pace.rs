@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::api::Role;
 use crate::measure::pace::Pace;
 use crate::measure::speed::Speed;
+use crate::moves::room::{recount_pools_of, refresh};
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::keys::PoolKey;
@@ -14,24 +15,49 @@ use crate::turn::Turn;
 
 /// Learns from a run of the deployed model.
 pub(crate) fn learn_pace(state: &mut State, turn: &Turn, job: &Job, took: Duration) {
-    learn(state, turn, job, |pace, speed, rows| pace.note(speed, rows, took));
+    learn(state, turn, job, took, Pace::note);
+}
+
+/// Learns from a run how many jobs its instance runs best at a time.
+pub(crate) fn learn_concurrency(state: &mut State, turn: &mut Turn, job: &Job, took: Duration) {
+    let Some(instance) = state.instances.get_mut(job.instance) else { return };
+    let Some(pace) = state.pools.get(job.pool).map(|pool| &pool.pace) else { return };
+    let speed = instance.serves(job.pool).map(|serves| serves.speed);
+    let held = instance.jobs.len() + 1;
+    let Some(known) = &mut instance.concurrency else { return };
+    let Some(log) = speed.and_then(|speed| pace.residual(&speed, job.size, took)) else { return };
+    known.note(job.beside.into(), held, log);
+    let slots = known.limit();
+    if std::mem::replace(&mut instance.slots, slots) != slots {
+        refresh(state, turn, job.instance);
+        recount_pools_of(state, turn, job.instance);
+    }
 }
 
 /// Learns from a run that was cancelled at this age.
 pub(crate) fn learn_cancelled(state: &mut State, turn: &Turn, job: &Job, age: Duration) {
-    learn(state, turn, job, |pace, speed, rows| pace.note_cancelled(speed, rows, age));
+    learn(state, turn, job, age, Pace::note_cancelled);
 }
 
-fn learn(state: &mut State, turn: &Turn, job: &Job, note: impl FnOnce(&mut Pace, &mut Speed, usize) -> bool) {
+fn learn(
+    state: &mut State,
+    turn: &Turn,
+    job: &Job,
+    took: Duration,
+    note: fn(&mut Pace, &mut Speed, u32, Duration) -> bool,
+) {
     if !matches!(job.role, Role::Deployed | Role::Copy) {
         return;
     }
-    let serves = state.instances.get_mut(job.instance).map(|instance| &mut instance.serves);
-    let Some(own) = serves.and_then(|serves| serves.iter_mut().find(|serves| serves.pool == job.pool)) else {
-        return;
+    let Some(instance) = state.instances.get_mut(job.instance) else { return };
+    let took = match &instance.concurrency {
+        // Company makes a run longer, and no instance slower.
+        Some(known) => took.div_f64(known.slower(job.beside)),
+        None => took,
     };
+    let Some(own) = instance.serves.iter_mut().find(|serves| serves.pool == job.pool) else { return };
     let Some(pool) = state.pools.get_mut(job.pool) else { return };
-    let changed = note(&mut pool.pace, &mut own.speed, job.rows.len());
+    let changed = note(&mut pool.pace, &mut own.speed, job.size, took);
     if pool.pace.is_fast(&own.speed) {
         own.explored = 0;
     }

@@ -24,16 +24,24 @@ pub(crate) struct Start {
     pub(crate) purpose: Option<Purpose>,
 }
 
+/// The size of the inputs of these queries. A parity has that of a member, of which the job knows none.
+fn size_of(state: &State, rows: &Keys) -> u32 {
+    let sizes = rows.iter().filter_map(|query| state.queries.get(*query)).map(|query| query.size.max(1));
+    sizes.fold(0u32, u32::saturating_add).max(1)
+}
+
 /// Starts a job.
 pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey {
     let Start { pool: pool_key, instance: instance_key, role, rows, class, purpose } = start;
     let fresh = role == Role::Deployed && purpose.is_none();
     let payer = payer_of(state, pool_key, role, &rows);
     let charge = state.book.begin(&payer, &state.pools.at(pool_key).id, work(role));
-    let alone = state.instances.at(instance_key).jobs.is_empty();
+    let held = state.instances.at(instance_key).jobs.len();
+    let alone = held == 0;
     let explores = purpose == Some(Purpose::Explore);
     let key = state.jobs.insert(Job {
         alone,
+        beside: u16::try_from(held + 1).unwrap_or(u16::MAX),
         pool: pool_key,
         instance: instance_key,
         role,
@@ -42,6 +50,7 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
         charge,
         // No query waits for an exploring copy.
         waiting: if explores { 0 } else { rows.len() as u16 },
+        size: size_of(state, &rows),
         rows,
         group: None,
         ended: false,

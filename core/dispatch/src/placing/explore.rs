@@ -28,13 +28,23 @@ use crate::turn::Turn;
 /// The least time between two such copies of a pool: many slow instances must not double the work of a quiet one.
 const APART: Duration = Duration::from_millis(100);
 
+/// The largest copy, as a part of a run of usual size, with room for its error. A large one shows no more.
+const LARGEST: f64 = 1.05;
+
 /// Copies a job that has just started to an idle slow instance, if it is time for one.
 pub(crate) fn explore(state: &mut State, turn: &mut Turn, key: PoolKey, job: JobKey) {
     let pool = state.pools.at(key);
-    if !pool.places_by_speed() || turn.now < pool.explore_at || !leaves_reserved(state, turn, key) {
+    if !pool.places_by_speed()
+        || !pool.policy.repeats()
+        || turn.now < pool.explore_at
+        || !leaves_reserved(state, turn, key)
+    {
         return;
     }
-    let holder = state.jobs.at(job).instance;
+    let (holder, size) = (state.jobs.at(job).instance, state.jobs.at(job).size);
+    if pool.pace.of_usual(size) > LARGEST {
+        return;
+    }
     let is_due = |index: &usize| {
         let instance = state.instances.key_at(*index).filter(|instance| *instance != holder);
         instance.is_some_and(|instance| {

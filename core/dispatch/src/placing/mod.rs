@@ -1,11 +1,12 @@
 //! Placing: waiting work finds an instance, in one order of urgency.
 //!
-//! [`ORDER`] lists the waiting lines, the most urgent first. A pool with new work walks it, less the first line,
-//! to find instances ([`place`]), and an instance with new room walks it to find work ([`fill`]). After each event no
-//! instance has room for work that may start now; timers end other waits. So new work looks only at instances, and
-//! new room only at work.
+//! [`ORDER`] lists the waiting lines, the most urgent first. A pool with new work walks it to find instances
+//! ([`place`]), and an instance with new room walks it to find work ([`fill`]). The first line, of reserved shares,
+//! matters only to an instance: a pool takes those queries first when it comes to its queue. At the end of each event no
+//! instance has room for work that may start at that time. Work that must wait longer has a timer. So new work looks
+//! only at instances, and new room only at work.
 //!
-//! The lines from [`SPARE_FROM`] on are spare work: it uses instances for which no query waits. Files next to this one
+//! The lines from [`SPARE_FROM`] on are spare work, which starts only if no query waits. Files next to this one
 //! place batches, extras (retries, hedges, copies, parities), stand-ins and, outside the lines, exploring copies. The
 //! glossary in docs/concepts.md defines the words.
 //!
@@ -58,7 +59,7 @@ use WorkLine::{DoubtfulStandIn, EarlyStandIn, LateStandIn, Queue, Reserved, Spar
 /// All lines, the most urgent first.
 const ORDER: [WorkLine; 7] = [Reserved, LateStandIn, Urgent, Queue, Spare, DoubtfulStandIn, EarlyStandIn];
 
-/// The place of the first spare line. Spare work uses instances with nothing else to do.
+/// The place of the first spare line.
 const SPARE_FROM: usize = 4;
 
 /// Gives a pool's work to instances with room.

@@ -22,6 +22,11 @@ pub(crate) trait Policy: Send {
         false
     }
 
+    /// Whether a query may be sent to an instance more than once.
+    fn repeats(&self) -> bool {
+        true
+    }
+
     /// Whether late jobs are hedged.
     fn hedges(&self) -> bool {
         false

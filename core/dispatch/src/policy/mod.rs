@@ -8,6 +8,7 @@ mod equal;
 mod hedge;
 mod hooks;
 mod none;
+mod once;
 mod parm;
 mod parm_plus;
 mod replicate;
@@ -28,6 +29,7 @@ pub(crate) fn late_to_hedges(settings: &PoolSettings, recent: Option<Reading>) -
 pub(crate) fn build(settings: &PoolSettings, in_force: &InForce) -> Box<dyn Policy> {
     match in_force.policy {
         PolicyKind::None => Box::new(none::None),
+        PolicyKind::Once => Box::new(once::Once),
         PolicyKind::Equal => Box::new(equal::Equal),
         PolicyKind::Replicate => Box::new(replicate::Replicate::new(&settings.replicate)),
         PolicyKind::Hedge => Box::new(hedge::Hedge::new(&settings.hedge)),
@@ -84,7 +86,7 @@ mod tests {
             assert_eq!(readings.map(|recent| policy(kind).late_after(recent)), late, "{kind:?}");
         };
         let hedged = [Some(ms(60)), Some(ms(25)), None];
-        [PolicyKind::None, Equal, Replicate, Parm, ApproximateBackup]
+        [PolicyKind::None, PolicyKind::Once, Equal, Replicate, Parm, ApproximateBackup]
             .into_iter()
             .for_each(|kind| check(kind, [None; 3]));
         [Hedge, ParmPlus].into_iter().for_each(|kind| check(kind, hedged));

@@ -45,6 +45,8 @@ pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry)
     let pool = state.pools.at_mut(job.pool);
     let refusal = if pool.removed {
         Some(Reject::NoInstance)
+    } else if !pool.policy.repeats() {
+        Some(Reject::Failed)
     } else if spoiled || pool.retries.spend() {
         pool.counters.retries += 1;
         None

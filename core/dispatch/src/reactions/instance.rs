@@ -8,6 +8,7 @@
 use smallvec::SmallVec;
 
 use crate::api::{Action, Elsewhere, Failure, InstanceId, InstanceSpec, PoolId};
+use crate::measure::concurrency::Concurrency;
 use crate::measure::doubt::Doubt;
 use crate::measure::health::{Due, Health};
 use crate::measure::speed::Speed;
@@ -49,10 +50,19 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
             doubt: before.map_or_else(Doubt::default, |before| before.doubt),
         });
     }
-    let (site, slots) = (spec.site, spec.slots.max(1));
+    let (site, most) = (spec.site, spec.slots.max(1));
     if let Some(key) = known {
         withdraw(state, key);
         let instance = state.instances.at_mut(key);
+        let concurrency = instance.concurrency.take().filter(|_| spec.learns);
+        instance.concurrency = concurrency.map(|mut known| {
+            known.change(most);
+            known
+        });
+        if spec.learns {
+            instance.concurrency.get_or_insert_with(|| Box::new(Concurrency::new(most)));
+        }
+        let slots = instance.concurrency.as_ref().map_or(most, |known| known.limit());
         (instance.slots, instance.site, instance.draining, instance.ahead) = (slots, site, false, 1);
         for before in std::mem::replace(&mut instance.serves, serves) {
             recount(state, turn, before.pool);
@@ -62,10 +72,12 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
         return;
     }
     let (health, jobs) = (Health::new(), Default::default());
+    let concurrency = spec.learns.then(|| Box::new(Concurrency::new(most)));
     let instance = Instance {
         id,
         site,
-        slots,
+        slots: concurrency.as_ref().map_or(most, |known| known.limit()),
+        concurrency,
         ahead: 1,
         heard: turn.now,
         silent: false,

@@ -34,6 +34,7 @@ use crate::moves::watch::{is_due, look_again, look_at, watch_silence};
 use crate::placing::extras::place_extras;
 use crate::reactions::again::{Ask, hedge, run_on_deployed};
 use crate::rules::affordable::usable_without;
+use crate::rules::finish::expected_run;
 use crate::rules::gain::{Gain, gain};
 use crate::rules::hedging::{all_jobs_are_silent, has_reconstruction};
 use crate::rules::lateness::{late_after, longest_ahead, patience};
@@ -80,9 +81,7 @@ fn in_time_until(state: &State, turn: &Turn, key: JobKey) -> Option<Time> {
     if best.runs > price || !price.is_finite() {
         return None;
     }
-    let own = state.instances.get(job.instance)?.serves(job.pool)?;
-    let rows = job.rows.len().max(1);
-    let (expected, usual) = (pool.pace.expected(&own.speed, rows)?, pool.pace.fastest(rows)?);
+    let (expected, usual) = (expected_run(state, job)?, pool.pace.fastest(job.size)?);
     let age = turn.now.since(job.began).as_nanos() as f64;
     let wanted = (best.least + price * usual) / expected;
     let at =

@@ -54,6 +54,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
         deadline: query.deadline,
         accept: query.accept,
         codable: query.codable,
+        size: query.size,
         queued: true,
         failures: 0,
         retried: 0,

@@ -249,6 +249,7 @@ mod tests {
             share: None,
             accept: Accept::Any,
             codable: true,
+            size: 1,
         })
     }
 
@@ -261,7 +262,8 @@ mod tests {
         let settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
         let mut dispatcher = Dispatcher::new(Settings::uniform(settings), 7);
         let (mut now, mut actions) = (0, Actions::new());
-        let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+        let spec =
+            InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default(), learns: false };
         dispatcher.on_event(at(now), Event::InstanceJoined(InstanceId(1), spec), &mut actions);
         for id in 0..40 {
             actions.clear();

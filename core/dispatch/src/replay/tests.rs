@@ -36,7 +36,12 @@ impl Recorded {
         let (now, wake, running, actions) = (Time::ZERO, None, Vec::new(), Vec::new());
         let mut own = Self { dispatcher, tape, now, wake, running, ended: 0, actions };
         for id in 0..3 {
-            let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+            let spec = InstanceSpec {
+                serves: vec![Served::all(POOL)],
+                slots: 1,
+                site: Site::default(),
+                learns: false,
+            };
             own.send(Event::InstanceJoined(InstanceId(id), spec));
         }
         own
@@ -73,6 +78,7 @@ impl Recorded {
                 share: None,
                 accept,
                 codable: true,
+                size: 1,
             };
             self.send(Event::QueryArrived(query));
             let next = self.now + Duration::from_millis(6 + 9 * (number % 2));
@@ -159,7 +165,8 @@ fn tape_of_another_format_is_refused() {
 fn tape_keeps_nothing_of_instances_that_have_left() {
     let settings = Settings::uniform(PoolSettings::default());
     let mut tape = Tape::new(&settings, 7, false).of(4);
-    let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+    let spec =
+        InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default(), learns: false };
     for id in (0..100).map(InstanceId) {
         // What a connection says last may come after its instance has left.
         let late = [Event::TokensShared(id, None), Event::HeldElsewhere(id, Default::default())];

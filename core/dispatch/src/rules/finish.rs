@@ -52,9 +52,17 @@ const MARGIN: f64 = 1.25;
 const SHORTEST: Duration = Duration::from_micros(1);
 
 /// The expected nanoseconds of a new run of a pool's model on an instance, chance included.
-pub(crate) fn run_at(pool: &Pool, key: PoolKey, instance: &Instance, rows: usize) -> Option<f64> {
+pub(crate) fn run_at(pool: &Pool, key: PoolKey, instance: &Instance, size: u32) -> Option<f64> {
     let speed = &instance.serves(key)?.speed;
-    Some(pool.pace.expected(speed, rows)? * pool.pace.rest.mean())
+    Some(pool.pace.expected(speed, size)? * pool.pace.rest.mean())
+}
+
+/// The expected nanoseconds of the run of a job, among those that began with it.
+pub(crate) fn expected_run(state: &State, job: &Job) -> Option<f64> {
+    let instance = state.instances.get(job.instance)?;
+    let speed = &instance.serves(job.pool)?.speed;
+    let alone = state.pools.at(job.pool).pace.expected(speed, job.size)?;
+    Some(instance.concurrency.as_ref().map_or(alone, |known| alone * known.slower(job.beside)))
 }
 
 /// The expected nanoseconds until a job ends; infinite if it is older than any run before. `None` while times are
@@ -63,21 +71,15 @@ pub(crate) fn rest_of(state: &State, turn: &Turn, key: JobKey) -> Option<f64> {
     let Some(job) = state.jobs.get(key) else { return Some(f64::INFINITY) };
     let Some(instance) = state.instances.get(job.instance) else { return Some(f64::INFINITY) };
     let pool = state.pools.at(job.pool);
-    let speed = &instance.serves(job.pool)?.speed;
     let share =
         if matches!(job.role, Role::StandIn(_)) { pool.stand_in_cost().of(job.rows.len()) } else { 1.0 };
-    let expected = pool.pace.expected(speed, rows_of(job))? * share;
+    let expected = expected_run(state, job)? * share;
     let age = turn.now.since(job.began).as_nanos() as f64;
     if instance.runs(key) {
         return Some(expected * pool.pace.rest.after(age / expected)?);
     }
     // It waits behind others, and has all of its run left.
     Some(expected * pool.pace.rest.mean() + wait_at(state, turn, job.pool, instance)?)
-}
-
-/// The rows of a job. A parity has those of a member, of which the job knows none.
-pub(crate) fn rows_of(job: &Job) -> usize {
-    job.rows.len().max(1)
 }
 
 /// The expected nanoseconds until an instance has ended one of its jobs: 0 if it has room.
@@ -103,8 +105,8 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
     if pool.pace.is_fast(speed) {
         return None;
     }
-    let rows = rows_of_next(pool);
-    let here = run_at(pool, key, state.instances.at(own), rows)?;
+    let size = size_of_next(state, pool);
+    let here = run_at(pool, key, state.instances.at(own), size)?;
     if is_overdue(state, turn, key, here) {
         return None;
     }
@@ -115,7 +117,7 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
             continue;
         }
         let (Some(wait), Some(run)) =
-            (wait_at(state, turn, key, instance), run_at(pool, key, instance, rows))
+            (wait_at(state, turn, key, instance), run_at(pool, key, instance, size))
         else {
             continue;
         };
@@ -125,7 +127,7 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
     }
     let tokens = state.instances.at(own).tokens.as_ref();
     let frontends = tokens.map_or(1, |tokens| usize::from(tokens.sharers().max(1)));
-    let place = (frontends * pool.queue.waiting().max(1) as usize - 1) / rows.max(1);
+    let place = (frontends * pool.queue.waiting().max(1) as usize - 1) / rows_of_next(pool);
     faster.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     let (_, wait) = faster.get(place)?;
     let until = turn.now + Duration::from_nanos(wait.max(here * LEAST) as u64);
@@ -153,6 +155,12 @@ fn rows_of_next(pool: &Pool) -> usize {
     usize::from(pool.in_force.batch.max_size.get()).min(pool.queue.waiting().max(1) as usize)
 }
 
+/// The size of the next batch of a pool, if its queries are like the oldest one.
+fn size_of_next(state: &State, pool: &Pool) -> u32 {
+    let oldest = pool.queue.iter().find_map(|query| state.queries.get(query));
+    oldest.map_or(1, |query| query.size.max(1)).saturating_mul(rows_of_next(pool) as u32)
+}
+
 /// Whether the oldest query of a pool should wait for faster instances no longer.
 fn is_overdue(state: &State, turn: &Turn, key: PoolKey, run: f64) -> bool {
     waits_until(state, turn, key, run).is_some_and(|until| until <= turn.now)
@@ -166,6 +174,6 @@ pub(crate) fn takes_last(state: &State, turn: &Turn, key: PoolKey, own: Instance
     }
     let instance = state.instances.at(own);
     let slow = instance.serves(key).is_some_and(|serves| !pool.pace.is_fast(&serves.speed));
-    let run = run_at(pool, key, instance, rows_of_next(pool));
+    let run = run_at(pool, key, instance, size_of_next(state, pool));
     slow && !run.is_some_and(|run| is_overdue(state, turn, key, run))
 }

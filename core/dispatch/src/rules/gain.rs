@@ -14,7 +14,7 @@
 
 use smallvec::SmallVec;
 
-use crate::rules::finish::{rest_of, rows_of, run_at, wait_at};
+use crate::rules::finish::{expected_run, rest_of, run_at, wait_at};
 use crate::state::State;
 use crate::state::keys::{InstanceKey, JobKey, PoolKey, QueryKey};
 use crate::state::query::Query;
@@ -24,7 +24,7 @@ use crate::turn::Turn;
 const FULL: f64 = 0.95;
 
 /// The expected nanoseconds until an instance without these queries would have answered them.
-fn elsewhere(state: &State, turn: &Turn, key: PoolKey, query: QueryKey, rows: usize) -> Option<(f64, f64)> {
+fn elsewhere(state: &State, turn: &Turn, key: PoolKey, query: QueryKey, size: u32) -> Option<(f64, f64)> {
     let pool = state.pools.at(key);
     let holders: SmallVec<[InstanceKey; 2]> = state
         .queries
@@ -35,7 +35,7 @@ fn elsewhere(state: &State, turn: &Turn, key: PoolKey, query: QueryKey, rows: us
         .map(|job| job.instance)
         .collect();
     if !pool.pace.is_uneven() && pool.idle.more_than(holders.len() as u32) {
-        return Some((0.0, pool.pace.fastest(rows)? * pool.pace.rest.mean()));
+        return Some((0.0, pool.pace.fastest(size)? * pool.pace.rest.mean()));
     }
     let mut best: Option<(f64, f64)> = None;
     for (other, instance) in state.instances.iter() {
@@ -44,7 +44,7 @@ fn elsewhere(state: &State, turn: &Turn, key: PoolKey, query: QueryKey, rows: us
             continue;
         }
         let (Some(wait), Some(run)) =
-            (wait_at(state, turn, key, instance), run_at(pool, key, instance, rows))
+            (wait_at(state, turn, key, instance), run_at(pool, key, instance, size))
         else {
             continue;
         };
@@ -72,7 +72,7 @@ fn is_known_slow(state: &State, turn: &Turn, key: JobKey) -> bool {
         let speed = &state.instances.get(job.instance)?.serves(job.pool)?.speed;
         let pace = &state.pools.at(job.pool).pace;
         let age = turn.now.since(job.began).as_nanos() as f64;
-        Some(!pace.is_fast(speed) && age < pace.expected(speed, rows_of(job))?)
+        Some(!pace.is_fast(speed) && age < expected_run(state, job)?)
     };
     slow().unwrap_or_default()
 }
@@ -90,9 +90,9 @@ pub(crate) struct Gain {
 pub(crate) fn gain(state: &State, turn: &Turn, query: QueryKey) -> Option<Gain> {
     let of = state.queries.get(query)?;
     let (rest, job) = first_to_end(state, turn, of)?;
-    let rows = rows_beside(state, of);
-    let (wait, run) = elsewhere(state, turn, of.pool, query, rows)?;
-    let usual = state.pools.at(of.pool).pace.fastest(rows)?;
+    let size = size_beside(state, of);
+    let (wait, run) = elsewhere(state, turn, of.pool, query, size)?;
+    let usual = state.pools.at(of.pool).pace.fastest(size)?;
     let cost = if is_known_slow(state, turn, job) { run } else { 0.0 };
     let least = wait + run + cost + run * congestion(state, turn, of.pool);
     Some(Gain { runs: (rest - least) / usual, least })
@@ -109,7 +109,7 @@ pub(crate) fn helps(
     let Some(of) = state.queries.get(query) else { return false };
     let Some((rest, _)) = first_to_end(state, turn, of) else { return true };
     let (pool, instance) = (state.pools.at(key), state.instances.at(instance));
-    run_at(pool, key, instance, rows_beside(state, of)).is_none_or(|run| run < rest)
+    run_at(pool, key, instance, size_beside(state, of)).is_none_or(|run| run < rest)
 }
 
 /// The job of a query that is expected to end first, and its rest in nanoseconds; `None` if any is unknown.
@@ -119,7 +119,7 @@ fn first_to_end(state: &State, turn: &Turn, query: &Query) -> Option<(f64, JobKe
     rests.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))
 }
 
-/// The rows of the smallest job of a query, which a copy would have.
-fn rows_beside(state: &State, query: &Query) -> usize {
-    query.jobs.iter().filter_map(|job| state.jobs.get(*job)).map(rows_of).min().unwrap_or(1)
+/// The size of the smallest job of a query, which a copy would have.
+fn size_beside(state: &State, query: &Query) -> u32 {
+    query.jobs.iter().filter_map(|job| state.jobs.get(*job)).map(|job| job.size).min().unwrap_or(1)
 }

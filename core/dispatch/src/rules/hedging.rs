@@ -9,7 +9,11 @@ use crate::state::query::Query;
 /// Whether a query may get another copy: one job runs it, or all jobs that run it are late.
 pub(crate) fn may_be_hedged(state: &State, query: QueryKey) -> bool {
     let Some(query) = state.queries.get(query).filter(|query| query.extras == 0) else { return false };
-    let most = usize::from(state.pools.at(query.pool).settings.max_attempts.get()).max(2);
+    let pool = state.pools.at(query.pool);
+    if !pool.policy.repeats() {
+        return false;
+    }
+    let most = usize::from(pool.settings.max_attempts.get()).max(2);
     let late = |job: &JobKey| state.jobs.get(*job).is_none_or(|job| job.late);
     match query.jobs.len() {
         0 => false,

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::api::{Accept, PolicyKind, Usual, times};
+use crate::rules::finish::expected_run;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::keys::{InstanceKey, JobKey};
@@ -30,8 +31,7 @@ pub(crate) fn late_after(state: &State, job: &Job) -> Option<Duration> {
     let cold = pool.policy.late_after(pool.service.reading());
     let own = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
     let (Some(_), Some(own)) = (cold, own.filter(|_| pool.pace.rest.is_known())) else { return cold };
-    let rows = job.rows.len().max(1);
-    let Some(expected) = pool.pace.expected(&own.speed, rows) else { return cold };
+    let Some(expected) = expected_run(state, job) else { return cold };
     let rest = &pool.pace.rest;
     let age = if pool.pace.is_fast(&own.speed) {
         rest.exceeds(rest.mean(), 0.0)

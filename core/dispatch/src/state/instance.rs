@@ -5,6 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::api::{Elsewhere, InstanceId, Site, Time};
+use crate::measure::concurrency::Concurrency;
 use crate::measure::doubt::Doubt;
 use crate::measure::health::Health;
 use crate::measure::speed::Speed;
@@ -18,6 +19,8 @@ pub(crate) struct Instance {
     pub(crate) id: InstanceId,
     pub(crate) site: Site,
     pub(crate) slots: u16,
+    /// What is known about its best number of slots, if that is learned.
+    pub(crate) concurrency: Option<Box<Concurrency>>,
     /// Batches that it may hold for each slot.
     pub(crate) ahead: u16,
     /// The time of its last completion, or of a job sent to it when it was empty or as the first to wait.

@@ -14,11 +14,15 @@ pub(crate) struct Job {
     pub(crate) started: Time,
     /// Its instance was empty when it started.
     pub(crate) alone: bool,
+    /// The jobs of its instance when it started, itself included.
+    pub(crate) beside: u16,
     /// The account that paid for it, and the charge.
     pub(crate) payer: Payer,
     pub(crate) charge: Charge,
     /// Its queries, answered or not.
     pub(crate) rows: Keys,
+    /// The size of their inputs together: their number, unless they differ in size.
+    pub(crate) size: u32,
     /// The number of its unanswered queries.
     pub(crate) waiting: u16,
     /// The coding group of its queries, or of its parity.

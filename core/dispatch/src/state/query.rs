@@ -20,6 +20,8 @@ pub(crate) struct Query {
     pub(crate) deadline: Time,
     pub(crate) accept: Accept,
     pub(crate) codable: bool,
+    /// The size of its input, in any unit.
+    pub(crate) size: u32,
     /// It waits in its pool's queue and was never tried.
     pub(crate) queued: bool,
     /// Failed attempts.

@@ -135,7 +135,7 @@ fn hung_instance_is_ejected_only_from_replicated_pools() {
         let serves = pools.iter().map(|pool| Served::deployed(PoolId(*pool))).collect();
         world.send(Event::InstanceJoined(
             InstanceId(id),
-            InstanceSpec { serves, slots: 1, site: Site::default() },
+            InstanceSpec { serves, slots: 1, site: Site::default(), learns: false },
         ));
     };
     joins(&mut world, 1, &[0]);
@@ -230,7 +230,7 @@ fn unused_model_does_not_keep_a_slow_instance() {
         let serves = pools.map(Served::deployed).to_vec();
         world.send(Event::InstanceJoined(
             InstanceId(id),
-            InstanceSpec { serves, slots: 1, site: Site::default() },
+            InstanceSpec { serves, slots: 1, site: Site::default(), learns: false },
         ));
     }
     // Instance 1 takes five times as long as the others, and the second model has no queries.
@@ -248,6 +248,7 @@ fn unused_model_does_not_keep_a_slow_instance() {
             share: None,
             accept,
             codable: true,
+            size: 1,
         }));
         let (job, on) = world.running().map(|(id, held)| (*id, held.job.instance)).last().expect("it runs");
         world.advance(Duration::from_millis(if on == InstanceId(1) { 100 } else { 20 }));
@@ -335,7 +336,7 @@ fn failing_model_is_ejected_and_other_models_stay() {
         let serves = pools.map(Served::deployed).to_vec();
         world.send(Event::InstanceJoined(
             InstanceId(id),
-            InstanceSpec { serves, slots: 1, site: Site::default() },
+            InstanceSpec { serves, slots: 1, site: Site::default(), learns: false },
         ));
     }
     let ask = |world: &mut World, pool| {
@@ -343,7 +344,8 @@ fn failing_model_is_ejected_and_other_models_stay() {
         assert!(last < 100, "it is never taken out");
         let (id, deadline) = (QueryId(last), world.now + Duration::from_secs(1));
         let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
-        let query = QuerySpec { id, pool, shape, deadline, priority, share: None, accept, codable: true };
+        let query =
+            QuerySpec { id, pool, shape, deadline, priority, share: None, accept, codable: true, size: 1 };
         world.send(Event::QueryArrived(query));
         let (job, on) = world.running().map(|(id, held)| (*id, held.job.instance)).last().expect("it runs");
         (job, on)

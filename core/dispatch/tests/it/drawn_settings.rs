@@ -14,6 +14,7 @@ use proptest::prelude::*;
 pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
     let policy = prop_oneof![
         1 => Just(PolicyKind::None),
+        1 => Just(PolicyKind::Once),
         1 => Just(PolicyKind::Equal),
         1 => Just(PolicyKind::Replicate),
         2 => Just(PolicyKind::Hedge),

@@ -195,6 +195,7 @@ impl Fleet {
                     serves: vec![Served::all(POOL)],
                     slots: self.plan.slots as u16,
                     site: Site::default(),
+                    learns: false,
                 };
                 let id = InstanceId(worker as u32);
                 self.tell(front, Event::InstanceJoined(id, spec));
@@ -262,6 +263,7 @@ impl Fleet {
                         share: None,
                         accept,
                         codable: true,
+                        size: 1,
                     };
                     self.tell(front, Event::QueryArrived(spec));
                 }

@@ -131,7 +131,12 @@ impl Run {
     /// Serves the queries, and returns how many of them were answered.
     fn serve(mut self) -> u64 {
         for id in 0..INSTANCES {
-            let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+            let spec = InstanceSpec {
+                serves: vec![Served::all(POOL)],
+                slots: 1,
+                site: Site::default(),
+                learns: false,
+            };
             self.send(Event::InstanceJoined(InstanceId(id), spec));
         }
         for number in 0..QUERIES {
@@ -145,6 +150,7 @@ impl Run {
                 share: None,
                 accept,
                 codable: true,
+                size: 1,
             };
             self.send(Event::QueryArrived(query));
             // Then a burst, so that queries wait.

@@ -145,7 +145,8 @@ fn next_query_goes_to_the_server_that_holds_least() {
     let settings = PoolSettings { ahead: Duration::ZERO, ..settings(PolicyKind::None) };
     let mut world = World::new(Settings::uniform(settings), 7);
     for id in 1..=3 {
-        let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 4, site: Site::default() };
+        let spec =
+            InstanceSpec { serves: vec![Served::all(POOL)], slots: 4, site: Site::default(), learns: false };
         world.send(Event::InstanceJoined(InstanceId(id), spec));
         act(&mut world, &Elsewhere(id, 0, id == 1));
     }

@@ -41,6 +41,7 @@ fn arrive(world: &mut World, id: u64, ms: u64) {
         share: None,
         accept: Accept::Any,
         codable: true,
+        size: 1,
     };
     world.send(Event::QueryArrived(query));
 }
@@ -50,7 +51,8 @@ fn arrive(world: &mut World, id: u64, ms: u64) {
 fn answers(size: u16, failure: Failure, goes: Goes, attempt: usize) -> Vec<Fate> {
     let mut world = World::new(Settings::uniform(scarce(size)), 7);
     for id in [1, 2] {
-        let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+        let spec =
+            InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default(), learns: false };
         world.send(Event::InstanceJoined(InstanceId(id), spec));
     }
     for round in 0..10 {

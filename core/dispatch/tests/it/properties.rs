@@ -71,6 +71,22 @@ proptest! {
         prop_assert!(retried as f64 <= allowed, "{retried} retries, {:?}", world.tally);
     }
 
+    /// A request that changes something must not run twice, whatever fails, hangs, leaves or comes back.
+    #[test]
+    fn no_query_runs_twice_under_once(
+        settings in settings(), instances in 1..6u32, schedule in vec(happening(), 1..250),
+        factors in vec(1..5u64, 2..6),
+    ) {
+        let settings = PoolSettings { policy: PolicyKind::Once, ..settings };
+        let schedule: Vec<_> =
+            schedule.into_iter().filter(|what| !matches!(what, Happening::Change(_))).collect();
+        let worlds = [run_warm(&settings, instances, &schedule), run_uneven(&settings, &factors, &schedule)];
+        for mut world in worlds {
+            prop_assert_eq!((world.tally.copies, world.tally.retries), (0, 0));
+            world.finish();
+        }
+    }
+
     #[test]
     fn the_same_events_lead_to_the_same_actions(
         settings in settings(), instances in 0..6u32, schedule in vec(happening(), 1..100),

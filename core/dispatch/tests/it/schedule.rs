@@ -193,7 +193,7 @@ fn join(world: &mut World, id: u32, slots: u16, pools: u32, node: u32) {
         (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| Served::all(PoolId(pool))).collect();
     // Two nodes in one zone, and one node whose zone is unknown.
     let zone = (node < 2).then_some(ZoneId(0));
-    let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone } };
+    let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone }, learns: false };
     world.send(Event::InstanceJoined(InstanceId(id), spec));
 }
 
@@ -230,6 +230,7 @@ pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) 
                 share: share.map(ShareId),
                 accept,
                 codable,
+                size: 1,
             }));
         }
         Happening::Burst(count, ref one) => (0..count).for_each(|_| happen(world, names, one)),
@@ -356,6 +357,7 @@ fn warming(now: Time, pool: PoolId, number: u64) -> Event {
         share: None,
         accept: Accept::Any,
         codable: true,
+        size: 1,
     })
 }
 

@@ -219,7 +219,7 @@ fn arrive(world: &mut World, query: QuerySpec) {
 }
 
 fn join(world: &mut World, id: u32, site: Site) {
-    let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site };
+    let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site, learns: false };
     world.send(Event::InstanceJoined(InstanceId(id), spec));
 }
 
@@ -234,6 +234,7 @@ fn query(id: u64, deadline: Time) -> QuerySpec {
         share: None,
         accept,
         codable: true,
+        size: 1,
     }
 }
 

@@ -53,7 +53,7 @@ impl Servers {
     pub(crate) fn join(&mut self, number: u32, slots: u16, pools: &[PoolId], takes: u64) {
         self.takes.insert(InstanceId(number), Some(ms(takes)));
         let serves = pools.iter().map(|pool| Served::all(*pool)).collect();
-        let spec = InstanceSpec { serves, slots, site: Site::default() };
+        let spec = InstanceSpec { serves, slots, site: Site::default(), learns: false };
         self.send(Event::InstanceJoined(InstanceId(number), spec));
     }
 
@@ -100,6 +100,7 @@ impl Servers {
             share: None,
             accept: Accept::Any,
             codable: true,
+            size: 1,
         }));
         id
     }

@@ -35,6 +35,7 @@ fn ask_as(world: &mut World, id: u64, pool: PoolId, share: Option<u32>, priority
         share: share.map(ShareId),
         accept: Accept::Any,
         codable: true,
+        size: 1,
     };
     world.send(Event::QueryArrived(query));
 }
@@ -63,8 +64,10 @@ fn with_shares(shares: &[(f64, u32)], pools: PoolSettings) -> Settings {
 fn one_instance(settings: Settings) -> World {
     let mut world = World::new(settings, 7);
     let serves = vec![Served::all(HEAVY), Served::all(LIGHT)];
-    world
-        .send(Event::InstanceJoined(InstanceId(1), InstanceSpec { serves, slots: 1, site: Site::default() }));
+    world.send(Event::InstanceJoined(
+        InstanceId(1),
+        InstanceSpec { serves, slots: 1, site: Site::default(), learns: false },
+    ));
     world
 }
 
@@ -219,7 +222,7 @@ fn join_both(world: &mut World, id: u32) {
     let serves = vec![Served::all(HEAVY), Served::all(LIGHT)];
     world.send(Event::InstanceJoined(
         InstanceId(id),
-        InstanceSpec { serves, slots: 1, site: Site::default() },
+        InstanceSpec { serves, slots: 1, site: Site::default(), learns: false },
     ));
 }
 
@@ -250,7 +253,8 @@ fn retry_behind_many_hedges_takes_a_reserved_instance() {
     let pools = PoolSettings { policy: PolicyKind::Hedge, hedge, ..plain() };
     let mut world = World::new(with_shares(&[(1.0, 1), (1.0, 0)], pools), 7);
     let join = |world: &mut World, id, slots| {
-        let spec = InstanceSpec { serves: vec![Served::all(LIGHT)], slots, site: Site::default() };
+        let spec =
+            InstanceSpec { serves: vec![Served::all(LIGHT)], slots, site: Site::default(), learns: false };
         world.send(Event::InstanceJoined(InstanceId(id), spec));
     };
     join(&mut world, 1, 32);

@@ -64,7 +64,8 @@ fn warm(policy: PolicyKind, neighbours: bool) -> World {
     settings.ejection.slow_start = Duration::ZERO;
     let mut world = World::new(Settings::uniform(settings), 7).given_ahead();
     for id in 1..=4 {
-        let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+        let spec =
+            InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default(), learns: false };
         world.send(Event::InstanceJoined(InstanceId(id), spec));
     }
     let mut next = 0;
@@ -93,6 +94,7 @@ fn arrive(world: &mut World, count: u64, next: &mut u64) {
             share: None,
             accept: Accept::Any,
             codable: true,
+            size: 1,
         }));
         *next += 1;
     }

@@ -61,7 +61,8 @@ fn backlogged(by: By, backlog: u64) -> World {
     let terms = Terms { weight: 1.0, reserved: 0 };
     let shares: BTreeMap<_, _> = (0..count).map(|share| (ShareId(share), terms)).collect();
     let mut world = World::new(Settings { shares, ..Settings::uniform(plain()) }, 7);
-    let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+    let spec =
+        InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default(), learns: false };
     world.send(Event::InstanceJoined(InstanceId(1), spec));
     for id in 0..40 {
         arrive(&mut world, by, id, true, 60_000);
@@ -109,6 +110,7 @@ fn arrive(world: &mut World, by: By, id: u64, urgent: bool, within_ms: u64) {
         share,
         accept: Accept::Exact,
         codable: true,
+        size: 1,
     }));
 }
 

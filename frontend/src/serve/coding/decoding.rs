@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parm_dispatch::{GroupId, QueryId, Source};
 use parm_encoder::{Received, Set};
 use parm_parity_models::bundle::Meaning;
-use parm_protocol::{DataType, NamedTensor, Parameters, Tensor, TensorMetadata};
+use parm_protocol::{DataType, NamedTensor, Tensor, TensorMetadata};
 use smallvec::SmallVec;
 
 use super::coder::Coder;
@@ -71,7 +71,7 @@ impl Decoding {
             };
             tensors.push(NamedTensor::new(declared.name.clone(), tensor));
         }
-        Ok((Outputs { tensors, parameters: Parameters::new(), rows: 1 }, confidence))
+        Ok((Outputs::row(tensors), confidence))
     }
 
     fn output(

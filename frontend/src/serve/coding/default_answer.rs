@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parm_parity_models::bundle::Deployed;
-use parm_protocol::{DataType, NamedTensor, Parameters, Tensor};
+use parm_protocol::{DataType, NamedTensor, Tensor};
 
 use crate::serve::outputs::Outputs;
 
@@ -22,7 +22,7 @@ impl DefaultAnswer {
             Some(NamedTensor::new(output.name.clone(), Tensor::from_f32(shape, values).ok()?))
         };
         let tensors: Vec<NamedTensor> = deployed.outputs.iter().map(tensor).collect::<Option<_>>()?;
-        let outputs = Outputs { tensors, parameters: Parameters::new(), rows: 1 };
+        let outputs = Outputs::row(tensors);
         (!outputs.tensors.is_empty()).then(|| Self(Arc::new(outputs)))
     }
 

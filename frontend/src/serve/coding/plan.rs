@@ -75,7 +75,11 @@ pub(crate) fn plan(
     in_force.default_answer &= default_answer.is_some();
     let mut codes = Codes { default_answer, ..Codes::default() };
     match wished.policy {
-        PolicyKind::None | PolicyKind::Equal | PolicyKind::Replicate | PolicyKind::Hedge => {}
+        PolicyKind::None
+        | PolicyKind::Once
+        | PolicyKind::Equal
+        | PolicyKind::Replicate
+        | PolicyKind::Hedge => {}
         PolicyKind::ApproximateBackup => {
             let name = wished.backup_model.clone().filter(|name| *name != pool.model.name);
             let name = name.ok_or("it has no backup model: set backup_model")?;

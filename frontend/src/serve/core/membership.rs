@@ -12,6 +12,7 @@ use crate::serve::catalog::Admitted;
 use crate::serve::instance::Instance;
 use crate::serve::pool::{Description, Pool, takes_batches};
 use crate::serve::roster::Joined;
+use crate::upstreams::is_upstream;
 
 /// Reason for an instance's departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,11 @@ impl Core {
             self.roster.remove(instance.id);
             self.driver.leave(instance.id);
         } else {
-            let slots = self.config.instances.slots.get();
+            let slots = if is_upstream(&instance.name) {
+                (self.config.upstreams.concurrency.get(), true)
+            } else {
+                (self.config.instances.slots.get(), false)
+            };
             self.roster.join(Joined::new(instance.clone(), site, models, slots).draining(draining));
             if draining {
                 self.drain(instance);

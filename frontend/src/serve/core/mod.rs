@@ -12,7 +12,7 @@ mod tests;
 mod trial;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
 use parm_dispatch::{Account, Payer, Settings, ShareId};
@@ -33,6 +33,7 @@ use crate::config::Config;
 use crate::console::Stream;
 use crate::error::Error;
 use crate::metrics::{self, Metrics};
+use crate::upstreams::{self, Routes};
 
 /// The parts of a frontend; its operations are in the files of this folder.
 pub(crate) struct Core {
@@ -58,6 +59,17 @@ pub(crate) struct Core {
     instances: AtomicU32,
     library: Library,
     roster: Roster,
+    /// Routes of upstream servers.
+    pub(crate) routes: Routes,
+    /// Whether there are upstream servers, and whether there are others.
+    pub(crate) reach: Reach,
+}
+
+/// Kinds of servers that are known.
+#[derive(Default)]
+pub(crate) struct Reach {
+    pub(crate) upstreams: AtomicBool,
+    pub(crate) models: AtomicBool,
 }
 
 impl Core {
@@ -71,6 +83,7 @@ impl Core {
         let wished = PoolSettingsByModel { default: config.dispatch.clone(), models: config.models.clone() };
         wished.check(&library)?;
         config.shares.check()?;
+        let routes = Routes::new(&config.upstreams).map_err(upstreams::wrong)?;
         let shares = Arc::new(Table::new(&config.shares));
         let terms = shares.iter().map(|(share, _, settings)| (ShareId(share), settings.terms()));
         let settings = Settings { shares: terms.collect(), ..Settings::uniform(config.dispatch.clone()) };
@@ -95,6 +108,8 @@ impl Core {
             instances: AtomicU32::new(0),
             library,
             roster: Roster::default(),
+            routes,
+            reach: Reach::default(),
             config,
         });
         let watch = outages::watch(Arc::downgrade(&core));

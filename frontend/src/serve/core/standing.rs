@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parm_dispatch::{InForce, PolicyKind, PoolSettings};
+use parm_dispatch::{Fraction, InForce, PolicyKind, PoolSettings};
 
 use super::{Core, trial};
 use crate::console::{Happening, Kind};
@@ -45,14 +45,33 @@ impl Core {
     }
 
     pub(super) fn plan(&self, pool: &Pool, settings: &PoolSettings) -> Result<Plan, String> {
-        let bundle = self.library.bundle(&pool.model.name, &pool.version);
         let mut settings = settings.clone();
+        if pool.is_route {
+            settings.policy = self.policy_of_route(&pool.model.name, settings.policy);
+            return coding::plan(pool, &settings, None, self.config.requests.codable_magnitude);
+        }
+        let bundle = self.library.bundle(&pool.model.name, &pool.version);
         if !trial::passed(pool, &settings, bundle.as_deref())? {
             settings.policy = PolicyKind::Hedge;
         }
         let plan = coding::plan(pool, &settings, bundle.as_deref(), self.config.requests.codable_magnitude)?;
         let problem = self.stand_in_of(&plan.codes).and_then(|served| StandIn::misfit(pool, &served));
         problem.map_or(Ok(plan), Err)
+    }
+
+    /// The policy of a route: only copies of whole requests can help it, and some must be sent once.
+    fn policy_of_route(&self, name: &str, wished: PolicyKind) -> PolicyKind {
+        match wished {
+            _ if self.routes.is_once(name) => PolicyKind::Once,
+            PolicyKind::None | PolicyKind::Once | PolicyKind::Equal | PolicyKind::Replicate => wished,
+            _ => PolicyKind::Hedge,
+        }
+    }
+
+    /// Largest share of a route's requests that is sent twice, unless the operator has settings for the route.
+    fn copies_of_route(&self, pool: &Pool) -> Option<Fraction> {
+        let own = pool.is_route && !self.settings.lock().models.contains_key(&pool.model.name);
+        own.then(|| self.routes.copies(&pool.model.name))?
     }
 
     /// Puts a pool's settings into effect. If they need a code that is not available, late queries are hedged instead,
@@ -67,7 +86,10 @@ impl Core {
             // It was listed and has been removed meanwhile.
             return;
         }
-        let wished = self.settings.lock().of(&pool.model.name).clone();
+        let mut wished = self.settings.lock().of(&pool.model.name).clone();
+        if let Some(copies) = self.copies_of_route(pool) {
+            wished.hedge.budget.ratio = copies;
+        }
         #[cfg(test)]
         self.before_force();
         let mut not_coded = None;

@@ -207,6 +207,7 @@ fn panic_of_the_dispatcher_leaves_a_tape_that_replays() {
         share: None,
         accept: parm_dispatch::Accept::Any,
         codable: false,
+        size: 1,
     };
     let driver = core.driver.clone();
     let ended = beside(&runtime, move || driver.on(parm_dispatch::Event::QueryArrived(query)));
@@ -272,6 +273,7 @@ async fn query_for_a_removed_model_is_rejected_at_once() {
         rows: 1,
         guarded_by: 0,
         span: tracing::Span::none(),
+        opaque: None,
     });
     let shape = pool.shapes.alone();
     let submitted = core.driver.submit(Submission { pool, inputs, shape, terms, codable: false });

@@ -170,7 +170,10 @@ impl<'a> House<'a> {
             let serves = models.iter().map(|model| Served::all(*model)).collect();
             self.tell(
                 front,
-                Event::InstanceJoined(id, InstanceSpec { serves, slots: 1, site: Site::default() }),
+                Event::InstanceJoined(
+                    id,
+                    InstanceSpec { serves, slots: 1, site: Site::default(), learns: false },
+                ),
             );
             if self.run.frontends > 1 {
                 self.workers[id.0 as usize].desk.join(Frontend(front as u64));
@@ -243,6 +246,7 @@ impl<'a> House<'a> {
             share: own.share.map(|_| ShareId(tenant as u32)),
             accept: Accept::Any,
             codable: true,
+            size: 1,
         };
         let turn = own.at.map_or(turn, u64::from);
         self.tell((turn % self.fronts.len() as u64) as usize, Event::QueryArrived(query));

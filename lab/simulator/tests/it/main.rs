@@ -1,5 +1,6 @@
 //! Whole runs: compared with queueing theory, repeated, and under every fault.
 
+mod chat;
 mod detection;
 mod faults;
 mod fleets;

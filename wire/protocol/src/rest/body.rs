@@ -72,10 +72,11 @@ impl Encoded {
     }
 }
 
-/// A body of any other protocol, in one piece.
 impl From<Bytes> for Encoded {
-    fn from(bytes: Bytes) -> Self {
-        Self { json_length: None, chunks: SmallVec::from_iter([bytes]) }
+    /// A body that is not of the protocol.
+    fn from(body: Bytes) -> Self {
+        let chunks = if body.is_empty() { SmallVec::new() } else { SmallVec::from_iter([body]) };
+        Self { json_length: None, chunks }
     }
 }
 

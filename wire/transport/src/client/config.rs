@@ -1,6 +1,7 @@
 //! Settings of a client.
 
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parm_durations::{PositiveMillis, Whole};
@@ -54,6 +55,26 @@ pub struct Config {
     /// TLS, set by the code that read its files.
     #[serde(skip)]
     pub tls: Tls,
+    /// Servers that get requests outside of the protocol, set by the code that knows their routes.
+    #[serde(skip)]
+    pub upstream: UpstreamConfig,
+}
+
+/// Facts about upstream servers, which they do not tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    /// Names of the routes of a server that is reached over HTTP/1.1. Each is a model of it.
+    pub routes: Arc<[String]>,
+    /// The same of a server that is reached over HTTP/2.
+    pub over_http2: Arc<[String]>,
+    /// Path of health checks. Any answer means that the server works, except a status from 500 without a gRPC status.
+    pub probe: Arc<str>,
+}
+
+impl Default for UpstreamConfig {
+    fn default() -> Self {
+        Self { routes: Arc::new([]), over_http2: Arc::new([]), probe: "/health".into() }
+    }
 }
 
 /// The protocol for an address that leaves it open.
@@ -102,6 +123,7 @@ impl Default for Config {
             max_body_bytes: const { NonZeroUsize::new(64 << 20).unwrap() },
             frames: frames::Config::default(),
             tls: Tls::default(),
+            upstream: UpstreamConfig::default(),
         }
     }
 }

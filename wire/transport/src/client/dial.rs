@@ -45,8 +45,8 @@ struct Refusal {
 impl Dialer {
     pub(super) fn new(endpoint: &Endpoint, config: &Config) -> Result<Self, Error> {
         let spoken = match endpoint.scheme {
-            Scheme::Grpc => Spoken::Http2,
-            Scheme::Http | Scheme::Frames => Spoken::Http1,
+            Scheme::Grpc | Scheme::UpstreamHttp2 => Spoken::Http2,
+            Scheme::Http | Scheme::Frames | Scheme::Upstream => Spoken::Http1,
         };
         let outgoing = match &endpoint.address {
             DialAddress::Tcp(authority) => config.tls.outgoing(authority, endpoint.secured, spoken)?,

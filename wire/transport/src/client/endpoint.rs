@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use parm_protocol::Error;
 
 /// A server's address: `http://host:port` or `unix:/path` (frames if offered, otherwise HTTP), `frames://host:port`,
-/// `frames+unix:/path`, `grpc://host:port`, `grpc+unix:/path`; with TLS `https://`, `frames+tls://` and `grpcs://`.
+/// `frames+unix:/path`, `grpc://host:port`, `grpc+unix:/path`; with TLS `https://`, `frames+tls://` and `grpcs://`. An address
+/// of HTTP or gRPC after `upstream+` gets requests that are not of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Endpoint {
@@ -30,6 +31,10 @@ pub enum Scheme {
     Frames,
     /// gRPC.
     Grpc,
+    /// HTTP requests of any kind, passed on as clients send them.
+    Upstream,
+    /// HTTP requests and gRPC calls of any kind, passed on over HTTP/2.
+    UpstreamHttp2,
 }
 
 /// The address of a server.
@@ -52,15 +57,23 @@ impl FromStr for Endpoint {
             ("frames+tls://", Scheme::Frames, true),
             ("grpc://", Scheme::Grpc, false),
             ("grpcs://", Scheme::Grpc, true),
+            ("upstream+http://", Scheme::Upstream, false),
+            ("upstream+https://", Scheme::Upstream, true),
+            ("upstream+grpc://", Scheme::UpstreamHttp2, false),
+            ("upstream+grpcs://", Scheme::UpstreamHttp2, true),
         ];
         for (prefix, scheme, secured) in tcp {
             if let Some(rest) = text.strip_prefix(prefix) {
                 return Ok(Self { scheme, secured, address: DialAddress::Tcp(authority(text, rest)?) });
             }
         }
-        for (prefix, scheme) in
-            [("unix:", Scheme::Http), ("frames+unix:", Scheme::Frames), ("grpc+unix:", Scheme::Grpc)]
-        {
+        for (prefix, scheme) in [
+            ("unix:", Scheme::Http),
+            ("frames+unix:", Scheme::Frames),
+            ("grpc+unix:", Scheme::Grpc),
+            ("upstream+unix:", Scheme::Upstream),
+            ("upstream+grpc+unix:", Scheme::UpstreamHttp2),
+        ] {
             if let Some(path) = text.strip_prefix(prefix).filter(|path| path.starts_with('/')) {
                 return Ok(Self { scheme, secured: false, address: DialAddress::Unix(path.into()) });
             }
@@ -102,6 +115,12 @@ impl fmt::Display for Endpoint {
             (Scheme::Http, DialAddress::Unix(_), _) => "unix:",
             (Scheme::Frames, DialAddress::Unix(_), _) => "frames+unix:",
             (Scheme::Grpc, DialAddress::Unix(_), _) => "grpc+unix:",
+            (Scheme::Upstream, DialAddress::Tcp(_), false) => "upstream+http://",
+            (Scheme::Upstream, DialAddress::Tcp(_), true) => "upstream+https://",
+            (Scheme::Upstream, DialAddress::Unix(_), _) => "upstream+unix:",
+            (Scheme::UpstreamHttp2, DialAddress::Tcp(_), false) => "upstream+grpc://",
+            (Scheme::UpstreamHttp2, DialAddress::Tcp(_), true) => "upstream+grpcs://",
+            (Scheme::UpstreamHttp2, DialAddress::Unix(_), _) => "upstream+grpc+unix:",
         };
         write!(f, "{scheme}{}", self.address)
     }
@@ -147,6 +166,12 @@ mod tests {
             "unix:/run/parm/w0.sock",
             "frames+unix:/w",
             "grpc+unix:/w",
+            "upstream+http://w:1",
+            "upstream+https://w:1",
+            "upstream+unix:/w",
+            "upstream+grpc://w:1",
+            "upstream+grpcs://w:1",
+            "upstream+grpc+unix:/w",
         ] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }

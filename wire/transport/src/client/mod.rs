@@ -14,10 +14,11 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod token;
+mod upstream;
 
 use std::sync::Arc;
 
-pub use self::config::{Config, Prefer, Tensors};
+pub use self::config::{Config, Prefer, Tensors, UpstreamConfig};
 pub use self::endpoint::{DialAddress, Endpoint, Scheme};
 pub use self::frames::Frames;
 pub use self::grpc::Grpc;
@@ -25,6 +26,7 @@ pub use self::http::{Arriving, Http, Posts};
 pub use self::inquiry::{Hearing, Inquiry, Pipe};
 pub use self::lines::Lines;
 pub use self::token::Token;
+pub use self::upstream::{ROUTE, Upstream};
 
 use parm_protocol::Error;
 use parm_protocol::client::Client;
@@ -40,6 +42,8 @@ pub fn connect(endpoint: &Endpoint, config: &Config) -> Result<Arc<dyn Client>, 
     let frames = || Ok::<_, Error>(Frames::new(http()?, config.clone()));
     Ok(match (endpoint.scheme, config.transport) {
         (Scheme::Grpc, _) => Arc::new(Grpc::new(&dialer, config)?),
+        (Scheme::Upstream, _) => Arc::new(Upstream::new(dialer, config)?),
+        (Scheme::UpstreamHttp2, _) => Arc::new(Upstream::over_http2(dialer, config)?),
         (Scheme::Frames, _) => Arc::new(frames()?),
         (Scheme::Http, Prefer::Http) => Arc::new(http()?),
         (Scheme::Http, Prefer::Auto) => Arc::new(Auto::new(http()?, frames()?)),

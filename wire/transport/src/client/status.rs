@@ -87,7 +87,12 @@ fn remote(code: Code, mut message: String) -> Error {
 /// Whether a request met a closing connection and was certainly not read by its server: then it may be sent again on
 /// another.
 pub(super) fn was_not_read(status: &tonic::Status) -> bool {
-    let mut links = std::iter::successors(std::error::Error::source(status), |link| link.source());
+    std::error::Error::source(status).is_some_and(is_unread)
+}
+
+/// [`was_not_read`] of the error of an HTTP/2 connection.
+pub(super) fn is_unread(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut links = std::iter::successors(Some(error), |link| link.source());
     links.any(|link| {
         let left = link.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
         let refused = link.downcast_ref::<h2::Error>().is_some_and(|error| {

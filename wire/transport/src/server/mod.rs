@@ -26,6 +26,7 @@ pub use config::{Config, ModelControl};
 pub use guest::{Guest, GuestBody, GuestFuture};
 pub use page::Page;
 pub use routes::Routes;
+pub(crate) use status::grpc as status_of;
 pub use status::refusal;
 #[cfg(test)]
 pub(crate) use upgrade::Offer;

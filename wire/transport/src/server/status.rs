@@ -71,7 +71,7 @@ pub(super) fn headers(error: &Error, otherwise: Duration) -> HeaderMap {
 
 /// The gRPC status of an error. Shed load carries `grpc-retry-pushback-ms: -1`, which forbids automatic retries; a
 /// client over its rate limit receives the delay.
-pub(super) fn grpc(error: &Error) -> Status {
+pub(crate) fn grpc(error: &Error) -> Status {
     let mut message = error.to_string();
     message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
     let mut status = Status::new(of(error.code()).1, message);

@@ -17,6 +17,8 @@ use super::Fraction;
 pub enum PolicyKind {
     /// No redundancy.
     None,
+    /// No redundancy and no retries: a query is sent to one instance, once. For requests that change something.
+    Once,
     /// No redundancy; all instances serve the deployed model. The baseline of the paper.
     Equal,
     /// Runs every batch on several instances at once.
@@ -50,8 +52,9 @@ pub enum Placement {
 
 impl PolicyKind {
     /// All policies.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::None,
+        Self::Once,
         Self::Equal,
         Self::Replicate,
         Self::Hedge,

@@ -4,7 +4,7 @@
 //! future closes the connection.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
@@ -16,23 +16,25 @@ use parm_protocol::rest::Encoded;
 
 use crate::frames::Socket;
 
-pub(super) struct HttpConnection {
+pub(in crate::client) struct HttpConnection {
     sender: http1::SendRequest<Encoded>,
     driver: http1::Connection<TokioIo<Socket>, Encoded>,
     /// Whether an exchange succeeded here already.
-    pub(super) used: bool,
+    pub(in crate::client) used: bool,
 }
 
 /// A response with its whole body.
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
+pub(in crate::client) struct Answer {
+    pub(in crate::client) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
 /// The failure of an exchange.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(in crate::client) enum Failure {
+    /// The request was not sent.
+    Unsent(String),
     /// No byte of a response arrived.
     NoAnswer(String),
     /// The response ended early.
@@ -41,8 +43,15 @@ pub(super) enum Failure {
     TooLarge,
 }
 
+impl Failure {
+    /// The failure of a response in its middle.
+    pub(in crate::client) fn of(error: &hyper::Error) -> Self {
+        Self::Broken(describe(error))
+    }
+}
+
 impl HttpConnection {
-    pub(super) async fn open(socket: Socket) -> Result<Self, hyper::Error> {
+    pub(in crate::client) async fn open(socket: Socket) -> Result<Self, hyper::Error> {
         let (sender, driver) = http1::Builder::new().writev(true).handshake(TokioIo::new(socket)).await?;
         Ok(Self { sender, driver, used: false })
     }
@@ -54,7 +63,7 @@ impl HttpConnection {
     }
 
     /// Whether another request may follow.
-    pub(super) fn is_reusable(&mut self) -> bool {
+    pub(in crate::client) fn is_reusable(&mut self) -> bool {
         self.is_alive() && self.sender.is_ready()
     }
 
@@ -63,7 +72,7 @@ impl HttpConnection {
         request: Request<Encoded>,
         limit: usize,
     ) -> Result<Answer, Failure> {
-        let mut response = self.head(request).await.map_err(Failure::NoAnswer)?;
+        let mut response = self.head(request).await?;
         let body = self.body(response.body_mut(), limit).await?;
         self.used = true;
         let (parts, _) = response.into_parts();
@@ -72,17 +81,24 @@ impl HttpConnection {
 
     /// Sends a request and waits for the head of its response. Data arrives while the driver is polled here, so no task
     /// needs waking.
-    pub(super) async fn head(&mut self, request: Request<Encoded>) -> Result<Response<Incoming>, String> {
-        let mut response = pin!(self.sender.send_request(request));
+    pub(in crate::client) async fn head(
+        &mut self,
+        request: Request<Encoded>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let mut response = pin!(self.sender.try_send_request(request));
         poll_fn(|cx| {
             let end = self.driver.poll_without_shutdown(cx);
             if let Poll::Ready(answer) = response.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                return Poll::Ready(answer.map_err(|error| describe(&error)));
+                return Poll::Ready(answer.map_err(|mut error| {
+                    let is_unsent = error.take_message().is_some();
+                    let message = describe(error.error());
+                    if is_unsent { Failure::Unsent(message) } else { Failure::NoAnswer(message) }
+                }));
             }
             match end {
                 Poll::Pending => Poll::Pending,
-                Poll::Ready(Ok(())) => Poll::Ready(Err("closed by the server".into())),
-                Poll::Ready(Err(error)) => Poll::Ready(Err(describe(&error))),
+                Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::NoAnswer("closed by the server".into()))),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(Failure::NoAnswer(describe(&error)))),
             }
         })
         .await
@@ -114,27 +130,32 @@ impl HttpConnection {
         Ok(if rest.is_empty() { first } else { rest.freeze() })
     }
 
-    pub(super) async fn chunk(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
-        let mut body = pin!(body);
-        poll_fn(|cx| {
-            loop {
-                // The driver's end shows in the body, unless the body is complete.
-                let _ = self.driver.poll_without_shutdown(cx);
-                match body.as_mut().poll_frame(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(None) => return Poll::Ready(Ok(None)),
-                    Poll::Ready(Some(Err(error))) => {
-                        return Poll::Ready(Err(Failure::Broken(describe(&error))));
-                    }
-                    Poll::Ready(Some(Ok(frame))) => {
-                        if let Ok(data) = frame.into_data() {
-                            return Poll::Ready(Ok(Some(data)));
-                        }
+    pub(in crate::client) async fn chunk(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+        poll_fn(|cx| self.poll_chunk(body, cx)).await
+    }
+
+    /// The next bytes of a body. Trailers are dropped.
+    pub(in crate::client) fn poll_chunk(
+        &mut self,
+        mut body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, Failure>> {
+        loop {
+            // The driver's end shows in the body, unless the body is complete.
+            let _ = self.driver.poll_without_shutdown(cx);
+            match Pin::new(&mut body).poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Ok(None)),
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Err(Failure::of(&error)));
+                }
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Ok(Some(data)));
                     }
                 }
             }
-        })
-        .await
+        }
     }
 
     /// Sends a request for another protocol. Returns the response, and after a `101` the socket with the bytes that the
@@ -144,7 +165,7 @@ impl HttpConnection {
         request: Request<Encoded>,
         limit: usize,
     ) -> Result<Upgrade, Failure> {
-        let mut response = self.head(request).await.map_err(Failure::NoAnswer)?;
+        let mut response = self.head(request).await?;
         let status = response.status();
         if status != StatusCode::SWITCHING_PROTOCOLS {
             let body = self.body(response.body_mut(), limit).await?;
@@ -163,7 +184,7 @@ pub(in crate::client) enum Upgrade {
     Refused(StatusCode, Bytes),
 }
 
-fn describe(error: &hyper::Error) -> String {
+pub(in crate::client) fn describe(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

@@ -1,7 +1,7 @@
 //! A client over HTTP/1.1: tensors in the binary extension, one request at a time on a kept connection.
 
-mod connection;
-mod pool;
+pub(super) mod connection;
+pub(super) mod pool;
 mod posts;
 
 use std::fmt::Write as _;
@@ -42,21 +42,9 @@ pub struct Http {
 impl Http {
     /// A client of the server that `dialer` reaches. Nothing is sent yet.
     pub(super) fn new(dialer: Dialer, config: &Config) -> Result<Self, Error> {
-        let header = |text: &str| {
-            HeaderValue::from_str(text).map_err(|_| Error::Malformed {
-                message: "the host or token has characters that a header cannot contain".into(),
-            })
-        };
-        let authorization = match &config.token {
-            None => None,
-            Some(token) => {
-                let mut value = header(&token.bearer())?;
-                value.set_sensitive(true);
-                Some(value)
-            }
-        };
+        let (host, authorization) = identity(&dialer, config)?;
         Ok(Self {
-            host: header(dialer.authority())?,
+            host,
             authorization,
             form: match config.tensors {
                 Tensors::Binary => Form::Binary,
@@ -166,6 +154,21 @@ impl Http {
             Err(_) => Err(self.pool.dialer().transport(format!("timed out after {limit:?}"))),
         }
     }
+}
+
+/// The headers `host` and `authorization` of requests to a server.
+pub(super) fn identity(
+    dialer: &Dialer,
+    config: &Config,
+) -> Result<(HeaderValue, Option<HeaderValue>), Error> {
+    let header = |text: &str| {
+        HeaderValue::from_str(text).map_err(|_| Error::Malformed {
+            message: "the host or token has characters that a header cannot contain".into(),
+        })
+    };
+    let mut authorization = config.token.as_ref().map(|token| header(&token.bearer())).transpose()?;
+    authorization.iter_mut().for_each(|value| value.set_sensitive(true));
+    Ok((header(dialer.authority())?, authorization))
 }
 
 impl Client for Http {

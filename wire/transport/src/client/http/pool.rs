@@ -1,10 +1,12 @@
 //! A limited number of keep-alive connections to one server.
 
+use std::sync::Arc;
+
 use http::Request;
 use parking_lot::Mutex;
 use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connection::{Answer, Failure, HttpConnection, Upgrade};
 use crate::client::Config;
@@ -13,11 +15,11 @@ use crate::client::dial::Dialer;
 /// Most requests other than predictions in progress: a health check, and a few about models.
 const QUESTIONS: usize = 8;
 
-pub(super) struct Pool {
+pub(in crate::client) struct Pool {
     dialer: Dialer,
     /// The most recently used last: the rest may grow old and be closed by the server.
     idle: Mutex<Vec<HttpConnection>>,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     /// For health checks and metadata: a busy server is not a failed one, and must be able to report so.
     questions: Semaphore,
     limit: usize,
@@ -25,36 +27,29 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(dialer: Dialer, config: &Config) -> Self {
+    pub(in crate::client) fn new(dialer: Dialer, config: &Config) -> Self {
         Self {
             dialer,
             idle: Mutex::default(),
-            permits: Semaphore::new(config.max_connections.get() as usize),
+            permits: Arc::new(Semaphore::new(config.max_connections.get() as usize)),
             questions: Semaphore::new(QUESTIONS),
             limit: config.max_body_bytes.get(),
             max_connections: config.max_connections.get(),
         }
     }
 
-    pub(super) fn dialer(&self) -> &Dialer {
+    pub(in crate::client) fn dialer(&self) -> &Dialer {
         &self.dialer
     }
 
     /// Sends a request and waits for its response.
     pub(super) async fn exchange(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
-        let _permit = self.permits.try_acquire().map_err(|_| Error::Overloaded {
-            message: format!(
-                "{} requests are in progress at {}, its limit",
-                self.max_connections,
-                self.dialer.peer()
-            ),
-            retry_after: std::time::Duration::from_secs(1),
-        })?;
+        let _permit = self.permits.try_acquire().map_err(|_| self.overloaded())?;
         self.converse(request).await
     }
 
     /// [`exchange`](Self::exchange) outside of the limit on predictions: waits for requests of the same kind only.
-    pub(super) async fn ask(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
+    pub(in crate::client) async fn ask(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
         // The semaphore is never closed.
         let _permit = self.questions.acquire().await;
         self.converse(request).await
@@ -65,7 +60,7 @@ impl Pool {
     async fn converse(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
         if let Some(mut connection) = self.take_idle() {
             match connection.exchange(request.clone(), self.limit).await {
-                Err(Failure::NoAnswer(_)) => {}
+                Err(Failure::Unsent(_) | Failure::NoAnswer(_)) => {}
                 outcome => return self.conclude(connection, outcome),
             }
         }
@@ -74,11 +69,38 @@ impl Pool {
         self.conclude(connection, outcome)
     }
 
+    /// The error at the limit.
+    pub(in crate::client) fn overloaded(&self) -> Error {
+        let (most, peer) = (self.max_connections, self.dialer.peer());
+        let message = format!("{most} requests are in progress at {peer}, its limit");
+        Error::Overloaded { message, retry_after: std::time::Duration::from_secs(1) }
+    }
+
+    /// A place for a request that may be longer than one exchange; `None` at the limit.
+    pub(in crate::client) fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.clone().try_acquire_owned().ok()
+    }
+
+    /// A connection for one request: an idle one, unless `fresh`.
+    pub(in crate::client) async fn connection(&self, fresh: bool) -> Result<HttpConnection, Error> {
+        match self.take_idle().filter(|_| !fresh) {
+            Some(idle) => Ok(idle),
+            None => self.open().await,
+        }
+    }
+
+    /// Takes back a connection whose request is answered.
+    pub(in crate::client) fn put_back(&self, mut connection: HttpConnection) {
+        if connection.is_reusable() {
+            self.idle.lock().push(connection);
+        }
+    }
+
     pub(super) async fn upgrade(&self, request: Request<Encoded>) -> Result<Upgrade, Error> {
         self.open().await?.upgrade(request, self.limit).await.map_err(|failure| self.explain(failure))
     }
 
-    fn take_idle(&self) -> Option<HttpConnection> {
+    pub(super) fn take_idle(&self) -> Option<HttpConnection> {
         loop {
             let mut connection = self.idle.lock().pop()?;
             if connection.is_alive() {
@@ -87,7 +109,7 @@ impl Pool {
         }
     }
 
-    async fn open(&self) -> Result<HttpConnection, Error> {
+    pub(super) async fn open(&self) -> Result<HttpConnection, Error> {
         let socket = self.dialer.dial().await?;
         HttpConnection::open(socket).await.map_err(|error| self.dialer.transport(error.to_string()))
     }
@@ -104,9 +126,11 @@ impl Pool {
         Ok(answer)
     }
 
-    fn explain(&self, failure: Failure) -> Error {
+    pub(in crate::client) fn explain(&self, failure: Failure) -> Error {
         match failure {
-            Failure::NoAnswer(message) | Failure::Broken(message) => self.dialer.transport(message),
+            Failure::Unsent(message) | Failure::NoAnswer(message) | Failure::Broken(message) => {
+                self.dialer.transport(message)
+            }
             Failure::TooLarge => Error::Remote {
                 code: parm_protocol::Code::TooLarge,
                 message: format!(

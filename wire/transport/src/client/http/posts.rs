@@ -2,33 +2,27 @@
 //!
 //! A response is not limited in size, because nothing of it is kept here.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
 use hyper::body::Incoming;
-use parking_lot::Mutex;
 use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::connection::{Failure, HttpConnection};
+use super::connection::HttpConnection;
+use super::pool::Pool;
 use super::{JSON, built};
 use crate::client::dial::Dialer;
 use crate::client::{Config, Endpoint, Scheme};
 
 /// Sends POST requests with JSON bodies to one server. Cheap to clone.
 #[derive(Clone)]
-pub struct Posts(Arc<Line>);
-
-struct Line {
-    dialer: Dialer,
+pub struct Posts {
+    pool: Arc<Pool>,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
-    idle: Mutex<Vec<HttpConnection>>,
-    permits: Arc<Semaphore>,
-    most: NonZeroU32,
 }
 
 /// A response whose body may still be arriving. Dropping it before its end closes the connection.
@@ -36,7 +30,7 @@ pub struct Arriving {
     status: u16,
     /// The connection, until the response has ended.
     rest: Option<(HttpConnection, Incoming)>,
-    line: Arc<Line>,
+    pool: Arc<Pool>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -48,76 +42,44 @@ impl Posts {
             return Err(Error::Malformed { message });
         }
         let dialer = Dialer::new(endpoint, config)?;
-        let header = |text: &str| {
-            HeaderValue::from_str(text).map_err(|_| Error::Malformed {
-                message: "the host or token has characters that a header cannot contain".into(),
-            })
-        };
-        let authorization = match &config.token {
-            None => None,
-            Some(token) => {
-                let mut value = header(&token.bearer())?;
-                value.set_sensitive(true);
-                Some(value)
-            }
-        };
-        let host = header(dialer.authority())?;
-        let (most, idle) = (config.max_connections, Mutex::default());
-        let permits = Arc::new(Semaphore::new(most.get() as usize));
-        Ok(Self(Arc::new(Line { dialer, host, authorization, idle, permits, most })))
+        let (host, authorization) = super::identity(&dialer, config)?;
+        Ok(Self { pool: Arc::new(Pool::new(dialer, config)), host, authorization })
     }
 
     /// Sends a request and waits for the head of its response.
     pub async fn post(&self, path: &str, body: Bytes) -> Result<Arriving, Error> {
-        let line = &self.0;
-        let permit = line.permits.clone().try_acquire_owned().map_err(|_| Error::Overloaded {
-            message: format!("{} requests are in progress at {}, its limit", line.most, line.dialer.peer()),
-            retry_after: std::time::Duration::from_secs(1),
-        })?;
+        let permit = self.pool.permit().ok_or_else(|| self.pool.overloaded())?;
         let mut request =
-            Request::post(path).header(header::HOST, &line.host).header(header::CONTENT_TYPE, JSON);
-        if let Some(value) = &line.authorization {
+            Request::post(path).header(header::HOST, &self.host).header(header::CONTENT_TYPE, JSON);
+        if let Some(value) = &self.authorization {
             request = request.header(header::AUTHORIZATION, value);
         }
         let request = built(request, Encoded::from(body))?;
         // A server may close an idle connection at the very moment it is used again: then a new connection gets the
         // request, once.
-        let kept = line.take_idle();
-        if let Some(mut connection) = kept
+        if let Some(mut connection) = self.pool.take_idle()
             && let Ok(response) = connection.head(request.clone()).await
         {
-            return Ok(Arriving::new(line, connection, response, permit));
+            return Ok(self.arriving(connection, response, permit));
         }
-        let socket = line.dialer.dial().await?;
-        let failed = |error: hyper::Error| line.dialer.transport(error.to_string());
-        let mut connection = HttpConnection::open(socket).await.map_err(failed)?;
-        let response = connection.head(request).await.map_err(|message| line.dialer.transport(message))?;
-        Ok(Arriving::new(line, connection, response, permit))
+        let mut connection = self.pool.open().await?;
+        let response = connection.head(request).await.map_err(|failure| self.pool.explain(failure))?;
+        Ok(self.arriving(connection, response, permit))
     }
-}
 
-impl Line {
-    fn take_idle(&self) -> Option<HttpConnection> {
-        loop {
-            let mut connection = self.idle.lock().pop()?;
-            if connection.is_alive() {
-                return Some(connection);
-            }
-        }
+    fn arriving(
+        &self,
+        connection: HttpConnection,
+        response: http::Response<Incoming>,
+        permit: OwnedSemaphorePermit,
+    ) -> Arriving {
+        let status = response.status().as_u16();
+        let rest = Some((connection, response.into_body()));
+        Arriving { status, rest, pool: self.pool.clone(), _permit: permit }
     }
 }
 
 impl Arriving {
-    fn new(
-        line: &Arc<Line>,
-        connection: HttpConnection,
-        response: http::Response<Incoming>,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
-        let status = response.status().as_u16();
-        Self { status, rest: Some((connection, response.into_body())), line: line.clone(), _permit: permit }
-    }
-
     /// The status.
     pub fn status(&self) -> u16 {
         self.status
@@ -129,25 +91,21 @@ impl Arriving {
         match connection.chunk(body).await {
             Ok(Some(bytes)) => Ok(Some(bytes)),
             Ok(None) => {
-                if let Some((mut connection, _)) = self.rest.take()
-                    && connection.is_reusable()
-                {
-                    self.line.idle.lock().push(connection);
-                }
+                self.rest.take().into_iter().for_each(|(connection, _)| self.pool.put_back(connection));
                 Ok(None)
             }
-            Err(Failure::NoAnswer(message) | Failure::Broken(message)) => {
+            Err(failure) => {
                 self.rest = None;
-                Err(self.line.dialer.transport(message))
+                Err(self.pool.explain(failure))
             }
-            // Only responses that are collected have a limit.
-            Err(Failure::TooLarge) => Err(self.line.dialer.transport("the response is too large")),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 

@@ -16,7 +16,7 @@ mod single;
 #[cfg(test)]
 mod tests;
 mod timely;
-mod timeout;
+pub(super) mod timeout;
 mod watches;
 
 use std::convert::Infallible;

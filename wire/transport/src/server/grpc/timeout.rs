@@ -10,7 +10,7 @@ const HEADER: &str = "grpc-timeout";
 const MAX_DIGITS: usize = 8;
 
 /// The timeout of the call, if the client sent one.
-pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
+pub(in crate::server) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
     let Some(value) = headers.get(HEADER) else { return Ok(None) };
     match value.to_str().ok().and_then(parse) {
         Some(timeout) => Ok(Some(timeout)),

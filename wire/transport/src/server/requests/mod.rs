@@ -82,7 +82,8 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
         let activity = self.activity.clone();
         let running = Running::new(activity.clone());
         activity.note_version(request.version());
-        if is_grpc(&request) {
+        // A call of a method that upstream servers have is a request like any other.
+        if is_grpc(&request) && !self.app.shared.service.forwards(request.uri().path()) {
             let mut grpc = self.app.grpc.clone();
             return Box::pin(async move {
                 let mut response = grpc.call(request).await?;
@@ -111,23 +112,33 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
         let upgrades = request.headers().contains_key(header::UPGRADE);
         let kept = upgrades.then(|| Kept(Arc::new((self.place.clone(), Running::new(activity.clone())))));
         Box::pin(async move {
-            let _running = running;
             let mut response = match rest::admit(&shared, &request, reach) {
                 Ok(visit) => {
-                    if kept.is_some() || visit.caller().is_known() {
-                        request.extensions_mut().insert(visit.caller().clone());
+                    if shared.service.forwards(request.uri().path()) {
+                        let answered = rest::forward(&shared, request.map(Body::new), visit.caller()).await;
+                        drop(visit);
+                        answered
+                    } else {
+                        if kept.is_some() || visit.caller().is_known() {
+                            request.extensions_mut().insert(visit.caller().clone());
+                        }
+                        kept.map(|kept| request.extensions_mut().insert(kept));
+                        // The visit lasts until the response exists.
+                        let answered = router.call(request.map(Body::new)).await;
+                        drop(visit);
+                        answered?
                     }
-                    kept.map(|kept| request.extensions_mut().insert(kept));
-                    // The visit lasts until the response exists.
-                    let answered = router.call(request.map(Body::new)).await;
-                    drop(visit);
-                    answered?
                 }
                 Err(refusal) => *refusal,
             };
             announce_last(&mut response, activity.is_old() || !shared.service.is_ready());
+            if response.extensions_mut().remove::<rest::Lasting>().is_some() {
+                return Ok(response.map(|body| Body::new(Told::messages(body, running))));
+            }
             let share = response.extensions_mut().remove::<Arc<Share>>();
-            Ok(response.map(|body| Body::new(Told::whole(body, &activity, share))))
+            let response = response.map(|body| Body::new(Told::whole(body, &activity, share)));
+            drop(running);
+            Ok(response)
         })
     }
 }

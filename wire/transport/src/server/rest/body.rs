@@ -6,7 +6,7 @@ use axum::extract::Request;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
-use parm_protocol::{Error, InferenceService};
+use parm_protocol::{Error, InferenceService, is_grpc};
 
 use super::inflate::Coding;
 use crate::budget::Share;
@@ -26,6 +26,21 @@ pub(in crate::server) async fn read<S: InferenceService>(
     request: Request,
     shared: &Shared<S>,
 ) -> Result<Held, Error> {
+    let (coding, limit) = (Coding::of(request.headers())?, shared.config.max_body_bytes.get());
+    let Held { bytes, share } = read_as_sent(request, shared).await?;
+    let Some(coding) = coding else { return Ok(Held { bytes, share }) };
+    // Takes milliseconds for a large body, which other connections should not wait for.
+    let counted = share.clone();
+    let inflated = tokio::task::spawn_blocking(move || coding.inflate(&bytes, limit, &counted));
+    let failed = |error: tokio::task::JoinError| Error::Internal { message: error.to_string() };
+    Ok(Held { bytes: inflated.await.map_err(failed)??, share })
+}
+
+/// Reads the body and leaves it compressed.
+pub(super) async fn read_as_sent<S: InferenceService>(
+    request: Request,
+    shared: &Shared<S>,
+) -> Result<Held, Error> {
     let config = &shared.config;
     let limit = config.max_body_bytes.get();
     let announced =
@@ -33,7 +48,7 @@ pub(in crate::server) async fn read<S: InferenceService>(
     if announced.is_some_and(|length| length > limit) {
         return Err(Error::BodyTooLarge { limit });
     }
-    let coding = Coding::of(request.headers())?;
+    let is_call = is_grpc(request.headers());
     let share = shared.budget.share();
     let mut body = Counted { body: request.into_body(), share: &share };
     let collect = async {
@@ -43,16 +58,19 @@ pub(in crate::server) async fn read<S: InferenceService>(
         }
         collected
     };
-    let late = |_| Error::Malformed {
-        message: format!("the body did not arrive within {:?}: send it faster", config.body_timeout),
+    let late = |_| {
+        let within = config.body_timeout;
+        let message = if is_call {
+            format!(
+                "the request stream did not end within {within:?}: end it first, as parm passes on whole requests only"
+            )
+        } else {
+            format!("the body did not arrive within {within:?}: send it faster")
+        };
+        Error::Malformed { message }
     };
     let bytes = tokio::time::timeout(config.body_timeout, collect).await.map_err(late)??;
-    let Some(coding) = coding else { return Ok(Held { bytes, share }) };
-    // Takes milliseconds for a large body, which other connections should not wait for.
-    let counted = share.clone();
-    let inflated = tokio::task::spawn_blocking(move || coding.inflate(&bytes, limit, &counted));
-    let failed = |error: tokio::task::JoinError| Error::Internal { message: error.to_string() };
-    Ok(Held { bytes: inflated.await.map_err(failed)??, share })
+    Ok(Held { bytes, share })
 }
 
 async fn collect(body: &mut Counted<'_>, announced: usize, limit: usize) -> Result<Bytes, Error> {

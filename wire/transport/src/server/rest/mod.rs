@@ -1,6 +1,7 @@
 //! The REST endpoints: one file per group. Handlers parse, call the service, and map the error.
 
 pub(super) mod body;
+mod forward;
 mod frames;
 mod health;
 mod infer;
@@ -18,8 +19,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
-use http::{Method, StatusCode};
-use parm_protocol::{Error, InferenceService, ModelRef, Transport, rest as codec};
+use http::{HeaderMap, Method, StatusCode};
+use parm_protocol::{Error, InferenceService, ModelRef, Transport, is_grpc, rest as codec};
 use serde::{Deserialize, Serialize};
 
 use super::auth::Reach;
@@ -27,6 +28,8 @@ use super::routes::Routes;
 use super::shared::Shared;
 use super::status;
 use crate::keys::{self, Access, Visit};
+
+pub(super) use forward::{Lasting, forward};
 
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -74,9 +77,21 @@ pub(super) fn admit<S: InferenceService, B>(
     reach: Reach,
 ) -> Result<Visit, Box<Response>> {
     let (method, path) = (request.method(), request.uri().path());
-    let access = keys::find(keys::REST, method, path).map(|route| route.access);
+    let forwards = shared.service.forwards(path);
+    let access = if forwards {
+        Some(Access::Infer)
+    } else {
+        keys::find(keys::REST, method, path).map(|route| route.access)
+    };
     let visit = shared.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), reach);
-    let visit = visit.map_err(|error| Box::new(problem(shared, &shared.rejected(error, Transport::Http))))?;
+    let visit = visit.map_err(|error| {
+        let (form, transport) = if forwards {
+            (forward::ErrorForm::of(path, request.headers()), transport_of(request.headers()))
+        } else {
+            (forward::ErrorForm::Protocol, Transport::Http)
+        };
+        Box::new(forward::problem(shared, &shared.rejected(error, transport), form))
+    })?;
     match access {
         None => Err(Box::new(not_served(shared, method, path))),
         Some(Access::Control) => {
@@ -111,6 +126,11 @@ impl From<Target> for ModelRef {
     fn from(Target { model, version }: Target) -> Self {
         ModelRef { name: model, version }
     }
+}
+
+/// The transport of a request that is for upstream servers, or REST.
+fn transport_of(headers: &HeaderMap) -> Transport {
+    if is_grpc(headers) { Transport::Grpc } else { Transport::Http }
 }
 
 pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error) -> Response {

@@ -1,5 +1,7 @@
 //! `parm simulate`: runs policies under load and faults, in virtual time.
 
+mod replay;
+
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,9 @@ use crate::tune;
 pub fn main(flags: &Simulate) -> Result<(), Failure> {
     if flags.list {
         return list().map_err(Failure::Run);
+    }
+    if let Some(path) = &flags.requests {
+        return replay::main(path, flags);
     }
     let config = config(flags).map_err(Failure::Configuration)?;
     let experiment = Experiment::new(config).map_err(|error| Failure::Configuration(error.into()))?;

@@ -1,0 +1,185 @@
+//! Requests for upstream servers: queries of the pool of their route.
+//!
+//! A query's prediction is the beginning of its answer. What follows is passed on by the server that began it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parm_protocol::{
+    Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueRequest, Parameter, Parameters, is_grpc,
+};
+use parm_transport::keys;
+
+use super::driver::Submission;
+use super::inputs::Inputs;
+use super::ledger::Failed;
+use super::outcome::Outcome;
+use super::outputs::Answers;
+use super::pool::Pool;
+use super::refusal;
+use super::service::{Frontend, age};
+use super::terms::Terms;
+use super::trace;
+use crate::upstreams::Route;
+
+/// Headers of a request that are for parm, and their parameters.
+const TIMEOUT: HeaderName = HeaderName::from_static("parm-timeout-ms");
+const PRIORITY: HeaderName = HeaderName::from_static("parm-priority");
+const SHARE: HeaderName = HeaderName::from_static("parm-share");
+
+/// The header of an answer that says how it was obtained.
+const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
+
+/// Attempts for a request that must be sent once, while it was certainly not sent.
+const ATTEMPTS: usize = 3;
+
+/// The error of a gRPC call that no server takes.
+const NO_CALLS: &str = "no upstream server takes gRPC calls now: check --upstream grpc://HOST:PORT";
+
+impl Frontend {
+    /// Whether requests of this path are for upstream servers: all but parm's own, and those of the protocol if there are
+    /// servers of the protocol. Reflection is a conversation, which needs a server that reads while it answers: parm describes
+    /// its own services.
+    pub(super) fn is_forwarded(&self, path: &str) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        let reach = &self.core.reach;
+        let is_own = || {
+            matches!(path, "/v2/health/live" | "/v2/health/ready")
+                || path.starts_with("/grpc.health.v1.Health/")
+                || path.starts_with("/grpc.reflection.")
+                || (reach.models.load(Relaxed) && is_of_the_protocol(path))
+        };
+        reach.upstreams.load(Relaxed) && !is_own()
+    }
+
+    /// Forwards a request and counts how it ended.
+    pub(super) async fn pass_on(
+        &self,
+        request: OpaqueRequest,
+        context: Context,
+    ) -> Result<OpaqueAnswer, Error> {
+        let _active = self.core.activity.enter();
+        let is_call = is_grpc(&request.headers);
+        let route = self.core.routes.find(&request.method, request.target.path(), is_call).clone();
+        let model = ModelRef::latest(&*route.name);
+        let pool = self.core.catalog.find(&model).map_err(|_| match is_call {
+            true => Error::Unavailable { message: NO_CALLS.into() },
+            false => Error::NoInstance { model: model.name.clone() },
+        });
+        let pool = pool.inspect_err(|error| self.core.metrics.rejected(error))?;
+        let answered = self.ask(&pool, &route, request, &context).await;
+        match answered {
+            Ok((outcome, answer)) => {
+                pool.metrics.answered(outcome, 1, age(&context));
+                pool.sums.answered(outcome, 1, age(&context));
+                Ok(answer)
+            }
+            Err(error) => {
+                self.core.metrics.failed(&pool.metrics, &error);
+                pool.failed(age(&context));
+                pool.troubled(&error);
+                // The client sees what the server said; only the counts know that it is a failure.
+                if let Error::Answered(answer) = error { Ok((*answer).into()) } else { Err(error) }
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        pool: &Arc<Pool>,
+        route: &Route,
+        mut request: OpaqueRequest,
+        context: &Context,
+    ) -> Result<(Outcome, OpaqueAnswer), Error> {
+        let terms = self.terms_of(route, &mut request.headers, context)?;
+        (request.repeatable, request.stall) = (route.repeatable, route.stall);
+        let inputs = Arc::new(Inputs {
+            id: String::new(),
+            parameters: Parameters::new(),
+            tensors: Vec::new(),
+            outputs: Vec::new(),
+            rows: 1,
+            guarded_by: 0,
+            span: trace::forwarded(&route.name, &request, context),
+            opaque: Some(Arc::new(request)),
+        });
+        let attempts = if route.repeatable { 1 } else { ATTEMPTS };
+        let retry_after = self.core.config.requests.retry_after;
+        for attempt in 1.. {
+            let shape = pool.shapes.alone();
+            let submission =
+                Submission { pool: pool.clone(), inputs: inputs.clone(), shape, terms, codable: false };
+            let failed = match self.core.driver.submit(submission).verdict().await {
+                Ok(answers) => return opened(answers),
+                Err(failed) => failed,
+            };
+            let was_unsent = matches!(failed.last, Some(Error::Unsent { .. }));
+            if !was_unsent || attempt >= attempts {
+                pool.sums.rejected(failed.why, 1, age(context));
+                return Err(match failed {
+                    Failed { last: Some(Error::Answered(answer)), .. } => Error::Answered(answer),
+                    failed => refusal::error(pool, failed, age(context), retry_after),
+                });
+            }
+        }
+        unreachable!("the loop ends with its last attempt")
+    }
+
+    /// The terms of a request, by its route and its headers for parm, which are removed.
+    fn terms_of(&self, route: &Route, headers: &mut HeaderMap, context: &Context) -> Result<Terms, Error> {
+        let mut parameters = Parameters::new();
+        if let Some(value) = headers.remove(TIMEOUT) {
+            let micros = number(&TIMEOUT, &value)?.saturating_mul(1000);
+            parameters.insert("timeout".into(), Parameter::Uint64(micros));
+        }
+        if let Some(value) = headers.remove(PRIORITY) {
+            parameters.insert("priority".into(), Parameter::Uint64(number(&PRIORITY, &value)?));
+        }
+        if let Some(value) = headers.remove(SHARE) {
+            parameters.insert(parm_protocol::fleet::SHARE.into(), text(&SHARE, &value)?.into());
+        }
+        let limit = |deadline: Duration| Some(context.arrived + deadline);
+        let deadline = match context.deadline {
+            None if !parameters.contains_key("timeout") => limit(route.deadline),
+            own => own,
+        };
+        let context = Context { deadline, ..context.clone() };
+        let request = InferRequest {
+            model: ModelRef::latest(&*route.name),
+            id: String::new(),
+            parameters,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        };
+        let core = &self.core;
+        Terms::read(&request, &context, &core.config.requests, &core.driver.shares, &core.driver.clock)
+    }
+}
+
+/// Whether a path is of the Open Inference Protocol, over HTTP or gRPC.
+fn is_of_the_protocol(path: &str) -> bool {
+    let service = |path: &str| path.rsplit_once('/').map(|(service, _)| service.to_owned());
+    let own = || keys::GRPC.iter().any(|route| service(route.path) == service(path));
+    path == "/v2" || path.starts_with("/v2/") || own()
+}
+
+/// The answer in the outputs of the job that began it.
+fn opened(answers: Answers) -> Result<(Outcome, OpaqueAnswer), Error> {
+    let lost = || Error::Internal { message: "an answer was lost: please report this bug".into() };
+    let answer = answers.into_iter().next().ok_or_else(lost)?;
+    let mut opaque = answer.outputs.opaque.lock().take().ok_or_else(lost)?;
+    opaque.headers.insert(OUTCOME, HeaderValue::from_static(answer.outcome.name()));
+    Ok((answer.outcome, *opaque))
+}
+
+fn text<'a>(name: &HeaderName, value: &'a HeaderValue) -> Result<&'a str, Error> {
+    value.to_str().map_err(|_| Error::Malformed { message: format!("header {name} is not text: {value:?}") })
+}
+
+fn number(name: &HeaderName, value: &HeaderValue) -> Result<u64, Error> {
+    text(name, value)?
+        .trim()
+        .parse()
+        .map_err(|_| Error::Malformed { message: format!("header {name} is not a number: {value:?}") })
+}

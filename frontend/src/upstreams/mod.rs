@@ -1,0 +1,302 @@
+//! Upstream servers, and the routes by which their requests are told apart.
+//!
+//! A route is to an upstream server what a model is to a worker: its requests have their own service times, settings and
+//! metrics. Reading order: `routes.toml` lists those of known model servers, `config` the operator's.
+
+mod config;
+mod pattern;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use parm_dispatch::Fraction;
+use parm_transport::client::UpstreamConfig;
+
+use self::config::MINUTE;
+pub use self::config::{Config, RouteConfig};
+use self::pattern::Pattern;
+use crate::error::Error;
+
+/// Routes of known model servers.
+const KNOWN: &str = include_str!("routes.toml");
+
+/// Requests that only read.
+const READ: &str = "read";
+
+/// All requests without another route. They are sent once.
+const OTHER: &str = "other";
+
+/// All gRPC calls without another route. They are sent once.
+const OTHER_CALLS: &str = "grpc-other";
+
+/// Most routes of an operator.
+const MOST: usize = 256;
+
+/// All routes, the operator's first.
+#[derive(Clone, Debug)]
+pub(crate) struct Routes {
+    rows: Vec<RouteRow>,
+    read: Arc<Route>,
+    other: Arc<Route>,
+    other_calls: Arc<Route>,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Route {
+    pub(crate) name: String,
+    /// Whether its requests are gRPC calls.
+    pub(crate) grpc: bool,
+    /// Whether a server may run a request twice.
+    pub(crate) repeatable: bool,
+    /// Largest share of requests that is sent twice, unless the route has settings of its own.
+    pub(crate) copies: Option<Fraction>,
+    /// Timeout until an answer begins.
+    pub(crate) deadline: Duration,
+    /// Longest pause in the middle of an answer.
+    pub(crate) stall: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct RouteRow {
+    method: Method,
+    paths: Vec<Pattern>,
+    route: Arc<Route>,
+}
+
+impl Config {
+    /// The settings for clients of these servers, or the error in them.
+    pub fn client(&self) -> Result<UpstreamConfig, Error> {
+        let routes = Routes::new(self).map_err(wrong)?;
+        // A server may have one port for HTTP and another for gRPC, which answers no other request then.
+        let calls_only = self.urls.iter().any(|url| !is_over_http2(&address(url)));
+        let over_http2 = routes.names(|route| route.grpc || !calls_only);
+        Ok(UpstreamConfig {
+            routes: routes.names(|route| !route.grpc),
+            over_http2,
+            probe: (&*self.probe).into(),
+        })
+    }
+}
+
+/// The error in these settings.
+pub(crate) fn wrong(reason: String) -> Error {
+    Error::BadSettings { reason: format!("frontend.upstreams{reason}") }
+}
+
+impl Routes {
+    /// The operator's routes and those of known servers; the error says which is wrong.
+    pub(crate) fn new(config: &Config) -> Result<Self, String> {
+        if config.routes.len() > MOST {
+            return Err(format!(
+                ".routes: {} are too many, at most {MOST} are possible",
+                config.routes.len()
+            ));
+        }
+        if !config.probe.starts_with('/') || config.probe.contains(char::is_whitespace) {
+            return Err(format!(".probe: '{}' is not a path such as /health", config.probe));
+        }
+        let known: BTreeMap<String, RouteConfig> =
+            toml::from_str(KNOWN).map_err(|error| error.to_string())?;
+        let known = known.iter().filter(|(name, _)| !config.routes.contains_key(*name));
+        let rows = config.routes.iter().chain(known).map(RouteRow::read).collect::<Result<Vec<_>, _>>()?;
+        let default = |name: &str, repeatable, grpc| {
+            Arc::new(Route {
+                name: name.to_owned(),
+                grpc,
+                repeatable,
+                copies: None,
+                deadline: MINUTE,
+                stall: MINUTE,
+            })
+        };
+        Ok(Self {
+            rows,
+            read: default(READ, true, false),
+            other: default(OTHER, false, false),
+            other_calls: default(OTHER_CALLS, false, true),
+        })
+    }
+
+    /// The route of a request, which may be a gRPC call.
+    pub(crate) fn find(&self, method: &Method, path: &str, is_call: bool) -> &Arc<Route> {
+        let fits = |row: &&RouteRow| {
+            row.route.grpc == is_call
+                && row.method == *method
+                && row.paths.iter().any(|pattern| pattern.fits(path))
+        };
+        match self.rows.iter().find(fits) {
+            Some(row) => &row.route,
+            None if is_call => &self.other_calls,
+            None if method.is_safe() => &self.read,
+            None => &self.other,
+        }
+    }
+
+    /// The names of these routes.
+    fn names(&self, wanted: impl Fn(&Route) -> bool) -> Arc<[String]> {
+        self.all().filter(|route| wanted(route)).map(|route| route.name.clone()).collect()
+    }
+
+    /// Whether a route's requests must be sent once.
+    pub(crate) fn is_once(&self, name: &str) -> bool {
+        self.all().any(|route| route.name == name && !route.repeatable)
+    }
+
+    /// Largest share of a route's requests that is sent twice, if it has one of its own.
+    pub(crate) fn copies(&self, name: &str) -> Option<Fraction> {
+        self.all().find(|route| route.name == name).and_then(|route| route.copies)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Route>> {
+        self.rows.iter().map(|row| &row.route).chain([&self.read, &self.other, &self.other_calls])
+    }
+}
+
+impl RouteRow {
+    fn read((name, config): (&String, &RouteConfig)) -> Result<Self, String> {
+        let RouteConfig { paths, method, grpc, repeatable, copies, deadline, stall } = config;
+        let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
+        let of = |problem: String| format!(".routes.{name}{problem}");
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+            return Err(of(": write a name of letters, digits, '-', '_' and '.', at most 64".into()));
+        }
+        if matches!(&**name, READ | OTHER | OTHER_CALLS) {
+            return Err(of(": requests without a route have this name: choose another".into()));
+        }
+        let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+        let found = known.into_iter().find(|known| known.as_str() == method);
+        let method =
+            found.ok_or_else(|| of(format!(".method: '{method}' is none of HTTP's methods in capitals")))?;
+        let read = |path: &String| Pattern::read(path).map_err(|problem| of(format!(".paths: {problem}")));
+        let paths = paths.iter().map(read).collect::<Result<_, _>>()?;
+        let (name, grpc, repeatable, copies) = (name.clone(), *grpc, *repeatable, *copies);
+        let (deadline, stall) = (*deadline, *stall);
+        Ok(Self { method, paths, route: Arc::new(Route { name, grpc, repeatable, copies, deadline, stall }) })
+    }
+}
+
+/// The address of an upstream server as the fleet knows it: `upstream+` before its scheme.
+pub fn address(url: &str) -> String {
+    for source in ["dns+", "srv+", "kubernetes+"] {
+        if let Some(rest) = url.strip_prefix(source) {
+            return format!("{source}upstream+{rest}");
+        }
+    }
+    format!("upstream+{url}")
+}
+
+/// Whether an [`address`] is that of a server that is reached over HTTP/2.
+fn is_over_http2(address: &str) -> bool {
+    address.contains("upstream+grpc")
+}
+
+/// Whether a member of the fleet is an upstream server.
+pub(crate) fn is_upstream(address: &str) -> bool {
+    address.starts_with("upstream+")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(text: &str) -> Result<Routes, String> {
+        Routes::new(&toml::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn requests_of_known_servers_have_routes() {
+        let routes = routes("").unwrap();
+        let name = |method: Method, path| routes.find(&method, path, false).name.clone();
+        for (path, expected) in [
+            ("/v1/chat/completions", "chat"),
+            ("/v1/embeddings", "embeddings"),
+            ("/embed", "embeddings"),
+            ("/v1/models/half_plus_two:predict", "predict"),
+            ("/predictions/densenet", "predict"),
+            ("/invocations", "predict"),
+            ("/v2/models/m/infer", "infer"),
+            ("/v2/models/m/generate_stream", "generate"),
+            ("/v1/responses", "other"),
+            ("/v1/files", "other"),
+        ] {
+            assert_eq!(name(Method::POST, path), expected, "{path}");
+        }
+        assert_eq!(name(Method::GET, "/v1/models"), "read");
+        assert_eq!(name(Method::OPTIONS, "/v1/chat/completions"), "read");
+        assert_eq!(name(Method::DELETE, "/v1/chat/completions"), "other");
+        assert!(routes.is_once("other") && !routes.is_once("chat") && !routes.is_once("unknown"));
+    }
+
+    #[test]
+    fn calls_of_known_services_have_routes_of_their_own() {
+        let text = "[routes.mine]\ngrpc = true\npaths = ['/my.Service/{method}']";
+        let routes = routes(text).unwrap();
+        for (path, expected) in [
+            ("/inference.GRPCInferenceService/ModelInfer", "grpc-infer"),
+            ("/inference.GRPCInferenceService/ModelStreamInfer", "grpc-stream"),
+            ("/tensorflow.serving.PredictionService/MultiInference", "grpc-predict"),
+            ("/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions", "grpc-predict"),
+            ("/inference.GRPCInferenceService/RepositoryModelLoad", "grpc-other"),
+            ("/my.Service/Ask", "mine"),
+            ("/v1/chat/completions", "grpc-other"),
+        ] {
+            assert_eq!(routes.find(&Method::POST, path, true).name, expected, "{path}");
+            assert_ne!(routes.find(&Method::POST, path, false).name, expected, "{path} without gRPC");
+        }
+        assert!(routes.is_once("grpc-other") && !routes.is_once("grpc-infer"));
+    }
+
+    #[test]
+    fn server_of_grpc_gets_only_calls_next_to_servers_of_http() {
+        let client = |urls: &[&str]| {
+            let urls = urls.iter().map(|url| (*url).to_owned()).collect();
+            Config { urls, ..Config::default() }.client().unwrap()
+        };
+        let has = |names: &[String], name: &str| names.iter().any(|own| own == name);
+        let alone = client(&["grpc://a:1", "dns+grpcs://b:1"]);
+        assert!(has(&alone.over_http2, "grpc-infer") && has(&alone.over_http2, "chat"));
+        let mixed = client(&["grpc://a:1", "http://a:2"]);
+        assert!(has(&mixed.over_http2, "grpc-other") && !has(&mixed.over_http2, "other"));
+        assert!(has(&mixed.routes, "other") && !has(&mixed.routes, "grpc-other"));
+    }
+
+    #[test]
+    fn route_of_the_operator_replaces_a_known_one() {
+        let text = "[routes.chat]\npaths = ['/ask/{who}']\nrepeatable = false\ndeadline_ms = 5";
+        let routes = routes(text).unwrap();
+        let own = routes.find(&Method::POST, "/ask/me", false);
+        assert_eq!((&*own.name, own.repeatable, own.deadline), ("chat", false, Duration::from_millis(5)));
+        assert_eq!(routes.find(&Method::POST, "/v1/chat/completions", false).name, "other");
+    }
+
+    #[test]
+    fn route_without_paths_turns_a_known_one_off() {
+        let routes = routes("[routes.chat]").unwrap();
+        assert_eq!(routes.find(&Method::POST, "/v1/chat/completions", false).name, "other");
+    }
+
+    #[test]
+    fn wrong_route_is_named() {
+        for (text, part) in [
+            ("[routes.'a b']\npaths = ['/a']", "routes.a b: write"),
+            ("[routes.other]\npaths = ['/a']", "choose another"),
+            ("[routes.a]\npaths = ['a']", ".routes.a.paths: path 'a' must begin with /"),
+            ("[routes.a]\nmethod = 'post'", ".routes.a.method: 'post'"),
+            ("probe = 'health'", ".probe: 'health'"),
+        ] {
+            let error = routes(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn address_keeps_its_source() {
+        assert_eq!(address("http://a:1"), "upstream+http://a:1");
+        assert_eq!(address("dns+https://a:1"), "dns+upstream+https://a:1");
+        assert_eq!(address("grpcs://a:1"), "upstream+grpcs://a:1");
+        assert!(is_upstream(&address("http://a:1")) && !is_upstream("http://a:1"));
+    }
+}

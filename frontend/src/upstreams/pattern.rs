@@ -1,0 +1,82 @@
+//! Patterns of paths: text, and `{NAME}` for a part between slashes.
+
+/// A pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern(Vec<Part>);
+
+/// A part between slashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    /// Any text that is not empty, between a beginning and an end.
+    Any(String, String),
+}
+
+impl Pattern {
+    /// Reads a pattern; the error says what is wrong with it.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let path = text.strip_prefix('/').ok_or_else(|| format!("path '{text}' must begin with /"))?;
+        if path.contains(['?', '#', '%']) {
+            return Err(format!("path '{text}' must not contain ?, # or %"));
+        }
+        path.split('/').map(Part::read).collect::<Option<Vec<_>>>().map(Self).ok_or_else(|| {
+            format!("path '{text}' has braces that do not fit: write one {{NAME}} between two slashes")
+        })
+    }
+
+    /// Whether a path fits.
+    pub(super) fn fits(&self, path: &str) -> bool {
+        let mut parts = path.strip_prefix('/').into_iter().flat_map(|path| path.split('/'));
+        self.0.iter().all(|part| parts.next().is_some_and(|text| part.fits(text))) && parts.next().is_none()
+    }
+}
+
+impl Part {
+    fn read(text: &str) -> Option<Self> {
+        let Some((before, rest)) = text.split_once('{') else {
+            return (!text.contains('}')).then(|| Self::Text(text.to_owned()));
+        };
+        let (name, after) = rest.split_once('}')?;
+        let odd = |text: &str| text.contains(['{', '}']);
+        (!name.is_empty() && !odd(name) && !odd(before) && !odd(after))
+            .then(|| Self::Any(before.to_owned(), after.to_owned()))
+    }
+
+    fn fits(&self, text: &str) -> bool {
+        match self {
+            Self::Text(own) => own == text,
+            Self::Any(before, after) => text
+                .strip_prefix(&**before)
+                .and_then(|rest| rest.strip_suffix(&**after))
+                .is_some_and(|middle| !middle.is_empty()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn braces_stand_for_a_part_between_slashes() {
+        let fits = |pattern, path| Pattern::read(pattern).unwrap().fits(path);
+        assert!(fits("/v1/models/{model}:predict", "/v1/models/a-b:predict"));
+        assert!(fits("/predictions/{model}/{version}", "/predictions/a/1"));
+        assert!(fits("/", "/") && fits("/a", "/a"));
+        for (pattern, path) in [
+            ("/v1/models/{model}:predict", "/v1/models/:predict"),
+            ("/v1/models/{model}:predict", "/v1/models/a/b:predict"),
+            ("/v1/models/{model}:predict", "/v1/models/a:explain"),
+            ("/a", "/a/"),
+            ("/a", "/A"),
+            ("/a/{b}", "/a"),
+            ("/a/{b}", "/a/"),
+            ("/", ""),
+        ] {
+            assert!(!fits(pattern, path), "{pattern} {path}");
+        }
+        for bad in ["a", "/{", "/}", "/{}", "/{a}{b}", "/{a{b}}", "/a?b", "/%41", ""] {
+            assert!(Pattern::read(bad).is_err(), "{bad}");
+        }
+    }
+}

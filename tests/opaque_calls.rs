@@ -1,0 +1,283 @@
+//! Tests `parm serve --upstream grpc://`: gRPC calls that parm does not read.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::{Buf, BufMut, Bytes};
+use futures::StreamExt;
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parm_protocol::grpc::convert;
+use parm_protocol::grpc::inference::{
+    ModelInferRequest, ModelMetadataRequest, RepositoryIndexRequest, ServerMetadataRequest,
+};
+use parm_transport::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, oneshot};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::support::{Parm, affine, http};
+
+type Client = GrpcInferenceServiceClient<Channel>;
+
+fn over(workers: &[&Parm], arguments: &[&str]) -> Parm {
+    serve(&workers.iter().map(|worker| worker.grpc).collect::<Vec<_>>(), arguments)
+}
+
+fn serve(servers: &[SocketAddr], arguments: &[&str]) -> Parm {
+    let urls: Vec<String> = servers.iter().map(|server| format!("grpc://{server}")).collect();
+    let mut command = vec!["serve"];
+    urls.iter().for_each(|url| command.extend(["--upstream", url]));
+    let parm = Parm::start(&[&command, arguments].concat());
+    parm.until("all servers joined", |parm| {
+        parm.metric("parm_instances", &["state=\"ready\""]) == servers.len() as f64
+    });
+    parm
+}
+
+async fn client(parm: &Parm) -> Client {
+    Client::connect(format!("http://{}", parm.grpc)).await.unwrap()
+}
+
+/// Messages as bytes.
+#[derive(Clone, Copy)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, message: Vec<u8>, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put_slice(&message);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining()).to_vec()))
+    }
+}
+
+/// A client of any method.
+async fn raw(parm: &Parm) -> tonic::client::Grpc<Channel> {
+    let channel = Channel::from_shared(format!("http://{}", parm.grpc)).unwrap().connect().await.unwrap();
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    client
+}
+
+const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
+
+fn message(rows: usize) -> ModelInferRequest {
+    convert::request::encode(affine::request(&affine::rows(rows, 3)))
+}
+
+/// The bytes of an answer's message, or its code and text.
+fn plain<M: Message>(answer: Result<tonic::Response<M>, Status>) -> Result<Vec<u8>, (Code, String)> {
+    match answer {
+        Ok(answer) => Ok(answer.into_inner().encode_to_vec()),
+        Err(status) => Err((status.code(), status.message().to_owned())),
+    }
+}
+
+/// Answers of one server to calls of every kind.
+async fn answers(parm: &Parm) -> Vec<Result<Vec<u8>, (Code, String)>> {
+    let mut client = client(parm).await.max_decoding_message_size(usize::MAX);
+    let unknown = || "unknown".to_owned();
+    let mut answers = Vec::new();
+    for rows in [1, 3, 100] {
+        answers.push(plain(client.model_infer(message(rows)).await));
+    }
+    let wrong = ModelInferRequest { model_name: unknown(), ..message(1) };
+    answers.push(plain(client.model_infer(wrong).await));
+    answers.push(plain(client.model_infer(ModelInferRequest::default()).await));
+    for name in ["affine".to_owned(), unknown()] {
+        let question = ModelMetadataRequest { name, version: String::new() };
+        answers.push(plain(client.model_metadata(question).await));
+    }
+    answers.push(plain(client.server_metadata(ServerMetadataRequest {}).await));
+    answers.push(plain(client.repository_index(RepositoryIndexRequest::default()).await));
+    answers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unmodified_client_gets_the_answers_of_the_workers() {
+    let workers = [Parm::worker(&[]), Parm::worker(&[])];
+    let parm = over(&workers.each_ref(), &[]);
+    let own = answers(&workers[0]).await;
+    assert!(own[0].is_ok() && own[3].is_err(), "{own:?}");
+    for (number, (own, passed)) in own.iter().zip(answers(&parm).await).enumerate() {
+        assert_eq!(*own, passed, "call {number}");
+    }
+    let success = |route: &str| parm.metric("nv_inference_request_success", &[route]);
+    assert_eq!((success("model=\"grpc-infer\""), success("model=\"grpc-other\"")), (5.0, 4.0));
+    // parm itself reports its health.
+    let mut health = raw(&parm).await;
+    let path = "/grpc.health.v1.Health/Check".parse().unwrap();
+    let answer = health.unary(tonic::Request::new(Vec::new()), path, Raw).await.unwrap();
+    assert_eq!(answer.into_inner(), [8, 1], "it is serving");
+    // A server of HTTP/2 gets other requests as well.
+    let [own, passed] = [&workers[0], &parm].map(|parm| http::get(parm.http, "/v2/models/affine"));
+    assert_eq!((own.status, own.body), (passed.status, passed.body));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_worker_fails_no_call() {
+    // Of a run that takes microseconds, noise of the machine is many times its median.
+    let paced = "backend.emulated={paced={input=[4],outputs=2,time_ms={kind=\"constant\",value=5.0}}}";
+    let workers = [(); 2].map(|()| Parm::worker(&["--set", paced]));
+    let parm = over(&workers.each_ref(), &[]);
+    let client = client(&parm).await;
+    let mut message = ModelInferRequest { model_name: "paced".into(), ..message(2) };
+    message.inputs[0].name = "input".into();
+    let expected = plain(client.clone().model_infer(message.clone()).await).unwrap();
+    let calls = (0..8).map(|caller| {
+        let (mut client, message) = (client.clone(), message.clone());
+        let (expected, workers) = (&expected, &workers);
+        async move {
+            for number in 0..50 {
+                if (caller, number) == (0, 20) {
+                    workers[0].signal("KILL");
+                }
+                let answer = plain(client.model_infer(message.clone()).await);
+                assert_eq!(answer.as_ref(), Ok(expected), "call {number}");
+            }
+        }
+    });
+    futures::future::join_all(calls).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_parm_are_statuses() {
+    let worker = Parm::worker(&[]);
+    let parm = over(&[&worker], &["--set", "server.max_body_bytes=100000"]);
+    let mut asking = client(&parm).await;
+    let code = |answer: Result<_, Status>| answer.map(drop).unwrap_err().code();
+    assert_eq!(code(asking.model_infer(message(10_000)).await), Code::ResourceExhausted);
+    let mut hasty = tonic::Request::new(message(1));
+    hasty.metadata_mut().insert("grpc-timeout", "soon".parse().unwrap());
+    assert_eq!(code(asking.model_infer(hasty).await), Code::InvalidArgument);
+    asking.model_infer(message(1)).await.unwrap();
+    // Servers of HTTP/1.1 get no calls.
+    let url = format!("http://{}", worker.http);
+    let plain = Parm::start(&["serve", "--upstream", &url]);
+    let status = client(&plain).await.model_infer(message(1)).await.unwrap_err();
+    assert!(status.code() == Code::Unavailable && status.message().contains("grpc://"), "{status:?}");
+    worker.signal("KILL");
+    let status = asking.model_infer(message(1)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+}
+
+/// Sends when it is dropped.
+struct Tells(Option<oneshot::Sender<()>>);
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        let _ = self.0.take().map(|end| end.send(()));
+    }
+}
+
+/// A server whose calls send a message, another one when `go_on` says so, and then nothing more. `ended` is told when the
+/// first call ends.
+async fn streaming(go_on: Arc<Notify>, ended: oneshot::Sender<()>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let ended = Arc::new(Mutex::new(Some(ended)));
+    let answer = move |request: hyper::Request<Incoming>| {
+        let tells = (request.method() == hyper::Method::POST).then(|| Tells(ended.lock().unwrap().take()));
+        let go_on = go_on.clone();
+        let message = |text: &str| {
+            let bytes = Bytes::from([&b"\0\0\0\0\x01"[..], text.as_bytes()].concat());
+            Ok::<_, Infallible>(Frame::data(bytes))
+        };
+        let second = async move {
+            go_on.notified().await;
+            message("b")
+        };
+        let last = async move {
+            let _tells = tells;
+            std::future::pending().await
+        };
+        let messages = futures::stream::once(async move { message("a") });
+        let messages = messages.chain(futures::stream::once(second)).chain(futures::stream::once(last));
+        let mut response = hyper::Response::new(StreamBody::new(messages));
+        response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        std::future::ready(Ok::<_, Infallible>(response))
+    };
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer.clone()));
+            tokio::spawn(serving);
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stream_passes_message_by_message_and_its_end_too() {
+    let (end, ended) = oneshot::channel();
+    let go_on = Arc::new(Notify::new());
+    let address = streaming(go_on.clone(), end).await;
+    let url = format!("grpc://{address}");
+    let parm =
+        tokio::task::spawn_blocking(move || Parm::start(&["serve", "--upstream", &url])).await.unwrap();
+    let mut asking = raw(&parm).await;
+    let request = tonic::Request::new(b"ask".to_vec());
+    let answer = asking.server_streaming(request, STREAM.parse().unwrap(), Raw).await.unwrap();
+    assert_eq!(answer.metadata().get("parm-outcome").unwrap(), "exact");
+    let mut messages = answer.into_inner();
+    assert_eq!(messages.message().await.unwrap().unwrap(), b"a");
+    go_on.notify_one();
+    assert_eq!(messages.message().await.unwrap().unwrap(), b"b");
+    drop(messages);
+    ended.await.unwrap();
+}
+
+/// A method that takes turns is passed on once the client has said everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_request_stream_is_explained() {
+    let worker = Parm::worker(&[]);
+    let parm = over(&[&worker], &["--set", "server.body_timeout_ms=200"]);
+    let mut conversation = raw(&parm).await;
+    let one = || futures::stream::once(async { message(1).encode_to_vec() });
+    let endless = tonic::Request::new(one().chain(futures::stream::pending()));
+    let answer = conversation.streaming(endless, STREAM.parse().unwrap(), Raw).await;
+    let status = answer.map(drop).unwrap_err();
+    assert!(
+        status.code() == Code::InvalidArgument && status.message().contains("end it first"),
+        "{status:?}"
+    );
+    // The worker has no such method, and reports it itself.
+    conversation.ready().await.unwrap();
+    let answer = conversation.streaming(tonic::Request::new(one()), STREAM.parse().unwrap(), Raw).await;
+    let status = answer.map(drop).unwrap_err();
+    assert!(
+        status.code() == Code::Unimplemented && status.message().contains("ModelStreamInfer"),
+        "{status:?}"
+    );
+}

@@ -1,0 +1,114 @@
+//! The rest of an answer that has begun, read from its server as fast as the client reads it.
+//!
+//! The server cannot be replaced any more: parts of two answers must not be joined. If it pauses for too long or breaks, a
+//! stream of events ends with an event that says so, gRPC with a status, and any other body is cut.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use hyper::body::{Body, Frame};
+use parm_protocol::Error;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::content::BodyForm;
+use super::uplink::OpenAnswer;
+use crate::client::http::connection::Failure;
+
+/// The error of a gRPC answer without a status.
+pub(super) const NO_STATUS: &str = "its answer ended without a gRPC status";
+
+/// The rest of an answer.
+pub(super) struct AnswerRest {
+    /// The answer, until it has ended.
+    open: Option<OpenAnswer>,
+    form: BodyForm,
+    stall: Duration,
+    patience: Pin<Box<Sleep>>,
+    /// Whether trailers came.
+    has_trailers: bool,
+}
+
+impl AnswerRest {
+    pub(super) fn new(open: OpenAnswer, form: BodyForm, stall: Duration) -> Self {
+        let patience = Box::pin(sleep_until(Instant::now() + stall));
+        Self { open: Some(open), form, stall, patience, has_trailers: false }
+    }
+
+    /// Ends the answer early.
+    fn fails(&mut self, message: &str) -> Option<Result<Frame<Bytes>, Error>> {
+        let peer = self.open.take().map_or_else(String::new, |open| open.peer().to_owned());
+        let error = Error::Transport { peer, message: message.to_owned() };
+        tracing::debug!(%error, "an answer ended in its middle");
+        Some(match self.form {
+            BodyForm::Events => Ok(Frame::data(event(&error))),
+            BodyForm::Messages => Ok(Frame::trailers(trailers(&error))),
+            BodyForm::Document | BodyForm::Lines | BodyForm::Bytes => Err(error),
+        })
+    }
+}
+
+/// Trailers with an error.
+fn trailers(error: &Error) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    // It cannot fail: the message is escaped, and the metadata is ours.
+    let _ = crate::server::status_of(error).add_header(&mut trailers);
+    trailers
+}
+
+/// An event with an error, in the form that clients of OpenAI's interface know.
+fn event(error: &Error) -> Bytes {
+    let error = serde_json::json!({
+        "error": { "message": error.to_string(), "type": "upstream_error", "param": null, "code": "PARM-0020" }
+    });
+    format!("\n\nevent: error\ndata: {error}\n\n").into()
+}
+
+impl Body for AnswerRest {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let own = &mut *self;
+        let Some(open) = &mut own.open else { return Poll::Ready(None) };
+        match open.poll_frame(cx) {
+            Poll::Ready(Ok(Some(frame))) => {
+                own.patience.as_mut().reset(Instant::now() + own.stall);
+                own.has_trailers |= frame.is_trailers();
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Ok(None)) if own.form == BodyForm::Messages && !own.has_trailers => {
+                Poll::Ready(own.fails(NO_STATUS))
+            }
+            Poll::Ready(Ok(None)) => {
+                if let Some(open) = own.open.take() {
+                    open.end();
+                }
+                Poll::Ready(None)
+            }
+            Poll::Ready(Err(failure)) => Poll::Ready(own.fails(&reason(failure))),
+            Poll::Pending if own.patience.as_mut().poll(cx).is_ready() => {
+                let message = format!("it sent nothing for {:?} in the middle of its answer", own.stall);
+                Poll::Ready(own.fails(&message))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.open.is_none()
+    }
+}
+
+fn reason(failure: Failure) -> String {
+    match failure {
+        Failure::Unsent(message) | Failure::NoAnswer(message) | Failure::Broken(message) => message,
+        Failure::TooLarge => "the answer is too large".into(),
+    }
+}

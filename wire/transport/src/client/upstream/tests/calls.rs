@@ -1,0 +1,495 @@
+//! Tests of the client over HTTP/2, against scripted servers of gRPC and of plain HTTP/2.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use parm_protocol::client::{CallContext, Client};
+use parm_protocol::{Code, Error, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, oneshot};
+
+use crate::client::upstream::busy;
+use crate::client::upstream::content::LARGEST_WHOLE;
+use crate::client::{Config, connect};
+
+/// Two messages of gRPC.
+const FIRST: &[u8] = b"\0\0\0\0\x03abc";
+const SECOND: &[u8] = b"\0\0\0\0\x01d";
+
+/// A server, and a client of it.
+struct Pair {
+    client: Arc<dyn Client>,
+    /// Connections so far.
+    connections: Arc<AtomicUsize>,
+}
+
+impl Pair {
+    /// `answer` gets every request with its number.
+    async fn new<F, A>(answer: F) -> Self
+    where
+        F: Fn(usize, Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
+        A: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("upstream+grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let client = connect(&endpoint, &Config::default()).unwrap();
+        let (answer, connections, requests) = (Arc::new(answer), Arc::default(), Arc::default());
+        let (count, numbers): (Arc<AtomicUsize>, Arc<AtomicUsize>) = (Arc::clone(&connections), requests);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                let (answer, numbers) = (answer.clone(), numbers.clone());
+                tokio::spawn(async move {
+                    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+                    while let Some(Ok((request, respond))) = connection.accept().await {
+                        let last = request.headers().contains_key("x-last");
+                        tokio::spawn(answer(numbers.fetch_add(1, Ordering::Relaxed), request, respond));
+                        if last {
+                            connection.graceful_shutdown();
+                        }
+                    }
+                });
+            }
+        });
+        Self { client, connections }
+    }
+
+    async fn ask(&self) -> Result<OpaqueAnswer, Error> {
+        self.client.forward(call(true), CallContext::default()).await
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+fn call(repeatable: bool) -> Arc<OpaqueRequest> {
+    Arc::new(OpaqueRequest {
+        method: Method::POST,
+        target: "/a.Service/Method".parse().unwrap(),
+        headers: headers(&[("content-type", "application/grpc"), ("x-mine", "1"), ("grpc-timeout", "5S")]),
+        body: FIRST.into(),
+        repeatable,
+        stall: Duration::from_secs(5),
+    })
+}
+
+fn with(name: &'static str) -> Arc<OpaqueRequest> {
+    let mut request = (*call(false)).clone();
+    request.headers.insert(name, HeaderValue::from_static("1"));
+    Arc::new(request)
+}
+
+fn headers(list: &[(&str, &str)]) -> HeaderMap {
+    let parsed = |(name, value): &(&str, &str)| (name.parse().unwrap(), value.parse().unwrap());
+    list.iter().map(parsed).collect::<Vec<(http::HeaderName, HeaderValue)>>().into_iter().collect()
+}
+
+fn head(list: &[(&str, &str)]) -> Response<()> {
+    let mut response = Response::new(());
+    *response.headers_mut() = headers(&[&[("content-type", "application/grpc")], list].concat());
+    response
+}
+
+/// Answers with these messages and this status.
+fn say(mut respond: SendResponse<Bytes>, messages: &[&'static [u8]], trailers: &[(&str, &str)]) {
+    let mut stream = respond.send_response(head(&[("x-a", "1")]), false).unwrap();
+    for message in messages {
+        stream.send_data(Bytes::from_static(message), false).unwrap();
+    }
+    stream.send_trailers(headers(trailers)).unwrap();
+}
+
+async fn heard(request: &mut Request<RecvStream>) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Some(bytes) = request.body_mut().data().await {
+        body.extend_from_slice(&bytes.unwrap());
+    }
+    body
+}
+
+fn begun(answer: OpaqueAnswer) -> (Bytes, RestOfBody) {
+    match answer.body {
+        OpaqueBody::Begun(first, rest) => (first, rest),
+        OpaqueBody::Whole(body) => panic!("it should have begun only: {body:?}"),
+    }
+}
+
+/// The trailers after an answer's data.
+async fn trailers(rest: RestOfBody) -> (Bytes, HeaderMap) {
+    let whole = rest.collect().await.unwrap();
+    let trailers = whole.trailers().cloned().unwrap_or_default();
+    (whole.to_bytes(), trailers)
+}
+
+#[tokio::test]
+async fn unary_call_passes_with_its_trailers() {
+    let pair = Pair::new(|_, mut request, respond| async move {
+        assert_eq!(heard(&mut request).await, FIRST);
+        let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(header("te").as_deref(), Some("trailers"));
+        assert_eq!((header("content-length"), header("host")), (None, None));
+        assert_eq!((header("x-mine").as_deref(), header("grpc-timeout").as_deref()), (Some("1"), Some("5S")));
+        assert_eq!(request.uri().path(), "/a.Service/Method");
+        assert!(request.uri().authority().unwrap().as_str().starts_with("127.0.0.1:"));
+        say(respond, &[&FIRST[..2], &FIRST[2..]], &[("grpc-status", "0"), ("x-b", "2")]);
+    })
+    .await;
+    for _ in 0..3 {
+        let answer = pair.ask().await.unwrap();
+        assert_eq!((answer.status, answer.headers["x-a"].as_bytes()), (StatusCode::OK, &b"1"[..]));
+        let (first, rest) = begun(answer);
+        let (rest, trailers) = trailers(rest).await;
+        assert_eq!((&first[..], &rest[..]), (FIRST, &b""[..]));
+        assert_eq!((grpc_status(&trailers), trailers["x-b"].as_bytes()), (Some(0), &b"2"[..]));
+    }
+    assert_eq!(pair.connections(), 1);
+}
+
+#[tokio::test]
+async fn stream_passes_message_by_message() {
+    let go = Arc::new(Notify::new());
+    let waits = go.clone();
+    let pair = Pair::new(move |_, _, mut respond| {
+        let waits = waits.clone();
+        async move {
+            let mut stream = respond.send_response(head(&[]), false).unwrap();
+            stream.send_data(FIRST.into(), false).unwrap();
+            waits.notified().await;
+            stream.send_data(SECOND.into(), false).unwrap();
+            waits.notified().await;
+            stream.send_trailers(headers(&[("grpc-status", "0")])).unwrap();
+        }
+    })
+    .await;
+    let (first, mut rest) = begun(pair.ask().await.unwrap());
+    assert_eq!(first, FIRST);
+    go.notify_one();
+    assert_eq!(rest.frame().await.unwrap().unwrap().into_data().unwrap(), SECOND);
+    go.notify_one();
+    let trailers = rest.frame().await.unwrap().unwrap().into_trailers().unwrap();
+    assert_eq!(grpc_status(&trailers), Some(0));
+    assert!(rest.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn call_without_messages_keeps_its_trailers() {
+    let pair = Pair::new(|_, _, respond| async move { say(respond, &[], &[("grpc-status", "0")]) }).await;
+    let (first, rest) = begun(pair.ask().await.unwrap());
+    assert_eq!((first.len(), grpc_status(&trailers(rest).await.1)), (0, Some(0)));
+}
+
+#[tokio::test]
+async fn failure_of_the_server_is_told_from_an_answer() {
+    const PUSHBACK: (&str, &str) = ("grpc-retry-pushback-ms", "7");
+    for (fields, expected) in [
+        (&[("grpc-status", "14"), ("grpc-message", "busy")][..], Some(Code::Unavailable)),
+        (&[("grpc-status", "8"), PUSHBACK], Some(Code::Unavailable)),
+        (&[("grpc-status", "13")], Some(Code::Internal)),
+        (&[("grpc-status", "2")], Some(Code::Internal)),
+        (&[("grpc-status", "8")], None),
+        (&[("grpc-status", "5"), ("grpc-message", "no model")], None),
+        (&[("grpc-status", "4")], None),
+        (&[("grpc-status", "0")], None),
+    ] {
+        // The status is in the head of an answer without messages, or in the trailers after it.
+        for in_head in [true, false] {
+            let pair = Pair::new(move |_, _, mut respond| async move {
+                if in_head {
+                    respond.send_response(head(fields), true).unwrap();
+                } else {
+                    say(respond, &[], fields);
+                }
+            })
+            .await;
+            let found = match (pair.ask().await, expected) {
+                (Err(error), Some(code)) => {
+                    assert_eq!(error.code(), code, "{fields:?}: {error}");
+                    let Error::Answered(answer) = error else { panic!("{error:?}") };
+                    assert_eq!(answer.status, StatusCode::OK);
+                    answer.headers
+                }
+                (Ok(answer), None) if in_head => {
+                    assert!(matches!(&answer.body, OpaqueBody::Whole(body) if body.is_empty()), "{fields:?}");
+                    answer.headers
+                }
+                (Ok(answer), None) => trailers(begun(answer).1).await.1,
+                (other, _) => panic!("{fields:?}: {other:?}"),
+            };
+            for (name, value) in fields {
+                assert_eq!(found[*name], *value);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn stream_that_breaks_ends_with_a_status() {
+    for with_reset in [true, false] {
+        let arrived = Arc::new(Notify::new());
+        let waits = arrived.clone();
+        let pair = Pair::new(move |_, _, mut respond| {
+            let waits = waits.clone();
+            async move {
+                let mut stream = respond.send_response(head(&[]), false).unwrap();
+                stream.send_data(FIRST.into(), !with_reset).unwrap();
+                if with_reset {
+                    // The reset must not overtake the message.
+                    waits.notified().await;
+                    stream.send_reset(Reason::INTERNAL_ERROR);
+                }
+            }
+        })
+        .await;
+        let (first, rest) = begun(pair.ask().await.unwrap());
+        assert_eq!(first, FIRST);
+        arrived.notify_one();
+        let (_, trailers) = trailers(rest).await;
+        assert_eq!(grpc_status(&trailers), Some(14), "{trailers:?}");
+        assert_eq!(trailers["parm-error-code"], "PARM-0020");
+    }
+}
+
+#[tokio::test]
+async fn stream_that_stalls_ends_with_a_status() {
+    let pair = Pair::new(|_, _, mut respond| async move {
+        let mut stream = respond.send_response(head(&[]), false).unwrap();
+        stream.send_data(FIRST.into(), false).unwrap();
+        poll_fn(|cx| stream.poll_reset(cx)).await.unwrap();
+    })
+    .await;
+    let brief = Arc::new(OpaqueRequest { stall: Duration::from_millis(30), ..(*call(true)).clone() });
+    let answer = pair.client.forward(brief, CallContext::default()).await.unwrap();
+    let (_, trailers) = trailers(begun(answer).1).await;
+    assert_eq!(grpc_status(&trailers), Some(14));
+    assert!(trailers["grpc-message"].to_str().unwrap().contains("30ms"), "{trailers:?}");
+}
+
+#[tokio::test]
+async fn call_that_is_reset_fails_alone() {
+    let pair = Pair::new(|number, _, mut respond| async move {
+        match number {
+            0 => respond.send_reset(Reason::INTERNAL_ERROR),
+            _ => say(respond, &[FIRST], &[("grpc-status", "0")]),
+        }
+    })
+    .await;
+    let error = pair.ask().await.unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }), "{error:?}");
+    pair.ask().await.unwrap();
+    assert_eq!(pair.connections(), 1);
+}
+
+#[tokio::test]
+async fn answer_without_message_or_status_is_an_error() {
+    let pair = Pair::new(|number, _, mut respond| async move {
+        let mut stream = respond.send_response(head(&[]), number == 0).unwrap();
+        if number > 0 {
+            stream.send_data(FIRST[..7].into(), true).unwrap();
+        }
+    })
+    .await;
+    for _ in 0..2 {
+        let error = pair.ask().await.unwrap_err();
+        assert!(error.to_string().contains("without a gRPC status"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn refused_call_is_sent_again_even_if_it_must_run_once() {
+    let pair = Pair::new(|number, _, mut respond| async move {
+        match number {
+            0 => respond.send_reset(Reason::REFUSED_STREAM),
+            _ => say(respond, &[FIRST], &[("grpc-status", "0")]),
+        }
+    })
+    .await;
+    pair.client.forward(call(false), CallContext::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn cancelled_call_is_reset_at_the_server() {
+    for answers in [false, true] {
+        let (tell, told) = oneshot::channel();
+        let tell = std::sync::Mutex::new(Some(tell));
+        let began = Arc::new(Notify::new());
+        let begins = began.clone();
+        let pair = Pair::new(move |number, _, mut respond| {
+            let (tell, begins) = (tell.lock().unwrap().take(), begins.clone());
+            async move {
+                let Some(tell) = tell.filter(|_| number == 0) else {
+                    return say(respond, &[FIRST], &[("grpc-status", "0")]);
+                };
+                begins.notify_one();
+                let reason = if answers {
+                    let mut stream = respond.send_response(head(&[]), false).unwrap();
+                    stream.send_data(FIRST.into(), false).unwrap();
+                    poll_fn(|cx| stream.poll_reset(cx)).await
+                } else {
+                    poll_fn(|cx| respond.poll_reset(cx)).await
+                };
+                tell.send(reason.unwrap()).unwrap();
+            }
+        })
+        .await;
+        if answers {
+            drop(begun(pair.ask().await.unwrap()));
+        } else {
+            tokio::select! {
+                answer = pair.ask() => panic!("{answer:?}"),
+                () = began.notified() => {}
+            }
+        }
+        assert_eq!(told.await.unwrap(), Reason::CANCEL);
+        pair.ask().await.unwrap();
+        assert_eq!(pair.connections(), 1, "other calls keep the connection");
+    }
+}
+
+#[tokio::test]
+async fn connection_that_ends_is_dialled_again() {
+    let pair =
+        Pair::new(|_, _, respond| async move { say(respond, &[FIRST], &[("grpc-status", "0")]) }).await;
+    for _ in 0..5 {
+        let answer = pair.client.forward(with("x-last"), CallContext::default()).await.unwrap();
+        assert_eq!(grpc_status(&trailers(begun(answer).1).await.1), Some(0));
+    }
+    assert_eq!(pair.connections(), 5);
+}
+
+#[tokio::test]
+async fn calls_that_arrive_together_share_one_connection() {
+    let pair =
+        Pair::new(|_, _, respond| async move { say(respond, &[FIRST], &[("grpc-status", "0")]) }).await;
+    let answers = futures::future::join_all((0..50).map(|_| pair.ask())).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(pair.connections(), 1);
+}
+
+#[tokio::test]
+async fn client_that_does_not_read_holds_up_only_its_own_call() {
+    let pair = Pair::new(|number, _, respond| async move {
+        if number < 8 {
+            // Far more than all windows of one stream.
+            let mut respond = respond;
+            let mut stream = respond.send_response(head(&[]), false).unwrap();
+            stream.send_data(FIRST.into(), false).unwrap();
+            stream.send_data(vec![0; 8 << 20].into(), false).unwrap();
+            let _ = poll_fn(|cx| stream.poll_reset(cx)).await;
+        } else {
+            say(respond, &[FIRST], &[("grpc-status", "0")]);
+        }
+    })
+    .await;
+    let unread = futures::future::join_all((0..8).map(|_| pair.ask())).await;
+    assert!(unread.iter().all(Result::is_ok));
+    for _ in 0..20 {
+        assert_eq!(grpc_status(&trailers(begun(pair.ask().await.unwrap()).1).await.1), Some(0));
+    }
+    assert_eq!(pair.connections(), 1);
+}
+
+#[tokio::test]
+async fn other_requests_pass_over_http2_too() {
+    let pair = Pair::new(|number, request, mut respond| async move {
+        assert_eq!(request.headers().get("te"), None);
+        assert_eq!(request.headers()["content-length"], "3");
+        let status = if number == 0 { 200 } else { 503 };
+        let response = Response::builder().status(status).header("content-type", "application/json");
+        let mut stream = respond.send_response(response.body(()).unwrap(), false).unwrap();
+        stream.send_data("{}".into(), true).unwrap();
+    })
+    .await;
+    let headers = headers(&[("content-type", "application/json")]);
+    let plain = Arc::new(OpaqueRequest { headers, body: "ask".into(), ..(*call(true)).clone() });
+    let answer = pair.client.forward(plain.clone(), CallContext::default()).await.unwrap();
+    assert!(matches!(&answer.body, OpaqueBody::Whole(body) if body == "{}"), "{answer:?}");
+    let error = pair.client.forward(plain, CallContext::default()).await.unwrap_err();
+    assert!(matches!(&error, Error::Answered(answer) if answer.status == 503), "{error:?}");
+}
+
+#[tokio::test]
+async fn large_message_begins_before_its_end() {
+    let pair = Pair::new(|_, _, mut respond| async move {
+        let mut stream = respond.send_response(head(&[]), false).unwrap();
+        let length = u32::try_from(4 * LARGEST_WHOLE).unwrap().to_be_bytes();
+        let message = [&[0], &length[..], &vec![7; 4 * LARGEST_WHOLE]].concat();
+        stream.send_data(message.into(), false).unwrap();
+        stream.send_trailers(headers(&[("grpc-status", "0")])).unwrap();
+    })
+    .await;
+    let (first, rest) = begun(pair.ask().await.unwrap());
+    let (rest, trailers) = trailers(rest).await;
+    assert!(first.len() > LARGEST_WHOLE && first.len() < 2 * LARGEST_WHOLE, "{}", first.len());
+    assert_eq!((first.len() + rest.len(), grpc_status(&trailers)), (5 + 4 * LARGEST_WHOLE, Some(0)));
+}
+
+#[tokio::test]
+async fn probe_takes_any_sign_of_life() {
+    for (status, more, alive) in [
+        (Some(404), &[][..], true),
+        (Some(415), &[], true),
+        (Some(200), &[("grpc-status", "12")], true),
+        (Some(503), &[("grpc-status", "12")], true),
+        (Some(503), &[], false),
+        (None, &[], true),
+    ] {
+        let pair = Pair::new(move |_, request, mut respond| async move {
+            assert_eq!((request.method(), request.uri().path()), (&Method::GET, "/health"));
+            match status {
+                Some(status) => {
+                    let mut answer = head(more);
+                    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+                    respond.send_response(answer, true).unwrap();
+                }
+                None => respond.send_reset(Reason::PROTOCOL_ERROR),
+            }
+        })
+        .await;
+        assert_eq!(pair.client.is_ready().await.unwrap(), alive, "{status:?} {more:?}");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("upstream+grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
+    drop(listener);
+    let client = connect(&endpoint, &Config::default()).unwrap();
+    assert!(matches!(client.is_ready().await, Err(Error::Unsent { .. })));
+    let error = client.forward(call(true), CallContext::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Unsent { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn probe_without_an_answer_gives_its_connection_up() {
+    let arrived = Arc::new(Notify::new());
+    let tells = arrived.clone();
+    let pair = Pair::new(move |number, _, mut respond| {
+        let tells = tells.clone();
+        async move {
+            if number > 0 {
+                return say(respond, &[FIRST], &[("grpc-status", "0")]);
+            }
+            tells.notify_one();
+            drop(poll_fn(|cx| respond.poll_reset(cx)).await);
+        }
+    })
+    .await;
+    tokio::select! {
+        ready = pair.client.is_ready() => panic!("{ready:?}"),
+        () = arrived.notified() => {}
+    }
+    pair.ask().await.unwrap();
+    assert_eq!(pair.connections(), 2);
+}
+
+#[test]
+fn limit_is_told_to_calls_as_a_status() {
+    let Error::Answered(answer) = busy(true) else { panic!() };
+    assert_eq!((grpc_status(&answer.headers), answer.status), (Some(14), StatusCode::OK));
+    assert!(answer.headers.contains_key("grpc-retry-pushback-ms") && answer.body.is_empty());
+}

@@ -1,0 +1,314 @@
+//! The client against upstream servers that answer, stream and fail in the ways that real servers do.
+
+mod calls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::BodyExt;
+use parm_protocol::client::{CallContext, Client};
+use parm_protocol::{Code, Error, OpaqueAnswer, OpaqueBody, OpaqueRequest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::client::{Config, connect};
+
+/// A server, and a client of it.
+async fn pair() -> (TcpListener, Arc<dyn Client>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("upstream+http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let client = connect(&endpoint, &Config::default()).unwrap();
+    (listener, client)
+}
+
+fn request(repeatable: bool) -> Arc<OpaqueRequest> {
+    Arc::new(OpaqueRequest {
+        method: Method::POST,
+        target: "/v1/chat/completions?a=b%20c".parse().unwrap(),
+        headers: HeaderMap::from_iter([("x-mine".parse().unwrap(), "1".parse().unwrap())]),
+        body: "ask".into(),
+        repeatable,
+        stall: Duration::from_secs(5),
+    })
+}
+
+async fn ask(client: &dyn Client) -> Result<OpaqueAnswer, Error> {
+    client.forward(request(true), CallContext::default()).await
+}
+
+/// Reads a request with the body `ask`; `None` if the connection ended instead.
+async fn hear(stream: &mut TcpStream) -> Option<String> {
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"\r\n\r\nask") {
+        if stream.read_buf(&mut heard).await.ok()? == 0 {
+            return None;
+        }
+    }
+    Some(String::from_utf8(heard).unwrap())
+}
+
+/// Accepts a connection, reads its request and sends these bytes.
+async fn serve(listener: &TcpListener, bytes: &[u8]) -> TcpStream {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    hear(&mut stream).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    stream
+}
+
+/// The client's result, and the connection of a server that says this and then stays silent.
+async fn told(bytes: &'static [u8]) -> (Result<OpaqueAnswer, Error>, TcpStream) {
+    let (listener, client) = pair().await;
+    let (answer, stream) = tokio::join!(ask(&*client), serve(&listener, bytes));
+    (answer, stream)
+}
+
+/// The client's result with a server that says this and closes.
+async fn told_all(bytes: &'static [u8]) -> Result<OpaqueAnswer, Error> {
+    let (listener, client) = pair().await;
+    let server = async {
+        loop {
+            drop(serve(&listener, bytes).await);
+        }
+    };
+    tokio::select! {
+        answer = ask(&*client) => answer,
+        () = server => unreachable!(),
+    }
+}
+
+fn whole(answer: OpaqueAnswer) -> String {
+    match answer.body {
+        OpaqueBody::Whole(body) => String::from_utf8(body.to_vec()).unwrap(),
+        begun @ OpaqueBody::Begun(..) => panic!("it should be whole: {begun:?}"),
+    }
+}
+
+fn begun(answer: OpaqueAnswer) -> (String, parm_protocol::RestOfBody) {
+    match answer.body {
+        OpaqueBody::Begun(first, rest) => (String::from_utf8(first.to_vec()).unwrap(), rest),
+        OpaqueBody::Whole(body) => panic!("it should have begun only: {body:?}"),
+    }
+}
+
+#[tokio::test]
+async fn request_and_answer_pass_unchanged() {
+    let (listener, client) = pair().await;
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let first = hear(&mut stream).await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 418 I'm a teapot\r\nX-A: 1\r\nx-a: 2\r\nkeep-alive: timeout=5\r\ncontent-length: 3\r\n\r\nno!")
+            .await
+            .unwrap();
+        let second = hear(&mut stream).await.unwrap();
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        (first, second)
+    };
+    let calls = async { (ask(&*client).await.unwrap(), ask(&*client).await.unwrap()) };
+    let ((first, second), (heard, _)) = tokio::join!(calls, server);
+    assert!(heard.starts_with("POST /v1/chat/completions?a=b%20c HTTP/1.1\r\n"), "{heard}");
+    assert!(heard.contains("x-mine: 1\r\n") && heard.contains("content-length: 3\r\n"), "{heard}");
+    assert!(heard.contains(&format!("host: {}\r\n", listener.local_addr().unwrap())), "{heard}");
+    let values: Vec<_> = first.headers.get_all("x-a").iter().collect();
+    assert_eq!(values, ["1", "2"]);
+    assert!(!first.headers.contains_key("keep-alive"), "that is of the connection");
+    assert_eq!((first.status.as_u16(), &*whole(first)), (418, "no!"));
+    assert_eq!(second.status, StatusCode::NO_CONTENT, "the connection was used again");
+}
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+
+#[tokio::test]
+async fn stream_begins_with_its_first_content() {
+    let (listener, client) = pair().await;
+    let (go, gone) = tokio::sync::oneshot::channel();
+    let said = tokio::sync::Notify::new();
+    let server = async {
+        let mut stream = serve(&listener, format!("{HEAD}8\r\n: ping\n\n\r\n").as_bytes()).await;
+        said.notify_one();
+        gone.await.unwrap();
+        stream.write_all(b"9\r\ndata: a\n\n\r\n").await.unwrap();
+        stream.write_all(b"9\r\ndata: b\n\n\r\n0\r\n\r\n").await.unwrap();
+        // The connection is kept for the next request.
+        hear(&mut stream).await.unwrap();
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+    };
+    let calls = async {
+        let mut call = Box::pin(ask(&*client));
+        let comment = async {
+            said.notified().await;
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = &mut call => panic!("a comment is no content"),
+            () = comment => go.send(()).unwrap(),
+        }
+        let (first, rest) = begun(call.await.unwrap());
+        let rest = rest.collect().await.unwrap().to_bytes();
+        assert_eq!(first + std::str::from_utf8(&rest).unwrap(), ": ping\n\ndata: a\n\ndata: b\n\n");
+        assert_eq!(ask(&*client).await.unwrap().status, StatusCode::NO_CONTENT);
+    };
+    tokio::join!(calls, server);
+}
+
+#[tokio::test]
+async fn dropped_stream_closes_its_connection() {
+    let (answer, mut stream) =
+        told(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: a\n\n").await;
+    let (_, rest) = begun(answer.unwrap());
+    drop(rest);
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn stream_that_breaks_ends_with_an_error_event() {
+    let (answer, stream) = told(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n9\r\ndata: a\n\n\r\n").await;
+    let (_, rest) = begun(answer.unwrap());
+    drop(stream);
+    let rest = rest.collect().await.unwrap().to_bytes();
+    let rest = std::str::from_utf8(&rest).unwrap();
+    assert!(rest.contains("\n\nevent: error\ndata: {\"error\":") && rest.contains("PARM-0020"), "{rest}");
+}
+
+#[tokio::test]
+async fn answer_that_breaks_is_cut() {
+    let (answer, stream) =
+        told(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
+            .await;
+    let (first, rest) = begun(answer.unwrap());
+    assert_eq!(first, "a");
+    drop(stream);
+    assert!(matches!(rest.collect().await, Err(Error::Transport { .. })));
+}
+
+#[tokio::test]
+async fn stream_that_stalls_ends() {
+    let (listener, client) = pair().await;
+    let brief = Arc::new(OpaqueRequest { stall: Duration::from_millis(30), ..(*request(true)).clone() });
+    let call = client.forward(brief, CallContext::default());
+    let bytes = format!("{HEAD}9\r\ndata: a\n\n\r\n");
+    let (answer, _stream) = tokio::join!(call, serve(&listener, bytes.as_bytes()));
+    let rest = begun(answer.unwrap()).1.collect().await.unwrap().to_bytes();
+    assert!(std::str::from_utf8(&rest).unwrap().contains("it sent nothing for 30ms"), "{rest:?}");
+}
+
+#[tokio::test]
+async fn servers_failure_is_an_error_with_its_answer() {
+    for (text, status, code) in [
+        (&b"HTTP/1.1 500 Oops\r\ncontent-length: 2\r\n\r\nno"[..], 500, Code::Internal),
+        (b"HTTP/1.1 502 Bad\r\ncontent-length: 2\r\n\r\nno", 502, Code::Unavailable),
+        (b"HTTP/1.1 429 Slow\r\nretry-after: 1\r\ncontent-length: 2\r\n\r\nno", 429, Code::Internal),
+    ] {
+        let error = told(text).await.0.unwrap_err();
+        assert_eq!(error.code(), code);
+        let Error::Answered(answer) = error else { panic!("{error:?}") };
+        assert_eq!((answer.status.as_u16(), &answer.body[..]), (status, &b"no"[..]));
+    }
+    for text in [
+        &b"HTTP/1.1 429 Slow\r\ncontent-length: 2\r\n\r\nno"[..],
+        b"HTTP/1.1 404 No\r\ncontent-length: 2\r\n\r\nno",
+        b"HTTP/1.1 501 No\r\ncontent-length: 2\r\n\r\nno",
+    ] {
+        assert_eq!(whole(told(text).await.0.unwrap()), "no", "that is an answer for the client");
+    }
+}
+
+#[tokio::test]
+async fn broken_answers_are_errors_of_the_server() {
+    let endless = Box::leak(format!("HTTP/1.1 200 OK\r\n{}", "x-h: 1\r\n".repeat(100_000)).into_boxed_str());
+    for bytes in [
+        &b"nonsense\r\n\r\n"[..],
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: application/json\r\n\r\nzz\r\n",
+        b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+        endless.as_bytes(),
+    ] {
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
+        let error = told_all(bytes).await.unwrap_err();
+        assert!(matches!(error, Error::Transport { .. }), "{shown}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn large_answer_passes_in_pieces() {
+    let (listener, client) = pair().await;
+    const LENGTH: usize = 40 << 20;
+    let server = async {
+        let mut stream =
+            serve(&listener, format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n").as_bytes()).await;
+        let piece = vec![7u8; 1 << 20];
+        for _ in 0..LENGTH >> 20 {
+            stream.write_all(&piece).await.unwrap();
+        }
+        stream
+    };
+    let reading = async {
+        let OpaqueBody::Begun(first, mut rest) = ask(&*client).await.unwrap().body else { panic!() };
+        let mut length = first.len();
+        while let Some(frame) = rest.frame().await {
+            length += frame.unwrap().into_data().unwrap().len();
+        }
+        length
+    };
+    assert_eq!(tokio::join!(reading, server).0, LENGTH);
+}
+
+#[tokio::test]
+async fn request_is_repeated_on_a_new_connection_only_if_it_may_be() {
+    for repeatable in [true, false] {
+        let (listener, client) = pair().await;
+        let server = async {
+            let mut stream = serve(&listener, b"HTTP/1.1 204 No Content\r\n\r\n").await;
+            // It takes the second request, and closes without an answer.
+            hear(&mut stream).await.unwrap();
+            drop(stream);
+            drop(serve(&listener, b"HTTP/1.1 204 No Content\r\n\r\n").await);
+        };
+        let calls = async {
+            ask(&*client).await.unwrap();
+            client.forward(request(repeatable), CallContext::default()).await
+        };
+        let answer = tokio::select! {
+            answer = calls => answer,
+            () = async { server.await; std::future::pending().await } => unreachable!(),
+        };
+        assert_eq!(answer.is_ok(), repeatable, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn request_that_cannot_be_sent_is_told_apart() {
+    let (listener, client) = pair().await;
+    drop(listener);
+    assert!(matches!(ask(&*client).await.unwrap_err(), Error::Unsent { .. }));
+}
+
+#[tokio::test]
+async fn probe_asks_for_any_answer_but_a_failure() {
+    for (text, ready) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", true),
+        ("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n", true),
+        ("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", false),
+    ] {
+        let (listener, client) = pair().await;
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut heard = Vec::new();
+            while !heard.ends_with(b"\r\n\r\n") {
+                stream.read_buf(&mut heard).await.unwrap();
+            }
+            stream.write_all(text.as_bytes()).await.unwrap();
+            String::from_utf8(heard).unwrap()
+        };
+        let (told, heard) = tokio::join!(client.is_ready(), server);
+        assert!(heard.starts_with("GET /health HTTP/1.1\r\n"), "{heard}");
+        assert_eq!(told.unwrap(), ready, "{text}");
+    }
+}

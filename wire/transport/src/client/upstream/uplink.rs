@@ -1,0 +1,179 @@
+//! The way to an upstream server: connections of HTTP/1.1 with one request each, or one of HTTP/2.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderValue, Request, Response};
+use hyper::body::{Body as _, Frame, Incoming};
+use parm_protocol::Error;
+use parm_protocol::rest::Encoded;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::http2::{Asked, Http2};
+use crate::client::dial::Dialer;
+use crate::client::http::connection::{Failure, HttpConnection};
+use crate::client::http::pool::Pool;
+
+/// The way to a server.
+pub(super) enum Uplink {
+    Http1 { pool: Arc<Pool>, host: HeaderValue },
+    Http2(Box<Http2>),
+}
+
+impl Uplink {
+    pub(super) fn dialer(&self) -> &Dialer {
+        match self {
+            Self::Http1 { pool, .. } => pool.dialer(),
+            Self::Http2(shared) => shared.dialer(),
+        }
+    }
+
+    /// A place for a request; `None` at the limit.
+    pub(super) fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        match self {
+            Self::Http1 { pool, .. } => pool.permit(),
+            Self::Http2(shared) => shared.permit(),
+        }
+    }
+
+    pub(super) fn explain(&self, failure: Failure) -> Error {
+        match self {
+            Self::Http1 { pool, .. } => pool.explain(failure),
+            Self::Http2(shared) => shared.explain(failure),
+        }
+    }
+
+    /// Sends a request and waits for the head of its answer. `permit` is kept until the answer has ended.
+    pub(super) async fn send(
+        &self,
+        asked: Asked,
+        repeatable: bool,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Response<OpenAnswer>, Error> {
+        let (line, response) = match self {
+            Self::Http1 { pool, host } => {
+                let request = over_http1(asked, host);
+                let (connection, response) = self.converse(pool, request, repeatable).await?;
+                (Line::Http1(Box::new(connection), pool.clone()), response)
+            }
+            Self::Http2(shared) => {
+                let response = shared.converse(asked, repeatable).await?;
+                (Line::Http2(shared.dialer().clone()), response)
+            }
+        };
+        Ok(response.map(|body| OpenAnswer { body, line, _permit: permit }))
+    }
+
+    /// Whether the server answers this request in any way.
+    pub(super) async fn answers(&self, asked: Asked) -> Result<bool, Error> {
+        match self {
+            Self::Http1 { pool, host } => {
+                let answer = pool.ask(&over_http1(asked, host)).await?;
+                // A server without this path works as well.
+                Ok(!answer.status.is_server_error())
+            }
+            Self::Http2(shared) => shared.answers(asked).await,
+        }
+    }
+
+    /// A server may close an idle connection at the very moment it is used again: then a new connection gets the request, if
+    /// the server cannot have run it or may run it twice.
+    async fn converse(
+        &self,
+        pool: &Pool,
+        request: Request<Encoded>,
+        repeatable: bool,
+    ) -> Result<(HttpConnection, Response<Incoming>), Error> {
+        let mut connection = self.connect(pool, false).await?;
+        let was_used = connection.used;
+        match connection.head(request.clone()).await {
+            Ok(response) => return Ok((connection, response)),
+            Err(Failure::Unsent(_)) => {}
+            Err(Failure::NoAnswer(_)) if was_used && repeatable => {}
+            Err(failure) => return Err(self.explain(failure)),
+        }
+        let mut connection = self.connect(pool, true).await?;
+        match connection.head(request).await {
+            Ok(response) => Ok((connection, response)),
+            Err(Failure::Unsent(message)) => Err(self.unsent(message)),
+            Err(failure) => Err(self.explain(failure)),
+        }
+    }
+
+    async fn connect(&self, pool: &Pool, fresh: bool) -> Result<HttpConnection, Error> {
+        pool.connection(fresh).await.map_err(|error| match error {
+            Error::Transport { message, .. } => self.unsent(message),
+            // It did not connect in time.
+            other => self.unsent(other.to_string()),
+        })
+    }
+
+    fn unsent(&self, message: String) -> Error {
+        Error::Unsent { peer: self.dialer().peer().to_owned(), message }
+    }
+}
+
+fn over_http1(asked: Asked, host: &HeaderValue) -> Request<Encoded> {
+    let Asked { method, target, mut headers, body } = asked;
+    headers.insert(HOST, host.clone());
+    let mut request = Request::new(Encoded::from(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = target.into();
+    *request.headers_mut() = headers;
+    request
+}
+
+/// The body of an answer while it arrives. Dropping it cancels the request: it closes a connection of HTTP/1.1, and resets
+/// the stream of one of HTTP/2.
+pub(super) struct OpenAnswer {
+    body: Incoming,
+    line: Line,
+    _permit: OwnedSemaphorePermit,
+}
+
+enum Line {
+    Http1(Box<HttpConnection>, Arc<Pool>),
+    Http2(Dialer),
+}
+
+impl OpenAnswer {
+    pub(super) fn peer(&self) -> &str {
+        match &self.line {
+            Line::Http1(_, pool) => pool.dialer().peer(),
+            Line::Http2(dialer) => dialer.peer(),
+        }
+    }
+
+    /// Whether nothing follows, as far as is known.
+    pub(super) fn is_end(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    pub(super) async fn frame(&mut self) -> Result<Option<Frame<Bytes>>, Failure> {
+        poll_fn(|cx| self.poll_frame(cx)).await
+    }
+
+    /// The next data, or the trailers of HTTP/2.
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Failure>> {
+        match &mut self.line {
+            Line::Http1(connection, _) => {
+                connection.poll_chunk(&mut self.body, cx).map_ok(|bytes| bytes.map(Frame::data))
+            }
+            Line::Http2(_) => {
+                let frame = std::pin::Pin::new(&mut self.body).poll_frame(cx);
+                frame.map(|frame| frame.transpose().map_err(|error| Failure::of(&error)))
+            }
+        }
+    }
+
+    /// Makes the connection free for another request, after the end of the answer.
+    pub(super) fn end(self) {
+        if let Line::Http1(mut connection, pool) = self.line {
+            connection.used = true;
+            pool.put_back(*connection);
+        }
+    }
+}

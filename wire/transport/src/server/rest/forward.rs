@@ -1,0 +1,175 @@
+//! Requests for upstream servers: passed on as they are, and answered as the servers answer.
+//!
+//! The whole body is read first, because a copy of the request may be needed. A gRPC call of which client and server take
+//! turns therefore times out. The answer to a request is passed on while it arrives, no faster than the client reads it.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Uri};
+use parm_protocol::rest::shorten;
+use parm_protocol::{
+    Context, Error, InferenceService, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, Transport,
+};
+use tokio::time::Instant;
+
+use super::{body, json, transport_of};
+use crate::end_to_end;
+use crate::keys::Caller;
+use crate::server::grpc::timeout;
+use crate::server::shared::Shared;
+use crate::server::status;
+
+/// The header of a client's timeout, which the service reads.
+const TIMEOUT: &str = "parm-timeout-ms";
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Marks a response that lasts until its body ends.
+#[derive(Clone, Copy)]
+pub(in crate::server) struct Lasting;
+
+/// Forwards a request of a known caller, or of anyone if keys are not required.
+pub(in crate::server) async fn forward<S: InferenceService>(
+    shared: &Shared<S>,
+    request: Request,
+    caller: &Caller,
+) -> Response {
+    let form = ErrorForm::of(request.uri().path(), request.headers());
+    match answered(shared, request, caller).await {
+        Ok(response) => response,
+        Err(error) => problem(shared, &error, form),
+    }
+}
+
+/// The form of an error. Client libraries of OpenAI's interface show no message in another form.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ErrorForm {
+    OpenAi,
+    /// The Open Inference Protocol.
+    Protocol,
+    /// A status of gRPC.
+    Grpc,
+}
+
+impl ErrorForm {
+    /// The form for a request that is forwarded.
+    pub(super) fn of(path: &str, headers: &HeaderMap) -> Self {
+        match transport_of(headers) {
+            Transport::Grpc => Self::Grpc,
+            _ if path.starts_with("/v2/models/") => Self::Protocol,
+            _ => Self::OpenAi,
+        }
+    }
+}
+
+/// The response of an error.
+pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error, form: ErrorForm) -> Response {
+    match form {
+        ErrorForm::Protocol => return super::problem(shared, error),
+        ErrorForm::Grpc => return status::grpc(error).into_http(),
+        ErrorForm::OpenAi => {}
+    }
+    let mut message = match error {
+        Error::DeadlineExceeded { waited } => {
+            format!("the deadline passed after {waited:?}: raise the header {TIMEOUT}, or add servers")
+        }
+        other => other.to_string(),
+    };
+    shorten(&mut message);
+    let code = error.stable_code().map(|code| code.name());
+    let fields = serde_json::json!({ "message": message, "type": "parm_error", "param": null, "code": code });
+    let body = serde_json::json!({ "error": fields }).to_string();
+    let mut response = json(status::of(error.code()).0, body.into());
+    response.headers_mut().extend(status::headers(error, shared.config.retry_after));
+    response
+}
+
+async fn answered<S: InferenceService>(
+    shared: &Shared<S>,
+    request: Request,
+    caller: &Caller,
+) -> Result<Response, Error> {
+    let arrived = Instant::now();
+    let transport = transport_of(request.headers());
+    // A timeout beyond the range of the clock counts as none.
+    let timeout = match transport {
+        Transport::Grpc => {
+            timeout::of(request.headers()).map_err(|error| shared.rejected(error, transport))?
+        }
+        Transport::Http | Transport::Frames => None,
+    };
+    let deadline = timeout.and_then(|timeout| arrived.checked_add(timeout));
+    let (method, target) = (request.method().clone(), target(request.uri()));
+    let headers = passed_on(request.headers().clone(), request.uri(), caller);
+    let traceparent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let read = body::read_as_sent(request, shared).await;
+    let held = read.map_err(|error| shared.rejected(error, transport))?;
+    let body = held.bytes;
+    // The service decides whether it may be repeated.
+    let request = OpaqueRequest { method, target, headers, body, repeatable: false, stall: Duration::ZERO };
+    let key = caller.name();
+    let context = Context { arrived, deadline, transport, traceparent, caller: None, key };
+    let OpaqueAnswer { status, headers, body } = shared.service.forward(request, context).await?;
+    let mut response = match body {
+        OpaqueBody::Whole(bytes) => {
+            held.share.turn_into(bytes.len())?;
+            let mut response = Response::new(Body::from(bytes));
+            response.extensions_mut().insert(held.share);
+            response
+        }
+        OpaqueBody::Begun(first, rest) => {
+            let mut response = Response::new(Body::new(Joined { first: Some(first), rest }));
+            response.extensions_mut().insert(Lasting);
+            response
+        }
+    };
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+/// Path and query of a request; a proxy's client may send the whole address.
+fn target(uri: &Uri) -> PathAndQuery {
+    uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"))
+}
+
+/// The headers that the upstream server gets. A key of parm's is none of the server's.
+fn passed_on(mut headers: HeaderMap, uri: &Uri, caller: &Caller) -> HeaderMap {
+    let over_http2 = || uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    let host = headers.get(HOST).cloned().or_else(over_http2);
+    end_to_end::of_request(&mut headers);
+    if caller.is_known() {
+        headers.remove(AUTHORIZATION);
+    }
+    if let Some(host) = host {
+        headers.entry(FORWARDED_HOST).or_insert(host);
+    }
+    headers
+}
+
+/// The beginning of a body and its rest.
+struct Joined {
+    first: Option<bytes::Bytes>,
+    rest: RestOfBody,
+}
+
+impl hyper::body::Body for Joined {
+    type Data = bytes::Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Error>>> {
+        match self.first.take().filter(|first| !first.is_empty()) {
+            Some(first) => std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(first)))),
+            None => self.rest.as_mut().poll_frame(cx),
+        }
+    }
+}
