@@ -53,6 +53,10 @@ interop-triton:
 interop-mlserver:
     lab/interop/mlserver.sh
 
+# Servers of any kind behind `parm serve --upstream`, and unmodified clients of OpenAI's and TEI's interfaces in front.
+interop-any-server:
+    lab/interop/any_server.sh
+
 # A parity model for a network of PyTorch's: trained, run in Python's onnxruntime, served.
 interop-parity:
     lab/interop/parity.sh
@@ -105,6 +109,10 @@ book:
 # What we say of speed, measured again beside what was recorded: a ratio that is worse by a fifth is named.
 bench *arguments:
     lab/bench/ratios.sh {{arguments}}
+
+# Times to first token through parm, nginx and haproxy, over emulated replicas: half an hour.
+bench-chat *arguments:
+    bash -c 'set -e; source lab/interop/environment.sh; binary; PYTHONPATH=lab/interop:lab/bench python3 lab/bench/chat.py "$@"' -- {{arguments}}
 
 # One pass-through hop beside nginx, haproxy and Envoy.
 bench-hop *arguments:

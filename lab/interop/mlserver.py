@@ -13,7 +13,7 @@ from processes import ROOT, Parm, Server, free_port
 def main():
     with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder) / "mlserver.log", "w+") as log:
         models = pathlib.Path(folder) / "models"
-        shutil.copytree(ROOT / "interop" / "mlserver", models)
+        shutil.copytree(ROOT / "lab" / "interop" / "mlserver", models)
         http, grpc = free_port(), free_port()
         settings = json.loads((models / "settings.json").read_text())
         settings |= {"host": "127.0.0.1", "http_port": http, "grpc_port": grpc}

@@ -33,7 +33,7 @@ def triton(models, http, grpc, log):
 
 def main():
     stub()
-    models = ROOT / "interop" / "triton"
+    models = ROOT / "lab" / "interop" / "triton"
     with tempfile.TemporaryFile("w+") as log:
         first, second = (free_port(), free_port()), (free_port(), free_port())
         try:
