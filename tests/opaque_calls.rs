@@ -243,9 +243,7 @@ async fn stream_passes_message_by_message_and_its_end_too() {
     let (end, ended) = oneshot::channel();
     let go_on = Arc::new(Notify::new());
     let address = streaming(go_on.clone(), end).await;
-    let url = format!("grpc://{address}");
-    let parm =
-        tokio::task::spawn_blocking(move || Parm::start(&["serve", "--upstream", &url])).await.unwrap();
+    let parm = tokio::task::spawn_blocking(move || serve(&[address], &[])).await.unwrap();
     let mut asking = raw(&parm).await;
     let request = tonic::Request::new(b"ask".to_vec());
     let answer = asking.server_streaming(request, STREAM.parse().unwrap(), Raw).await.unwrap();

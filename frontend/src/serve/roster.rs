@@ -107,6 +107,11 @@ impl Roster {
         all.insert(joined.instance.id, joined);
     }
 
+    /// Whether no instance has joined with all its models.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.joined.lock().is_empty()
+    }
+
     /// An instance that serves a pool's model and accepts new work.
     pub(crate) fn one_of(&self, pool: &Pool) -> Option<Arc<Instance>> {
         let all = self.joined.lock();

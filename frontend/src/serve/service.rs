@@ -256,7 +256,10 @@ impl Frontend {
 
 impl InferenceService for Frontend {
     fn is_ready(&self) -> bool {
-        !self.core.activity.is_draining() && self.core.catalog.all().iter().any(|pool| pool.is_served())
+        // The models of an instance join one after another, and requests for the last of them may be the first to come.
+        !self.core.activity.is_draining()
+            && !self.core.roster.is_empty()
+            && self.core.catalog.all().iter().any(|pool| pool.is_served())
     }
 
     fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {

@@ -58,7 +58,7 @@ pub(crate) struct Core {
     revision: AtomicU64,
     instances: AtomicU32,
     library: Library,
-    roster: Roster,
+    pub(crate) roster: Roster,
     /// Routes of upstream servers.
     pub(crate) routes: Routes,
     /// Whether there are upstream servers, and whether there are others.
