@@ -1,6 +1,6 @@
 //! Requests in OpenAI's form: their sizes in tokens, and the seed of their answers.
 //!
-//! A token is four bytes of text. Fields that change only what a model would say, such as `temperature`, are ignored.
+//! A token is four bytes of text. Fields that affect the text of an answer alone, such as `temperature`, are ignored.
 
 use parm_workload::Random;
 use serde::Deserialize;

@@ -24,7 +24,7 @@ pub(crate) struct Inputs {
     pub(crate) guarded_by: u64,
     /// Span of the request.
     pub(crate) span: tracing::Span,
-    /// The request itself if it is for an upstream server; then there are no tensors.
+    /// The request itself if it is for an upstream server; `tensors` is then empty.
     pub(crate) opaque: Option<Arc<OpaqueRequest>>,
 }
 

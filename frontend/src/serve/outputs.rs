@@ -18,7 +18,7 @@ pub(crate) struct Outputs {
     pub(crate) tensors: Vec<NamedTensor>,
     pub(crate) parameters: Parameters,
     pub(crate) rows: usize,
-    /// An upstream server's answer, until it is given; then there are no tensors.
+    /// An upstream server's answer, until it is given; `tensors` is then empty.
     pub(crate) opaque: Mutex<Option<Box<OpaqueAnswer>>>,
 }
 

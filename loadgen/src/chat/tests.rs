@@ -128,7 +128,7 @@ fn setting() -> ChatSetting {
     ChatSetting { api: "chat".into(), model: "m".into(), allow_failed: 0.01, ..ChatSetting::default() }
 }
 
-/// What is known about a request once its answer stalls.
+/// The record of a request once its answer stalls.
 fn seen(steps: &'static [Step]) -> Seen {
     struct Once(&'static [Step]);
     impl Wire for Once {

@@ -1,7 +1,7 @@
 //! The jobs that an instance of unknown kind runs best at a time.
 //!
 //! Problem: some servers run one request at a time and queue the others, some run hundreds side by side. Behind a
-//! server's own queue a query cannot go elsewhere any more; with too few at a time a parallel server idles.
+//! server's own queue a query can no longer go elsewhere; with too few at a time a parallel server idles.
 //!
 //! Choice: run times are told apart by the number of jobs that the instance held, in steps ([`STEPS`]). The throughput of
 //! a step is its jobs divided by their run time. If jobs did not slow each other, it would grow as the jobs do; a step is

@@ -50,7 +50,7 @@ const SAME: f32 = 0.05;
 
 /// Expected times of the runs of one pool.
 pub(crate) struct Pace {
-    /// By the power of two of the size.
+    /// One class for each power of two of the size.
     sizes: [Class; SIZES],
     variance: f32,
     runs: f32,

@@ -19,7 +19,7 @@ pub(crate) struct Instance {
     pub(crate) id: InstanceId,
     pub(crate) site: Site,
     pub(crate) slots: u16,
-    /// What is known about its best number of slots, if that is learned.
+    /// Evidence for its best number of slots, if that is learned.
     pub(crate) concurrency: Option<Box<Concurrency>>,
     /// Batches that it may hold for each slot.
     pub(crate) ahead: u16,

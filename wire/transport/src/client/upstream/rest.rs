@@ -1,6 +1,6 @@
 //! The rest of an answer that has begun, read from its server as fast as the client reads it.
 //!
-//! The server cannot be replaced any more: parts of two answers must not be joined. If it pauses for too long or breaks, a
+//! The server can no longer be replaced: parts of two answers must not be joined. If it pauses for too long or breaks, a
 //! stream of events ends with an event that says so, gRPC with a status, and any other body is cut.
 
 use std::future::Future;
