@@ -7,6 +7,7 @@
 mod capture;
 mod coding;
 mod counts;
+mod model;
 mod pace;
 mod series;
 mod services;
@@ -14,22 +15,22 @@ mod shares;
 mod stand_ins;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::{Account, Payer, PolicyKind, PoolStatus};
+use parm_dispatch::{Account, Payer, PolicyKind};
 use parm_protocol::Error;
 use prometheus::core::Collector;
 use prometheus::{
-    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, exponential_buckets,
 };
 
 use crate::serve::Outcome;
 
 pub(crate) use capture::Captured;
-pub(crate) use coding::Coding;
-use counts::{Count, Counted, Counts};
+use counts::{Count, Counts};
+pub(crate) use model::PoolMetrics;
+use model::{Durations, Status};
 pub(crate) use pace::Pace;
 use series::Series;
 pub(crate) use services::ServiceMetrics;
@@ -136,37 +137,6 @@ pub(crate) struct Metrics {
     pub(crate) neighbours: IntGauge,
     /// Invalid lines of the workers file, now.
     pub(crate) bad_lines: IntGauge,
-}
-
-/// Handles of one model.
-pub(crate) struct PoolMetrics {
-    labels: [String; 2],
-    pub(crate) success: Series<IntCounterVec>,
-    /// Rows answered.
-    pub(crate) inferences: Series<IntCounterVec>,
-    /// Batches executed.
-    pub(crate) executions: Series<IntCounterVec>,
-    pub(crate) request_time: Series<IntCounterVec>,
-    pub(crate) queue_time: Series<IntCounterVec>,
-    pub(crate) compute_time: Series<IntCounterVec>,
-    durations: RwLock<Durations>,
-    pub(crate) coding: Coding,
-    stand_ins: stand_ins::StandIns,
-    dispatched: Counted,
-    status: Status,
-    /// Reasons of failed requests; `None` once the series are removed.
-    reasons: Mutex<Option<BTreeSet<&'static str>>>,
-}
-
-/// Durations by outcome, for the policy in effect.
-type Durations = [Series<HistogramVec>; Outcome::ALL.len()];
-
-struct Status {
-    pending: Series<IntGaugeVec>,
-    queue_depth: Series<IntGaugeVec>,
-    jobs_running: Series<IntGaugeVec>,
-    usable: Series<IntGaugeVec>,
-    utilisation: Series<GaugeVec>,
 }
 
 /// Handles of one instance.
@@ -374,69 +344,6 @@ impl Metrics {
     }
 }
 
-impl PoolMetrics {
-    /// Counts an answered request.
-    pub(crate) fn answered(&self, outcome: Outcome, rows: usize, took: Duration) {
-        self.success.inc();
-        self.inferences.inc_by(rows as u64);
-        self.request_time.inc_by(took.as_micros() as u64);
-        self.durations.read()[outcome as usize].observe(took.as_secs_f64());
-    }
-
-    /// Copies the dispatcher's counters. From a model's first query on all of them exist, as zeros if need be, so that
-    /// the first hedge is an increase and not the start of a series. Usable instances and stand-ins are shown before
-    /// that, and counters of codes once there are codes.
-    pub(crate) fn refresh(&self, status: &PoolStatus, utilisation: Option<f64>) {
-        let reasons = self.reasons.lock();
-        if reasons.is_none() {
-            return; // the model was removed meanwhile
-        }
-        let counters = &status.counters;
-        self.status.usable.set(status.usable_instances.into());
-        let stand_in = self.stand_ins.are_used(status);
-        if stand_in {
-            self.stand_ins.refresh(status);
-        }
-        if counters.arrived == 0 {
-            return;
-        }
-        self.status.pending.set(status.unanswered.into());
-        self.status.queue_depth.set(status.queued.into());
-        self.status.jobs_running.set(status.running.into());
-        if let Some(share) = utilisation {
-            self.status.utilisation.set(share);
-        }
-        let is_coded = self.coding.codes.is_used();
-        if is_coded {
-            self.coding.begin();
-        }
-        self.dispatched.copy(counters, true);
-        self.coding.counted.copy(counters, is_coded);
-        if stand_in {
-            self.stand_ins.counted.copy(counters, true);
-        }
-    }
-}
-
-impl PoolMetrics {
-    /// Labels of requests that failed for this reason.
-    fn failing<'a>(&'a self, reason: &'a str) -> [&'a str; 3] {
-        [&self.labels[0], &self.labels[1], reason]
-    }
-
-    fn forget(&self) {
-        let counters = [&self.success, &self.inferences, &self.executions];
-        let times = [&self.request_time, &self.queue_time, &self.compute_time];
-        counters.into_iter().chain(times).for_each(Series::forget);
-        let Status { pending, queue_depth, jobs_running, usable, utilisation } = &self.status;
-        [pending, queue_depth, jobs_running, usable].into_iter().for_each(Series::forget);
-        utilisation.forget();
-        self.coding.forget();
-        self.stand_ins.forget();
-        self.dispatched.forget();
-    }
-}
-
 /// Name of a policy as in settings.
 pub(crate) fn policy_name(policy: PolicyKind) -> String {
     serde_json::to_value(policy).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
@@ -455,6 +362,10 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometh
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use parm_dispatch::PoolStatus;
+
     use super::*;
 
     #[test]
