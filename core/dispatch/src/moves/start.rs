@@ -102,7 +102,10 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
     {
         serves.ran_at = turn.now;
     }
-    instance.allow(pool_key, state.pools.at(pool_key).allowed_ahead());
+    if instance.allow(pool_key, state.pools.at(pool_key).allowed_ahead()) {
+        // With its first job of a fast model an instance may hold more of them.
+        state.unplaced.extend(instance.serves.iter().map(|serves| serves.pool));
+    }
     let token = instance.tokens.as_mut().and_then(|tokens| tokens.spend(role));
     if !alone {
         watch_silence(state, instance_key);

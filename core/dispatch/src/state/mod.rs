@@ -66,7 +66,7 @@ pub(crate) struct State {
     pub(crate) abroad: u32,
     /// Pools with reservations.
     pub(crate) asking: Vec<PoolKey>,
-    /// Pools whose instances changed: their waiting work may find room.
+    /// Pools whose instances changed or may hold more: their waiting work may find room.
     pub(crate) unplaced: Vec<PoolKey>,
     /// Accounts of the instances' time by payer.
     pub(crate) book: Book<Payer, PoolId>,

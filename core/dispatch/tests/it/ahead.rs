@@ -142,3 +142,12 @@ fn no_instance_counts_as_silent_when_the_frontend_paused() {
     world.send(Event::JobCompleted(job));
     assert_eq!(moved(&world), 0);
 }
+
+#[test]
+fn first_batch_at_an_instance_brings_those_that_it_may_hold_as_well() {
+    // Others hold 2, whose limit is one batch until it has one of ours.
+    let then = [Leave(1), Join(2), Elsewhere(2, 1, true), Quiet, Query(101), Query(102), Wait(1)];
+    let world =
+        play_ahead(PoolSettings { ahead: Duration::from_millis(1), ..plain() }, &after_quick(64, &then));
+    assert_eq!(words(&world), ["1 run 101 on 2", "1 run 102 on 2"]);
+}
