@@ -144,7 +144,7 @@ fn no_instance_counts_as_silent_when_the_frontend_paused() {
 }
 
 #[test]
-fn first_batch_at_an_instance_brings_those_that_it_may_hold_as_well() {
+fn waiting_batches_follow_the_first_to_an_instance() {
     // Others hold 2, whose limit is one batch until it has one of ours.
     let then = [Leave(1), Join(2), Elsewhere(2, 1, true), Quiet, Query(101), Query(102), Wait(1)];
     let world =
