@@ -45,8 +45,10 @@ fn metrics_page_matches_running_servers() {
     let about = "Without `--worker`, `parm serve` also shows metrics of its embedded instances. If a request fails at one of \
                  them, `parm_embedded_request_failure` counts it by `reason`.";
     table(&mut page, "Instances inside `parm serve`", about, &inside);
-    let about = "A worker shows the same under Triton's names:";
-    table(&mut page, "`parm worker`", about, &worker.iter().collect::<Vec<_>>());
+    let about =
+        "A worker shows the metrics above, with Triton's names for those that begin with `parm_embedded`:";
+    let others = worker.iter().filter(|(name, _)| !inside.iter().any(|(listed, _)| listed == name));
+    table(&mut page, "`parm worker`", about, &others.collect::<Vec<_>>());
     // Series of rare events are not on the servers' pages yet, so the sources supply their names.
     let mut rare = BTreeMap::new();
     for krate in members() {
