@@ -7,7 +7,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;
-use super::schedule::{Happening, POOLS, SHARES, cases, happen, happening, run, run_uneven, run_warm, world};
+use super::schedule::{
+    Happening, Joining, POOLS, SHARES, cases, happen, happening, run, run_uneven, run_warm, world,
+};
 
 proptest! {
     #![proptest_config(cases(256))]
@@ -110,7 +112,9 @@ proptest! {
             let queued = world.dispatcher.status(pool).map_or(0, |status| status.queued);
             let idle = world.instances.iter().any(|(id, present)| {
                 let held = world.running().filter(|(_, held)| held.job.instance == *id).count();
-                world.dispatcher.takes(*id, pool)
+                // Nobody else knows the slots of an instance that learns them.
+                !present.spec.learns
+                    && world.dispatcher.takes(*id, pool)
                     && held < usize::from(present.spec.slots)
                     && present.spec.serves.iter().any(|served| served.pool == pool)
             });
