@@ -312,3 +312,17 @@ async fn probe_asks_for_any_answer_but_a_failure() {
         assert_eq!(told.unwrap(), ready, "{text}");
     }
 }
+
+#[tokio::test]
+async fn answer_with_two_framings_has_the_length_of_its_body() {
+    let text =
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n";
+    let (answer, _stream) = told(text).await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.headers.get("content-length"), None, "a client would read the rest as its next answer");
+    let body = match answer.body {
+        OpaqueBody::Whole(body) => body.to_vec(),
+        OpaqueBody::Begun(first, rest) => [first, rest.collect().await.unwrap().to_bytes()].concat(),
+    };
+    assert_eq!(body, b"whole");
+}
