@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::HOST;
-use http::{HeaderValue, Request, Response};
+use http::header::{COOKIE, HOST};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::{Body as _, Frame, Incoming};
 use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
@@ -119,11 +119,22 @@ impl Uplink {
 fn over_http1(asked: Asked, host: &HeaderValue) -> Request<Encoded> {
     let Asked { method, target, mut headers, body } = asked;
     headers.insert(HOST, host.clone());
+    join_cookies(&mut headers);
     let mut request = Request::new(Encoded::from(body));
     *request.method_mut() = method;
     *request.uri_mut() = target.into();
     *request.headers_mut() = headers;
     request
+}
+
+/// Joins the cookies, which HTTP/2 may split into several headers (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// The body of an answer while it arrives. Dropping it cancels the request: it closes a connection of HTTP/1.1, and resets

@@ -326,3 +326,21 @@ async fn answer_with_two_framings_has_the_length_of_its_body() {
     };
     assert_eq!(body, b"whole");
 }
+
+#[tokio::test]
+async fn cookies_of_http2_are_one_header_of_http1() {
+    let (listener, client) = pair().await;
+    let mut asked = (*request(true)).clone();
+    asked.headers.append("cookie", "a=1".parse().unwrap());
+    asked.headers.append("cookie", "b=2".parse().unwrap());
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let heard = hear(&mut stream).await.unwrap();
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        heard
+    };
+    let call = client.forward(Arc::new(asked), CallContext::default());
+    let (answer, heard) = tokio::join!(call, server);
+    answer.unwrap();
+    assert!(heard.contains("cookie: a=1; b=2\r\n"), "{heard}");
+}
