@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{COOKIE, HOST};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::{Body as _, Frame, Incoming};
 use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
@@ -120,6 +120,10 @@ fn over_http1(asked: Asked, host: &HeaderValue) -> Request<Encoded> {
     let Asked { method, target, mut headers, body } = asked;
     headers.insert(HOST, host.clone());
     join_cookies(&mut headers);
+    // Some servers read the length of each such request.
+    if body.is_empty() && matches!(method, Method::POST | Method::PUT | Method::PATCH) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     let mut request = Request::new(Encoded::from(body));
     *request.method_mut() = method;
     *request.uri_mut() = target.into();

@@ -344,3 +344,24 @@ async fn cookies_of_http2_are_one_header_of_http1() {
     answer.unwrap();
     assert!(heard.contains("cookie: a=1; b=2\r\n"), "{heard}");
 }
+
+#[tokio::test]
+async fn empty_body_has_a_length_where_one_is_expected() {
+    for (method, has_length) in [(Method::POST, true), (Method::PUT, true), (Method::GET, false)] {
+        let (listener, client) = pair().await;
+        let asked = OpaqueRequest { method, body: Default::default(), ..(*request(true)).clone() };
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut heard = Vec::new();
+            while !heard.ends_with(b"\r\n\r\n") {
+                stream.read_buf(&mut heard).await.unwrap();
+            }
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            String::from_utf8(heard).unwrap()
+        };
+        let call = client.forward(Arc::new(asked), CallContext::default());
+        let (answer, heard) = tokio::join!(call, server);
+        answer.unwrap();
+        assert_eq!(heard.contains("content-length: 0\r\n"), has_length, "{heard}");
+    }
+}
