@@ -41,7 +41,7 @@ impl Uplink {
 
     pub(super) fn explain(&self, failure: Failure) -> Error {
         match self {
-            Self::Http1 { pool, .. } => pool.explain(failure),
+            Self::Http1 { pool, .. } => explain(pool.dialer(), failure),
             Self::Http2(shared) => shared.explain(failure),
         }
     }
@@ -98,21 +98,25 @@ impl Uplink {
         let mut connection = self.connect(pool, true).await?;
         match connection.head(request).await {
             Ok(response) => Ok((connection, response)),
-            Err(Failure::Unsent(message)) => Err(self.unsent(message)),
             Err(failure) => Err(self.explain(failure)),
         }
     }
 
     async fn connect(&self, pool: &Pool, fresh: bool) -> Result<HttpConnection, Error> {
         pool.connection(fresh).await.map_err(|error| match error {
-            Error::Transport { message, .. } => self.unsent(message),
+            Error::Transport { message, .. } => self.explain(Failure::Unsent(message)),
             // It did not connect in time.
-            other => self.unsent(other.to_string()),
+            other => self.explain(Failure::Unsent(other.to_string())),
         })
     }
+}
 
-    fn unsent(&self, message: String) -> Error {
-        Error::Unsent { peer: self.dialer().peer().to_owned(), message }
+/// The error of a request to this server.
+pub(super) fn explain(dialer: &Dialer, failure: Failure) -> Error {
+    match failure {
+        Failure::Unsent(message) => Error::Unsent { peer: dialer.peer().to_owned(), message },
+        Failure::NoAnswer(message) | Failure::Broken(message) => dialer.transport(message),
+        Failure::TooLarge => dialer.transport("the answer to a failed request is too large"),
     }
 }
 

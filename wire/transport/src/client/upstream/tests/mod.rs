@@ -365,3 +365,18 @@ async fn empty_body_has_a_length_where_one_is_expected() {
         assert_eq!(heard.contains("content-length: 0\r\n"), has_length, "{heard}");
     }
 }
+
+#[tokio::test]
+async fn long_page_of_a_failed_server_is_no_fault_of_the_request() {
+    let (listener, client) = pair().await;
+    let length = super::content::LARGEST_WHOLE + 1;
+    let text = format!("HTTP/1.1 500 Oh\r\ncontent-length: {length}\r\n\r\n{}", "x".repeat(length));
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        hear(&mut stream).await.unwrap();
+        // The client may close before all is sent.
+        let _ = stream.write_all(text.as_bytes()).await;
+    };
+    let (answer, ()) = tokio::join!(ask(&*client), server);
+    assert_eq!(answer.unwrap_err().code(), Code::Unavailable);
+}
