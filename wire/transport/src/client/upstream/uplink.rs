@@ -12,7 +12,7 @@ use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::http2::{Asked, Http2};
+use super::http2::{Asked, Http2, Stream};
 use crate::client::dial::Dialer;
 use crate::client::http::connection::{Failure, HttpConnection};
 use crate::client::http::pool::Pool;
@@ -60,8 +60,8 @@ impl Uplink {
                 (Line::Http1(Box::new(connection), pool.clone()), response)
             }
             Self::Http2(shared) => {
-                let response = shared.converse(asked, repeatable).await?;
-                (Line::Http2(shared.dialer().clone()), response)
+                let (response, stream) = shared.converse(asked, repeatable).await?;
+                (Line::Http2 { dialer: shared.dialer().clone(), _stream: stream }, response)
             }
         };
         Ok(response.map(|body| OpenAnswer { body, line, _permit: permit }))
@@ -155,14 +155,14 @@ pub(super) struct OpenAnswer {
 
 enum Line {
     Http1(Box<HttpConnection>, Arc<Pool>),
-    Http2(Dialer),
+    Http2 { dialer: Dialer, _stream: Stream },
 }
 
 impl OpenAnswer {
     pub(super) fn peer(&self) -> &str {
         match &self.line {
             Line::Http1(_, pool) => pool.dialer().peer(),
-            Line::Http2(dialer) => dialer.peer(),
+            Line::Http2 { dialer, .. } => dialer.peer(),
         }
     }
 
@@ -181,7 +181,7 @@ impl OpenAnswer {
             Line::Http1(connection, _) => {
                 connection.poll_chunk(&mut self.body, cx).map_ok(|bytes| bytes.map(Frame::data))
             }
-            Line::Http2(_) => {
+            Line::Http2 { .. } => {
                 let frame = std::pin::Pin::new(&mut self.body).poll_frame(cx);
                 frame.map(|frame| frame.transpose().map_err(|error| Failure::of(&error)))
             }

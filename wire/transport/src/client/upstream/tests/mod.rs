@@ -1,6 +1,7 @@
 //! The client against upstream servers that answer, stream and fail in the ways that real servers do.
 
 mod calls;
+mod crowds;
 
 use std::sync::Arc;
 use std::time::Duration;
