@@ -104,7 +104,9 @@ pub(crate) const POOLS: u32 = 2;
 pub(crate) const SHARES: u32 = 2;
 
 fn failure() -> impl Strategy<Value = Failure> {
-    prop_oneof![2 => Just(Failure::Instance), 2 => Just(Failure::Model), 1 => Just(Failure::Query)]
+    prop_oneof![
+        2 => Just(Failure::Instance), 1 => Just(Failure::Unsent), 2 => Just(Failure::Model), 1 => Just(Failure::Query),
+    ]
 }
 
 /// Rows that cost as much together as alone, or little more than one.
