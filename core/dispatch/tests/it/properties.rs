@@ -7,9 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;
-use super::schedule::{
-    Happening, Joining, POOLS, SHARES, cases, happen, happening, run, run_uneven, run_warm, world,
-};
+use super::schedule::{Happening, POOLS, SHARES, cases, happen, happening, run, run_uneven, run_warm, world};
 
 proptest! {
     #![proptest_config(cases(256))]
