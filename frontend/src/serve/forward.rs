@@ -31,9 +31,6 @@ const SHARE: HeaderName = HeaderName::from_static("parm-share");
 /// The header of an answer that says how it was obtained.
 const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
 
-/// Attempts for a request that must be sent once, while it was certainly not sent.
-const ATTEMPTS: usize = 3;
-
 /// The error of a gRPC call that no server takes.
 const NO_CALLS: &str = "no upstream server takes gRPC calls now: check --upstream grpc://HOST:PORT";
 
@@ -104,26 +101,17 @@ impl Frontend {
             span: trace::forwarded(&route.name, &request, context),
             opaque: Some(Arc::new(request)),
         });
-        let attempts = if route.repeatable { 1 } else { ATTEMPTS };
-        let retry_after = self.core.config.requests.retry_after;
-        for attempt in 1.. {
-            let shape = pool.shapes.alone();
-            let submission =
-                Submission { pool: pool.clone(), inputs: inputs.clone(), shape, terms, codable: false };
-            let failed = match self.core.driver.submit(submission).verdict().await {
-                Ok(answers) => return opened(answers),
-                Err(failed) => failed,
-            };
-            let was_unsent = matches!(failed.last, Some(Error::Unsent { .. }));
-            if !was_unsent || attempt >= attempts {
-                pool.sums.rejected(failed.why, 1, age(context));
-                return Err(match failed {
-                    Failed { last: Some(Error::Answered(answer)), .. } => Error::Answered(answer),
-                    failed => refusal::error(pool, failed, age(context), retry_after),
-                });
-            }
-        }
-        unreachable!("the loop ends with its last attempt")
+        let shape = pool.shapes.alone();
+        let submission = Submission { pool: pool.clone(), inputs, shape, terms, codable: false };
+        let failed = match self.core.driver.submit(submission).verdict().await {
+            Ok(answers) => return opened(answers),
+            Err(failed) => failed,
+        };
+        pool.sums.rejected(failed.why, 1, age(context));
+        Err(match failed {
+            Failed { last: Some(Error::Answered(answer)), .. } => Error::Answered(answer),
+            failed => refusal::error(pool, failed, age(context), self.core.config.requests.retry_after),
+        })
     }
 
     /// The terms of a request, by its route and its headers for parm, which are removed.

@@ -289,6 +289,7 @@ fn priority(urgency: Urgency) -> u64 {
 /// be the fault of either: an index out of range looks like a broken model.
 fn failure(error: &Error) -> Failure {
     match error.code() {
+        _ if matches!(error, Error::Unsent { .. }) => Failure::Unsent,
         Code::InvalidArgument | Code::TooLarge => Failure::Query,
         Code::Internal => Failure::Model,
         _ => Failure::Instance,

@@ -439,3 +439,19 @@ async fn failed_call_is_tried_elsewhere_and_its_status_is_shown() {
         assert_eq!((answer.status.as_u16(), answer.headers["grpc-status"].to_str().unwrap()), (200, status));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn request_that_was_not_sent_waits_for_a_server_that_takes_it() {
+    let servers = [Server::new("a", Does::Answers(20 * MS)), Server::new("b", Does::Answers(20 * MS))];
+    let mut config = Config::default();
+    config.upstreams.concurrency = std::num::NonZeroU16::MIN;
+    let frontend = start(config, &servers.each_ref()).await;
+    let create = || send(&frontend, request(Method::POST, "/v1/files"));
+    for _ in 0..64 {
+        create().await.unwrap();
+    }
+    servers[0].now(Does::Fails(Error::Unsent { peer: "a".into(), message: "refused".into() }));
+    for answer in futures::future::join_all((0..2).map(|_| create())).await {
+        assert_eq!(text(answer.unwrap()).await, servers[1].name);
+    }
+}

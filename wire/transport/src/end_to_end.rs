@@ -30,8 +30,12 @@ pub(crate) fn of_request(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the headers of an answer's connection.
+/// Removes the headers of an answer's connection. Next to an encoding for transfer a length means nothing (RFC 9112, section
+/// 6.3), and a client that believed it would read the rest of the body as its next answer.
 pub(crate) fn of_answer(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     of_connection(headers);
 }
 
@@ -89,6 +93,9 @@ mod tests {
         assert_eq!(left(&headers), ["authorization", "content-type"]);
         let mut headers = all();
         of_answer(&mut headers);
-        assert_eq!(left(&headers), ["authorization", "content-length", "content-type", "expect", "host"]);
+        assert_eq!(left(&headers), ["authorization", "content-type", "expect", "host"]);
+        let mut headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("5"))]);
+        of_answer(&mut headers);
+        assert_eq!(left(&headers), ["content-length"]);
     }
 }

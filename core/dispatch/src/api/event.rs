@@ -57,6 +57,8 @@ fn one() -> u32 {
 pub enum Failure {
     /// The instance broke, refused or lost the job. Another instance may answer.
     Instance,
+    /// The instance did not get the job. Another may run it, even if it must not run twice.
+    Unsent,
     /// The instance reports that its model failed. The instance is at fault unless the query fails at another one
     /// too; then the query is at fault.
     Model,

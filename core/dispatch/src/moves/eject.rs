@@ -11,6 +11,7 @@ use crate::rules::affordable::{can_lose, can_spare, settings_of};
 use crate::rules::blame::{doubts, quarantine};
 use crate::rules::waiting::has_pressing_work;
 use crate::state::State;
+use crate::state::extra::Extra;
 use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey};
 use crate::state::pool::Pool;
@@ -47,11 +48,15 @@ pub(crate) fn eject(state: &mut State, turn: &mut Turn, key: InstanceKey, pool: 
     recount_pools_of(state, turn, key);
 }
 
-/// Readmits a slow instance if a queue has built up without it, or if work waits and no other instance is left.
-/// Returns it.
+/// Readmits a slow instance if a queue has built up without it, or if work waits and no other instance is left than one
+/// that failed it. Returns it.
 pub(crate) fn recall(state: &mut State, turn: &mut Turn, key: PoolKey) -> Option<InstanceKey> {
     let pool = state.pools.at(key);
-    let is_deserted = || pool.usable == 0 && has_pressing_work(state, key);
+    let is_deserted = || match pool.usable {
+        0 => has_pressing_work(state, key),
+        1 => pool.urgent.iter().any(|extra| avoids_the_last(state, turn, extra)),
+        _ => false,
+    };
     if pool.slow == 0 || !(pool.backlogged() || is_deserted()) {
         return None;
     }
@@ -68,6 +73,12 @@ pub(crate) fn recall(state: &mut State, turn: &mut Turn, key: PoolKey) -> Option
     turn.out.push(Action::Readmitted(instance.id));
     probe_in_service(state, turn, key_of);
     Some(key_of)
+}
+
+/// Whether a retry avoids the instance of a pool that has only one.
+fn avoids_the_last(state: &State, turn: &Turn, extra: &Extra) -> bool {
+    let usable = |at| state.instances.get(at).is_some_and(Instance::usable);
+    extra.avoid.is_some_and(|(at, until)| turn.now < until && usable(at))
 }
 
 /// Probes the failing instances of a pool soon, if work waits and no instance is left.

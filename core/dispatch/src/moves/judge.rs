@@ -80,7 +80,7 @@ pub(crate) fn record_failure(state: &mut State, job: &Job, failure: Failure) -> 
         return None;
     }
     let settings = &state.pools.at(job.pool).settings;
-    let certain = failure == Failure::Instance || settings.max_attempts.get() == 1;
+    let certain = failure != Failure::Model || settings.max_attempts.get() == 1;
     let instance = state.instances.get_mut(job.instance)?;
     let health = &mut instance.serves.iter_mut().find(|serves| serves.pool == job.pool)?.health;
     if certain { health.failed(&settings.ejection) } else { health.suspect(&settings.ejection) }

@@ -76,11 +76,10 @@ pub(crate) fn watch_jobs_in(state: &mut State, turn: &Turn, pool: PoolKey) {
     if !state.pools.at(pool).policy.hedges() {
         return;
     }
+    // An instance that no longer serves the pool may still run its jobs.
     for key in state.instances.keys() {
-        if state.instances.at(key).serves(pool).is_some() {
-            watch_jobs_of(state, turn, key);
-            watch_silence(state, key);
-        }
+        watch_jobs_of(state, turn, key);
+        watch_silence(state, key);
     }
 }
 

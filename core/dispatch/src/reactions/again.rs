@@ -9,7 +9,7 @@ use crate::moves::retries::give_retries_back;
 use crate::moves::room::wait_for_instances;
 use crate::moves::watch::look_again;
 use crate::placing::extras::place_extras;
-use crate::placing::place;
+use crate::placing::{call_back, place};
 use crate::rules::gain::gain;
 use crate::rules::hedging::{may_be_hedged, usable_beside_holders};
 use crate::rules::lateness::patience;
@@ -27,6 +27,8 @@ pub(crate) struct Retry {
     pub(crate) spoiled: bool,
     /// The instance rejected the request.
     pub(crate) refused: bool,
+    /// The instance did not get the job.
+    pub(crate) unsent: bool,
 }
 
 /// Whether this is the first request for a copy.
@@ -38,14 +40,14 @@ pub(crate) enum Ask {
 
 /// Tries a job's queries again, within the budget.
 pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry) {
-    let Retry { rows: again, spoiled, refused } = retry;
+    let Retry { rows: again, spoiled, refused, unsent } = retry;
     if again.is_empty() {
         return;
     }
     let pool = state.pools.at_mut(job.pool);
     let refusal = if pool.removed {
         Some(Reject::NoInstance)
-    } else if !pool.policy.repeats() {
+    } else if !pool.policy.repeats() && !unsent {
         Some(Reject::Failed)
     } else if spoiled || pool.retries.spend() {
         pool.counters.retries += 1;
@@ -78,8 +80,11 @@ pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry)
         add_extra(state, turn, job.pool, ExtraLine::Urgent, extra(again));
     }
     avoid_until(state, job.pool, elsewhere);
-    if state.pools.at(job.pool).usable == 0 {
-        wait_for_instances(state, turn, job.pool);
+    match state.pools.at(job.pool).usable {
+        0 => wait_for_instances(state, turn, job.pool),
+        // Perhaps only the instance that failed them is left.
+        1 => call_back(state, turn, job.pool),
+        _ => {}
     }
     place(state, turn, job.pool);
 }

@@ -159,8 +159,8 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         _ if job.dropped => record_dropped(state, turn, &job),
         // Successes of stand-ins prove nothing about predictions, so neither do their failures, which would add up
         // over hours.
-        Failure::Instance if matches!(job.role, Role::StandIn(_)) => None,
-        Failure::Instance => record_failure(state, &job, failure),
+        Failure::Instance | Failure::Unsent if matches!(job.role, Role::StandIn(_)) => None,
+        Failure::Instance | Failure::Unsent => record_failure(state, &job, failure),
         // A query that fails everywhere counts once.
         Failure::Model if predicts && !broke_before => record_failure(state, &job, failure),
         // A parity mixes queries, and the model may have failed because of one of them.
@@ -175,7 +175,8 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         Role::StandIn(_) => stand_in_failed(state, turn, key, &job, failure),
         _ => {}
     }
-    retry(state, turn, &job, Retry { rows: again, spoiled, refused: failure == Failure::Query });
+    let (refused, unsent) = (failure == Failure::Query, failure == Failure::Unsent);
+    retry(state, turn, &job, Retry { rows: again, spoiled, refused, unsent });
     if !carried.is_empty() {
         turn_hedges_into_retries(state, turn, &job, &carried);
     }

@@ -81,8 +81,11 @@ pub(crate) fn stand_in_failed(state: &mut State, turn: &mut Turn, key: JobKey, j
         else {
             continue;
         };
-        waiting.stand_in =
-            if failure == Failure::Instance { StandInState::None } else { StandInState::Useless };
+        waiting.stand_in = if matches!(failure, Failure::Instance | Failure::Unsent) {
+            StandInState::None
+        } else {
+            StandInState::Useless
+        };
         query_is_late_already(state, turn, *query);
         run_on_deployed(state, turn, *query);
     }

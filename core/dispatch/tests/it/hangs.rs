@@ -6,7 +6,7 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_dispatch::{Action, PolicyKind, PoolSettings, QueryId};
+use parm_dispatch::{Action, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, Site};
 
 use super::script::Step::{self, *};
 use super::script::{act, play, words};
@@ -265,4 +265,15 @@ fn answered(world: &World, id: u64) -> (String, u64) {
     let at: u64 = parts[0].parse().expect("milliseconds");
     let arrived = world.queries[&QueryId(id)].query.deadline.as_nanos() / 1_000_000 - 1000;
     (parts[3].to_owned(), at - arrived)
+}
+
+#[test]
+fn hung_job_is_copied_when_its_instance_no_longer_serves_the_model() {
+    let plain = under(PolicyKind::None);
+    let mut world = play(plain.clone(), &[&WARM[..], &[Query(1)]].concat());
+    let spec = InstanceSpec { serves: Vec::new(), slots: 1, site: Site::default(), learns: false };
+    world.send(Event::InstanceJoined(InstanceId(2), spec));
+    act(&mut world, &Hedged(Box::new(plain)));
+    act(&mut world, &Wait(30));
+    assert_eq!(words(&world), ["640 run 1 on 2", "665 copy 1 on 3"]);
 }

@@ -17,9 +17,9 @@ use super::world::{Fate, World};
 /// Queries that have minutes, so that a deadline ends none of them.
 fn patient(what: Happening) -> Happening {
     match what {
-        Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable } => {
+        Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable, size } => {
             let within_ms = 1_000_000 + within_ms;
-            Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable }
+            Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable, size }
         }
         Happening::Burst(count, one) => Happening::Burst(count, Box::new(patient(*one))),
         other => other,

@@ -53,6 +53,11 @@ fn retry_runs_on_a_slow_instance_when_the_others_left() {
 }
 
 #[test]
+fn retry_runs_on_a_slow_instance_when_the_only_other_failed_it() {
+    check(settings(), &[Query(1), Fail(1), Wait(300)], &["840 run 1 on 1", "840 run 1 on 2"]);
+}
+
+#[test]
 fn failing_instance_is_probed_soon_when_the_others_left() {
     let failures = 1.try_into().expect("positive");
     let ejection = EjectionSettings { failures, slow_start: Duration::ZERO, ..EjectionSettings::default() };

@@ -24,6 +24,7 @@ pub(crate) enum Happening {
         share: Option<u32>,
         accept: Accept,
         codable: bool,
+        size: u32,
     },
     /// A burst of this many queries like this one.
     Burst(usize, Box<Happening>),
@@ -33,11 +34,9 @@ pub(crate) enum Happening {
         job: usize,
         how: Failure,
     },
-    Join {
-        slots: u16,
-        pools: u32,
-        node: u32,
-    },
+    Join(Joining),
+    /// A known instance reports other slots and models.
+    Rejoin(usize, Joining),
     Leave(usize),
     /// All instances leave.
     Desert,
@@ -81,6 +80,16 @@ pub(crate) enum Happening {
     Remove(u32),
 }
 
+/// What an instance reports when it joins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joining {
+    slots: u16,
+    pools: u32,
+    node: u32,
+    /// Its slots are learned, up to those reported.
+    learns: bool,
+}
+
 /// An action of an instance that gives tokens.
 #[derive(Clone, Debug)]
 pub(crate) enum Tokens {
@@ -95,7 +104,9 @@ pub(crate) const POOLS: u32 = 2;
 pub(crate) const SHARES: u32 = 2;
 
 fn failure() -> impl Strategy<Value = Failure> {
-    prop_oneof![2 => Just(Failure::Instance), 2 => Just(Failure::Model), 1 => Just(Failure::Query)]
+    prop_oneof![
+        2 => Just(Failure::Instance), 1 => Just(Failure::Unsent), 2 => Just(Failure::Model), 1 => Just(Failure::Query),
+    ]
 }
 
 /// Rows that cost as much together as alone, or little more than one.
@@ -131,9 +142,10 @@ fn accept() -> impl Strategy<Value = Accept> {
 }
 
 fn arrival() -> impl Strategy<Value = Happening> {
-    let plain = (prop::option::of(0..SHARES), prop::bool::weighted(0.9));
+    let size = prop_oneof![3 => Just(1), 1 => 1..5000u32];
+    let plain = (prop::option::of(0..SHARES), prop::bool::weighted(0.9), size);
     (0..POOLS, 0..2u32, 0..300u64, 0..3u8, accept(), plain).prop_map(
-        |(pool, shape, within_ms, priority, accept, (share, codable))| Happening::Arrival {
+        |(pool, shape, within_ms, priority, accept, (share, codable, size))| Happening::Arrival {
             pool,
             shape,
             within_ms,
@@ -141,8 +153,21 @@ fn arrival() -> impl Strategy<Value = Happening> {
             share,
             accept,
             codable,
+            size,
         },
     )
+}
+
+fn joining() -> impl Strategy<Value = Joining> {
+    let fixed = (1..3u16, Just(false));
+    let learned = (1..12u16, Just(true));
+    let slots = prop_oneof![2 => fixed.boxed(), 1 => learned.boxed()];
+    (slots, 1..4u32, 0..3u32).prop_map(|((slots, learns), pools, node)| Joining {
+        slots,
+        pools,
+        node,
+        learns,
+    })
 }
 
 pub(crate) fn happening() -> impl Strategy<Value = Happening> {
@@ -153,7 +178,8 @@ pub(crate) fn happening() -> impl Strategy<Value = Happening> {
         1 => any::<usize>().prop_map(Happening::Cancel),
         10 => any::<usize>().prop_map(Happening::Completion),
         2 => (any::<usize>(), failure()).prop_map(|(job, how)| Happening::Failing { job, how }),
-        1 => (1..3u16, 1..4u32, 0..3u32).prop_map(|(slots, pools, node)| Happening::Join { slots, pools, node }),
+        1 => joining().prop_map(Happening::Join),
+        1 => (any::<usize>(), joining()).prop_map(|(which, joining)| Happening::Rejoin(which, joining)),
         1 => any::<usize>().prop_map(Happening::Leave),
         1 => Just(Happening::Desert),
         1 => any::<usize>().prop_map(Happening::Drain),
@@ -183,17 +209,20 @@ pub(crate) fn world(settings: PoolSettings, instances: u32) -> World {
     let mut world = World::new(settings, 1).given_ahead();
     world.groups.compares = true;
     for id in 0..instances {
-        join(&mut world, id, 1, 3, id % 3);
+        let learns = id % 4 == 1;
+        let slots = if learns { 8 } else { 1 };
+        join(&mut world, id, Joining { slots, pools: 3, node: id % 3, learns });
     }
     world
 }
 
-fn join(world: &mut World, id: u32, slots: u16, pools: u32, node: u32) {
+fn join(world: &mut World, id: u32, joining: Joining) {
+    let Joining { slots, pools, node, learns } = joining;
     let serves =
         (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| Served::all(PoolId(pool))).collect();
     // Two nodes in one zone, and one node whose zone is unknown.
     let zone = (node < 2).then_some(ZoneId(0));
-    let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone }, learns: false };
+    let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone }, learns };
     world.send(Event::InstanceJoined(InstanceId(id), spec));
 }
 
@@ -218,7 +247,7 @@ pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) 
     *names += 1;
     let choose = |count: usize, which: usize| (count > 0).then(|| which % count);
     match *happening {
-        Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable } => {
+        Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable, size } => {
             let (id, deadline) = (QueryId(u64::from(*names)), world.now + Duration::from_millis(within_ms));
             let (pool, shape) = (PoolId(pool), ShapeId(shape));
             world.send(Event::QueryArrived(QuerySpec {
@@ -230,7 +259,7 @@ pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) 
                 share: share.map(ShareId),
                 accept,
                 codable,
-                size: 1,
+                size,
             }));
         }
         Happening::Burst(count, ref one) => (0..count).for_each(|_| happen(world, names, one)),
@@ -257,7 +286,14 @@ pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) 
                 world.send(Event::JobFailed(id, how));
             }
         }
-        Happening::Join { slots, pools, node } => join(world, *names, slots, pools, node),
+        Happening::Join(joining) => join(world, *names, joining),
+        Happening::Rejoin(which, joining) => {
+            if let Some(id) =
+                choose(world.instances.len(), which).and_then(|at| world.instances.keys().nth(at))
+            {
+                join(world, id.0, joining);
+            }
+        }
         Happening::Leave(which) => {
             if let Some(id) =
                 choose(world.instances.len(), which).and_then(|at| world.instances.keys().nth(at))

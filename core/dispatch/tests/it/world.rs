@@ -134,7 +134,7 @@ impl World {
             Event::JobFailed(id, failure) => {
                 self.end(*id, State::Failed);
                 let batch = self.jobs.get(id).map(|held| held.rows.clone()).filter(|rows| rows.len() > 1);
-                let apart = batch.filter(|_| *failure != Failure::Instance);
+                let apart = batch.filter(|_| matches!(failure, Failure::Model | Failure::Query));
                 self.tally.given_back += apart.map_or(0, |rows| self.failures_of(&rows));
                 let given_up = self.jobs.get(id).filter(|held| held.dropped);
                 self.silent.extend(given_up.map(|held| held.job.instance));

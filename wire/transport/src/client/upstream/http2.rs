@@ -1,17 +1,19 @@
-//! One HTTP/2 connection to a server, shared by all of its requests and dialled again after it breaks.
+//! HTTP/2 connections to a server, shared by all of its requests and dialled again after they break.
 //!
-//! Problem: one slow reader must not hold back the other requests of its connection, and a connection that went silent must
-//! be replaced.
+//! Problem: one slow reader must not hold back the other requests of its connection, a connection that went silent must
+//! be replaced, and a server may limit the requests of a connection, of which a stream is one until it ends.
 //!
-//! Choice: the window of the connection is the sum of the windows of all requests that may be in progress, so a full stream
-//! leaves room for the others. A health check that gets no answer in time gives the connection up.
+//! Choice: the window of a connection is the sum of the windows of all requests that may be in progress, so a full stream
+//! leaves room for the others. A health check that gets no answer in time gives its connection up. A request gets the first
+//! connection below the server's limit, and there is one connection unless the server has such a limit.
 //!
 //! Rejected: pings of HTTP/2, because gRPC servers close the connections of clients that ping often during a long call.
 
 use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -20,16 +22,18 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::TrySendError;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use parm_protocol::{Error, is_grpc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::uplink::explain;
 use crate::client::Config;
 use crate::client::dial::Dialer;
 use crate::client::http::connection::{Failure, describe};
 use crate::client::status;
+use crate::frames::Socket;
 
 /// Bytes of one answer that the server may send before the client has read them.
 const WINDOW: u32 = 256 << 10;
@@ -37,13 +41,13 @@ const WINDOW: u32 = 256 << 10;
 /// The largest window of a connection that HTTP/2 knows.
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
-/// A shared connection to one server.
+/// Shared connections to one server.
 pub(super) struct Http2 {
     dialer: Dialer,
     scheme: Scheme,
     authority: Authority,
     builder: Builder<TokioExecutor>,
-    kept: Mutex<Option<SharedConnection>>,
+    kept: Mutex<Vec<SharedConnection>>,
     /// Held while dialling, so that requests that arrive together dial once.
     dialling: tokio::sync::Mutex<()>,
     permits: Arc<Semaphore>,
@@ -55,6 +59,34 @@ struct SharedConnection {
     sender: SendRequest<Sent>,
     /// Whether a request was answered here already.
     used: Arc<AtomicBool>,
+    /// Its requests in progress.
+    streams: Arc<AtomicUsize>,
+    /// Knows the server's limit on them.
+    driver: Arc<Mutex<Option<Driver>>>,
+}
+
+type Driver = Connection<TokioIo<Socket>, Sent, TokioExecutor>;
+
+/// A request in progress on a connection, until it is dropped.
+pub(super) struct Stream(Arc<AtomicUsize>);
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SharedConnection {
+    /// Whether the server takes no further request here now.
+    fn is_full(&self) -> bool {
+        let most = self.driver.lock().as_ref().map_or(usize::MAX, Driver::current_max_send_streams);
+        self.streams.load(Ordering::Relaxed) >= most.max(1)
+    }
+
+    fn begin(&self) -> (Self, Stream) {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        (self.clone(), Stream(self.streams.clone()))
+    }
 }
 
 /// A request without its server.
@@ -94,25 +126,31 @@ impl Http2 {
 
     /// Sends a request and waits for the head of its answer. A request that met a closing connection is sent again on another,
     /// if the server cannot have run it or may run it twice.
-    pub(super) async fn converse(&self, asked: Asked, repeatable: bool) -> Result<Response<Incoming>, Error> {
+    pub(super) async fn converse(
+        &self,
+        asked: Asked,
+        repeatable: bool,
+    ) -> Result<(Response<Incoming>, Stream), Error> {
         let request = self.request(asked)?;
-        let connection = self.connection().await?;
+        let (connection, stream) = self.connection().await?;
         let was_used = connection.used.load(Ordering::Relaxed);
         match self.head(&connection, request.clone()).await {
-            Ok(response) => return Ok(response),
+            Ok(response) => return Ok((response, stream)),
             Err(Failure::Unsent(_)) => {}
             Err(Failure::NoAnswer(_)) if was_used && repeatable => {}
             Err(failure) => return Err(self.explain(failure)),
         }
-        let connection = self.connection().await?;
-        self.head(&connection, request).await.map_err(|failure| self.explain(failure))
+        drop(stream);
+        let (connection, stream) = self.connection().await?;
+        let response = self.head(&connection, request).await.map_err(|failure| self.explain(failure))?;
+        Ok((response, stream))
     }
 
     /// Whether the server answers a request in any way: with a head, or with a reset of this request alone. A status from
     /// 500 without a gRPC status is a failure.
     pub(super) async fn answers(&self, asked: Asked) -> Result<bool, Error> {
         let request = self.request(asked)?;
-        let connection = self.connection().await?;
+        let (connection, _stream) = self.connection().await?;
         let doubt = Doubt { shared: self, connection: &connection };
         let answer = self.head(&connection, request).await;
         std::mem::forget(doubt);
@@ -138,8 +176,8 @@ impl Http2 {
         Ok(request)
     }
 
-    /// The kept connection, or a new one. An error means that nothing was sent.
-    async fn connection(&self) -> Result<SharedConnection, Error> {
+    /// A kept connection with room, or a new one. An error means that nothing was sent.
+    async fn connection(&self) -> Result<(SharedConnection, Stream), Error> {
         if let Some(connection) = self.open_one() {
             return Ok(connection);
         }
@@ -157,25 +195,24 @@ impl Http2 {
             .handshake(TokioIo::new(socket))
             .await
             .map_err(|error| self.unsent(describe(&error)))?;
-        tokio::spawn(async move {
-            if let Err(error) = driver.await {
-                tracing::debug!(error = describe(&error), "a connection of HTTP/2 ended");
-            }
-        });
-        let connection = SharedConnection { sender, used: Arc::default() };
-        *self.kept.lock() = Some(connection.clone());
-        Ok(connection)
+        let driver = Arc::new(Mutex::new(Some(driver)));
+        tokio::spawn(drive(driver.clone()));
+        let (used, streams) = Default::default();
+        let connection = SharedConnection { sender, used, streams, driver };
+        let begun = connection.begin();
+        self.kept.lock().push(connection);
+        Ok(begun)
     }
 
-    fn open_one(&self) -> Option<SharedConnection> {
+    fn open_one(&self) -> Option<(SharedConnection, Stream)> {
         let mut kept = self.kept.lock();
-        kept.take_if(|connection| connection.sender.is_closed());
-        kept.clone()
+        kept.retain(|connection| !connection.sender.is_closed());
+        kept.iter().find(|connection| !connection.is_full()).map(SharedConnection::begin)
     }
 
     /// Gives a connection up: requests in progress may end there, others get a new one.
     fn forget(&self, connection: &SharedConnection) {
-        self.kept.lock().take_if(|kept| Arc::ptr_eq(&kept.used, &connection.used));
+        self.kept.lock().retain(|kept| !Arc::ptr_eq(&kept.used, &connection.used));
     }
 
     async fn head(
@@ -199,16 +236,25 @@ impl Http2 {
     }
 
     fn unsent(&self, message: String) -> Error {
-        Error::Unsent { peer: self.dialer.peer().to_owned(), message }
+        self.explain(Failure::Unsent(message))
     }
 
     pub(super) fn explain(&self, failure: Failure) -> Error {
-        match failure {
-            Failure::Unsent(message) => self.unsent(message),
-            Failure::NoAnswer(message) | Failure::Broken(message) => self.dialer.transport(message),
-            Failure::TooLarge => self.dialer.transport("the answer to a failed request is too large"),
-        }
+        explain(&self.dialer, failure)
     }
+}
+
+/// Drives a connection to its end. Then its requests fail, because nothing of it is left.
+async fn drive(driver: Arc<Mutex<Option<Driver>>>) {
+    let end = poll_fn(|cx| match &mut *driver.lock() {
+        Some(driver) => Pin::new(driver).poll(cx),
+        None => Poll::Ready(Ok(())),
+    });
+    if let Err(error) = end.await {
+        tracing::debug!(error = describe(&error), "a connection of HTTP/2 ended");
+    }
+    let ended = driver.lock().take();
+    drop(ended);
 }
 
 /// The failure of a request, and whether it ended alone: its connection still works.

@@ -104,8 +104,8 @@ impl Upstream {
         if status.is_informational() {
             return Err(self.broken(Failure::Broken(format!("it answered {status}, which nobody asked for"))));
         }
-        let form = BodyForm::of(&headers);
         end_to_end::of_answer(&mut headers);
+        let form = BodyForm::of(&headers);
         let mut begun = Begun::default();
         while let Some(frame) = arriving.frame().await.map_err(|failure| self.broken(failure))? {
             match frame.into_data() {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::HOST;
-use http::{HeaderValue, Request, Response};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::{Body as _, Frame, Incoming};
 use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::http2::{Asked, Http2};
+use super::http2::{Asked, Http2, Stream};
 use crate::client::dial::Dialer;
 use crate::client::http::connection::{Failure, HttpConnection};
 use crate::client::http::pool::Pool;
@@ -41,7 +41,7 @@ impl Uplink {
 
     pub(super) fn explain(&self, failure: Failure) -> Error {
         match self {
-            Self::Http1 { pool, .. } => pool.explain(failure),
+            Self::Http1 { pool, .. } => explain(pool.dialer(), failure),
             Self::Http2(shared) => shared.explain(failure),
         }
     }
@@ -60,8 +60,8 @@ impl Uplink {
                 (Line::Http1(Box::new(connection), pool.clone()), response)
             }
             Self::Http2(shared) => {
-                let response = shared.converse(asked, repeatable).await?;
-                (Line::Http2(shared.dialer().clone()), response)
+                let (response, stream) = shared.converse(asked, repeatable).await?;
+                (Line::Http2 { dialer: shared.dialer().clone(), _stream: stream }, response)
             }
         };
         Ok(response.map(|body| OpenAnswer { body, line, _permit: permit }))
@@ -98,32 +98,51 @@ impl Uplink {
         let mut connection = self.connect(pool, true).await?;
         match connection.head(request).await {
             Ok(response) => Ok((connection, response)),
-            Err(Failure::Unsent(message)) => Err(self.unsent(message)),
             Err(failure) => Err(self.explain(failure)),
         }
     }
 
     async fn connect(&self, pool: &Pool, fresh: bool) -> Result<HttpConnection, Error> {
         pool.connection(fresh).await.map_err(|error| match error {
-            Error::Transport { message, .. } => self.unsent(message),
+            Error::Transport { message, .. } => self.explain(Failure::Unsent(message)),
             // It did not connect in time.
-            other => self.unsent(other.to_string()),
+            other => self.explain(Failure::Unsent(other.to_string())),
         })
     }
+}
 
-    fn unsent(&self, message: String) -> Error {
-        Error::Unsent { peer: self.dialer().peer().to_owned(), message }
+/// The error of a request to this server.
+pub(super) fn explain(dialer: &Dialer, failure: Failure) -> Error {
+    match failure {
+        Failure::Unsent(message) => Error::Unsent { peer: dialer.peer().to_owned(), message },
+        Failure::NoAnswer(message) | Failure::Broken(message) => dialer.transport(message),
+        Failure::TooLarge => dialer.transport("the answer to a failed request is too large"),
     }
 }
 
 fn over_http1(asked: Asked, host: &HeaderValue) -> Request<Encoded> {
     let Asked { method, target, mut headers, body } = asked;
     headers.insert(HOST, host.clone());
+    join_cookies(&mut headers);
+    // Some servers read the length of each such request.
+    if body.is_empty() && matches!(method, Method::POST | Method::PUT | Method::PATCH) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     let mut request = Request::new(Encoded::from(body));
     *request.method_mut() = method;
     *request.uri_mut() = target.into();
     *request.headers_mut() = headers;
     request
+}
+
+/// Joins the cookies, which HTTP/2 may split into several headers (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// The body of an answer while it arrives. Dropping it cancels the request: it closes a connection of HTTP/1.1, and resets
@@ -136,14 +155,14 @@ pub(super) struct OpenAnswer {
 
 enum Line {
     Http1(Box<HttpConnection>, Arc<Pool>),
-    Http2(Dialer),
+    Http2 { dialer: Dialer, _stream: Stream },
 }
 
 impl OpenAnswer {
     pub(super) fn peer(&self) -> &str {
         match &self.line {
             Line::Http1(_, pool) => pool.dialer().peer(),
-            Line::Http2(dialer) => dialer.peer(),
+            Line::Http2 { dialer, .. } => dialer.peer(),
         }
     }
 
@@ -162,7 +181,7 @@ impl OpenAnswer {
             Line::Http1(connection, _) => {
                 connection.poll_chunk(&mut self.body, cx).map_ok(|bytes| bytes.map(Frame::data))
             }
-            Line::Http2(_) => {
+            Line::Http2 { .. } => {
                 let frame = std::pin::Pin::new(&mut self.body).poll_frame(cx);
                 frame.map(|frame| frame.transpose().map_err(|error| Failure::of(&error)))
             }

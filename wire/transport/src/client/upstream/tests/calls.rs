@@ -15,24 +15,31 @@ use parm_protocol::{Code, Error, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOf
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 
-use crate::client::upstream::busy;
 use crate::client::upstream::content::LARGEST_WHOLE;
 use crate::client::{Config, connect};
 
 /// Two messages of gRPC.
-const FIRST: &[u8] = b"\0\0\0\0\x03abc";
+pub(super) const FIRST: &[u8] = b"\0\0\0\0\x03abc";
 const SECOND: &[u8] = b"\0\0\0\0\x01d";
 
 /// A server, and a client of it.
-struct Pair {
-    client: Arc<dyn Client>,
+pub(super) struct Pair {
+    pub(super) client: Arc<dyn Client>,
     /// Connections so far.
     connections: Arc<AtomicUsize>,
 }
 
 impl Pair {
-    /// `answer` gets every request with its number.
     async fn new<F, A>(answer: F) -> Self
+    where
+        F: Fn(usize, Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
+        A: Future<Output = ()> + Send + 'static,
+    {
+        Self::with(&h2::server::Builder::new(), answer).await
+    }
+
+    /// `answer` gets every request with its number.
+    pub(super) async fn with<F, A>(server: &h2::server::Builder, answer: F) -> Self
     where
         F: Fn(usize, Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
         A: Future<Output = ()> + Send + 'static,
@@ -42,12 +49,13 @@ impl Pair {
         let client = connect(&endpoint, &Config::default()).unwrap();
         let (answer, connections, requests) = (Arc::new(answer), Arc::default(), Arc::default());
         let (count, numbers): (Arc<AtomicUsize>, Arc<AtomicUsize>) = (Arc::clone(&connections), requests);
+        let server = server.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);
-                let (answer, numbers) = (answer.clone(), numbers.clone());
+                let (answer, numbers, server) = (answer.clone(), numbers.clone(), server.clone());
                 tokio::spawn(async move {
-                    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+                    let Ok(mut connection) = server.handshake(stream).await else { return };
                     while let Some(Ok((request, respond))) = connection.accept().await {
                         let last = request.headers().contains_key("x-last");
                         tokio::spawn(answer(numbers.fetch_add(1, Ordering::Relaxed), request, respond));
@@ -61,11 +69,11 @@ impl Pair {
         Self { client, connections }
     }
 
-    async fn ask(&self) -> Result<OpaqueAnswer, Error> {
+    pub(super) async fn ask(&self) -> Result<OpaqueAnswer, Error> {
         self.client.forward(call(true), CallContext::default()).await
     }
 
-    fn connections(&self) -> usize {
+    pub(super) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 }
@@ -92,7 +100,7 @@ fn headers(list: &[(&str, &str)]) -> HeaderMap {
     list.iter().map(parsed).collect::<Vec<(http::HeaderName, HeaderValue)>>().into_iter().collect()
 }
 
-fn head(list: &[(&str, &str)]) -> Response<()> {
+pub(super) fn head(list: &[(&str, &str)]) -> Response<()> {
     let mut response = Response::new(());
     *response.headers_mut() = headers(&[&[("content-type", "application/grpc")], list].concat());
     response
@@ -115,7 +123,7 @@ async fn heard(request: &mut Request<RecvStream>) -> Vec<u8> {
     body
 }
 
-fn begun(answer: OpaqueAnswer) -> (Bytes, RestOfBody) {
+pub(super) fn begun(answer: OpaqueAnswer) -> (Bytes, RestOfBody) {
     match answer.body {
         OpaqueBody::Begun(first, rest) => (first, rest),
         OpaqueBody::Whole(body) => panic!("it should have begun only: {body:?}"),
@@ -485,11 +493,4 @@ async fn probe_without_an_answer_gives_its_connection_up() {
     }
     pair.ask().await.unwrap();
     assert_eq!(pair.connections(), 2);
-}
-
-#[test]
-fn limit_is_told_to_calls_as_a_status() {
-    let Error::Answered(answer) = busy(true) else { panic!() };
-    assert_eq!((grpc_status(&answer.headers), answer.status), (Some(14), StatusCode::OK));
-    assert!(answer.headers.contains_key("grpc-retry-pushback-ms") && answer.body.is_empty());
 }

@@ -1,6 +1,7 @@
 //! The client against upstream servers that answer, stream and fail in the ways that real servers do.
 
 mod calls;
+mod crowds;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -311,4 +312,72 @@ async fn probe_asks_for_any_answer_but_a_failure() {
         assert!(heard.starts_with("GET /health HTTP/1.1\r\n"), "{heard}");
         assert_eq!(told.unwrap(), ready, "{text}");
     }
+}
+
+#[tokio::test]
+async fn answer_with_two_framings_has_the_length_of_its_body() {
+    let text =
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n";
+    let (answer, _stream) = told(text).await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.headers.get("content-length"), None, "a client would read the rest as its next answer");
+    let body = match answer.body {
+        OpaqueBody::Whole(body) => body.to_vec(),
+        OpaqueBody::Begun(first, rest) => [first, rest.collect().await.unwrap().to_bytes()].concat(),
+    };
+    assert_eq!(body, b"whole");
+}
+
+#[tokio::test]
+async fn cookies_of_http2_are_one_header_of_http1() {
+    let (listener, client) = pair().await;
+    let mut asked = (*request(true)).clone();
+    asked.headers.append("cookie", "a=1".parse().unwrap());
+    asked.headers.append("cookie", "b=2".parse().unwrap());
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let heard = hear(&mut stream).await.unwrap();
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        heard
+    };
+    let call = client.forward(Arc::new(asked), CallContext::default());
+    let (answer, heard) = tokio::join!(call, server);
+    answer.unwrap();
+    assert!(heard.contains("cookie: a=1; b=2\r\n"), "{heard}");
+}
+
+#[tokio::test]
+async fn empty_body_has_a_length_where_one_is_expected() {
+    for (method, has_length) in [(Method::POST, true), (Method::PUT, true), (Method::GET, false)] {
+        let (listener, client) = pair().await;
+        let asked = OpaqueRequest { method, body: Default::default(), ..(*request(true)).clone() };
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut heard = Vec::new();
+            while !heard.ends_with(b"\r\n\r\n") {
+                stream.read_buf(&mut heard).await.unwrap();
+            }
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            String::from_utf8(heard).unwrap()
+        };
+        let call = client.forward(Arc::new(asked), CallContext::default());
+        let (answer, heard) = tokio::join!(call, server);
+        answer.unwrap();
+        assert_eq!(heard.contains("content-length: 0\r\n"), has_length, "{heard}");
+    }
+}
+
+#[tokio::test]
+async fn long_page_of_a_failed_server_is_no_fault_of_the_request() {
+    let (listener, client) = pair().await;
+    let length = super::content::LARGEST_WHOLE + 1;
+    let text = format!("HTTP/1.1 500 Oh\r\ncontent-length: {length}\r\n\r\n{}", "x".repeat(length));
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        hear(&mut stream).await.unwrap();
+        // The client may close before all is sent.
+        let _ = stream.write_all(text.as_bytes()).await;
+    };
+    let (answer, ()) = tokio::join!(ask(&*client), server);
+    assert_eq!(answer.unwrap_err().code(), Code::Unavailable);
 }
