@@ -35,6 +35,7 @@ mod robustness;
 mod serving;
 mod stand_in;
 mod support;
+mod texts;
 mod tls;
 mod tracing;
 mod tuning;

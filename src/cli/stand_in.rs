@@ -31,7 +31,8 @@ pub struct StandInSearch {
     /// Deployed model: its name in the repository, or an ONNX file
     pub model: String,
     /// Rows: npy:FILE,FILE.. or idx:FILE,FILE.. with an array for each input, then labels if any; bytes:FOLDER,FOLDER.. for
-    /// file-type models; capture:FOLDER for captures of `parm serve`. At least 24 rows, better a few hundred
+    /// file-type models; texts:FILE with a text in each line for text models; capture:FOLDER for captures of `parm serve`.
+    /// At least 24 rows, better a few hundred
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
     /// Separate rows to measure the best candidates on, as in --data

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use parm_arrays::{Format, TOKENS, tokens, walk};
-use parm_backend::engine::Signature;
+use parm_backend::engine::{Signature, Texts};
 use parm_protocol::{DataType, Tensor};
 use parm_random::Random;
 use parm_stand_ins::Rows;
 
-use super::traffic;
+use super::{lines, traffic};
 
 /// Largest array of a file, in bytes.
 const MOST_BYTES: u64 = 4 << 30;
@@ -51,12 +51,30 @@ impl Asked {
     }
 }
 
-/// Reads rows for the model `name`.
-pub fn read(source: &str, (name, signature): (&str, &Signature), seed: u64) -> anyhow::Result<Asked> {
+/// The model that rows are for.
+#[derive(Clone, Copy)]
+pub struct Model<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The inputs and outputs of its graph.
+    pub signature: &'a Signature,
+    /// The tokenizer of a text model.
+    pub texts: Option<&'a Texts>,
+}
+
+/// Reads rows for a model.
+pub fn read(source: &str, model: Model<'_>, seed: u64) -> anyhow::Result<Asked> {
+    let Model { name, signature, texts } = model;
     let (kind, files) = source.split_once(':').unwrap_or(("npy", source));
     let files: Vec<&Path> = files.split(',').map(Path::new).collect();
     match kind {
         "npy" | "idx" => {}
+        "texts" => {
+            let texts = texts.context("texts: the model has no tokenizer.json beside it")?;
+            let [file] = files[..] else { bail!("give one file of texts, one in a line") };
+            let rows = lines::read(file, signature, texts)?;
+            return Ok(Asked { rows, labels: None, in_time: false });
+        }
         "bytes" => {
             let rows = Rows::new(signature, &[of_files(&files, seed)?])?;
             return Ok(Asked { rows, labels: None, in_time: false });
@@ -65,10 +83,19 @@ pub fn read(source: &str, (name, signature): (&str, &Signature), seed: u64) -> a
             let [folder] = files[..] else {
                 bail!("give one folder that `parm serve --capture` has written")
             };
-            return Ok(Asked { rows: traffic::read(folder, name, signature)?, labels: None, in_time: true });
+            let rows = match texts {
+                Some(texts) => {
+                    let arrays = traffic::arrays(folder, name, &texts.served(signature)?)?;
+                    lines::rows(&parm_backend::engine::texts_of(&arrays[0])?, signature, texts)?
+                }
+                None => Rows::new(signature, &traffic::arrays(folder, name, signature)?)?,
+            };
+            return Ok(Asked { rows, labels: None, in_time: true });
         }
         _ => {
-            bail!("unknown source '{kind}': save the rows with numpy and give npy:FILE")
+            bail!(
+                "unknown source '{kind}': save the rows with numpy and give npy:FILE, or texts:FILE for a text model"
+            )
         }
     }
     let inputs = signature.inputs.len();

@@ -1,6 +1,7 @@
 //! `parm stand-in`: makes a cheaper model with nearly the same answers from an ONNX file.
 
 mod data;
+mod lines;
 #[cfg(feature = "train")]
 mod school;
 #[cfg(not(feature = "train"))]
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
-use parm_backend::engine::Options;
-use parm_parity_models::bundle::{Manifest, Meaning};
+use parm_backend::engine::{Options, Signature, Texts};
+use parm_parity_models::bundle::{Beside, Manifest, Meaning};
 use parm_parity_models::onnx::proto::tensor_proto::DataLocation;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
@@ -46,15 +47,15 @@ pub fn main(flags: &StandInSearch) -> Result<(), Failure> {
 
 fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Result<(), Failure> {
     let deployed = workshop.open_deployed(&original.path).map_err(|error| Failure::Run(error.into()))?;
-    let signature = deployed.signature().clone();
+    let graph = deployed.signature().clone();
     drop(deployed);
-    let named = (original.name.as_str(), &signature);
-    let data::Asked { rows, labels, in_time } = data::read(&flags.data, named, flags.seed)
+    let model = data::Model { name: &original.name, signature: &graph, texts: original.texts.as_ref() };
+    let data::Asked { rows, labels, in_time } = data::read(&flags.data, model, flags.seed)
         .with_context(|| format!("--data {}", flags.data))
         .map_err(Failure::Configuration)?;
     let more = |flag: &str, source: &Option<String>| -> anyhow::Result<Option<data::Asked>> {
         let Some(source) = source else { return Ok(None) };
-        let asked = data::read(source, named, flags.seed).with_context(|| format!("{flag} {source}"))?;
+        let asked = data::read(source, model, flags.seed).with_context(|| format!("{flag} {source}"))?;
         ensure!(!asked.rows.is_empty(), "{flag} has no rows: give rows that are not in --data");
         Ok(Some(asked))
     };
@@ -63,7 +64,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     let lessons = more("--lessons", &flags.lessons).map_err(Failure::Configuration)?;
     let wish = Wish {
         cost: flags.cost,
-        meanings: meanings(flags, original),
+        meanings: meanings(flags, original, &graph),
         label_output: flags.label_output.clone(),
         labels,
         calibration: flags.calibration,
@@ -77,18 +78,15 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     };
     let school = school::find(flags, &original.name, lessons.map(|lessons| lessons.rows))?;
     let watch = watch::Watch::new().map_err(Failure::Run)?;
-    let from = (original.path.as_path(), &original.model);
+    let pooled = original.pooled(workshop).map_err(Failure::Run)?;
+    let (path, model) =
+        pooled.as_ref().map_or((&original.path, &original.model), |(path, model)| (path, model));
+    let from = (path.as_path(), model);
     let taught_by = school.as_ref().map(|class| class as &dyn School);
     let found = make(workshop, from, &rows, &wish, &watch, taught_by);
     let graded = found.and_then(|found| {
         let apart = |test: &data::Asked| {
-            grade(
-                workshop,
-                &original.path,
-                &found,
-                Apart { rows: &test.rows, labels: test.labels.as_deref() },
-                &watch,
-            )
+            grade(workshop, path, &found, Apart { rows: &test.rows, labels: test.labels.as_deref() }, &watch)
         };
         // The candidates are useful even if they cannot be measured on the test rows.
         let grades = match test.as_ref().map(apart) {
@@ -116,12 +114,15 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     if let Some(school) = school {
         school.forget();
     }
+    let served = original.texts.as_ref().map(|texts| texts.served(&graph)).transpose();
+    let signature = served.map_err(|error| Failure::Run(error.into()))?.unwrap_or(graph);
     let place = Place {
         root: &flags.models,
         name: &original.name,
         deployed: &original.bytes,
         signature: &signature,
         rows: &rows,
+        beside: &original.beside,
         command: &command_line(),
     };
     report(flags, (&found, grades.as_ref()), &place).map_err(Failure::Run)
@@ -200,6 +201,10 @@ struct Original {
     bytes: Vec<u8>,
     /// The meanings of its outputs in its bundle.
     meanings: Vec<(String, Meaning)>,
+    /// Its tokenizer, if it is a text model.
+    texts: Option<Texts>,
+    /// The files of a text model that its stand-in needs as well.
+    beside: Vec<Beside>,
 }
 
 impl Original {
@@ -233,19 +238,38 @@ impl Original {
             true => Draft::new(&model)?.finish()?.bytes().to_vec(),
             false => model.bytes().to_vec(),
         };
-        Ok(Self { name, path, model, bytes, meanings })
+        let texts = Texts::beside(&path)?;
+        let files = if texts.is_some() { &Texts::FILES[..] } else { &[] };
+        let beside = files.iter().filter_map(|file| {
+            let content = std::fs::read(path.with_file_name(file)).ok()?;
+            Some((PathBuf::from(file), content))
+        });
+        let beside = beside.collect();
+        Ok(Self { name, path, model, bytes, meanings, texts, beside })
+    }
+
+    /// A text model with its pooling, whose answers stand-ins should give.
+    fn pooled(&self, workshop: &Workshop) -> anyhow::Result<Option<(PathBuf, Model)>> {
+        let Some(texts) = &self.texts else { return Ok(None) };
+        let model = texts.pooled(&self.model)?;
+        Ok(Some((workshop.write("pooled", model.bytes())?, model)))
     }
 }
 
-/// Returns the meanings of the flags, and those of the bundle for outputs that no flag names.
-fn meanings(flags: &StandInSearch, original: &Original) -> Vec<Given> {
+/// Returns the meanings of the flags, and for outputs that no flag names those of the bundle and of the vectors of texts.
+fn meanings(flags: &StandInSearch, original: &Original, graph: &Signature) -> Vec<Given> {
     let given = flags.meaning.iter().cloned();
     let given = given.map(|Answers { output, meaning }| Given { output, meaning, source: Source::Flag });
     let is_for_all = flags.meaning.iter().any(|given| given.output.is_none());
     let known = original.meanings.iter().filter(|_| !is_for_all).cloned();
     let known =
         known.map(|(output, meaning)| Given { output: Some(output), meaning, source: Source::Bundle });
-    given.chain(known).collect()
+    let vectors = original.texts.iter().flat_map(|texts| texts.pooled_outputs(graph));
+    let pooled = vectors.filter(|_| !is_for_all).map(|output| {
+        let (output, meaning) = (Some(output), Meaning::Embedding);
+        Given { output, meaning, source: Source::Texts }
+    });
+    given.chain(known).chain(pooled).collect()
 }
 
 /// Returns the command line that makes the stand-in again, for the bundle.

@@ -7,14 +7,13 @@ use anyhow::bail;
 use parm_backend::engine::Signature;
 use parm_captures::Record;
 use parm_protocol::Tensor;
-use parm_stand_ins::Rows;
 
 /// Largest number of rows; the newest are taken.
 const MOST_ROWS: usize = 100_000;
 
 /// Reads the rows that a frontend captured from `model`, oldest first. If rows vary in size, it takes those of the most
 /// frequent size.
-pub fn read(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result<Rows> {
+pub fn arrays(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result<Vec<Tensor>> {
     let parm_captures::Captured { records, lost } = parm_captures::read(folder, model)?;
     if lost > 0 {
         eprintln!("{lost} bytes at the ends of files are incomplete queries: they are ignored");
@@ -47,8 +46,7 @@ pub fn read(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result
         let parts: Vec<Tensor> = requests.iter().map(|inputs| inputs[place].clone()).collect();
         Tensor::concat_rows(&parts)
     };
-    let arrays = (0..signature.inputs.len()).map(column).collect::<Result<Vec<_>, _>>()?;
-    Ok(Rows::new(signature, &arrays)?)
+    Ok((0..signature.inputs.len()).map(column).collect::<Result<Vec<_>, _>>()?)
 }
 
 /// Returns a request's inputs in the model's order.

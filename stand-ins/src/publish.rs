@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use parm_backend::engine::Signature;
 use parm_backend::processor;
 use parm_parity_models::bundle::{
-    Deployed, Input, Manifest, Meaning, MeasuredCost, Output, Range, StandIn, StandInAccuracy, put_model,
+    Beside, Deployed, Input, Manifest, Meaning, MeasuredCost, Output, Range, StandIn, StandInAccuracy,
+    put_model,
 };
+
+use parm_protocol::DataType;
 
 use crate::{Candidate, Error, Frontier, Rows};
 
@@ -24,6 +27,8 @@ pub struct Place<'a> {
     pub signature: &'a Signature,
     /// The rows of the search, for the range of the inputs.
     pub rows: &'a Rows,
+    /// The files beside it that its stand-in needs as well.
+    pub beside: &'a [Beside],
     /// The command line that made the stand-in.
     pub command: &'a str,
 }
@@ -31,8 +36,8 @@ pub struct Place<'a> {
 /// Writes the candidate to the repository as `NAME-stand-in` and returns the manifest's path. The manifest's entry
 /// for a stand-in of that name is replaced; costs on other engines are kept if the file is the same.
 pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) -> Result<PathBuf, Error> {
-    let deployed = put_model(place.root, place.name, place.deployed)?;
-    let model = put_model(place.root, &format!("{}-stand-in", place.name), &candidate.model)?;
+    let deployed = put_model(place.root, place.name, place.deployed, place.beside)?;
+    let model = put_model(place.root, &format!("{}-stand-in", place.name), &candidate.model, place.beside)?;
     let path = place.root.join(place.name).join("parm.toml");
     let found = if path.exists() { Some(Manifest::read(&path)?) } else { None };
     // Entries for another version of the deployed model are invalid for this one.
@@ -78,7 +83,12 @@ fn describe(place: &Place<'_>, (version, sha256): (u64, String)) -> Deployed {
         name: input.name.clone(),
         datatype: input.datatype,
         shape: input.shape.clone(),
-        range: place.rows.range(at).map(|(low, high)| Range { low, high }),
+        // The rows of a text model are token ids, and its input is texts.
+        range: place
+            .rows
+            .range(at)
+            .filter(|_| input.datatype != DataType::Bytes)
+            .map(|(low, high)| Range { low, high }),
     });
     let outputs = place.signature.outputs.iter().map(|output| Output {
         name: output.name.clone(),
@@ -109,8 +119,15 @@ mod tests {
         let rows = stage.rows(&model, &[Tensor::from_f32([2, 4].as_slice(), &[0.5; 8]).unwrap()]);
         let runner = stage.workshop.load("m", model.bytes()).unwrap();
         let (signature, deployed) = (runner.signature(), model.bytes());
-        let place =
-            Place { root: root.path(), name: "mine", deployed, signature, rows: &rows, command: "parm" };
+        let place = Place {
+            root: root.path(),
+            name: "mine",
+            deployed,
+            signature,
+            rows: &rows,
+            beside: &[],
+            command: "parm",
+        };
         let one = Candidate { model: model.bytes().clone(), ..candidate("exact", 0.2, 1.0) };
         for meaning in [Meaning::Logits, Meaning::Embedding] {
             let found = Frontier {

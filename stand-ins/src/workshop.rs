@@ -45,10 +45,15 @@ impl Workshop {
 
     /// Writes a model to a file and loads it.
     pub fn load(&self, name: &str, model: &[u8]) -> Result<Runner, Error> {
+        self.open(&self.write(name, model)?)
+    }
+
+    /// Writes a model to a file of the folder.
+    pub fn write(&self, name: &str, model: &[u8]) -> Result<PathBuf, Error> {
         let path = self.folder.join(format!("{name}.onnx"));
         let failed = |error: std::io::Error| Error::Write { path: path.clone(), message: error.to_string() };
         fs::write(&path, model).map_err(failed)?;
-        self.open(&path)
+        Ok(path)
     }
 
     /// Loads a file.

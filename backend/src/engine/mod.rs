@@ -10,6 +10,7 @@ mod guard;
 mod ort;
 mod signature;
 mod strings;
+mod text;
 mod tract;
 mod upstream;
 
@@ -24,6 +25,8 @@ pub use emulated::{Emulated, Spec};
 pub use guard::guarded;
 pub(crate) use guard::guarded_future;
 pub use signature::{Declared, Signature};
+pub use strings::unpack as texts_of;
+pub use text::Texts;
 pub use upstream::Upstream;
 pub(crate) use upstream::{Channel, Description};
 

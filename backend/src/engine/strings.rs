@@ -6,7 +6,7 @@ use parm_protocol::Tensor;
 use crate::Error;
 
 /// The elements of a `BYTES` tensor; ONNX strings are UTF-8.
-pub(super) fn unpack(tensor: &Tensor) -> Result<Vec<String>, Error> {
+pub fn unpack(tensor: &Tensor) -> Result<Vec<String>, Error> {
     let mut rest: &[u8] = tensor.data();
     let mut texts = Vec::with_capacity(tensor.len());
     while let Some((length, tail)) = rest.split_first_chunk::<4>() {

@@ -9,7 +9,7 @@ use parm_protocol::{MEASURED_ROWS, Shape};
 use super::loaded::Site;
 use super::{Host, Loaded, batch_axis, trial};
 use crate::Error;
-use crate::engine::{self, Description, Emulated, Engine, Model, Spec, guarded};
+use crate::engine::{self, Description, Emulated, Engine, Model, Spec, Texts, guarded};
 use crate::payer::Payer;
 use crate::processor;
 use crate::statistics::Statistics;
@@ -21,6 +21,16 @@ pub(super) enum Source {
     Upstream(Description),
 }
 
+impl Source {
+    /// The tokenizer beside the file.
+    fn texts(&self) -> Result<Option<Texts>, Error> {
+        match self {
+            Source::File(version) if version.format == Format::Onnx => Texts::beside(&version.path),
+            _ => Ok(None),
+        }
+    }
+}
+
 type Reader<'a> = Box<dyn Fn() -> Result<Box<dyn Model>, Error> + 'a>;
 
 impl Host {
@@ -30,6 +40,15 @@ impl Host {
         let (platform, read) = self.reader(source)?;
         let mut model = guarded(&read)?;
         self.compare(source, &mut *model)?;
+        let texts = source.texts()?;
+        let served = |model| match &texts {
+            Some(texts) => texts.over(model),
+            None => (model, None),
+        };
+        let (mut model, tokens_only) = served(model);
+        if let Some(reason) = tokens_only {
+            tracing::info!(name, reason, "the model takes token ids, and tokenizer.json is not used");
+        }
         let (max_batch, whole) = self.most_rows(name, triton(name, source), &mut *model);
         let warm = self.warm_up(name, max_batch, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
@@ -37,7 +56,7 @@ impl Host {
         statistics.metrics().batching(warm.limit, warm.speedup);
         let mut replicas = Vec::with_capacity(self.config.instances.get());
         while replicas.len() + 1 < self.config.instances.get() {
-            let replica = model.replica().map_or_else(|| guarded(&read), Ok)?;
+            let replica = model.replica().map_or_else(|| guarded(&read).map(|model| served(model).0), Ok)?;
             replicas.push(Mutex::new(replica));
         }
         replicas.push(Mutex::new(model));

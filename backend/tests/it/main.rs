@@ -7,5 +7,6 @@ mod engines;
 mod queueing;
 mod repository;
 mod support;
+mod texts;
 mod tokens;
 mod worker;

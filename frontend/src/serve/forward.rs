@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parm_protocol::{
-    Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueRequest, Parameter, Parameters, is_grpc,
+    Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueRequest, Parameters, is_grpc, terms,
 };
 use parm_transport::keys;
 
@@ -22,11 +22,6 @@ use super::service::{Frontend, age};
 use super::terms::Terms;
 use super::trace;
 use crate::upstreams::Route;
-
-/// Headers of a request that are for parm, and their parameters.
-const TIMEOUT: HeaderName = HeaderName::from_static("parm-timeout-ms");
-const PRIORITY: HeaderName = HeaderName::from_static("parm-priority");
-const SHARE: HeaderName = HeaderName::from_static("parm-share");
 
 /// The header of an answer that says how it was obtained.
 const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
@@ -116,17 +111,7 @@ impl Frontend {
 
     /// The terms of a request, by its route and its headers for parm, which are removed.
     fn terms_of(&self, route: &Route, headers: &mut HeaderMap, context: &Context) -> Result<Terms, Error> {
-        let mut parameters = Parameters::new();
-        if let Some(value) = headers.remove(TIMEOUT) {
-            let micros = number(&TIMEOUT, &value)?.saturating_mul(1000);
-            parameters.insert("timeout".into(), Parameter::Uint64(micros));
-        }
-        if let Some(value) = headers.remove(PRIORITY) {
-            parameters.insert("priority".into(), Parameter::Uint64(number(&PRIORITY, &value)?));
-        }
-        if let Some(value) = headers.remove(SHARE) {
-            parameters.insert(parm_protocol::fleet::SHARE.into(), text(&SHARE, &value)?.into());
-        }
+        let parameters = terms::take(headers)?;
         let limit = |deadline: Duration| Some(context.arrived + deadline);
         let deadline = match context.deadline {
             None if !parameters.contains_key("timeout") => limit(route.deadline),
@@ -159,15 +144,4 @@ fn opened(answers: Answers) -> Result<(Outcome, OpaqueAnswer), Error> {
     let mut opaque = answer.outputs.opaque.lock().take().ok_or_else(lost)?;
     opaque.headers.insert(OUTCOME, HeaderValue::from_static(answer.outcome.name()));
     Ok((answer.outcome, *opaque))
-}
-
-fn text<'a>(name: &HeaderName, value: &'a HeaderValue) -> Result<&'a str, Error> {
-    value.to_str().map_err(|_| Error::Malformed { message: format!("header {name} is not text: {value:?}") })
-}
-
-fn number(name: &HeaderName, value: &HeaderValue) -> Result<u64, Error> {
-    text(name, value)?
-        .trim()
-        .parse()
-        .map_err(|_| Error::Malformed { message: format!("header {name} is not a number: {value:?}") })
 }

@@ -26,7 +26,7 @@ pub use meaning::{Meaning, TOLERANCE, best, cosine, distance};
 pub use measured::{Accuracy, Scores, Start, Training};
 pub use parity::{Learned, ModelFile, Parity};
 pub use problem::Problem;
-pub use publish::put_model;
+pub use publish::{Beside, put_model};
 pub use signature::Signature;
 pub use stand_in::{MeasuredCost, StandIn, StandInAccuracy, misfit, misplaced};
 pub use verify::{ParityReport, Report, StandInReport, fits, verify};

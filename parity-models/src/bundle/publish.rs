@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
@@ -13,8 +13,12 @@ use crate::repository::check_name;
 /// The most versions that are searched for a free number.
 const MAX_VERSIONS: u64 = 10_000;
 
-/// Writes a model into the repository, as a new version unless one has the same contents.
-pub fn put_model(root: &Path, name: &str, model: &[u8]) -> Result<ModelFile, Error> {
+/// A file beside a model: its path in the folder of the version, and its content.
+pub type Beside = (PathBuf, Vec<u8>);
+
+/// Writes a model into the repository, as a new version unless one has the same contents. The files beside it come first:
+/// a server that reads the model finds them.
+pub fn put_model(root: &Path, name: &str, model: &[u8], beside: &[Beside]) -> Result<ModelFile, Error> {
     check_name(name)?;
     let sha256 = Sha256::digest(model).iter().map(|byte| format!("{byte:02x}")).collect();
     for version in 1..MAX_VERSIONS {
@@ -22,6 +26,7 @@ pub fn put_model(root: &Path, name: &str, model: &[u8]) -> Result<ModelFile, Err
         let path = folder.join("model.onnx");
         let found = fs::read(&path).ok();
         if found.is_none() && !folder.exists() {
+            beside.iter().try_for_each(|(file, content)| write(&folder.join(file), content))?;
             write(&path, model)?;
         } else if found.as_deref() != Some(model) {
             continue;
@@ -37,7 +42,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    let draft = path.with_extension(format!("onnx.{}.part", std::process::id()));
+    let draft = path.with_extension(format!("{}.part", std::process::id()));
     let written = fs::File::create(&draft).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
@@ -53,9 +58,12 @@ mod tests {
     #[test]
     fn model_is_stored_once_and_another_gets_a_new_version() {
         let folder = tempfile::tempdir().unwrap();
-        let put = |bytes: &[u8]| put_model(folder.path(), "m", bytes).unwrap();
+        let put = |bytes: &[u8]| put_model(folder.path(), "m", bytes, &[]).unwrap();
         let first = put(b"one");
         assert_eq!((first.version, put(b"two").version, put(b"one")), (1, 2, first));
-        assert!(put_model(folder.path(), "../m", b"one").is_err());
+        assert!(put_model(folder.path(), "../m", b"one", &[]).is_err());
+        let beside = [("1_Pooling/config.json".into(), b"{}".to_vec())];
+        put_model(folder.path(), "t", b"one", &beside).unwrap();
+        assert_eq!(fs::read(folder.path().join("t/1/1_Pooling/config.json")).unwrap(), b"{}");
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::signature::{agree, row_size};
 use super::{Manifest, ModelFile, Parity, Problem, Signature, StandIn, misfit};
 use crate::onnx::{Limits, Model};
-use crate::repository::{Format, Repository};
+use crate::repository::{Format, Repository, Version};
 use crate::{Error, onnx};
 
 /// The output of `parm models verify`.
@@ -71,8 +71,8 @@ pub fn verify(repository: &Repository, name: &str) -> Result<Report, Error> {
     let file = ModelFile { name: name.into(), version: deployed.version, sha256: deployed.sha256.clone() };
     let mut problems = manifest.check();
     let signature = Signature::from(deployed);
-    match open(repository, &file) {
-        Ok(report) => problems.extend(declared(name, &signature, &Signature::from(&report))),
+    match tensors(repository, &file) {
+        Ok(tensors) => problems.extend(tensors.iter().flat_map(|own| declared(name, &signature, own))),
         Err(found) => problems.extend(found),
     }
     let parities = manifest.parities.iter().map(|parity| ParityReport {
@@ -143,11 +143,19 @@ fn hold(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<P
 
 fn hold_stand_in(repository: &Repository, stand_in: &StandIn, deployed: &Signature) -> Vec<Problem> {
     let mut problems = stand_in.check();
-    match open(repository, &stand_in.model) {
-        Ok(report) => problems.extend(misfit(deployed, &Signature::from(&report), &stand_in.model.name)),
+    match tensors(repository, &stand_in.model) {
+        Ok(tensors) => problems.extend(tensors.and_then(|own| misfit(deployed, &own, &stand_in.model.name))),
         Err(found) => problems.extend(found),
     }
     problems
+}
+
+/// The tensors of a file; `None` for a text model, which is served with texts instead.
+fn tensors(repository: &Repository, file: &ModelFile) -> Result<Option<Signature>, Vec<Problem>> {
+    let report = open(repository, file)?;
+    let model = repository.model(&file.name).ok();
+    let version = model.as_ref().and_then(|model| model.versions.get(&file.version));
+    Ok((!version.is_some_and(Version::takes_texts)).then(|| Signature::from(&report)))
 }
 
 /// Opens a model of the repository and checks its version, digest and format.

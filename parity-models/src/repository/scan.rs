@@ -131,6 +131,9 @@ fn is_onnx(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "onnx")
 }
 
+/// The file of a tokenizer, beside that of its model.
+pub const TOKENIZER: &str = "tokenizer.json";
+
 /// The commands that put a loose file into a repository.
 fn shelve(file: &Path, root: &Path) -> String {
     let (name, root) = (file.file_stem().unwrap_or_default().to_string_lossy(), root.display());
@@ -148,6 +151,11 @@ impl ModelFolder {
 }
 
 impl Version {
+    /// Whether it is served with texts as its input, because its tokenizer is beside it.
+    pub fn takes_texts(&self) -> bool {
+        self.format == Format::Onnx && self.path.with_file_name(TOKENIZER).is_file()
+    }
+
     /// SHA-256 of the model file in lower-case hexadecimal, as in a bundle's manifest.
     pub fn digest(&self) -> Result<String, Error> {
         let mut hash = Sha256::new();

@@ -35,6 +35,8 @@ pub enum Source {
     Flag,
     /// The bundle, which an earlier version may have written.
     Bundle,
+    /// The form of the model: pooled vectors of texts are embeddings.
+    Texts,
 }
 
 /// The meaning of one output.
@@ -99,6 +101,9 @@ impl Meanings {
                     return Err(Error::OneColumn { output, meaning });
                 }
                 Some(Given { meaning, source: Source::Flag, .. }) => (*meaning, "--meaning says so".into()),
+                Some(Given { meaning, source: Source::Texts, .. }) => {
+                    (*meaning, "it is the vector of a text".into())
+                }
                 Some(Given { meaning, .. }) if !meaning.has_classes() || columns(answer) > 1 => {
                     (*meaning, "its bundle says so".into())
                 }

@@ -152,7 +152,7 @@ fn open(publication: &Publication<'_>) -> Result<(PathBuf, Manifest), Error> {
 
 /// Writes a model to the repository, as a new version unless one holds the same file.
 pub fn publish_base(root: &Path, name: &str, model: &[u8]) -> Result<ModelFile, Error> {
-    Ok(put_model(root, name, model)?)
+    Ok(put_model(root, name, model, &[])?)
 }
 
 /// The name that distinguishes a code from others of the bundle.

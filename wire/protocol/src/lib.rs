@@ -20,6 +20,8 @@ pub mod rest;
 mod run_times;
 mod service;
 mod tensor;
+pub mod terms;
+pub mod texts;
 mod unbatched;
 pub mod validate;
 

@@ -12,22 +12,19 @@ use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Uri};
 use parm_protocol::rest::shorten;
+use parm_protocol::terms::TIMEOUT_HEADER;
 use parm_protocol::{
     Context, Error, InferenceService, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, Transport,
 };
 use tokio::time::Instant;
 
-use super::{body, json, transport_of};
+use super::{body, json, traceparent, transport_of};
 use crate::end_to_end;
 use crate::keys::Caller;
 use crate::server::grpc::timeout;
 use crate::server::shared::Shared;
 use crate::server::status;
 
-/// The header of a client's timeout, which the service reads.
-const TIMEOUT: &str = "parm-timeout-ms";
-
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Marks a response that lasts until its body ends.
@@ -77,7 +74,7 @@ pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error, fo
     }
     let mut message = match error {
         Error::DeadlineExceeded { waited } => {
-            format!("the deadline passed after {waited:?}: raise the header {TIMEOUT}, or add servers")
+            format!("the deadline passed after {waited:?}: raise the header {TIMEOUT_HEADER}, or add servers")
         }
         other => other.to_string(),
     };
@@ -107,7 +104,7 @@ async fn answered<S: InferenceService>(
     let deadline = timeout.and_then(|timeout| arrived.checked_add(timeout));
     let (method, target) = (request.method().clone(), target(request.uri()));
     let headers = passed_on(request.headers().clone(), request.uri(), caller);
-    let traceparent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let traceparent = traceparent(&headers);
     let read = body::read_as_sent(request, shared).await;
     let held = read.map_err(|error| shared.rejected(error, transport))?;
     let body = held.bytes;

@@ -10,19 +10,14 @@ use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use parm_protocol::bounds::Room;
 use parm_protocol::rest::{self as codec, HEADER_LENGTH, Wanted};
-use parm_protocol::{
-    Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, Parameter, Transport,
-};
+use parm_protocol::{Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, Transport};
 
-use super::{JSON, Served, Target, body, problem};
+use super::{JSON, Served, Target, body, key, problem, tell_outcome, traceparent};
 use crate::budget::Share;
-use crate::keys::Caller;
 use crate::server::shared::Shared;
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON_LENGTH: HeaderName = HeaderName::from_static(HEADER_LENGTH);
-const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 pub(super) async fn infer<S: InferenceService>(
     State(shared): Served<S>,
@@ -30,9 +25,7 @@ pub(super) async fn infer<S: InferenceService>(
     request: Request,
 ) -> Response {
     let arrived = tokio::time::Instant::now();
-    let traceparent =
-        request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let key = request.extensions().get::<Caller>().and_then(Caller::name);
+    let (traceparent, key) = (traceparent(request.headers()), key(&request));
     let parsed = match read(request, &shared).await {
         Ok((json_length, held)) => parse(&shared, target.into(), json_length, held.bytes)
             .and_then(|parsed| shared.holds(&held.share, &parsed.0).map(|()| (parsed, held.share))),
@@ -110,11 +103,7 @@ fn respond(response: &InferResponse, wanted: &Wanted, share: Arc<Share>) -> Resu
             headers.insert(CONTENT_TYPE, JSON);
         }
     }
-    if let Some(outcome) = response.parameters.get("parm_outcome").and_then(Parameter::as_str)
-        && let Ok(outcome) = HeaderValue::from_str(outcome)
-    {
-        headers.insert(OUTCOME, outcome);
-    }
+    tell_outcome(headers, response);
     answer.extensions_mut().insert(share);
     Ok(answer)
 }

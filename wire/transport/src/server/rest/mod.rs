@@ -9,30 +9,36 @@ mod inflate;
 mod models;
 mod openapi;
 mod repository;
+mod texts;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
-use parm_protocol::{Error, InferenceService, ModelRef, Transport, is_grpc, rest as codec};
+use parm_protocol::texts::{Embed, Embeddings, Rerank, ScoreDocuments};
+use parm_protocol::{
+    Error, InferResponse, InferenceService, ModelRef, Parameter, Transport, is_grpc, rest as codec,
+};
 use serde::{Deserialize, Serialize};
 
 use super::auth::Reach;
 use super::routes::Routes;
 use super::shared::Shared;
 use super::status;
-use crate::keys::{self, Access, Visit};
+use crate::keys::{self, Access, Caller, Visit};
 
 pub(super) use forward::{Lasting, forward};
 
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 type Served<S> = State<Arc<Shared<S>>>;
 
@@ -63,6 +69,10 @@ fn routes<S: InferenceService>() -> Routes<Arc<Shared<S>>> {
         .on(POST, "/v2/repository/models/{model}/load", repository::load::<S>)
         .on(POST, "/v2/repository/models/{model}/unload", repository::unload::<S>)
         .on(GET, "/v2/frames", frames::upgrade::<S>)
+        .on(POST, "/v1/embeddings", texts::exchange::<S, Embeddings>)
+        .on(POST, "/v1/rerank", texts::exchange::<S, ScoreDocuments>)
+        .on(POST, "/embed", texts::exchange::<S, Embed>)
+        .on(POST, "/rerank", texts::exchange::<S, Rerank>)
 }
 
 pub(super) fn router<S: InferenceService>(shared: Arc<Shared<S>>) -> Router {
@@ -131,6 +141,25 @@ impl From<Target> for ModelRef {
 /// The transport of a request that is for upstream servers, or REST.
 fn transport_of(headers: &HeaderMap) -> Transport {
     if is_grpc(headers) { Transport::Grpc } else { Transport::Http }
+}
+
+/// W3C `traceparent`, if the client sent one.
+fn traceparent(headers: &HeaderMap) -> Option<String> {
+    headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+/// The name of the client's key.
+fn key(request: &Request) -> Option<Arc<str>> {
+    request.extensions().get::<Caller>().and_then(Caller::name)
+}
+
+/// Says in a header how an answer was obtained.
+fn tell_outcome(headers: &mut HeaderMap, response: &InferResponse) {
+    if let Some(outcome) = response.parameters.get("parm_outcome").and_then(Parameter::as_str)
+        && let Ok(outcome) = HeaderValue::from_str(outcome)
+    {
+        headers.insert(OUTCOME, outcome);
+    }
 }
 
 pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error) -> Response {

@@ -1,0 +1,258 @@
+//! Text models: an encoder with `tokenizer.json` beside its file takes texts, and its clients need no tokenizer.
+//!
+//! *Problem.* Encoders take token ids and masks and return a vector for each token. Clients have texts and expect a vector
+//! for each text, or a score for each pair of texts.
+//!
+//! *Choice.* Such a model is served with one input of strings. A row is a text, or a pair if the graph returns one score.
+//! The texts of a run are padded to one length, and a mask hides the padding. Outputs with a vector for each token are
+//! pooled to one for each row. Everything behind the engine then works as for other models: batches, stand-ins, hedges.
+//!
+//! *Rejected.* The tokenizer in the frontend: it has no files of a worker's models.
+
+mod graph;
+mod pooling;
+mod tokens;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parm_parity_models::onnx;
+use parm_protocol::{DataType, Tensor};
+
+use super::{Declared, Model, Signature, strings};
+use crate::Error;
+use pooling::Pooling;
+use tokens::{Tokenised, Tokeniser};
+
+/// The name of the one input.
+const INPUT: &str = "text";
+
+/// Lengths are rounded up to a multiple: engines compile for shapes.
+const STEP: usize = 16;
+
+/// The files of a text model beside its graph.
+pub struct Texts {
+    tokeniser: Tokeniser,
+    pooling: Pooling,
+}
+
+impl Texts {
+    /// Reads the files beside a model; `None` if there is no `tokenizer.json`.
+    pub fn beside(model: &Path) -> Result<Option<Self>, Error> {
+        let Some(tokeniser) = Tokeniser::beside(model)? else { return Ok(None) };
+        Ok(Some(Self { tokeniser, pooling: Pooling::beside(model) }))
+    }
+
+    /// The names of the files that its stand-ins need as well, relative to the model's folder.
+    pub const FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "1_Pooling/config.json"];
+
+    /// The inputs and outputs with which a graph is served; an error if its inputs are not those of an encoder.
+    pub fn served(&self, graph: &Signature) -> Result<Signature, Error> {
+        Ok(self.interface(graph)?.signature)
+    }
+
+    /// The graph's inputs for rows of texts, padded to the longest.
+    pub fn tokens(&self, graph: &Signature, texts: &[String]) -> Result<Vec<Tensor>, Error> {
+        let interface = self.interface(graph)?;
+        let refused = |error: tokenizers::Error| Error::Run { message: error.to_string() };
+        let tokeniser = self.tokeniser.limited(interface.length).map_err(refused)?;
+        let tokenised = tokeniser.rows(texts, interface.texts, interface.length, STEP)?;
+        interface.inputs.iter().map(|(role, datatype)| tokenised.tensor(*role, *datatype)).collect()
+    }
+
+    /// The graph with its pooling, so that its outputs are those that are served.
+    pub fn pooled(&self, graph: &onnx::Model) -> Result<onnx::Model, onnx::Defect> {
+        graph::pooled(graph, self.pooling)
+    }
+
+    /// The names of the outputs that are pooled.
+    pub fn pooled_outputs(&self, graph: &Signature) -> Vec<String> {
+        let name = |(output, pooling): (&Declared, &Option<Pooling>)| pooling.map(|_| output.name.clone());
+        let interface = self.interface(graph);
+        interface.map_or(Vec::new(), |own| graph.outputs.iter().zip(&own.pooled).filter_map(name).collect())
+    }
+
+    fn interface(&self, graph: &Signature) -> Result<Interface, Error> {
+        Interface::of(graph, self.pooling).map_err(|message| Error::Run { message })
+    }
+
+    /// The model with texts as its input, or the model itself with the reason if its inputs are not those of an encoder.
+    pub(crate) fn over(&self, model: Box<dyn Model>) -> (Box<dyn Model>, Option<String>) {
+        let read = || {
+            let interface = Interface::of(model.signature(), self.pooling)?;
+            let tokeniser = self.tokeniser.limited(interface.length).map_err(|error| error.to_string())?;
+            Ok((Arc::new(tokeniser), Arc::new(interface)))
+        };
+        match read() {
+            Ok((tokeniser, interface)) => (Box::new(TextModel { model, tokeniser, interface }), None),
+            Err(reason) => (model, Some(reason)),
+        }
+    }
+}
+
+/// An input of the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Ids,
+    Mask,
+    /// The first or the second text of a pair.
+    Kinds,
+}
+
+/// How texts become the graph's inputs, and its outputs those of the model.
+struct Interface {
+    inputs: Vec<(Role, DataType)>,
+    /// The graph's only length, if it is fixed.
+    length: Option<usize>,
+    /// Texts in a row: 1, or 2 if the graph scores pairs.
+    texts: usize,
+    /// Outputs that are pooled, in the graph's order.
+    pooled: Vec<Option<Pooling>>,
+    signature: Signature,
+}
+
+impl Interface {
+    fn of(graph: &Signature, pooling: Pooling) -> Result<Self, String> {
+        let role = |input: &Declared| {
+            let role = match input.name.as_str() {
+                "input_ids" => Role::Ids,
+                "attention_mask" => Role::Mask,
+                "token_type_ids" => Role::Kinds,
+                other => return Err(format!("'{other}' is no input of an encoder")),
+            };
+            let fits = matches!(input.datatype, DataType::Int64 | DataType::Int32) && input.shape.len() == 2;
+            let misfit = || format!("'{}' is {} of shape {:?}", input.name, input.datatype, input.shape);
+            fits.then_some((role, input.datatype)).ok_or_else(misfit)
+        };
+        let inputs = graph.inputs.iter().map(role).collect::<Result<Vec<_>, _>>()?;
+        let has = |wanted| inputs.iter().any(|(role, _)| *role == wanted);
+        if !has(Role::Ids) || !has(Role::Mask) {
+            return Err("it lacks input_ids or attention_mask".into());
+        }
+        let length = graph.inputs.iter().find_map(|input| usize::try_from(input.shape[1]).ok());
+        let pools = |output: &Declared| output.datatype == DataType::Fp32 && output.shape.len() == 3;
+        let pooled = graph.outputs.iter().map(|output| pools(output).then_some(pooling)).collect();
+        let row = |output: &Declared| match pools(output) {
+            true => Declared { shape: vec![output.shape[0], output.shape[2]], ..output.clone() },
+            false => output.clone(),
+        };
+        let scores = matches!(&graph.outputs[..], [only] if matches!(only.shape[..], [_, 1]));
+        let texts = if scores { 2 } else { 1 };
+        let shape = vec![-1, texts as i64];
+        let signature = Signature {
+            inputs: vec![Declared { name: INPUT.into(), datatype: DataType::Bytes, shape }],
+            outputs: graph.outputs.iter().map(row).collect(),
+        };
+        Ok(Self { inputs, length, texts, pooled, signature })
+    }
+}
+
+/// An encoder that takes texts.
+struct TextModel {
+    model: Box<dyn Model>,
+    tokeniser: Arc<Tokeniser>,
+    interface: Arc<Interface>,
+}
+
+impl Model for TextModel {
+    fn signature(&self) -> &Signature {
+        &self.interface.signature
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        let Interface { inputs: roles, length, texts: in_row, pooled, .. } = &*self.interface;
+        let failed = |message: String| Error::Run { message };
+        let [text] = inputs else { return Err(failed(format!("one input of texts, not {}", inputs.len()))) };
+        if text.shape().get(1) != Some(in_row) {
+            return Err(failed(format!("a row has {in_row} texts, and the shape is {:?}", text.shape())));
+        }
+        let texts = strings::unpack(text)?;
+        let tokenised = self.tokeniser.rows(&texts, *in_row, *length, STEP)?;
+        let inputs: Vec<Tensor> = roles
+            .iter()
+            .map(|(role, datatype)| tokenised.tensor(*role, *datatype))
+            .collect::<Result<_, _>>()?;
+        let outputs = self.model.run(&inputs)?;
+        let mut pooled = pooled.iter();
+        let pool = |output| match pooled.next().copied().flatten() {
+            Some(pooling) => pooling.rows(&output, &tokenised),
+            None => Ok(output),
+        };
+        outputs.into_iter().map(pool).collect()
+    }
+
+    fn most_rows(&self) -> usize {
+        self.model.most_rows()
+    }
+
+    /// Longer texts take longer.
+    fn is_steady(&self) -> bool {
+        false
+    }
+
+    fn replica(&self) -> Option<Box<dyn Model>> {
+        let (tokeniser, interface) = (self.tokeniser.clone(), self.interface.clone());
+        self.model.replica().map(|model| Box::new(Self { model, tokeniser, interface }) as Box<dyn Model>)
+    }
+}
+
+impl Tokenised {
+    fn tensor(&self, role: Role, datatype: DataType) -> Result<Tensor, Error> {
+        let values = match role {
+            Role::Ids => &self.ids,
+            Role::Mask => &self.mask,
+            Role::Kinds => &self.kinds,
+        };
+        let data: Vec<u8> = match datatype {
+            DataType::Int32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            _ => values.iter().flat_map(|value| u64::from(*value).to_le_bytes()).collect(),
+        };
+        Tensor::new(datatype, [self.rows, self.length].as_slice(), data.into())
+            .map_err(|error| Error::Run { message: error.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declared(name: &str, datatype: DataType, shape: &[i64]) -> Declared {
+        Declared { name: name.into(), datatype, shape: shape.into() }
+    }
+
+    fn graph(inputs: &[&str], output: &[i64]) -> Signature {
+        Signature {
+            inputs: inputs.iter().map(|name| declared(name, DataType::Int64, &[-1, -1])).collect(),
+            outputs: vec![declared("out", DataType::Fp32, output)],
+        }
+    }
+
+    #[test]
+    fn texts_are_the_only_input_and_token_vectors_are_pooled() {
+        let interface = Interface::of(&graph(&["input_ids", "attention_mask"], &[-1, -1, 8]), Pooling::Mean);
+        let signature = interface.unwrap().signature;
+        assert_eq!(signature.inputs, [declared("text", DataType::Bytes, &[-1, 1])]);
+        assert_eq!(signature.outputs, [declared("out", DataType::Fp32, &[-1, 8])]);
+    }
+
+    #[test]
+    fn graph_with_one_score_takes_pairs() {
+        let inputs = ["input_ids", "attention_mask", "token_type_ids"];
+        let texts = |output: &[i64]| Interface::of(&graph(&inputs, output), Pooling::Mean).unwrap().texts;
+        assert_eq!([&[-1, 1][..], &[-1, 2], &[-1, -1, 1]].map(texts), [2, 1, 1]);
+    }
+
+    #[test]
+    fn inputs_of_other_models_stay() {
+        for (inputs, reason) in [
+            (&["input_ids", "attention_mask", "past_key_values"][..], "'past_key_values' is no input"),
+            (&["input_ids"], "lacks input_ids or attention_mask"),
+        ] {
+            let error = Interface::of(&graph(inputs, &[-1, -1, 8]), Pooling::Mean).err().unwrap();
+            assert!(error.contains(reason), "{error}");
+        }
+        let mut floats = graph(&["input_ids", "attention_mask"], &[-1, -1, 8]);
+        floats.inputs[1].datatype = DataType::Fp32;
+        assert!(Interface::of(&floats, Pooling::Mean).is_err());
+    }
+}

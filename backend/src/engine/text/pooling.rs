@@ -1,0 +1,82 @@
+//! One vector for each row, from one for each token.
+
+use std::fs;
+use std::path::Path;
+
+use parm_protocol::Tensor;
+use serde::Deserialize;
+
+use super::tokens::Tokenised;
+use crate::Error;
+
+/// Which vectors of tokens make that of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pooling {
+    /// The mean of all tokens.
+    Mean,
+    /// The first token.
+    First,
+}
+
+/// `1_Pooling/config.json` of a sentence encoder, as far as it is read.
+#[derive(Default, Deserialize)]
+struct Beside {
+    #[serde(default)]
+    pooling_mode_cls_token: bool,
+}
+
+impl Pooling {
+    /// As the files beside a model say; the mean if they do not.
+    pub(super) fn beside(model: &Path) -> Self {
+        let path = model.with_file_name("1_Pooling").join("config.json");
+        let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Beside>(&bytes).ok());
+        if read.unwrap_or_default().pooling_mode_cls_token { Self::First } else { Self::Mean }
+    }
+
+    /// Pools an output with a vector for each token.
+    pub(super) fn rows(self, output: &Tensor, tokens: &Tokenised) -> Result<Tensor, Error> {
+        let failed = |message: String| Error::Run { message };
+        let &[rows, length, width] = output.shape() else {
+            return Err(failed(format!(
+                "an output has shape {:?}, not one vector per token",
+                output.shape()
+            )));
+        };
+        if (rows, length) != (tokens.rows, tokens.length) {
+            let (rows, length) = (tokens.rows, tokens.length);
+            return Err(failed(format!("{rows} rows of {length} tokens gave shape {:?}", output.shape())));
+        }
+        let values = output.as_f32().map_err(|error| failed(error.to_string()))?;
+        let mut pooled = Vec::with_capacity(rows * width);
+        for row in 0..rows {
+            let vector = |token: usize| &values[(row * length + token) * width..][..width];
+            match self {
+                Self::First => pooled.extend_from_slice(vector(0)),
+                Self::Mean => {
+                    let mask = &tokens.mask[row * length..][..length];
+                    let seen = (0..length).filter(|token| mask[*token] != 0);
+                    let count = seen.clone().count().max(1) as f32;
+                    let sum = |at: usize| seen.clone().map(|token| vector(token)[at]).sum::<f32>();
+                    pooled.extend((0..width).map(|at| sum(at) / count));
+                }
+            }
+        }
+        Tensor::from_f32([rows, width].as_slice(), &pooled).map_err(|error| failed(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_is_left_out_of_the_mean() {
+        let tokens =
+            Tokenised { rows: 2, length: 2, ids: vec![7; 4], mask: vec![1, 0, 1, 1], kinds: vec![0; 4] };
+        let output = Tensor::from_f32([2, 2, 1].as_slice(), &[1.0, 9.0, 2.0, 4.0]).unwrap();
+        let rows = |pooling: Pooling| pooling.rows(&output, &tokens).unwrap().as_f32().unwrap().into_owned();
+        assert_eq!([Pooling::Mean, Pooling::First].map(rows), [[1.0, 3.0], [1.0, 2.0]]);
+        let other = Tensor::from_f32([1, 2, 1].as_slice(), &[1.0, 9.0]).unwrap();
+        assert!(Pooling::Mean.rows(&other, &tokens).is_err());
+    }
+}

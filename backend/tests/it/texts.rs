@@ -1,0 +1,176 @@
+//! Models with a tokenizer beside them take texts.
+
+use std::fs;
+use std::path::Path;
+
+use parm_backend::engine::{Options, Texts, by_name};
+use parm_backend::{Config, EngineConfig};
+use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Limits, Model, Tensor as Weights, Value};
+use parm_protocol::{
+    DataType as Type, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
+};
+
+use crate::support::{Served, values};
+
+/// Words are split at spaces. Numbers are those of [`VECTORS`].
+const TOKENIZER: &str = r#"{
+    "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+    "pre_tokenizer": { "type": "Whitespace" },
+    "post_processor": {
+        "type": "TemplateProcessing",
+        "single": [{ "Sequence": { "id": "A", "type_id": 0 } }],
+        "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }],
+        "special_tokens": {}
+    },
+    "decoder": null,
+    "model": {
+        "type": "WordLevel", "unk_token": "[UNK]", "vocab": { "[UNK]": 0, "[PAD]": 1, "red": 2, "green": 3, "blue": 4 }
+    }
+}"#;
+
+/// Vectors of unknown words, padding, "red", "green" and "blue".
+const VECTORS: [[f32; 2]; 5] = [[9.0, 9.0], [100.0, 100.0], [1.0, 0.0], [0.0, 1.0], [3.0, 5.0]];
+
+fn tokens(name: &str) -> Value {
+    let shape = ["batch", "tokens"].map(|name| Dim::Symbol(name.into()));
+    Value { name: name.into(), datatype: DataType::Int64, shape: Some(shape.into()) }
+}
+
+fn floats(name: String, dims: &[&str]) -> Value {
+    let dim = |dim: &&str| dim.parse().map_or_else(|_| Dim::Symbol((*dim).into()), Dim::Fixed);
+    Value { name, datatype: DataType::Float, shape: Some(dims.iter().map(dim).collect()) }
+}
+
+/// A graph that looks each token up, and gives a vector for each token, or the number of tokens of the second text.
+fn graph(scores: bool) -> Vec<u8> {
+    let mut graph = Builder::new("encoder", 1);
+    let ids = graph.input(tokens("input_ids"));
+    let mask = graph.input(tokens("attention_mask"));
+    if scores {
+        let kinds = graph.input(tokens("token_type_ids"));
+        let seen = graph.node("Mul", "seen", &[&kinds, &mask]);
+        let as_float = [("to", Attribute::Int(1))];
+        let seen = graph.node_with("Cast", "float", &[&seen], as_float);
+        let sum = [("axes", Attribute::Ints(vec![1])), ("keepdims", Attribute::Int(1))];
+        let zeros = graph.node("Sub", "zeros", &[&ids, &ids]);
+        let zeros = graph.node_with("Cast", "zeros_float", &[&zeros], [("to", Attribute::Int(1))]);
+        let seen = graph.node("Add", "all", &[&seen, &zeros]);
+        let score = graph.node_with("ReduceMax", "score", &[&seen], sum);
+        graph.output(floats(score, &["batch", "1"]));
+    } else {
+        let table = graph.constant(Weights::from_f32("table", &[5, 2], &VECTORS.concat()).unwrap());
+        let looked_up = graph.node("Gather", "lookup", &[&table, &ids]);
+        let axis = [("axes", Attribute::Ints(vec![2]))];
+        let mask = graph.node_with("Cast", "mask", &[&mask], [("to", Attribute::Int(1))]);
+        let mask = graph.node_with("Unsqueeze", "wide", &[&mask], axis);
+        let zeros = graph.node("Sub", "zeros", &[&mask, &mask]);
+        let hidden = graph.node("Add", "last_hidden_state", &[&looked_up, &zeros]);
+        graph.output(floats(hidden, &["batch", "tokens", "2"]));
+    }
+    graph.opset(11).build().unwrap().bytes().to_vec()
+}
+
+/// Writes a model and the files beside it.
+fn write(folder: &Path, name: &str, scores: bool, beside: &[(&str, &str)]) {
+    let folder = folder.join(name).join("1");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("model.onnx"), graph(scores)).unwrap();
+    for (file, content) in beside {
+        let path = folder.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+}
+
+fn start(folder: &Path) -> Served {
+    let engine = EngineConfig { name: "tract".into(), ..Default::default() };
+    Served::start(Config { models: Some(folder.into()), engine, ..Config::default() })
+}
+
+fn request(model: &str, in_row: usize, texts: &[&str]) -> InferRequest {
+    let data: Vec<u8> = texts
+        .iter()
+        .flat_map(|text| (text.len() as u32).to_le_bytes().into_iter().chain(text.bytes()))
+        .collect();
+    let tensor = Tensor::new(Type::Bytes, [texts.len() / in_row, in_row].as_slice(), data.into()).unwrap();
+    InferRequest {
+        model: ModelRef::latest(model),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("text", tensor)],
+        outputs: vec![],
+    }
+}
+
+#[tokio::test]
+async fn vector_of_a_text_is_the_mean_of_its_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER)]);
+    let served = start(folder.path());
+    let metadata = served.worker.model_metadata(&ModelRef::latest("encoder")).unwrap();
+    assert_eq!((metadata.inputs.len(), &metadata.inputs[0].name[..]), (1, "text"));
+    assert_eq!((&metadata.inputs[0].shape[..], &metadata.outputs[0].shape[..]), (&[-1, 1][..], &[-1, 2][..]));
+    let config = served.worker.model_config(&ModelRef::latest("encoder")).unwrap();
+    assert!(config.max_batch_size > 1, "texts of a request are rows: {:?}", config.unbatched());
+    let long = ["red"; 40].join(" ");
+    let texts = ["red", "red blue", "pink", &long];
+    let together = served.infer(request("encoder", 1, &texts)).await.unwrap();
+    assert_eq!(values(&together), [1.0, 0.0, 2.0, 2.5, 9.0, 9.0, 1.0, 0.0]);
+}
+
+#[tokio::test]
+async fn files_beside_the_model_set_length_and_pooling() {
+    let folder = tempfile::tempdir().unwrap();
+    let short = ("tokenizer_config.json", r#"{ "model_max_length": 2 }"#);
+    let first = ("1_Pooling/config.json", r#"{ "pooling_mode_cls_token": true }"#);
+    write(folder.path(), "short", false, &[("tokenizer.json", TOKENIZER), short]);
+    write(folder.path(), "first", false, &[("tokenizer.json", TOKENIZER), first]);
+    let served = start(folder.path());
+    let answer = async |model| values(&served.infer(request(model, 1, &["red green blue"])).await.unwrap());
+    assert_eq!(answer("short").await, [0.5, 0.5], "cut after two tokens");
+    assert_eq!(answer("first").await, [1.0, 0.0], "that of the first token");
+}
+
+#[tokio::test]
+async fn graph_with_its_pooling_answers_as_the_text_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = ("1_Pooling/config.json", r#"{ "pooling_mode_cls_token": true }"#);
+    write(folder.path(), "mean", false, &[("tokenizer.json", TOKENIZER)]);
+    write(folder.path(), "first", false, &[("tokenizer.json", TOKENIZER), first]);
+    let served = start(folder.path());
+    let words = ["red green blue", "blue", "green blue pink"];
+    let lines = words.map(String::from);
+    for model in ["mean", "first"] {
+        let path = folder.path().join(model).join("1/model.onnx");
+        let texts = Texts::beside(&path).unwrap().unwrap();
+        let pooled = texts.pooled(&Model::open(&path, &Limits::default()).unwrap()).unwrap();
+        let beside = folder.path().join("pooled.onnx");
+        fs::write(&beside, pooled.bytes()).unwrap();
+        let mut graph =
+            by_name("tract", &Options::default()).unwrap().load(&beside, &Options::default()).unwrap();
+        let tokens = texts.tokens(graph.signature(), &lines).unwrap();
+        let vectors = graph.run(&tokens).unwrap()[0].as_f32().unwrap().into_owned();
+        assert_eq!(vectors, values(&served.infer(request(model, 1, &words)).await.unwrap()), "{model}");
+    }
+}
+
+#[tokio::test]
+async fn graph_with_one_score_takes_pairs() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "scorer", true, &[("tokenizer.json", TOKENIZER)]);
+    let served = start(folder.path());
+    let metadata = served.worker.model_metadata(&ModelRef::latest("scorer")).unwrap();
+    assert_eq!(metadata.inputs[0].shape, [-1, 2]);
+    let pairs = ["red", "blue", "red", ""];
+    let scores = served.infer(request("scorer", 2, &pairs)).await.unwrap();
+    assert_eq!(values(&scores), [1.0, 0.0], "whether the second text has a token");
+}
+
+#[tokio::test]
+async fn tokenizer_that_cannot_be_read_is_an_error_with_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "encoder", false, &[("tokenizer.json", "{}")]);
+    let served = start(folder.path());
+    let index = served.worker.repository_index(false).unwrap();
+    assert!(index[0].reason.contains("tokenizer.json"), "{index:?}");
+}

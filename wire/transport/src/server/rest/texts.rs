@@ -1,0 +1,121 @@
+//! The routes of embedding servers: texts in JSON, answered by a model of strings.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Query, Request, State};
+use axum::response::Response;
+use http::header::CONTENT_TYPE;
+use parm_protocol::bounds::Room;
+use parm_protocol::texts::{self, Exchange};
+use parm_protocol::{
+    Context, Error, InferRequest, InferenceService, ModelMetadata, ModelRef, Transport, terms,
+};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::forward::{self, ErrorForm};
+use super::{JSON, Served, body, key, tell_outcome, traceparent};
+use crate::budget::Share;
+use crate::server::shared::Shared;
+
+/// The parameters of the address.
+#[derive(Default, Deserialize)]
+struct Address {
+    /// For bodies without a model.
+    model: Option<String>,
+}
+
+/// Answers a request of this form.
+pub(super) async fn exchange<S: InferenceService, E: Exchange>(
+    State(shared): Served<S>,
+    request: Request,
+) -> Response {
+    let form = if E::OPENAI { ErrorForm::OpenAi } else { ErrorForm::Protocol };
+    match answered::<S, E>(&shared, request).await {
+        Ok(response) => response,
+        Err(error) => forward::problem(&shared, &error, form),
+    }
+}
+
+async fn answered<S: InferenceService, E: Exchange>(
+    shared: &Shared<S>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (arrived, transport) = (Instant::now(), Transport::Http);
+    let (traceparent, key) = (traceparent(request.headers()), key(&request));
+    let rejected = |error| shared.rejected(error, transport);
+    let (exchange, request, share) = read::<S, E>(shared, request).await.map_err(rejected)?;
+    let context = Context { arrived, deadline: None, transport, traceparent, caller: None, key };
+    let answer = shared.service.infer(request, context).await?;
+    let body = exchange.answer(&answer)?;
+    share.turn_into(body.len())?;
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    tell_outcome(response.headers_mut(), &answer);
+    response.extensions_mut().insert(share);
+    Ok(response)
+}
+
+async fn read<S: InferenceService, E: Exchange>(
+    shared: &Shared<S>,
+    mut request: Request,
+) -> Result<(E, InferRequest, Arc<Share>), Error> {
+    let parameters = terms::take(request.headers_mut())?;
+    let address = Query::<Address>::try_from_uri(request.uri()).map(|Query(address)| address);
+    let address = address.map_err(|error| Error::Malformed { message: error.body_text() })?;
+    let held = body::read(request, shared).await?;
+    let mut exchange: E = texts::read(&held.bytes)?;
+    let (model, metadata) = match exchange.model().map(str::to_owned).or(address.model) {
+        Some(name) => named(shared, name, E::IN_ROW)?,
+        None => only(shared, E::IN_ROW)?,
+    };
+    let rows = exchange.rows(&mut Room::of(shared.config.max_body_bytes.get()))?;
+    let request = texts::request(model, &metadata, rows, parameters)?;
+    shared.holds(&held.share, &request)?;
+    Ok((exchange, request, held.share))
+}
+
+/// The form of the models that a route needs.
+fn needed(in_row: usize) -> &'static str {
+    if in_row == 1 {
+        "a model with one input of strings, a text in each row"
+    } else {
+        "a model that scores pairs of texts"
+    }
+}
+
+/// The model of this name, which must take so many texts in a row.
+fn named<S: InferenceService>(
+    shared: &Shared<S>,
+    name: String,
+    in_row: usize,
+) -> Result<(ModelRef, ModelMetadata), Error> {
+    let model = ModelRef::latest(name);
+    let metadata = shared.service.model_metadata(&model)?;
+    if texts::texts_in_row(&metadata) == Some(in_row) {
+        return Ok((model, metadata));
+    }
+    let message = format!("'{}' cannot answer this: the route needs {}", model.name, needed(in_row));
+    Err(Error::Malformed { message })
+}
+
+/// The only served model that takes so many texts in a row.
+fn only<S: InferenceService>(shared: &Shared<S>, in_row: usize) -> Result<(ModelRef, ModelMetadata), Error> {
+    let mut names: Vec<_> =
+        shared.service.repository_index(true)?.into_iter().map(|model| model.name).collect();
+    names.dedup();
+    let fits = |name: &String| {
+        let metadata = shared.service.model_metadata(&ModelRef::latest(name.as_str()));
+        metadata.is_ok_and(|metadata| texts::texts_in_row(&metadata) == Some(in_row))
+    };
+    names.retain(fits);
+    let message = match &mut names[..] {
+        [only] => return named(shared, std::mem::take(only), in_row),
+        [] => format!("no served model can answer this: the route needs {}", needed(in_row)),
+        [first, ..] => {
+            format!("several models can answer this: add one to the address, such as ?model={first}")
+        }
+    };
+    Err(Error::Malformed { message })
+}
