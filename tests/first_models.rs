@@ -102,6 +102,18 @@ fn engines_that_lack_an_operator_are_named() {
 }
 
 #[test]
+fn trees_on_tract_are_a_warning() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "trees", &node("TreeEnsembleClassifier", [("axis", Attribute::Int(1))]));
+    write(folder.path(), "soft", &node_softmax());
+    let models = folder.path().to_str().unwrap();
+    let parm = Parm::start(&["worker", "--models", models, "--engine", "tract"]);
+    parm.until("it warns", |parm| parm.log().contains("trees run hundreds of times slower on tract"));
+    let warned = |line: &&str| line.contains("trees run") && line.contains("soft");
+    assert_eq!(parm.log().lines().filter(warned).count(), 0);
+}
+
+#[test]
 fn ignored_fields_of_config_pbtxt_are_logged() {
     let folder = TempDir::new().unwrap();
     write(folder.path(), "soft", &node_softmax());

@@ -19,13 +19,16 @@ macro_rules! files {
 
 /// The files by their paths in the source folder.
 const FILES: &[(&str, &[u8])] = files![
+    "models/fashion-lenet/NOTICE",
     "models/fashion-lenet/parm.toml",
     "models/fashion-lenet/1/model.onnx",
     "models/fashion-lenet-slots-k2/1/model.onnx",
     "models/fashion-lenet-slots-k3/1/model.onnx",
     "models/fashion-lenet-slots-k4/1/model.onnx",
     "models/fashion-lenet-sum-k2/1/model.onnx",
+    "models/fashion-perceptron/NOTICE",
     "models/fashion-perceptron/1/model.onnx",
+    "examples/fashion-mnist/NOTICE",
     "examples/fashion-mnist/images-idx3-ubyte.gz",
     "examples/fashion-mnist/labels-idx1-ubyte.gz",
 ];
