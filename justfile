@@ -89,9 +89,9 @@ page-test:
 page scenario="cluster":
     node frontend/page/test/mock.mjs {{scenario}}
 
-# README, quick start and "bring your own model" as a newcomer reads them: typed literally, with Chromium on the page. PICTURES=FOLDER keeps some.
-newcomer:
-    lab/interop/newcomer.sh
+# Newcomers: researcher, sre (six workers, faults, keys, TLS) and pages (README, quick start, own model, typed literally), with Chromium. PICTURES=FOLDER keeps some.
+newcomer *players:
+    lab/interop/newcomer.sh {{players}}
 
 # The pictures of docs/concepts.md, from real runs.
 timelines:

@@ -112,8 +112,14 @@ impl Admin {
         let answer =
             tokio::time::timeout(PATIENCE, asked).await.map_err(|_| anyhow!("no answer within 10 s"));
         answer.and_then(|answer| answer).map_err(|error| {
+            let reason = format!("{error:#}");
+            if ["certificate", "TLS"].iter().any(|word| reason.contains(word)) {
+                let cure = "check --ca, and the certificate of the server";
+                let problem = format!("TLS handshake with {authority} failed: {reason}: {cure}");
+                return coded(StableCode::TlsHandshake, problem);
+            }
             let problem =
-                format!("cannot reach {authority}: start the frontend with --admin {authority}: {error:#}");
+                format!("cannot reach {authority}: start the frontend with --admin {authority}: {reason}");
             coded(StableCode::Unreachable, problem)
         })
     }

@@ -26,7 +26,7 @@ pub fn main(flags: &Experiment) -> Result<(), Failure> {
     let folder = Folder::create(&path).map_err(|error| Failure::Configuration(error.into()))?;
     let command = command(flags);
     let results = if flags.simulate {
-        simulated(&experiment, &folder, command)
+        simulated(&experiment, &folder, command, flags.raw)
     } else {
         with_processes(&experiment, &folder, command)
     };
@@ -48,12 +48,16 @@ fn simulated(
     experiment: &parm_experiments::Experiment,
     folder: &Folder,
     command: String,
+    raw: bool,
 ) -> anyhow::Result<Results> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     folder.keep_config(experiment.config())?;
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let bar = Bar::new(experiment.queries(), "queries");
-    let report = experiment.run(threads, &bar)?;
+    let report = match raw {
+        true => experiment.run_keeping(threads, &bar, folder)?,
+        false => experiment.run(threads, &bar)?,
+    };
     bar.done();
     let (mode, machine) = (Mode::Simulation, machine());
     let results = Results { mode, command, began, machine, ended_early: None, report, runs: Vec::new() };
@@ -147,6 +151,9 @@ fn command(flags: &Experiment) -> String {
     flags.seed.iter().for_each(|value| flag("seed", value.to_string()));
     if flags.simulate {
         words.push("--simulate".into());
+    }
+    if flags.raw {
+        words.push("--raw".into());
     }
     words.join(" ")
 }

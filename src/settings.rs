@@ -269,6 +269,11 @@ fn assigned(assignment: &str) -> Result<Serialized<toml::Value>, Invalid> {
     Ok(Serialized::default(path.trim(), value))
 }
 
+/// figment puts the list of a variant's words into quotes of its own.
+fn without_nested_quotes(text: String) -> String {
+    text.replace("expected `one of `", "expected one of `").replace("``", "`")
+}
+
 fn extract(figment: Figment) -> Result<Settings, Invalid> {
     let ignored = Env::prefixed(PREFIX).filter(|name| !names_section(name.as_str()) && name != "config");
     let ignored =
@@ -291,8 +296,12 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
                         None => format!(" (from {})", metadata.name),
                     })
                     .unwrap_or_default();
-                let problem =
-                    || format!("{field}{}", with_range(error.kind.to_string(), &SCHEMA, &error.path));
+                let problem = || {
+                    format!(
+                        "{field}{}",
+                        with_range(without_nested_quotes(error.kind.to_string()), &SCHEMA, &error.path)
+                    )
+                };
                 format!("{}{source}", gone.unwrap_or_else(problem))
             })
             .collect();

@@ -48,6 +48,20 @@ fn policies_answer_the_same_queries_and_report_json() {
 }
 
 #[test]
+fn demo_runs_outside_of_the_source_folder() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let mut brief = command();
+    brief.current_dir(folder.path()).env("TMPDIR", folder.path());
+    let output =
+        brief.args(BRIEF).args(["--policies", "parm,stand-in", "--output", "json"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["stand_in"], "fashion-perceptron");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its files are removed");
+}
+
+#[test]
 fn demo_prints_its_summary_when_interrupted() {
     let mut child = command()
         .args(["demo", "--seconds", "3600", "--rate", "40", "--policies", "equal"])

@@ -153,6 +153,64 @@ fn bundles_page_names_every_field_of_a_manifest() {
     assert!(fields > 30, "only {fields} fields were found: does this test still read declarations?");
 }
 
+/// Returns the names under which a file's types, before the first `impl`, are read and written.
+fn serialised_fields(file: &str) -> Vec<String> {
+    let source = fs::read_to_string(root().join(file)).unwrap();
+    let (mut names, mut attribute) = (Vec::new(), String::new());
+    for line in source.lines().map(str::trim).take_while(|line| !line.starts_with("impl")) {
+        if line.starts_with("#[serde(") {
+            attribute = line.to_owned();
+            continue;
+        }
+        let field = line.strip_prefix("pub ").unwrap_or(line).split_once(": ");
+        let is_word = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        if let Some((name, kind)) = field.filter(|(name, _)| is_word(name))
+            && kind.ends_with(',')
+            && !attribute.contains("(skip)")
+        {
+            let renamed = attribute.split_once("rename = \"").and_then(|(_, rest)| rest.split_once('"'));
+            names.push(renamed.map_or(name, |(new, _)| new).to_owned());
+        }
+        attribute.clear();
+    }
+    names
+}
+
+#[test]
+fn experiments_page_names_every_field_and_column() {
+    let page = fs::read_to_string(root().join("docs/experiments.md")).unwrap();
+    let workload = ["distribution", "pattern", "service", "fault", "when", "scenario"];
+    let experiments = ["config", "contender", "processes"];
+    let sources = workload.map(|file| format!("core/workload/src/{file}.rs")).into_iter();
+    let sources = sources.chain(experiments.map(|file| format!("lab/experiments/src/{file}.rs")));
+    let mut fields = 0;
+    for file in sources.chain(["backend/src/faults/plan.rs".to_owned()]) {
+        for name in serialised_fields(&file) {
+            let named = [format!("`{name}`"), format!("`{name} "), format!("{name} = "), format!("[{name}.")];
+            assert!(
+                named.iter().any(|name| page.contains(name)),
+                "docs/experiments.md lacks {name} of {file}"
+            );
+            fields += 1;
+        }
+    }
+    assert!(fields > 80, "only {fields} fields were found: does this test still read declarations?");
+    for column in parm_experiments::RAW_COLUMNS.split(',') {
+        assert!(page.contains(&format!("| `{column}` |")), "docs/experiments.md lacks the column {column}");
+    }
+}
+
+/// Ubuntu 22.04 has curl 7.81 and RHEL 9 has 7.76; `--json` came with 7.82.
+#[test]
+fn commands_in_the_documents_run_with_older_curl() {
+    let pages = files(&root().join("docs"), "md").into_iter().chain([root().join("README.md")]);
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        let new = text.lines().find(|line| line.contains("curl ") && line.contains("--json"));
+        assert_eq!(new, None, "{}", page.display());
+    }
+}
+
 #[test]
 fn admin_page_has_every_route() {
     let page = fs::read_to_string(root().join("docs/admin.md")).unwrap();

@@ -182,3 +182,11 @@ fn orderly_drain_is_not_a_warning() {
         assert!(!line.contains("WARN"), "{line}");
     }
 }
+
+#[test]
+fn scrape_at_the_address_of_clients_names_the_other() {
+    let worker = Parm::worker(&[]);
+    let answer = http::get(worker.http, "/metrics");
+    assert_eq!(answer.status, 404);
+    assert!(answer.body_text().contains("--metrics"), "{}", answer.body_text());
+}

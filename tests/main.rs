@@ -17,6 +17,7 @@ mod documents;
 mod draining;
 mod experiment;
 mod first_contact;
+mod first_models;
 mod floods;
 mod frontends;
 mod fuzz;

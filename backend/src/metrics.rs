@@ -108,7 +108,14 @@ impl Metrics {
             Ok::<_, prometheus::Error>(metric)
         };
         let sum = |what: &str| {
-            let help = format!("Microseconds of all requests: {what}");
+            let part = match what {
+                "request" => "from arrival to answer",
+                "queue" => "of waiting to run",
+                "compute_input" => "of preparing inputs",
+                "compute_infer" => "in the model",
+                _ => "of preparing outputs",
+            };
+            let help = format!("Microseconds {part}, summed over requests");
             counter(format!("{triton}_{what}_duration_us"), &help, MODEL)
         };
         let name = |name: &str| format!("{triton}_{name}");

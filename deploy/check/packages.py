@@ -111,7 +111,7 @@ def image(scratch, parm):
         raise SystemExit(f"deploy/docker/Dockerfile builds with another compiler than {version}")
     left_out = {line.strip("/") for line in (ROOT / "deploy/docker/Dockerfile.dockerignore").read_text().splitlines()}
     members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
-    if left_out & {"src", "models", "deploy", *members}:
+    if left_out & {"src", "models", "examples", "deploy", *members}:
         raise SystemExit(f"deploy/docker/Dockerfile.dockerignore leaves out {left_out & {'src', 'models', 'deploy', *members}}")
     root = fresh(scratch / "image")
     run(ROOT / "deploy/docker/root.sh", parm, "models", root, cwd=ROOT)

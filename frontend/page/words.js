@@ -63,7 +63,7 @@ export function list(items) {
   return items.length < 2 ? items.join('') : `${items.slice(0, -1).join(', ')} and ${items.at(-1)}`;
 }
 
-/** Names without the long prefix or suffix that all of them share, so that the difference is readable. */
+/** Names without the long prefix or suffix that all of them share, cut at separators so that ports and octets stay whole. */
 export function apart(names) {
   const [first = '', ...others] = names;
   const shared = (same) => {
@@ -71,6 +71,9 @@ export function apart(names) {
     while (length < first.length && others.every((other) => same(other, length))) length += 1;
     return others.length && length > 12 ? length : 0;
   };
-  const [head, tail] = [shared((other, at) => other[at] === first[at]), shared((other, at) => other.at(-1 - at) === first.at(-1 - at))];
+  const same = shared((other, at) => other[at] === first[at]);
+  const end = shared((other, at) => other.at(-1 - at) === first.at(-1 - at));
+  const head = first.slice(0, same).search(/[^-.:/]*$/);
+  const tail = end && first.slice(-end).replace(/^[^-.:/]*/, '').length;
   return new Map(names.map((name) => [name, `${head ? '…' : ''}${name.slice(head, name.length - tail)}${tail ? '…' : ''}`]));
 }

@@ -70,6 +70,8 @@ pub enum Error {
         "unknown query '{name}': it was not kept or is too old: list kept queries with GET /admin/v1/queries"
     )]
     UnknownQuery { name: String },
+    #[error("unknown outcome '{outcome}': use one of {known}")]
+    UnknownOutcome { outcome: String, known: String },
     #[error("too many watchers: the limit is {limit}: close a page or a `parm top`")]
     TooManyWatchers { limit: usize },
     #[error("too many neighbours: {limit} frontends already follow this one")]

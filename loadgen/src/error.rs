@@ -20,6 +20,8 @@ pub enum Error {
     NoFile { input: String },
     #[error("the model has no '{name}': name one of {known}")]
     NoSuchTensor { name: String, known: String },
+    #[error("the model has several outputs: name the one of the labels with --label-output: {known}")]
+    NoLabelOutput { known: String },
     #[error("the files have from {fewest} to {most} rows: give every input as many")]
     UnequalRows { fewest: usize, most: usize },
     #[error(

@@ -18,9 +18,9 @@ impl Grader {
             Some(name) => model.outputs.iter().find(|output| output.name == name),
             None => model.outputs.first().filter(|_| model.outputs.len() == 1),
         };
-        let found = found.ok_or_else(|| Error::NoSuchTensor {
-            name: output.unwrap_or("(none named)").to_owned(),
-            known: known(),
+        let found = found.ok_or_else(|| match output {
+            Some(name) => Error::NoSuchTensor { name: name.to_owned(), known: known() },
+            None => Error::NoLabelOutput { known: known() },
         })?;
         let datatype: DataType = found.datatype.parse()?;
         let scores = matches!(datatype, DataType::Fp32 | DataType::Fp64);

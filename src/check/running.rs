@@ -28,8 +28,10 @@ pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
             let what = format!("admin API: {error:#}");
             let remedy = if what.contains("(401)") || what.contains("(403)") {
                 "give a key of the role read with PARM_KEY or --key"
-            } else {
+            } else if what.contains("(404)") {
                 "name the address of --admin"
+            } else {
+                "check the address, and the log of the frontend"
             };
             return Ok(vec![Finding::fails(what, remedy)]);
         }

@@ -24,6 +24,9 @@ pub struct Experiment {
     /// Use virtual time, not real processes
     #[arg(long)]
     pub simulate: bool,
+    /// Keep each query of a simulation in raw/, as with real processes
+    #[arg(long, requires = "simulate")]
+    pub raw: bool,
     /// Folder for results, without earlier ones [default: results/NAME, numbered if it exists]
     #[arg(long, value_name = "FOLDER")]
     pub results: Option<PathBuf>,

@@ -247,7 +247,7 @@ pub struct Common {
     /// Configuration file (TOML); flags and `PARM_SECTION__FIELD` variables override it
     #[arg(long, short, value_name = "FILE", env = "PARM_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Any setting by its path, as TOML (repeat): `--set frontend.dispatch.policy=hedge`
+    /// Any setting by its path, as TOML (repeat): `--set server.drain_delay_ms=5000`
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
     /// Print the whole configuration in use, then exit
@@ -271,7 +271,7 @@ pub struct Common {
     /// Model repository, with NAME/VERSION/model.onnx
     #[arg(long, value_name = "FOLDER")]
     pub models: Option<PathBuf>,
-    /// Instances: threads that run models [default: one per core; none with --worker]
+    /// Instances: threads that run models [default: one per core; none in a frontend over workers]
     #[arg(long, value_name = "N")]
     pub instances: Option<usize>,
     /// Engine: ort (ONNX Runtime), tract (built in), or auto [default: auto]

@@ -1,11 +1,13 @@
 //! `parm demo`: compares four policies live, on the same traffic with stragglers and a hung instance.
 //!
-//! Reading order: `policy` lists the policies, `script` the faults, `served` the models and `traffic` the queries. A `cluster`
-//! is a policy's frontend over six `paced` instances, whose runs take the models' `costs`. `run` sends to all clusters at
-//! once and `tally` counts. `view` draws a picture, `screen` shows it, and `summary` prints the result.
+//! Reading order: `policy` lists the policies, `script` the faults, `served` the models and `traffic` the queries; `files`
+//! has both for use outside of the source folder. A `cluster` is a policy's frontend over six `paced` instances, whose runs
+//! take the models' `costs`. `run` sends to all clusters at once and `tally` counts. `view` draws a picture, `screen` shows
+//! it, and `summary` prints the result.
 
 mod cluster;
 mod costs;
+mod files;
 mod paced;
 mod policy;
 mod run;
@@ -24,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
 use cluster::PolicyCluster;
+use files::Folders;
 use paced::Pace;
 use parm_workload::Schedule;
 use parm_workload::distribution::Distribution;
@@ -54,7 +57,8 @@ pub fn main(flags: &cli::Demo) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from)?;
     runtime::raise_open_files();
-    let outcome = runtime.block_on(demonstrate(flags));
+    let folders = Folders::of(flags)?;
+    let outcome = runtime.block_on(demonstrate(flags, &folders));
     // Instances that still emulate a run need not finish it.
     runtime.shutdown_background();
     Ok(outcome?)
@@ -78,7 +82,7 @@ fn capacity() -> f64 {
     f64::from(script::INSTANCES) * 1e3 / SERVICE_MS
 }
 
-async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
+async fn demonstrate(flags: &cli::Demo, folders: &Folders) -> anyhow::Result<()> {
     let stop = shutdown::token()?;
     let length = Duration::from_secs_f64(flags.seconds);
     let began = Arc::new(OnceLock::new());
@@ -94,9 +98,9 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
         costs: Arc::default(),
         spent: Arc::default(),
     };
-    let served = Served::read(&flags.models, &flags.model)?;
+    let served = Served::read(&folders.models, &flags.model)?;
     // If the model does not exist, loading it reports that.
-    let there = flags.models.join(&flags.model).is_dir();
+    let there = folders.models.join(&flags.model).is_dir();
     ensure!(
         served.stand_in.is_some() || !there || !flags.policies.contains(&Policy::StandIn),
         "the bundle of '{}' has no stand-in: leave stand-in out of --policies, or give another --model",
@@ -107,7 +111,7 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
         clusters.push(Arc::new(PolicyCluster::start(*policy, &served, &pace).await?));
     }
     let model = clusters.first().ok_or_else(|| anyhow!("no policy to compare"))?.model(&flags.model)?;
-    let traffic = Arc::new(Traffic::read(&flags.images, &model)?);
+    let traffic = Arc::new(Traffic::read(&folders.images, &model)?);
     let mut screen = match flags.output {
         Output::Text => {
             let costs = costs(&clusters, &flags.model);

@@ -107,7 +107,7 @@ fn list() -> anyhow::Result<()> {
     for (what, all) in [("policies", POLICIES), ("scenarios", SCENARIOS), ("profiles", PROFILES)] {
         writeln!(out, "{what}:")?;
         for (name, meaning) in all {
-            writeln!(out, "  {name:<16} {meaning}")?;
+            writeln!(out, "  {name:<22} {meaning}")?;
         }
     }
     Ok(())

@@ -51,7 +51,8 @@ impl Faults {
     /// Replaces the current plan.
     pub fn set(&self, plan: Plan) -> Result<(), Error> {
         plan.check()?;
-        tracing::warn!(?plan, "fault plan changed");
+        let told = serde_json::to_string(&plan).unwrap_or_default();
+        tracing::warn!(plan = %told, "fault plan changed");
         let now = Instant::now();
         let playing = plan.schedule.as_ref().map(|schedule| schedule.play(now)).transpose()?;
         let stalled_until = now.checked_add(plan.stall);

@@ -10,6 +10,7 @@ use parm_random::Random;
 /// A distribution of positive numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(expecting = "a table such as { kind = \"constant\", value = 5.0 }")]
 pub enum Distribution {
     /// Always the same.
     Constant {

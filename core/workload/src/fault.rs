@@ -18,6 +18,7 @@ pub struct Faults(pub Vec<Fault>);
 /// A fault. Slowdowns of several faults multiply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(expecting = "a table such as { kind = \"slow\", factor = 2.0, when = { kind = \"always\" } }")]
 pub enum Fault {
     /// Some runs take longer: garbage collection, a cold cache, a long input, a slow machine.
     Straggle {

@@ -15,6 +15,7 @@ use crate::arrivals::Arrivals;
 /// The shape of arrivals at any rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(expecting = "a table such as { kind = \"poisson\" }")]
 pub enum Pattern {
     /// Evenly spaced.
     Constant,

@@ -10,6 +10,7 @@ use crate::Error;
 /// The times of a fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(expecting = "a table such as { kind = \"always\" }")]
 pub enum When {
     /// The whole run.
     Always,

@@ -204,7 +204,7 @@ test('read_key_has_no_controls', async () => {
   const { page, mock } = await watch({ role: 'read' });
   await page.waitForSelector('#set-policy');
   assert.equal(await page.isDisabled('#set-policy'), true);
-  assert.match(await text(page, '#controls .lead'), /may read the settings and not change them/);
+  assert.match(await text(page, '#controls .lead'), /may read the settings but not change them/);
   assert.equal(await page.locator('#instances [data-order]:visible, #nodes button:visible, #controls button:visible').count(), 0);
   mock.role = 'control';
   const other = await watch();

@@ -36,6 +36,8 @@ test('times_and_shares_have_about_three_digits_and_a_unit', () => {
 test('names_are_shown_without_shared_prefix_or_suffix', () => {
   assert.deepEqual([...apart(['gke-europe-west4-pool-a1', 'gke-europe-west4-pool-b2']).values()], ['…a1', '…b2']);
   assert.deepEqual([...apart(['worker-1.pool.svc.cluster.local:8000', 'worker-2.pool.svc.cluster.local:8000']).values()], ['worker-1…', 'worker-2…']);
+  assert.deepEqual([...apart(['http://127.0.0.1:9001', 'http://127.0.0.1:9002']).values()], ['…9001', '…9002']);
+  assert.deepEqual([...apart(['http://10.0.0.15:8000', 'http://10.0.0.25:8000']).values()], ['…15:8000', '…25:8000']);
   assert.deepEqual([...apart(['node-1', 'node-2']).values()], ['node-1', 'node-2']);
   assert.deepEqual([...apart(['a-name-that-stands-alone']).values()], ['a-name-that-stands-alone']);
 });

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::refusal::Refusal;
-use crate::console::{Wanted, read_name};
+use crate::console::{Wanted, outcomes, read_name};
 use crate::error::Error;
 use crate::serve::Frontend;
 
@@ -36,6 +36,10 @@ pub(super) async fn list(
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let Query(Asked { model, outcome, request, slowest, limit }) = asked?;
+    if let Some(outcome) = outcome.as_ref().filter(|outcome| !outcomes().any(|name| name == **outcome)) {
+        let known = outcomes().collect::<Vec<_>>().join(", ");
+        return Err(Error::UnknownOutcome { outcome: outcome.clone(), known }.into());
+    }
     let wanted = Wanted { model, outcome, request, slowest, limit: limit.min(MOST) };
     let driver = &frontend.core.driver;
     let (kept, since, found) = driver.queries(&wanted);

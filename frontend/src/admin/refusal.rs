@@ -41,9 +41,10 @@ impl From<Error> for Refusal {
             | Error::TooManyRecordings { .. }
             | Error::TooManyWatchers { .. }
             | Error::TooManyFollowers { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Error::BadUrl { .. } | Error::BadSettings { .. } | Error::RecordingLength { .. } => {
-                StatusCode::BAD_REQUEST
-            }
+            Error::BadUrl { .. }
+            | Error::BadSettings { .. }
+            | Error::UnknownOutcome { .. }
+            | Error::RecordingLength { .. } => StatusCode::BAD_REQUEST,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())

@@ -18,10 +18,14 @@ const FORMAT: u32 = 1;
 /// A node is slow if its instances take this many times as long as the others.
 pub(crate) const NODE_SLOW_FACTOR: f64 = 2.0;
 
+/// The names of all outcomes of queries.
+pub(crate) fn outcomes() -> impl Iterator<Item = &'static str> {
+    Outcome::ALL.map(Outcome::name).into_iter().chain(["rejected", "failed"])
+}
+
 /// The first line for a caller.
 pub(super) fn hello(frontend: &Frontend, caller: &Caller) -> Value {
     let driver = &frontend.core.driver;
-    let outcomes = Outcome::ALL.map(Outcome::name).into_iter().chain(["rejected", "failed"]);
     json!({
         "format": FORMAT,
         "version": env!("CARGO_PKG_VERSION"),
@@ -31,7 +35,7 @@ pub(super) fn hello(frontend: &Frontend, caller: &Caller) -> Value {
         "key": caller.name(),
         "interval_ms": INTERVAL.as_millis() as u64,
         "history_s": HISTORY.as_secs(),
-        "outcomes": outcomes.collect::<Vec<_>>(),
+        "outcomes": outcomes().collect::<Vec<_>>(),
         "roles": ROLES,
         "counts": Counters::NAMES,
         "rejections": REJECTIONS,

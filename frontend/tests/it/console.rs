@@ -381,6 +381,9 @@ async fn story_of_hedged_query_is_kept() {
     assert_eq!(get(&frontend, "/queries/0123456789abcdef").await.0, 404);
     assert_eq!(get(&frontend, "/queries/nonsense").await.0, 404);
     assert_eq!(get(&frontend, "/queries?color=red").await.0, 400);
+    let (status, refused) = get(&frontend, "/queries?outcome=foo").await;
+    assert_eq!(status, 400);
+    assert!(refused["error"].as_str().unwrap().contains("use one of exact, hedged"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parm_dispatch::PolicyKind;
 use parm_simulator::{Fleet, Run, Shape, StandIn};
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
@@ -21,6 +22,10 @@ pub struct Cell {
     pub batch: u16,
     /// The policy, with its `k` and `r` if the experiment varies them.
     pub policy: String,
+    /// Queries per group. `None` if there are no groups, or if their size follows the load.
+    pub k: Option<u8>,
+    /// Parities per group. `None` if there are no groups.
+    pub r: Option<u8>,
     /// One for each repeat.
     pub runs: Vec<Run>,
 }
@@ -59,6 +64,10 @@ impl Config {
             }
         }
         let entrants = self.entrants()?;
+        let has_tokens = |of: &Entrant| of.contender.tokens && of.contender.frontends.get() > 1;
+        if self.loss > 0.0 && !entrants.iter().any(has_tokens) {
+            return Err(Error::NoTokens);
+        }
         let mut cells = Vec::new();
         for scenario in &self.scenarios {
             for (load, rate) in &loads {
@@ -151,12 +160,16 @@ impl Config {
             encode: self.encode,
             decode: self.decode,
         };
+        let coded = settings.policy.is_coded();
+        let follows = settings.policy == PolicyKind::ParmPlus && settings.coding.parm_plus.k_follows_load;
         Ok(Cell {
             scenario: scenario.to_owned(),
             load,
             rate,
             batch: settings.batch.max_size.get(),
             policy: name.clone(),
+            k: (coded && !follows).then_some(settings.coding.k.get()),
+            r: coded.then_some(settings.coding.r.get()),
             runs: (0..self.repeats.get()).map(run).collect(),
         })
     }
@@ -209,5 +222,6 @@ mod tests {
         assert!(refused("scenarios = [\"mayhem\"]").contains("mayhem"));
         assert!(refused("loads = []").contains("at least one load"));
         assert!(refused("loads = [-1.0]").contains("-1"));
+        assert_eq!(refused("agreement = 2.0"), "invalid agreement = 2: give a share from 0 to 1");
     }
 }

@@ -213,6 +213,13 @@ mod tests {
     fn invalid_experiment_file_error_names_the_line() {
         let error = Config::parse("seed = 1\nqueris = 5\n").unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("queris"), "{error}");
+        for (text, example) in [
+            ("arrivals = \"poisson\"", "{ kind = \"poisson\" }"),
+            ("service = { time_ms = 5.0 }", "{ kind = \"constant\", value = 5.0 }"),
+        ] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains(&format!("expected a table such as {example}")), "{error}");
+        }
         assert!(Config::parse("instances = 0").is_err());
         let both = Config::parse("loads = [0.5]\nrates = [100.0]").unwrap_err().to_string();
         assert!(both.contains("keep one"), "{both}");

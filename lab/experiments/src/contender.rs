@@ -36,10 +36,10 @@ pub const POLICIES: &[(&str, &str)] = &[
     ("none", "no redundancy, on the deployed instances alone"),
     ("equal", "no redundancy, on all instances: Equal-Resources, the baseline"),
     ("equal+ejection", "the same, and slow instances are ejected"),
-    ("replicate", "every batch on two instances if one is idle"),
-    ("hedge", "late batches once more, within a budget"),
-    ("hedge+ejection", "the same, and slow instances are ejected"),
-    ("parm", "the paper's: a parity per two queries, on a third of the instances, which take nothing else"),
+    ("replicate", "every batch on two instances if one is idle, without ejection"),
+    ("hedge", "late batches once more, within a budget, ejection"),
+    ("hedge without ejection", "the same, and slow instances stay in service"),
+    ("parm", "the paper's: a parity per two queries, on a third of the instances, without ejection"),
     ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 4, ejection"),
     ("approximate-backup", "every query on a cheaper model too, on instances of its own"),
     ("stand-in", "a cheaper model on idle instances and for late queries, hedges within a budget, ejection"),
@@ -64,8 +64,8 @@ impl Contender {
             "equal" => (PolicyKind::Equal, false),
             "equal+ejection" => (PolicyKind::Equal, true),
             "replicate" => (PolicyKind::Replicate, false),
-            "hedge" => (PolicyKind::Hedge, false),
-            "hedge+ejection" => (PolicyKind::Hedge, true),
+            "hedge" => (PolicyKind::Hedge, true),
+            "hedge without ejection" => (PolicyKind::Hedge, false),
             "parm" => (PolicyKind::Parm, false),
             "parm+" => (PolicyKind::ParmPlus, true),
             "approximate-backup" => (PolicyKind::ApproximateBackup, false),
@@ -128,6 +128,14 @@ mod tests {
             assert!(Contender::named(name, resources).is_some(), "{name} is missing");
         }
         assert_eq!(Contender::named("hope", resources), None);
+    }
+
+    #[test]
+    fn hedge_has_the_settings_that_are_served() {
+        let resources = Resources { instances: 18, deployed: 12 };
+        let dispatch = |name| Contender::named(name, resources).unwrap().dispatch;
+        assert_eq!(dispatch("hedge"), PoolSettings { policy: PolicyKind::Hedge, ..PoolSettings::default() });
+        assert!(!dispatch("hedge without ejection").ejection.enabled);
     }
 
     #[test]

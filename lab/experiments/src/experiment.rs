@@ -6,11 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use parm_simulator::{Progress, Tally};
+use parm_loadgen::recorder::Sample;
+use parm_simulator::{Answered, Progress, Tally, Witness};
 
+use crate::results::{RawLine, RunName};
 use crate::verdict::{Tails, Verdict};
-use crate::{Cell, Config, Error, Report, Row, Timeline};
+use crate::{Cell, Config, Error, Folder, Report, Row, Timeline};
 
 /// An experiment that is ready to run.
 #[derive(Clone, Debug)]
@@ -46,6 +49,25 @@ impl Experiment {
 
     /// Simulates everything on this many threads; the result does not depend on their number.
     pub fn run(&self, threads: usize, progress: &dyn Progress) -> Result<Report, Error> {
+        self.simulate(threads, progress, None)
+    }
+
+    /// The same, with a file for the queries of each run in a folder of results.
+    pub fn run_keeping(
+        &self,
+        threads: usize,
+        progress: &dyn Progress,
+        folder: &Folder,
+    ) -> Result<Report, Error> {
+        self.simulate(threads, progress, Some(folder))
+    }
+
+    fn simulate(
+        &self,
+        threads: usize,
+        progress: &dyn Progress,
+        folder: Option<&Folder>,
+    ) -> Result<Report, Error> {
         let next = AtomicUsize::new(0);
         let rows = Mutex::new(BTreeMap::new());
         std::thread::scope(|scope| {
@@ -54,8 +76,9 @@ impl Experiment {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(cell) = self.cells.get(index) else { break };
-                        let tallies: Result<Vec<_>, _> =
-                            cell.runs.iter().map(|run| run.simulate(progress)).collect();
+                        let tallies: Result<Vec<_>, _> = (0..cell.runs.len())
+                            .map(|repeat| simulated(cell, repeat, progress, folder))
+                            .collect();
                         let done = tallies.map(|tallies| self.done(cell, &tallies));
                         rows.lock().unwrap_or_else(|broken| broken.into_inner()).insert(index, done);
                     }
@@ -85,6 +108,8 @@ impl Experiment {
             rate: cell.rate,
             batch: cell.batch,
             policy: cell.policy.clone(),
+            k: cell.k,
+            r: cell.r,
             verdict: Verdict::of(tallies, &tails),
             spectrum: tails.spectrum.clone(),
             timeline: Timeline::of(&tallies[0], &cell.runs[0]),
@@ -106,8 +131,50 @@ impl Experiment {
             row
         });
         let (seed, repeats) = (self.config.seed, self.config.repeats.get());
-        let queries = self.config.queries.get();
+        // A recording may be shorter than the configured run.
+        let queries = self.cells.iter().flat_map(|cell| &cell.runs).map(|run| run.queries).max().unwrap_or(0);
         Report { seed, repeats, queries, stated_agreement: None, rows: rows.collect() }
+    }
+}
+
+/// Simulates a repeat of a cell.
+fn simulated(
+    cell: &Cell,
+    repeat: usize,
+    progress: &dyn Progress,
+    folder: Option<&Folder>,
+) -> Result<Tally, Error> {
+    let run = &cell.runs[repeat];
+    let Some(folder) = folder else { return Ok(run.simulate(progress)?) };
+    let mut queries = Queries::default();
+    let tally = run.watched(progress, &mut queries)?;
+    queries.0.sort_unstable_by_key(|line| line.number);
+    let raw = folder.keep_raw(cell, repeat, queries.0)?;
+    folder.note_simulated(&RunName::of(cell, repeat), &raw)?;
+    Ok(tally)
+}
+
+/// Keeps every query of a simulated run.
+#[derive(Default)]
+struct Queries(Vec<RawLine>);
+
+impl Queries {
+    fn keep(&mut self, answered: Answered, warm_up: bool) {
+        let Answered { number, arrived, latency, outcome, wrong, .. } = answered;
+        let right = (!outcome.is_approximate()).then_some(!wrong);
+        let (intended, latency) = (Duration::from_nanos(arrived.as_nanos()), Duration::from_nanos(latency));
+        let sample = Sample { intended, latency, lag: Duration::ZERO, outcome };
+        self.0.push(RawLine { number, warm_up, sample, right });
+    }
+}
+
+impl Witness for Queries {
+    fn answered(&mut self, answered: Answered) {
+        self.keep(answered, false);
+    }
+
+    fn warmed_up(&mut self, answered: Answered) {
+        self.keep(answered, true);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{Cell, Experiment};
 use crate::fleet::Fleet;
 use crate::frontend::Order;
 use crate::reference::Reference;
+use crate::results::{RawLine, RunName};
 use crate::run::{Bench, run};
 use crate::{Error, Folder, Mode, Results, RunRecord, Stop, Validity};
 
@@ -114,22 +115,19 @@ impl Laboratory<'_> {
                 run(what, order, Bench { fleet, reference, stop: &self.stop, runtime: self.runtime })?
             };
             let raw = if processes.raw {
-                Some(self.folder.keep_raw(cell, repeat, &outcome.driven.samples)?)
+                let lines = outcome.driven.samples.iter().map(|graded| RawLine {
+                    number: graded.number,
+                    warm_up: graded.number < what.warm_up,
+                    sample: graded.sample,
+                    right: Some(graded.right),
+                });
+                Some(self.folder.keep_raw(cell, repeat, lines)?)
             } else {
                 None
             };
             observer.ended(&position, &outcome.validity);
-            let record = RunRecord {
-                scenario: cell.scenario.clone(),
-                load: cell.load,
-                batch: cell.batch,
-                policy: cell.policy.clone(),
-                repeat,
-                seed: what.seed,
-                began_s,
-                validity: outcome.validity,
-                raw,
-            };
+            let record =
+                RunRecord { name: RunName::of(cell, repeat), began_s, validity: outcome.validity, raw };
             self.folder.note(&record)?;
             done.runs.push(record);
             done.tallies[index].push(outcome.tally);

@@ -42,7 +42,7 @@ pub use experiment::Experiment;
 pub use laboratory::{Laboratory, Observer, Position, machine};
 pub use processes::{Processes, Remote};
 pub use report::{Report, Row};
-pub use results::{Folder, Mode, Results, RunRecord};
+pub use results::{Folder, Mode, RAW_COLUMNS, Results, RunName, RunRecord};
 pub use spectrum::{Point, Spectrum};
 pub use stop::Stop;
 pub use timeline::{Band, Kind, Timeline};

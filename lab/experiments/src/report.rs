@@ -36,6 +36,10 @@ pub struct Row {
     pub batch: u16,
     /// The policy.
     pub policy: String,
+    /// Queries per group, if it is fixed.
+    pub k: Option<u8>,
+    /// Parities per group.
+    pub r: Option<u8>,
     /// The quantiles and shares with their intervals.
     #[serde(flatten)]
     pub verdict: Verdict,

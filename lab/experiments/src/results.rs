@@ -1,7 +1,7 @@
 //! The folder of an experiment's results, which is readable even if the experiment ends early.
 //!
 //! `experiment.toml` is the experiment as it ran, `raw/` has a line for every query, `runs.jsonl` a line for every
-//! finished run, `results.json` the conclusions, and `report.html` shows them.
+//! finished run (of a simulation, both on request), `results.json` the conclusions, and `report.html` shows them.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,8 +12,10 @@ use serde::Serialize;
 
 use crate::{Cell, Config, Report};
 
-use crate::drive::Graded;
 use crate::{Error, Validity};
+
+/// The header of raw files; `docs/experiments.md` describes the columns.
+pub const RAW_COLUMNS: &str = "number,warm_up,intended_us,latency_us,lag_us,outcome,right";
 
 /// How an experiment ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,9 +46,9 @@ pub struct Results {
     pub runs: Vec<RunRecord>,
 }
 
-/// One run with real processes.
+/// Identifies a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct RunRecord {
+pub struct RunName {
     /// The scenario.
     pub scenario: String,
     /// Share of the capacity of the deployed instances.
@@ -55,16 +57,55 @@ pub struct RunRecord {
     pub batch: u16,
     /// The policy.
     pub policy: String,
+    /// Queries per group, if it is fixed.
+    pub k: Option<u8>,
+    /// Parities per group.
+    pub r: Option<u8>,
     /// The repeat, counted from 0.
     pub repeat: usize,
     /// Its seed.
     pub seed: u64,
+}
+
+impl RunName {
+    pub(crate) fn of(cell: &Cell, repeat: usize) -> Self {
+        Self {
+            scenario: cell.scenario.clone(),
+            load: cell.load,
+            batch: cell.batch,
+            policy: cell.policy.clone(),
+            k: cell.k,
+            r: cell.r,
+            repeat,
+            seed: cell.runs[repeat].seed,
+        }
+    }
+}
+
+/// One run with real processes.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunRecord {
+    /// The run.
+    #[serde(flatten)]
+    pub name: RunName,
     /// Seconds since the experiment began.
     pub began_s: f64,
     /// Whether it is valid.
     pub validity: Validity,
     /// The file of its queries in the results folder.
     pub raw: Option<PathBuf>,
+}
+
+/// A query in a raw file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawLine {
+    /// Counted from 0 with the warm-up.
+    pub(crate) number: u64,
+    /// Whether it is of the warm-up.
+    pub(crate) warm_up: bool,
+    pub(crate) sample: Sample,
+    /// Whether the answer is the deployed model's. `None` if it was not compared.
+    pub(crate) right: Option<bool>,
 }
 
 /// A folder of results.
@@ -97,7 +138,12 @@ impl Folder {
     }
 
     /// Writes a run's queries. Returns the file's path within the folder.
-    pub(crate) fn keep_raw(&self, cell: &Cell, repeat: usize, samples: &[Graded]) -> Result<PathBuf, Error> {
+    pub(crate) fn keep_raw(
+        &self,
+        cell: &Cell,
+        repeat: usize,
+        lines: impl IntoIterator<Item = RawLine>,
+    ) -> Result<PathBuf, Error> {
         let policy = if cell.batch > 1 {
             format!("{} batch={}", cell.policy, cell.batch)
         } else {
@@ -110,25 +156,39 @@ impl Folder {
         let path = self.path.join(&place);
         let failed = || Error::file("write", &path);
         let mut file = std::io::BufWriter::new(File::create(&path).map_err(failed())?);
-        writeln!(file, "number,intended_us,latency_us,lag_us,outcome,right").map_err(failed())?;
-        for Graded { number, sample, right } in samples {
+        writeln!(file, "{RAW_COLUMNS}").map_err(failed())?;
+        for RawLine { number, warm_up, sample, right } in lines {
             let Sample { intended, latency, lag, outcome } = sample;
-            let [intended, latency, lag] = [intended, latency, lag].map(std::time::Duration::as_micros);
-            let (outcome, right) = (outcome.name(), u8::from(*right));
-            writeln!(file, "{number},{intended},{latency},{lag},{outcome},{right}").map_err(failed())?;
+            let [intended, latency, lag] = [intended, latency, lag].map(|time| time.as_micros());
+            let (outcome, warm_up) = (outcome.name(), u8::from(warm_up));
+            let right = right.map_or("", |right| if right { "1" } else { "0" });
+            writeln!(file, "{number},{warm_up},{intended},{latency},{lag},{outcome},{right}")
+                .map_err(failed())?;
         }
         file.flush().map_err(failed())?;
         Ok(place)
     }
 
-    /// Appends a finished run.
-    pub(crate) fn note(&self, record: &RunRecord) -> Result<(), Error> {
+    /// Appends a simulated run, whose queries are in a raw file.
+    pub(crate) fn note_simulated(&self, name: &RunName, raw: &Path) -> Result<(), Error> {
+        #[derive(Serialize)]
+        struct Simulated<'a> {
+            #[serde(flatten)]
+            name: &'a RunName,
+            raw: &'a Path,
+        }
+        self.note(&Simulated { name, raw })
+    }
+
+    /// Appends a finished run. One write keeps the lines of several threads apart.
+    pub(crate) fn note(&self, record: &impl Serialize) -> Result<(), Error> {
         let path = self.path.join("runs.jsonl");
         let failed = || Error::file("write", &path);
-        let line =
+        let mut line =
             serde_json::to_string(record).map_err(|error| self.failed("runs.jsonl", &error.to_string()))?;
+        line.push('\n');
         let mut file = File::options().create(true).append(true).open(&path).map_err(failed())?;
-        writeln!(file, "{line}").map_err(failed())
+        file.write_all(line.as_bytes()).map_err(failed())
     }
 
     /// Writes the results so far, for programs and for people.

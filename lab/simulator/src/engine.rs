@@ -456,14 +456,20 @@ impl<'a> Engine<'a> {
             Answer::Reconstructed { group, .. } => front.groups.get(&group).map_or(0, |coded| coded.members),
             _ => 0,
         };
-        if let Some(number) = query.number.checked_sub(self.run.warm_up) {
-            // A stand-in's answer can be used long after its job ended.
-            let kept = outcome == Outcome::StandIn && by.is_some_and(|job| front.comparisons.is_wrong(job));
-            let wrong = kept || (by.is_some() && by == front.wrong);
-            let latency = self.now.nanos_since(query.arrived);
+        // A stand-in's answer can be used long after its job ended.
+        let kept = outcome == Outcome::StandIn && by.is_some_and(|job| front.comparisons.is_wrong(job));
+        let wrong = kept || (by.is_some() && by == front.wrong);
+        let latency = self.now.nanos_since(query.arrived);
+        let in_flight::Query { number, arrived } = query;
+        let counted = number.checked_sub(self.run.warm_up);
+        if let Some(number) = counted {
             self.tally.ended(Ended { number, latency, outcome, wrong });
-            if let Some(witness) = &mut self.witness {
-                witness.answered(Answered { latency, outcome, members, wrong });
+        }
+        if let Some(witness) = &mut self.witness {
+            let answered = Answered { number, arrived, latency, outcome, members, wrong };
+            match counted {
+                Some(_) => witness.answered(answered),
+                None => witness.warmed_up(answered),
             }
         }
     }

@@ -15,6 +15,9 @@ pub trait Witness {
 
     /// A counted query (after the warm-up) is answered.
     fn answered(&mut self, _answered: Answered) {}
+
+    /// A query of the warm-up is answered.
+    fn warmed_up(&mut self, _answered: Answered) {}
 }
 
 /// A job that an instance executed.
@@ -37,6 +40,10 @@ pub struct Execution {
 /// A query's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered {
+    /// Its number, counted from 0 with the warm-up.
+    pub number: u64,
+    /// When it arrived.
+    pub arrived: Moment,
     /// Nanoseconds from its arrival.
     pub latency: u64,
     /// How it ended.

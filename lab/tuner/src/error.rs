@@ -19,7 +19,7 @@ pub enum Error {
     )]
     NotMeasured,
     #[error(
-        "too few queries in the last stage: {queries} do not distinguish candidates: give at least {least}"
+        "too few queries: {queries} do not distinguish candidates: give at least {least} with --queries, or record longer"
     )]
     FewQueries { queries: u64, least: u64 },
     #[error(

@@ -156,6 +156,8 @@ impl Quality {
 
 #[cfg(test)]
 mod tests {
+    use parm_workload::clock::Moment;
+
     use super::*;
 
     const CODES: [(u8, u8, f64); 3] = [(2, 1, 0.9), (4, 1, 0.8), (4, 2, 0.7)];
@@ -165,8 +167,13 @@ mod tests {
         Quality { available: 0.95, codes: CODES.map(coded).to_vec(), ..Quality::default() }
     }
 
+    fn answered(outcome: Outcome, members: u8) -> Answered {
+        let arrived = Moment::START;
+        Answered { number: 0, arrived, latency: 1, outcome, members, wrong: false }
+    }
+
     fn worth(outcome: Outcome, members: u8, r: u8) -> f64 {
-        quality().worth(&Answered { latency: 1, outcome, members, wrong: false }, r)
+        quality().worth(&answered(outcome, members), r)
     }
 
     #[test]
@@ -176,7 +183,7 @@ mod tests {
         assert_eq!(worth(Outcome::Failed, 0, 1), 0.0);
         assert_eq!([2, 3, 4].map(|members| worth(Outcome::Reconstructed, members, 1)), [0.9, 0.8, 0.8]);
         assert_eq!(worth(Outcome::Reconstructed, 3, 2), 0.7);
-        let wrong = Answered { latency: 1, outcome: Outcome::Exact, members: 0, wrong: true };
+        let wrong = Answered { wrong: true, ..answered(Outcome::Exact, 0) };
         assert_eq!(quality().worth(&wrong, 1), 0.0);
     }
 
@@ -194,7 +201,7 @@ mod tests {
         assert_eq!(of(Some(0.94), Some(0.88)), [0.4, 0.94, 0.88]);
         let mut quality = quality();
         quality.stand_in = StandInFacts { cost, agreement: Some(0.9), accuracy: Some(0.88) }.worth(0.9);
-        let given = Answered { latency: 1, outcome: Outcome::StandIn, members: 0, wrong: false };
+        let given = answered(Outcome::StandIn, 0);
         assert_eq!(quality.worth(&given, 1), 0.88);
     }
 

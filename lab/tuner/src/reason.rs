@@ -75,9 +75,11 @@ fn name(line: &Line) -> String {
 fn wins(problem: &Problem, first: &Line) -> String {
     let slo = problem.slo.as_secs_f64() * 1e3;
     let what = match problem.objective {
-        Objective::Goodput => "has the highest goodput",
-        Objective::Tail => "has the shortest p99.9",
-        Objective::Gap => "has the smallest gap",
+        Objective::Goodput => {
+            format!("has the highest goodput, {:.3} %", 100.0 * first.score.goodput)
+        }
+        Objective::Tail => "has the shortest p99.9".to_owned(),
+        Objective::Gap => "has the smallest gap".to_owned(),
     };
     let tail =
         first.p999_ms.map_or(String::new(), |tail| format!(", and 99.9 % within {:.1} ms", tail.value));
@@ -89,23 +91,23 @@ fn wins(problem: &Problem, first: &Line) -> String {
 }
 
 fn against_nothing(first: &Line, baseline: &Line) -> String {
-    let (own, other) = (first.score, baseline.score);
+    let (name, own, other) = (name(first), first.score, baseline.score);
     let tails = match (first.gap_ms, baseline.gap_ms) {
         (Some(own), Some(other)) if own.value > 0.0 => {
             let (more, less) = (other.value / own.value, own.value / other.value);
             if more >= 1.0 {
-                format!("; its gap from p50 to p99.9 is {more:.1} times smaller")
+                format!("; {name} has a gap from p50 to p99.9 that is {more:.1} times smaller")
             } else {
-                format!("; its gap from p50 to p99.9 is {less:.1} times larger")
+                format!("; {name} has a gap from p50 to p99.9 that is {less:.1} times larger")
             }
         }
         _ => String::new(),
     };
     format!(
-        "Without redundancy on the same instances {:.3} % are in time{tails}, p50 is {:.1} ms against {:.1} ms.",
+        "Without redundancy on the same instances {:.3} % are in time, and p50 is {:.1} ms against {:.1} ms{tails}.",
         100.0 * other.within,
-        own.p50_ms,
         other.p50_ms,
+        own.p50_ms,
     )
 }
 

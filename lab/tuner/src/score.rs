@@ -204,12 +204,15 @@ fn nanos(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use parm_workload::clock::Moment;
+
     use super::*;
     use crate::Limits;
     use crate::problem::tests::paper;
 
     fn answered(latency_ms: u64, outcome: Outcome) -> Answered {
-        Answered { latency: latency_ms * 1_000_000, outcome, members: 2, wrong: false }
+        let (arrived, latency) = (Moment::START, latency_ms * 1_000_000);
+        Answered { number: 0, arrived, latency, outcome, members: 2, wrong: false }
     }
 
     #[test]

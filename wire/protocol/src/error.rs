@@ -40,7 +40,7 @@ pub enum Error {
     UnknownModel { name: String },
     #[error("model '{name}' has no version '{version}': request one of {available:?}")]
     UnknownVersion { name: String, version: String, available: Vec<String> },
-    #[error("unknown path '{path}': see /v2/openapi.json")]
+    #[error("unknown path '{path}': {}", remedy_of(path))]
     UnknownPath { path: String },
     #[error("unknown service '{service}': ask for '' or '{}'", crate::grpc::SERVICE)]
     UnknownService { service: String },
@@ -147,6 +147,14 @@ pub enum Error {
     /// The transport to a remote server broke; whether the request ran there is unknown.
     #[error("connection to {peer} failed: {message}")]
     Transport { peer: String, message: String },
+}
+
+/// What to do about an unknown path. Scrapers often ask for metrics at the address of clients.
+fn remedy_of(path: &str) -> &'static str {
+    match path {
+        "/metrics" => "metrics have an address of their own, --metrics",
+        _ => "see /v2/openapi.json",
+    }
 }
 
 impl Error {

@@ -86,6 +86,10 @@ impl Engine for Tract {
     }
 }
 
+/// Measured: 4.0 ms on tract and 5 us on ONNX Runtime for 40 trees per class.
+const TREES: &str =
+    "trees run hundreds of times slower on tract than on ONNX Runtime: pip install onnxruntime";
+
 impl TractModel {
     fn read(path: &Path, options: &Options, optimises: bool) -> Result<Self, Error> {
         let refused = |error: TractError| Error::Load { path: path.into(), message: describe(&error) };
@@ -94,6 +98,10 @@ impl TractModel {
         let mut proto = onnx.proto_model_for_path(path).map_err(refused)?;
         if optimises {
             softmax::spell_out(&mut proto);
+            let mut nodes = proto.graph.iter().flat_map(|graph| &graph.node);
+            if nodes.any(|node| node.op_type.starts_with("TreeEnsemble")) {
+                tracing::warn!(path = %path.display(), "{TREES}");
+            }
         }
         let folder = path.parent().and_then(Path::to_str);
         let parsed = onnx

@@ -58,10 +58,10 @@ fn validity(results: &Results) -> String {
         let what = text(&run.validity.problems.join("; "));
         format!(
             "<li>{} at {}, {}, repeat {}: {what}</li>",
-            text(&run.scenario),
-            run.load,
-            text(&run.policy),
-            run.repeat + 1
+            text(&run.name.scenario),
+            run.name.load,
+            text(&run.name.policy),
+            run.name.repeat + 1
         )
     };
     let listed: String = invalid.iter().take(LISTED).map(problem).collect();

@@ -1,4 +1,5 @@
 //! Experiments as a user runs them, their reports, and the files that are ready to run.
 
+mod raw;
 mod ready_files;
 mod repeatable;

@@ -11,7 +11,7 @@ fn experiment(seed: u64, threads: usize) -> Report {
         queries: NonZeroU64::new(25_000).unwrap(),
         warm_up: 2_000,
         loads: vec![0.5],
-        policies: ["equal", "hedge", "hedge+ejection"].map(str::to_owned).to_vec(),
+        policies: ["equal", "hedge", "hedge without ejection"].map(str::to_owned).to_vec(),
         scenarios: ["A", "shuffles", "crash"].map(str::to_owned).to_vec(),
         ..Config::default()
     };
@@ -34,7 +34,7 @@ fn gaps_are_compared_with_those_of_equal() {
         if row.policy == "equal" {
             assert_eq!((ratio.low, ratio.high), (1.0, 1.0), "the same blocks are drawn for both");
         }
-        if row.policy == "hedge" && row.scenario == "A" {
+        if row.policy.starts_with("hedge") && row.scenario == "A" {
             assert!(ratio.low > 2.0, "late work is duplicated: {ratio:?}");
         }
     }

@@ -1,0 +1,161 @@
+//! Tests of a first own model: files that load but cannot run, exports without tensors, unknown operators, other servers.
+
+use std::fs;
+use std::path::Path;
+
+use parm_parity_models::onnx::{Attribute, Builder, Tensor, Value};
+use tempfile::TempDir;
+
+use crate::support::process::command;
+use crate::support::upstream::{Upstream, say};
+use crate::support::{Parm, http};
+
+/// Writes a model file into a repository.
+fn write(root: &Path, name: &str, file: &[u8]) {
+    let folder = root.join(name).join("1");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("model.onnx"), file).unwrap();
+}
+
+/// A graph with one node, whose output has four values.
+fn node(op: &str, attributes: [(&str, Attribute); 1]) -> Vec<u8> {
+    let mut graph = Builder::new("one", 1);
+    let input = graph.input(Value::batch_of_f32("x", &[4]));
+    let output = graph.node_with(op, "y", &[&input], attributes);
+    graph.output(Value::batch_of_f32(&output, &[4]));
+    graph.build().unwrap().bytes().to_vec()
+}
+
+/// Loads, and fails every run: it gathers the tenth of four values.
+fn never_runs() -> Vec<u8> {
+    let mut graph = Builder::new("never", 1);
+    let input = graph.input(Value::batch_of_f32("x", &[4]));
+    let tenth = graph.constant(Tensor::from_i64("tenth", &[4], &[9; 4]).unwrap());
+    let output = graph.node_with("Gather", "y", &[&input, &tenth], [("axis", Attribute::Int(1))]);
+    graph.output(Value::batch_of_f32(&output, &[4]));
+    graph.build().unwrap().bytes().to_vec()
+}
+
+/// A field of a protocol buffer that holds bytes.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let (key, length) = (u32::from(number) << 3 | 2, content.len());
+    assert!(key < 128 && length < 128, "one byte each");
+    [&[key as u8, length as u8], content].concat()
+}
+
+/// A classifier as skl2onnx exports it by default: a map for each row.
+fn zip_map() -> Vec<u8> {
+    let map = [vec![8, 7], field(2, &field(1, &[8, 1]))].concat();
+    let maps = field(4, &field(1, &field(5, &map)));
+    let output = [field(1, b"probabilities"), field(2, &maps)].concat();
+    let node = [field(1, b"y"), field(2, b"probabilities"), field(4, b"ZipMap"), field(7, b"ai.onnx.ml")];
+    let graph = [field(1, &node.concat()), field(12, &output)].concat();
+    // Messages that follow each other are merged.
+    [node_softmax(), field(8, &[&field(1, b"ai.onnx.ml")[..], &[16, 1]].concat()), field(7, &graph)].concat()
+}
+
+fn node_softmax() -> Vec<u8> {
+    node("Softmax", [("axis", Attribute::Int(1))])
+}
+
+#[test]
+fn model_whose_warm_up_fails_is_not_ready_and_says_why() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "never", &never_runs());
+    write(folder.path(), "well", &node_softmax());
+    let models = folder.path().to_str().unwrap();
+    let parm = Parm::start(&["serve", "--models", models, "--instances", "1", "--engine", "tract"]);
+    parm.until("the log says why", |parm| parm.log().contains("warm-up failed"));
+    assert_eq!(http::get(parm.http, "/v2/models/well/ready").status, 200);
+    assert_ne!(http::get(parm.http, "/v2/models/never/ready").status, 200);
+    let said = http::get(parm.http, "/v2/models/never").body_text();
+    assert!(said.contains("'never' is not loaded: warm-up failed"), "{said}");
+}
+
+#[test]
+fn export_with_maps_is_reported_with_the_cure() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "maps", &zip_map());
+    let models = folder.path().to_str().unwrap();
+    let cure = "export the model with options={'zipmap': False}";
+    let parm = Parm::listening(&["worker", "--models", models, "--engine", "tract"]);
+    parm.until("the log says it", |parm| parm.log().contains(cure));
+    let output = command().args(["models", "inspect", "maps", "--models", models]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("engine tract") && said.contains(cure), "{output:?}");
+}
+
+#[test]
+fn engines_that_lack_an_operator_are_named() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "odd", &node("Frobnicate", [("axis", Attribute::Int(1))]));
+    write(folder.path(), "usual", &node_softmax());
+    let inspected = |name: &str| {
+        let models = folder.path().to_str().unwrap();
+        let output = command().args(["models", "inspect", name, "--models", models]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let line = |text: &str| text.lines().find(|line| line.starts_with("engine tract: ")).unwrap().to_owned();
+    let odd = line(&inspected("odd"));
+    assert!(odd.contains("Frobnicate") && !odd.contains("loads it"), "{odd}");
+    assert_eq!(line(&inspected("usual")), "engine tract: loads it");
+}
+
+#[test]
+fn trees_on_tract_are_a_warning() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "trees", &node("TreeEnsembleClassifier", [("axis", Attribute::Int(1))]));
+    write(folder.path(), "soft", &node_softmax());
+    let models = folder.path().to_str().unwrap();
+    let parm = Parm::start(&["worker", "--models", models, "--engine", "tract"]);
+    parm.until("it warns", |parm| parm.log().contains("trees run hundreds of times slower on tract"));
+    let warned = |line: &&str| line.contains("trees run") && line.contains("soft");
+    assert_eq!(parm.log().lines().filter(warned).count(), 0);
+}
+
+#[test]
+fn ignored_fields_of_config_pbtxt_are_logged() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "soft", &node_softmax());
+    let config = "max_batch_size: 8\ninstance_group [{ count: 2 }]\ndynamic_batching { }\n";
+    fs::write(folder.path().join("soft/config.pbtxt"), config).unwrap();
+    let parm = Parm::start(&["worker", "--models", folder.path().to_str().unwrap()]);
+    let log = parm.log();
+    let line = log.lines().find(|line| line.contains("only max_batch_size is read")).unwrap();
+    assert!(line.contains("instance_group, dynamic_batching"), "{line}");
+    assert_eq!(http::get(parm.http, "/v2/models/soft/config").json()["max_batch_size"], 8);
+}
+
+const METADATA: &str = r#"{"name": "toy", "versions": ["1"], "platform": "toy",
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 1]}]}"#;
+
+/// A server without `POST /v2/repository/index`, an extension of the protocol.
+fn without_index() -> Upstream {
+    Upstream::start(|heard, stream| match heard.path() {
+        "/v2/health/live" | "/v2/health/ready" | "/v2/models/toy/ready" => say(stream, "200 OK", "{}"),
+        "/v2" => say(stream, "200 OK", r#"{"name": "toy", "version": "1", "extensions": []}"#),
+        "/v2/models/toy" => say(stream, "200 OK", METADATA),
+        "/v2/models/toy/infer" => say(
+            stream,
+            "200 OK",
+            r#"{"model_name": "toy", "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 1], "data": [2.0]}]}"#,
+        ),
+        _ => say(stream, "404 Not Found", r#"{"error": "not found"}"#),
+    })
+}
+
+#[test]
+fn server_without_an_index_is_served_once_its_models_are_named() {
+    let server = without_index();
+    let url = server.url();
+    let parm = Parm::listening(&["serve", "--worker", &url]);
+    let cure =
+        "it does not list its models (POST /v2/repository/index): name them in frontend.instances.models";
+    parm.until("the log names the cure", |parm| parm.log().contains(cure));
+    let parm = Parm::start(&["serve", "--worker", &url, "--set", "frontend.instances.models=[\"toy\"]"]);
+    let body = r#"{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}"#;
+    let answer = http::post(parm.http, "/v2/models/toy/infer", body.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.body_text());
+    assert_eq!(answer.json()["outputs"][0]["data"], serde_json::json!([2.0]));
+}
