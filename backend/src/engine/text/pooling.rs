@@ -20,7 +20,7 @@ pub(super) enum Pooling {
 
 /// `1_Pooling/config.json` of a sentence encoder, as far as it is read.
 #[derive(Default, Deserialize)]
-struct Beside {
+struct PoolingConfig {
     #[serde(default)]
     pooling_mode_cls_token: bool,
 }
@@ -29,7 +29,7 @@ impl Pooling {
     /// As the files beside a model say; the mean if they do not.
     pub(super) fn beside(model: &Path) -> Self {
         let path = model.with_file_name("1_Pooling").join("config.json");
-        let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Beside>(&bytes).ok());
+        let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<PoolingConfig>(&bytes).ok());
         if read.unwrap_or_default().pooling_mode_cls_token { Self::First } else { Self::Mean }
     }
 

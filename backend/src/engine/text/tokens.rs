@@ -36,7 +36,7 @@ pub(super) struct Tokenised {
 
 /// `tokenizer_config.json`, as far as it is read.
 #[derive(Default, Deserialize)]
-struct Beside {
+struct TokenizerConfig {
     /// A float, because exporters write 1e30 for no limit.
     model_max_length: Option<f64>,
 }
@@ -112,7 +112,7 @@ impl Tokeniser {
 
 /// The limit in `tokenizer_config.json`.
 fn configured(path: &Path) -> usize {
-    let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Beside>(&bytes).ok());
+    let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<TokenizerConfig>(&bytes).ok());
     let length = read.unwrap_or_default().model_max_length.filter(|most| (1.0..=LONGEST).contains(most));
     length.map_or(LENGTH, |most| most as usize)
 }

@@ -268,7 +268,7 @@ fn answered(world: &World, id: u64) -> (String, u64) {
 }
 
 #[test]
-fn hung_job_is_copied_when_its_instance_no_longer_serves_the_model() {
+fn hung_job_is_copied_when_its_instance_lost_the_model() {
     let plain = under(PolicyKind::None);
     let mut world = play(plain.clone(), &[&WARM[..], &[Query(1)]].concat());
     let spec = InstanceSpec { serves: Vec::new(), slots: 1, site: Site::default(), learns: false };

@@ -86,7 +86,7 @@ impl<'de> Visitor<'de> for Texts {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Packed, A::Error> {
         let mut packed = Packed::default();
-        while let Some(Text(text)) = seq.next_element()? {
+        while let Some(ListedText(text)) = seq.next_element()? {
             if packed.count == MOST {
                 return Err(A::Error::custom(format!("more than {MOST} texts: split the request")));
             }
@@ -97,27 +97,27 @@ impl<'de> Visitor<'de> for Texts {
 }
 
 /// A text of a list.
-struct Text(String);
+struct ListedText(String);
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for ListedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct One;
-        impl Visitor<'_> for One {
-            type Value = Text;
+        struct OneText;
+        impl Visitor<'_> for OneText {
+            type Value = ListedText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 Texts.expecting(f)
             }
 
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.to_owned()))
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ListedText, E> {
+                Ok(ListedText(text.to_owned()))
             }
 
-            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Text, E> {
-                Ok(Text(text))
+            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<ListedText, E> {
+                Ok(ListedText(text))
             }
         }
-        deserializer.deserialize_any(One)
+        deserializer.deserialize_any(OneText)
     }
 }
 

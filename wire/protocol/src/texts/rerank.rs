@@ -48,11 +48,11 @@ struct Relevant<'a> {
     index: usize,
     relevance_score: f32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    document: Option<Document<'a>>,
+    document: Option<Returned<'a>>,
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct Returned<'a> {
     text: &'a str,
 }
 
@@ -116,7 +116,7 @@ impl Exchange for ScoreDocuments {
     fn answer(&self, response: &InferResponse) -> Result<Bytes, Error> {
         let ranked = ranked(response, &self.documents, sigmoid)?;
         let shown = |(index, relevance_score, text)| {
-            let document = self.return_documents.then_some(Document { text });
+            let document = self.return_documents.then_some(Returned { text });
             Relevant { index, relevance_score, document }
         };
         let results = ranked.into_iter().take(self.top_n.unwrap_or(usize::MAX)).map(shown).collect();

@@ -68,9 +68,9 @@ struct SharedConnection {
 type Driver = Connection<TokioIo<Socket>, Sent, TokioExecutor>;
 
 /// A request in progress on a connection, until it is dropped.
-pub(super) struct Stream(Arc<AtomicUsize>);
+pub(super) struct OpenStream(Arc<AtomicUsize>);
 
-impl Drop for Stream {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -83,9 +83,9 @@ impl SharedConnection {
         self.streams.load(Ordering::Relaxed) >= most.max(1)
     }
 
-    fn begin(&self) -> (Self, Stream) {
+    fn begin(&self) -> (Self, OpenStream) {
         self.streams.fetch_add(1, Ordering::Relaxed);
-        (self.clone(), Stream(self.streams.clone()))
+        (self.clone(), OpenStream(self.streams.clone()))
     }
 }
 
@@ -130,7 +130,7 @@ impl Http2 {
         &self,
         asked: Asked,
         repeatable: bool,
-    ) -> Result<(Response<Incoming>, Stream), Error> {
+    ) -> Result<(Response<Incoming>, OpenStream), Error> {
         let request = self.request(asked)?;
         let (connection, stream) = self.connection().await?;
         let was_used = connection.used.load(Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl Http2 {
     }
 
     /// A kept connection with room, or a new one. An error means that nothing was sent.
-    async fn connection(&self) -> Result<(SharedConnection, Stream), Error> {
+    async fn connection(&self) -> Result<(SharedConnection, OpenStream), Error> {
         if let Some(connection) = self.open_one() {
             return Ok(connection);
         }
@@ -204,7 +204,7 @@ impl Http2 {
         Ok(begun)
     }
 
-    fn open_one(&self) -> Option<(SharedConnection, Stream)> {
+    fn open_one(&self) -> Option<(SharedConnection, OpenStream)> {
         let mut kept = self.kept.lock();
         kept.retain(|connection| !connection.sender.is_closed());
         kept.iter().find(|connection| !connection.is_full()).map(SharedConnection::begin)

@@ -12,7 +12,7 @@ use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::http2::{Asked, Http2, Stream};
+use super::http2::{Asked, Http2, OpenStream};
 use crate::client::dial::Dialer;
 use crate::client::http::connection::{Failure, HttpConnection};
 use crate::client::http::pool::Pool;
@@ -155,7 +155,7 @@ pub(super) struct OpenAnswer {
 
 enum Line {
     Http1(Box<HttpConnection>, Arc<Pool>),
-    Http2 { dialer: Dialer, _stream: Stream },
+    Http2 { dialer: Dialer, _stream: OpenStream },
 }
 
 impl OpenAnswer {

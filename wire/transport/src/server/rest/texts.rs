@@ -21,7 +21,7 @@ use crate::server::shared::Shared;
 
 /// The parameters of the address.
 #[derive(Default, Deserialize)]
-struct Address {
+struct InQuery {
     /// For bodies without a model.
     model: Option<String>,
 }
@@ -62,7 +62,7 @@ async fn read<S: InferenceService, E: Exchange>(
     mut request: Request,
 ) -> Result<(E, InferRequest, Arc<Share>), Error> {
     let parameters = terms::take(request.headers_mut())?;
-    let address = Query::<Address>::try_from_uri(request.uri()).map(|Query(address)| address);
+    let address = Query::<InQuery>::try_from_uri(request.uri()).map(|Query(address)| address);
     let address = address.map_err(|error| Error::Malformed { message: error.body_text() })?;
     let held = body::read(request, shared).await?;
     let mut exchange: E = texts::read(&held.bytes)?;
