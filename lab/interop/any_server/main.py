@@ -60,7 +60,7 @@ def main():
             print(f"{name}\n  SKIPPED: the package {kind.package} does not install here")
             continue
         part(name, lambda stack, log: servers.check(name, kind, log))
-    print("not tested: gRPC (tritonclient, TF Serving), which parm does not pass on; real chat servers, which need weights")
+    print("not tested: real chat servers, which need weights")
     missing = f", but for {', '.join(skipped)} (skipped)" if skipped else ""
     print(f"parm passes on requests for servers of any kind{missing}")
 
