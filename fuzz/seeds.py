@@ -70,6 +70,14 @@ def rest_json():
     save("rest_json", "error", compact({"error": "unknown model 'm'"}))
 
 
+def texts():
+    save("texts", "embeddings", compact({"model": "m", "input": ["a", "gr\u00fcn", ""], "encoding_format": "base64", "dimensions": 2}))
+    save("texts", "embed", compact({"inputs": "a", "normalize": False, "truncate": True}))
+    save("texts", "rerank", compact({"query": "q", "texts": ["a", "b"], "raw_scores": True, "return_text": True}))
+    documents = {"model": "m", "query": "q", "documents": ["a", "b"], "top_n": 1, "return_documents": True}
+    save("texts", "documents", compact(documents))
+
+
 def rest_binary():
     everything, blobs = [], b""
     for datatype in DATATYPES:
@@ -245,5 +253,6 @@ copies()
 kubernetes()
 workers()
 rest_json()
+texts()
 rest_binary()
 grpc_convert()

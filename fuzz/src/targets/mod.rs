@@ -9,6 +9,7 @@ pub mod onnx;
 pub mod rest_binary;
 pub mod rest_json;
 pub mod settings;
+pub mod texts;
 mod trip;
 pub mod workers;
 mod world;
@@ -17,7 +18,7 @@ mod world;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder of seeds.
-pub const ALL: [(&str, Target); 10] = [
+pub const ALL: [(&str, Target); 11] = [
     ("admin", admin::run),
     ("frames", frames::run),
     ("grpc_convert", grpc_convert::run),
@@ -27,5 +28,6 @@ pub const ALL: [(&str, Target); 10] = [
     ("rest_binary", rest_binary::run),
     ("rest_json", rest_json::run),
     ("settings", settings::run),
+    ("texts", texts::run),
     ("workers", workers::run),
 ];
