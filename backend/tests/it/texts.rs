@@ -167,6 +167,17 @@ async fn graph_with_one_score_takes_pairs() {
 }
 
 #[tokio::test]
+async fn pooling_that_is_unknown_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let most =
+        ("1_Pooling/config.json", r#"{ "word_embedding_dimension": 2, "pooling_mode_max_tokens": true }"#);
+    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER), most]);
+    let served = start(folder.path());
+    let index = served.worker.repository_index(false).unwrap();
+    assert!(index[0].reason.contains("pooling by max_tokens: export the model"), "{index:?}");
+}
+
+#[tokio::test]
 async fn tokenizer_that_cannot_be_read_is_an_error_with_its_path() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "encoder", false, &[("tokenizer.json", "{}")]);

@@ -40,7 +40,7 @@ impl Texts {
     /// Reads the files beside a model; `None` if there is no `tokenizer.json`.
     pub fn beside(model: &Path) -> Result<Option<Self>, Error> {
         let Some(tokeniser) = Tokeniser::beside(model)? else { return Ok(None) };
-        Ok(Some(Self { tokeniser, pooling: Pooling::beside(model) }))
+        Ok(Some(Self { tokeniser, pooling: Pooling::beside(model)? }))
     }
 
     /// The names of the files that its stand-ins need as well, relative to the model's folder.

@@ -1,5 +1,6 @@
 //! One vector for each row, from one for each token.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -18,19 +19,37 @@ pub(super) enum Pooling {
     First,
 }
 
-/// `1_Pooling/config.json` of a sentence encoder, as far as it is read.
-#[derive(Default, Deserialize)]
+/// `1_Pooling/config.json` of a sentence encoder: a flag for each mode, of which exporters set one.
+#[derive(Deserialize)]
 struct PoolingConfig {
-    #[serde(default)]
-    pooling_mode_cls_token: bool,
+    #[serde(flatten)]
+    fields: BTreeMap<String, serde_json::Value>,
 }
 
+/// The prefix of the flags.
+const MODE: &str = "pooling_mode_";
+
 impl Pooling {
-    /// As the files beside a model say; the mean if they do not.
-    pub(super) fn beside(model: &Path) -> Self {
+    /// As the files beside a model say; the mean if they do not. Another mode is an error: its vectors would be others.
+    pub(super) fn beside(model: &Path) -> Result<Self, Error> {
         let path = model.with_file_name("1_Pooling").join("config.json");
-        let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<PoolingConfig>(&bytes).ok());
-        if read.unwrap_or_default().pooling_mode_cls_token { Self::First } else { Self::Mean }
+        let Ok(bytes) = fs::read(&path) else { return Ok(Self::Mean) };
+        let refused = |message: String| Error::Load { path: path.clone(), message };
+        let config: PoolingConfig =
+            serde_json::from_slice(&bytes).map_err(|error| refused(error.to_string()))?;
+        let is_set = |(name, value): &(&String, &serde_json::Value)| {
+            name.starts_with(MODE) && **value == serde_json::Value::Bool(true)
+        };
+        let modes: Vec<&str> =
+            config.fields.iter().filter(is_set).map(|(name, _)| &name[MODE.len()..]).collect();
+        match modes[..] {
+            [] | ["mean_tokens"] => Ok(Self::Mean),
+            ["cls_token"] => Ok(Self::First),
+            _ => {
+                let modes = modes.join(", ");
+                Err(refused(format!("pooling by {modes}: export the model with its pooling in the graph")))
+            }
+        }
     }
 
     /// Pools an output with a vector for each token.
