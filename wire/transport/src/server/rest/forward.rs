@@ -106,6 +106,8 @@ async fn answered<S: InferenceService>(
     let headers = passed_on(request.headers().clone(), request.uri(), caller);
     let traceparent = traceparent(&headers);
     let read = body::read_as_sent(request, shared).await;
+    // Answers that have begun may exceed the byte budget, and then no further request adds to them.
+    let read = read.and_then(|held| held.share.grow(0).map(|()| held));
     let held = read.map_err(|error| shared.rejected(error, transport))?;
     let body = held.bytes;
     // The service decides whether it may be repeated.
@@ -121,7 +123,8 @@ async fn answered<S: InferenceService>(
             response
         }
         OpaqueBody::Begun(first, rest) => {
-            let mut response = Response::new(Body::new(Joined { first: Some(first), rest }));
+            let first = Some(held.share.hold(first));
+            let mut response = Response::new(Body::new(Joined { first, rest }));
             response.extensions_mut().insert(Lasting);
             response
         }
