@@ -99,6 +99,17 @@ async fn first_part_of_an_answer_counts_until_it_is_read() {
     }
 }
 
+#[tokio::test]
+async fn connect_is_not_passed_on() {
+    let shared = passing(Config::default(), |_| panic!("it was passed on"));
+    let (mut stream, _served) = connect(&shared);
+    stream.write_all(b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\n").await.unwrap();
+    let mut heard = vec![0; 1024];
+    let count = stream.read(&mut heard).await.unwrap();
+    let heard = String::from_utf8_lossy(&heard[..count]);
+    assert!(heard.starts_with("HTTP/1.1 400") && heard.contains("CONNECT is not passed on"), "{heard}");
+}
+
 /// An answer without a body that states the length of the one that it does not have.
 fn bodiless(request: OpaqueRequest) -> OpaqueAnswer {
     let status = request.target.path()[1..].parse().unwrap();

@@ -10,7 +10,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Method, Uri};
 use parm_protocol::rest::shorten;
 use parm_protocol::terms::TIMEOUT_HEADER;
 use parm_protocol::{
@@ -94,6 +94,10 @@ async fn answered<S: InferenceService>(
 ) -> Result<Response, Error> {
     let arrived = Instant::now();
     let transport = transport_of(request.headers());
+    if request.method() == Method::CONNECT {
+        let message = "CONNECT is not passed on: parm is a proxy of model servers only";
+        return Err(shared.rejected(Error::Malformed { message: message.into() }, transport));
+    }
     // A timeout beyond the range of the clock counts as none.
     let timeout = match transport {
         Transport::Grpc => {
