@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parm_protocol::Error;
 
 /// Answers free bytes all the time, so a rejected client may retry soon.
@@ -92,10 +93,29 @@ impl Share {
         self.grow(bytes)
     }
 
+    /// Changes to the size of these bytes, even beyond the limit, and holds it until they are dropped.
+    pub(crate) fn hold(self: Arc<Self>, bytes: Bytes) -> Bytes {
+        let before = self.held.swap(bytes.len(), Ordering::Relaxed);
+        self.budget.held.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.budget.held.fetch_sub(before, Ordering::Relaxed);
+        Bytes::from_owner(HeldBytes { bytes, _share: self })
+    }
+
     /// The error of a share that failed to grow, for a later stage.
     pub(crate) fn refusal(&self) -> Option<Error> {
         let refused = self.refused.load(Ordering::Relaxed);
         refused.then(|| self.budget.refusal(self.budget.held.load(Ordering::Relaxed)))
+    }
+}
+
+struct HeldBytes {
+    bytes: Bytes,
+    _share: Arc<Share>,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -125,6 +145,18 @@ mod tests {
         drop(first);
         budget.share().grow(usize::MAX).unwrap_err();
         budget.share().grow(10).unwrap();
+    }
+
+    #[test]
+    fn held_bytes_count_beyond_the_limit_until_they_are_dropped() {
+        let budget = Budget::new(10);
+        let share = budget.share();
+        share.grow(4).unwrap();
+        let bytes = share.hold(Bytes::from_static(&[0; 12]));
+        assert_eq!((budget.held(), bytes.len()), (12, 12));
+        assert!(budget.share().grow(0).is_err());
+        drop(bytes);
+        assert_eq!(budget.held(), 0);
     }
 
     #[test]

@@ -54,8 +54,8 @@ impl Texts {
     /// The graph's inputs for rows of texts, padded to the longest.
     pub fn tokens(&self, graph: &Signature, texts: &[String]) -> Result<Vec<Tensor>, Error> {
         let interface = self.interface(graph)?;
-        let refused = |error: tokenizers::Error| Error::Run { message: error.to_string() };
-        let tokeniser = self.tokeniser.limited(interface.length).map_err(refused)?;
+        let tokeniser = self.tokeniser.limited(interface.length, interface.texts);
+        let tokeniser = tokeniser.map_err(|message| Error::Run { message })?;
         let tokenised = tokeniser.rows(texts, interface.texts, interface.length, STEP)?;
         interface.inputs.iter().map(|(role, datatype)| tokenised.tensor(*role, *datatype)).collect()
     }
@@ -80,7 +80,7 @@ impl Texts {
     pub(crate) fn over(&self, model: Box<dyn Model>) -> (Box<dyn Model>, Option<String>) {
         let read = || {
             let interface = Interface::of(model.signature(), self.pooling)?;
-            let tokeniser = self.tokeniser.limited(interface.length).map_err(|error| error.to_string())?;
+            let tokeniser = self.tokeniser.limited(interface.length, interface.texts)?;
             Ok((Arc::new(tokeniser), Arc::new(interface)))
         };
         match read() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use parm_parity_models::repository::TOKENIZER;
 use serde::Deserialize;
-use tokenizers::{EncodeInput, Encoding, Tokenizer, TruncationParams};
+use tokenizers::{EncodeInput, Encoding, PostProcessor as _, Tokenizer, TruncationParams};
 
 use crate::Error;
 
@@ -61,12 +61,18 @@ impl Tokeniser {
         Ok(Some(Self { tokenizer, most, padding }))
     }
 
-    /// The tokenizer that cuts rows at its limit, and at this length if a graph takes no other.
-    pub(super) fn limited(&self, fixed: Option<usize>) -> Result<Self, tokenizers::Error> {
+    /// The tokenizer that cuts rows of so many texts at its limit, and at this length if a graph takes no other.
+    pub(super) fn limited(&self, fixed: Option<usize>, in_row: usize) -> Result<Self, String> {
         let (mut tokenizer, padding) = (self.tokenizer.clone(), self.padding);
         let most = self.most.min(fixed.unwrap_or(usize::MAX));
-        let cut = TruncationParams { max_length: most, ..TruncationParams::default() };
-        tokenizer.with_truncation(Some(cut))?;
+        let added = tokenizer.get_post_processor().map_or(0, |it| it.added_tokens(in_row == 2));
+        // The tokenizer subtracts one from the other.
+        if added >= most {
+            return Err(format!("a row has at most {most} tokens, and the tokenizer adds {added} to each"));
+        }
+        let direction = tokenizer.get_truncation().map_or_else(Default::default, |own| own.direction);
+        let cut = TruncationParams { max_length: most, direction, ..TruncationParams::default() };
+        tokenizer.with_truncation(Some(cut)).map_err(|error| error.to_string())?;
         Ok(Self { tokenizer, most, padding })
     }
 
@@ -115,4 +121,45 @@ fn configured(path: &Path) -> usize {
     let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<TokenizerConfig>(&bytes).ok());
     let length = read.unwrap_or_default().model_max_length.filter(|most| (1.0..=LONGEST).contains(most));
     length.map_or(LENGTH, |most| most as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words are split at spaces. The end of a long text is kept.
+    const FILE: &str = r#"{
+        "version": "1.0", "added_tokens": [], "normalizer": null, "padding": null,
+        "truncation": { "direction": "Left", "max_length": 6, "strategy": "LongestFirst", "stride": 0 },
+        "pre_tokenizer": { "type": "Whitespace" }, "decoder": null,
+        "post_processor": { "type": "BertProcessing", "sep": ["[SEP]", 9], "cls": ["[CLS]", 8] },
+        "model": { "type": "WordLevel", "unk_token": "0", "vocab": { "0": 0, "1": 1, "2": 2, "3": 3, "4": 4 } }
+    }"#;
+
+    fn tokeniser() -> Tokeniser {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(TOKENIZER), FILE).unwrap();
+        Tokeniser::beside(&folder.path().join("model.onnx")).unwrap().unwrap()
+    }
+
+    #[test]
+    fn rows_are_cut_at_the_end_that_the_tokenizer_names() {
+        let row = |texts: &[&str]| {
+            let texts: Vec<_> = texts.iter().map(|text| (*text).to_owned()).collect();
+            let tokeniser = tokeniser().limited(None, texts.len()).unwrap();
+            tokeniser.row(&texts).unwrap().get_ids().to_vec()
+        };
+        assert_eq!(row(&["1 2 3"]), [8, 1, 2, 3, 9]);
+        assert_eq!(row(&["0 0 1 2 3 4"]), [8, 1, 2, 3, 4, 9]);
+        assert_eq!(row(&["1 2 3", "4"]), [8, 2, 3, 9, 4, 9]);
+    }
+
+    #[test]
+    fn length_without_room_for_a_text_is_an_error() {
+        for (in_row, least) in [(1, 3), (2, 4)] {
+            let error = tokeniser().limited(Some(least - 1), in_row).err().unwrap();
+            assert!(error.contains(&format!("at most {} tokens", least - 1)), "{error}");
+            assert!(tokeniser().limited(Some(least), in_row).is_ok());
+        }
+    }
 }

@@ -81,8 +81,8 @@ impl Exchange for Embeddings {
         Ok(std::mem::take(&mut self.input))
     }
 
-    fn answer(&self, response: &InferResponse) -> Result<Bytes, Error> {
-        let (values, width) = output(response)?;
+    fn answer(&self, response: &InferResponse, rows: usize) -> Result<Bytes, Error> {
+        let (values, width) = output(response, rows)?;
         if let Some(wanted) = self.dimensions.filter(|wanted| *wanted != width) {
             let message =
                 format!("the model's vectors have {width} dimensions, not {wanted}: omit 'dimensions'");
@@ -121,8 +121,8 @@ impl Exchange for Embed {
         Ok(std::mem::take(&mut self.inputs))
     }
 
-    fn answer(&self, response: &InferResponse) -> Result<Bytes, Error> {
-        let (values, width) = output(response)?;
+    fn answer(&self, response: &InferResponse, rows: usize) -> Result<Bytes, Error> {
+        let (values, width) = output(response, rows)?;
         let vector = |row: &[f32]| if self.normalize { normalised(row) } else { row.to_vec() };
         written(&values.chunks(width).map(vector).collect::<Vec<_>>())
     }
@@ -155,9 +155,9 @@ mod tests {
     fn other_dimensions_are_rejected() {
         let response = answer(&[1, 2], &[3.0, 4.0]);
         let request: Embeddings = read(br#"{"model": "m", "input": "a", "dimensions": 8}"#).unwrap();
-        let error = request.answer(&response).unwrap_err().to_string();
+        let error = request.answer(&response, 1).unwrap_err().to_string();
         assert!(error.contains("have 2 dimensions, not 8: omit 'dimensions'"), "{error}");
         let same: Embeddings = read(br#"{"model": "m", "input": "a", "dimensions": 2}"#).unwrap();
-        assert!(same.answer(&response).is_ok());
+        assert!(same.answer(&response, 1).is_ok());
     }
 }

@@ -37,8 +37,8 @@ pub trait Exchange: DeserializeOwned + Send {
     /// The rows of the model's input.
     fn rows(&mut self, room: &mut Room) -> Result<Packed, Error>;
 
-    /// The answer's body.
-    fn answer(&self, response: &InferResponse) -> Result<Bytes, Error>;
+    /// The body of the answer for so many rows.
+    fn answer(&self, response: &InferResponse, rows: usize) -> Result<Bytes, Error>;
 }
 
 /// The texts in a row of a model: 1, or 2 if it scores pairs. `None` if it does not take texts.
@@ -70,20 +70,21 @@ pub fn request(
     Ok(InferRequest { model, id: String::new(), parameters, inputs, outputs: Vec::new() })
 }
 
-/// The rows of the first output: floats, as many for each row.
-fn output(response: &InferResponse) -> Result<(Cow<'_, [f32]>, usize), Error> {
+/// The rows of the first output: floats, as many for each row. JSON has no form for numbers that are not finite.
+fn output(response: &InferResponse, rows: usize) -> Result<(Cow<'_, [f32]>, usize), Error> {
     let tensor = response.outputs.first().map(|output| &output.tensor);
-    let floats = tensor.filter(|tensor| matches!(tensor.shape().len(), 1 | 2));
+    let floats = tensor.filter(|tensor| matches!(tensor.shape().len(), 1 | 2) && tensor.shape()[0] == rows);
     let unusable = || Error::Malformed {
         message: format!(
-            "model '{}' answers with no vector or score of FP32 for a text",
+            "model '{}' answers with no vector or score of finite FP32 for each text",
             response.model_name
         ),
     };
     let tensor = floats.ok_or_else(unusable)?;
     let width = tensor.shape().get(1).copied().unwrap_or(1);
     let values = tensor.as_f32().map_err(|_| unusable())?;
-    if width == 0 { Err(unusable()) } else { Ok((values, width)) }
+    let is_usable = width > 0 && values.iter().all(|value| value.is_finite());
+    if is_usable { Ok((values, width)) } else { Err(unusable()) }
 }
 
 /// A vector of the same direction and length 1.
@@ -122,7 +123,30 @@ mod tests {
 
     pub(super) fn body<E: Exchange>(request: &str, response: &InferResponse) -> serde_json::Value {
         let exchange: E = read(request.as_bytes()).unwrap();
-        serde_json::from_slice(&exchange.answer(response).unwrap()).unwrap()
+        serde_json::from_slice(&exchange.answer(response, response.outputs[0].tensor.shape()[0]).unwrap())
+            .unwrap()
+    }
+
+    #[test]
+    fn answer_without_a_finite_vector_for_each_text_is_an_error() {
+        let embed: Embed = read(br#"{"inputs": ["a", "b"]}"#).unwrap();
+        let rank: Rerank = read(br#"{"query": "q", "texts": ["a", "b"]}"#).unwrap();
+        for (shape, values) in [
+            (&[1, 1][..], &[1.0][..]),
+            (&[3, 1], &[1.0; 3]),
+            (&[1], &[1.0]),
+            (&[2, 0], &[]),
+            (&[2, 1], &[1.0, f32::NAN]),
+            (&[2, 1], &[1.0, f32::INFINITY]),
+        ] {
+            let response = answer(shape, values);
+            for error in [embed.answer(&response, 2).unwrap_err(), rank.answer(&response, 2).unwrap_err()] {
+                assert!(
+                    error.to_string().contains("no vector or score of finite FP32"),
+                    "{shape:?}: {error}"
+                );
+            }
+        }
     }
 
     fn model(datatype: &str, shape: &[i64]) -> ModelMetadata {

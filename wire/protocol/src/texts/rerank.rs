@@ -62,7 +62,7 @@ fn ranked<'a>(
     texts: &'a Packed,
     score: impl Fn(f32) -> f32,
 ) -> Result<Vec<(usize, f32, &'a str)>, Error> {
-    let (values, width) = output(response)?;
+    let (values, width) = output(response, texts.count())?;
     if width != 1 {
         let message = format!("model '{}' gives {width} values for a pair, not a score", response.model_name);
         return Err(Error::Malformed { message });
@@ -93,7 +93,7 @@ impl Exchange for Rerank {
         self.texts.after(&self.query, room)
     }
 
-    fn answer(&self, response: &InferResponse) -> Result<Bytes, Error> {
+    fn answer(&self, response: &InferResponse, _: usize) -> Result<Bytes, Error> {
         let score = |value| if self.raw_scores { value } else { sigmoid(value) };
         let ranked = ranked(response, &self.texts, score)?;
         let shown = |(index, score, text)| Ranked { index, score, text: self.return_text.then_some(text) };
@@ -113,7 +113,7 @@ impl Exchange for ScoreDocuments {
         self.documents.after(&self.query, room)
     }
 
-    fn answer(&self, response: &InferResponse) -> Result<Bytes, Error> {
+    fn answer(&self, response: &InferResponse, _: usize) -> Result<Bytes, Error> {
         let ranked = ranked(response, &self.documents, sigmoid)?;
         let shown = |(index, relevance_score, text)| {
             let document = self.return_documents.then_some(Returned { text });
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn answer_with_several_values_for_a_pair_is_rejected() {
         let request: Rerank = read(br#"{"query": "q", "texts": ["a"]}"#).unwrap();
-        let error = request.answer(&answer(&[1, 2], &[0.0, 1.0])).unwrap_err().to_string();
+        let error = request.answer(&answer(&[1, 2], &[0.0, 1.0]), 1).unwrap_err().to_string();
         assert!(error.contains("gives 2 values for a pair, not a score"), "{error}");
     }
 }

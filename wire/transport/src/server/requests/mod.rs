@@ -158,6 +158,8 @@ fn is_grpc<B>(request: &Request<B>) -> bool {
 }
 
 #[cfg(test)]
+mod forwarded;
+#[cfg(test)]
 mod panics;
 #[cfg(test)]
 mod tests;

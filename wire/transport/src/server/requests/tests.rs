@@ -20,7 +20,7 @@ use crate::scripted::{Scripted, echo};
 use crate::server::Config;
 
 /// A connection to a server, served like those of its listeners.
-fn connect<S: InferenceService>(shared: &Arc<Shared<S>>) -> (UnixStream, JoinHandle<()>) {
+pub(super) fn connect<S: InferenceService>(shared: &Arc<Shared<S>>) -> (UnixStream, JoinHandle<()>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (app, limits) = (App::new(shared.clone(), None), shared.config.limits());
     (theirs, tokio::spawn(serve_one(ours.into(), app, limits, shared.drain.clone())))

@@ -10,7 +10,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Method, Uri};
 use parm_protocol::rest::shorten;
 use parm_protocol::terms::TIMEOUT_HEADER;
 use parm_protocol::{
@@ -94,6 +94,10 @@ async fn answered<S: InferenceService>(
 ) -> Result<Response, Error> {
     let arrived = Instant::now();
     let transport = transport_of(request.headers());
+    if request.method() == Method::CONNECT {
+        let message = "CONNECT is not passed on: parm is a proxy of model servers only";
+        return Err(shared.rejected(Error::Malformed { message: message.into() }, transport));
+    }
     // A timeout beyond the range of the clock counts as none.
     let timeout = match transport {
         Transport::Grpc => {
@@ -106,6 +110,8 @@ async fn answered<S: InferenceService>(
     let headers = passed_on(request.headers().clone(), request.uri(), caller);
     let traceparent = traceparent(&headers);
     let read = body::read_as_sent(request, shared).await;
+    // Answers that have begun may exceed the byte budget, and then no further request adds to them.
+    let read = read.and_then(|held| held.share.grow(0).map(|()| held));
     let held = read.map_err(|error| shared.rejected(error, transport))?;
     let body = held.bytes;
     // The service decides whether it may be repeated.
@@ -121,7 +127,8 @@ async fn answered<S: InferenceService>(
             response
         }
         OpaqueBody::Begun(first, rest) => {
-            let mut response = Response::new(Body::new(Joined { first: Some(first), rest }));
+            let first = Some(held.share.hold(first));
+            let mut response = Response::new(Body::new(Joined { first, rest }));
             response.extensions_mut().insert(Lasting);
             response
         }

@@ -47,8 +47,9 @@ async fn answered<S: InferenceService, E: Exchange>(
     let rejected = |error| shared.rejected(error, transport);
     let (exchange, request, share) = read::<S, E>(shared, request).await.map_err(rejected)?;
     let context = Context { arrived, deadline: None, transport, traceparent, caller: None, key };
+    let rows = request.inputs[0].tensor.shape()[0];
     let answer = shared.service.infer(request, context).await?;
-    let body = exchange.answer(&answer)?;
+    let body = exchange.answer(&answer, rows)?;
     share.turn_into(body.len())?;
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(CONTENT_TYPE, JSON);

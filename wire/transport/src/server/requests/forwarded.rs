@@ -1,0 +1,140 @@
+//! Requests that are passed on, and clients that do not read the answers.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Frame;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parm_protocol::{
+    Context, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
+    ModelStatistics, OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::tests::connect;
+use super::*;
+use crate::keys::Keys;
+use crate::server::Config;
+
+/// A service whose requests are all for upstream servers, with this answer.
+struct Passing<F>(F);
+
+impl<F: Fn(OpaqueRequest) -> OpaqueAnswer + Send + Sync + 'static> InferenceService for Passing<F> {
+    fn is_ready(&self) -> bool {
+        true
+    }
+    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
+        Ok(true)
+    }
+    fn server_metadata(&self) -> ServerMetadata {
+        ServerMetadata::default()
+    }
+    fn model_metadata(&self, _: &ModelRef) -> Result<ModelMetadata, Error> {
+        Ok(ModelMetadata::default())
+    }
+    fn model_config(&self, _: &ModelRef) -> Result<ModelConfig, Error> {
+        Ok(ModelConfig::default())
+    }
+    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
+        Ok(vec![])
+    }
+    fn repository_index(&self, _: bool) -> Result<Vec<ModelIndex>, Error> {
+        Ok(vec![])
+    }
+    async fn load_model(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    async fn unload_model(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    async fn infer(&self, _: InferRequest, _: Context) -> Result<InferResponse, Error> {
+        panic!("everything is forwarded")
+    }
+    fn forwards(&self, _: &str) -> bool {
+        true
+    }
+    async fn forward(&self, request: OpaqueRequest, _: Context) -> Result<OpaqueAnswer, Error> {
+        Ok((self.0)(request))
+    }
+}
+
+type Answer = fn(OpaqueRequest) -> OpaqueAnswer;
+
+fn passing(config: Config, answer: Answer) -> Arc<Shared<Passing<Answer>>> {
+    Shared::new(config, Arc::new(Passing(answer)), Keys::none())
+}
+
+/// More than a socket holds.
+const LARGE: usize = 4 << 20;
+
+/// The first part of an answer that never ends.
+fn begun(_: OpaqueRequest) -> OpaqueAnswer {
+    let rest = Box::pin(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, Error>>()));
+    let body = OpaqueBody::Begun(vec![b'x'; LARGE].into(), rest);
+    OpaqueAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body }
+}
+
+const GET: &[u8] = b"GET /v1/models HTTP/1.1\r\nhost: a\r\n\r\n";
+
+#[tokio::test]
+async fn first_part_of_an_answer_counts_until_it_is_read() {
+    let limit = (1 << 20).try_into().unwrap();
+    let config = Config { max_bytes_in_flight: limit, max_body_bytes: limit, ..Config::default() };
+    let shared = passing(config, begun);
+    let (mut first, _first) = connect(&shared);
+    first.write_all(GET).await.unwrap();
+    let mut head = [0; 15];
+    first.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK", "an answer that has begun is not refused");
+    assert_eq!(shared.budget.held(), LARGE);
+    let (mut second, _second) = connect(&shared);
+    second.write_all(GET).await.unwrap();
+    second.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 503 Se", "no further answer begins");
+    let mut rest = vec![0; LARGE];
+    first.read_exact(&mut rest).await.unwrap();
+    let mut tail = Vec::new();
+    while shared.budget.held() > 0 {
+        first.read_buf(&mut tail).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn connect_is_not_passed_on() {
+    let shared = passing(Config::default(), |_| panic!("it was passed on"));
+    let (mut stream, _served) = connect(&shared);
+    stream.write_all(b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\n").await.unwrap();
+    let mut heard = vec![0; 1024];
+    let count = stream.read(&mut heard).await.unwrap();
+    let heard = String::from_utf8_lossy(&heard[..count]);
+    assert!(heard.starts_with("HTTP/1.1 400") && heard.contains("CONNECT is not passed on"), "{heard}");
+}
+
+/// An answer without a body that states the length of the one that it does not have.
+fn bodiless(request: OpaqueRequest) -> OpaqueAnswer {
+    let status = request.target.path()[1..].parse().unwrap();
+    let headers = HeaderMap::from_iter([(header::CONTENT_LENGTH, HeaderValue::from_static("5"))]);
+    OpaqueAnswer { status, headers, body: OpaqueBody::Whole(Bytes::new()) }
+}
+
+#[tokio::test]
+async fn answer_without_a_body_may_state_a_length() {
+    let shared = passing(Config::default(), bodiless);
+    let (stream, _served) = connect(&shared);
+    let (mut http1, driver) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(driver);
+    let (stream, _served) = connect(&shared);
+    let (mut http2, driver) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(driver);
+    for (method, status) in [(Method::GET, 204), (Method::GET, 304), (Method::HEAD, 200), (Method::HEAD, 404)]
+    {
+        let request = Request::builder().method(method).uri(format!("http://a/{status}"));
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        for response in [http1.send_request(request.clone()).await, http2.send_request(request).await] {
+            let response = response.unwrap();
+            assert_eq!(response.status(), status);
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+        }
+    }
+}
