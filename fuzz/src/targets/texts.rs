@@ -41,6 +41,6 @@ fn answered<E: Exchange>(body: &[u8], width: usize) {
         parameters: Parameters::new(),
         outputs: vec![NamedTensor::new("y", output)],
     };
-    let Ok(answer) = exchange.answer(&response) else { return };
+    let Ok(answer) = exchange.answer(&response, rows) else { return };
     serde_json::from_slice::<serde_json::Value>(&answer).expect("the answer is JSON");
 }
