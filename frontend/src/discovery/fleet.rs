@@ -59,8 +59,8 @@ impl Fleet {
         let (runtime, places) = (Handle::current(), Arc::default());
         let fleet = Arc::new(Self { core, connect, places, runtime, members: Mutex::default() });
         let config = &fleet.core.config;
-        fleet.core.reach.models.fetch_or(!config.workers.is_empty(), Ordering::Relaxed);
         fleet.core.reach.upstreams.fetch_or(!config.upstreams.urls.is_empty(), Ordering::Relaxed);
+        fleet.note_kinds(&fleet.members.lock());
         let upstreams = config.upstreams.urls.iter().map(|url| upstreams::address(url));
         for url in &config.workers.iter().cloned().chain(upstreams).collect::<Vec<_>>() {
             match (Service::read(url), Name::read(url)) {
@@ -166,9 +166,6 @@ impl Fleet {
         place: Place,
         embedded: Option<Arc<dyn Client>>,
     ) -> Result<Arc<Member>, Error> {
-        let Reach { upstreams, models } = &self.core.reach;
-        let kind = if upstreams::is_upstream(name) { upstreams } else { models };
-        kind.store(true, Ordering::Relaxed);
         let member = {
             let mut members = self.members.lock();
             if let Some(known) = members.by_number.values().find(|member| member.name == name) {
@@ -184,6 +181,7 @@ impl Fleet {
             let member = Arc::new(Member::new(identity));
             member.locate(&self.places, Place::default());
             members.by_number.insert(number, member.clone());
+            self.note_kinds(&members);
             member
         };
         let supervisor = Supervisor {
@@ -216,8 +214,20 @@ impl Fleet {
             return Err(Error::Embedded { id: number });
         }
         members.by_number.remove(&number);
+        self.note_kinds(&members);
         member.wishes(Wish::Remove);
         Ok(member)
+    }
+
+    /// Notes the kinds of the members. A source of workers counts as one even while it names none, and paths stay those of
+    /// upstream servers while there are none.
+    fn note_kinds(&self, members: &Members) {
+        let Reach { upstreams, models } = &self.core.reach;
+        let mut names = members.by_number.values().map(|member| &*member.name);
+        let has_upstream = names.clone().any(upstreams::is_upstream);
+        let has_other = names.any(|name| !upstreams::is_upstream(name));
+        upstreams.fetch_or(has_upstream, Ordering::Relaxed);
+        models.store(has_other || !self.core.config.workers.is_empty(), Ordering::Relaxed);
     }
 
     /// Number of members by state.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
@@ -18,7 +19,9 @@ use parm_protocol::{
     ModelIndex, ModelMetadata, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata, Transport,
 };
 use parm_transport::client::ROUTE;
+use serde_json::{Value, json};
 use tokio::time::Instant;
+use tower::ServiceExt;
 
 use crate::fleet::MS;
 use crate::rig::{metric, ready, until};
@@ -156,7 +159,8 @@ impl Connect for Servers {
     }
 
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
-        Box::pin(async { Ok(self.0[url].clone()) })
+        let refused = move || Error::Unavailable { message: format!("nothing listens at {url}") };
+        Box::pin(async move { self.0.get(url).cloned().ok_or_else(refused) })
     }
 }
 
@@ -345,6 +349,35 @@ async fn only_own_paths_stay_here() {
     assert!(!frontend.forwards(infer) && !frontend.forwards("/inference.GRPCInferenceService/Unknown"));
     assert!(frontend.forwards("/tensorflow.serving.PredictionService/Predict"));
     assert!(frontend.forwards("/v1/chat/completions") && frontend.forwards("/v2x"));
+}
+
+/// Asks the admin API; returns its status and its answer.
+async fn admin(frontend: &Frontend, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+    let request = http::Request::builder().method(method).uri(format!("/admin/v1{path}"));
+    let request = request.header("content-type", "application/json").body(Body::from(body.to_string()));
+    let response = frontend.admin().router().oneshot(request.unwrap()).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn paths_of_the_protocol_return_when_its_last_server_leaves() {
+    let server = Server::new("a", Does::Answers(MS));
+    let mut config = Config::default();
+    config.instances.limit = std::num::NonZeroU32::new(2).unwrap();
+    let frontend = start(config, &[&server]).await;
+    let path = "/v2/models/m/infer";
+    let worker = |name: &str| json!({ "url": format!("http://{name}:1") });
+    let (status, added) = admin(&frontend, Method::POST, "/instances", worker("b")).await;
+    assert!(status.is_success() && !frontend.forwards(path), "{added}");
+    let (status, _) =
+        admin(&frontend, Method::DELETE, &format!("/instances/{}", added["number"]), Value::Null).await;
+    assert!(status.is_success() && frontend.forwards(path));
+    let other = json!({ "url": "upstream+http://a:2" });
+    assert!(admin(&frontend, Method::POST, "/instances", other).await.0.is_success());
+    let (status, refused) = admin(&frontend, Method::POST, "/instances", worker("c")).await;
+    assert!(!status.is_success() && frontend.forwards(path), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
