@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Value};
+use parm_parity_models::onnx::{Attribute, Builder, DataType, Dense, Dim, Value};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -51,6 +51,29 @@ fn frontend_answers_like_a_worker_where_rows_are_no_batch() {
         assert_eq!(config["max_batch_size"], 0);
     }
     assert!(worker.log().contains("requests stay whole"), "{}", worker.log());
+}
+
+#[test]
+fn frontend_warns_when_workers_have_other_files_of_a_version() {
+    let folders: Vec<TempDir> = (0..2).map(|_| TempDir::new().unwrap()).collect();
+    for (seed, folder) in folders.iter().enumerate() {
+        let mut graph = Builder::new("m", seed as u64);
+        let x = graph.input(Value::batch_of_f32("x", &[2]));
+        let y = graph.dense("y", &x, Dense { inputs: 2, outputs: 2 }).unwrap();
+        graph.output(Value::batch_of_f32(&y, &[2]));
+        let folder = folder.path().join("m/1");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
+    }
+    let start = |folder: &TempDir| {
+        Parm::start(&["worker", "--models", folder.path().to_str().unwrap(), "--instances", "1"])
+    };
+    let workers: Vec<Parm> = folders.iter().map(start).collect();
+    let same = Parm::frontend(&[&workers[0]], &[]);
+    let mixed = Parm::frontend(&[&workers[0], &workers[1]], &[]);
+    let warning = "version 1 of m is another file than at";
+    mixed.until("the log warns", |parm| parm.log().contains(warning));
+    assert!(!same.log().contains(warning), "{}", same.log());
 }
 
 #[test]

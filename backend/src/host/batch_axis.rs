@@ -4,8 +4,9 @@
 //! need not be a batch: a softmax over it, a sequence length or pairwise similarities give wrong answers when split, and
 //! nothing in the file says so.
 //!
-//! *Choice.* The model is run on two different random rows, together and alone. Unless the answers agree, requests stay
-//! whole. The same holds if no run succeeds, because then nothing was shown.
+//! *Choice.* The model is run on two different random rows, together and alone, and on many rows that are copies of these:
+//! some models count equal rows, or all. Unless the answers agree, requests stay whole. The same holds if no run succeeds,
+//! because then nothing was shown. A dependency that needs certain values, such as a threshold, is not found.
 //!
 //! *Rejected.* Reading the graph: each operator would need a rule, and a missing rule would be a wrong answer.
 
@@ -37,7 +38,10 @@ pub(super) fn shown(model: &mut dyn Model, time: Duration) -> Result<(), String>
                 break;
             }
             match inputs.and_then(|inputs| both_ways(model, &inputs)) {
-                Ok(ways) => is_shown |= compare(model, &ways)?,
+                Ok(ways) => {
+                    is_shown |= compare(model, &ways)?;
+                    copies(model, &ways, time)?;
+                }
                 Err(error) => {
                     problem.get_or_insert(error);
                 }
@@ -53,6 +57,9 @@ pub(super) fn shown(model: &mut dyn Model, time: Duration) -> Result<(), String>
 
 /// Outputs of two rows together, and of each alone.
 struct Ways {
+    inputs: Vec<Tensor>,
+    /// The time of the run of both.
+    took: Duration,
     together: Vec<Tensor>,
     alone: [Vec<Tensor>; 2],
 }
@@ -64,7 +71,38 @@ fn both_ways(model: &mut dyn Model, inputs: &[Tensor]) -> Result<Ways, Error> {
         run(&inputs.map_err(|error| Error::Run { message: error.to_string() })?)
     };
     let alone = [one(0)?, one(1)?];
-    Ok(Ways { alone, together: run(inputs)? })
+    let started = Instant::now();
+    let together = run(inputs)?;
+    Ok(Ways { inputs: inputs.to_vec(), took: started.elapsed(), alone, together })
+}
+
+/// Copies of the two rows in one run: many if that takes little of `time`.
+const MANY: usize = 16;
+const FEW: usize = 4;
+
+/// Fails if a row's answer changes in a run with copies of it. A model that does not run on so many rows shows nothing.
+fn copies(model: &mut dyn Model, ways: &Ways, time: Duration) -> Result<(), String> {
+    let count = if ways.took * MANY as u32 <= time { MANY } else { FEW };
+    if model.most_rows() < count {
+        return Ok(());
+    }
+    let repeated = |input: &Tensor| Tensor::concat_rows(&vec![input.clone(); count / 2]).ok();
+    let Some(inputs) = ways.inputs.iter().map(repeated).collect::<Option<Vec<Tensor>>>() else {
+        return Ok(());
+    };
+    let Ok(outputs) = guarded(|| model.run(&inputs)) else { return Ok(()) };
+    for (at, (output, both)) in outputs.iter().zip(&ways.together).enumerate() {
+        let name = model.signature().outputs.get(at).map_or("?", |declared| &declared.name);
+        let depends = || format!("a row's output '{name}' depends on the number of rows or on equal rows");
+        if output.rows() != count {
+            return Err(depends());
+        }
+        for first in (0..count).step_by(2) {
+            let pair = output.slice_rows(first, 2).map_err(|error| error.to_string())?;
+            same(&pair, both).map_err(|()| depends())?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a number could be compared; an error if the answers differ.

@@ -208,7 +208,12 @@ impl Host {
             return;
         }
         if let Err(error) = &outcome {
-            tracing::error!(code = %parm_protocol::StableCode::ModelNotLoaded, name, %error, "model not reloaded: serving the version loaded before");
+            let code = parm_protocol::StableCode::ModelNotLoaded;
+            if self.catalogue.known(name).is_empty() {
+                tracing::error!(%code, name, %error, "model not loaded");
+            } else {
+                tracing::error!(%code, name, %error, "model not reloaded: serving the version loaded before");
+            }
         }
         self.metrics.loaded(name, &outcome);
     }

@@ -19,10 +19,18 @@ enum Mix {
     RunningSum,
     Pairwise,
     Sequence,
+    /// Adds the number of rows beyond two.
+    RowsBeyondTwo,
 }
 
-const MIXES: [Mix; 5] =
-    [Mix::SoftmaxOverRows, Mix::MinusMeanOfRows, Mix::RunningSum, Mix::Pairwise, Mix::Sequence];
+const MIXES: [Mix; 6] = [
+    Mix::SoftmaxOverRows,
+    Mix::MinusMeanOfRows,
+    Mix::RunningSum,
+    Mix::Pairwise,
+    Mix::Sequence,
+    Mix::RowsBeyondTwo,
+];
 
 /// A random network of rows of six values: dense layers, a softmax of each row, and at most one layer that mixes rows.
 fn write(folder: &Path, name: &str, seed: u64, mix: Option<Mix>) {
@@ -73,6 +81,19 @@ fn mixed(graph: &mut Builder, mix: Mix, rows: &str) -> String {
         Mix::Pairwise => {
             let turned = graph.node("Transpose", "turned", &[rows]);
             graph.node("MatMul", "mix", &[rows, &turned])
+        }
+        Mix::RowsBeyondTwo => {
+            let zeros = graph.node("Sub", "zeros", &[rows, rows]);
+            let mut number =
+                |name: &str, value: f32| graph.constant(Weights::from_f32(name, &[], &[value]).unwrap());
+            let (one, two) = (number("one", 1.0), number("two", 2.0));
+            let ones = graph.node("Add", "ones", &[&zeros, &one]);
+            let axes = whole(graph, "axes", &[1], &[0]);
+            let count =
+                graph.node_with("ReduceSum", "count", &[&ones, &axes], [("keepdims", Attribute::Int(1))]);
+            let beyond = graph.node("Sub", "beyond", &[&count, &two]);
+            let beyond = graph.node("Relu", "most", &[&beyond]);
+            graph.node("Add", "mix", &[rows, &beyond])
         }
         Mix::Sequence => {
             let mut weights = |name: &str| {
@@ -132,6 +153,37 @@ async fn first_dimension_is_a_batch_only_if_rows_are_independent() {
         let same = together.len() == alone.len() && together.iter().zip(&alone).all(close);
         assert_eq!(same, splits, "{name} with {mix:?}: {together:?} and {alone:?}");
     }
+}
+
+/// Adds to each row the number of other rows with the same first value.
+#[tokio::test]
+async fn model_that_counts_equal_rows_gets_requests_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut graph = Builder::new("equal", 1);
+    let x = graph.input(Value::batch_of_f32("x", &[WIDTH]));
+    let zero = graph.constant(Weights::from_i64("zero", &[1], &[0]).unwrap());
+    let first = graph.node_with("Gather", "first", &[&x, &zero], [("axis", Attribute::Int(1))]);
+    let turned = graph.node("Transpose", "turned", &[&first]);
+    let apart = graph.node("Sub", "apart", &[&first, &turned]);
+    let apart = graph.node("Abs", "distance", &[&apart]);
+    let steep = graph.constant(Weights::from_f32("steep", &[], &[-1e6]).unwrap());
+    let apart = graph.node("Mul", "steeply", &[&apart, &steep]);
+    let equal = graph.node("Exp", "equal", &[&apart]);
+    let one = graph.constant(Weights::from_i64("one", &[1], &[1]).unwrap());
+    let count = graph.node("ReduceSum", "count", &[&equal, &one]);
+    let sum = graph.node("Add", "y", &[&x, &count]);
+    graph.output(Value::batch_of_f32(&sum, &[WIDTH]));
+    let path = folder.path().join("equal/1");
+    std::fs::create_dir_all(&path).unwrap();
+    std::fs::write(path.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
+    let served = start(folder.path());
+    let config = served.worker.model_config(&ModelRef::latest("equal")).unwrap();
+    assert_eq!(config.max_batch_size, 0);
+    assert!(
+        config.unbatched().is_some_and(|reason| reason.contains("equal rows")),
+        "{:?}",
+        config.unbatched()
+    );
 }
 
 #[tokio::test]

@@ -49,11 +49,11 @@ impl Inputs {
 
 impl Row {
     /// Copies the row without its client's id and span, and without a reference to the request's bytes. `None` if it
-    /// needs its parameters or is too large.
+    /// needs its parameters, is too large, or is a request for an upstream server, of which no probe is made.
     pub(crate) fn sample(&self) -> Option<Inputs> {
         let Inputs { tensors, rows, .. } = &*self.inputs;
         let bytes: usize = tensors.iter().map(|input| input.tensor.data().len() / (*rows).max(1)).sum();
-        if !self.inputs.is_plain() || bytes > LARGEST_SAMPLE {
+        if self.inputs.opaque.is_some() || !self.inputs.is_plain() || bytes > LARGEST_SAMPLE {
             return None;
         }
         let copy = |input: &NamedTensor| {
@@ -196,6 +196,16 @@ mod tests {
         let parameters = Parameters::from([("sequence_id".to_string(), 7u64.into())]);
         let session = Arc::new(Inputs { parameters, ..Inputs::clone(&all) });
         assert!(row(&session, 0).sample().is_none(), "a row of a sequence must not be sampled");
+        let request = OpaqueRequest {
+            method: http::Method::POST,
+            target: "/predict".parse().unwrap(),
+            headers: http::HeaderMap::new(),
+            body: Bytes::new(),
+            repeatable: true,
+            stall: std::time::Duration::ZERO,
+        };
+        let opaque = Arc::new(Inputs { opaque: Some(Arc::new(request)), ..Inputs::clone(&all) });
+        assert!(row(&opaque, 0).sample().is_none(), "a probe cannot send it");
         let large = inputs(&vec![0.; LARGEST_SAMPLE / 4 + 1], &[]);
         let whole = Arc::new(Inputs { rows: 1, ..Inputs::clone(&large) });
         assert!(row(&whole, 0).sample().is_none() && row(&large, 0).sample().is_some());

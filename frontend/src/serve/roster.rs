@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use parm_dispatch::{Event, InstanceId, InstanceSpec, PoolId, Served, Site};
+use parm_protocol::ModelRef;
 
 use super::catalog::Catalog;
 use super::coding::{Costs, costs};
@@ -105,6 +106,26 @@ impl Roster {
         let known = all.get_mut(&joined.instance.id).filter(|known| !known.draining);
         joined.told = known.and_then(|known| known.told.take());
         all.insert(joined.instance.id, joined);
+    }
+
+    /// The models of an instance whose files differ from another instance's of the same version, with the name of that one.
+    pub(crate) fn with_other_files(
+        &self,
+        own: InstanceId,
+        models: &[Description],
+    ) -> Vec<(ModelRef, String)> {
+        let digest =
+            |of: &Description| of.config.as_ref().and_then(|config| config.digest().map(str::to_owned));
+        let all = self.joined.lock();
+        let others = || all.values().filter(|joined| joined.instance.id != own);
+        let other = |model: &Description| {
+            let known = digest(model)?;
+            let differs =
+                |of: &Description| of.model == model.model && digest(of).is_some_and(|of| of != known);
+            let found = others().find(|joined| joined.models.iter().any(differs))?;
+            Some((model.model.clone(), found.instance.name.to_string()))
+        };
+        models.iter().filter_map(other).collect()
     }
 
     /// Whether no instance has joined with all its models.

@@ -59,6 +59,7 @@ impl Core {
             } else {
                 (self.config.instances.slots.get(), false)
             };
+            self.tell_other_files(instance, &models);
             self.roster.join(Joined::new(instance.clone(), site, models, slots).draining(draining));
             if draining {
                 self.drain(instance);
@@ -77,6 +78,20 @@ impl Core {
         self.is_back(instance.number);
         self.weigh(before.iter().chain(&pools));
         refused
+    }
+
+    /// Warns if an instance has other files of a version than the others: answers depend on who gives them.
+    fn tell_other_files(&self, instance: &Instance, models: &[Description]) {
+        for (model, other) in self.roster.with_other_files(instance.id, models) {
+            let version = model.version.as_deref().unwrap_or_default();
+            let text = format!(
+                "{}: version {version} of {} is another file than at {other}: answers differ by instance: serve the same files \
+                 everywhere, or under another version",
+                instance.name, model.name
+            );
+            tracing::warn!("{text}");
+            self.driver.tell(Kind::Model, Happening { text, ..Happening::default() });
+        }
     }
 
     fn pool_ids(&self) -> Vec<PoolId> {
