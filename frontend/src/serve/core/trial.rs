@@ -36,9 +36,9 @@ impl Core {
         for pool in self.catalog.all() {
             let settings = self.settings.lock().of(&pool.model.name).clone();
             let bundle = self.library.bundle(&pool.model.name, &pool.version);
-            // Parity models have no parities of their own.
+            // Parity models have no parities of their own, and upstream servers take no tensors.
             let is_own = bundle.is_none() && self.library.part_of(&pool.model.name).is_none();
-            let is_wanted = is_own && runs_own_parities(&settings, None);
+            let is_wanted = is_own && !pool.is_route && runs_own_parities(&settings, None);
             if is_wanted && pool.is_served() && pool.linearity.claim() {
                 tokio::spawn(settle(Arc::downgrade(self), pool));
             }
