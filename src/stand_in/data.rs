@@ -88,7 +88,7 @@ pub fn read(source: &str, model: Model<'_>, seed: u64) -> anyhow::Result<Asked> 
                     let arrays = traffic::arrays(folder, name, &texts.served(signature)?)?;
                     lines::rows(&parm_backend::engine::texts_of(&arrays[0])?, signature, texts)?
                 }
-                None => Rows::new(signature, &traffic::arrays(folder, name, signature)?)?,
+                None => traffic::read(folder, name, signature)?,
             };
             return Ok(Asked { rows, labels: None, in_time: true });
         }

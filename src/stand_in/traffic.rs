@@ -7,11 +7,17 @@ use anyhow::bail;
 use parm_backend::engine::Signature;
 use parm_captures::Record;
 use parm_protocol::Tensor;
+use parm_stand_ins::Rows;
 
 /// Largest number of rows; the newest are taken.
 const MOST_ROWS: usize = 100_000;
 
-/// Reads the rows that a frontend captured from `model`, oldest first. If rows vary in size, it takes those of the most
+/// Reads the rows that a frontend captured from `model`, as [`arrays`].
+pub fn read(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result<Rows> {
+    Ok(Rows::new(signature, &arrays(folder, model, signature)?)?)
+}
+
+/// Reads the inputs that a frontend captured from `model`, oldest first. If rows vary in size, it takes those of the most
 /// frequent size.
 pub fn arrays(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result<Vec<Tensor>> {
     let parm_captures::Captured { records, lost } = parm_captures::read(folder, model)?;
