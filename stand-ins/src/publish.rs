@@ -27,7 +27,7 @@ pub struct Place<'a> {
     pub signature: &'a Signature,
     /// The rows of the search, for the range of the inputs.
     pub rows: &'a Rows,
-    /// The files beside it that its stand-in needs as well.
+    /// The files next to it that its stand-in needs as well.
     pub beside: &'a [Beside],
     /// The command line that made the stand-in.
     pub command: &'a str,

@@ -22,7 +22,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The tokenizer beside the file.
+    /// The tokenizer next to the file.
     fn texts(&self) -> Result<Option<Texts>, Error> {
         match self {
             Source::File(version) if version.format == Format::Onnx => Texts::beside(&version.path),

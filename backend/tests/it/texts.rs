@@ -1,4 +1,4 @@
-//! Models with a tokenizer beside them take texts.
+//! Models with a tokenizer next to them take texts.
 
 use std::fs;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn graph(scores: bool) -> Vec<u8> {
     graph.opset(11).build().unwrap().bytes().to_vec()
 }
 
-/// Writes a model and the files beside it.
+/// Writes a model and the files next to it.
 fn write(folder: &Path, name: &str, scores: bool, beside: &[(&str, &str)]) {
     let folder = folder.join(name).join("1");
     fs::create_dir_all(&folder).unwrap();

@@ -22,9 +22,9 @@ pub struct Cell {
     pub batch: u16,
     /// The policy, with its `k` and `r` if the experiment varies them.
     pub policy: String,
-    /// Queries per group. `None` if there are no groups, or if their size follows the load.
+    /// Queries per group. `None` for policies without groups, or if their size follows the load.
     pub k: Option<u8>,
-    /// Parities per group. `None` if there are no groups.
+    /// Parities per group. `None` for policies without groups.
     pub r: Option<u8>,
     /// One for each repeat.
     pub runs: Vec<Run>,

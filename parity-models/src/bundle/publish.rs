@@ -13,10 +13,10 @@ use crate::repository::check_name;
 /// The most versions that are searched for a free number.
 const MAX_VERSIONS: u64 = 10_000;
 
-/// A file beside a model: its path in the folder of the version, and its content.
+/// A file next to a model: its path in the folder of the version, and its content.
 pub type Beside = (PathBuf, Vec<u8>);
 
-/// Writes a model into the repository, as a new version unless one has the same contents. The files beside it come first:
+/// Writes a model into the repository, as a new version unless one has the same contents. The files next to it come first:
 /// a server that reads the model finds them.
 pub fn put_model(root: &Path, name: &str, model: &[u8], beside: &[Beside]) -> Result<ModelFile, Error> {
     check_name(name)?;

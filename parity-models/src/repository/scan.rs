@@ -131,7 +131,7 @@ fn is_onnx(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "onnx")
 }
 
-/// The file of a tokenizer, beside that of its model.
+/// The file of a tokenizer, next to that of its model.
 pub const TOKENIZER: &str = "tokenizer.json";
 
 /// The commands that put a loose file into a repository.
@@ -151,7 +151,7 @@ impl ModelFolder {
 }
 
 impl Version {
-    /// Whether it is served with texts as its input, because its tokenizer is beside it.
+    /// Whether it is served with texts as its input, because its tokenizer is next to it.
     pub fn takes_texts(&self) -> bool {
         self.format == Format::Onnx && self.path.with_file_name(TOKENIZER).is_file()
     }

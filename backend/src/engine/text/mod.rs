@@ -1,4 +1,4 @@
-//! Text models: an encoder with `tokenizer.json` beside its file takes texts, and its clients need no tokenizer.
+//! Text models: an encoder with `tokenizer.json` next to its file takes texts, and its clients need no tokenizer.
 //!
 //! *Problem.* Encoders take token ids and masks and return a vector for each token. Clients have texts and expect a vector
 //! for each text, or a score for each pair of texts.
@@ -30,14 +30,14 @@ const INPUT: &str = "text";
 /// Lengths are rounded up to a multiple: engines compile for shapes.
 const STEP: usize = 16;
 
-/// The files of a text model beside its graph.
+/// The tokenizer and the pooling of a text model.
 pub struct Texts {
     tokeniser: Tokeniser,
     pooling: Pooling,
 }
 
 impl Texts {
-    /// Reads the files beside a model; `None` if there is no `tokenizer.json`.
+    /// Reads the files next to a model; `None` without `tokenizer.json`.
     pub fn beside(model: &Path) -> Result<Option<Self>, Error> {
         let Some(tokeniser) = Tokeniser::beside(model)? else { return Ok(None) };
         Ok(Some(Self { tokeniser, pooling: Pooling::beside(model)? }))

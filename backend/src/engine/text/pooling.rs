@@ -30,7 +30,7 @@ struct PoolingConfig {
 const MODE: &str = "pooling_mode_";
 
 impl Pooling {
-    /// As the files beside a model say; the mean if they do not. Another mode is an error: its vectors would be others.
+    /// As the files next to a model say; the mean if they do not. Another mode is an error: its vectors would be others.
     pub(super) fn beside(model: &Path) -> Result<Self, Error> {
         let path = model.with_file_name("1_Pooling").join("config.json");
         let Ok(bytes) = fs::read(&path) else { return Ok(Self::Mean) };

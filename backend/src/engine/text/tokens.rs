@@ -42,7 +42,7 @@ struct TokenizerConfig {
 }
 
 impl Tokeniser {
-    /// Reads `tokenizer.json` beside a model; `None` if there is none.
+    /// Reads `tokenizer.json` next to a model; `None` without such a file.
     pub(super) fn beside(model: &Path) -> Result<Option<Self>, Error> {
         let path = model.with_file_name(TOKENIZER);
         if !path.is_file() {

@@ -2,7 +2,7 @@
 //!
 //! For requests that change something: a second run would change it twice. An instance that does not answer may have run
 //! the query, so neither a failure nor a timeout is followed by another attempt. An instance that certainly did not get
-//! the query is no attempt: another one gets it.
+//! the query does not count as an attempt: another one gets it.
 
 use super::hooks::Policy;
 

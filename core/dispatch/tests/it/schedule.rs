@@ -80,7 +80,7 @@ pub(crate) enum Happening {
     Remove(u32),
 }
 
-/// What an instance reports when it joins.
+/// The report of an instance that joins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Joining {
     slots: u16,
