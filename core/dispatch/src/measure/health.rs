@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use crate::api::{EjectionSettings, Reason, Time};
+use crate::api::{EjectionSettings, Reason, Time, times};
 
 /// Good answers that clear the record.
 const CLEARED_BY: u8 = 8;
@@ -184,7 +184,7 @@ impl Health {
         let backoff = longer.min(settings.backoff_max).max(LEAST_BACKOFF);
         self.backoff = Some(backoff);
         self.question = self.question.filter(|_| reason == Reason::Slow);
-        let probe_at = now + backoff.mul_f64(1.0 + 0.1 * jitter);
+        let probe_at = now + times(backoff, 1.0 + 0.1 * jitter);
         self.state = Standing::Ejected { probe_at, reason };
         probe_at
     }

@@ -45,6 +45,9 @@ const COMPARE_EVERY: u32 = 32;
 /// A size within this logarithm of the mean of its class has the mean's time.
 const EXACT: f32 = 0.01;
 
+/// Beyond the known sizes a run's time grows as this power of its size at most.
+const STEEPEST: f32 = 1.0;
+
 /// Instances within this logarithm of a factor count as equally fast.
 const SAME: f32 = 0.05;
 
@@ -211,8 +214,9 @@ impl Pace {
         self.of_size(size).map(|mean| f64::from((mean + self.median + self.span.0).exp()))
     }
 
-    /// The mean of a size: on the line between its class and the next one in its direction, or that of the nearest known
-    /// class.
+    /// The mean of a size: on the line between its class and the next one in its direction, or that of the nearest
+    /// known class. Where there is no next one, the line to the class on the other side goes on, but not faster than
+    /// the size: with means of 7 and 8 rows, chance alone makes it as steep as you like.
     fn of_size(&self, size: u32) -> Option<f32> {
         let at = class(size);
         let below = || self.sizes[..at].iter().rev().find(|of| of.runs > 0.0);
@@ -222,12 +226,13 @@ impl Pace {
             return below().or_else(above).map(|of| of.mean);
         }
         let off = (size.max(1) as f32).ln() - own.size;
-        let next = match off {
-            _ if off.abs() < EXACT => None,
-            _ if off > 0.0 => above().or_else(below),
-            _ => below().or_else(above),
-        };
-        Some(next.map_or(own.mean, |next| own.mean + off * (next.mean - own.mean) / (next.size - own.size)))
+        if off.abs() < EXACT {
+            return Some(own.mean);
+        }
+        let (next, other) = if off > 0.0 { (above(), below()) } else { (below(), above()) };
+        let slope = |to: &Class| (to.mean - own.mean) / (to.size - own.size);
+        let slope = next.map(slope).or_else(|| other.map(|other| slope(other).clamp(0.0, STEEPEST)));
+        Some(own.mean + off * slope.unwrap_or_default())
     }
 }
 
@@ -267,6 +272,19 @@ mod tests {
         // On the line through the logarithms of 20 ms for 1 and 35 ms for 4.
         near(pace.expected(&fast, 5), 38.3);
         near(pace.expected(&fast, 64), 35.0);
+    }
+
+    #[test]
+    fn time_of_an_unknown_size_stays_near_that_of_known_ones() {
+        let (mut pace, mut speed) = (Pace::default(), Speed::default());
+        for _ in 0..100 {
+            pace.note(&mut speed, 7, 20 * MS);
+            pace.note(&mut speed, 8, 200 * MS);
+        }
+        let of = |size: u32| pace.expected(&speed, size).expect("known") / 1e6;
+        let (below, above) = (of(4), of(15));
+        assert!((11.0..=20.5).contains(&below), "{below} ms for 4 rows, 20 ms for 7");
+        assert!((195.0..=400.0).contains(&above), "{above} ms for 15 rows, 200 ms for 8");
     }
 
     #[test]

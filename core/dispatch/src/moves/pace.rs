@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::Role;
+use crate::api::{Role, times};
 use crate::measure::pace::Pace;
 use crate::measure::speed::Speed;
 use crate::moves::room::{recount_pools_of, refresh};
@@ -52,7 +52,7 @@ fn learn(
     let Some(instance) = state.instances.get_mut(job.instance) else { return };
     let took = match &instance.concurrency {
         // Company makes a run longer, and no instance slower.
-        Some(known) => took.div_f64(known.slower(job.beside)),
+        Some(known) => times(took, known.slower(job.beside).recip()),
         None => took,
     };
     let Some(own) = instance.serves.iter_mut().find(|serves| serves.pool == job.pool) else { return };

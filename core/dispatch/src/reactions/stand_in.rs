@@ -23,7 +23,7 @@
 
 use std::time::Duration;
 
-use crate::api::{Action, Answer, Cost, Failure, Judgement, Output, Pair, PoolId, QueryId, Unsure};
+use crate::api::{Action, Answer, Cost, Failure, Judgement, Output, Pair, PoolId, QueryId, Unsure, times};
 use crate::moves::answer::answer;
 use crate::moves::judge::record_pair;
 use crate::moves::outputs::{release_reader, request_check};
@@ -108,7 +108,7 @@ pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: Quer
     } else {
         pool.counters.stand_ins_over_bound += 1;
         let again =
-            pool.usual_service().map_or(pool.settings.stand_in.grace.cold, |usual| usual.mul_f64(LOOK_AGAIN));
+            pool.usual_service().map_or(pool.settings.stand_in.grace.cold, |usual| times(usual, LOOK_AGAIN));
         hold_back(state, turn, key, turn.now + again.max(LEAST));
         run_on_deployed(state, turn, key);
     }

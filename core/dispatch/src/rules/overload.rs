@@ -41,7 +41,7 @@ pub(crate) fn is_overloaded(state: &State, turn: &Turn, key: PoolKey, lane: Lane
     let (Some(recent), Some(taken)) = (pool.service.reading(), pool.taken()) else { return false };
     let Some((first, last)) = ends(state, key, lane) else { return false };
     let (first, last) = (state.queries.at(first), state.queries.at(last));
-    let ends_at: Time = turn.now + recent.high.mul_f64(MARGIN);
+    let ends_at: Time = turn.now + times(recent.high, MARGIN);
     let wait = times(taken, runs_before(state, pool, lane));
     first.deadline < ends_at
         && last.deadline >= ends_at

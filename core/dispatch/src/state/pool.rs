@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::{Cost, Counters, InForce, Placement, PolicyKind, PoolId, PoolSettings, ShapeId, Time};
+use crate::api::{
+    Cost, Counters, InForce, Placement, PolicyKind, PoolId, PoolSettings, ShapeId, Time, times,
+};
 use crate::measure::alone::Alone;
 use crate::measure::bound::Bound;
 use crate::measure::budget::Budget;
@@ -268,7 +270,7 @@ impl Pool {
 
     /// The longest pause of an instance at which batches are queued ahead.
     pub(crate) fn longest_pause(&self) -> Option<Duration> {
-        self.alone.median().map(|median| median.mul_f64(LIVELY))
+        self.alone.median().map(|median| times(median, LIVELY))
     }
 
     /// The batches that this pool lets an instance hold for each slot.

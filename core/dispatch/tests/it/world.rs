@@ -174,6 +174,9 @@ impl World {
         if let Err(lost) = self.dispatcher.check() {
             panic!("{lost}");
         }
+        for (at, action) in actions.iter().enumerate() {
+            self.stays_out(action, &actions[at..]);
+        }
         for action in actions.drain(..) {
             self.obey(&action);
             self.log.push((self.now, action));
@@ -271,11 +274,16 @@ impl World {
             Action::Suspect(instance, _) => {
                 assert!(self.instances.contains_key(instance), "{instance:?} is gone")
             }
-            Action::Ejected(id, pool, _) => {
-                assert!(!self.dispatcher.takes(*id, *pool), "{id:?} was ejected and takes work");
-            }
             Action::Readmitted(id) => assert!(self.instances.contains_key(id), "{id:?} is gone"),
-            Action::Kept(..) | Action::Trace(..) => {}
+            Action::Ejected(..) | Action::Kept(..) | Action::Trace(..) => {}
+        }
+    }
+
+    /// An ejected instance takes no work, unless it is readmitted at once: work may wait that no other could do.
+    fn stays_out(&self, action: &Action, after: &[Action]) {
+        if let Action::Ejected(id, pool, _) = action {
+            let readmitted = after.iter().any(|next| matches!(next, Action::Readmitted(of) if of == id));
+            assert!(readmitted || !self.dispatcher.takes(*id, *pool), "{id:?} was ejected and takes work");
         }
     }
 
