@@ -83,9 +83,13 @@ async fn exchange(errand: &Errand, number: usize, socket: &Path, mut shared: Sha
                 // Its connection lasts as long as its sender.
                 Ok::<_, String>((answer, Some(sender)))
             }
-            Line::Http2 => {
+            Line::Http2 | Line::Narrow => {
                 let stream = UnixStream::connect(socket).await.map_err(|error| error.to_string())?;
-                let opened = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+                let mut builder = http2::Builder::new(TokioExecutor::new());
+                if errand.line == Line::Narrow {
+                    builder.initial_stream_window_size(1 << 10).initial_connection_window_size(1 << 16);
+                }
+                let opened = builder.handshake(TokioIo::new(stream)).await;
                 let (mut sender, connection) = opened.map_err(|error| error.to_string())?;
                 driver.spawn(connection);
                 let request = request.uri(far).body(body).expect("a request");

@@ -18,6 +18,8 @@ pub(super) struct Plan {
     pub(super) over_http2: bool,
     pub(super) policy: PolicyKind,
     pub(super) concurrency: u16,
+    /// Streams that a server takes on one connection of HTTP/2.
+    pub(super) streams: u32,
     /// By time in milliseconds.
     pub(super) events: Vec<(u64, Event)>,
     pub(super) length: u64,
@@ -103,6 +105,8 @@ pub(super) enum Form {
 pub(super) enum Line {
     Http1,
     Http2,
+    /// One of HTTP/2 with a window of a kilobyte.
+    Narrow,
     /// A connection of HTTP/2 with other clients.
     Shared,
 }
@@ -153,8 +157,16 @@ impl Errand {
         }
     }
 
+    /// A stream that lasts for a second.
+    pub(super) fn lasting(route: Route, line: Line) -> Self {
+        Self { form: Form::Events, pieces: 20, pause: 50, line, ..Self::plain(route) }
+    }
+
     fn of(dice: &mut Dice) -> Self {
         let is_large = dice.percent(8);
+        let line = dice.pick(&[Line::Http1, Line::Http1, Line::Http2, Line::Narrow, Line::Shared]);
+        // A large answer through a narrow window lasts long enough.
+        let is_slow = dice.percent(10) && !(is_large && line == Line::Narrow);
         let form =
             dice.pick(&[Form::Whole, Form::Chunks, Form::Events, Form::Events, Form::Lines, Form::Bytes]);
         Self {
@@ -174,8 +186,8 @@ impl Errand {
             pause: if form.is_collected() { dice.pick(&[0, 3]) } else { dice.pick(&[0, 3, 20, 60]) },
             timeout: dice.pick(&[300, 1000, 2000, 4000]),
             patience: dice.percent(15).then(|| dice.range(1, 300)),
-            slowness: if dice.percent(10) { dice.range(20, 300) } else { 0 },
-            line: dice.pick(&[Line::Http1, Line::Http1, Line::Http2, Line::Shared]),
+            slowness: if is_slow { dice.range(20, 300) } else { 0 },
+            line,
         }
     }
 }
@@ -214,6 +226,7 @@ impl Plan {
             over_http2: dice.percent(40),
             policy: dice.pick(&policies),
             concurrency: dice.pick(&[4, 8, 256]),
+            streams: dice.pick(&[1, 3, 100]),
             events: Vec::new(),
             length: LENGTH,
         };
@@ -304,8 +317,11 @@ fn patches() -> Vec<Value> {
 /// Without the requests, which are many.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { servers, over_http2, policy, concurrency, .. } = self;
-        writeln!(f, "{servers} servers, HTTP/2: {over_http2}, {policy:?}, {concurrency} requests at a time")?;
+        let Self { servers, over_http2, streams, policy, concurrency, .. } = self;
+        writeln!(
+            f,
+            "{servers} servers, HTTP/2: {over_http2} with {streams} streams, {policy:?}, {concurrency} at a time"
+        )?;
         let changes = self.events.iter().filter(|(_, event)| !matches!(event, Event::Send(_)));
         changes.into_iter().try_for_each(|(at, event)| writeln!(f, "{at:>6} ms  {event:?}"))
     }

@@ -9,13 +9,13 @@ use parm_frontend::{Config, Frontend, Timers, upstreams};
 use parm_transport::client;
 use parm_transport::server::{self, Server};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::client::{SharedLine, send, shared_line};
 use super::judge::{are_in_service, judge};
-use super::plan::{Errand, Event, Mood, Plan, Route};
+use super::plan::{Errand, Event, Line, Mood, Plan, Route};
 use super::record::{Known, Sent, Shared};
 use super::upstream::Upstream;
 use crate::admin::Admin;
@@ -50,10 +50,9 @@ pub(super) fn run(plan: &Plan) -> Report {
         let stop = CancellationToken::new();
         let (mut stage, server) = Stage::set(plan.clone(), folder.path(), stop.clone()).await;
         stage.play().await;
-        let report = stage.end().await;
-        stop.cancel();
-        let _ = server.await;
-        report
+        stage.recovers().await;
+        stage.drains(stop, server).await;
+        stage.end()
     });
     drop(runtime);
     if let Some(panic) = panics::forget() {
@@ -70,18 +69,13 @@ async fn ticks() {
 }
 
 impl Stage {
-    async fn set(
-        plan: Plan,
-        folder: &std::path::Path,
-        stop: CancellationToken,
-    ) -> (Self, tokio::task::JoinHandle<usize>) {
+    async fn set(plan: Plan, folder: &std::path::Path, stop: CancellationToken) -> (Self, JoinHandle<usize>) {
         let record = Shared::default();
         let known = Known { mood: Mood::Well, member: true, since: Instant::now(), out_since: None };
         record.lock().servers = vec![known; plan.servers];
         record.lock().hedges = plan.hedges();
-        let servers: Vec<_> = (0..plan.servers)
-            .map(|number| Upstream::new(number, folder, plan.over_http2, record.clone(), plan.seed))
-            .collect();
+        let servers: Vec<_> =
+            (0..plan.servers).map(|number| Upstream::new(number, folder, &plan, record.clone())).collect();
         let mut config = Config::default();
         config.dispatch.policy = plan.policy;
         config.upstreams = upstreams(&plan, servers.iter().map(|server| server.url()).collect());
@@ -186,8 +180,8 @@ impl Stage {
         }
     }
 
-    /// Everything is well: all servers are used again, every request succeeds, and nothing is left.
-    async fn end(mut self) -> Report {
+    /// Everything is well: all servers are used again, and every request succeeds.
+    async fn recovers(&mut self) {
         let first = self.record.lock().requests.len();
         for _ in 0..20 {
             for route in Route::ALL {
@@ -198,32 +192,47 @@ impl Stage {
             sleep(Duration::from_millis(100)).await;
         }
         sleep(LAST).await;
-        let held = self.frontend.held();
         let mut record = self.record.lock();
         for server in 0..self.servers.len() {
             if !record.runs.iter().any(|run| run.request >= first && run.server == server) {
                 record.breach("recovered servers are used", || format!("server {server} got nothing"));
             }
         }
+    }
+
+    /// Parm ends while it answers.
+    async fn drains(&mut self, stop: CancellationToken, server: JoinHandle<usize>) {
+        for route in Route::ALL {
+            for line in [Line::Http1, Line::Http2, Line::Narrow, Line::Shared] {
+                self.sends(Errand::lasting(route, line));
+            }
+        }
+        sleep(Duration::from_millis(300)).await;
+        stop.cancel();
+        let cut = server.await.expect("the server does not panic");
+        sleep(Duration::from_secs(1)).await;
+        if cut > 0 {
+            self.record.lock().breach("a drain cuts no answer", || format!("{cut} connections were cut"));
+        }
+    }
+
+    /// Nothing is left.
+    fn end(mut self) -> Report {
+        let held = self.frontend.held();
+        let mut record = self.record.lock();
         let open = record.runs.iter().filter(|run| run.open).count();
         if open > 0 {
             record.breach("no run is left at a server", || format!("{open} are open"));
         }
-        let left = held.ledger.requests
-            + held.ledger.queries
-            + held.ledger.jobs
-            + held.dispatched.queries
-            + held.dispatched.jobs;
-        if left > 0 {
+        let (own, dispatched) = (held.ledger, held.dispatched);
+        if own.requests + own.queries + own.jobs + dispatched.queries + dispatched.jobs > 0 {
             record.breach("no state is left behind", || format!("{held:?}"));
         }
         while self.clients.try_join_next().is_some() {}
         if !self.clients.is_empty() {
             record.breach("every request gets an answer", || format!("{} clients wait", self.clients.len()));
         }
-        let report = Report { requests: record.requests.len(), breaches: record.breaches.clone() };
-        drop(record);
-        report
+        Report { requests: record.requests.len(), breaches: record.breaches.clone() }
     }
 }
 

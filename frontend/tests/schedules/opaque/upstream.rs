@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::plan::{Form, Mood};
+use super::plan::{Form, Mood, Plan};
 use super::record::{Shared, pieces};
 use crate::dice::Dice;
 
@@ -30,6 +30,7 @@ pub(super) struct Upstream {
     number: usize,
     path: PathBuf,
     over_http2: bool,
+    streams: u32,
     record: Shared,
     mood: watch::Sender<Mood>,
     dice: Mutex<Dice>,
@@ -52,20 +53,15 @@ impl Drop for Running {
 }
 
 impl Upstream {
-    pub(super) fn new(
-        number: usize,
-        folder: &Path,
-        over_http2: bool,
-        record: Shared,
-        seed: u64,
-    ) -> Arc<Self> {
+    pub(super) fn new(number: usize, folder: &Path, plan: &Plan, record: Shared) -> Arc<Self> {
         let server = Arc::new(Self {
             number,
             path: folder.join(format!("upstream{number}")),
-            over_http2,
+            over_http2: plan.over_http2,
+            streams: plan.streams,
             record,
             mood: watch::channel(Mood::Well).0,
-            dice: Mutex::new(Dice::new(seed ^ (number as u64) << 24)),
+            dice: Mutex::new(Dice::new(plan.seed ^ (number as u64) << 24)),
             listening: Mutex::default(),
         });
         server.listens();
@@ -106,11 +102,12 @@ impl Upstream {
 
     async fn serves(self: Arc<Self>, socket: UnixStream) {
         let socket = TokioIo::new(socket);
-        let over_http2 = self.over_http2;
+        let (over_http2, streams) = (self.over_http2, self.streams);
         let service = service_fn(move |request| self.clone().answers(request));
         // Broken connections are part of the plan.
         if over_http2 {
-            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            builder.max_concurrent_streams(streams);
             let _ = builder.serve_connection(socket, service).await;
         } else {
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(socket, service).await;
