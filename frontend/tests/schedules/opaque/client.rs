@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -39,6 +39,8 @@ pub(super) enum End {
         cut: Option<String>,
         /// Whether a part did not come in time.
         stalled: bool,
+        /// The status and message of a gRPC call.
+        call: Option<(String, String)>,
     },
 }
 
@@ -65,6 +67,10 @@ async fn exchange(errand: &Errand, number: usize, socket: &Path, mut shared: Sha
     let method = if errand.route == Route::Read { Method::GET } else { Method::POST };
     let request =
         Request::builder().method(method).header(NUMBER, number).header("parm-timeout-ms", errand.timeout);
+    let request = match errand.route {
+        Route::Call => request.header("content-type", "application/grpc"),
+        _ => request,
+    };
     let body = Full::new(Bytes::from(if errand.route == Route::Read { "" } else { "ask" }));
     let path = errand.route.path();
     let far = format!("http://parm{path}");
@@ -111,6 +117,15 @@ async fn exchange(errand: &Errand, number: usize, socket: &Path, mut shared: Sha
 async fn read(errand: &Errand, answer: Response<Incoming>, after: Duration) -> End {
     let (parts, mut rest) = answer.into_parts();
     let outcome = parts.headers.get("parm-outcome").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let text = |fields: &HeaderMap, name| {
+        fields.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+    };
+    let status_in = |fields: &HeaderMap| {
+        fields
+            .contains_key("grpc-status")
+            .then(|| (text(fields, "grpc-status"), text(fields, "grpc-message")))
+    };
+    let mut call = status_in(&parts.headers);
     let (mut body, mut cut, mut stalled) = (Vec::new(), None, false);
     loop {
         sleep(Duration::from_millis(errand.slowness)).await;
@@ -125,11 +140,12 @@ async fn read(errand: &Errand, answer: Response<Incoming>, after: Duration) -> E
                 break;
             }
             Ok(Some(Ok(frame))) => {
-                if let Ok(data) = frame.into_data() {
-                    body.extend_from_slice(&data);
+                if let Some(data) = frame.data_ref() {
+                    body.extend_from_slice(data);
                 }
+                call = frame.trailers_ref().and_then(status_in).or(call);
             }
         }
     }
-    End::Answer { status: parts.status, outcome, after, body: body.into(), cut, stalled }
+    End::Answer { status: parts.status, outcome, after, body: body.into(), cut, stalled, call }
 }

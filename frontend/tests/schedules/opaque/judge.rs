@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::client::{End, LATE};
-use super::plan::Mood;
+use super::plan::{Mood, Route};
 use super::record::{Record, pieces};
 
 /// Time after which a server that is well must be in use again.
@@ -34,7 +34,7 @@ pub(super) fn judge(record: &mut Record, number: usize, end: &End) {
         End::NoHead(why) => {
             record.breach("every request gets an answer", || format!("request {number} ({errand:?}): {why}"));
         }
-        End::Answer { status, outcome, after, body, cut, stalled } => {
+        End::Answer { status, outcome, after, body, cut, stalled, call } => {
             if *after > Duration::from_millis(errand.timeout) + LATE {
                 record.breach("answers begin by their deadline", || {
                     format!("request {number} ({errand:?}): {status} after {after:?}")
@@ -47,11 +47,32 @@ pub(super) fn judge(record: &mut Record, number: usize, end: &End) {
                 record.breach("a broken answer ends", || format!("request {number} ({errand:?})"));
                 return;
             }
-            if outcome.is_some() && status.is_success() {
+            if errand.route == Route::Call && cut.is_none() {
+                call_ends_with_its_status(record, number, body, call.as_ref());
+            } else if outcome.is_some() && status.is_success() {
                 is_of_one_run(record, number, body, cut.as_deref());
             } else {
                 has_a_cause(record, number, *status, body, cut.as_deref());
             }
+        }
+    }
+}
+
+/// A call is whole with the status 0. With another one it broke, or failed before its first message.
+fn call_ends_with_its_status(
+    record: &mut Record,
+    number: usize,
+    body: &Bytes,
+    call: Option<&(String, String)>,
+) {
+    match call {
+        None => record
+            .breach("a call has a status", || format!("request {number}: {}", String::from_utf8_lossy(body))),
+        Some((code, _)) if code == "0" => is_of_one_run(record, number, body, None),
+        Some((_, message)) if !body.is_empty() => is_of_one_run(record, number, body, Some(message)),
+        Some((code, message)) => {
+            let status = if code == "4" { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
+            has_a_cause(record, number, status, &message.clone().into(), None);
         }
     }
 }
@@ -87,12 +108,13 @@ fn has_a_cause(record: &mut Record, number: usize, status: StatusCode, body: &By
     let sent = record.requests[number].clone();
     let text = String::from_utf8_lossy(body).into_owned();
     let told = format!("request {number} ({:?}): {status} {text} {cut:?}", sent.errand);
+    let is_call = sent.errand.route == Route::Call;
     let is_servers = text.starts_with("failed by run ");
     if let Some(run) = text.strip_prefix("failed by run ").and_then(|run| run.parse::<usize>().ok()) {
         if record.runs.get(run).is_none_or(|run| run.request != number) {
             record.breach("an answer is that of one run", || told.clone());
         }
-    } else if !text.contains("parm_error") || cut.is_some() {
+    } else if text.is_empty() || !(is_call || text.contains("parm_error")) || cut.is_some() {
         record.breach("errors say what failed", || told.clone());
     }
     if status == StatusCode::GATEWAY_TIMEOUT
@@ -114,7 +136,8 @@ fn has_a_cause(record: &mut Record, number: usize, status: StatusCode, body: &By
     let described = || {
         let runs: Vec<_> = record.runs_of(number).map(|(_, run)| run.clone()).collect();
         format!(
-            "{told}; {runs:?}; {:?}",
+            "{told} after {:?}; {runs:?}; {:?}",
+            sent.at.elapsed(),
             record.servers.iter().map(|own| (own.mood, own.member)).collect::<Vec<_>>()
         )
     };

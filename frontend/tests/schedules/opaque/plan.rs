@@ -89,6 +89,8 @@ pub(super) enum Route {
     /// A request without a route.
     Other,
     Read,
+    /// A gRPC call.
+    Call,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +100,8 @@ pub(super) enum Form {
     Events,
     Lines,
     Bytes,
+    /// Those of gRPC, with a status at the end.
+    Messages,
 }
 
 /// The client's connection.
@@ -112,6 +116,7 @@ pub(super) enum Line {
 }
 
 impl Route {
+    /// Those of every server.
     pub(super) const ALL: [Self; 5] = [Self::Chat, Self::Predict, Self::Declared, Self::Other, Self::Read];
 
     pub(super) fn path(self) -> &'static str {
@@ -121,12 +126,13 @@ impl Route {
             Self::Declared => "/declared",
             Self::Other => "/v1/files",
             Self::Read => "/v1/models",
+            Self::Call => "/test.Service/Ask",
         }
     }
 
     /// Whether the configuration says how long an answer may pause. Otherwise it may for a minute.
     pub(super) fn has_own_stall(self) -> bool {
-        matches!(self, Self::Chat | Self::Predict | Self::Declared)
+        matches!(self, Self::Chat | Self::Predict | Self::Declared | Self::Call)
     }
 
     pub(super) fn is_once(self) -> bool {
@@ -162,7 +168,16 @@ impl Errand {
         Self { form: Form::Events, pieces: 20, pause: 50, line, ..Self::plain(route) }
     }
 
-    fn of(dice: &mut Dice) -> Self {
+    fn of(dice: &mut Dice, over_http2: bool) -> Self {
+        let plain = Self::drawn(dice);
+        if !over_http2 || !dice.percent(20) {
+            return plain;
+        }
+        let line = if plain.line == Line::Http1 { Line::Http2 } else { plain.line };
+        Self { route: Route::Call, form: Form::Messages, line, ..plain }
+    }
+
+    fn drawn(dice: &mut Dice) -> Self {
         let is_large = dice.percent(8);
         let line = dice.pick(&[Line::Http1, Line::Http1, Line::Http2, Line::Narrow, Line::Shared]);
         // A large answer through a narrow window lasts long enough.
@@ -234,7 +249,7 @@ impl Plan {
         let mut at = 0;
         while at < LENGTH {
             at += dice.range(1, 2 * gap);
-            plan.events.push((at, Event::Send(Errand::of(&mut dice))));
+            plan.events.push((at, Event::Send(Errand::of(&mut dice, plan.over_http2))));
         }
         plan.draw_faults(&mut dice);
         let changes = dice.range(0, 8);

@@ -86,10 +86,15 @@ pub(super) fn pieces(errand: &Errand, run: usize) -> Vec<Bytes> {
     let padding = "x".repeat(errand.padding);
     let piece = |number: usize| {
         let text = format!("{{\"run\":{run},\"piece\":{number},\"padding\":\"{padding}\"}}");
-        match errand.form {
+        let text = match errand.form {
             Form::Events => format!("data: {text}\n\n"),
+            Form::Messages => {
+                let length = u32::try_from(text.len()).expect("a short message").to_be_bytes();
+                return [&[0][..], &length, text.as_bytes()].concat();
+            }
             _ => format!("{text}\n"),
-        }
+        };
+        text.into_bytes()
     };
     let ping = (errand.form == Form::Events).then(|| Bytes::from(": ping\n\n"));
     ping.into_iter().chain((0..errand.pieces).map(|number| Bytes::from(piece(number)))).collect()

@@ -256,6 +256,9 @@ fn upstreams(plan: &Plan, urls: Vec<String>) -> upstreams::Config {
         };
         config.routes.insert(name.into(), route);
     }
+    let paths = vec![Route::Call.path().into()];
+    let call = upstreams::RouteConfig { paths, grpc: true, stall, ..upstreams::RouteConfig::default() };
+    config.routes.insert("call".into(), call);
     config
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
@@ -146,7 +146,14 @@ impl Upstream {
         let factor = if let Mood::Slow(factor) = mood { factor } else { 1 };
         sleep(Duration::from_millis(pace * factor)).await;
         let mood = self.listens_again().await;
+        let is_call = errand.form == Form::Messages;
         match mood {
+            Mood::NotReady | Mood::Fails(..) if is_call => {
+                let mut response = whole(200, String::new());
+                *response.headers_mut() = status(14, format!("failed by run {run}"));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+                return Ok(response);
+            }
             Mood::Hung => std::future::pending().await,
             Mood::Breaks | Mood::Gone => return Err(Broken),
             Mood::NotReady => return Ok(whole(503, format!("failed by run {run}"))),
@@ -162,7 +169,9 @@ impl Upstream {
         let all = pieces(&errand, run);
         let length: usize = all.iter().map(Bytes::len).sum();
         let pause = Duration::from_millis(errand.pause * factor);
-        let state = (running, all.into_iter().enumerate(), self.clone());
+        let end = is_call.then(|| Frame::trailers(status(0, String::new())));
+        let frames = all.into_iter().map(Frame::data).chain(end);
+        let state = (running, frames.enumerate(), self.clone());
         let stream = futures::stream::unfold(Some(state), move |state| async move {
             let (running, mut rest, own) = state?;
             let (place, piece) = rest.next()?;
@@ -175,7 +184,7 @@ impl Upstream {
                 Mood::Stalls(after) if place >= after => std::future::pending().await,
                 _ => {}
             }
-            Some((Ok(Frame::data(piece)), Some((running, rest, own))))
+            Some((Ok(piece), Some((running, rest, own))))
         });
         let mut response = Response::new(Either::Right(StreamBody::new(Box::pin(stream))));
         let kind = match errand.form {
@@ -183,11 +192,22 @@ impl Upstream {
             Form::Events => "text/event-stream",
             Form::Lines => "application/x-ndjson",
             Form::Bytes => "text/plain",
+            Form::Messages => "application/grpc",
         };
-        response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         if errand.form == Form::Whole {
             response.headers_mut().insert(CONTENT_LENGTH, length.into());
         }
         Ok(response)
     }
+}
+
+/// The status of a gRPC answer.
+fn status(code: u32, message: String) -> HeaderMap {
+    let message = HeaderValue::from_str(&message).expect("plain text");
+    HeaderMap::from_iter([("grpc-status", code.into()), ("grpc-message", message)].map(named))
+}
+
+fn named((name, value): (&'static str, HeaderValue)) -> (HeaderName, HeaderValue) {
+    (HeaderName::from_static(name), value)
 }
