@@ -141,7 +141,10 @@ fn has_a_cause(record: &mut Record, number: usize, status: StatusCode, body: &By
             record.servers.iter().map(|own| (own.mood, own.member)).collect::<Vec<_>>()
         )
     };
+    let nothing_ran = record.runs_of(number).next().is_none();
     let rule = match (failed, lost, sent.errand.route.is_once()) {
+        // An order to eject a server takes a request away that may have run.
+        (0, true, true) if !nothing_ran => return,
         (0, false, _) => "failures have a cause",
         (0, true, true) => "a request that nothing ran runs at a healthy server",
         (0..=2, _, false) => "a repeatable request is answered by a healthy server",

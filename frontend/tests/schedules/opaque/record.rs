@@ -58,10 +58,17 @@ impl Record {
         }
     }
 
-    pub(super) fn changes(&mut self, server: usize, change: impl FnOnce(&mut Known)) {
-        change(&mut self.servers[server]);
-        self.servers[server].since = Instant::now();
+    /// A server behaves in another way, which its runs may notice.
+    pub(super) fn becomes(&mut self, server: usize, mood: Mood) {
+        let known = &mut self.servers[server];
+        (known.mood, known.since) = (mood, Instant::now());
         self.runs.iter_mut().filter(|run| run.server == server && run.open).for_each(|run| run.well = false);
+    }
+
+    /// A server joins or leaves, by an order that breaks no answer.
+    pub(super) fn joins(&mut self, server: usize, member: bool) {
+        let known = &mut self.servers[server];
+        (known.member, known.since) = (member, Instant::now());
     }
 
     pub(super) fn begins(&mut self, request: usize, server: usize) -> usize {

@@ -137,11 +137,11 @@ impl Stage {
                 self.admin.call("PATCH", &format!("/settings{path}"), &patch).await;
             }
             Event::Order(server, order) => {
-                self.record.lock().changes(server, |known| known.member = order == "undrain");
+                self.record.lock().joins(server, order == "undrain");
                 self.order(server, order).await;
             }
             Event::Remove(server) => {
-                self.record.lock().changes(server, |known| known.member = false);
+                self.record.lock().joins(server, false);
                 if let Some(number) = self.number(server).await {
                     self.admin.call("DELETE", &format!("/instances/{number}"), &Value::Null).await;
                 }
@@ -150,7 +150,7 @@ impl Stage {
                 let url = upstreams::address(&self.servers[server].url());
                 self.admin.call("POST", "/instances", &json!({ "url": url })).await;
                 self.order(server, "undrain").await;
-                self.record.lock().changes(server, |known| known.member = true);
+                self.record.lock().joins(server, true);
             }
         }
     }

@@ -75,7 +75,7 @@ impl Upstream {
     }
 
     pub(super) fn becomes(self: &Arc<Self>, mood: Mood) {
-        self.record.lock().changes(self.number, |known| known.mood = mood);
+        self.record.lock().becomes(self.number, mood);
         self.mood.send_replace(mood);
         match mood {
             Mood::Gone => {
