@@ -26,7 +26,7 @@ test:
 
 # Random schedules over the whole frontend: 1,300 seeds, about a million requests, in release (docs/results/defects.md).
 schedules seeds="0..1300":
-    SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test --release -p parm-frontend --test schedules random_schedules -- --nocapture
+    SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test --release -p parm-frontend --test schedules schedules_keep_every_promise -- --nocapture
 
 # The documentation, warnings are errors.
 doc:

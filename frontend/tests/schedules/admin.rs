@@ -53,10 +53,14 @@ impl Admin {
     /// Patches the settings of a model, or of all; returns whether the patch was accepted.
     pub(crate) async fn patch(&self, model: Option<u8>, patch: &Value) -> bool {
         let path = model.map_or(String::new(), |model| format!("/{}", Model::Asked(model).name()));
-        let request =
-            Request::patch(format!("/admin/v1/settings{path}")).header("content-type", "application/json");
-        let request = request.body(Body::from(patch.to_string())).expect("paths are well formed");
-        self.send(request).await.0 == 200
+        self.call("PATCH", &format!("/settings{path}"), patch).await == 200
+    }
+
+    /// Sends a call; returns the status.
+    pub(crate) async fn call(&self, method: &str, path: &str, body: &Value) -> u16 {
+        let request = Request::builder().method(method).uri(format!("/admin/v1{path}"));
+        let request = request.header("content-type", "application/json").body(Body::from(body.to_string()));
+        self.send(request.expect("paths are well formed")).await.0
     }
 }
 

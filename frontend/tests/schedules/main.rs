@@ -23,6 +23,7 @@ mod hung;
 mod instances;
 mod invariants;
 mod lapses;
+mod opaque;
 mod panics;
 mod run;
 mod schedule;
@@ -60,8 +61,8 @@ fn seeds(default: Range<u64>) -> Range<u64> {
     bounds.unwrap_or_else(|| panic!("invalid SCHEDULE_SEEDS '{text}': use FROM..TO"))
 }
 
-/// Runs seeds on all cores; `on` receives each report and returns whether to continue.
-fn run_all(seeds: Range<u64>, on: impl Fn(u64, Report) -> bool + Sync) {
+/// Runs seeds on all cores until one asks to stop.
+fn on_all_cores(seeds: Range<u64>, goes_on: impl Fn(u64) -> bool + Sync) {
     let (next, stopped) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -72,7 +73,7 @@ fn run_all(seeds: Range<u64>, on: impl Fn(u64, Report) -> bool + Sync) {
                     if seed >= seeds.end {
                         break;
                     }
-                    if !on(seed, run(&schedule(seed))) {
+                    if !goes_on(seed) {
                         stopped.store(true, Ordering::Relaxed);
                     }
                 }
@@ -87,7 +88,8 @@ fn random_schedules_keep_every_promise() {
     panics::note();
     let (seeds, all) = (seeds(0..60), variable("SCHEDULE_ALL").is_some());
     let (tally, started) = (Mutex::new(Tally::default()), Instant::now());
-    run_all(seeds.clone(), |seed, report| {
+    on_all_cores(seeds.clone(), |seed| {
+        let report: Report = run(&schedule(seed));
         let mut tally = tally.lock();
         tally.requests += report.requests;
         for breach in &report.breaches {

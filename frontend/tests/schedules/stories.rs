@@ -44,6 +44,9 @@ pub(crate) fn widen(maker: &mut Maker) {
     if maker.dice.percent(20) {
         maker.placement_changes();
     }
+    if maker.dice.percent(25) {
+        maker.stand_in_is_replaced();
+    }
 }
 
 impl Maker {
@@ -100,6 +103,19 @@ impl Maker {
         for placement in ["turns", "speed"] {
             let (of, at) = (self.dice.percent(40).then(|| self.model()), self.time());
             self.at(at, What::Settings(of, json!({ "placement": placement })));
+        }
+    }
+
+    /// The stand-in is replaced by a model that no server has, and comes back, while its jobs run.
+    fn stand_in_is_replaced(&mut self) {
+        self.approximates();
+        let mut at = self.time();
+        while at < self.length {
+            let model = self.dice.pick(&["cheap", "nobody"]);
+            let of = self.dice.percent(50).then(|| self.model());
+            let patch = json!({ "policy": "stand-in", "stand_in": { "model": model } });
+            self.at(at, What::Settings(of, patch));
+            at += self.dice.pick(&[3, 40, 400, 3000]);
         }
     }
 

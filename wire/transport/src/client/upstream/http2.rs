@@ -3,8 +3,9 @@
 //! Problem: one slow reader must not hold back the other requests of its connection, a connection that went silent must
 //! be replaced, and a server may limit the requests of a connection, of which a stream is one until it ends.
 //!
-//! Choice: the window of a connection is the sum of the windows of all requests that may be in progress, so a full stream
-//! leaves room for the others. A health check that gets no answer in time gives its connection up. A request gets the first
+//! Choice: the window of a connection is the largest possible, so a full stream leaves room for the others, and the windows of
+//! the streams bound the memory. The library ends a connection with too many small unread pieces, and its limit is half of that
+//! window. A health check that gets no answer in time gives its connection up. A request gets the first
 //! connection below the server's limit, and there is one connection unless the server has such a limit.
 //!
 //! Rejected: pings of HTTP/2, because gRPC servers close the connections of clients that ping often during a long call.
@@ -107,9 +108,7 @@ impl Http2 {
         let scheme = if dialer.scheme() == "https" { Scheme::HTTPS } else { Scheme::HTTP };
         let most = config.max_connections.get();
         let mut builder = Builder::new(TokioExecutor::new());
-        builder
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW.saturating_mul(most).min(LARGEST_WINDOW));
+        builder.initial_stream_window_size(WINDOW).initial_connection_window_size(LARGEST_WINDOW);
         let permits = Arc::new(Semaphore::new(most as usize));
         let (kept, dialling) = (Mutex::default(), tokio::sync::Mutex::default());
         Ok(Self { dialer, scheme, authority, builder, kept, dialling, permits })

@@ -77,7 +77,16 @@ impl Body for AnswerRest {
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let own = &mut *self;
         let Some(open) = &mut own.open else { return Poll::Ready(None) };
-        match open.poll_frame(cx) {
+        // Clients of HTTP/2 take empty frames for a flood and end the connection after a hundred. Many servers end an answer
+        // with one.
+        let is_empty = |frame: &Frame<Bytes>| frame.data_ref().is_some_and(Bytes::is_empty);
+        let next = loop {
+            match open.poll_frame(cx) {
+                Poll::Ready(Ok(Some(frame))) if is_empty(&frame) => {}
+                other => break other,
+            }
+        };
+        match next {
             Poll::Ready(Ok(Some(frame))) => {
                 own.patience.as_mut().reset(Instant::now() + own.stall);
                 own.has_trailers |= frame.is_trailers();

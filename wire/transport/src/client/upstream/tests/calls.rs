@@ -187,6 +187,24 @@ async fn stream_passes_message_by_message() {
     assert!(rest.frame().await.is_none());
 }
 
+/// A client of HTTP/2 ends its connection after a hundred empty frames of any of its streams.
+#[tokio::test]
+async fn empty_end_of_an_answer_is_not_passed_on() {
+    let pair = Pair::new(|_, _, mut respond| async move {
+        let mut stream = respond.send_response(Response::new(()), false).unwrap();
+        for (piece, is_last) in [("a", false), ("", false), ("b", false), ("", true)] {
+            stream.send_data(piece.into(), is_last).unwrap();
+        }
+    })
+    .await;
+    let (first, mut rest) = begun(pair.ask().await.unwrap());
+    let mut pieces = vec![first];
+    while let Some(frame) = rest.frame().await {
+        pieces.push(frame.unwrap().into_data().unwrap());
+    }
+    assert_eq!(pieces, ["a", "b"]);
+}
+
 #[tokio::test]
 async fn call_without_messages_keeps_its_trailers() {
     let pair = Pair::new(|_, _, respond| async move { say(respond, &[], &[("grpc-status", "0")]) }).await;
