@@ -91,7 +91,6 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         // The candidates are useful even if they cannot be measured on the test rows.
         let grades = match test.as_ref().map(apart) {
             Some(Ok(grades)) => Some(grades),
-            Some(Err(Error::Stopped)) => return Err(Error::Stopped),
             Some(Err(error)) => {
                 eprintln!("--test: cannot measure the candidates on these rows: {error}");
                 None
