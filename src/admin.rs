@@ -1,5 +1,6 @@
 //! Calls a frontend's admin API, for the commands that inspect and change running frontends.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -21,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest error body that is printed, in bytes.
 const REFUSAL: usize = 4096;
+
+/// The text for an answer that is not an admin API's.
+const NOT_ADMIN: &str = "not an admin API: give the address that the frontend has as --admin";
 
 /// Longest answer in bytes: enough for the list of the largest number of instances.
 const ANSWER: usize = 16 << 20;
@@ -73,18 +77,21 @@ impl Admin {
     }
 
     /// Sends a request. A status other than success becomes an error with the frontend's message.
-    async fn ask(
+    pub async fn ask(
         &self,
         method: &str,
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Response<Incoming>> {
         let response = self.send(method, path, body).await?;
-        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(Rejection::read(response, self.key.is_some()).await.into())
     }
 
     /// Sends a request and returns the answer, whatever its status.
-    pub async fn send(
+    async fn send(
         &self,
         method: &str,
         path: &str,
@@ -163,16 +170,43 @@ fn authority(url: &str) -> anyhow::Result<(&str, bool)> {
     Ok((rest, secured.is_some()))
 }
 
-async fn refusal(response: Response<Incoming>) -> anyhow::Error {
-    let status = response.status();
-    let body = Limited::new(response.into_body(), REFUSAL).collect().await;
-    let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
-    let said = serde_json::from_str::<Value>(&text).ok();
-    let said = said.and_then(|said| said["error"].as_str().map(str::to_owned)).unwrap_or(text);
-    match status {
-        StatusCode::UNAUTHORIZED => {
-            anyhow!("the frontend rejects the key (401): {said}: give a key with PARM_KEY or --key")
-        }
-        _ => anyhow!("the frontend rejects the request ({}): {said}", status.as_u16()),
+/// An error answer of a frontend.
+#[derive(Debug)]
+pub struct Rejection {
+    /// The HTTP status.
+    pub status: StatusCode,
+    said: String,
+    has_key: bool,
+}
+
+impl Rejection {
+    async fn read(response: Response<Incoming>, has_key: bool) -> Self {
+        let status = response.status();
+        let body = Limited::new(response.into_body(), REFUSAL).collect().await;
+        let text =
+            body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
+        let said = serde_json::from_str::<Value>(&text).ok();
+        let said = said.and_then(|said| said["error"].as_str().map(str::to_owned));
+        let is_admin =
+            |said: &String| !said.starts_with("unknown path") || said.contains("the admin API has");
+        let said = said.filter(is_admin).unwrap_or_else(|| NOT_ADMIN.to_owned());
+        Self { status, said, has_key }
     }
 }
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.status, self.has_key) {
+            (StatusCode::UNAUTHORIZED, false) => write!(
+                f,
+                "the frontend requires a key (401): give one with PARM_KEY or --key; parm keys new makes one"
+            ),
+            (status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), true) => {
+                write!(f, "the frontend rejects the key ({}): {}", status.as_u16(), self.said)
+            }
+            (status, _) => write!(f, "the server rejects the request ({}): {}", status.as_u16(), self.said),
+        }
+    }
+}
+
+impl std::error::Error for Rejection {}

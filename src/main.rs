@@ -133,7 +133,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (error, usual) = match self {
             Self::Configuration(error) => {
-                to.write_str("bad configuration: ")?;
+                to.write_str("invalid input: ")?;
                 (error, Some(StableCode::InvalidSetting))
             }
             Self::Panicked(error) => (error, Some(StableCode::FrontendPanicked)),

@@ -63,7 +63,8 @@ fn list(view: &View) -> anyhow::Result<()> {
     if scan.problems.is_empty() {
         Ok(())
     } else {
-        bail!("{} problems in the repository", scan.problems.len())
+        let count = scan.problems.len();
+        bail!("{count} problem{} in the repository", if count == 1 { "" } else { "s" })
     }
 }
 

@@ -5,10 +5,9 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::{Response, StatusCode};
 use parm_simulator::Progress;
 use parm_tuner::{Profile, Recording};
 use serde_json::json;
@@ -21,15 +20,13 @@ use crate::cli::record::Record;
 
 /// Time after the end of the recording at which the frontend counts as hung: it sends lines every half second.
 const SLACK: Duration = Duration::from_secs(10);
-/// Longest error body that is printed, in bytes.
-const REFUSAL: usize = 4096;
 
 /// Runs the command.
 pub fn main(flags: &Record) -> Result<(), Failure> {
     let path = match (&flags.summary, &flags.frontend) {
         (Some(path), _) => path,
         (None, Some(url)) => {
-            let admin = Admin::at(url, flags.token.clone(), &flags.identity).context("--frontend");
+            let admin = Admin::at(url, flags.key.clone(), &flags.identity).context("--frontend");
             let admin = admin.map_err(Failure::Configuration)?;
             block_on(record(flags, &admin))?;
             &flags.file
@@ -80,26 +77,12 @@ async fn copy(mut body: Incoming, seconds: u64, to: &mut impl Write) -> anyhow::
 /// Starts the recording. The admin API answers once it has the first lines.
 async fn ask(seconds: u64, admin: &Admin) -> anyhow::Result<Incoming> {
     let path = format!("/admin/v1/recording?seconds={seconds}");
-    let response = admin.send("GET", &path, None).await?;
-    if response.status() == StatusCode::OK { Ok(response.into_body()) } else { Err(refusal(response).await) }
-}
-
-async fn refusal(response: Response<Incoming>) -> anyhow::Error {
-    let status = response.status();
-    let body = http_body_util::Limited::new(response.into_body(), REFUSAL).collect().await;
-    let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
-    match status {
-        StatusCode::NOT_FOUND => {
-            anyhow!("not an admin API ({text}): give the address that the frontend has as --admin")
-        }
-        StatusCode::UNAUTHORIZED => anyhow!("the admin API requires a key: give it with --token"),
-        _ => anyhow!("the frontend rejects the recording ({status}): {text}"),
-    }
+    Ok(admin.ask("GET", &path, None).await?.into_body())
 }
 
 /// Prints a summary of a recording. Too little data for a profile is not an error: the arrivals may suffice.
 fn summary(path: &Path, flags: &Record) -> Result<(), Failure> {
-    let file = fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let file = open(path)?;
     let named = || path.display().to_string();
     let reader = std::io::BufReader::new(file);
     let recording = Recording::read(reader, flags.model.as_deref()).with_context(named)?;
@@ -114,6 +97,12 @@ fn summary(path: &Path, flags: &Record) -> Result<(), Failure> {
     }
     .map_err(anyhow::Error::from)?;
     Ok(())
+}
+
+/// Opens a recording.
+pub fn open(path: &Path) -> anyhow::Result<fs::File> {
+    ensure!(!path.is_dir(), "{} is a folder: name the file of a recording", path.display());
+    fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn worded(recording: &Recording, profile: &Result<Profile, parm_tuner::Error>) -> String {

@@ -35,7 +35,11 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
     let changed = differences(&json!(known), &json!(new)).into_iter().map(|field| field.path);
     let (applied, restart): (Vec<_>, Vec<_>) = changed
         .partition(|path| path.starts_with("frontend.dispatch") || path.starts_with("frontend.models"));
-    tracing::info!(applied = applied.join(", "), "SIGHUP: configuration read again");
+    if applied.is_empty() && restart.is_empty() {
+        tracing::info!("SIGHUP: configuration read again: nothing changed");
+    } else {
+        tracing::info!(applied = applied.join(", "), "SIGHUP: configuration read again");
+    }
     if !restart.is_empty() {
         tracing::warn!(settings = restart.join(", "), "SIGHUP: these changes need a restart");
     }

@@ -181,13 +181,14 @@ impl Settings {
 
     fn has_secrets(&self) -> bool {
         let Self { frontend, backend, .. } = self;
-        let keys = [&backend.upstream.client.token, &frontend.client.token, &frontend.admin.token];
-        keys.iter().any(|key| key.is_some())
+        let own = [&frontend.client.token, &frontend.admin.token, &frontend.neighbours.token];
+        let mut keys = own.into_iter().chain([&backend.upstream.client.token]);
+        keys.any(|key| key.is_some())
     }
 }
 
 const SECRETS: &str = "# Keys are secret and left out: fill in `token` under [frontend.client], \
-                       [backend.upstream.client] and [frontend.admin].
+                       [frontend.neighbours], [backend.upstream.client] and [frontend.admin].
 
 ";
 /// The policy that `--stand-in` implies.
@@ -222,8 +223,14 @@ fn policy(flags: &Serve) -> Result<Option<&str>, Invalid> {
 fn layers(flags: &Common) -> Result<Figment, Invalid> {
     let mut figment = Figment::from(Serialized::defaults(Settings::default()));
     if let Some(path) = &flags.config {
-        if !path.is_file() {
-            let message = format!("--config: file '{}' does not exist: check the path", path.display());
+        // A pipe is not a file, and can be read.
+        if path.is_dir() || !path.exists() {
+            let fault = if path.is_dir() {
+                "is a folder: name the file in it"
+            } else {
+                "does not exist: check the path"
+            };
+            let message = format!("--config: file '{}' {fault}", path.display());
             return Err(Invalid(coded(StableCode::ConfigurationMissing, message)));
         }
         figment = figment.merge(Toml::file_exact(path));

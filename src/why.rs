@@ -37,8 +37,7 @@ pub fn main(flags: &Why) -> Result<(), Failure> {
 /// Reads a recording; its frontend is assumed to have the default settings.
 fn recorded(flags: &Why) -> Result<(Recording, PoolSettings), Failure> {
     let path = Path::new(&flags.what);
-    let named = || format!("cannot read {}", path.display());
-    let file = std::fs::File::open(path).with_context(named).map_err(Failure::Configuration)?;
+    let file = record::open(path).map_err(Failure::Configuration)?;
     let recording = Recording::read(std::io::BufReader::new(file), flags.model.as_deref());
     let recording = recording.with_context(|| flags.what.clone()).map_err(Failure::Configuration)?;
     Ok((recording, PoolSettings::default()))

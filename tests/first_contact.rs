@@ -193,7 +193,7 @@ fn outage_is_one_error_and_its_end_one_line() {
 
 #[test]
 fn orderly_drain_is_not_a_warning() {
-    let workers = [Parm::worker(&["--set", "server.drain_delay_ms=2500"]), Parm::worker(&[])];
+    let workers = [Parm::worker(&[]), Parm::worker(&[])];
     let parm = Parm::frontend(&[&workers[0], &workers[1]], &[]);
     let both = |parm: &Parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0;
     parm.until("both have joined", both);

@@ -72,6 +72,13 @@ fn embeddings_are_those_of_the_model() {
             let close = vector.iter().zip(wanted).all(|(one, other)| (one - other).abs() < 1e-6);
             assert!(close && list["data"][at]["index"] == at, "{list:#}");
         }
+        let models = http::get(parm.http, "/v1/models").json();
+        let listed = &models["data"];
+        assert!(listed.as_array().unwrap().len() == 1 && listed[0]["created"].is_u64(), "{models}");
+        assert_eq!(
+            (&models["object"], &listed[0]["id"], &listed[0]["object"], &listed[0]["owned_by"]),
+            (&json!("list"), &json!("colours"), &json!("model"), &json!("parm"))
+        );
         let raw = post(parm, "/embed", &json!({ "inputs": "red blue", "normalize": false })).json();
         assert_eq!(raw, json!([[4.0, 2.0]]));
     }

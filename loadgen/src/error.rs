@@ -35,6 +35,10 @@ pub enum Error {
     )]
     NoClasses { output: String, datatype: String },
     #[error(
+        "label {label} has no column: output '{output}' has the columns 0 to {last}: number classes from 0, in their order"
+    )]
+    NoColumn { label: i64, output: String, last: i64 },
+    #[error(
         "about {expected} requests would be kept and at most {most} are: send for a shorter time or at a lower rate"
     )]
     TooManySamples { expected: u64, most: usize },

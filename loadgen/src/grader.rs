@@ -8,6 +8,8 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grader {
     output: String,
+    /// Scores of a row; `None` for whole numbers, and if the number varies.
+    columns: Option<i64>,
 }
 
 impl Grader {
@@ -28,7 +30,21 @@ impl Grader {
         if !(whole || scores && found.shape.last() != Some(&1)) {
             return Err(Error::NoClasses { output: found.name.clone(), datatype: found.datatype.clone() });
         }
-        Ok(Self { output: found.name.clone() })
+        let row = match &found.shape[..] {
+            [-1 | 1, row @ ..] if !row.is_empty() => row,
+            row => row,
+        };
+        let columns = row.iter().try_fold(1i64, |all, &dim| (dim >= 0).then(|| all.saturating_mul(dim)));
+        Ok(Self { output: found.name.clone(), columns: columns.filter(|&columns| scores || columns > 1) })
+    }
+
+    /// Checks that each label is the index of a score: otherwise all answers would count as wrong.
+    pub fn check(&self, labels: &[i64]) -> Result<(), Error> {
+        let Some(columns) = self.columns else { return Ok(()) };
+        let without = labels.iter().find(|label| !(0..columns).contains(*label));
+        without.map_or(Ok(()), |&label| {
+            Err(Error::NoColumn { label, output: self.output.clone(), last: columns - 1 })
+        })
     }
 
     /// Returns the class of each row; `None` where the answer has no row or its number is not a number.
@@ -112,6 +128,23 @@ mod tests {
         assert_eq!(grader.classes(&answer(whole), 2), [Some(7), Some(2)]);
         let few = Tensor::from_f32(vec![4], &[0.0; 4]).unwrap();
         assert_eq!(grader.classes(&answer(few), 3), [None; 3], "four numbers are not three rows");
+    }
+
+    #[test]
+    fn label_without_a_column_is_rejected() {
+        let check = |datatype, shape: &[i64], labels: &[i64]| {
+            let grader = Grader::new(&model(&[("y", datatype, shape)]), None).unwrap();
+            grader.check(labels).map_err(|error| error.to_string())
+        };
+        let said =
+            "label 3 has no column: output 'y' has the columns 0 to 2: number classes from 0, in their order";
+        assert_eq!(check("FP32", &[-1, 3], &[1, 2, 3]), Err(said.into()));
+        assert_eq!(check("FP32", &[1, 3], &[3, 1]), Err(said.into()));
+        assert_eq!(check("INT64", &[-1, 3], &[3]), Err(said.into()), "scores of a quantised model");
+        for (datatype, shape) in [("FP32", &[-1, -1][..]), ("INT64", &[-1]), ("INT64", &[-1, 1])] {
+            assert_eq!(check(datatype, shape, &[7]), Ok(()), "{datatype} {shape:?}");
+        }
+        assert_eq!(check("FP32", &[-1, 3], &[0, 2]), Ok(()));
     }
 
     #[test]

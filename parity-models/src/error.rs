@@ -16,6 +16,8 @@ pub enum Error {
     NoVersion { name: String },
     #[error("'{}' has no model file: put a model.onnx into it", path.display())]
     NoModelFile { path: PathBuf },
+    #[error("'{}' is a folder: put the model's file in its place", path.display())]
+    ModelFolder { path: PathBuf },
     #[error("'{}' has several model files, {found:?}: keep one of them", path.display())]
     SeveralModelFiles { path: PathBuf, found: Vec<String> },
     #[error("'{}' has more than {limit} files: a version is one model and its external data", path.display())]

@@ -16,7 +16,7 @@ use parm_protocol::{Error, ModelRef};
 use parm_transport::keys::{KeyFile, Role};
 use parm_transport::tls::{Standing, Tls};
 
-use super::{Finding, engine};
+use super::{Finding, engine, peers};
 use crate::cli::{Cli, Command};
 use crate::settings::{Invalid, Settings};
 
@@ -34,7 +34,11 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
         Ok(settings) => settings,
         Err(error) => {
             let what = format!("configuration: {error:#}");
-            return vec![Finding::fails(what, "correct the file; docs/configuration.md lists all settings")];
+            let remedy = match path.is_file() {
+                true => "correct the file; docs/configuration.md lists all settings",
+                false => "name a configuration file, or the URL of a frontend's admin API: http://HOST:PORT",
+            };
+            return vec![Finding::fails(what, remedy)];
         }
     };
     let mut findings = vec![Finding::well(format!("configuration: {} is valid", path.display()))];
@@ -47,6 +51,7 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings.extend(stand_in(&settings));
     findings.extend(workers_file(&mut settings));
     findings.extend(workers(&settings).await);
+    findings.extend(peers::neighbours(&settings).await);
     findings
 }
 
@@ -282,10 +287,13 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
     }
     let mut known: BTreeMap<String, (String, String)> = BTreeMap::new();
     for url in urls {
-        match offer(&wire, &url).await {
+        let has_key = settings.frontend.client.token.is_some();
+        match offer(&wire, &url, has_key).await {
             Err(error) => findings.push(Finding::fails(
                 format!("worker {url}: {error}"),
-                "start it, or correct frontend.workers; the frontend starts without it and retries",
+                peers::key_remedy(error.code()).unwrap_or(
+                    "start it, or correct frontend.workers; the frontend starts without it and retries",
+                ),
             )),
             Ok(offer) if offer.is_empty() => {
                 findings
@@ -298,7 +306,10 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
                     (first != tensors).then(|| (model.clone(), at.clone()))
                 });
                 findings.push(match other {
-                    None => Finding::well(format!("worker {url}: {} models", offer.len())),
+                    None if url.starts_with("upstream+") => {
+                        Finding::well(format!("server {}: it answers", &url["upstream+".len()..]))
+                    }
+                    None => Finding::well(format!("worker {url}: {}", counted(offer.len()))),
                     Some((model, at)) => Finding::fails(
                         format!("worker {url}: {model} has other tensors than at {at}"),
                         "give one of them another version, or serve the same file on both",
@@ -352,8 +363,12 @@ fn unresolved(url: &str, problem: &str) -> Finding {
     )
 }
 
-/// Requests the models that a worker serves now.
-async fn offer(wire: &Wire, url: &str) -> Result<Offer, Error> {
+fn counted(models: usize) -> String {
+    if models == 1 { "1 model".into() } else { format!("{models} models") }
+}
+
+/// Requests the models that a worker serves now, and tries the key of requests for predictions if there is one.
+async fn offer(wire: &Wire, url: &str, has_key: bool) -> Result<Offer, Error> {
     let client = within(wire.connect(url)).await??;
     if !within(client.is_ready()).await?? {
         return Err(Error::Unavailable { message: "it reports that it is not ready".into() });
@@ -364,13 +379,19 @@ async fn offer(wire: &Wire, url: &str) -> Result<Offer, Error> {
         let version = (!entry.version.is_empty()).then(|| entry.version.clone());
         let model = ModelRef { name: entry.name.clone(), version };
         let metadata = within(client.model_metadata(&model)).await??;
+        if has_key
+            && offer.is_empty()
+            && let Some(rejection) = peers::rejection(&*client, model).await
+        {
+            return Err(rejection);
+        }
         let tensors = format!("{:?} {:?}", metadata.inputs, metadata.outputs);
         offer.insert(format!("{} {}", entry.name, entry.version).trim().to_owned(), tensors);
     }
     Ok(offer)
 }
 
-async fn within<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
+pub(super) async fn within<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
     let late = |_| Error::Unavailable { message: format!("no answer within {PATIENCE:?}") };
     tokio::time::timeout(PATIENCE, asked).await.map_err(late)
 }

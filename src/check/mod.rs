@@ -5,6 +5,7 @@
 
 mod configured;
 mod engine;
+mod peers;
 mod running;
 
 use std::io::Write;

@@ -6,7 +6,7 @@ use parm_protocol::StableCode;
 use serde_json::Value;
 
 use super::Finding;
-use crate::admin::Admin;
+use crate::admin::{Admin, Rejection};
 use crate::cli::admin::{Check, Reach};
 use crate::top::{State, list};
 
@@ -26,12 +26,12 @@ pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
         Ok(lines) => lines,
         Err(error) => {
             let what = format!("admin API: {error:#}");
-            let remedy = if what.contains("(401)") || what.contains("(403)") {
-                "give a key of the role read with PARM_KEY or --key"
-            } else if what.contains("(404)") {
-                "name the address of --admin"
-            } else {
-                "check the address, and the log of the frontend"
+            let remedy = match error.downcast_ref::<Rejection>().map(|rejection| rejection.status.as_u16()) {
+                Some(401) => "this needs a key of the role read",
+                // The message says the same.
+                Some(403) => "",
+                Some(404) => "name the address of --admin",
+                _ => "check the address, and the log of the frontend",
             };
             return Ok(vec![Finding::fails(what, remedy)]);
         }
@@ -78,7 +78,7 @@ fn models(state: &State) -> Vec<Finding> {
 }
 
 fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
-    let (name, policy) = (text(&model["name"]), text(&model["in_force"]));
+    let (name, policy) = (state.title(model), text(&model["in_force"]));
     let own = state.frames.back().and_then(|frame| state.of_model(frame, &model["m"]));
     let usable = own.and_then(|own| own["queue"][3].as_u64()).unwrap_or_default();
     let mut findings = vec![match usable {
@@ -95,7 +95,7 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
     if let Some(error) = model["failing"].as_str() {
         findings.push(Finding::fails(
             format!("model {name}: requests fail: {error}"),
-            "try the model with another engine, and see the log of its instances",
+            failing_remedy(error, text(&model["failing_reason"])),
         ));
     }
     if let Some(problem) = model["problem"].as_str() {
@@ -114,6 +114,25 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// The remedy of failing requests, by their last error and its class.
+fn failing_remedy(error: &str, reason: &str) -> &'static str {
+    match reason {
+        _ if is_about_a_key(error) => KEY,
+        "internal" => "try the model with another engine, and see the log of its instances",
+        _ => "see the instances below, and the log of the frontend",
+    }
+}
+
+/// The remedy of instances that reject the frontend's key.
+const KEY: &str = "set frontend.client.token to one of the instances' keys that has the role infer";
+
+/// Whether a server's error is about the key that it received. The text is all that the stream has.
+fn is_about_a_key(problem: &str) -> bool {
+    ["a key is required", "the key is unknown", "has the role", "answered 401", "answered 403"]
+        .iter()
+        .any(|part| problem.contains(part))
 }
 
 /// Models that instances have and do not serve.
@@ -174,7 +193,11 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
     Some(match (stands.as_str(), reason.as_str()) {
         ("connecting", _) => Finding::fails(
             format!("{what} is not connected: {problem} [{}]", StableCode::Unreachable),
-            format!("start it, correct its address, or remove it with parm ctl remove {number}"),
+            if is_about_a_key(problem) {
+                KEY.to_owned()
+            } else {
+                format!("start it, correct its address, or remove it with parm ctl remove {number}")
+            },
         ),
         ("refused", _) => Finding::fails(
             format!("{what} is refused: {problem} [{}]", StableCode::InstanceRejected),
@@ -226,13 +249,18 @@ mod tests {
             json!({"models": [
                 {"m": 0, "name": "a", "policy": "parm+", "in_force": "hedge", "problem": "no bundle"},
                 {"m": 1, "name": "b", "policy": "hedge", "in_force": "hedge", "problem": null,
-                 "failing": "every attempt failed"}]}),
+                 "failing": "every attempt failed: it ran out", "failing_reason": "internal"},
+                {"m": 2, "name": "d", "version": "1", "policy": "none", "in_force": "none", "problem": null,
+                 "failing": "no instance can serve it", "failing_reason": "unavailable"},
+                {"m": 3, "name": "d", "version": "2", "policy": "none", "in_force": "none", "problem": null,
+                 "failing": "every attempt failed: the key is unknown", "failing_reason": "unavailable"}]}),
             json!({"instances": [{"number": 1, "address": "http://w:1", "node": "n",
                 "absent": [["c", "cannot load it"]]}, {"number": 2, "address": "http://w:2",
-                "node": "n"}, {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"}]}),
+                "node": "n"}, {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"},
+                {"number": 4, "address": "http://w:4", "node": "n", "problem": "a key is required"}]}),
             json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
                 {"m": 1, "queue": [0, 0, 0, 0, 2, 0]}],
-                "instances": [[1, 1, 0, 1.0], [2, 1, 0, 3.1], [3, 0, 0, null]]}}),
+                "instances": [[1, 1, 0, 1.0], [2, 1, 0, 3.1], [3, 0, 0, null], [4, 0, 0, null]]}}),
         ] {
             state.take(&line);
         }
@@ -244,10 +272,13 @@ mod tests {
             "ok   model a: 2 instances, policy hedge\n",
             "note model a: policy parm+ is configured, but hedge runs: no bundle\n       make a bundle",
             "FAIL model a: its stand-in's answers are withheld",
-            "FAIL model b: requests fail: every attempt failed\n",
+            "FAIL model b: requests fail: every attempt failed: it ran out\n       try the model with another engine",
+            "FAIL model d/1: requests fail: no instance can serve it\n       see the instances below",
+            "FAIL model d/2: requests fail: every attempt failed: the key is unknown\n       set frontend.client.token",
             "FAIL model c: not loaded on 1 instances: cannot load it\n",
             "FAIL model b: no instance is available\n       see the instances",
-            "ok   instances: 1 of 3 are healthy\n",
+            "ok   instances: 1 of 4 are healthy\n",
+            "FAIL instance 4 (http://w:4) is not connected: a key is required [PARM-0020]\n       set frontend.client.token",
             "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
             "FAIL instance 3 (http://w:3) is not connected: refused [PARM-0020]\n       start it",
             "note nodes: all instances run on n\n       one slow node",

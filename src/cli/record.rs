@@ -23,8 +23,9 @@ pub struct Record {
     #[arg(long, value_name = "URL", required_unless_present = "summary")]
     pub frontend: Option<String>,
     /// Key for the admin API, of the role read or control
-    #[arg(long, value_name = "TOKEN", env = "PARM_FRONTEND__ADMIN__TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
+    // Earlier versions called it --token.
+    #[arg(long, alias = "token", value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
+    pub key: Option<String>,
     #[command(flatten)]
     pub identity: Identity,
     /// Length in seconds

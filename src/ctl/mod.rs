@@ -200,7 +200,7 @@ fn worded(command: &CtlCommand, answer: &Value) -> anyhow::Result<String> {
         }
         CtlCommand::Drain { .. } | CtlCommand::Return { .. } | CtlCommand::Eject { .. } => {
             let number = &answer["number"];
-            format!("instance {number} received the order; its state is {}", text(&answer["state"]))
+            format!("instance {number} received the order; its state was {}", text(&answer["state"]))
         }
         CtlCommand::Queries { .. } => rows(answer["queries"].as_array().into_iter().flatten(), query),
         CtlCommand::Query { .. } => story(answer),

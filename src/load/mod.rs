@@ -11,14 +11,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use parm_loadgen::grader::Grader;
 use parm_loadgen::inputs::{Column, Inputs, Recorded};
 use parm_loadgen::live::Live;
 use parm_loadgen::recorder;
 use parm_loadgen::report::{Report, Setting, Threshold, Validity};
 use parm_loadgen::run::{Closed, Plan, Target};
-use parm_protocol::{ModelMetadata, ModelRef};
+use parm_protocol::{Error, ModelMetadata, ModelRef};
 use parm_transport::client::{self, Endpoint, Prefer, Token};
 use serde::Serialize;
 use tokio::runtime::Runtime;
@@ -31,7 +31,11 @@ use crate::cli::Output;
 
 /// Runs the command. A run that is invalid, is interrupted or misses a requirement ends with status 1.
 pub fn main(flags: &Load) -> anyhow::Result<()> {
-    let endpoint: Endpoint = flags.url.parse()?;
+    let endpoint: Endpoint = flags.url.parse().map_err(|error| match error {
+        // The message is about the flag, and no request was sent.
+        Error::Malformed { message } => anyhow!(message),
+        error => error.into(),
+    })?;
     if let Some(api) = flags.openai.api {
         return openai::main(flags, api, &endpoint);
     }
@@ -105,6 +109,9 @@ fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Resul
         None => None,
     };
     let (inputs, live) = (inputs(flags, &model)?, Arc::new(Live::default()));
+    if let (Some(grader), Some(labels)) = (&grader, inputs.all_labels()) {
+        grader.check(labels)?;
+    }
     Ok(Target { client, inputs, grader, runtime: runtime.handle().clone(), live })
 }
 

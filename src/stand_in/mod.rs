@@ -84,21 +84,20 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     let from = (path.as_path(), model);
     let taught_by = school.as_ref().map(|class| class as &dyn School);
     let found = make(workshop, from, &rows, &wish, &watch, taught_by);
-    let graded = found.and_then(|found| {
+    let graded = found.map(|found| {
         let apart = |test: &data::Asked| {
             grade(workshop, path, &found, Apart { rows: &test.rows, labels: test.labels.as_deref() }, &watch)
         };
         // The candidates are useful even if they cannot be measured on the test rows.
         let grades = match test.as_ref().map(apart) {
             Some(Ok(grades)) => Some(grades),
-            Some(Err(Error::Stopped)) => return Err(Error::Stopped),
             Some(Err(error)) => {
                 eprintln!("--test: cannot measure the candidates on these rows: {error}");
                 None
             }
             None => None,
         };
-        Ok((found, grades))
+        (found, grades)
     });
     watch.done();
     let (found, grades) = graded.map_err(|error| match error {

@@ -55,6 +55,16 @@ impl State {
         kind == "frame"
     }
 
+    /// Returns a model's name, with its version if it has several.
+    pub fn title(&self, model: &Value) -> String {
+        let name = model["name"].as_str().unwrap_or_default();
+        let same = self.models.iter().filter(|other| other["name"] == model["name"]).count();
+        match model["version"].as_str() {
+            Some(version) if same > 1 => format!("{name}/{version}"),
+            _ => name.to_owned(),
+        }
+    }
+
     /// Returns a model's part of a frame.
     pub fn of_model<'a>(&self, frame: &'a Value, m: &Value) -> Option<&'a Value> {
         frame["models"].as_array()?.iter().find(|own| own["m"] == *m)

@@ -51,7 +51,7 @@ fn models(page: &mut String, state: &State, frame: &Value) -> std::fmt::Result {
         writeln!(
             page,
             "{:<24} {:<18} {:>6.0}/s {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>7}",
-            cut(text(&model["name"]), 24),
+            cut(&state.title(model), 24),
             text(&model["in_force"]),
             all as f64 / seconds,
             time(0.5),
@@ -158,20 +158,22 @@ mod tests {
             "columns": ["number", "state", "reason", "jobs", "failures", "p50_us", "p99_us", "slowness", "oldest_ms"],
             "states": ["connecting", "ready", "ejected"], "reasons": [null, "slow"],
             "buckets": {"first_us": 64, "per_octave": 16}}});
-        let models = json!({"models": [{"m": 0, "name": "resnet50", "in_force": "stand-in"}]});
+        let models = json!({"models": [{"m": 0, "name": "resnet50", "version": "7", "in_force": "stand-in"},
+            {"m": 1, "name": "two", "version": "1", "in_force": "none"}, {"m": 2, "name": "two", "version": "2", "in_force": "none"}]});
         let instances = json!({"instances": [{"number": 1, "address": "http://a:1", "node": "n1"},
             {"number": 2, "address": "http://b:1", "node": null}]});
         let events =
             json!({"events": [{"at": 3000, "kind": "ejected", "instance": 2, "text": "slow", "by": null}]});
         let frame = json!({"frame": {"at": 5000, "over_ms": 1000, "models": [{"m": 0, "busy": 2.0, "queue": [1, 2, 3, 4, 5, 6],
-            "latency": [[132, 98], [140, 1], [160, 1]]}],
+            "latency": [[132, 98], [140, 1], [160, 1]]}, {"m": 1, "queue": [0, 0, 0, 0, 0, 0]}, {"m": 2, "queue": [0, 0, 0, 0, 0, 0]}],
             "instances": [[1, 1, 0, 99, 0, 19900, 44100, 1.0, null], [2, 2, 1, 1, 0, 60000, 90000, 3.1, 400]]}});
         for line in [hello, models, instances, events] {
             assert!(!state.take(&line));
         }
         assert!(state.take(&frame));
         let page = page(&state);
-        let row = page.lines().find(|line| line.starts_with("resnet50")).unwrap();
+        assert!(page.contains("\ntwo/1 ") && page.contains("\ntwo/2 "), "versions are told apart: {page}");
+        let row = page.lines().find(|line| line.starts_with("resnet50 ")).unwrap();
         assert!(row.contains("100/s") && row.contains("1.00 %") && row.contains("2.0/6"), "{row}");
         assert!(row.contains("19.9"), "the middle of bucket 132: {row}");
         let numbers: Vec<_> = page.lines().filter(|line| line.contains("http://")).collect();

@@ -73,6 +73,8 @@ pub enum Error {
     NotFinite { row: usize },
     #[error("cannot write '{}': {message}", path.display())]
     Write { path: PathBuf, message: String },
+    #[error("the time limit ended before a candidate was made, so nothing was measured: raise --time-limit")]
+    NothingMade,
     #[error("stopped before the search was finished")]
     Stopped,
 }

@@ -3,9 +3,11 @@
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use parm_backend::engine::{self, Engine, Options};
 use parm_protocol::{Shape, Tensor};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Error, Rows};
 
@@ -43,6 +45,12 @@ impl Workshop {
         &self.name
     }
 
+    /// The clock for run times.
+    pub(crate) fn clock(&self) -> Clock {
+        let is_own_thread = self.options.threads.get() == 1 && self.options.device == "cpu";
+        if is_own_thread { Clock::Processor } else { Clock::Wall(Instant::now()) }
+    }
+
     /// Writes a model to a file and loads it.
     pub fn load(&self, name: &str, model: &[u8]) -> Result<Runner, Error> {
         self.open(&self.write(name, model)?)
@@ -73,6 +81,27 @@ impl Workshop {
     pub fn clear(&self) {
         // A scratch folder that remains does no harm, and a failure here has no caller to report to.
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A clock for run times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Clock {
+    /// The processor time of the calling thread, in which engines with one thread run.
+    Processor,
+    /// The time since then.
+    Wall(Instant),
+}
+
+impl Clock {
+    pub(crate) fn now(self) -> Duration {
+        match self {
+            Self::Wall(since) => since.elapsed(),
+            Self::Processor => {
+                let time = clock_gettime(ClockId::ThreadCPUTime);
+                Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+            }
+        }
     }
 }
 

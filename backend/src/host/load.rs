@@ -60,7 +60,7 @@ impl Host {
             replicas.push(Mutex::new(replica));
         }
         replicas.push(Mutex::new(model));
-        tracing::info!(name, version, platform, took = ?started.elapsed(), "model loaded");
+        tracing::info!(name, version, platform, took = ?parm_protocol::rounded(started.elapsed()), "model loaded");
         let site = site(&**replicas[0].lock(), &warm);
         let mut config = signature.config(name, platform, max_batch);
         config.set_run_times(&warm.times);

@@ -28,7 +28,7 @@ pub enum Error {
     #[error("it has no numbers: give numbers above 0, separated by spaces or commas")]
     NoNumbers,
     #[error(
-        "invalid line {line} of the arrivals: '{text}': give a time in seconds, and a size above 0 in each line or in none"
+        "invalid line {line} of the arrivals: '{text}': give a time in seconds, not before the last one, and a size above 0 in each line or in none"
     )]
     BadArrival { line: usize, text: String },
     #[error("cannot read '{}': {reason}: paths are relative to the experiment file", path.display())]

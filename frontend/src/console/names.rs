@@ -22,6 +22,7 @@ pub(super) struct ModelName {
     stand_in: Option<String>,
     problem: Option<String>,
     failing: Option<String>,
+    failing_reason: Option<&'static str>,
 }
 
 /// An instance, as it is sent.
@@ -45,6 +46,7 @@ pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
         let name = &pool.model.name;
         let policy = settings.of(name).policy;
         let standing = pool.standing();
+        let failing = pool.failing();
         let in_force = standing.as_ref().map(|standing| &standing.in_force);
         let codes = in_force.map(|own| own.coding.codes.iter().map(|code| (code.k, code.parities)).collect());
         ModelName {
@@ -61,7 +63,8 @@ pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
             problem: standing
                 .and_then(|standing| standing.not_coded)
                 .filter(|_| core.serves_others(name).is_none()),
-            failing: pool.failing(),
+            failing_reason: failing.as_ref().map(|trouble| trouble.reason),
+            failing: failing.map(|trouble| trouble.error),
         }
     };
     core.catalog.all().iter().map(model).collect()

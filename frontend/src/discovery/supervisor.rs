@@ -353,7 +353,10 @@ impl Supervisor {
             (MemberState::Ready, MemberState::Draining) if before.problem.is_none() => return,
             (MemberState::Ready, MemberState::Draining) => Kind::Returned,
             (MemberState::Ready, _) => Kind::Joined,
-            (MemberState::Connecting, MemberState::Ready | MemberState::Draining) => Kind::Lost,
+            (MemberState::Connecting, MemberState::Ready) => Kind::Lost,
+            (MemberState::Connecting, MemberState::Draining) => {
+                return self.tell(Kind::Left, "the drained instance ended".to_owned());
+            }
             (MemberState::Refused, _) => Kind::Refused,
             (MemberState::Draining, _) if !ordered => Kind::Draining,
             _ => return,

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parm_transport::client::{Inquiry, Lines, Token};
+use parm_transport::client::{Hearing, Inquiry, Lines, Token};
 use parm_transport::tls::{Outgoing, Spoken};
 use serde::Deserialize;
 use tokio::runtime::Handle;
@@ -14,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::neighbourhood::Needless;
 use super::report::LoadReport;
+use crate::config::Config;
 use crate::discovery::{Connect, Name, authority};
 use crate::error::Error;
 use crate::serve::{Core, Driver};
@@ -69,7 +70,7 @@ pub(crate) fn follow(core: &Arc<Core>, connect: &Arc<dyn Connect>) -> Result<(),
         let name = Name::read(url).transpose().map_err(bad)?;
         // Check the scheme now rather than with the first answer.
         let first = name.as_ref().map_or_else(|| url.clone(), |name| name.url("host:1"));
-        let neighbour = ways.to(core, &first).map_err(bad)?;
+        let neighbour = ways.to(config, &first).map_err(bad)?;
         let (ways, every) = (ways.clone(), config.instances.dns_interval);
         let following = async move {
             match name {
@@ -82,12 +83,24 @@ pub(crate) fn follow(core: &Arc<Core>, connect: &Arc<dyn Connect>) -> Result<(),
     Ok(())
 }
 
+/// Requests the reports of a neighbour once, to learn whether it accepts the configured key.
+pub async fn look(config: &Config, connect: &Arc<dyn Connect>, url: &str) -> Result<(), String> {
+    let ways = Ways {
+        core: Weak::new(),
+        connect: connect.clone(),
+        token: config.neighbours.token.clone(),
+        patience: config.client.connect_timeout,
+    };
+    let lines = ways.to(config, url)?.ask().await;
+    lines.map(drop).map_err(|error| error.to_string())
+}
+
 impl Ways {
     /// Prepares the connection to one neighbour.
-    fn to(&self, core: &Core, url: &str) -> Result<Neighbour, String> {
+    fn to(&self, config: &Config, url: &str) -> Result<Neighbour, String> {
         let (authority, secured) =
             authority(url).ok_or("use http://HOST:PORT, https://HOST:PORT or dns+http://HOST:PORT")?;
-        let outgoing = core.config.client.tls.outgoing(&authority, secured, Spoken::Http1);
+        let outgoing = config.client.tls.outgoing(&authority, secured, Spoken::Http1);
         let outgoing = outgoing.map_err(|error| error.to_string())?;
         Ok(Neighbour { ways: self.clone(), authority, outgoing })
     }
@@ -109,7 +122,9 @@ impl Ways {
                     let found: Vec<_> = found.iter().take(MOST_NAMED).map(|at| name.url(at)).collect();
                     listening.retain(|url, _| found.contains(url));
                     for url in found {
-                        if let (false, Ok(neighbour)) = (listening.contains_key(&url), self.to(&core, &url)) {
+                        if let (false, Ok(neighbour)) =
+                            (listening.contains_key(&url), self.to(&core.config, &url))
+                        {
                             let task = tokio::spawn(neighbour.keep_listening());
                             listening.insert(url, AbortOnDropHandle::new(task));
                         }
@@ -188,16 +203,35 @@ impl Neighbour {
             return Ok(Lines::of(hearing, LONGEST_LINE));
         }
         let status = hearing.status();
-        let said = timeout(*patience, Lines::of(hearing, LONGEST_REFUSAL).next()).await;
-        let said = said.ok().and_then(Result::ok).flatten().unwrap_or_default();
-        let said = serde_json::from_slice::<Refused>(&said).map(|refused| refused.error).unwrap_or_default();
+        let said = match status {
+            // The error of another kind of address would mislead.
+            404 => String::new(),
+            _ => timeout(*patience, said(hearing)).await.unwrap_or_default(),
+        };
         let hint = match status {
-            401 => "set frontend.neighbours.token to one of its keys that has the role read",
+            401 | 403 => "set frontend.neighbours.token to one of its keys that has the role read",
             404 => "check that this is the admin address of a frontend of the same version",
             _ => "",
         };
-        Err(io::Error::other(format!("rejected with status {status}: {said} {hint}").trim_end().to_owned()))
+        Err(io::Error::other(
+            [format!("rejected with status {status}"), said, hint.to_owned()]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join(": "),
+        ))
     }
+}
+
+/// The message of an error response, which need not end with a line break.
+async fn said(mut hearing: Hearing) -> String {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = hearing.chunk().await
+        && body.len() < LONGEST_REFUSAL
+    {
+        body.extend_from_slice(&chunk);
+    }
+    serde_json::from_slice::<Refused>(&body).map(|refused| refused.error).unwrap_or_default()
 }
 
 /// Error response of the admin API.

@@ -25,4 +25,5 @@ mod report;
 pub use config::Config;
 pub(crate) use exchange::{Exchange, ReportStream};
 pub(crate) use follower::follow;
+pub use follower::look;
 pub(crate) use neighbourhood::Neighbourhood;

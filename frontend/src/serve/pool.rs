@@ -82,12 +82,20 @@ struct Tally {
     last_ms: AtomicU64,
     failed: AtomicU64,
     /// Requests that failed by no fault of the client, and the last error.
-    troubles: Mutex<(u64, String)>,
+    troubles: Mutex<(u64, LastError)>,
     /// The last such error, while they go on.
-    failing: Mutex<Option<String>>,
+    failing: Mutex<Option<LastError>>,
     failed_ns: AtomicU64,
     queries: AtomicU64,
     by_size: Mutex<BTreeMap<u64, DurationStatistics>>,
+}
+
+/// The error of a failed request, for operators.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastError {
+    pub(crate) error: String,
+    /// Its class, as in metrics.
+    pub(crate) reason: &'static str,
 }
 
 impl Pool {
@@ -265,23 +273,23 @@ impl Pool {
         if matches!(error.code(), Code::Internal | Code::Unavailable) {
             let mut troubles = self.tally.troubles.lock();
             troubles.0 += 1;
-            troubles.1 = error.to_string();
+            troubles.1 = LastError { error: error.to_string(), reason: error.reason() };
         }
     }
 
     /// Number of such requests, and the last error.
-    pub(crate) fn troubles(&self) -> (u64, String) {
+    pub(crate) fn troubles(&self) -> (u64, LastError) {
         self.tally.troubles.lock().clone()
     }
 
     /// Why its requests fail now, if they do.
-    pub(crate) fn failing(&self) -> Option<String> {
+    pub(crate) fn failing(&self) -> Option<LastError> {
         self.tally.failing.lock().clone()
     }
 
     /// Sets it.
-    pub(crate) fn set_failing(&self, error: Option<String>) {
-        *self.tally.failing.lock() = error;
+    pub(crate) fn set_failing(&self, trouble: Option<LastError>) {
+        *self.tally.failing.lock() = trouble;
     }
 
     /// Counts a query that was sent to an instance.

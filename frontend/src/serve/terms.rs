@@ -149,7 +149,7 @@ fn share(value: &Parameter) -> Option<Accept> {
 }
 
 fn malformed(name: &str, value: &Parameter, wanted: &str) -> Error {
-    Error::Malformed { message: format!("invalid parameter '{name}': {value:?}: use {wanted}") }
+    Error::Malformed { message: format!("invalid parameter '{name}': {value}: use {wanted}") }
 }
 
 #[cfg(test)]
@@ -228,6 +228,8 @@ mod tests {
         check("0.0004".into(), Some(Accept::Exact));
         check(0u64.into(), Some(Accept::Exact));
         check(1u64.into(), Some(Accept::Any));
+        let error = read(&[("parm_accept", "exakt".into())], None).unwrap_err().to_string();
+        assert!(error.contains("invalid parameter 'parm_accept': \"exakt\": use 'any', 'exact'"), "{error}");
         for nonsense in ["-0.1", "1.5", "NaN", "some"] {
             check(nonsense.into(), None);
         }

@@ -92,6 +92,10 @@ impl Recorded {
         super::request(&self.model, inputs)
     }
 
+    pub(super) fn all_labels(&self) -> Option<&[i64]> {
+        self.labels.as_deref()
+    }
+
     pub(super) fn labels(&self, index: usize) -> Option<&[i64]> {
         let first = index % self.requests * self.rows;
         self.labels.as_deref().map(|labels| &labels[first..first + self.rows])

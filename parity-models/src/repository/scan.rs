@@ -90,6 +90,8 @@ impl Repository {
         for (name, path) in folders(&self.root)? {
             match check_name(&name).and_then(|()| read_model(&name, &path, &mut scan.problems)) {
                 Ok(model) => drop(scan.models.insert(name, model)),
+                // Its versions have problems of their own.
+                Err(Error::NoVersion { .. }) if scan.problems.iter().any(|(other, _)| *other == name) => {}
                 Err(error) => scan.problems.push((name, error)),
             }
         }
@@ -203,7 +205,10 @@ fn read_version(folder: &Path) -> Result<Version, Error> {
     let found: Vec<_> = Format::ALL.into_iter().filter(|(_, file)| has(file)).collect();
     match found[..] {
         [(format, file)] => Ok(Version { path: folder.join(file), format, stamp }),
-        [] => Err(Error::NoModelFile { path: folder.into() }),
+        [] => match Format::ALL.into_iter().find(|(_, file)| folder.join(file).is_dir()) {
+            Some((_, file)) => Err(Error::ModelFolder { path: folder.join(file) }),
+            None => Err(Error::NoModelFile { path: folder.into() }),
+        },
         _ => {
             let found = found.into_iter().map(|(_, file)| file.into()).collect();
             Err(Error::SeveralModelFiles { path: folder.into(), found })
@@ -302,6 +307,7 @@ mod tests {
         write(root.path(), "good/latest/model.onnx", "");
         write(root.path(), "good/02/model.onnx", "");
         write(root.path(), "empty/1/readme", "");
+        write(root.path(), "folder/1/model.onnx/model.onnx", "");
         write(root.path(), "two/1/model.onnx", "");
         write(root.path(), "two/1/model.toml", "");
         write(root.path(), "sp ace/1/model.onnx", "");
@@ -313,12 +319,14 @@ mod tests {
             ("good", Error::VersionNumber { path: path("good/latest") }),
             ("good", Error::VersionNumber { path: path("good/02") }),
             ("empty", Error::NoModelFile { path: path("empty/1") }),
-            ("empty", Error::NoVersion { name: "empty".into() }),
+            ("folder", Error::ModelFolder { path: path("folder/1/model.onnx") }),
             ("two", Error::SeveralModelFiles { path: path("two/1"), found }),
             ("sp ace", Error::ModelName { name: "sp ace".into() }),
         ] {
             assert!(scan.problems.contains(&(name.into(), error.clone())), "{error} in {:?}", scan.problems);
         }
+        let empty = scan.problems.iter().filter(|(name, _)| name == "empty").count();
+        assert_eq!(empty, 1, "one fault is one problem");
         assert_eq!(repository.model("empty"), Err(Error::NoModelFile { path: path("empty/1") }));
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A machine's speed changes during a measurement. Therefore the deployed model and all candidates take turns in one
 //! run, and a cost is the ratio of two lower quartiles of that run: other work on the machine only adds time, to some
-//! turns more than to others.
+//! turns more than to others. An engine with one thread runs in the calling thread, whose processor time is measured: it
+//! does not pass while other processes run.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use parm_protocol::MEASURED_ROWS;
 
 use crate::Error;
 use crate::rows::Rows;
-use crate::workshop::{Progress, Runner};
+use crate::workshop::{Clock, Progress, Runner};
 
 /// The number of turns, unless the time budget ends earlier, and the fewest that give a result. Runs of several rows
 /// take most of the time and rank no candidate, so fewer of them are enough.
@@ -28,12 +29,29 @@ pub(crate) struct Costs {
     pub(crate) deployed: Duration,
     /// The candidates' shares, in their order.
     pub(crate) shares: Vec<Shares>,
+    /// The largest lower quartile of a model's times, relative to its minimum. Near 1 on an idle machine.
+    pub(crate) spread: f64,
+}
+
+/// Spread above which costs of another measurement would differ.
+const BUSY: f64 = 1.25;
+
+impl Costs {
+    /// The warning that other work disturbed the measurement, if it did.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        (self.spread > BUSY).then(|| {
+            let percent = 100.0 * (self.spread - 1.0);
+            format!(
+                "the machine is busy: run times vary by {percent:.0} %, so costs are rough: measure again"
+            )
+        })
+    }
 }
 
 /// Times the first runner, which is the deployed model, and the candidates behind it for about `budget`.
 pub(crate) fn costs(
     runners: &mut [&mut Runner],
-    rows: &Rows,
+    (rows, clock): (&Rows, Clock),
     budget: Duration,
     progress: &dyn Progress,
 ) -> Result<Costs, Error> {
@@ -47,8 +65,10 @@ pub(crate) fn costs(
     let mut times: Vec<[Vec<Duration>; 4]> = vec![Default::default(); runners.len()];
     let started = Instant::now();
     for turn in 0..TURNS {
-        if progress.is_stopped() {
-            return Err(Error::Stopped);
+        match progress.is_stopped() {
+            true if turn < FEWEST => return Err(Error::Stopped),
+            true => break,
+            false => {}
         }
         let is_late = started.elapsed() > budget;
         if is_late && turn >= FEWEST {
@@ -62,22 +82,29 @@ pub(crate) fn costs(
             runner.run(rows, 0..1)?;
             for (times, &count) in times[place].iter_mut().zip(counts) {
                 let from = turn % (rows.len() - count + 1);
-                let started = Instant::now();
+                let before = clock.now();
                 runner.run(rows, from..from + count)?;
-                times.push(started.elapsed());
+                times.push(clock.now().saturating_sub(before));
             }
         }
     }
+    let spread = times.iter_mut().map(|times| spread(&mut times[0])).fold(1.0, f64::max);
     let deployed = quartile(&mut times[0][0]);
     let share = |times: &mut Vec<Duration>| quartile(times).as_secs_f64() / deployed.as_secs_f64().max(1e-9);
     let shares = times[1..].iter_mut().map(|times| times.each_mut().map(share)).collect();
-    Ok(Costs { deployed, shares })
+    Ok(Costs { deployed, shares, spread })
 }
 
 /// The lower quartile.
 fn quartile(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 4).copied().unwrap_or_default()
+}
+
+/// The lower quartile relative to the minimum.
+fn spread(times: &mut [Duration]) -> f64 {
+    let quartile = quartile(times).as_secs_f64();
+    times.first().map_or(1.0, |least| quartile / least.as_secs_f64().max(1e-9))
 }
 
 #[cfg(test)]
@@ -87,6 +114,19 @@ mod tests {
 
     use super::*;
     use crate::testing::{Alone, Stage};
+
+    #[test]
+    fn varying_run_times_are_a_doubt() {
+        let times = |least: u64| {
+            let mut times: Vec<Duration> = (0..20).map(|_| Duration::from_micros(100)).collect();
+            times[7] = Duration::from_micros(least);
+            spread(&mut times)
+        };
+        let doubt = |spread| Costs { spread, ..Costs::default() }.doubt();
+        assert_eq!(doubt(times(90)), None);
+        let said = "the machine is busy: run times vary by 100 %, so costs are rough: measure again";
+        assert_eq!(doubt(times(50)).as_deref(), Some(said));
+    }
 
     #[test]
     fn cost_is_relative_to_the_deployed_model_without_a_budget() {
@@ -100,8 +140,8 @@ mod tests {
         let mut runners: Vec<Runner> =
             (0..2).map(|_| stage.workshop.load("model", model.bytes()).unwrap()).collect();
         let mut runners: Vec<&mut Runner> = runners.iter_mut().collect();
-        let found = costs(&mut runners, &rows, Duration::ZERO, &Alone).unwrap();
-        assert!(found.deployed > Duration::ZERO);
+        let found = costs(&mut runners, (&rows, stage.workshop.clock()), Duration::ZERO, &Alone).unwrap();
+        assert!(found.deployed > Duration::ZERO && found.spread >= 1.0, "{found:?}");
         assert!(found.shares.len() == 1 && found.shares[0].iter().all(|share| *share > 0.0), "{found:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Wish;
 use super::parts::Parts;
+use crate::Error;
 use crate::workshop::Progress;
 
 /// About how long a search takes if a row takes the deployed model `each`, in seconds: most candidates run on all judged
@@ -26,6 +27,20 @@ pub(super) fn in_words(time: Duration) -> String {
 pub(super) struct Limited<'a> {
     pub(super) progress: &'a dyn Progress,
     pub(super) until: Option<Instant>,
+}
+
+impl Limited<'_> {
+    /// Whether the making of candidates was stopped after these many: they are measured. An error if there are none.
+    pub(super) fn ended(&self, done: Result<(), Error>, made: usize) -> Result<bool, Error> {
+        match done {
+            Err(Error::Stopped) if made > 0 => {
+                self.tell(&format!("stopped: measuring the {made} candidates that are made"));
+                Ok(true)
+            }
+            Err(Error::Stopped) if !self.progress.is_stopped() => Err(Error::NothingMade),
+            done => done.map(|()| false),
+        }
+    }
 }
 
 impl Progress for Limited<'_> {
@@ -56,5 +71,21 @@ impl Progress for Finishing<'_> {
 
     fn is_stopped(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Alone;
+
+    #[test]
+    fn time_limit_keeps_the_candidates_that_are_made() {
+        let limited = Limited { progress: &Alone, until: Some(Instant::now()) };
+        assert!(limited.is_stopped());
+        assert_eq!(limited.ended(Err(Error::Stopped), 3), Ok(true));
+        assert_eq!(limited.ended(Ok(()), 3), Ok(false));
+        let nothing = limited.ended(Err(Error::Stopped), 0).unwrap_err();
+        assert!(nothing.to_string().contains("nothing was measured"), "{nothing}");
     }
 }

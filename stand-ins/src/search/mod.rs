@@ -35,7 +35,7 @@ use crate::exact::unpack;
 use crate::graph::{Survey, work};
 use crate::measure::{Costs, Given, Labelled, Meanings, Share, Shares, Truth, constant, costs, sureness};
 use crate::rows::Rows;
-use crate::workshop::{Progress, Runner, Workshop};
+use crate::workshop::{Clock, Progress, Runner, Workshop};
 use bar::Bar;
 use candidates::{Bench, Made};
 use confidence::Left;
@@ -153,14 +153,8 @@ pub fn make(
     };
     let (mut made, mut refused) = (Vec::new(), Vec::new());
     let done = bench.candidates(&mut made, &mut refused);
-    let is_stopped = matches!(done, Err(Error::Stopped)) && !made.is_empty();
-    if is_stopped {
-        progress.tell(&format!("stopped: measuring the {} candidates that are made", made.len()));
-    } else {
-        done?;
-    }
+    let mut is_stopped = limited.ended(done, made.len())?;
     let finishing = Finishing(progress);
-    let progress: &dyn Progress = if is_stopped { &finishing } else { progress };
     if let Some(school) = school.filter(|_| !is_stopped) {
         let seen = match school.rows() {
             Some(given) => given.clone(),
@@ -170,10 +164,18 @@ pub fn make(
         let meaning = meanings.main();
         let lessons =
             Lessons { said: &answers(&mut deployed, &seen, progress)?, rows: &seen, meaning, progress };
-        let Costs { shares, .. } = measured(&mut deployed, &mut made, &judged, (wish, progress))?;
-        bench.taught((school, lessons), (&shares, wish.cost), &mut made, &mut refused)?;
+        let with = (wish, progress, workshop.clock());
+        let Costs { shares, .. } = measured(&mut deployed, &mut made, &judged, with)?;
+        let done = bench.taught((school, lessons), (&shares, wish.cost), &mut made, &mut refused);
+        is_stopped = limited.ended(done, made.len())?;
     }
-    let Costs { deployed: time, shares } = measured(&mut deployed, &mut made, &judged, (wish, progress))?;
+    let progress: &dyn Progress = if is_stopped { &finishing } else { progress };
+    let with = (wish, progress, workshop.clock());
+    let costs = measured(&mut deployed, &mut made, &judged, with)?;
+    if let Some(doubt) = costs.doubt() {
+        progress.tell(&doubt);
+    }
+    let Costs { deployed: time, shares, .. } = costs;
 
     let labels = judged_labels;
     let bar = Bar {
@@ -245,12 +247,12 @@ fn measured(
     deployed: &mut Runner,
     made: &mut [Made],
     rows: &Rows,
-    (wish, progress): (&Wish, &dyn Progress),
+    (wish, progress, clock): (&Wish, &dyn Progress, Clock),
 ) -> Result<Costs, Error> {
     progress.doing("measuring costs");
     let mut runners: Vec<&mut Runner> = vec![deployed];
     runners.extend(made.iter_mut().map(|made| &mut made.runner));
-    costs(&mut runners, rows, wish.measure, progress)
+    costs(&mut runners, (rows, clock), wish.measure, progress)
 }
 
 /// Why a candidate need not be judged: it is not faster, or another costs no more and is far nearer to the deployed

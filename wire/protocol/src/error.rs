@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{DataType, FailedAnswer};
+use crate::{DataType, FailedAnswer, rounded};
 
 /// The class of an error, which decides the HTTP and gRPC status (see `server::status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,7 +97,8 @@ pub enum Error {
     #[error("{message}")]
     Overloaded { message: String, retry_after: Duration },
     #[error(
-        "the deadline passed after {waited:?}: allow more time with the 'timeout' parameter (microseconds), or add instances"
+        "the deadline passed after {:?}: allow more time with the 'timeout' parameter (microseconds), or add instances",
+        rounded(*waited)
     )]
     DeadlineExceeded { waited: Duration },
     #[error("no instance can serve model '{model}' now: check the instances' health")]

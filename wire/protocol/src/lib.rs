@@ -17,6 +17,7 @@ mod opaque;
 mod parameter;
 pub mod place;
 pub mod rest;
+mod rounded;
 mod run_times;
 mod service;
 mod tensor;
@@ -39,6 +40,7 @@ pub use opaque::{
 };
 pub use parameter::{Parameter, Parameters};
 pub use place::Place;
+pub use rounded::rounded;
 pub use run_times::MEASURED_ROWS;
 pub use service::{Context, InferenceService, Transport};
 pub use tensor::{Shape, Tensor};

@@ -1,6 +1,7 @@
 //! Parameters: the protocol's extension point on requests, responses and tensors.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,19 @@ impl Parameter {
         match self {
             Parameter::String(text) => Some(text),
             _ => None,
+        }
+    }
+}
+
+/// The value as a client wrote it in JSON.
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Parameter::Bool(value) => write!(f, "{value}"),
+            Parameter::Int64(value) => write!(f, "{value}"),
+            Parameter::Uint64(value) => write!(f, "{value}"),
+            Parameter::Double(value) => write!(f, "{value}"),
+            Parameter::String(text) => write!(f, "{text:?}"),
         }
     }
 }

@@ -92,10 +92,17 @@ const TREES: &str =
 
 impl TractModel {
     fn read(path: &Path, options: &Options, optimises: bool) -> Result<Self, Error> {
-        let refused = |error: TractError| Error::Load { path: path.into(), message: describe(&error) };
         // Exporters record inner shapes for their own batch size, which do not hold here.
         let onnx = tract_onnx::onnx().with_ignore_value_info(true);
-        let mut proto = onnx.proto_model_for_path(path).map_err(refused)?;
+        let damaged = |error: TractError| {
+            let message = format!("{}: the file is damaged or is not an ONNX model", describe(&error));
+            Error::Load { path: path.into(), message }
+        };
+        let mut proto = onnx.proto_model_for_path(path).map_err(damaged)?;
+        if proto.graph.is_none() {
+            let message = "it has no graph: the file is empty or is not an ONNX model".into();
+            return Err(Error::Load { path: path.into(), message });
+        }
         if optimises {
             softmax::spell_out(&mut proto);
             let mut nodes = proto.graph.iter().flat_map(|graph| &graph.node);

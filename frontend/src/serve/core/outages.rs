@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parm_dispatch::{Counters, PoolId};
+use parm_protocol::rounded;
 use tokio::time::Instant;
 
 use super::Core;
@@ -77,23 +78,23 @@ impl Seen {
             }
             (1.., Some(since)) => {
                 model.down = None;
-                let after = since.elapsed();
+                let after = rounded(since.elapsed());
                 tracing::info!(instances = status.usable_instances, ?after, "'{name}' is served again");
                 tell(core, pool, format!("{name} is served again after {} s", after.as_secs()));
             }
             _ => {}
         }
-        let (failed, error) = pool.troubles();
+        let (failed, trouble) = pool.troubles();
         if failed > model.seen {
             (model.seen, model.troubled) = (failed, Some(Instant::now()));
-            pool.set_failing(Some(error.clone()));
+            pool.set_failing(Some(trouble.clone()));
         } else if model.troubled.is_some_and(|since| since.elapsed() > RECENT) {
             model.troubled = None;
             pool.set_failing(None);
         }
         let new = failed - model.failed;
         if new > 0 && self.lines.due(now_ms, (pool.id, Subject::Failing)).is_some() {
-            tracing::warn!(model = %name, failed = new, last = %error, "requests fail");
+            tracing::warn!(model = %name, failed = new, last = %trouble.error, "requests fail");
             model.failed = failed;
         }
         let refused = refusals(&status.counters);

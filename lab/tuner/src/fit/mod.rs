@@ -43,9 +43,9 @@ pub struct Profile {
     pub lasting: Vec<Lasting>,
     /// Run times that follow the query.
     pub lengths: Option<Lengths>,
-    /// Number of queries that ran twice, which show that.
+    /// Number of queries that ran twice, on instances of the usual speed, which show that.
     pub ran_twice: usize,
-    /// Runs that take longer, independently.
+    /// TimedRuns that take longer, independently.
     pub stragglers: Option<Stragglers>,
     /// Instances that have many more of these than the others.
     pub stalls: BTreeMap<u32, Stragglers>,
@@ -114,7 +114,9 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
     by_instance.iter().for_each(|(instance, jobs)| found.look(*instance, jobs, limits));
 
     let others: Vec<Timed> = found.others.values().flatten().copied().collect();
-    let (ran_twice, lengths) = lengths::of(&others, &recording.arrivals);
+    let runs =
+        lengths::TimedRuns { others: &found.others, all: &by_instance, lasting: &lasting, slow: limits.slow };
+    let (ran_twice, lengths) = lengths::of(&runs, &recording.arrivals);
     let (mut stragglers, mut stalls) = stragglers::Stragglers::split(found.counted(limits.slow));
     let time_ms = if let Some(lengths) = &lengths {
         (stragglers, stalls) = (None, BTreeMap::new());

@@ -136,7 +136,8 @@ impl Findings {
         let wide = self.named().any(|suspect| suspect.cause == Cause::WideTimes);
         if wide && profile.ran_twice < LEAST_TWICE {
             said.push(
-                "too few queries ran twice to tell long inputs from slow runs: record with the policy hedge"
+                "too few queries ran twice, on instances of the usual speed, to tell long inputs from slow runs: record longer, with the \
+                 policy hedge"
                     .to_owned(),
             );
         }

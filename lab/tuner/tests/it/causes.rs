@@ -258,3 +258,24 @@ fn causes_that_hide_behind_each_other_are_named_together() {
     let said = findings.to_string();
     assert!(said.contains("test://1 is 5.0 times slower") && said.contains("Without all of that"), "{said}");
 }
+
+#[test]
+fn long_inputs_are_not_named_when_the_machine_pauses() {
+    let mut run = clean(&mut Random::of(1, [0xCA05E]), 1);
+    run.settings.policy = PolicyKind::Hedge;
+    run.settings.ejection.enabled = false;
+    run.shape.instances = 6;
+    run.arrivals = Arrivals::Poisson { rate: 100.0 };
+    // Inputs vary and do not matter: each run draws its own time.
+    run.service.time_ms = Distribution::Lognormal { median: MS, sigma: 0.15 };
+    let slow = Fault::Slow { factor: 2.4, when: When::Always, on: Targets::Only(vec![2]) };
+    let pause = |number: u64| Fault::Hang {
+        when: When::Once { at: Duration::from_secs(5 * number), length: Duration::from_millis(300) },
+        on: Targets::Each,
+    };
+    run.faults = Faults((1..100).map(pause).chain([slow]).collect());
+    let findings = examined(&run);
+    let causes: Vec<&Cause> = findings.suspects.iter().map(|suspect| &suspect.cause).collect();
+    assert!(!causes.contains(&&Cause::LongInputs), "{causes:?}");
+    assert!(causes.contains(&&Cause::SlowInstances { instances: vec![2] }), "{causes:?}");
+}

@@ -72,6 +72,17 @@ pub fn decode(
     decode_within(model, json_length, body, Room::default())
 }
 
+const NOT_FINITE: &str = ": JSON has no NaN and no Infinity: send finite numbers, or binary tensors";
+
+/// Whether an error is at a number that is not finite: some clients write those into JSON.
+fn is_not_finite(json: &[u8], error: &serde_json::Error) -> bool {
+    let line = json.split(|&byte| byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let from = line.get(error.column().saturating_sub(2)..).unwrap_or_default();
+    ["NaN", "Infinity"]
+        .iter()
+        .any(|word| from[..from.len().min(9)].windows(word.len()).any(|at| at == word.as_bytes()))
+}
+
 /// [`decode`] with a limit on the bytes that JSON values decode into.
 pub fn decode_within(
     model: ModelRef,
@@ -80,8 +91,10 @@ pub fn decode_within(
     mut room: Room,
 ) -> Result<(InferRequest, Wanted), Error> {
     let (json, mut blobs) = Blobs::split(body, json_length)?;
-    let read: ReadRequest<'_> = serde_json::from_slice(&json)
-        .map_err(|error| malformed(format!("the body is not an inference request in JSON: {error}")))?;
+    let read: ReadRequest<'_> = serde_json::from_slice(&json).map_err(|error| {
+        let hint = if is_not_finite(&json, &error) { NOT_FINITE } else { "" };
+        malformed(format!("the body is not an inference request in JSON: {error}{hint}"))
+    })?;
     read.check()?;
     let mut wanted =
         Wanted { binary: read.parameters.binary_data_output.unwrap_or(false), outputs: Vec::new() };
@@ -187,6 +200,19 @@ pub fn encode(request: &InferRequest, form: Form) -> Result<Encoded, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn number_that_is_not_finite_is_named_in_the_error() {
+        let said = |value: &str| {
+            let body =
+                format!("{{\"inputs\": [\n {{\"name\": \"x\", \"shape\": [2], \"data\": [1, {value}]}}]}}");
+            decode(ModelRef::latest("m"), None, Bytes::from(body)).unwrap_err().to_string()
+        };
+        for value in ["NaN", "Infinity", "-Infinity"] {
+            assert!(said(value).contains("JSON has no NaN and no Infinity"), "{}", said(value));
+        }
+        assert!(!said("nothing").contains("NaN"), "{}", said("nothing"));
+    }
 
     fn input(datatype: &str, shape: &[i64]) -> TensorMetadata {
         TensorMetadata { name: "x".into(), datatype: datatype.into(), shape: shape.into() }

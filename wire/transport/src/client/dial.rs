@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_protocol::{Code, Error};
+use parm_protocol::{Code, Error, rounded};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
@@ -120,7 +120,7 @@ impl Dialer {
         let doublings = rest.failures.saturating_sub(1).min(16);
         let pause = self.0.initial.saturating_mul(1 << doublings).min(self.0.longest);
         let left = (*failed + pause).saturating_duration_since(Instant::now());
-        let again = || format!("{message} (next attempt in {left:?})");
+        let again = || format!("{message} (next attempt in {:?})", rounded(left));
         (!left.is_zero()).then(|| Refusal { message: again(), timed_out: *timed_out })
     }
 

@@ -16,6 +16,7 @@ pub static REST: &[Route] = &[
     Route::rest(POST, "/v2/models/{model}/infer", Access::Infer),
     Route::rest(POST, "/v2/models/{model}/versions/{version}/infer", Access::Infer),
     Route::rest(GET, "/v2/frames", Access::Infer),
+    Route::rest(GET, "/v1/models", Access::AnyKey),
     Route::rest(POST, "/v1/embeddings", Access::Infer),
     Route::rest(POST, "/v1/rerank", Access::Infer),
     Route::rest(POST, "/embed", Access::Infer),

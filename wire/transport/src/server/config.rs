@@ -59,7 +59,8 @@ pub struct Config {
     // The lifetimes vary by a tenth, so that connections do not end together.
     #[serde(rename = "max_connection_age_ms", with = "Millis")]
     pub max_connection_age: Duration,
-    /// Delay between failing readiness and closing the listeners, so that load balancers drain first. Default 500.
+    /// Delay between failing readiness and closing the listeners, so that frontends and load balancers stop sending first.
+    /// Default 2000: frontends check health once a second.
     #[serde(rename = "drain_delay_ms", with = "Millis")]
     pub drain_delay: Duration,
     /// Timeout for requests in progress after the listeners closed. Default 20000.
@@ -140,7 +141,7 @@ impl Default for Config {
             answer_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(300),
             max_connection_age: Duration::ZERO,
-            drain_delay: Duration::from_millis(500),
+            drain_delay: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(20),
             retry_after: Duration::from_secs(1),
             keys_file: None,

@@ -169,5 +169,13 @@ impl<S: InferenceService> Server<S> {
 
 /// The error of an address that cannot be bound.
 fn refused(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Error {
-    move |error| Error::Listen { address: address.to_string(), message: error.to_string() }
+    move |error| {
+        let remedy = match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                ": choose another, or end the process that listens there (ss -ltnp)"
+            }
+            _ => "",
+        };
+        Error::Listen { address: address.to_string(), message: format!("{error}{remedy}") }
+    }
 }

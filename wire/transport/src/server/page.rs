@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use parm_protocol::{Error, rest};
+use parm_protocol::{Code, Error, rest};
 
 use super::auth::{Guard, Reach};
 use super::status;
@@ -93,7 +93,9 @@ async fn told(pages: &Pages, request: Request<Incoming>) -> Result<(&'static str
     // A worker with faults enabled, for an experiment, accepts them from other machines too.
     let _visit = pages.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), Reach::Local)?;
     let Some(page) = pages.pages.iter().find(|page| keys::methods(page.routes, path).next().is_some()) else {
-        return Err(Error::UnknownPath { path: path.to_owned() });
+        let known: Vec<_> = pages.pages.iter().flat_map(|page| page.routes).map(|route| route.path).collect();
+        let message = format!("unknown path '{path}': this address has {}", known.join(", "));
+        return Err(Error::Remote { code: Code::NotFound, message });
     };
     let text = match (access.and(Some(method)), &page.write) {
         (Some(&Method::GET | &Method::HEAD), _) => (page.read)(),

@@ -39,10 +39,7 @@ impl Tls {
         let wrong = |reason: String| Error::Tls { reason: format!("{authority}: {reason}") };
         let charter = self.0.clone().filter(|charter| charter.identity().clients.is_some());
         let charter = charter.ok_or_else(|| {
-            wrong(
-                "TLS to a worker requires its authority: set tls.ca (--ca) to the authorities of workers"
-                    .into(),
-            )
+            wrong("TLS requires the server's certificate authority: name its file with tls.ca or --ca".into())
         })?;
         let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');

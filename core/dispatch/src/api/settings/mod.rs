@@ -33,6 +33,11 @@ pub use removed::removed;
 pub use stand_in::{AgreementSettings, StandInSettings};
 pub use tokens::TokenSettings;
 
+use redundancy::UsualBudget;
+
+/// The budget of retries.
+type Retries = UsualBudget<20, 100>;
+
 /// The settings of a dispatcher.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
@@ -77,6 +82,7 @@ pub struct PoolSettings {
     pub retry_elsewhere: Duration,
     /// Budget of retries, so that an outage does not multiply its own load. A job adds `ratio` tokens to a bucket of `burst`; a
     /// retry takes one.
+    #[serde(deserialize_with = "Retries::deserialize")]
     pub retry: BudgetSettings,
     /// Hedges: duplicates of late jobs.
     pub hedge: HedgeSettings,
@@ -138,7 +144,7 @@ impl Default for PoolSettings {
             ahead: Duration::from_millis(2),
             max_attempts: const { NonZeroU8::new(3).unwrap() },
             retry_elsewhere: Duration::from_millis(100),
-            retry: BudgetSettings { ratio: Fraction::percent(20), burst: 100 },
+            retry: Retries::SETTINGS,
             hedge: HedgeSettings::default(),
             replicate: ReplicateSettings::default(),
             coding: CodingSettings::default(),

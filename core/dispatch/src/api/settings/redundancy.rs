@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parm_durations::{Micros, Whole};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Fraction;
 
@@ -81,11 +81,39 @@ pub struct BudgetSettings {
     pub burst: u32,
 }
 
+/// A budget whose missing fields are `PERCENT` and `BURST`.
+pub(super) enum UsualBudget<const PERCENT: u8, const BURST: u32> {}
+
+impl<const PERCENT: u8, const BURST: u32> UsualBudget<PERCENT, BURST> {
+    pub(super) const SETTINGS: BudgetSettings =
+        BudgetSettings { ratio: Fraction::percent(PERCENT), burst: BURST };
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BudgetSettings, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields, expecting = "a table with ratio and burst")]
+        struct Given {
+            ratio: Option<Fraction>,
+            #[serde(default, deserialize_with = "burst")]
+            burst: Option<u32>,
+        }
+        fn burst<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+            Whole::<0, 1_000_000>::deserialize(from).map(Some)
+        }
+        let Given { ratio, burst } = Given::deserialize(from)?;
+        let usual = Self::SETTINGS;
+        Ok(BudgetSettings { ratio: ratio.unwrap_or(usual.ratio), burst: burst.unwrap_or(usual.burst) })
+    }
+}
+
+/// The budget of hedges.
+type Hedges = UsualBudget<10, 10>;
+
 /// Hedges: duplicates of late jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HedgeSettings {
     /// Budget of hedges. The ratio also defines late: slower than 1 - `ratio` of all jobs.
+    #[serde(deserialize_with = "Hedges::deserialize")]
     pub budget: BudgetSettings,
     /// Earliest age of a late job. Lower it only if a hop takes less. Default 1000.
     // A hedge that saves less than a hop costs is a loss, and to watch every job of a fast model costs more than its answer.
@@ -103,10 +131,7 @@ pub struct ReplicateSettings {
 
 impl Default for HedgeSettings {
     fn default() -> Self {
-        Self {
-            budget: BudgetSettings { ratio: Fraction::percent(10), burst: 10 },
-            min_delay: Duration::from_millis(1),
-        }
+        Self { budget: Hedges::SETTINGS, min_delay: Duration::from_millis(1) }
     }
 }
 
@@ -119,6 +144,24 @@ impl Default for ReplicateSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_fields_of_a_budget_keep_their_defaults() {
+        let read = |text: &str| toml::from_str::<super::super::PoolSettings>(text);
+        let settings = read(
+            "hedge = { budget = { ratio = 0.2 } }\nretry = { burst = 7 }\nstand_in = { late_budget = {} }",
+        );
+        let settings = settings.unwrap();
+        let budget = |percent, burst| BudgetSettings { ratio: Fraction::percent(percent), burst };
+        assert_eq!(settings.hedge.budget, budget(20, 10));
+        assert_eq!(settings.retry, budget(20, 7));
+        assert_eq!(settings.stand_in.late_budget, budget(10, 100));
+        for wrong in
+            ["hedge = { budget = { rate = 0.2 } }", "retry = { burst = 1000001 }", "retry = { ratio = 2.0 }"]
+        {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn list_of_policies_is_that_of_the_schema() {

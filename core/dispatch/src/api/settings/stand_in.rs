@@ -7,7 +7,11 @@ use parm_durations::{Millis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::redundancy::UsualBudget;
 use super::{BudgetSettings, Factor, Fraction, GraceSettings, Unsure, Usual};
+
+/// The budget of late queries.
+type Late = UsualBudget<10, 100>;
 
 /// Stand-ins, under `stand-in`: a cheaper model answers late queries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +33,7 @@ pub struct StandInSettings {
     // A query that waits for an instance is late as soon as it is clear that it will be.
     pub late_factor: Factor,
     /// Budget of stand-ins for late queries, in runs of the deployed model.
+    #[serde(deserialize_with = "Late::deserialize")]
     pub late_budget: BudgetSettings,
     /// Largest number of rows in a job: workers do not measure the cost of more.
     #[serde(skip)]
@@ -91,7 +96,7 @@ impl Default for StandInSettings {
             spare_up_to: Fraction::percent(90),
             late: true,
             late_factor: Factor::percent(115),
-            late_budget: BudgetSettings { ratio: Fraction::percent(10), burst: 100 },
+            late_budget: Late::SETTINGS,
             max_rows: const { NonZeroU8::new(8).unwrap() },
             grace: GraceSettings {
                 factor: Factor::percent(115),

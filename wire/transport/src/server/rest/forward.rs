@@ -14,7 +14,7 @@ use http::{HeaderMap, Method, Uri};
 use parm_protocol::rest::shorten;
 use parm_protocol::terms::TIMEOUT_HEADER;
 use parm_protocol::{
-    Context, Error, InferenceService, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, Transport,
+    Context, Error, InferenceService, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, Transport, rounded,
 };
 use tokio::time::Instant;
 
@@ -74,6 +74,7 @@ pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error, fo
     }
     let mut message = match error {
         Error::DeadlineExceeded { waited } => {
+            let waited = rounded(*waited);
             format!("the deadline passed after {waited:?}: raise the header {TIMEOUT_HEADER}, or add servers")
         }
         other => other.to_string(),

@@ -69,6 +69,7 @@ fn routes<S: InferenceService>() -> Routes<Arc<Shared<S>>> {
         .on(POST, "/v2/repository/models/{model}/load", repository::load::<S>)
         .on(POST, "/v2/repository/models/{model}/unload", repository::unload::<S>)
         .on(GET, "/v2/frames", frames::upgrade::<S>)
+        .on(GET, "/v1/models", texts::models::<S>)
         .on(POST, "/v1/embeddings", texts::exchange::<S, Embeddings>)
         .on(POST, "/v1/rerank", texts::exchange::<S, ScoreDocuments>)
         .on(POST, "/embed", texts::exchange::<S, Embed>)

@@ -1,6 +1,7 @@
 //! The routes of embedding servers: texts in JSON, answered by a model of strings.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::forward::{self, ErrorForm};
-use super::{JSON, Served, body, key, tell_outcome, traceparent};
+use super::{JSON, Served, answer, body, key, tell_outcome, traceparent};
 use crate::budget::Share;
 use crate::server::shared::Shared;
 
@@ -24,6 +25,20 @@ use crate::server::shared::Shared;
 struct InQuery {
     /// For bodies without a model.
     model: Option<String>,
+}
+
+/// Lists the models that these routes can name, as OpenAI's clients expect. The time of a model's creation is unknown: it is
+/// that of the first list.
+pub(super) async fn models<S: InferenceService>(State(shared): Served<S>) -> Response {
+    static CREATED: LazyLock<u64> =
+        LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
+    let names = match with_texts(&shared, |_| true) {
+        Ok(names) => names,
+        Err(error) => return forward::problem(&shared, &error, ErrorForm::OpenAi),
+    };
+    let model = |name: String| serde_json::json!({ "id": name, "object": "model", "created": *CREATED, "owned_by": "parm" });
+    let data: Vec<_> = names.into_iter().map(model).collect();
+    answer(&shared, Ok(serde_json::json!({ "object": "list", "data": data })))
 }
 
 /// Answers a request of this form.
@@ -103,14 +118,7 @@ fn named<S: InferenceService>(
 
 /// The only served model that takes so many texts in a row.
 fn only<S: InferenceService>(shared: &Shared<S>, in_row: usize) -> Result<(ModelRef, ModelMetadata), Error> {
-    let mut names: Vec<_> =
-        shared.service.repository_index(true)?.into_iter().map(|model| model.name).collect();
-    names.dedup();
-    let fits = |name: &String| {
-        let metadata = shared.service.model_metadata(&ModelRef::latest(name.as_str()));
-        metadata.is_ok_and(|metadata| texts::texts_in_row(&metadata) == Some(in_row))
-    };
-    names.retain(fits);
+    let mut names = with_texts(shared, |texts| texts == in_row)?;
     let message = match &mut names[..] {
         [only] => return named(shared, std::mem::take(only), in_row),
         [] => format!("no served model can answer this: the route needs {}", needed(in_row)),
@@ -119,4 +127,20 @@ fn only<S: InferenceService>(shared: &Shared<S>, in_row: usize) -> Result<(Model
         }
     };
     Err(Error::Malformed { message })
+}
+
+/// The served models that take texts, as many in a row as `fits` accepts.
+fn with_texts<S: InferenceService>(
+    shared: &Shared<S>,
+    fits: impl Fn(usize) -> bool,
+) -> Result<Vec<String>, Error> {
+    let mut names: Vec<_> =
+        shared.service.repository_index(true)?.into_iter().map(|model| model.name).collect();
+    names.sort();
+    names.dedup();
+    names.retain(|name| {
+        let metadata = shared.service.model_metadata(&ModelRef::latest(name.as_str()));
+        metadata.is_ok_and(|metadata| texts::texts_in_row(&metadata).is_some_and(&fits))
+    });
+    Ok(names)
 }
