@@ -12,6 +12,9 @@ use crate::Failure;
 use crate::cli::Output;
 use crate::cli::grid::Grid;
 
+/// Problems of a join that are printed.
+const PRINTED: usize = 20;
+
 /// The task of a command with these flags.
 pub enum Task {
     /// Run everything as one process.
@@ -67,7 +70,10 @@ pub fn list(folder: &Folder, cells: &[Cell], output: Output) -> anyhow::Result<(
 
 /// Reports what a join left out. Returns whether all cells have results.
 pub fn reported(joined: &Joined) -> bool {
-    joined.problems.iter().for_each(|problem| eprintln!("{problem}"));
+    joined.problems.iter().take(PRINTED).for_each(|problem| eprintln!("{problem}"));
+    if joined.problems.len() > PRINTED {
+        eprintln!("and {} more; --list names all cells", joined.problems.len() - PRINTED);
+    }
     match joined.foreign.as_slice() {
         [] => {}
         [first, rest @ ..] => eprintln!(

@@ -55,7 +55,7 @@ fn torn_and_foreign_files_are_never_joined() {
     assert!(reasons(&whole.replace("\"result\":1", "\"result\":7")).contains("digest differs"));
     assert!(reasons(&fs::read_to_string(path(2)).unwrap()).contains("it is of cell"));
     fs::write(path(1), &whole).unwrap();
-    assert_eq!(joined(&[a.clone()], &[cell(1)]).problems, []);
+    assert_eq!(joined(std::slice::from_ref(&a), &[cell(1)]).problems, []);
     let other = join(&[a], "matrix", &[cell(1)]).unwrap();
     assert!(other.problems[0].to_string().contains("it is of a test"), "{:?}", other.problems);
 }
@@ -70,7 +70,7 @@ fn different_results_and_inputs_are_conflicts() {
 
     let mut changed = cell(1);
     changed.inputs.insert("settings".into(), "changed".into());
-    let foreign = joined(&[a.clone()], &[changed]);
+    let foreign = joined(std::slice::from_ref(&a), &[changed]);
     assert!(matches!(&foreign.problems[0], Problem::OtherInputs { input, .. } if input == "settings"));
 
     // Without expected digests, all results must have the same ones.
