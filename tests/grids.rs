@@ -127,6 +127,31 @@ fn killed_process_loses_its_cell_after_the_lease() {
 }
 
 #[test]
+fn paused_process_discards_its_result() {
+    let grid = Grid::new(&FILE.replace("6000", "60000"));
+    let key = grid.json("all", &["--list"])["cells"][0]["key"].as_str().unwrap().to_owned();
+    let more = ["--cell", &key, "--lease", "2"];
+    let mut paused = grid.command("all", &more).spawn().unwrap();
+    let cells = grid.path().join("all/cells");
+    let deadline = Instant::now() + PATIENCE;
+    while !fs::read_to_string(cells.join(format!("{key}.lease.1")))
+        .is_ok_and(|text| text.starts_with("held by"))
+    {
+        assert!(Instant::now() < deadline && paused.try_wait().unwrap().is_none(), "it took no lease");
+        thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&paused), Signal::STOP).unwrap();
+    let other = grid.command("all", &more).spawn().unwrap();
+    let holder = format!("process {}\"", other.id());
+    assert!(other.wait_with_output().unwrap().status.success());
+    let result = fs::read_to_string(cells.join(format!("{key}.json"))).unwrap();
+    kill_process(Pid::from_child(&paused), Signal::CONT).unwrap();
+    assert!(paused.wait().unwrap().success(), "it finds the result of the other process");
+    let after = fs::read_to_string(cells.join(format!("{key}.json"))).unwrap();
+    assert!(result.contains(&holder) && after == result, "{holder}: {result:.300}");
+}
+
+#[test]
 fn join_reports_torn_missing_and_foreign_files() {
     let grid = Grid::new(&FILE.replace("6000", "2000"));
     assert!(grid.run("half", &["--share", "0/2"]).status.success());

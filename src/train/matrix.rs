@@ -68,9 +68,10 @@ fn run(
 }
 
 fn list(given: &flags::Matrix, device: Device, matrices: &[Matrix]) -> anyhow::Result<()> {
-    let mut cells = Vec::new();
+    let (mut cells, mut seen) = (Vec::new(), BTreeSet::new());
     run(given, device, matrices, |runner| {
-        cells.extend(runner.measured(&Selection::Share(Share::ALL))?);
+        let measured = runner.measured(&Selection::Share(Share::ALL))?;
+        cells.extend(measured.into_iter().filter(|cell| seen.insert(cell.key.clone())));
         Ok(())
     })?;
     grid::list(&grid::folder(&given.results, GRID, &given.grid)?, &cells, given.output)
