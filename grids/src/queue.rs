@@ -57,7 +57,10 @@ impl<'a> Queue<'a> {
 
     /// Returns the number of cells without a result that this process has not begun.
     pub fn left(&self) -> usize {
-        self.cells.len() - lock(&self.done).len() - lock(&self.held).len()
+        // In the order of `next`.
+        let (done, held) = (lock(&self.done), lock(&self.held));
+        // A cell that gets its result in this moment is in both.
+        (0..self.cells.len()).filter(|index| !held.contains_key(index) && !done.contains(index)).count()
     }
 
     /// Gives all cells of this process back before it ends in the middle of them.

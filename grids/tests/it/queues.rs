@@ -46,11 +46,14 @@ fn cell_that_failed_is_free_for_another_process() {
     let held = queue.next(&|| false).unwrap().unwrap();
     let state = |folder: &Folder| Summary::read(folder, &[cell(1)]).unwrap().cells.remove(0).state;
     assert!(matches!(state(&two), State::Held { .. }));
+    assert_eq!(queue.left(), 0);
     drop(held);
+    assert_eq!(queue.left(), 1);
     assert_eq!(state(&two), State::Free);
     let other = Queue::new(&two, vec![cell(1)]);
     other.next(&|| false).unwrap().unwrap().finish(product(1)).unwrap();
     assert!(queue.next(&|| false).unwrap().is_none());
+    assert_eq!(queue.left(), 0);
     assert_eq!(state(&one), State::Done { took_ms: 1 });
 }
 
