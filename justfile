@@ -73,6 +73,10 @@ interop-quantise:
 interop-stand-in:
     lab/interop/stand_in.sh
 
+# A matrix and an experiment on Slurm and Ray, each with a lost worker: slurm, ray, time, or all (root, Debian's Slurm).
+interop-grids *parts:
+    lab/interop/grids.sh {{parts}}
+
 # Networks worth standing in for, taught, and their stand-ins, graded: sections, fashion, or a folder of CIFAR-10 as JPEG files.
 interop-teachers what:
     lab/interop/teachers.sh {{what}}

@@ -7,12 +7,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use parm_experiments::Config;
-use parm_experiments::{Folder, Laboratory, Mode, Observer, Position, Results, Stop, Validity, machine};
+use parm_experiments::{
+    Folder, GRID, Laboratory, Mode, Observer, Position, Results, Stop, Validity, machine,
+};
+use parm_grids::Queue;
 
 use crate::Failure;
 use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::experiment::Experiment;
+use crate::grid::{self, Task};
 use crate::simulate::{folder_of, print, replace, scenarios};
 
 /// Runs the command. An invalid file ends with status 64. An experiment that ends early has status 1, and the folder holds
@@ -22,6 +26,10 @@ pub fn main(flags: &Experiment) -> Result<(), Failure> {
     let experiment = parm_experiments::Experiment::new(config);
     let experiment =
         experiment.with_context(|| flags.file.display().to_string()).map_err(Failure::Configuration)?;
+    let task = Task::of(&flags.grid);
+    if !matches!(task, Task::Whole) {
+        return share(flags, &experiment, task);
+    }
     let path = flags.results.clone().unwrap_or_else(|| free_folder(&flags.file));
     let folder = Folder::create(&path).map_err(|error| Failure::Configuration(error.into()))?;
     let command = command(flags);
@@ -42,6 +50,73 @@ pub fn main(flags: &Experiment) -> Result<(), Failure> {
             path.display()
         ))),
     }
+}
+
+/// Lists, runs or joins the runs of a simulated experiment in a folder that other processes share.
+fn share(flags: &Experiment, experiment: &parm_experiments::Experiment, task: Task) -> Result<(), Failure> {
+    let rejected = |reason: &'static str| Err(Failure::Configuration(anyhow::anyhow!(reason)));
+    if !flags.simulate {
+        return rejected(
+            "--list, --cell, --share and --join need --simulate: real processes are compared on one machine, in turns",
+        );
+    }
+    if flags.raw {
+        return rejected("--raw cannot be shared: run the experiment in one process, or leave it out");
+    }
+    let cells = experiment.grid().map_err(|error| Failure::Run(error.into()))?;
+    let path = flags.results.clone().unwrap_or_else(|| default_folder(&flags.file, 1));
+    let open = || grid::folder(&path, GRID, &flags.grid);
+    match task {
+        Task::List => {
+            open().and_then(|folder| grid::list(&folder, &cells, flags.output)).map_err(Failure::Run)
+        }
+        Task::Join(folders) => join(flags, experiment, (&folders, &cells)).map_err(Failure::Run),
+        Task::Run(selection) => {
+            let selected = grid::selected(&selection, &cells)?;
+            open().and_then(|folder| run_cells(experiment, &folder, selected)).map_err(Failure::Run)
+        }
+        Task::Whole => Ok(()),
+    }
+}
+
+fn run_cells(
+    experiment: &parm_experiments::Experiment,
+    folder: &parm_grids::Folder,
+    cells: Vec<parm_grids::Cell>,
+) -> anyhow::Result<()> {
+    let count = cells.len();
+    let queue = Queue::new(folder, cells);
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(count.max(1));
+    let bar = Bar::spinner("queries");
+    grid::until_signal(&queue, || experiment.run_cells(&queue, threads, (&bar, &|| false)))??;
+    bar.done();
+    eprintln!("{count} cells have results");
+    Ok(())
+}
+
+/// Writes the report of the joined folders, with the finished cells only if some are missing.
+fn join(
+    flags: &Experiment,
+    experiment: &parm_experiments::Experiment,
+    (folders, cells): (&[PathBuf], &[parm_grids::Cell]),
+) -> anyhow::Result<()> {
+    let joined = parm_grids::join(folders, GRID, cells)?;
+    let is_whole = grid::reported(&joined);
+    let report = experiment.joined(&joined.records)?;
+    let path = flags.results.as_ref().unwrap_or(&folders[0]);
+    let folder = Folder::joined(path, experiment.config())?;
+    let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let missing = format!("{} of {} runs have no result", cells.len() - joined.records.len(), cells.len());
+    let ended_early = (!is_whole).then_some(missing);
+    let (mode, machine, command) = (Mode::Simulation, machine(), command(flags));
+    let results =
+        Results { mode, command, began, machine, ended_early: ended_early.clone(), report, runs: Vec::new() };
+    folder.keep(&results)?;
+    print(&results.report, flags.output)?;
+    if flags.output == Output::Text {
+        eprintln!("report: {}", path.join("report.html").display());
+    }
+    ended_early.map_or(Ok(()), |reason| Err(anyhow::anyhow!("joined in part: {reason}")))
 }
 
 fn simulated(
@@ -130,12 +205,16 @@ fn config(flags: &Experiment) -> anyhow::Result<Config> {
 
 /// Returns `results/NAME`, or the first of `results/NAME-2`, `-3`, ... that does not exist.
 fn free_folder(file: &Path) -> PathBuf {
+    let folder = |number| default_folder(file, number);
+    (1..).map(folder).find(|path| !path.exists()).unwrap_or_else(|| folder(1))
+}
+
+fn default_folder(file: &Path, number: u32) -> PathBuf {
     let name = file.file_stem().map_or("experiment".into(), |stem| stem.to_string_lossy());
-    let folder = |number: u32| match number {
+    match number {
         1 => Path::new("results").join(&*name),
         number => Path::new("results").join(format!("{name}-{number}")),
-    };
-    (1..).map(folder).find(|path| !path.exists()).unwrap_or_else(|| folder(1))
+    }
 }
 
 /// Returns the command line that repeats the experiment.

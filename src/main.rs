@@ -21,6 +21,7 @@ mod environment;
 mod evaluate;
 mod experiment;
 mod explain;
+mod grid;
 mod keys;
 #[cfg(test)]
 mod limits;

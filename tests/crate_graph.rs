@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/durations", &[]),
     ("wire/protocol", &["tokens"]),
     ("encoder", &[]),
+    ("grids", &[]),
     ("core/workload", &["random", "durations"]),
     ("wire/arrays", &["protocol"]),
     ("wire/captures", &["protocol"]),
@@ -41,13 +42,23 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lab/simulator", &["dispatch", "shares", "tokens", "workload"]),
     (
         "lab/experiments",
-        &["charts", "durations", "protocol", "transport", "dispatch", "workload", "loadgen", "simulator"],
+        &[
+            "charts",
+            "durations",
+            "grids",
+            "protocol",
+            "transport",
+            "dispatch",
+            "workload",
+            "loadgen",
+            "simulator",
+        ],
     ),
     (
         "lab/tuner",
         &["charts", "protocol", "encoder", "dispatch", "workload", "parity-models", "loadgen", "simulator"],
     ),
-    ("training", &["random", "charts", "protocol", "arrays", "encoder", "parity-models"]),
+    ("training", &["random", "charts", "grids", "protocol", "arrays", "encoder", "parity-models"]),
 ];
 
 /// Foreign crates and the only places that may name them.

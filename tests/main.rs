@@ -21,6 +21,7 @@ mod first_models;
 mod floods;
 mod frontends;
 mod fuzz;
+mod grids;
 mod keys;
 mod links;
 mod lints;

@@ -143,4 +143,5 @@ def everything(scratch):
         made[name] = composition(scratch, name, base, components)
     for name, (release, values) in CHARTS.items():
         made[name] = chart(release, values)
+    made["grid"] = list(yaml.safe_load_all((DEPLOY / "grids/kubernetes.yaml").read_text()))
     return made

@@ -63,7 +63,8 @@ def rights(objects, name, spec):
         if "memory" not in limits or "cpu" in limits or "cpu" not in container["resources"]["requests"]:
             yield f"{name}: wants a request of CPU, a limit of memory, and no limit of CPU"
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            if probe not in container:
+            # A pod that ends by itself needs none.
+            if probe not in container and spec.get("restartPolicy") != "Never":
                 yield f"{name}: no {probe}"
         if container["image"].split(":")[-1] in ("latest", container["image"]):
             yield f"{name}: image {container['image']} has no version"
@@ -155,6 +156,8 @@ def problems(objects):
     yield from spoken(objects)
     for name, _, spec in pods(objects):
         yield from rights(objects, name, spec)
+    for found in by_kind(objects, "Job"):
+        yield from rights(objects, found["metadata"]["name"], found["spec"]["template"]["spec"])
     yield from references(objects)
 
 

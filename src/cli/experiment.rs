@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Output;
+use super::grid::Grid;
 
 pub const EXAMPLES: &str = "Examples:
   parm experiment lab/experiments/tail.toml
@@ -13,7 +14,9 @@ pub const EXAMPLES: &str = "Examples:
   parm experiment lab/experiments/tail.toml --simulate
       in virtual time
   parm experiment lab/experiments/chaos.toml --policy hedge --policy parm+ --repeats 1 --results /tmp/chaos
-      a part of it, with another folder";
+      a part of it, with another folder
+  parm experiment lab/experiments/tail.toml --simulate --results /shared/tail --share 0/4
+      one of four parts, on one of four machines: see docs/grids.md";
 
 /// `parm experiment`.
 #[derive(Debug, Args)]
@@ -54,4 +57,6 @@ pub struct Experiment {
     /// Form of the output
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
+    #[command(flatten)]
+    pub grid: Grid,
 }

@@ -6,6 +6,7 @@ pub mod admin;
 pub mod data;
 pub mod evaluate;
 pub mod experiment;
+pub mod grid;
 pub mod identity;
 pub mod keys;
 pub mod record;

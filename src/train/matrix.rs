@@ -1,25 +1,34 @@
 //! `parm train matrix`: runs the missing trainings of matrix files.
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use parm_training::matrix::{Cell, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
+use parm_grids::{Selection, Share};
+use parm_training::matrix::{Cell, GRID, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
 use parm_training::{Device, Error, Teacher};
 
 use super::engine::BlackBox;
 use super::{clock, stop};
 use crate::Failure;
 use crate::cli::train as flags;
+use crate::grid::{self, Task};
 
-/// Runs the cells without a result, or renders the results so far.
+/// Runs the cells without a result, or renders, lists or joins the results so far.
 pub fn main(given: &flags::Matrix) -> Result<(), Failure> {
     let matrices = matrices(given).map_err(Failure::Configuration)?;
     let device = given.device.parse().map_err(|error: Error| Failure::Configuration(error.into()))?;
-    match &given.render {
-        Some(path) => write(given, &matrices, path).map_err(Failure::Run),
-        None => run(given, device, &matrices).map_err(Failure::Run),
+    if let Some(path) = &given.render {
+        return write(given, &matrices, path).map_err(Failure::Run);
     }
+    match Task::of(&given.grid) {
+        Task::Whole => run(given, device, &matrices, |runner| Ok(_ = runner.run()?)),
+        Task::List => list(given, device, &matrices),
+        Task::Join(folders) => join(given, &matrices, &folders),
+        Task::Run(selection) => share(given, device, &matrices, &selection),
+    }
+    .map_err(Failure::Run)
 }
 
 fn matrices(given: &flags::Matrix) -> anyhow::Result<Vec<Matrix>> {
@@ -30,7 +39,13 @@ fn matrices(given: &flags::Matrix) -> anyhow::Result<Vec<Matrix>> {
     given.files.iter().map(read).collect()
 }
 
-fn run(given: &flags::Matrix, device: Device, matrices: &[Matrix]) -> anyhow::Result<()> {
+/// Calls `with` for the runner of each matrix.
+fn run(
+    given: &flags::Matrix,
+    device: Device,
+    matrices: &[Matrix],
+    mut with: impl FnMut(&Runner<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let stop = stop::on_signals()?;
     let place = Place { data: given.data.clone(), results: given.results.clone() };
     for matrix in matrices {
@@ -44,11 +59,57 @@ fn run(given: &flags::Matrix, device: Device, matrices: &[Matrix]) -> anyhow::Re
             observer: &CellLines,
             stop: &stop,
         };
-        runner.run()?;
+        with(&runner)?;
         if stop.is_requested() {
             anyhow::bail!("stopped: run the command again to continue");
         }
     }
+    Ok(())
+}
+
+fn list(given: &flags::Matrix, device: Device, matrices: &[Matrix]) -> anyhow::Result<()> {
+    let (mut cells, mut seen) = (Vec::new(), BTreeSet::new());
+    run(given, device, matrices, |runner| {
+        let measured = runner.measured(&Selection::Share(Share::ALL))?;
+        cells.extend(measured.into_iter().filter(|cell| seen.insert(cell.key.clone())));
+        Ok(())
+    })?;
+    grid::list(&grid::folder(&given.results, GRID, &given.grid)?, &cells, given.output)
+}
+
+fn share(
+    given: &flags::Matrix,
+    device: Device,
+    matrices: &[Matrix],
+    selection: &Selection,
+) -> anyhow::Result<()> {
+    let folder = grid::folder(&given.results, GRID, &given.grid)?;
+    let all: Vec<_> = matrices.iter().flat_map(Matrix::grid).collect();
+    let mut wanted: BTreeSet<String> = selection.of(&all)?.into_iter().map(|cell| cell.key).collect();
+    eprintln!("{} of {} cells selected", wanted.len(), all.len());
+    run(given, device, matrices, |runner| {
+        // A cell of several files runs for the first of them.
+        let keys = runner.matrix.grid().into_iter().map(|cell| cell.key);
+        let keys: Vec<String> = keys.filter(|key| wanted.remove(key)).collect();
+        Ok(runner.run_shared(&folder, &Selection::Keys(keys))?)
+    })
+}
+
+/// Adds the results in the folders to the outcomes of `--results`.
+fn join(given: &flags::Matrix, matrices: &[Matrix], folders: &[PathBuf]) -> anyhow::Result<()> {
+    let mut cells: Vec<_> = matrices.iter().flat_map(Matrix::grid).collect();
+    let mut seen = BTreeSet::new();
+    cells.retain(|cell| seen.insert(cell.key.clone()));
+    let joined = parm_grids::join(folders, GRID, &cells)?;
+    let is_whole = grid::reported(&joined);
+    let mut results = Results::open(&given.results)?;
+    cells
+        .iter()
+        .filter_map(|cell| joined.records.get(&cell.key))
+        .try_for_each(|record| results.join(record))?;
+    let (found, all) = (joined.records.len(), cells.len());
+    writeln!(std::io::stdout().lock(), "{found} of {all} cells joined in {}", given.results.display())?;
+    anyhow::ensure!(is_whole, "joined in part: run the missing cells and join again");
     Ok(())
 }
 

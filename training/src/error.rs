@@ -75,6 +75,8 @@ pub enum Error {
     #[error("cannot write '{}': {message}; an older file is unchanged", path.display())]
     Write { path: PathBuf, message: String },
     #[error(transparent)]
+    Grid(#[from] parm_grids::Error),
+    #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     #[error("the checkpoint '{}' does not fit the networks: remove it to start again", path.display())]
     CheckpointContent { path: PathBuf },

@@ -49,6 +49,8 @@ pub enum Error {
     #[error("invalid experiment file: {0}")]
     ConfigFile(String),
     #[error(transparent)]
+    Grid(#[from] parm_grids::Error),
+    #[error(transparent)]
     Load(#[from] parm_loadgen::Error),
     #[error(transparent)]
     Simulator(#[from] parm_simulator::Error),

@@ -87,11 +87,13 @@ impl Experiment {
         });
         let rows = rows.into_inner().unwrap_or_else(|broken| broken.into_inner());
         let rows: Vec<Done<'_>> = rows.into_values().collect::<Result<_, _>>()?;
-        let mut report = self.compared(rows);
-        // A simulation does not grade answers: only the configuration states how often stand-ins agree.
+        Ok(self.stating(self.compared(rows)))
+    }
+
+    /// A simulation does not grade answers: only the configuration states how often stand-ins agree.
+    pub(crate) fn stating(&self, report: Report) -> Report {
         let stands_in = report.rows.iter().any(|row| row.verdict.shares.stand_in > 0.0);
-        report.stated_agreement = stands_in.then_some(self.config.agreement);
-        Ok(report)
+        Report { stated_agreement: stands_in.then_some(self.config.agreement), ..report }
     }
 
     /// Returns the report of the finished runs, by cell. Cells without one are left out.

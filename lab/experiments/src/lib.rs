@@ -2,7 +2,7 @@
 //!
 //! An experiment file means the same in both modes: the same cells, arrivals, faults, seeds and statistics. Reading
 //! order: `config` (the file), `contender` (its predefined policies), `cell` and `experiment` (the runs, and their
-//! simulation), `verdict`, `blocks`, `spectrum`, `timeline` and `report` (the conclusions).
+//! simulation), `grid` (the runs on many machines), `verdict`, `blocks`, `spectrum`, `timeline` and `report` (the conclusions).
 //!
 //! With real processes: `processes` (their part of the file), `laboratory` (the order of runs), `run` (one run, from
 //! processes to samples), `fleet`, `worker`, `frontend` and `process` (the processes), `drive` and `reference` (the load
@@ -17,6 +17,7 @@ mod error;
 mod experiment;
 mod fleet;
 mod frontend;
+mod grid;
 pub mod html;
 mod laboratory;
 mod page;
@@ -39,6 +40,7 @@ pub use contender::{Contender, POLICIES};
 pub use drive::Graded;
 pub use error::Error;
 pub use experiment::Experiment;
+pub use grid::GRID;
 pub use laboratory::{Laboratory, Observer, Position, machine};
 pub use processes::{Processes, Remote};
 pub use report::{Report, Row};

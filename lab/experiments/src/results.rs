@@ -125,6 +125,22 @@ impl Folder {
         Ok(Self { path: path.into() })
     }
 
+    /// Creates a folder for joined results, or opens one that has results of this experiment.
+    pub fn joined(path: &Path, config: &Config) -> Result<Self, Error> {
+        fs::create_dir_all(path).map_err(Error::file("create", path))?;
+        let folder = Self { path: path.into() };
+        let file = path.join("experiment.toml");
+        match fs::read_to_string(&file) {
+            Err(_) => folder.keep_config(config)?,
+            Ok(text) if Config::parse(&text).is_ok_and(|found| found == *config) => {}
+            Ok(_) => {
+                let reason = "it has results of another experiment: name another with --results".to_owned();
+                return Err(Error::File { what: "use", path: path.into(), reason });
+            }
+        }
+        Ok(folder)
+    }
+
     /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path

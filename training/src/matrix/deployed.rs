@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use parm_grids::{Kept, Leases};
 use parm_parity_models::onnx::{Limits, Model};
 use serde::{Deserialize, Serialize};
 
@@ -46,11 +48,22 @@ pub(super) struct Answers {
 /// The answers of a model that was run already.
 type KnownAnswers = Option<Arc<Answers>>;
 
-/// A lock for each deployed model, with its answers.
+/// A lock for each deployed model, with its answers, and leases if other processes share the folder.
 #[derive(Default)]
-pub(super) struct Bases(Mutex<BTreeMap<String, Arc<Mutex<KnownAnswers>>>>);
+pub(super) struct Bases {
+    locks: Mutex<BTreeMap<String, Arc<Mutex<KnownAnswers>>>>,
+    leases: Option<Leases>,
+}
 
 impl Bases {
+    /// The deployed models of a results folder that other processes share: one of them trains each.
+    pub(super) fn shared(results: &Path, limit: Duration) -> Result<Self, Error> {
+        let folder = results.join("bases");
+        let leases = Leases::new(&folder, limit);
+        let leases = leases.map_err(|error| Error::Write { path: folder, message: error.to_string() })?;
+        Ok(Self { leases: Some(leases), ..Self::default() })
+    }
+
     /// The deployed model of a cell. Cells that share one wait here until the first cell has trained or run it.
     pub(super) fn deployed(
         &self,
@@ -59,10 +72,10 @@ impl Bases {
         data: &Loaded,
     ) -> Result<Deployed, Error> {
         let key = cell.base_key(runner.matrix);
-        let own = lock(&self.0).entry(key.clone()).or_default().clone();
+        let own = lock(&self.locks).entry(key.clone()).or_default().clone();
         let mut asked = lock(&own);
         let Some(given) = runner.matrix.deployed.get(&cell.base) else {
-            let (graph, file) = trained(runner, cell, data, &key)?;
+            let (graph, file) = self.trained(runner, cell, data, &key)?;
             return Ok(Deployed { graph, file, answers: None });
         };
         let file = PathBuf::from(given.file.replace("{}", &runner.place.data.to_string_lossy()));
@@ -74,21 +87,36 @@ impl Bases {
         let graph = base::build(&given.network, &Shape { dims, outputs, seed: cell.seed })?;
         Ok(Deployed { graph, file, answers: Some(answers) })
     }
-}
 
-/// The base model and its file: trained, or read from an earlier run.
-fn trained(runner: &Runner<'_>, cell: &Cell, data: &Loaded, key: &str) -> Result<(Model, PathBuf), Error> {
-    let path = runner.place.results.join("bases").join(format!("{key}.onnx"));
-    if path.exists() {
-        return Ok((Model::open(&path, &Limits::default())?, path));
+    /// The base model and its file: trained, or read from an earlier run or another process.
+    fn trained(
+        &self,
+        runner: &Runner<'_>,
+        cell: &Cell,
+        data: &Loaded,
+        key: &str,
+    ) -> Result<(Model, PathBuf), Error> {
+        let path = runner.place.results.join("bases").join(format!("{key}.onnx"));
+        let lease = match &self.leases {
+            Some(leases) => leases.wait(key, &|| path.exists(), &|| runner.stop.is_requested())?,
+            None => None,
+        };
+        if path.exists() {
+            return Ok((Model::open(&path, &Limits::default())?, path));
+        }
+        let recipe = runner.matrix.base(cell);
+        if self.leases.is_some() && lease.is_none() {
+            // Stopped while another process trains it, whose checkpoint must stay.
+            return Err(Error::Stopped { epoch: 0, epochs: recipe.run.epochs });
+        }
+        let files = runner.files("bases", key);
+        let around = Surroundings { observer: &Unobserved, stop: runner.stop, files: &files };
+        let trained = resumed(&files, || base::train(&data.train, &recipe, runner.device, around))?;
+        file::write(&path, &trained.model)?;
+        files.forget_checkpoint();
+        lease.iter().try_for_each(Kept::finish)?;
+        Ok((Model::from_bytes(trained.model, &Limits::default())?, path))
     }
-    let files = runner.files("bases", key);
-    let around = Surroundings { observer: &Unobserved, stop: runner.stop, files: &files };
-    let recipe = runner.matrix.base(cell);
-    let trained = resumed(&files, || base::train(&data.train, &recipe, runner.device, around))?;
-    file::write(&path, &trained.model)?;
-    files.forget_checkpoint();
-    Ok((Model::from_bytes(trained.model, &Limits::default())?, path))
 }
 
 fn answers(runner: &Runner<'_>, file: &Path, data: &Loaded) -> Result<Answers, Error> {

@@ -1,7 +1,7 @@
 //! Matrices of runs: data set x model x recipe x k x seed, next to the paper's numbers.
 //!
 //! A matrix runs the missing cells: one with a result from the same settings is skipped, and an interrupted
-//! cell continues from its checkpoint. So later runs and faster machines complete it.
+//! cell continues from its checkpoint. So later runs and faster machines complete it; `shared` is for many machines.
 
 mod cell;
 mod cost;
@@ -12,6 +12,7 @@ mod plan;
 mod render;
 mod results;
 mod run;
+mod shared;
 mod target;
 mod trial;
 
@@ -23,3 +24,4 @@ pub use plan::{Matrix, Product, Way};
 pub use render::render;
 pub use results::{Outcome, Results};
 pub use run::{MatrixObserver, Place, Runner};
+pub use shared::GRID;

@@ -1,13 +1,14 @@
-//! Results as lines of JSON in one append-only file, so that files of several machines can be concatenated.
+//! Results of one process as lines of JSON in one append-only file, and those of joined result files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use parm_grids::Record;
 use serde::{Deserialize, Serialize};
 
-use super::Cell;
+use super::{Cell, GRID};
 use crate::Error;
 
 /// The result of a cell's run.
@@ -62,29 +63,38 @@ impl Outcome {
     }
 }
 
-/// The results of a matrix, in the folder `results`: `outcomes.jsonl`.
+/// The results of a matrix, in the folder `results`: `outcomes.jsonl`, and `cells/` of processes that share it.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     path: PathBuf,
     by_key: BTreeMap<String, Outcome>,
+    /// The keys in `outcomes.jsonl`.
+    lines: BTreeSet<String>,
 }
 
 impl Results {
-    /// Reads the existing results. An incomplete last line is ignored.
+    /// Reads the existing results: those of one process, and those of processes that share the folder. An incomplete
+    /// last line or file is ignored.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("outcomes.jsonl");
         let failed = |error: std::io::Error| Error::Write { path: path.clone(), message: error.to_string() };
         fs::create_dir_all(folder).map_err(failed)?;
-        let mut by_key = BTreeMap::new();
+        let (mut by_key, mut lines) = (BTreeMap::new(), BTreeSet::new());
         if path.exists() {
             for line in BufReader::new(fs::File::open(&path).map_err(failed)?).lines() {
                 let line = line.map_err(failed)?;
                 if let Ok(outcome) = serde_json::from_str::<Outcome>(&line) {
+                    lines.insert(outcome.key.clone());
                     by_key.insert(outcome.key.clone(), outcome);
                 }
             }
         }
-        Ok(Self { path, by_key })
+        for record in parm_grids::records(folder, GRID)? {
+            if let Ok((_, outcome)) = Outcome::of(&record) {
+                by_key.insert(outcome.key.clone(), outcome);
+            }
+        }
+        Ok(Self { path, by_key, lines })
     }
 
     /// The result of a key.
@@ -97,15 +107,31 @@ impl Results {
         self.by_key.values()
     }
 
-    /// Appends a result to the file, on a new line even after an incomplete one.
+    /// Appends a result to the file.
     pub fn add(&mut self, outcome: Outcome) -> Result<(), Error> {
+        let line = serde_json::to_string(&outcome).expect("plain values");
+        self.append(&line, outcome)
+    }
+
+    /// Appends the result of a joined file to the file, unless it is there.
+    pub fn join(&mut self, record: &Record) -> Result<(), Error> {
+        let unreadable = |error: serde_json::Error| Error::Matrix {
+            path: self.path.clone(),
+            message: format!("the result of {}: {error}", record.name),
+        };
+        let (line, outcome) = Outcome::of(record).map_err(unreadable)?;
+        if self.lines.contains(&outcome.key) { Ok(()) } else { self.append(&line, outcome) }
+    }
+
+    /// Begins a new line even after an incomplete one.
+    fn append(&mut self, line: &str, outcome: Outcome) -> Result<(), Error> {
         let failed =
             |error: std::io::Error| Error::Write { path: self.path.clone(), message: error.to_string() };
-        let line = serde_json::to_string(&outcome).expect("plain values");
         let mut file = fs::OpenOptions::new().create(true).append(true).open(&self.path).map_err(failed)?;
         let is_torn = fs::read(&self.path).map_err(failed)?.last().is_some_and(|&byte| byte != b'\n');
         let text = if is_torn { format!("\n{line}\n") } else { format!("{line}\n") };
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        self.lines.insert(outcome.key.clone());
         self.by_key.insert(outcome.key.clone(), outcome);
         Ok(())
     }

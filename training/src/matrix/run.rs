@@ -74,24 +74,24 @@ impl Runner<'_> {
         left.reverse();
         let shared = Mutex::new(Shared { left, results, data: BTreeMap::new(), failed: None });
         let bases = Bases::default();
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        thread::scope(|scope| {
-            for _ in 0..self.jobs.max(1) {
-                scope.spawn(|| {
-                    let threads =
-                        rayon::ThreadPoolBuilder::new().num_threads((cores / self.jobs.max(1)).max(1));
-                    match threads.build() {
-                        Ok(pool) => pool.install(|| self.work(&shared, &bases)),
-                        Err(error) => {
-                            let message = format!("cannot start threads: {error}");
-                            lock(&shared).failed = Some(Error::Setting { message });
-                        }
-                    }
-                });
-            }
-        });
+        self.on_threads(&|| self.work(&shared, &bases))?;
         let shared = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         shared.failed.map_or(Ok(shared.results), Err)
+    }
+
+    /// Calls `work` on as many threads as there are jobs. Each has its part of the processor's cores.
+    pub(super) fn on_threads(&self, work: &(dyn Fn() + Sync)) -> Result<(), Error> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let jobs = self.jobs.max(1);
+        let pool = || rayon::ThreadPoolBuilder::new().num_threads((cores / jobs).max(1)).build();
+        let failed = |error| Error::Setting { message: format!("cannot start threads: {error}") };
+        let pools = (0..jobs).map(|_| pool()).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        thread::scope(|scope| {
+            for pool in &pools {
+                scope.spawn(move || pool.install(work));
+            }
+        });
+        Ok(())
     }
 
     fn work(&self, shared: &Mutex<Shared>, bases: &Bases) {
@@ -124,14 +124,18 @@ impl Runner<'_> {
         if let Some(loaded) = shared.data.get(&cell.data) {
             return Ok(loaded.clone());
         }
-        let data = &self.matrix.data[&cell.data];
-        let (train, test) = data.read(&self.place.data)?;
-        let loaded = Arc::new(Loaded { train, test, measure: data.measure });
+        let loaded = Arc::new(self.load(cell)?);
         shared.data.insert(cell.data.clone(), loaded.clone());
         Ok(loaded)
     }
 
-    fn cell(&self, cell: &Cell, data: &Loaded, bases: &Bases) -> Result<Outcome, Error> {
+    pub(super) fn load(&self, cell: &Cell) -> Result<Loaded, Error> {
+        let data = &self.matrix.data[&cell.data];
+        let (train, test) = data.read(&self.place.data)?;
+        Ok(Loaded { train, test, measure: data.measure })
+    }
+
+    pub(super) fn cell(&self, cell: &Cell, data: &Loaded, bases: &Bases) -> Result<Outcome, Error> {
         let key = cell.key(self.matrix);
         let deployed = bases.deployed(self, cell, data)?;
         let files = self.files("cells", &key);

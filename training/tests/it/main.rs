@@ -11,6 +11,7 @@ mod outputs;
 mod parity;
 mod pytorch;
 mod several;
+mod shared;
 mod shipped;
 mod sources;
 mod stand_in;

@@ -14,7 +14,7 @@ use parm_training::{Array, Device, Error, Network, Teacher};
 
 use crate::task::{SIDE, samples};
 
-const FILE: &str = r#"
+pub(crate) const FILE: &str = r#"
 [data.small]
 train = "idx:{}/train-images,{}/train-labels"
 test = "idx:{}/test-images,{}/test-labels"
@@ -67,7 +67,7 @@ impl MatrixObserver for Begun {
     }
 }
 
-fn matrix(text: &str) -> Result<Matrix, Error> {
+pub(crate) fn matrix(text: &str) -> Result<Matrix, Error> {
     Matrix::parse(text, Path::new("small.toml"))
 }
 
@@ -408,7 +408,7 @@ fn run(matrix: &Matrix, place: &Place, observer: &Begun) -> Results {
 }
 
 /// Returns the length of a coded query relative to a query as the cost, if the models' files exist.
-fn clock(runs: Runs<'_>) -> BTreeMap<String, f64> {
+pub(crate) fn clock(runs: Runs<'_>) -> BTreeMap<String, f64> {
     for file in [runs.deployed, runs.parity] {
         Model::open(file, &Limits::default()).expect("a model");
     }
@@ -417,7 +417,7 @@ fn clock(runs: Runs<'_>) -> BTreeMap<String, f64> {
 }
 
 /// Fails if a supplied model is opened.
-fn nobody(path: &Path) -> Result<Box<dyn Teacher>, Error> {
+pub(crate) fn nobody(path: &Path) -> Result<Box<dyn Teacher>, Error> {
     panic!("{} was asked", path.display())
 }
 
@@ -432,7 +432,7 @@ fn npy(rows: usize, width: usize, values: impl Iterator<Item = f32>) -> Vec<u8> 
 }
 
 /// Images of the small task as idx files.
-fn write(folder: &Path, name: &str, rows: usize, seed: u64) {
+pub(crate) fn write(folder: &Path, name: &str, rows: usize, seed: u64) {
     let samples = samples(rows, seed);
     let pixel = |&value: &f32| ((value + 0.5) * 140.0).clamp(0.0, 255.0) as u8;
     let pixels: Array<u8> = samples.inputs.map(pixel);

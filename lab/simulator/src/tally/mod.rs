@@ -4,11 +4,15 @@
 //! has the same number of blocks, and a query's number decides its block. A block of two policies therefore holds the
 //! same queries under the same faults, and their ratio can be resampled in pairs.
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use parm_workload::Outcome;
+
+pub use kept::KeptTally;
 
 /// Blocks of a run.
 pub const BLOCKS: u64 = 32;

@@ -1,0 +1,53 @@
+//! The clock of leases: that of the file server, so that the clocks of machines need not agree.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// Stamps lease files and reads the time.
+pub trait Clock: Send + Sync {
+    /// Writes `text` to the start of an existing file and sets its modification time to now.
+    fn stamp(&self, path: &Path, text: &str) -> io::Result<()>;
+
+    /// Returns the time that a file stamped now would have.
+    fn now(&self) -> io::Result<SystemTime>;
+}
+
+/// The clock of the file system of a folder, read by writing a file there.
+#[derive(Debug)]
+pub struct ServerClock {
+    probe: PathBuf,
+}
+
+/// Keeps the probes of one process apart.
+static PROBES: AtomicU64 = AtomicU64::new(0);
+
+impl ServerClock {
+    /// Creates the clock of a folder; `holder` names this process.
+    pub fn new(folder: &Path, holder: &str) -> Self {
+        let number = PROBES.fetch_add(1, Ordering::Relaxed);
+        let name: String = holder.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        Self { probe: folder.join(format!(".clock-{name}-{number}")) }
+    }
+}
+
+impl Clock for ServerClock {
+    fn stamp(&self, path: &Path, text: &str) -> io::Result<()> {
+        OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+    }
+
+    fn now(&self) -> io::Result<SystemTime> {
+        fs::write(&self.probe, "now")?;
+        // Opening the file makes a network file system fetch its attributes again.
+        File::open(&self.probe)?.metadata()?.modified()
+    }
+}
+
+impl Drop for ServerClock {
+    fn drop(&mut self) {
+        // A file that remains does no harm.
+        let _ = fs::remove_file(&self.probe);
+    }
+}

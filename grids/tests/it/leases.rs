@@ -1,0 +1,198 @@
+//! Leases in virtual time: holders that are paused or killed at any moment, and cells that run once.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parm_grids::{Clock, Lease, Leases, Listing};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+const LIMIT: u64 = 100;
+const BEAT: u64 = 25;
+
+/// Milliseconds since a fixed moment.
+#[derive(Default)]
+struct Virtual(AtomicU64);
+
+impl Virtual {
+    fn at(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Clock for Virtual {
+    fn stamp(&self, path: &Path, text: &str) -> io::Result<()> {
+        let mut file = File::options().write(true).open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.set_modified(self.now()?)
+    }
+
+    fn now(&self) -> io::Result<SystemTime> {
+        Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(1_000_000 + self.at()))
+    }
+}
+
+/// One step of a schedule; the first number is a process.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Reads the folder, as the start of an attempt to take the cell.
+    Read(usize),
+    /// Takes the cell by its last reading.
+    Claim(usize),
+    Finish(usize),
+    Free(usize),
+    Pause(usize),
+    Resume(usize),
+    Kill(usize),
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let process = || 0..3usize;
+    let step = prop_oneof![
+        4 => process().prop_map(Step::Read),
+        6 => process().prop_map(Step::Claim),
+        1 => process().prop_map(Step::Finish),
+        1 => process().prop_map(Step::Free),
+        3 => process().prop_map(Step::Pause),
+        2 => process().prop_map(Step::Resume),
+        2 => process().prop_map(Step::Kill),
+        4 => (1..2 * LIMIT).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// A process as the schedule knows it.
+#[derive(Default)]
+struct Process {
+    seen: Listing,
+    lease: Option<Lease>,
+    /// When it last renewed its lease.
+    renewed: u64,
+    paused: bool,
+}
+
+/// The folder, its processes, and whether the cell has its result.
+struct World {
+    folder: TempDir,
+    clock: Arc<Virtual>,
+    leases: Leases,
+    processes: Vec<Process>,
+    has_result: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let (folder, clock) = (TempDir::new().unwrap(), Arc::new(Virtual::default()));
+        let leases = Leases::new(folder.path(), Duration::from_millis(LIMIT)).unwrap();
+        let leases = leases.with_clock(clock.clone(), "test");
+        let processes = (0..3).map(|_| Process::default()).collect();
+        Self { folder, clock, leases, processes, has_result: false }
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Read(of) if !self.processes[of].paused => {
+                self.processes[of].seen = Listing::read(self.folder.path()).unwrap();
+            }
+            Step::Claim(of) if !self.processes[of].paused && self.processes[of].lease.is_none() => {
+                self.claim(of)?
+            }
+            Step::Finish(of) if !self.processes[of].paused => {
+                if let Some(lease) = self.processes[of].lease.take()
+                    && lease.renew().unwrap()
+                {
+                    self.has_result = true;
+                    lease.finish().unwrap();
+                }
+            }
+            Step::Free(of) if !self.processes[of].paused => {
+                if let Some(lease) = self.processes[of].lease.take() {
+                    lease.free().unwrap();
+                }
+            }
+            Step::Pause(of) => self.processes[of].paused = true,
+            Step::Resume(of) => self.processes[of].paused = false,
+            Step::Kill(of) => self.processes[of] = Process::default(),
+            Step::Wait(time) => {
+                for _ in 0..time.div_ceil(BEAT) {
+                    self.clock.0.fetch_add(BEAT, Ordering::Relaxed);
+                    self.beat();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Renews the leases of all processes that are not paused.
+    fn beat(&mut self) {
+        let now = self.clock.at();
+        for process in self.processes.iter_mut().filter(|process| !process.paused) {
+            match &process.lease {
+                Some(lease) if lease.renew().unwrap() => process.renewed = now,
+                _ => process.lease = None,
+            }
+        }
+    }
+
+    fn claim(&mut self, of: usize) -> Result<(), TestCaseError> {
+        let now = self.clock.at();
+        let Some(lease) = self.leases.claim("cell", &self.processes[of].seen).unwrap() else { return Ok(()) };
+        if self.has_result {
+            lease.finish().unwrap();
+            return Ok(());
+        }
+        for process in &self.processes {
+            let runs = process.lease.is_some();
+            let expired = now - process.renewed > LIMIT;
+            prop_assert!(
+                !runs || expired,
+                "two processes run the cell: the other renewed at {}",
+                process.renewed
+            );
+        }
+        (self.processes[of].lease, self.processes[of].renewed) = (Some(lease), now);
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn cell_runs_twice_only_after_an_expired_lease(steps in steps()) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step)?;
+        }
+    }
+}
+
+#[test]
+fn lease_of_a_killed_holder_expires_and_one_process_takes_it() {
+    let mut world = World::new();
+    for step in [Step::Claim(0), Step::Kill(0), Step::Read(1), Step::Read(2), Step::Claim(1)] {
+        world.step(step).unwrap();
+    }
+    assert!(world.processes[1].lease.is_none(), "the lease has not expired");
+    for step in [Step::Wait(LIMIT + BEAT), Step::Claim(1), Step::Claim(2)] {
+        world.step(step).unwrap();
+    }
+    assert!(world.processes[1].lease.is_some() && world.processes[2].lease.is_none());
+}
+
+#[test]
+fn paused_holder_loses_the_cell_when_it_continues() {
+    let mut world = World::new();
+    let steps = [Step::Claim(0), Step::Pause(0), Step::Wait(2 * LIMIT), Step::Read(1), Step::Claim(1)];
+    steps.into_iter().for_each(|step| world.step(step).unwrap());
+    assert!(world.processes[1].lease.is_some());
+    assert!(!world.processes[0].lease.as_ref().unwrap().renew().unwrap());
+    world.step(Step::Finish(1)).unwrap();
+    assert!(!world.processes[0].lease.as_ref().unwrap().renew().unwrap(), "the files are gone");
+}

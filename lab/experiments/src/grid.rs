@@ -1,0 +1,125 @@
+//! A simulated experiment as a grid: each run is a cell that any machine can run, and the report is made from the files.
+//!
+//! A result file contains the run's tally, so the joined report equals that of one process. Experiments with real
+//! processes are not a grid, because policies are compared on one machine in turns.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use parm_grids::{Cell as GridCell, Product, Queue, Record};
+use parm_simulator::{KeptTally, Progress, Tally};
+
+use crate::results::RunName;
+use crate::{Cell, Config, Error, Experiment, Processes, Report};
+
+/// The kind of grid in result files.
+pub const GRID: &str = "experiment";
+
+/// Queries that a processor simulates in a second, roughly.
+const PACE: f64 = 400_000.0;
+
+impl Experiment {
+    /// Returns the cells of the grid: every run, in order.
+    pub fn grid(&self) -> Result<Vec<GridCell>, Error> {
+        self.runs().map(|(cell, repeat)| self.grid_cell(cell, repeat)).collect()
+    }
+
+    /// Runs cells of a queue on this many threads until every one has a result.
+    pub fn run_cells(
+        &self,
+        queue: &Queue<'_>,
+        threads: usize,
+        (progress, stop): (&dyn Progress, &(dyn Fn() -> bool + Sync)),
+    ) -> Result<(), Error> {
+        let by_key = self.by_key()?;
+        let work = || -> Result<(), Error> {
+            while let Some(held) = queue.next(stop)? {
+                let Some((cell, repeat)) = by_key.get(&held.cell().key) else { continue };
+                let began = Instant::now();
+                let tally = cell.runs[*repeat].simulate(progress)?;
+                let result = serde_json::to_string(&KeptTally::from(&tally)).map_err(unwritable)?;
+                let took_ms = began.elapsed().as_millis() as u64;
+                match held.finish(Product { result, timings: "{}".into(), took_ms }) {
+                    // Another process runs it after this one was paused.
+                    Err(parm_grids::Error::Lost { .. }) => {}
+                    kept => kept?,
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+            let ended = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            // All of them are waited for.
+            ended.collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+
+    /// Returns the report of joined results. Cells without the results of all repeats are left out.
+    pub fn joined(&self, records: &BTreeMap<String, Record>) -> Result<Report, Error> {
+        let mut tallies = Vec::with_capacity(self.cells().len());
+        for cell in self.cells() {
+            let keys = (0..cell.runs.len()).map(|repeat| Ok(self.grid_cell(cell, repeat)?.key));
+            let keys: Vec<String> = keys.collect::<Result<_, Error>>()?;
+            let found: Option<Vec<&Record>> = keys.iter().map(|key| records.get(key)).collect();
+            tallies.push(found.unwrap_or_default().into_iter().map(tally).collect::<Result<_, _>>()?);
+        }
+        Ok(self.stating(self.report(&tallies)))
+    }
+
+    fn runs(&self) -> impl Iterator<Item = (&Cell, usize)> {
+        self.cells().iter().flat_map(|cell| (0..cell.runs.len()).map(move |repeat| (cell, repeat)))
+    }
+
+    fn by_key(&self) -> Result<BTreeMap<String, (&Cell, usize)>, Error> {
+        self.runs().map(|(cell, repeat)| Ok((self.grid_cell(cell, repeat)?.key, (cell, repeat)))).collect()
+    }
+
+    fn grid_cell(&self, cell: &Cell, repeat: usize) -> Result<GridCell, Error> {
+        let settings = settings(self.config(), cell, repeat)?;
+        let run = &cell.runs[repeat];
+        let batch = if cell.batch > 1 { format!(" batch={}", cell.batch) } else { String::new() };
+        Ok(GridCell {
+            key: parm_grids::key(&settings),
+            name: format!("{} at {}, {}{batch}, seed {}", cell.scenario, cell.load, cell.policy, run.seed),
+            group: cell.policy.clone(),
+            estimate_s: run.queries as f64 / PACE,
+            inputs: BTreeMap::from([("settings".to_owned(), parm_grids::digest(&settings))]),
+        })
+    }
+}
+
+/// Returns all that a run depends on, with the content of files, and without the other runs of its experiment.
+fn settings(config: &Config, cell: &Cell, repeat: usize) -> Result<Vec<u8>, Error> {
+    let name = RunName { repeat: 0, ..RunName::of(cell, repeat) };
+    let none = Config {
+        seed: 0,
+        repeats: std::num::NonZeroU32::MIN,
+        loads: Vec::new(),
+        rates: Vec::new(),
+        policies: Vec::new(),
+        k: Vec::new(),
+        r: Vec::new(),
+        batch: Vec::new(),
+        scenarios: Vec::new(),
+        processes: Processes::default(),
+        ..config.clone()
+    };
+    let policy = none.policy.into_iter().filter(|(own, _)| cell.policy.starts_with(own.as_str())).collect();
+    let scenario =
+        none.scenario.into_iter().filter(|(own, _)| cell.scenario.split('+').any(|part| part == own));
+    let common = Config { policy, scenario: scenario.collect(), ..none };
+    serde_json::to_vec(&(name, cell.rate, common)).map_err(unwritable)
+}
+
+fn tally(record: &Record) -> Result<Tally, Error> {
+    let kept: KeptTally =
+        serde_json::from_str(record.result.get()).map_err(|_| parm_simulator::Error::KeptTally)?;
+    Ok(Tally::try_from(kept)?)
+}
+
+fn unwritable(error: serde_json::Error) -> Error {
+    Error::ConfigFile(error.to_string())
+}

@@ -1,0 +1,131 @@
+//! Matrices that several processes share: the joined results equal those of one process.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use parm_grids::{Folder, Selection, join};
+use parm_training::fit::Stop;
+use parm_training::matrix::{Cell, GRID, Matrix, MatrixObserver, Outcome, Place, Results, Runner};
+use parm_training::{Device, Error};
+use tempfile::TempDir;
+
+use crate::matrix::{FILE, clock, matrix, nobody, write};
+
+/// Counts the cells that begin, and requests a stop at the second of them if it has one.
+#[derive(Default)]
+struct Watch<'a> {
+    begun: Mutex<Vec<String>>,
+    stops: Option<&'a Stop>,
+}
+
+impl MatrixObserver for Watch<'_> {
+    fn began(&self, cell: &Cell, _: usize) {
+        let mut begun = self.begun.lock().unwrap();
+        begun.push(cell.to_string());
+        // Its base model exists, so it stops at the first step of its own.
+        self.stops.iter().filter(|_| begun.len() == 2).for_each(|stop| stop.request());
+    }
+
+    fn finished(&self, _: &Outcome) {}
+}
+
+struct Shared {
+    folder: TempDir,
+    matrix: Matrix,
+}
+
+impl Shared {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, rows, seed) in [("train", 400, 2), ("test", 120, 3)] {
+            write(folder.path(), name, rows, seed);
+        }
+        Self { folder, matrix: matrix(FILE).expect("a matrix") }
+    }
+
+    fn results(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Calls `with` for a runner on a folder of results, and returns the cells that began.
+    fn with<T>(&self, name: &str, stops: bool, with: impl FnOnce(&Runner<'_>) -> T) -> (T, Vec<String>) {
+        let stop = Stop::default();
+        let watch = Watch { stops: stops.then_some(&stop), ..Watch::default() };
+        let place = Place { data: self.folder.path().into(), results: self.results(name) };
+        let result = with(&Runner {
+            matrix: &self.matrix,
+            place: &place,
+            jobs: 1,
+            device: Device::Cpu,
+            ask: &nobody,
+            clock: &clock,
+            observer: &watch,
+            stop: &stop,
+        });
+        (result, watch.begun.into_inner().unwrap())
+    }
+
+    fn share(&self, name: &str, share: &str, stops: bool) -> (Result<(), Error>, Vec<String>) {
+        let folder = Folder::open(&self.results(name), GRID, Duration::from_secs(60)).expect("a folder");
+        let selection = Selection::Share(share.parse().expect("a share"));
+        self.with(name, stops, |runner| runner.run_shared(&folder, &selection))
+    }
+}
+
+/// The results without measured times.
+fn numbers(results: &Results) -> Vec<Outcome> {
+    results.all().map(|one| Outcome { seconds: 0.0, costs: Default::default(), ..one.clone() }).collect()
+}
+
+#[test]
+fn matrix_of_two_processes_equals_that_of_one() {
+    let shared = Shared::new();
+    let one = shared.with("one", false, |runner| runner.run().expect("it runs")).0;
+    let (first, second) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| shared.share("many", "0/1", false));
+        (shared.share("many", "0/1", false), other.join().unwrap())
+    });
+    first.0.and(second.0).expect("both run");
+    assert_eq!(first.1.len() + second.1.len(), one.all().count(), "every cell runs once");
+    let cells = shared.matrix.grid();
+    let joined = join(&[shared.results("many")], GRID, &cells).expect("a join");
+    assert!(joined.problems.is_empty() && joined.foreign.is_empty(), "{:?}", joined.problems);
+    let mut results = Results::open(&shared.results("joined")).expect("results");
+    joined.records.values().for_each(|record| results.join(record).expect("it is kept"));
+    joined.records.values().for_each(|record| results.join(record).expect("it is there already"));
+    let again = Results::open(&shared.results("joined")).expect("results");
+    assert_eq!((numbers(&results), numbers(&again)), (numbers(&one), numbers(&one)));
+    let lines = std::fs::read_to_string(shared.results("joined").join("outcomes.jsonl")).expect("lines");
+    assert_eq!(lines.lines().count(), 5);
+    // A run of one process finds the results, and so does a page.
+    assert_eq!(shared.with("many", false, |runner| runner.run().expect("it runs")).1, Vec::<String>::new());
+}
+
+#[test]
+fn stopped_cell_is_free_and_continues_from_its_checkpoint() {
+    let shared = Shared::new();
+    let (stopped, begun) = shared.share("many", "0/1", true);
+    assert!(stopped.is_err() && begun.len() == 2, "{stopped:?} {begun:?}");
+    let folder = shared.results("many");
+    let checkpoints = || {
+        let files = std::fs::read_dir(folder.join("cells")).expect("a folder");
+        let names = files.map(|file| file.expect("a file").file_name().into_string().expect("a name"));
+        names.filter(|name| name.ends_with(".checkpoint")).count()
+    };
+    assert_eq!(checkpoints(), 1);
+    let (ended, begun) = shared.share("many", "0/1", false);
+    ended.expect("it runs");
+    assert_eq!((begun.len(), checkpoints()), (4, 0));
+    let one = shared.with("one", false, |runner| runner.run().expect("it runs")).0;
+    assert_eq!(numbers(&Results::open(&folder).expect("results")), numbers(&one));
+}
+
+#[test]
+fn results_from_other_data_are_not_continued() {
+    let shared = Shared::new();
+    shared.share("many", "0/1", false).0.expect("it runs");
+    write(shared.folder.path(), "test", 120, 4);
+    let error = shared.share("many", "0/1", false).0.expect_err("the data are others").to_string();
+    assert!(error.contains("other inputs (data small)"), "{error}");
+}
