@@ -58,7 +58,7 @@ CHARTS = {
         {
             "frontend": {
                 "settings": {"server.keys_file": "/etc/parm-keys/keys.toml", "frontend.instances.models": ["digits"]},
-                "extraVolumes": [{"name": "keys", "secret": {"secretName": "parm-keys"}}],
+                "extraVolumes": [{"name": "keys", "secret": {"secretName": "parm-keys", "defaultMode": 0o440}}],
                 "extraVolumeMounts": [{"name": "keys", "mountPath": "/etc/parm-keys", "readOnly": True}],
                 "podAnnotations": {"team": "ml"},
                 "priorityClassName": "high",

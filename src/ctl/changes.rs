@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn exported_settings_are_read_back() {
         let mut own = PoolSettings { policy: parm_dispatch::PolicyKind::None, ..PoolSettings::default() };
-        own.batch.max_size = 4.try_into().unwrap();
+        own.batch.max_size = std::num::NonZeroU16::new(4).unwrap().into();
         let shown = json!({"dispatch": own, "models": {"m": PoolSettings::default()}, "in_force": {}});
         let text = exported(&shown).unwrap();
         let read: crate::settings::Settings = toml::from_str(&text).unwrap();

@@ -72,6 +72,10 @@ fn words(field: &Field<'_>, name: &str) -> String {
     let unit = UNITS.iter().find(|(end, _)| name.ends_with(end)).map(|(_, unit)| *unit);
     match types.as_slice() {
         ["integer"] => format!("{}, {}", unit.unwrap_or("whole number"), range(kind)),
+        ["integer", "string"] => {
+            let word = kind["pattern"].as_str().unwrap_or_default().trim_matches(['^', '$']);
+            format!("whole number, {}, or `\"{word}\"`", range(kind))
+        }
         ["number"] if kind["minimum"].is_number() => format!("{}, {}", unit.unwrap_or("number"), range(kind)),
         ["number"] => unit.unwrap_or("number").to_owned(),
         ["boolean"] => "`true` or `false`".to_owned(),

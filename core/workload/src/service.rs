@@ -1,5 +1,7 @@
 //! Service times: how long an instance takes for a batch without faults.
 
+use std::num::NonZeroU16;
+
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Distribution;
@@ -14,11 +16,17 @@ pub struct Service {
     pub time_ms: Distribution,
     /// The time that each further row of a batch adds, as a share of the time for one. Default 1: batches gain nothing.
     pub row_share: f64,
+    /// Rows that an engine computes at a time: a batch takes as long as the next multiple. Default 1.
+    pub row_step: NonZeroU16,
 }
 
 impl Default for Service {
     fn default() -> Self {
-        Self { time_ms: Distribution::Lognormal { median: 20.0, sigma: 0.05 }, row_share: 1.0 }
+        Self {
+            time_ms: Distribution::Lognormal { median: 20.0, sigma: 0.05 },
+            row_share: 1.0,
+            row_step: NonZeroU16::MIN,
+        }
     }
 }
 
@@ -39,8 +47,13 @@ impl Service {
     /// Returns the nanoseconds that a batch takes.
     pub fn nanos(&self, rows: usize, run: Run) -> f64 {
         let mut draw = Random::of(run.seed, [STREAM, u64::from(run.instance), run.start.as_nanos()]);
-        let rows = 1.0 + self.row_share * rows.saturating_sub(1) as f64;
-        self.time_ms.sample(&mut draw) * rows * 1e6
+        self.time_ms.sample(&mut draw) * self.rows(rows) * 1e6
+    }
+
+    /// Time of a batch, in times of one row.
+    pub fn rows(&self, rows: usize) -> f64 {
+        let steps = rows.div_ceil(self.row_step.get().into());
+        1.0 + self.row_share * steps.saturating_sub(1) as f64
     }
 }
 
@@ -66,8 +79,14 @@ mod tests {
 
     #[test]
     fn further_rows_of_a_batch_cost_their_share() {
-        let service = Service { time_ms: Distribution::Constant { value: 20.0 }, row_share: 0.25 };
+        let service = Service {
+            time_ms: Distribution::Constant { value: 20.0 },
+            row_share: 0.25,
+            ..Service::default()
+        };
         assert_eq!([1, 2, 5].map(|rows| service.nanos(rows, RUN)), [20e6, 25e6, 40e6]);
+        let stepped = Service { row_step: NonZeroU16::new(4).unwrap(), ..service };
+        assert_eq!([1, 4, 5, 9].map(|rows| stepped.nanos(rows, RUN)), [20e6, 20e6, 25e6, 30e6]);
     }
 
     #[test]

@@ -158,7 +158,7 @@ mod tests {
         let mut before = PoolSettings::default();
         before.coding.parm_plus.shared_pool = false;
         let after = patched(&before, &json!({"policy": "none", "batch": {"max_size": 4}})).unwrap();
-        assert_eq!((after.policy, after.batch.max_size.get()), (PolicyKind::None, 4));
+        assert_eq!((after.policy, after.batch.max_size.to_string().as_str()), (PolicyKind::None, "4"));
         assert_eq!(after.batch.max_delay, before.batch.max_delay);
         let restored = patched(&after, &json!({"policy": null, "batch": null})).unwrap();
         assert_eq!(restored, before);
@@ -171,7 +171,7 @@ mod tests {
             (json!({"tokens": {"renew_ms": 5}}), ["tokens.renew_ms", "unknown field"]),
             (json!({"policy": "best"}), ["policy: ", "best"]),
             (json!({"queue_limit": 0}), ["queue_limit: ", "`0`, expected a whole number from 1 to 1000000"]),
-            (json!({"batch": {"max_size": 0}}), ["batch.max_size: ", "give a whole number from 1 to 65535"]),
+            (json!({"batch": {"max_size": 0}}), ["batch.max_size: ", "a whole number from 1 to 65535"]),
             (json!({"hedge": {"median_factor": 1.5}}), ["hedge.median_factor: was removed: ", "delete it"]),
             (json!({"ejection": {"slow_factor": 3}}), ["ejection.slow_factor: was removed: ", "delete it"]),
             (json!({"stand_in": {"late_factor": -1.0}}), ["stand_in.late_factor: -1", "from 0 to 1000"]),

@@ -107,7 +107,7 @@ async fn rows_of_one_request_are_coded_one_by_one() {
 #[tokio::test(start_paused = true)]
 async fn batches_are_coded_row_by_row() {
     let mut config = coded(PolicyKind::ParmPlus, 2, 1);
-    config.dispatch.batch.max_size = NonZeroU16::new(3).unwrap();
+    config.dispatch.batch.max_size = NonZeroU16::new(3).unwrap().into();
     let instances = workers(3, 10);
     let frontend = over(config, &instances).await;
     instances[0].then(Act::Hang);

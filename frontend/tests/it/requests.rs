@@ -35,7 +35,7 @@ async fn rows_are_split_over_instances_and_returned_in_order() {
 async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
     let instance = Scripted::quick("a", 10);
     let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
     let frontend = frontend(config, &[&instance]).await;
     let first = start(&frontend, request(&[1.0]));
     until("the instance is busy", || !instance.seen.lock().is_empty()).await;
@@ -61,7 +61,7 @@ async fn requests_without_batch_dimension_share_no_batch() {
     let instance = Scripted::quick("a", 10);
     instance.serve(&[whole]);
     let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
     let frontend = frontend(config, &[&instance]).await;
     let requests = [1.0, 3.0, 5.0].map(|value| (value, start(&frontend, request(&[value, value + 1.0]))));
     for (value, request) in requests {
@@ -93,7 +93,7 @@ async fn model_configured_as_unbatched_gets_whole_requests() {
 }
 
 async fn nothing_is_split_or_put_together(mut config: Config, instances: &[Arc<Scripted>; 2]) {
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
     config.requests.max_rows = NonZeroUsize::new(2).unwrap();
     let frontend = frontend(config, &instances.each_ref()).await;
     let lengths: [&[f32]; 4] = [&[1.0, 2.0, 3.0], &[4.0], &[5.0, 6.0, 7.0], &[8.0]];
@@ -122,7 +122,7 @@ async fn whole_request_shares_its_bytes() {
 async fn query_with_parameters_shares_no_batch() {
     let instance = Scripted::quick("a", 10);
     let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
     let frontend = frontend(config, &[&instance]).await;
     let own = |id: u64| with(with(request(&[1.0]), "temperature", id), "timeout", 1_000_000u64);
     let requests = [start(&frontend, request(&[0.0])), start(&frontend, own(1)), start(&frontend, own(2))];
@@ -255,7 +255,7 @@ async fn bad_query_reported_by_instance_is_not_retried() {
 async fn outputs_with_parameters_are_requested_alone() {
     let instance = Scripted::quick("a", 10);
     let mut config = config(PolicyKind::None);
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
     let frontend = frontend(config, &[&instance]).await;
     let first = start(&frontend, request(&[9.0]));
     until("the instance is busy", || !instance.seen.lock().is_empty()).await;
@@ -276,7 +276,7 @@ async fn probe_runs_one_row_without_client_data() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     let mut config = config(PolicyKind::None);
     config.dispatch.ejection.enabled = true;
-    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap().into();
     let frontend = frontend(config, &instances.each_ref()).await;
     infer(&frontend, with(request(&[7.0]), "tag", 5u64)).await.unwrap();
     infer(&frontend, wanting(request(&[1.0, 2.0, 3.0]), &["y"])).await.unwrap();

@@ -22,7 +22,7 @@ fn refusal() -> Error {
 fn batching(size: u16) -> Config {
     let mut config = config(PolicyKind::None);
     config.dispatch.ejection.enabled = true;
-    config.dispatch.batch.max_size = NonZeroU16::new(size).expect("positive");
+    config.dispatch.batch.max_size = NonZeroU16::new(size).expect("positive").into();
     config
 }
 

@@ -28,7 +28,7 @@ fn act(seed: usize, n: usize) -> Act {
 
 async fn fleet() -> (Frontend, Vec<Arc<Scripted>>) {
     let mut config = config(PolicyKind::Hedge);
-    config.dispatch.batch.max_size = 3.try_into().unwrap();
+    config.dispatch.batch.max_size = std::num::NonZeroU16::new(3).unwrap().into();
     config.dispatch.max_attempts = 20.try_into().unwrap();
     config.dispatch.retry.ratio = Fraction::percent(100);
     let frontend = Frontend::start(config, Network::with(&[]), Timers::Precise).unwrap();

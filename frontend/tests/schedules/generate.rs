@@ -112,7 +112,7 @@ fn serving(model: Model) -> Serving {
 
 fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     let mut settings = PoolSettings { policy: dice.pick(&PolicyKind::ALL), ..PoolSettings::default() };
-    settings.batch.max_size = NonZeroU16::new(dice.pick(&[1, 1, 4, 8])).expect("positive");
+    settings.batch.max_size = NonZeroU16::new(dice.pick(&[1, 1, 4, 8])).expect("positive").into();
     settings.batch.max_delay = Duration::from_millis(dice.pick(&[0, 0, 2]));
     // An upper bound, so that jobs of a few milliseconds count as fast.
     settings.ahead = Duration::from_millis(dice.pick(&[0, 0, 20]));

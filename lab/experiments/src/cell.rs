@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
+use parm_dispatch::{BatchSize, PolicyKind};
 use parm_simulator::{Fleet, Run, Shape, StandIn};
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
@@ -19,7 +19,7 @@ pub struct Cell {
     /// Queries per second.
     pub rate: f64,
     /// Most queries in a batch.
-    pub batch: u16,
+    pub batch: BatchSize,
     /// The policy, with its `k` and `r` if the experiment varies them.
     pub policy: String,
     /// Queries per group. `None` for policies without groups, or if their size follows the load.
@@ -115,7 +115,7 @@ impl Config {
         Ok(Fleet { frontends: frontends.get(), tokens, neighbours, delay: self.delay, loss: self.loss })
     }
 
-    fn batches(&self) -> Vec<Option<std::num::NonZeroU16>> {
+    fn batches(&self) -> Vec<Option<BatchSize>> {
         if self.batch.is_empty() { vec![None] } else { self.batch.iter().copied().map(Some).collect() }
     }
 
@@ -124,7 +124,7 @@ impl Config {
         scenario: &str,
         load: f64,
         rate: f64,
-        batch: Option<std::num::NonZeroU16>,
+        batch: Option<BatchSize>,
         entrant: &Entrant,
     ) -> Result<Cell, Error> {
         if !(load.is_finite() && rate > 0.0) {
@@ -166,7 +166,7 @@ impl Config {
             scenario: scenario.to_owned(),
             load,
             rate,
-            batch: settings.batch.max_size.get(),
+            batch: settings.batch.max_size,
             policy: name.clone(),
             k: (coded && !follows).then_some(settings.coding.k.get()),
             r: coded.then_some(settings.coding.r.get()),
@@ -197,11 +197,11 @@ mod tests {
 
     #[test]
     fn coded_policies_run_for_every_k_and_batch() {
-        let text = "policies = [\"equal\", \"parm\"]\nscenarios = [\"A\"]\nloads = [0.5]\nk = [2, 3]\nbatch = [1, 4]";
+        let text = "policies = [\"equal\", \"parm\"]\nscenarios = [\"A\"]\nloads = [0.5]\nk = [2, 3]\nbatch = [1, \"auto\"]";
         let cells = Config::parse(text).unwrap().cells().unwrap();
-        let names: Vec<_> = cells.iter().map(|cell| (cell.policy.as_str(), cell.batch)).collect();
+        let names: Vec<_> = cells.iter().map(|cell| format!("{} {}", cell.policy, cell.batch)).collect();
         let expected =
-            [("equal", 1), ("parm k=2", 1), ("parm k=3", 1), ("equal", 4), ("parm k=2", 4), ("parm k=3", 4)];
+            ["equal 1", "parm k=2 1", "parm k=3 1", "equal auto", "parm k=2 auto", "parm k=3 auto"];
         assert_eq!(names, expected);
         assert!(cells[0].faces_the_same(&cells[2]) && !cells[0].faces_the_same(&cells[3]));
     }

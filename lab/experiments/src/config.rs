@@ -5,7 +5,7 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::Path;
 use std::time::Duration;
 
-use parm_dispatch::Cost;
+use parm_dispatch::{BatchSize, Cost};
 use parm_durations::{Micros, PositiveMillis};
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Scenario};
@@ -42,8 +42,8 @@ pub struct Config {
     pub k: Vec<NonZeroU8>,
     /// Parities per group: the coded policies run once for each. Default: none, which keeps the policies' own.
     pub r: Vec<NonZeroU8>,
-    /// Most queries in a batch: every policy runs once for each. Default: none, which keeps the policies' own.
-    pub batch: Vec<NonZeroU16>,
+    /// Most queries in a batch, or `auto`: every policy runs once for each. Default: none, which keeps the policies' own.
+    pub batch: Vec<BatchSize>,
     /// Names of scenarios: predefined ones or those defined under `scenario`. Default: clean, A, B, AB, hang.
     pub scenarios: Vec<String>,
     /// Arrivals of queries, unless the scenario defines them. Default: Poisson.

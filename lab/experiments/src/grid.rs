@@ -9,6 +9,7 @@ use std::time::Instant;
 use parm_grids::{Cell as GridCell, Product, Queue, Record};
 use parm_simulator::{KeptTally, Progress, Tally};
 
+use crate::report::named;
 use crate::results::RunName;
 use crate::{Cell, Config, Error, Experiment, Processes, Report};
 
@@ -80,10 +81,10 @@ impl Experiment {
     fn grid_cell(&self, cell: &Cell, repeat: usize) -> Result<GridCell, Error> {
         let settings = settings(self.config(), cell, repeat)?;
         let run = &cell.runs[repeat];
-        let batch = if cell.batch > 1 { format!(" batch={}", cell.batch) } else { String::new() };
+        let policy = named(&cell.policy, cell.batch);
         Ok(GridCell {
             key: parm_grids::key(&settings),
-            name: format!("{} at {}, {}{batch}, seed {}", cell.scenario, cell.load, cell.policy, run.seed),
+            name: format!("{} at {}, {policy}, seed {}", cell.scenario, cell.load, run.seed),
             group: cell.policy.clone(),
             estimate_s: run.queries as f64 / PACE,
             inputs: BTreeMap::from([("settings".to_owned(), parm_grids::digest(&settings))]),

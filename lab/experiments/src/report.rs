@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use parm_dispatch::BatchSize;
 use parm_loadgen::statistics::Estimate;
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ pub struct Row {
     /// Queries per second.
     pub rate: f64,
     /// Most queries in a batch.
-    pub batch: u16,
+    pub batch: BatchSize,
     /// The policy.
     pub policy: String,
     /// Queries per group, if it is fixed.
@@ -97,10 +98,15 @@ impl fmt::Display for Report {
     }
 }
 
+/// A policy, with the size of its batches if it is not one.
+pub(crate) fn named(policy: &str, batch: BatchSize) -> String {
+    if batch == BatchSize::ONE { policy.to_owned() } else { format!("{policy} batch={batch}") }
+}
+
 impl Row {
     /// Returns the policy, with the size of its batches if it is not one.
     pub fn name(&self) -> String {
-        if self.batch > 1 { format!("{} batch={}", self.policy, self.batch) } else { self.policy.clone() }
+        named(&self.policy, self.batch)
     }
 
     fn line(&self, f: &mut fmt::Formatter<'_>, wide: usize, width: usize) -> fmt::Result {

@@ -7,9 +7,11 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use parm_dispatch::BatchSize;
 use parm_loadgen::recorder::Sample;
 use serde::Serialize;
 
+use crate::report::named;
 use crate::{Cell, Config, Report};
 
 use crate::{Error, Validity};
@@ -54,7 +56,7 @@ pub struct RunName {
     /// Share of the capacity of the deployed instances.
     pub load: f64,
     /// Most queries in a batch.
-    pub batch: u16,
+    pub batch: BatchSize,
     /// The policy.
     pub policy: String,
     /// Queries per group, if it is fixed.
@@ -160,11 +162,7 @@ impl Folder {
         repeat: usize,
         lines: impl IntoIterator<Item = RawLine>,
     ) -> Result<PathBuf, Error> {
-        let policy = if cell.batch > 1 {
-            format!("{} batch={}", cell.policy, cell.batch)
-        } else {
-            cell.policy.clone()
-        };
+        let policy = named(&cell.policy, cell.batch);
         let name = format!("{}-{}-{policy}-{repeat}.csv", cell.scenario, cell.load).replace([' ', '/'], "_");
         let place = Path::new("raw").join(name);
         let raw = self.path.join("raw");

@@ -1,5 +1,6 @@
 //! A run with real processes, from the frontend's start to a tally of all queries.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -81,7 +82,8 @@ fn tally(run: &Run, driven: &Driven, work: Work, took: Duration) -> Tally {
         tally.ended(Ended { number, latency, outcome, wrong });
     }
     // The number of jobs in full batches; further jobs are redundancy.
-    let needed = (driven.samples.len() as u64).div_ceil(u64::from(run.settings.batch.max_size.get()));
+    let needed = (driven.samples.len() as u64)
+        .div_ceil(u64::from(run.settings.batch.max_size.fixed().map_or(1, NonZeroU16::get)));
     (0..needed).for_each(|_| tally.started(true, 1.0));
     (needed..work.jobs).for_each(|_| tally.started(false, 1.0));
     let capacity = took.as_nanos() as u64 * u64::from(run.shape.instances);

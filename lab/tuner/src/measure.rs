@@ -50,7 +50,7 @@ pub async fn service(
         batches.extend(batched);
     }
     let row_share = share(&mut values.clone(), &mut batches, plan.rows);
-    Ok(Service { time_ms: Distribution::Sample { values }, row_share })
+    Ok(Service { time_ms: Distribution::Sample { values }, row_share, ..Service::default() })
 }
 
 /// Receives the number of measured requests from several tasks.

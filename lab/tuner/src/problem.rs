@@ -195,7 +195,11 @@ pub(crate) mod tests {
 
     #[test]
     fn capacity_includes_the_gain_of_batches() {
-        let service = Service { time_ms: Distribution::Constant { value: 20.0 }, row_share: 0.25 };
+        let service = Service {
+            time_ms: Distribution::Constant { value: 20.0 },
+            row_share: 0.25,
+            ..Service::default()
+        };
         let batched = Problem { service, max_batch: 5, ..paper() };
         assert_eq!(batched.capacity(), 18.0 * 5.0 / 0.040);
         assert!((batched.load() - 270.0 / 2250.0).abs() < 1e-12);

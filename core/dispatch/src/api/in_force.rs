@@ -5,6 +5,8 @@
 //! or a bundle loads and reports the effective settings. The configured settings stay as they were written, so
 //! both can be shown. In simulations no such facts exist, and settings take effect as written.
 
+use std::num::NonZeroU16;
+
 use parm_encoder::{CodeSpec, Needs, Recovery};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +22,8 @@ pub struct InForce {
     pub policy: PolicyKind,
     /// How queries are batched.
     pub batch: BatchSettings,
+    /// The largest batch that the model takes.
+    pub max_rows: NonZeroU16,
     /// Whether the model's default answer is given when the deadline passes.
     pub default_answer: bool,
     /// How queries are coded.
@@ -42,6 +46,7 @@ impl InForce {
         Self {
             policy: settings.policy,
             batch: settings.batch.clone(),
+            max_rows: NonZeroU16::MAX,
             default_answer: settings.default_answer,
             coding: if coded { Coding::as_wished(&settings.coding) } else { Coding::default() },
         }

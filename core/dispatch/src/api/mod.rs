@@ -30,10 +30,10 @@ pub use in_force::{Coding, InForce};
 pub use payer::{Payer, Wanted};
 pub use reading::{EndedGroup, Held, InstanceReading, OpenGroup, PoolReading, PoolStatus};
 pub use settings::{
-    AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings,
-    Factor, Fraction, GraceSettings, HedgeSettings, NotAFactor, NotAFraction, ParmPlusSettings, Placement,
-    PolicyKind, PoolSettings, ReplicateSettings, Settings, StandInSettings, TokenSettings, Unsure, Usual,
-    removed,
+    AgreementSettings, BatchSettings, BatchSize, BudgetSettings, CodingSettings, DetectionSettings,
+    EjectionSettings, Factor, Fraction, GraceSettings, HedgeSettings, NotAFactor, NotAFraction,
+    ParmPlusSettings, Placement, PolicyKind, PoolSettings, ReplicateSettings, Settings, StandInSettings,
+    TokenSettings, Unsure, Usual, removed,
 };
 pub use site::Site;
 pub(crate) use site::{Apart, Sites, farthest};

@@ -1,4 +1,4 @@
-//! Load of a pool: jobs started over the last 400 ms.
+//! Load of a pool: jobs started, or queries arrived, over the last eight slices of time.
 //!
 //! Only regular work counts, at the price of a typical job. Utilisation is about the instances that the load
 //! needs, not about the current slowness of some of them.
@@ -8,11 +8,10 @@ use std::time::Duration;
 use crate::api::Time;
 
 const SLICES: usize = 8;
-const SLICE: u64 = 50_000_000;
 
-/// Starts per slice of time, in a ring.
+/// Starts per slice of so many milliseconds, in a ring.
 #[derive(Debug, Default)]
-pub(crate) struct Load {
+pub(crate) struct Load<const MS: u64> {
     starts: [u32; SLICES],
     /// Starts in all slices but the one that is being filled.
     before: u32,
@@ -21,7 +20,9 @@ pub(crate) struct Load {
     first: Option<u64>,
 }
 
-impl Load {
+impl<const MS: u64> Load<MS> {
+    const SLICE: u64 = MS * 1_000_000;
+
     /// Notes a started job.
     pub(crate) fn note(&mut self, now: Time) {
         self.advance(now);
@@ -31,12 +32,17 @@ impl Load {
 
     /// Slots that the recent load keeps busy if a job takes `typical`.
     pub(crate) fn busy(&self, now: Time, typical: Duration) -> f64 {
-        let Some(first) = self.first else { return 0.0 };
-        let slice = (now.as_nanos() / SLICE).max(self.current);
+        self.count(now).1 * typical.as_secs_f64() * 1e9
+    }
+
+    /// The recent starts, and those of a nanosecond.
+    pub(crate) fn count(&self, now: Time) -> (u32, f64) {
+        let Some(first) = self.first else { return (0, 0.0) };
+        let slice = (now.as_nanos() / Self::SLICE).max(self.current);
         // The current slice is left out unless it is the only one.
         let whole = (slice - first).min(SLICES as u64 - 1);
         let starts = if whole == 0 { self.starts[place(self.current)] } else { self.before_slice(slice) };
-        f64::from(starts) * typical.as_secs_f64() * 1e9 / (whole.max(1) * SLICE) as f64
+        (starts, f64::from(starts) / (whole.max(1) * Self::SLICE) as f64)
     }
 
     /// Starts in the counted slices before this one.
@@ -49,7 +55,7 @@ impl Load {
     }
 
     fn advance(&mut self, now: Time) {
-        let slice = now.as_nanos() / SLICE;
+        let slice = now.as_nanos() / Self::SLICE;
         if slice <= self.current {
             return;
         }
@@ -74,7 +80,7 @@ mod tests {
     #[test]
     fn the_last_moments_count_and_older_ones_do_not() {
         let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
-        let mut load = Load::default();
+        let mut load = Load::<50>::default();
         let typical = Duration::from_millis(20);
         assert_eq!(load.busy(at(0), typical), 0.0);
         (0..1000).for_each(|ms| load.note(at(ms)));

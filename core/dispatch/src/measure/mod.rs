@@ -4,10 +4,13 @@
 //! tested alone.
 
 pub(crate) mod alone;
+pub(crate) mod arrivals;
 pub(crate) mod bound;
 pub(crate) mod budget;
 pub(crate) mod concurrency;
 pub(crate) mod cost;
+pub(crate) mod curve;
+pub(crate) mod deadlines;
 pub(crate) mod doubt;
 pub(crate) mod health;
 pub(crate) mod load;

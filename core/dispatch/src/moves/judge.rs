@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::api::{Action, EjectionSettings, Failure, JobId, Reason, Role, Time, times};
 use crate::measure::pace::Pace;
 use crate::moves::eject::eject;
-use crate::moves::pace::{learn_cancelled, learn_concurrency, learn_pace};
+use crate::moves::pace::{learn_batch, learn_cancelled, learn_concurrency, learn_pace};
 use crate::moves::room::refresh;
 use crate::rules::blame::doubts;
 use crate::state::State;
@@ -44,6 +44,7 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
     }
     if matches!(job.role, Role::Deployed | Role::Copy) {
         learn_concurrency(state, turn, job, took);
+        learn_batch(state, job, took);
     }
     learn_pace(state, turn, job, took);
     let pool = state.pools.at_mut(job.pool);

@@ -13,6 +13,7 @@ pub(crate) mod outputs;
 pub(crate) mod pace;
 pub(crate) mod pools;
 pub(crate) mod reserve;
+pub(crate) mod resize;
 pub(crate) mod retries;
 pub(crate) mod room;
 pub(crate) mod start;

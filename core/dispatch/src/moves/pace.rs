@@ -34,6 +34,16 @@ pub(crate) fn learn_concurrency(state: &mut State, turn: &mut Turn, job: &Job, t
     }
 }
 
+/// Learns what a batch of so many rows takes.
+pub(crate) fn learn_batch(state: &mut State, job: &Job, took: Duration) {
+    let Some(instance) = state.instances.get(job.instance) else { return };
+    let sharers = instance.tokens.as_ref().map_or(1, |tokens| tokens.sharers());
+    let slower = instance.serves(job.pool).map_or(0.0, |serves| serves.speed.slower());
+    let Some(pool) = state.pools.get_mut(job.pool) else { return };
+    pool.sharers = sharers;
+    pool.curve.note(job.rows.len(), times(took, f64::from(slower).exp().recip()));
+}
+
 /// Learns from a run that was cancelled at this age.
 pub(crate) fn learn_cancelled(state: &mut State, turn: &Turn, job: &Job, age: Duration) {
     learn(state, turn, job, age, Pace::note_cancelled);

@@ -24,6 +24,9 @@ pub(crate) struct Start {
     pub(crate) purpose: Option<Purpose>,
 }
 
+/// Batches that the mean number of rows remembers.
+const ROWS_WINDOW: f32 = 32.0;
+
 /// The size of the inputs of these queries. A parity has that of a member, of which the job knows none.
 fn size_of(state: &State, rows: &Keys) -> u32 {
     let sizes = rows.iter().filter_map(|query| state.queries.get(*query)).map(|query| query.size.max(1));
@@ -34,6 +37,7 @@ fn size_of(state: &State, rows: &Keys) -> u32 {
 pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey {
     let Start { pool: pool_key, instance: instance_key, role, rows, class, purpose } = start;
     let fresh = role == Role::Deployed && purpose.is_none();
+    let taken = rows.len() as f32;
     let payer = payer_of(state, pool_key, role, &rows);
     let charge = state.book.begin(&payer, &state.pools.at(pool_key).id, work(role));
     let held = state.instances.at(instance_key).jobs.len();
@@ -121,6 +125,7 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
     pool.counters.jobs += 1;
     if fresh {
         pool.load.note(turn.now);
+        pool.usual_rows += (taken - pool.usual_rows) / ROWS_WINDOW;
         pool.hedges.earn();
         pool.retries.earn();
         if let Some(stand_ins) = &mut pool.stand_ins {

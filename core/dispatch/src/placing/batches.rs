@@ -9,6 +9,7 @@ use crate::moves::line_up::{add_backup, add_extra, line_up_stand_ins};
 use crate::moves::start::{Start, start};
 use crate::placing::explore::explore;
 use crate::placing::room::next_with_room;
+use crate::rules::batching::rows_of_batch;
 use crate::rules::finish::{takes_last, waits_for_faster};
 use crate::rules::overload::{ends, is_overloaded};
 use crate::rules::turn::next_lane;
@@ -71,8 +72,8 @@ fn look_again_at(state: &mut State, key: PoolKey, until: Time) {
 fn start_batch_of(state: &mut State, turn: &mut Turn, key: PoolKey, instance: InstanceKey, lane: LaneId) {
     shed_hopeless(state, turn, key, lane);
     let last = takes_last(state, turn, key, instance);
+    let most = rows_of_batch(state, turn, key, lane);
     let pool = state.pools.at_mut(key);
-    let most = pool.in_force.batch.max_size.get();
     let waits = |query| state.queries.get(query).is_some_and(|query| query.queued);
     let rows = pool.queue.take(lane, most, last, waits);
     state.book.leave(&lane.payer, rows.len() as u32);
@@ -125,7 +126,7 @@ pub(crate) fn wait_for_company(state: &mut State, key: PoolKey) {
     if pool.queue.waiting() == 0 || (pool.idle.is_empty() && state.token_givers == 0 && state.crowded == 0) {
         return;
     }
-    let Some(at) = pool.queue.ready_at(&pool.in_force.batch) else { return };
+    let Some(at) = pool.queue.ready_at(pool.readiness) else { return };
     if pool.batch_timer.is_none_or(|set| at < set) {
         pool.batch_timer = Some(at);
         state.timers.set(at, Timer::Batch(key));

@@ -149,8 +149,8 @@ pub(crate) fn fill(state: &mut State, turn: &mut Turn, key: InstanceKey) {
 /// has room. Most queries start in this way.
 pub(crate) fn started_at_once(state: &mut State, turn: &mut Turn, key: PoolKey, query: QueryKey) -> bool {
     let pool = state.pools.at(key);
-    let batch = pool.in_force.batch.max_size.get() == 1 || !state.queries.at(query).codable;
-    if !batch || pool.queue.waiting() > 0 {
+    let alone = pool.readiness.rows == 1 || !state.queries.at(query).codable;
+    if !alone || pool.queue.waiting() > 0 {
         return false;
     }
     let Some(instance) = next_with_room(state, turn, key) else { return false };

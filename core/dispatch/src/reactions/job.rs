@@ -11,6 +11,7 @@ use crate::moves::judge::{
     confirm_failures, record_dropped, record_failure, record_stand_in_time, record_success, record_time,
 };
 use crate::moves::outputs::{compare_late_prediction, release_reader};
+use crate::moves::resize::resize_when_idle;
 use crate::placing::{fill, readmit};
 use crate::reactions::again::{Retry, retry, turn_hedges_into_retries};
 use crate::reactions::backup::backup_completed;
@@ -110,6 +111,10 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
     let spoiled = failure == Failure::Query
         || repeated
         || (broke_before && (batch || !another_responds(state, turn, job.instance, job.pool)));
+    let predicts = matches!(job.role, Role::Deployed | Role::Copy);
+    if spoiled && batch && predicts {
+        state.pools.at_mut(job.pool).curve.note_broken(job.rows.len());
+    }
     // A failure caused by another query of the batch is not an attempt; the query is tried alone next.
     let own = !(spoiled && batch);
     let (mut again, mut carried, mut left) = (Keys::new(), Keys::new(), Keys::new());
@@ -154,7 +159,6 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
     }
     turn.out.push(Action::Release(key.id()));
     job.twins.iter().for_each(|twin| release_reader(state, turn, twin.other.job));
-    let predicts = matches!(job.role, Role::Deployed | Role::Copy);
     let verdict = match failure {
         _ if job.dropped => record_dropped(state, turn, &job),
         // Successes of stand-ins prove nothing about predictions, so neither do their failures, which would add up
@@ -188,6 +192,7 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
 /// Ends the handling of a job: its instance has room.
 pub(crate) fn job_is_done(state: &mut State, turn: &mut Turn, pool: PoolKey, instance: InstanceKey) {
     state.pools.at_mut(pool).running -= 1;
+    resize_when_idle(state, turn, pool);
     retire(state, pool);
     fill(state, turn, instance);
 }

@@ -3,6 +3,7 @@
 use crate::api::{Action, Answer, Payer, QueryId, QuerySpec, Reject, Step};
 use crate::moves::answer::{forget, retire, without_prediction};
 use crate::moves::pools::pool_named;
+use crate::moves::resize::{note_deadline, resize_batches};
 use crate::moves::retries::give_retries_back;
 use crate::moves::room::wait_for_instances;
 use crate::moves::tell::trace;
@@ -43,6 +44,8 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
     }
     let pool = state.pools.at_mut(key);
     pool.unanswered += 1;
+    pool.arrivals.note(turn.now);
+    note_deadline(pool, query.deadline.since(turn.now));
     let deserted = pool.usable == 0;
     let waiting = state.queries.insert(Query {
         id: query.id,
@@ -75,6 +78,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
     }
     state.timers.set(query.deadline, Timer::Deadline(waiting));
     set_late_timer(state, turn, key, waiting);
+    resize_batches(state, turn, key);
     if started_at_once(state, turn, key, waiting) {
         return;
     }

@@ -139,7 +139,7 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
 /// nanoseconds: as long as a run, and no longer than the slow one could still answer in time.
 fn waits_until(state: &State, turn: &Turn, key: PoolKey, run: f64) -> Option<Time> {
     let pool = state.pools.at(key);
-    let longest = pool.queue.ready_at(&pool.in_force.batch)? + nanos(run);
+    let longest = pool.queue.ready_at(pool.readiness)? + nanos(run);
     let oldest = pool.queue.iter().filter_map(|query| state.queries.get(query)).min_by_key(|of| of.arrived);
     let left = oldest.map(|of| of.deadline.since(turn.now)).filter(|left| *left >= nanos(run));
     let least = left.map(|left| turn.now + left.saturating_sub(nanos(MARGIN * run)));
@@ -152,7 +152,7 @@ fn nanos(nanos: f64) -> Duration {
 
 /// The rows of the next batch of a pool.
 fn rows_of_next(pool: &Pool) -> usize {
-    usize::from(pool.in_force.batch.max_size.get()).min(pool.queue.waiting().max(1) as usize)
+    usize::from(pool.readiness.rows).min(pool.queue.waiting().max(1) as usize)
 }
 
 /// The size of the next batch of a pool, if its queries are like the oldest one.

@@ -83,7 +83,7 @@ pub(crate) fn late_while_waiting(pool: &Pool) -> Option<Duration> {
 
 /// The usual time of a query from arrival to answer without a queue.
 fn usual_response(pool: &Pool) -> Option<Duration> {
-    let alone = pool.usual_service()? + pool.in_force.batch.max_delay;
+    let alone = pool.usual_service()? + pool.readiness.wait;
     Some(alone.min(pool.response.reading()?.median))
 }
 

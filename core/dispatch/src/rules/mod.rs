@@ -1,6 +1,7 @@
 //! Decisions: functions of the state that change nothing and send nothing.
 
 pub(crate) mod affordable;
+pub(crate) mod batching;
 pub(crate) mod blame;
 pub(crate) mod check;
 pub(crate) mod finish;

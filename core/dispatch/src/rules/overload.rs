@@ -22,6 +22,7 @@
 //! Cold start: while service times are unknown no query is shed.
 
 use crate::api::{Time, times};
+use crate::rules::batching::{needs_left, time_of_row};
 use crate::state::State;
 use crate::state::keys::{PoolKey, QueryKey};
 use crate::state::pool::Pool;
@@ -38,11 +39,12 @@ const MOST_RUNS: f64 = 1e6;
 /// Whether the first query of a lane is hopeless, and the last would be in time now but not in its turn.
 pub(crate) fn is_overloaded(state: &State, turn: &Turn, key: PoolKey, lane: LaneId) -> bool {
     let pool = state.pools.at(key);
-    let (Some(recent), Some(taken)) = (pool.service.reading(), pool.taken()) else { return false };
+    let (Some(recent), Some(each)) = (pool.service.reading(), time_of_row(pool)) else { return false };
     let Some((first, last)) = ends(state, key, lane) else { return false };
     let (first, last) = (state.queries.at(first), state.queries.at(last));
-    let ends_at: Time = turn.now + times(recent.high, MARGIN);
-    let wait = times(taken, runs_before(state, pool, lane));
+    let least = needs_left(pool).unwrap_or_default();
+    let ends_at: Time = turn.now + times(recent.high, MARGIN).max(least);
+    let wait = times(each, runs_before(state, pool, lane));
     first.deadline < ends_at
         && last.deadline >= ends_at
         && last.deadline < ends_at + wait
@@ -50,7 +52,7 @@ pub(crate) fn is_overloaded(state: &State, turn: &Turn, key: PoolKey, lane: Lane
         && first.stand_in == StandInState::None
 }
 
-/// The runs of the pool's slots before the last query of a lane: those of its payer that are not less urgent, by
+/// The rows that each of the pool's slots runs before the last query of a lane: those of its payer that are not less urgent, by
 /// the part of the slots that the payer has while others wait.
 fn runs_before(state: &State, pool: &Pool, lane: LaneId) -> f64 {
     let before = f64::from(pool.queue.waiting_until(lane.payer, lane.priority));

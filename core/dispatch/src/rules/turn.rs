@@ -22,7 +22,7 @@ pub(crate) type Rank = (bool, u8, bool, parm_shares::Due, u8, Time);
 /// The next lane of a pool among the ready ones, with its rank.
 pub(crate) fn next_lane(state: &State, turn: &Turn, key: PoolKey) -> Option<(Rank, LaneId)> {
     let pool = state.pools.at(key);
-    pool.queue.ready(turn.now, &pool.in_force.batch, |lane, arrived| {
+    pool.queue.ready(turn.now, pool.readiness, |lane, arrived| {
         let account = state.book.turn(&lane.payer, Work::Query);
         // Workers that give tokens know best which reserved instances are in use.
         let waits_its_turn = account.waits_its_turn || (state.token_givers > 0 && !turn.for_reserved);

@@ -35,13 +35,13 @@ pub(crate) fn queries_without_instance(state: &State, key: PoolKey) -> Keys {
 pub(crate) fn waiting_jobs(state: &State, turn: &Turn, key: PoolKey) -> ByPayer {
     let (now, mut wanted) = (turn.now, ByPayer::default());
     let pool = state.pools.at(key);
-    let size = u32::from(pool.in_force.batch.max_size.get());
+    let size = pool.usual_rows.round() as u32;
     let stand_ins = pool.stand_ins.as_ref().map(|own| own.line(StandInLine::Late));
     let stand_ins = stand_ins.into_iter().flatten();
     if state.settings.shares.is_empty() {
         // The pool is the only payer, so counting is enough.
         let payer = Payer::Model(pool.id);
-        let ready = pool.queue.ready_lanes(now, &pool.in_force.batch).next().is_some();
+        let ready = pool.queue.ready_lanes(now, pool.readiness).next().is_some();
         let queries = if ready { pool.queue.waiting().div_ceil(size) } else { 0 };
         let late = stand_ins.count() + pool.urgent.len();
         (*wanted.count(payer, Class::Late), *wanted.count(payer, Class::Query)) = (late as u32, queries);
@@ -51,7 +51,7 @@ pub(crate) fn waiting_jobs(state: &State, turn: &Turn, key: PoolKey) -> ByPayer 
     for query in late.filter_map(|query| state.queries.get(*query)) {
         *wanted.count(query.payer, Class::Late) += 1;
     }
-    for (lane, _, alive) in pool.queue.ready_lanes(now, &pool.in_force.batch) {
+    for (lane, _, alive) in pool.queue.ready_lanes(now, pool.readiness) {
         *wanted.count(lane.payer, Class::Query) += alive.div_ceil(if lane.alone { 1 } else { size });
     }
     wanted

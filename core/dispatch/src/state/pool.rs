@@ -1,5 +1,6 @@
 //! A pool: the instances that serve one deployed model, and the work that waits for them.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -8,9 +9,12 @@ use crate::api::{
     Cost, Counters, InForce, Placement, PolicyKind, PoolId, PoolSettings, ShapeId, Time, times,
 };
 use crate::measure::alone::Alone;
+use crate::measure::arrivals::Arrivals;
 use crate::measure::bound::Bound;
 use crate::measure::budget::Budget;
 use crate::measure::cost::Costs;
+use crate::measure::curve::Curve;
+use crate::measure::deadlines::Deadlines;
 use crate::measure::doubt::Tally;
 use crate::measure::load::Load;
 use crate::measure::pace::Pace;
@@ -20,7 +24,7 @@ use crate::state::chronicle::Chronicle;
 use crate::state::extra::{ExtraLine, Extras};
 use crate::state::idle::Idle;
 use crate::state::keys::GroupKey;
-use crate::state::queue::Queue;
+use crate::state::queue::{Queue, Readiness};
 use crate::state::reservations::Asking;
 use crate::state::stand_ins::StandIns;
 
@@ -62,7 +66,20 @@ pub(crate) struct Pool {
     pub(crate) service: Quantiles,
     /// Times of queries from arrival to prediction.
     pub(crate) response: Quantiles,
-    pub(crate) load: Load,
+    /// Started jobs.
+    pub(crate) load: Load<50>,
+    /// Arrived queries.
+    pub(crate) arrivals: Arrivals,
+    /// The time that the latest queries had until their deadlines.
+    pub(crate) deadlines: Deadlines,
+    /// Times of batches by their number of rows.
+    pub(crate) curve: Curve,
+    /// The time at which a batch may start.
+    pub(crate) readiness: Readiness,
+    /// The mean number of rows of its latest batches.
+    pub(crate) usual_rows: f32,
+    /// Frontends that share its instances, this one included.
+    pub(crate) sharers: u16,
     /// Expected times of the deployed model's jobs.
     pub(crate) pace: Pace,
     /// The timer at which queries stop waiting for a faster instance; there is one at a time.
@@ -127,6 +144,12 @@ impl Pool {
             service: Quantiles::new(late_quantile(&settings)),
             response: Quantiles::new(usual_quantile(&settings, in_force.policy)),
             load: Load::default(),
+            arrivals: Arrivals::default(),
+            deadlines: Deadlines::default(),
+            curve: Curve::default(),
+            readiness: first_readiness(&in_force),
+            usual_rows: 1.0,
+            sharers: 1,
             pace: Pace::default(),
             faster_timer: None,
             explore_at: now,
@@ -168,6 +191,7 @@ impl Pool {
             }
             None => {}
         }
+        self.readiness = first_readiness(&in_force);
         self.settings = settings;
         self.in_force = in_force;
         self.alone.allow(self.ahead());
@@ -206,15 +230,20 @@ impl Pool {
             || self.stand_ins.as_deref().is_some_and(wanted)
     }
 
-    /// Whether more than a query per slot waits. Then each query waits for about a service time and every instance
+    /// Whether more than a batch per slot waits. Then each query waits for about a service time and every instance
     /// counts; jobs are late because of the queue, and duplicates would make it longer.
     pub(crate) fn backlogged(&self) -> bool {
-        self.queue.waiting() > self.slots
+        self.batches_waiting() > f64::from(self.slots)
     }
 
     /// Whether the queue is so long that a duplicate would harm more queries than it helps.
     pub(crate) fn crowded(&self) -> bool {
-        f64::from(self.queue.waiting()) > f64::from(self.slots) * self.policy.hedges_beside()
+        self.batches_waiting() > f64::from(self.slots) * self.policy.hedges_beside()
+    }
+
+    /// Batches of the usual size among the waiting queries.
+    pub(crate) fn batches_waiting(&self) -> f64 {
+        f64::from(self.queue.waiting()) / f64::from(self.usual_rows)
     }
 
     /// Whether spare work may start: enough instances stay idle for queries that arrive while it runs.
@@ -237,6 +266,15 @@ impl Pool {
     pub(crate) fn taken(&self) -> Option<Duration> {
         self.alone.median().or(self.service.reading().map(|recent| recent.median))
     }
+}
+
+/// The readiness of batches of a fixed size, which does not change; of others until the load is known.
+fn first_readiness(in_force: &InForce) -> Readiness {
+    let fixed = |size: NonZeroU16| Readiness {
+        rows: size.min(in_force.max_rows).get(),
+        wait: in_force.batch.max_delay,
+    };
+    in_force.batch.max_size.fixed().map_or(Readiness::AT_ONCE, fixed)
 }
 
 /// The high quantile of response times: under `stand-in`, all but the share that may be approximate.

@@ -5,10 +5,11 @@
 //! the living, so memory follows the living queries, which the pool's limit bounds.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::{BatchSettings, Payer, ShapeId, Time};
+use crate::api::{Payer, ShapeId, Time};
 use crate::state::keys::{Keys, QueryKey};
 
 /// Queries that wait for an instance and were never tried.
@@ -27,6 +28,18 @@ pub(crate) struct LaneId {
     pub(crate) shape: ShapeId,
     /// Its queries are served alone.
     pub(crate) alone: bool,
+}
+
+/// The time at which a batch may start although an instance is free: with so many rows, or when its first query has
+/// waited for so long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Readiness {
+    pub(crate) rows: u16,
+    pub(crate) wait: Duration,
+}
+
+impl Readiness {
+    pub(crate) const AT_ONCE: Self = Self { rows: 1, wait: Duration::ZERO };
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +95,7 @@ impl Queue {
     pub(crate) fn ready<R: Ord + Copy>(
         &self,
         now: Time,
-        batch: &BatchSettings,
+        batch: Readiness,
         rank: impl Fn(&LaneId, Time) -> R,
     ) -> Option<(R, LaneId)> {
         let each = self.ready_lanes(now, batch).map(|(id, first, _)| (rank(id, first), *id));
@@ -93,13 +106,23 @@ impl Queue {
     pub(crate) fn ready_lanes(
         &self,
         now: Time,
-        batch: &BatchSettings,
+        batch: Readiness,
     ) -> impl Iterator<Item = (&LaneId, Time, u32)> {
         self.lanes.iter().filter_map(move |(id, lane)| {
             let first = lane.entries.front()?.arrived;
-            let full = id.alone || lane.alive >= u32::from(batch.max_size.get());
-            (full || first + batch.max_delay <= now).then_some((id, first, lane.alive))
+            let full = id.alone || lane.alive >= u32::from(batch.rows);
+            (full || first + batch.wait <= now).then_some((id, first, lane.alive))
         })
+    }
+
+    /// The first query of a lane.
+    pub(crate) fn first(&self, id: LaneId) -> Option<QueryKey> {
+        Some(self.lanes[self.find(id).ok()?].1.entries.front()?.query)
+    }
+
+    /// Waiting queries of a lane.
+    pub(crate) fn waiting_in(&self, id: LaneId) -> u32 {
+        self.find(id).map_or(0, |index| self.lanes[index].1.alive)
     }
 
     /// Waiting queries of a payer.
@@ -139,11 +162,11 @@ impl Queue {
     }
 
     /// The time when the first batch is old enough to start.
-    pub(crate) fn ready_at(&self, batch: &BatchSettings) -> Option<Time> {
+    pub(crate) fn ready_at(&self, batch: Readiness) -> Option<Time> {
         self.lanes
             .iter()
             .filter_map(|(_, lane)| lane.entries.front())
-            .map(|first| first.arrived + batch.max_delay)
+            .map(|first| first.arrived + batch.wait)
             .min()
     }
 
@@ -215,9 +238,6 @@ impl LaneId {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU16;
-    use std::time::Duration;
-
     use super::*;
     use crate::api::{PoolId, ShareId};
 
@@ -228,7 +248,7 @@ mod tests {
     }
 
     /// The ready lane by priority, then by arrival.
-    fn ready(queue: &Queue, now: Time, batch: &BatchSettings) -> Option<LaneId> {
+    fn ready(queue: &Queue, now: Time, batch: Readiness) -> Option<LaneId> {
         queue.ready(now, batch, |lane, arrived| (lane.priority, arrived)).map(|(_, lane)| lane)
     }
 
@@ -236,9 +256,8 @@ mod tests {
         QueryKey::from_raw(raw)
     }
 
-    fn batch(size: u16, delay_ms: u64) -> BatchSettings {
-        let max_size = NonZeroU16::new(size).expect("positive");
-        BatchSettings { max_size, max_delay: Duration::from_millis(delay_ms) }
+    fn batch(size: u16, delay_ms: u64) -> Readiness {
+        Readiness { rows: size, wait: Duration::from_millis(delay_ms) }
     }
 
     fn at(ms: u64) -> Time {
@@ -252,7 +271,7 @@ mod tests {
         queue.push(lane(128, ShapeId(1)), key(2), at(0));
         queue.push(lane(1, SHAPE), key(3), at(2));
         let order: Vec<_> = std::iter::from_fn(|| {
-            let lane = ready(&queue, at(3), &batch(1, 0))?;
+            let lane = ready(&queue, at(3), batch(1, 0))?;
             queue.take(lane, 1, false, |_| true).first().copied()
         })
         .collect();
@@ -268,7 +287,7 @@ mod tests {
             .zip(0..)
             .for_each(|(lane, raw)| queue.push(lane, key(raw), at(raw)));
         assert_eq!(queue.waiting_of(Payer::Share(ShareId(1))), 2);
-        let lane = queue.ready(at(9), &batch(8, 0), |lane, _| std::cmp::Reverse(lane.payer)).unwrap().1;
+        let lane = queue.ready(at(9), batch(8, 0), |lane, _| std::cmp::Reverse(lane.payer)).unwrap().1;
         assert_eq!((lane, queue.take(lane, 8, false, |_| true).as_slice()), (paid(7), &[key(1)][..]));
         assert_eq!(queue.take(paid(1), 8, false, |_| true).as_slice(), [key(0), key(2)]);
     }
@@ -278,11 +297,11 @@ mod tests {
         let mut queue = Queue::default();
         let lane = lane(128, SHAPE);
         queue.push(lane, key(1), at(0));
-        assert_eq!(ready(&queue, at(4), &batch(2, 5)), None);
-        assert_eq!(queue.ready_at(&batch(2, 5)), Some(at(5)));
-        assert_eq!(ready(&queue, at(5), &batch(2, 5)), Some(lane));
+        assert_eq!(ready(&queue, at(4), batch(2, 5)), None);
+        assert_eq!(queue.ready_at(batch(2, 5)), Some(at(5)));
+        assert_eq!(ready(&queue, at(5), batch(2, 5)), Some(lane));
         queue.push(lane, key(2), at(1));
-        assert_eq!(ready(&queue, at(1), &batch(2, 5)), Some(lane));
+        assert_eq!(ready(&queue, at(1), batch(2, 5)), Some(lane));
     }
 
     #[test]
@@ -297,6 +316,6 @@ mod tests {
         assert!(queue.lanes[0].1.entries.len() <= DEAD_ALLOWED + 2);
         assert_eq!(queue.waiting(), 1);
         assert_eq!(queue.take(lane, 8, false, |query| query == key(0)).as_slice(), [key(0)]);
-        assert_eq!((queue.waiting(), ready(&queue, at(1), &batch(1, 0))), (0, None));
+        assert_eq!((queue.waiting(), ready(&queue, at(1), batch(1, 0))), (0, None));
     }
 }

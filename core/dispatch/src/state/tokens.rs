@@ -51,9 +51,9 @@ impl Tokens {
         self.alone.map_or(0, NonZeroU16::get)
     }
 
-    /// Frontends that share the instance.
+    /// Frontends that share the instance: only this one, as soon as the worker says so.
     pub(crate) fn sharers(&self) -> u16 {
-        self.sharers
+        if self.are_needed() { self.sharers } else { 1 }
     }
 
     /// Whether all held tokens are for queries only.
@@ -66,5 +66,17 @@ impl Tokens {
         let suits = |held: &Leased| role == Role::Deployed || !held.reserved;
         let at = self.held.iter().position(suits).or((!self.held.is_empty()).then_some(0))?;
         Some(self.held.remove(at).token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frontend_that_is_alone_shares_with_none() {
+        let shared = Tokens { sharers: 3, ..Tokens::default() };
+        assert_eq!(shared.sharers(), 3);
+        assert_eq!(Tokens { alone: NonZeroU16::new(2), ..shared }.sharers(), 1);
     }
 }

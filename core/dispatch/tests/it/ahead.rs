@@ -8,13 +8,13 @@ use parm_dispatch::{
 };
 
 use super::script::Step::{self, *};
-use super::script::{play_ahead, words};
+use super::script::{one_by_one, play_ahead, words};
 use super::world::{Fate, POOL, World};
 
 fn plain() -> PoolSettings {
     // Without slow start, so that the next instance is predictable.
     let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
-    PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::None, ejection, ..one_by_one() }
 }
 
 fn hedging() -> PoolSettings {

@@ -9,15 +9,15 @@ use parm_dispatch::{
 };
 
 use super::script::Step::*;
-use super::script::{check, play, words};
+use super::script::{check, one_by_one, play, words};
 use super::world::POOL;
 
 fn plain() -> PoolSettings {
-    PoolSettings { policy: PolicyKind::None, ejection: at_once(), ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::None, ejection: at_once(), ..one_by_one() }
 }
 
 fn hedging() -> PoolSettings {
-    PoolSettings { policy: PolicyKind::Hedge, ejection: at_once(), ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::Hedge, ejection: at_once(), ..one_by_one() }
 }
 
 /// Without slow start, so that the next instance is predictable.
@@ -27,15 +27,11 @@ fn at_once() -> EjectionSettings {
 
 fn replicating(copies: u8) -> PoolSettings {
     let copies = NonZeroU8::new(copies).expect("positive");
-    PoolSettings {
-        policy: PolicyKind::Replicate,
-        replicate: ReplicateSettings { copies },
-        ..PoolSettings::default()
-    }
+    PoolSettings { policy: PolicyKind::Replicate, replicate: ReplicateSettings { copies }, ..one_by_one() }
 }
 
 fn batching(size: u16, delay_ms: u64) -> PoolSettings {
-    let max_size = NonZeroU16::new(size).expect("positive");
+    let max_size = NonZeroU16::new(size).expect("positive").into();
     PoolSettings { batch: BatchSettings { max_size, max_delay: Duration::from_millis(delay_ms) }, ..plain() }
 }
 

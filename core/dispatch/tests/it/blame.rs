@@ -10,12 +10,12 @@ use parm_dispatch::{
 };
 
 use super::script::Step::*;
-use super::script::{Step, act, check, play, words};
+use super::script::{Step, act, check, one_by_one, play, words};
 use super::world::{POOL, World};
 
 fn plain() -> PoolSettings {
     let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
-    PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::None, ejection, ..one_by_one() }
 }
 
 fn in_service(world: &World, instances: u32) -> Vec<u32> {
@@ -58,7 +58,7 @@ fn instance_is_ejected_when_another_answers_a_failed_query() {
 #[test]
 fn success_of_a_smaller_batch_proves_nothing() {
     let batch = BatchSettings {
-        max_size: NonZeroU16::new(2).expect("positive"),
+        max_size: NonZeroU16::new(2).expect("positive").into(),
         max_delay: Duration::from_millis(5),
     };
     let settings = PoolSettings { batch, ..plain() };
@@ -175,7 +175,8 @@ fn retries_of_queries_at_fault_are_returned_to_the_budget() {
 
 #[test]
 fn query_failing_twice_on_the_only_instance_is_rejected() {
-    let batch = BatchSettings { max_size: NonZeroU16::new(2).expect("positive"), max_delay: Duration::ZERO };
+    let batch =
+        BatchSettings { max_size: NonZeroU16::new(2).expect("positive").into(), max_delay: Duration::ZERO };
     let retry = BudgetSettings { ratio: Fraction::percent(0), burst: 2 };
     let max_attempts = NonZeroU8::new(5).expect("positive");
     // The policy `parm` keeps one of two instances for parities.
@@ -260,7 +261,7 @@ fn unused_model_does_not_keep_a_slow_instance() {
 #[test]
 fn mates_of_a_query_that_breaks_the_model_are_answered() {
     let batch = BatchSettings {
-        max_size: NonZeroU16::new(2).expect("positive"),
+        max_size: NonZeroU16::new(2).expect("positive").into(),
         max_delay: Duration::from_millis(5),
     };
     let settings = PoolSettings { batch, ..plain() };
@@ -282,7 +283,7 @@ fn mates_of_a_query_that_breaks_the_model_are_answered() {
 #[test]
 fn batch_mates_are_answered_by_the_only_instance() {
     let batch = BatchSettings {
-        max_size: NonZeroU16::new(2).expect("positive"),
+        max_size: NonZeroU16::new(2).expect("positive").into(),
         max_delay: Duration::from_millis(5),
     };
     let alone = [Join(1), Query(1), Query(2), Break(1), Break(1), Break(1), Done(1)];

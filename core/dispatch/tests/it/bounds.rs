@@ -11,14 +11,14 @@ use proptest::prelude::*;
 
 use super::schedule::cases;
 use super::script::Step::{self, *};
-use super::script::{act, play, words};
+use super::script::{act, one_by_one, play, words};
 use super::world::{Fate, POOL, World};
 
 /// Service times are known, and instances 2 and 3 are idle.
 const WARM: [Step; 6] = [Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Join(3), Quiet];
 
 fn standing_in() -> PoolSettings {
-    let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
+    let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..one_by_one() };
     settings.ejection.slow_start = Duration::ZERO;
     settings.ejection.enabled = false;
     settings

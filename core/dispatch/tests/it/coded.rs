@@ -10,7 +10,7 @@ use parm_dispatch::{
 use parm_encoder::Kind;
 
 use super::script::Step::*;
-use super::script::{Step, check, play};
+use super::script::{Step, check, one_by_one, play};
 use super::world::POOL;
 
 /// Groups of `k`, held back for 30 ms, on a shared pool.
@@ -22,7 +22,7 @@ fn plus(k: u8, r: u8) -> PoolSettings {
         parm_plus: ParmPlusSettings { k_follows_load: false, ..ParmPlusSettings::default() },
         ..CodingSettings::default()
     };
-    PoolSettings { policy: PolicyKind::ParmPlus, coding, ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::ParmPlus, coding, ..one_by_one() }
 }
 
 fn with(settings: PoolSettings, change: impl FnOnce(&mut CodingSettings)) -> PoolSettings {
@@ -210,7 +210,7 @@ fn the_backup_answers_what_is_late() {
 
 #[test]
 fn a_group_survives_a_change_of_policy() {
-    let off = PoolSettings { policy: PolicyKind::None, ..PoolSettings::default() };
+    let off = PoolSettings { policy: PolicyKind::None, ..one_by_one() };
     let steps = [Settings(Box::new(off)), Wait(30), Done(1), Done(3), Decoded(90)];
     check_group(
         plus(2, 1),
@@ -295,7 +295,7 @@ fn instance_that_often_disagrees_alone_is_ejected() {
 #[test]
 fn job_counts_once_as_evidence_when_all_its_rows_disagree() {
     let mut settings = with(watched(), |coding| coding.detection.significance = Fraction::percent(1));
-    settings.batch.max_size = std::num::NonZeroU16::new(8).expect("positive");
+    settings.batch.max_size = std::num::NonZeroU16::new(8).expect("positive").into();
     settings.batch.max_delay = std::time::Duration::from_millis(2);
     let mut world = play(settings, &THREE);
     for group in 0..12u64 {

@@ -4,9 +4,9 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use parm_dispatch::{
-    AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, Factor, Fraction,
-    GraceSettings, HedgeSettings, ParmPlusSettings, Placement, PolicyKind, PoolSettings, StandInSettings,
-    Unsure,
+    AgreementSettings, BatchSettings, BatchSize, BudgetSettings, CodingSettings, DetectionSettings, Factor,
+    Fraction, GraceSettings, HedgeSettings, ParmPlusSettings, Placement, PolicyKind, PoolSettings,
+    StandInSettings, Unsure,
 };
 use parm_encoder::Kind;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
         0..30u8,
         0..4u32,
         (coding(), stand_in()),
-        (any::<bool>(), placement()),
+        (any::<bool>(), placement(), any::<bool>()),
     )
         .prop_map(
             |(
@@ -42,7 +42,7 @@ pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
                 percent,
                 burst,
                 (coding, stand_in),
-                (default_answer, placement),
+                (default_answer, placement, auto),
             )| {
                 // Some budgets are at their extremes: nothing is allowed, or everything.
                 let (percent, burst) = match percent {
@@ -56,7 +56,9 @@ pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
                     placement,
                     queue_limit: NonZeroU32::new(queue).expect("positive"),
                     batch: BatchSettings {
-                        max_size: NonZeroU16::new(batch).expect("positive"),
+                        max_size: NonZeroU16::new(batch)
+                            .filter(|_| !auto)
+                            .map_or(BatchSize::Auto, BatchSize::Fixed),
                         max_delay: Duration::from_millis(delay_ms),
                     },
                     // Some settings count a few milliseconds as fast.

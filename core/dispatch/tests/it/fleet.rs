@@ -3,6 +3,7 @@
 //! Messages are late, lost or duplicated, and frontends and workers stop. Every query is answered once, no
 //! frontend starves, and every token is returned.
 
+use crate::script::one_by_one;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::num::NonZeroU16;
@@ -129,7 +130,7 @@ struct Fleet {
 
 impl Fleet {
     fn new(plan: Plan) -> Self {
-        let mut settings = PoolSettings { policy: plan.policy, ..PoolSettings::default() };
+        let mut settings = PoolSettings { policy: plan.policy, ..one_by_one() };
         // Only crashes fail jobs here, and no query should be rejected for lack of budget.
         settings.retry.burst = 10_000;
         let front = |seed| Some(Dispatcher::new(Settings::uniform(settings.clone()), seed));

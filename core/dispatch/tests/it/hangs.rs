@@ -9,14 +9,14 @@ use std::time::Duration;
 use parm_dispatch::{Action, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, Site};
 
 use super::script::Step::{self, *};
-use super::script::{act, play, words};
+use super::script::{act, one_by_one, play, words};
 use super::world::World;
 
 /// Service times are known, and the next query goes to instance 2, then to 3.
 const WARM: [Step; 6] = [Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Join(3), Quiet];
 
 fn under(policy: PolicyKind) -> PoolSettings {
-    let mut settings = PoolSettings { policy, ..PoolSettings::default() };
+    let mut settings = PoolSettings { policy, ..one_by_one() };
     // The order of instances in the scripts depends on nothing but which of them are idle.
     settings.ejection.slow_start = Duration::ZERO;
     settings

@@ -1,6 +1,7 @@
 //! The dispatcher in scripted and random worlds.
 
 mod ahead;
+mod batching;
 mod behaviour;
 mod blame;
 mod bounds;

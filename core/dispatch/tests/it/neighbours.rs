@@ -9,13 +9,13 @@ use parm_dispatch::{
 };
 
 use super::script::Step::*;
-use super::script::{act, check, play, words};
+use super::script::{act, check, one_by_one, play, words};
 use super::world::{POOL, World};
 
 /// Without slow start, so that the next instance is predictable.
 fn settings(policy: PolicyKind) -> PoolSettings {
     let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
-    PoolSettings { policy, ejection, ..PoolSettings::default() }
+    PoolSettings { policy, ejection, ..one_by_one() }
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_retry_that_has_nowhere_else_to_go_is_not_forgotten() {
 #[test]
 fn partial_batch_does_not_wait_forever_for_neighbours() {
     let max_size = NonZeroU16::new(4).expect("positive");
-    let batch = BatchSettings { max_size, max_delay: Duration::from_millis(5) };
+    let batch = BatchSettings { max_size: max_size.into(), max_delay: Duration::from_millis(5) };
     let settings = PoolSettings { batch, ..settings(PolicyKind::None) };
     // The batch is old after 5 ms and then waits for neighbours like any other.
     check(settings, &[Join(1), Elsewhere(1, 1, true), Query(1), Wait(50)], &["15 run 1 on 1"]);
@@ -157,7 +157,7 @@ fn next_query_goes_to_the_server_that_holds_least() {
 
 #[test]
 fn joined_instance_comes_after_idle_ones_of_neighbours() {
-    let settings = PoolSettings { policy: PolicyKind::None, ..PoolSettings::default() };
+    let settings = PoolSettings { policy: PolicyKind::None, ..one_by_one() };
     let steps =
         [Join(1), Join(2), Warm(32), Elsewhere(2, 0, false), Wait(2000), Quiet, Join(3), Query(1), Query(2)];
     let said = words(&play(settings, &steps));

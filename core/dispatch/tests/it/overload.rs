@@ -5,11 +5,11 @@ use std::time::Duration;
 use parm_dispatch::{EjectionSettings, PolicyKind, PoolSettings};
 
 use super::script::Step::{self, *};
-use super::script::{play, words};
+use super::script::{one_by_one, play, words};
 
 fn plain() -> PoolSettings {
     let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
-    PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::None, ejection, ..one_by_one() }
 }
 
 /// Sends this many queries every 20 ms, with this deadline, to an instance that takes 20 ms. Returns the actions after

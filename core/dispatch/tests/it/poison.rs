@@ -8,6 +8,7 @@ use parm_dispatch::{
     InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site,
 };
 
+use super::script::one_by_one;
 use super::world::{Fate, POOL, World};
 
 /// Batches of so many queries, and three retries for good.
@@ -15,12 +16,12 @@ fn scarce(size: u16) -> PoolSettings {
     let ms = Duration::from_millis;
     PoolSettings {
         policy: PolicyKind::None,
-        batch: BatchSettings { max_size: NonZeroU16::new(size).expect("positive"), max_delay: ms(5) },
+        batch: BatchSettings { max_size: NonZeroU16::new(size).expect("positive").into(), max_delay: ms(5) },
         retry: BudgetSettings { ratio: Fraction::percent(0), burst: 3 },
         retry_elsewhere: ms(20),
         ahead: Duration::ZERO,
         ejection: EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() },
-        ..PoolSettings::default()
+        ..one_by_one()
     }
 }
 

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::drawn_settings::settings;
 use super::schedule::{Happening, POOLS, SHARES, cases, happen, happening, run, run_uneven, run_warm, world};
+use super::script::one_by_one;
 
 proptest! {
     #![proptest_config(cases(256))]
@@ -103,7 +104,7 @@ proptest! {
         instances in 1..6u32, schedule in vec(happening(), 1..250),
     ) {
         // One at a time, so that idle instances are known.
-        let settings = PoolSettings { policy: PolicyKind::None, ahead: Duration::ZERO, ..PoolSettings::default() };
+        let settings = PoolSettings { policy: PolicyKind::None, ahead: Duration::ZERO, ..one_by_one() };
         let other = |what: &Happening| {
             matches!(what, Happening::Change(_) | Happening::Beside { .. } | Happening::Tokens(..))
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parm_dispatch::{BatchSettings, EjectionSettings, PolicyKind, PoolSettings};
 
 use super::script::Step::{self, *};
-use super::script::{play, words};
+use super::script::{one_by_one, play, words};
 
 /// A slow instance is probed only after a minute, and queries wait 100 ms for an instance.
 fn settings() -> PoolSettings {
@@ -17,7 +17,7 @@ fn settings() -> PoolSettings {
         ..EjectionSettings::default()
     };
     let no_instance_grace = Duration::from_millis(100);
-    PoolSettings { policy: PolicyKind::None, ejection, no_instance_grace, ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::None, ejection, no_instance_grace, ..one_by_one() }
 }
 
 /// Instance 2 answers slowly twice and is ejected, while instance 1 idles. It is 840 ms then.
@@ -61,7 +61,7 @@ fn retry_runs_on_a_slow_instance_when_the_only_other_failed_it() {
 fn failing_instance_is_probed_soon_when_the_others_left() {
     let failures = 1.try_into().expect("positive");
     let ejection = EjectionSettings { failures, slow_start: Duration::ZERO, ..EjectionSettings::default() };
-    let settings = PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() };
+    let settings = PoolSettings { policy: PolicyKind::None, ejection, ..one_by_one() };
     let failed = |wait| [Wait(wait), Probe(1, false)];
     // The next probe is two seconds away.
     let begin = [Join(1), Join(2), Query(1), Fail(1), Done(2)];
@@ -74,7 +74,7 @@ fn failing_instance_is_probed_soon_when_the_others_left() {
 
 #[test]
 fn batch_waits_for_company_at_a_slow_instance() {
-    let max_size = 8.try_into().expect("positive");
+    let max_size = std::num::NonZeroU16::new(8).expect("positive").into();
     let batch = BatchSettings { max_size, max_delay: Duration::from_millis(20) };
     let batching = Settings(Box::new(PoolSettings { batch, ..settings() }));
     check(settings(), &[batching, Leave(1), Query(1), Wait(300)], &["860 run 1 on 2"]);

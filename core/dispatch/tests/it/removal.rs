@@ -5,14 +5,14 @@ use std::time::Duration;
 use parm_dispatch::{PolicyKind, PoolSettings};
 
 use super::script::Step::{self, *};
-use super::script::{play, words};
+use super::script::{one_by_one, play, words};
 
 /// Service times are known, and a row of the stand-in costs a quarter of a query.
 const WARM: [Step; 5] = [Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Quiet];
 
 fn under(policy: PolicyKind) -> PoolSettings {
     let no_instance_grace = Duration::from_millis(100);
-    let mut settings = PoolSettings { policy, no_instance_grace, ..PoolSettings::default() };
+    let mut settings = PoolSettings { policy, no_instance_grace, ..one_by_one() };
     settings.ejection.slow_start = Duration::ZERO;
     settings
 }

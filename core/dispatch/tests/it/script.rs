@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Answer, Cost, Elsewhere, Event, Failure, InForce, InstanceId, InstanceSpec, JobId,
-    Judgement, NodeId, Part, PolicyKind, PoolSettings, QueryId, QuerySpec, Role, Rows, Served, Settings,
-    ShapeId, Site, Source, Time, Urgency, Verdict, ZoneId,
+    Accept, Action, Answer, BatchSettings, BatchSize, Cost, Elsewhere, Event, Failure, InForce, InstanceId,
+    InstanceSpec, JobId, Judgement, NodeId, Part, PolicyKind, PoolSettings, QueryId, QuerySpec, Role, Rows,
+    Served, Settings, ShapeId, Site, Source, Time, Urgency, Verdict, ZoneId,
 };
 
 use super::world::{POOL, World};
@@ -66,6 +66,12 @@ pub(crate) enum Step {
     Unload,
     /// Clears the log.
     Quiet,
+}
+
+/// Settings under which every batch has one query, so that scripts can count jobs.
+pub(crate) fn one_by_one() -> PoolSettings {
+    let batch = BatchSettings { max_size: BatchSize::ONE, ..BatchSettings::default() };
+    PoolSettings { batch, ..PoolSettings::default() }
 }
 
 /// Runs a script in a pool with these settings and compares its actions, except wakes and releases.

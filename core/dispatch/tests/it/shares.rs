@@ -10,6 +10,7 @@ use parm_dispatch::{
     Served, Settings, ShapeId, ShareId, Site, Terms, Token,
 };
 
+use super::script::one_by_one;
 use super::world::World;
 
 const HEAVY: PoolId = PoolId(1);
@@ -17,7 +18,7 @@ const LIGHT: PoolId = PoolId(2);
 
 fn plain() -> PoolSettings {
     let ejection = EjectionSettings { enabled: false, ..EjectionSettings::default() };
-    PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::None, ejection, ..one_by_one() }
 }
 
 fn ask(world: &mut World, id: u64, pool: PoolId) {

@@ -10,6 +10,7 @@ use parm_dispatch::{
     QuerySpec, Served, Settings, ShapeId, Site, Time,
 };
 
+use super::script::one_by_one;
 use super::world::{POOL, World};
 
 /// The instance that hangs.
@@ -60,7 +61,7 @@ fn check_bursts(policy: PolicyKind, burst: u64, neighbours: bool) {
 
 /// Four instances of known service time; instance 1 hangs from now on.
 fn warm(policy: PolicyKind, neighbours: bool) -> World {
-    let mut settings = PoolSettings { policy, ..PoolSettings::default() };
+    let mut settings = PoolSettings { policy, ..one_by_one() };
     settings.ejection.slow_start = Duration::ZERO;
     let mut world = World::new(Settings::uniform(settings), 7).given_ahead();
     for id in 1..=4 {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use parm_dispatch::{PolicyKind, PoolSettings, ReplicateSettings, StandInSettings};
 
 use super::script::Step::*;
-use super::script::{Step, check};
+use super::script::{Step, check, one_by_one};
 
 fn settings(policy: PolicyKind) -> PoolSettings {
-    let mut settings = PoolSettings { policy, ..PoolSettings::default() };
+    let mut settings = PoolSettings { policy, ..one_by_one() };
     // Without slow start, so that only idle instances matter.
     settings.ejection.slow_start = Duration::ZERO;
     settings

@@ -7,6 +7,7 @@ use parm_dispatch::{
     Role,
 };
 
+use super::script::one_by_one;
 use super::servers::{Servers, ms};
 use super::world::POOL;
 
@@ -14,12 +15,12 @@ use super::world::POOL;
 const SLOW: u64 = 48;
 
 fn policy(policy: PolicyKind) -> PoolSettings {
-    PoolSettings { policy, ..PoolSettings::default() }
+    PoolSettings { policy, ..one_by_one() }
 }
 
 fn without_hedges() -> PoolSettings {
     let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
-    PoolSettings { hedge: HedgeSettings { budget, ..HedgeSettings::default() }, ..PoolSettings::default() }
+    PoolSettings { hedge: HedgeSettings { budget, ..HedgeSettings::default() }, ..one_by_one() }
 }
 
 /// Servers whose speeds are known. The last of these times is that of a slow one, which has been idle for two seconds.
@@ -120,7 +121,7 @@ fn late_query_is_hedged_while_a_copy_explores() {
 
 #[test]
 fn failure_of_an_exploring_copy_is_no_attempt() {
-    let settings = PoolSettings { max_attempts: 2.try_into().unwrap(), ..PoolSettings::default() };
+    let settings = PoolSettings { max_attempts: 2.try_into().unwrap(), ..one_by_one() };
     let mut servers = known(settings, &[20, 20, 20, SLOW]);
     let query = servers.query();
     let copy = servers.job_at(4).expect("a copy explores the slow instance");

@@ -10,11 +10,11 @@ use parm_dispatch::{
 };
 
 use super::script::Step::*;
-use super::script::{Step, act, check, play, words};
+use super::script::{Step, act, check, one_by_one, play, words};
 use super::world::World;
 
 fn standing_in() -> PoolSettings {
-    let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
+    let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..one_by_one() };
     // Without slow start, so that only idle instances matter.
     settings.ejection.slow_start = Duration::ZERO;
     settings

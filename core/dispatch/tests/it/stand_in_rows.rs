@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Event, Fraction, Judgement, PolicyKind, PoolSettings};
+use parm_dispatch::{
+    BatchSettings, BatchSize, BudgetSettings, Event, Fraction, Judgement, PolicyKind, PoolSettings, Role,
+};
 
 use proptest::prelude::*;
 
 use super::schedule::{answer_driver, cases};
 use super::script::Step::{self, *};
-use super::script::{act, check, play, words};
+use super::script::{act, check, one_by_one, play, words};
 use super::world::World;
 
 /// Two rows cost little more than one. The late budget is spent, so queries 2 and 3 get no late stand-in and wait
@@ -32,7 +34,7 @@ const ONE_JOB: [Step; 15] = [
 ];
 
 fn without_late_budget() -> PoolSettings {
-    let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
+    let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..one_by_one() };
     settings.ejection.slow_start = Duration::ZERO;
     settings.stand_in.late_budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
     settings.stand_in.hedge = false;
@@ -145,4 +147,38 @@ proptest! {
         }
         world.finish();
     }
+}
+
+/// The rows of the next batch of two waiting queries, after three stand-in jobs of two rows that ended so.
+fn next_batch_after(end: fn(u32) -> Step) -> usize {
+    let mut world = play(without_late_budget(), &ONE_JOB[..5]);
+    let stand_in = |world: &World, rows| {
+        let is = |role| matches!(role, Role::StandIn(_));
+        let job = world.running().find(|(_, held)| is(held.job.role) && held.rows.len() == rows);
+        job.expect("a stand-in job runs").1.job.instance.0
+    };
+    for round in 0..3 {
+        let queries = [1, 2, 3].map(|id| Query(10 * round + id));
+        queries.iter().chain(&[Wait(24)]).for_each(|step| act(&mut world, step));
+        let first = stand_in(&world, 1);
+        [Done(first), Join(4), Join(5), Wait(1)].iter().for_each(|step| act(&mut world, step));
+        let both = stand_in(&world, 2);
+        act(&mut world, &end(both));
+        while let Some(busy) = world.running().map(|(_, held)| held.job.instance.0).min() {
+            act(&mut world, &Done(busy));
+        }
+        [Leave(4), Leave(5)].iter().for_each(|step| act(&mut world, step));
+    }
+    let batch = BatchSettings { max_size: BatchSize::Auto, ..BatchSettings::default() };
+    let auto = PoolSettings { policy: PolicyKind::None, batch, ..PoolSettings::default() };
+    let steps =
+        [Leave(2), Leave(3), Settings(auto.into()), Query(101), Query(102), Query(103), Wait(20), Done(1)];
+    steps.iter().for_each(|step| act(&mut world, step));
+    world.running().next().expect("the others wait").1.rows.len()
+}
+
+#[test]
+fn refused_stand_ins_do_not_limit_batches() {
+    assert_eq!(next_batch_after(Fail), 2);
+    assert_eq!(next_batch_after(Refuse), 2);
 }

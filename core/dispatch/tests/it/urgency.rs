@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::schedule::cases;
 use super::script::Step::*;
-use super::script::{play, words};
+use super::script::{one_by_one, play, words};
 use super::world::{Fate, POOL, World};
 
 /// The service time of the only instance.
@@ -27,7 +27,7 @@ enum By {
 }
 
 fn plain() -> PoolSettings {
-    PoolSettings { policy: PolicyKind::None, ahead: Duration::ZERO, ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::None, ahead: Duration::ZERO, ..one_by_one() }
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub(crate) fn plan(
 ) -> Result<Plan, String> {
     let mut in_force = InForce::as_wished(wished);
     if let Some(most) = pool.max_batch().and_then(NonZeroU16::new) {
-        in_force.batch.max_size = in_force.batch.max_size.min(most);
+        in_force.max_rows = most;
     }
     let deployed = bundle.map(|bundle| &bundle.manifest.deployed);
     let default_answer = deployed.and_then(|deployed| DefaultAnswer::of(deployed, pool.batched));

@@ -1,5 +1,7 @@
 //! The section of one scenario, load and batch size, with the policies that are compared.
 
+use parm_dispatch::BatchSize;
+
 use crate::Row;
 
 use super::{Palette, outcomes, spectrum, text, timeline, verdicts};
@@ -22,7 +24,11 @@ fn same(a: &Row, b: &Row) -> bool {
 
 /// Returns the title of a group.
 pub(super) fn title(row: &Row) -> String {
-    let batch = if row.batch > 1 { format!(", batches of {}", row.batch) } else { String::new() };
+    let batch = match row.batch {
+        BatchSize::ONE => String::new(),
+        BatchSize::Auto => ", batches of automatic size".to_owned(),
+        BatchSize::Fixed(size) => format!(", batches of {size}"),
+    };
     format!("{} at load {}{batch}", text(&row.scenario), row.load)
 }
 

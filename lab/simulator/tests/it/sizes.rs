@@ -64,7 +64,7 @@ fn copy_takes_as_long_as_the_first_run_of_its_query() {
 fn batch_takes_as_long_as_its_longest_query() {
     let mut run = at_once(&[1.0, 1.0, 5.0, 1.0], 1);
     run.service = Service { row_share: 0.0, ..run.service };
-    run.settings.batch.max_size = NonZeroU16::new(4).unwrap();
+    run.settings.batch.max_size = NonZeroU16::new(4).unwrap().into();
     let seen = seen(&run);
     assert_eq!(seen.latencies_ms, [20, 120, 120, 120], "one alone and then three together");
     assert_eq!(seen.executed.last().unwrap().rows, 3);

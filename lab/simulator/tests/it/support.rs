@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_dispatch::{BatchSize, PolicyKind, PoolSettings};
 use parm_simulator::{Quiet, Run, Shape, Tally};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
@@ -15,6 +15,7 @@ pub(crate) const SERVICE: f64 = 0.020;
 pub(crate) fn run(instances: u32, load: f64) -> Run {
     let mut settings = PoolSettings { policy: PolicyKind::Equal, ..PoolSettings::default() };
     settings.ejection.enabled = false;
+    settings.batch.max_size = BatchSize::ONE;
     settings.queue_limit = std::num::NonZeroU32::new(1 << 20).unwrap();
     Run {
         seed: 1,

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, PoolId, PoolSettings, Terms};
+use parm_dispatch::{BatchSize, PolicyKind, PoolId, PoolSettings, Terms};
 use parm_simulator::{Bill, Demand, Tenancy, Tenant};
 
 const MS: Duration = Duration::from_millis(1);
@@ -16,6 +16,7 @@ const FRONTENDS: [u32; 2] = [1, 3];
 
 fn tenancy(tenants: Vec<Tenant>, frontends: u32) -> Tenancy {
     let mut settings = PoolSettings { policy: PolicyKind::Equal, ..PoolSettings::default() };
+    settings.batch.max_size = BatchSize::ONE;
     settings.ejection.enabled = false;
     settings.queue_limit = NonZeroU32::new(1 << 16).unwrap();
     let (delay, length) = (Duration::from_micros(75), Duration::from_secs(10));

@@ -129,7 +129,7 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
     let (count, seconds) = (numbers.len(), recording.seconds);
     let name = |number: &u32| recording.instances.get(number).cloned().unwrap_or_default();
     Ok(Profile {
-        service: Service { time_ms, row_share },
+        service: Service { time_ms, row_share, ..Service::default() },
         lasting: lasting.into_iter().map(|(instance, factor)| Lasting { instance, factor }).collect(),
         lengths,
         ran_twice,

@@ -1,6 +1,8 @@
 //! The choices under each policy, in order, so that one step is a small change.
 
-use parm_dispatch::{Factor, PolicyKind, Usual};
+use std::num::NonZeroU16;
+
+use parm_dispatch::{BatchSize, Factor, PolicyKind, Usual};
 
 use super::Knob;
 use crate::{Coded, Problem};
@@ -100,12 +102,13 @@ fn batches(problem: &Problem) -> Dimension {
     let gains = problem.service.row_share < 1.0;
     let most = if gains { problem.max_batch } else { 1 };
     let tenth_us = (problem.service.mean_seconds() * 1e5) as u64;
-    let sizes = BATCHES.into_iter().filter(|rows| *rows == 1 || *rows <= most);
+    let auto = (most > 1).then_some(Knob::Batch(BatchSize::Auto, 0));
+    let sizes = BATCHES.into_iter().filter_map(NonZeroU16::new).filter(|rows| rows.get() <= most.max(1));
     let choices = sizes.flat_map(|rows| {
-        let waits = if rows == 1 { vec![0] } else { vec![0, tenth_us] };
-        waits.into_iter().map(move |wait| Knob::Batch(rows, wait))
+        let waits = if rows.get() == 1 { vec![0] } else { vec![0, tenth_us] };
+        waits.into_iter().map(move |wait| Knob::Batch(rows.into(), wait))
     });
-    usual(choices.collect(), 0)
+    usual(auto.into_iter().chain(choices).collect(), 0)
 }
 
 fn budgets(or_none: bool) -> Dimension {

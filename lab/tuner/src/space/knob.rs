@@ -1,10 +1,10 @@
 //! One setting and its value.
 
 use std::fmt;
-use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{Factor, Fraction, PoolSettings, Usual};
+use parm_dispatch::{BatchSize, Factor, Fraction, PoolSettings, Usual};
 
 use crate::Coded;
 
@@ -24,7 +24,7 @@ pub(super) enum Knob {
     /// Duplicates of late jobs, as a share of all; `None` for none.
     Hedge(Option<u8>),
     /// Rows of a batch, and microseconds that a query waits for others.
-    Batch(u16, u64),
+    Batch(BatchSize, u64),
     /// Whether stand-ins also run for queries that are not late, on idle instances.
     Spare(bool),
     /// Medians after which a query is late for its stand-in.
@@ -61,7 +61,7 @@ impl Knob {
             Knob::Hedge(None) => coding.parm_plus.hedge = false,
             Knob::Hedge(Some(percent)) => settings.hedge.budget.ratio = Fraction::percent(*percent),
             Knob::Batch(rows, wait_us) => {
-                settings.batch.max_size = NonZeroU16::new(*rows).unwrap_or(NonZeroU16::MIN);
+                settings.batch.max_size = *rows;
                 settings.batch.max_delay = Duration::from_micros(*wait_us);
             }
             Knob::Spare(spare) => settings.stand_in.spare = *spare,

@@ -52,7 +52,11 @@ fn clean(draw: &mut Random, seed: u64) -> Run {
         warm_up: 0,
         arrivals: Arrivals::Poisson { rate },
         faults: Faults::default(),
-        service: Service { time_ms: Distribution::Lognormal { median: MS, sigma: 0.05 }, row_share: 1.0 },
+        service: Service {
+            time_ms: Distribution::Lognormal { median: MS, sigma: 0.05 },
+            row_share: 1.0,
+            ..Service::default()
+        },
         backup_share: 1.0,
         parity_share: 1.0,
         stand_in: StandIn::default(),

@@ -167,7 +167,7 @@ fn instance_that_is_slow_for_good_keeps_the_tail() {
 fn cost_of_a_further_row_is_found_from_batches() {
     let mut run = run(Faults::default(), PolicyKind::Equal, false);
     run.service.row_share = 0.25;
-    run.settings.batch.max_size = 4.try_into().unwrap();
+    run.settings.batch.max_size = std::num::NonZeroU16::new(4).unwrap().into();
     run.arrivals = Arrivals::Poisson { rate: 1400.0 };
     let profile = fit(&recorded(&run)).unwrap();
     near("share of a further row", profile.service.row_share, 0.25, 0.1);

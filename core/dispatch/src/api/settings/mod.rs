@@ -3,6 +3,7 @@
 //! Fields with `skip` are constants outside of tests: no operator has a reason to choose them, so files and changes at run time
 //! reject their names. `constants` carries them from settings to settings.
 
+mod batch;
 mod coding;
 mod constants;
 mod detection;
@@ -23,6 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PoolId, ShareId, Terms};
+pub use batch::{BatchSettings, BatchSize};
 pub use coding::{CodingSettings, GraceSettings, ParmPlusSettings, Unsure, Usual};
 pub use detection::DetectionSettings;
 pub use ejection::EjectionSettings;
@@ -109,17 +111,6 @@ pub struct PoolSettings {
     pub default_answer: bool,
 }
 
-/// Batching of queries.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct BatchSettings {
-    /// Largest number of queries in a batch. 1 turns batching off. Default 1.
-    pub max_size: NonZeroU16,
-    /// Time that a query may wait for others to join its batch while an instance is idle. Default 0.
-    #[serde(rename = "max_delay_us", with = "Micros")]
-    pub max_delay: Duration,
-}
-
 impl Settings {
     /// One set of settings for every pool.
     pub fn uniform(pool: PoolSettings) -> Self {
@@ -156,11 +147,5 @@ impl Default for PoolSettings {
             backup_model: None,
             default_answer: false,
         }
-    }
-}
-
-impl Default for BatchSettings {
-    fn default() -> Self {
-        Self { max_size: NonZeroU16::MIN, max_delay: Duration::ZERO }
     }
 }

@@ -1,0 +1,156 @@
+//! Settings of batching.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use parm_durations::Micros;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Batching of queries.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BatchSettings {
+    /// Largest number of queries in a batch. 1 turns batching off. `auto` chooses it from the load and from the
+    /// measured times of batches. Default 1.
+    pub max_size: BatchSize,
+    /// Time that a query may wait for others to join its batch while an instance is idle. Without effect under `auto`.
+    /// Default 0.
+    #[serde(rename = "max_delay_us", with = "Micros")]
+    pub max_delay: Duration,
+}
+
+/// The largest number of queries in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchSize {
+    /// Chosen for each batch.
+    Auto,
+    /// This one.
+    Fixed(NonZeroU16),
+}
+
+const AUTO: &str = "auto";
+
+impl BatchSize {
+    /// One query in each batch.
+    pub const ONE: Self = Self::Fixed(NonZeroU16::MIN);
+
+    /// The size, if it is fixed.
+    pub const fn fixed(self) -> Option<NonZeroU16> {
+        match self {
+            Self::Auto => None,
+            Self::Fixed(size) => Some(size),
+        }
+    }
+}
+
+impl Default for BatchSize {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+impl From<NonZeroU16> for BatchSize {
+    fn from(size: NonZeroU16) -> Self {
+        Self::Fixed(size)
+    }
+}
+
+impl fmt::Display for BatchSize {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str(AUTO),
+            Self::Fixed(size) => size.fmt(f),
+        }
+    }
+}
+
+impl Serialize for BatchSize {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => to.serialize_str(AUTO),
+            Self::Fixed(size) => size.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for BatchSize {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(BatchSizeVisitor)
+    }
+}
+
+struct BatchSizeVisitor;
+
+impl Visitor<'_> for BatchSizeVisitor {
+    type Value = BatchSize;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "\"{AUTO}\" or a whole number from 1 to 65535")
+    }
+
+    fn visit_u64<E: Error>(self, size: u64) -> Result<BatchSize, E> {
+        let size = u16::try_from(size).ok().and_then(NonZeroU16::new);
+        size.map(BatchSize::Fixed)
+            .ok_or_else(|| E::custom(format!("give \"{AUTO}\" or a whole number from 1 to 65535")))
+    }
+
+    fn visit_i64<E: Error>(self, size: i64) -> Result<BatchSize, E> {
+        self.visit_u64(u64::try_from(size).unwrap_or(0))
+    }
+
+    fn visit_str<E: Error>(self, size: &str) -> Result<BatchSize, E> {
+        match size {
+            AUTO => Ok(BatchSize::Auto),
+            _ => Err(E::invalid_value(Unexpected::Str(size), &self)),
+        }
+    }
+}
+
+impl JsonSchema for BatchSize {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "BatchSize".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["integer", "string"], "minimum": 1, "maximum": 65535, "pattern": "^auto$" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<BatchSize, String> {
+        let read = toml::from_str::<BatchSettings>(&format!("max_size = {text}"));
+        read.map(|read| read.max_size).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn batch_size_is_auto_or_a_positive_number() {
+        assert_eq!(read("\"auto\""), Ok(BatchSize::Auto));
+        assert_eq!(read("8"), Ok(BatchSize::Fixed(NonZeroU16::new(8).unwrap())));
+        for size in ["0", "-1", "65536", "\"8\"", "1.5"] {
+            let error = read(size).unwrap_err();
+            assert!(error.contains("\"auto\" or a whole number from 1 to 65535"), "{size}: {error}");
+        }
+    }
+
+    #[test]
+    fn batch_settings_are_written_as_they_are_read() {
+        for settings in [
+            BatchSettings::default(),
+            BatchSettings { max_size: BatchSize::Auto, ..BatchSettings::default() },
+        ] {
+            let written = toml::to_string(&settings).unwrap();
+            assert_eq!(toml::from_str::<BatchSettings>(&written).unwrap(), settings);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Batches whose size is not fixed.
+
+use parm_dispatch::{BatchSettings, BatchSize, PolicyKind, PoolSettings, QueryId};
+
+use super::script::Step::{Done, Join, Wait, Within};
+use super::script::{act, play};
+use super::world::World;
+
+fn auto() -> PoolSettings {
+    let batch = BatchSettings { max_size: BatchSize::Auto, ..BatchSettings::default() };
+    PoolSettings { policy: PolicyKind::None, batch, ..PoolSettings::default() }
+}
+
+/// The rows of the batch that runs on the only instance.
+fn running(world: &World) -> Option<usize> {
+    world.running().next().map(|(_, held)| held.rows.len())
+}
+
+/// The sizes of the batches of 900 queries that arrive at once, at an engine that takes so many milliseconds for a
+/// batch, after ten single queries.
+fn sizes(time: fn(u64) -> u64) -> Vec<usize> {
+    run(time).1
+}
+
+/// The world after these batches.
+fn learned(time: fn(u64) -> u64) -> World {
+    run(time).0
+}
+
+fn run(time: fn(u64) -> u64) -> (World, Vec<usize>) {
+    let mut world = play(auto(), &[Join(1)]);
+    let single = (0..10).flat_map(|id| [Within(id, 60_000), Wait(time(1)), Done(1)]);
+    single.for_each(|step| act(&mut world, &step));
+    (10..910).for_each(|id| act(&mut world, &Within(id, 60_000)));
+    let mut sizes = Vec::new();
+    while let Some(rows) = running(&world) {
+        sizes.push(rows);
+        act(&mut world, &Wait(time(rows as u64)));
+        act(&mut world, &Done(1));
+    }
+    assert_eq!(sizes.iter().sum::<usize>(), 900);
+    (world, sizes)
+}
+
+#[test]
+fn batches_grow_where_they_save_work() {
+    let sizes = sizes(|rows| 20 + rows / 4);
+    assert_eq!(sizes[..2], [1, 2], "one doubling after the other");
+    assert!(sizes.contains(&64), "{sizes:?}");
+}
+
+#[test]
+fn batches_that_save_nothing_are_tried_and_dropped() {
+    let sizes = sizes(|rows| 20 * rows);
+    assert!(sizes.iter().all(|rows| *rows <= 2), "{sizes:?}");
+    let last = &sizes[sizes.len() - 50..];
+    assert!(last.iter().filter(|rows| **rows == 2).count() < 10, "{sizes:?}");
+}
+
+#[test]
+fn batches_stop_at_the_step_of_an_engine() {
+    let sizes = sizes(|rows| 20 * rows.div_ceil(4));
+    assert!(sizes.iter().all(|rows| *rows <= 8), "{sizes:?}");
+    let last = &sizes[sizes.len() - 50..];
+    assert!(last.iter().filter(|rows| **rows == 4).count() > 40, "four at a time: {sizes:?}");
+}
+
+#[test]
+fn no_batch_is_longer_than_a_deadline_allows() {
+    let mut world = play(auto(), &[Join(1)]);
+    let single = (0..10).flat_map(|id| [Within(id, 200), Wait(20), Done(1)]);
+    single.for_each(|step| act(&mut world, &step));
+    for round in 0..200 {
+        // More than the instance can do.
+        (0..10).for_each(|id| act(&mut world, &Within(100 + round * 10 + id, 200)));
+        let rows = running(&world).expect("queries wait");
+        assert!(rows * 15 < 200, "{rows} rows would take longer than their deadline");
+        act(&mut world, &Wait(10 + 10 * rows as u64));
+        act(&mut world, &Done(1));
+    }
+}
+
+#[test]
+fn single_query_of_an_idle_pool_starts_at_once() {
+    let mut world = play(auto(), &[Join(1), Join(2)]);
+    // A load at which batches of an engine without a cost for rows would pay.
+    for id in 0..4000 {
+        act(&mut world, &Within(id, 60_000));
+        if id % 20 == 19 {
+            let at = world.running().map(|(_, held)| held.job.instance.0).min();
+            at.into_iter().for_each(|instance| act(&mut world, &Done(instance)));
+            act(&mut world, &Wait(5));
+        }
+    }
+    while let Some(instance) = world.running().map(|(_, held)| held.job.instance.0).min() {
+        act(&mut world, &Done(instance));
+    }
+    act(&mut world, &Within(5000, 60_000));
+    assert_eq!(running(&world), Some(1));
+}
+
+#[test]
+fn few_short_deadlines_do_not_end_the_batches_of_others() {
+    let mut world = learned(|rows| 20 + rows / 4);
+    (1000..1900).for_each(|id| act(&mut world, &Within(id, 60_000)));
+    let mut sizes = Vec::new();
+    for round in 0..10 {
+        act(&mut world, &Within(2000 + round, 25));
+        let rows = running(&world).expect("queries wait");
+        sizes.push(rows);
+        act(&mut world, &Wait(20 + rows as u64 / 4));
+        act(&mut world, &Done(1));
+    }
+    assert!(sizes[1..].iter().all(|rows| *rows > 16), "{sizes:?}");
+}
+
+#[test]
+fn query_that_has_no_time_for_company_starts_at_once() {
+    let mut world = learned(|rows| 20 + rows / 4);
+    act(&mut world, &Join(2));
+    // A load at which batches of 28 rows are needed.
+    for id in 1000..6000 {
+        act(&mut world, &Within(id, 60_000));
+        if id % 2 == 1 {
+            act(&mut world, &Wait(1));
+        }
+        if id % 28 == 0 {
+            let at = world.running().map(|(_, held)| held.job.instance.0).min();
+            at.into_iter().for_each(|instance| act(&mut world, &Done(instance)));
+        }
+    }
+    while let Some(instance) = world.running().map(|(_, held)| held.job.instance.0).min() {
+        act(&mut world, &Done(instance));
+    }
+    [Within(7000, 60_000), Within(7001, 60_000), Wait(10)].iter().for_each(|step| act(&mut world, step));
+    assert_eq!(world.running().count(), 2, "company did not come");
+    [Within(7002, 25), Within(7003, 60_000), Done(1)].iter().for_each(|step| act(&mut world, step));
+    assert!(world.running().any(|(_, held)| held.rows.contains(&QueryId(7002))), "an instance is free");
+}

@@ -1,0 +1,143 @@
+//! Batches of automatic size next to every fixed size, on several engines and loads. Prints a Markdown table.
+//!
+//! `cargo run --release -p parm-simulator --example batches [SEED]`
+
+use std::io::{self, Write};
+use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use parm_dispatch::{BatchSettings, BatchSize, PolicyKind, PoolSettings};
+use parm_simulator::{Answered, Error, Fleet, Outcome, Quiet, Run, Shape, StandIn, Witness};
+use parm_workload::Faults;
+use parm_workload::arrivals::Arrivals;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
+
+/// Engines: the time of further rows as a share of the first, and the rows that are computed at a time.
+const ENGINES: [(&str, f64, u16); 5] = [
+    ("free", 0.0, 1),
+    ("as the first", 1.0, 1),
+    ("half each", 0.5, 1),
+    ("a tenth each", 0.1, 1),
+    ("half for each four", 0.5, 4),
+];
+const SIZES: [u16; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+const DELAYS_MS: [u64; 3] = [0, 2, 5];
+const LOADS: [f64; 7] = [0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 1.2];
+const ROW_MS: f64 = 20.0;
+
+#[derive(Default)]
+struct Latencies(Vec<u64>, u64);
+
+impl Witness for Latencies {
+    fn answered(&mut self, answered: Answered) {
+        match answered.outcome {
+            Outcome::Exact => self.0.push(answered.latency),
+            _ => self.1 += 1,
+        }
+    }
+}
+
+impl Latencies {
+    fn quantile(&mut self, of: f64) -> f64 {
+        self.0.sort_unstable();
+        let at = (self.0.len() as f64 * of) as usize;
+        self.0.get(at.min(self.0.len().saturating_sub(1))).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
+    }
+
+    fn served(&self) -> f64 {
+        self.0.len() as f64 / (self.0.len() as f64 + self.1 as f64)
+    }
+}
+
+struct Case {
+    service: Service,
+    instances: u32,
+    rate: f64,
+    load: f64,
+    seed: u64,
+}
+
+impl Case {
+    fn run(&self, max_size: BatchSize, delay_ms: u64) -> Result<Latencies, Error> {
+        let batch = BatchSettings { max_size, max_delay: Duration::from_millis(delay_ms) };
+        let queue_limit = NonZeroU32::new(100_000).expect("positive");
+        let settings =
+            PoolSettings { policy: PolicyKind::None, batch, queue_limit, ..PoolSettings::default() };
+        let counted = (self.rate * 20.0).clamp(40_000.0, 200_000.0) as u64;
+        // The first twenty seconds are for learning.
+        let warm_up = (self.rate * 20.0) as u64;
+        let run = Run {
+            seed: self.seed,
+            queries: warm_up + counted,
+            warm_up,
+            arrivals: Arrivals::Poisson { rate: self.rate },
+            faults: Faults::default(),
+            service: self.service.clone(),
+            backup_share: 0.5,
+            parity_share: 1.0,
+            stand_in: StandIn::default(),
+            shape: Shape { instances: self.instances, parity_only: 0, slots: 1 },
+            fleet: Fleet::default(),
+            settings,
+            deadline: Duration::from_millis(if self.load > 1.0 { 300 } else { 20_000 }),
+            encode: Duration::ZERO,
+            decode: Duration::ZERO,
+        };
+        let mut seen = Latencies::default();
+        run.watched(&Quiet, &mut seen)?;
+        Ok(seen)
+    }
+}
+
+/// The table's row of one case.
+fn row(name: &str, case: &Case) -> Result<String, Error> {
+    let mut auto = case.run(BatchSize::Auto, 0)?;
+    let mut fixed = Vec::new();
+    for (size, delay) in SIZES.into_iter().flat_map(|size| DELAYS_MS.map(|delay| (size, delay))) {
+        if size > 1 || delay == 0 {
+            let size = NonZeroU16::new(size).expect("positive");
+            fixed.push((size, delay, case.run(size.into(), delay)?));
+        }
+    }
+    let single = fixed[0].2.quantile(0.5);
+    let overloaded = case.load > 1.0;
+    // Beyond capacity the share that is served counts, not the time.
+    let score = |run: &mut Latencies| if overloaded { -run.served() } else { run.quantile(0.99) };
+    let own = score(&mut auto);
+    let mut scored: Vec<_> = fixed.iter_mut().map(|(size, delay, run)| (score(run), size, delay)).collect();
+    scored.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (best, size, delay) = &scored[0];
+    let shown =
+        |score: f64| if overloaded { format!("{:.1} %", -100.0 * score) } else { format!("{score:.1}") };
+    let Case { instances, load, .. } = case;
+    let (best_shown, own_shown, ratio, median) = (shown(*best), shown(own), own / best, auto.quantile(0.5));
+    Ok(format!(
+        "| {name} | {instances} | {load} | {size} in {delay} ms | {best_shown} | {own_shown} | {ratio:.3} | {median:.1}, {single:.1} |"
+    ))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let seed = args.next().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let only = args.next().unwrap_or_default();
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "| further rows | instances | load | best fixed | its p99 in ms or share served | auto | ratio | p50 in ms of auto and 1 |"
+    )?;
+    writeln!(out, "|---|---|---|---|---|---|---|---|")?;
+    for (name, row_share, step) in ENGINES.into_iter().filter(|(name, ..)| name.starts_with(&only)) {
+        let time_ms = Distribution::Lognormal { median: ROW_MS, sigma: 0.1 };
+        let row_step = NonZeroU16::new(step).expect("positive");
+        let service = Service { time_ms, row_share, row_step };
+        let each = |rows: usize| service.rows(rows) * ROW_MS / 1e3 / rows as f64;
+        let least = (1..=64).map(each).fold(f64::INFINITY, f64::min);
+        for (instances, load) in [2, 12].into_iter().flat_map(|n| LOADS.map(|load| (n, load))) {
+            let rate = load * f64::from(instances) / least;
+            let case = Case { service: service.clone(), instances, rate, load, seed };
+            writeln!(out, "{}", row(name, &case)?)?;
+        }
+    }
+    Ok(())
+}
