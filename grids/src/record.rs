@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::{Cell, Error, digest};
 
-/// The result of a run: what is equal in every run of the cell, and what is not.
+/// The result of a run. Only its timings differ between runs of the cell.
 #[derive(Clone, Debug)]
 pub struct Product {
     /// The result as JSON. Equal cells of equal inputs have equal results.

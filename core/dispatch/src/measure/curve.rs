@@ -5,9 +5,9 @@
 //!
 //! Choice: a running mean of the times of each size, up to 8 rows exactly, then four sizes for each power of two. A run
 //! counts at most twice the mean, so that a straggler does not decide. A time is never below that of a smaller batch.
-//! Between known sizes times lie on a line. Sizes up to twice the largest known one are tried as long as the last
-//! doubling lowered the time per row: until they are known, each further row is assumed to cost a tenth of what the rows
-//! before it did. Sizes that were not seen for a long while are forgotten and so tried again.
+//! The times of other sizes lie on a line between those of known ones. Sizes up to twice the largest known one are tried
+//! as long as the last doubling lowered the time per row. Until they are known, a further row is assumed to cost a tenth
+//! of an earlier one. Sizes that were not seen for a long while are forgotten and so tried again.
 //!
 //! Few runs are uncertain, and a size that seemed slow by chance would never be used again. So a mean counts less two of
 //! its standard errors.

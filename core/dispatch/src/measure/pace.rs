@@ -45,7 +45,7 @@ const COMPARE_EVERY: u32 = 32;
 /// A size within this logarithm of the mean of its class has the mean's time.
 const EXACT: f32 = 0.01;
 
-/// Beyond the known sizes a run's time grows as this power of its size at most.
+/// The highest power of the size with which a run's time grows outside the known sizes.
 const STEEPEST: f32 = 1.0;
 
 /// Instances within this logarithm of a factor count as equally fast.
@@ -215,8 +215,8 @@ impl Pace {
     }
 
     /// The mean of a size: on the line between its class and the next one in its direction, or that of the nearest
-    /// known class. Where there is no next one, the line to the class on the other side goes on, but not faster than
-    /// the size: with means of 7 and 8 rows, chance alone makes it as steep as you like.
+    /// known class. A size outside of all classes lies on the line through the two nearest ones, which grows no faster
+    /// than the size: with means of 7 and 8 rows, chance alone can make it steep.
     fn of_size(&self, size: u32) -> Option<f32> {
         let at = class(size);
         let below = || self.sizes[..at].iter().rev().find(|of| of.runs > 0.0);

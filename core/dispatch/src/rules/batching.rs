@@ -10,14 +10,14 @@
 //! size. So sizes that cannot carry the load are out, and beyond capacity the size with the least work for
 //! a row remains. A batch that would miss the deadline of its oldest query is not made if a smaller one meets it.
 //!
-//! Where single rows cannot carry the load, a free instance waits until it has the rows that the load needs, at most for
+//! If single rows cannot carry the load, a free instance waits until it has the rows that the load needs, at most for
 //! the time in which another instance becomes free. Otherwise all instances would start with one or two rows at the same
 //! time, and the next queries would wait for a whole run. A single instance, or one of an idle pool, never waits.
 //!
 //! Rejected: all waiting rows (a burst that a dozen instances would share makes one long batch: p99 2 to 4 times as long
 //! at half load); the least finish of the waiting queries alone (it batches too late, and p99 doubles near capacity); a
-//! largest size found from the load (it is too large for short queues); a latency objective as a setting (deadlines say
-//! what is too late, and the least finish needs no limit).
+//! largest size found from the load (it is too large for short queues); a latency objective as a setting (clients give
+//! deadlines, and the least finish needs no limit).
 //!
 //! Cold start: one row, until its time is known; larger sizes are tried when a queue has built up.
 

@@ -20,7 +20,7 @@ pub(super) struct Plan {
     pub(super) concurrency: u16,
     /// Streams that a server takes on one connection of HTTP/2.
     pub(super) streams: u32,
-    /// By time in milliseconds.
+    /// Times in milliseconds, in order, with their events.
     pub(super) events: Vec<(u64, Event)>,
     pub(super) length: u64,
 }

@@ -30,7 +30,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    async fn new<F, A>(answer: F) -> Self
+    pub(super) async fn new<F, A>(answer: F) -> Self
     where
         F: Fn(usize, Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
         A: Future<Output = ()> + Send + 'static,
@@ -78,7 +78,7 @@ impl Pair {
     }
 }
 
-fn call(repeatable: bool) -> Arc<OpaqueRequest> {
+pub(super) fn call(repeatable: bool) -> Arc<OpaqueRequest> {
     Arc::new(OpaqueRequest {
         method: Method::POST,
         target: "/a.Service/Method".parse().unwrap(),
@@ -107,7 +107,7 @@ pub(super) fn head(list: &[(&str, &str)]) -> Response<()> {
 }
 
 /// Answers with these messages and this status.
-fn say(mut respond: SendResponse<Bytes>, messages: &[&'static [u8]], trailers: &[(&str, &str)]) {
+pub(super) fn say(mut respond: SendResponse<Bytes>, messages: &[&'static [u8]], trailers: &[(&str, &str)]) {
     let mut stream = respond.send_response(head(&[("x-a", "1")]), false).unwrap();
     for message in messages {
         stream.send_data(Bytes::from_static(message), false).unwrap();
@@ -455,60 +455,4 @@ async fn large_message_begins_before_its_end() {
     let (rest, trailers) = trailers(rest).await;
     assert!(first.len() > LARGEST_WHOLE && first.len() < 2 * LARGEST_WHOLE, "{}", first.len());
     assert_eq!((first.len() + rest.len(), grpc_status(&trailers)), (5 + 4 * LARGEST_WHOLE, Some(0)));
-}
-
-#[tokio::test]
-async fn probe_takes_any_sign_of_life() {
-    for (status, more, alive) in [
-        (Some(404), &[][..], true),
-        (Some(415), &[], true),
-        (Some(200), &[("grpc-status", "12")], true),
-        (Some(503), &[("grpc-status", "12")], true),
-        (Some(503), &[], false),
-        (None, &[], true),
-    ] {
-        let pair = Pair::new(move |_, request, mut respond| async move {
-            assert_eq!((request.method(), request.uri().path()), (&Method::GET, "/health"));
-            match status {
-                Some(status) => {
-                    let mut answer = head(more);
-                    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
-                    respond.send_response(answer, true).unwrap();
-                }
-                None => respond.send_reset(Reason::PROTOCOL_ERROR),
-            }
-        })
-        .await;
-        assert_eq!(pair.client.is_ready().await.unwrap(), alive, "{status:?} {more:?}");
-    }
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("upstream+grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
-    drop(listener);
-    let client = connect(&endpoint, &Config::default()).unwrap();
-    assert!(matches!(client.is_ready().await, Err(Error::Unsent { .. })));
-    let error = client.forward(call(true), CallContext::default()).await.unwrap_err();
-    assert!(matches!(error, Error::Unsent { .. }), "{error:?}");
-}
-
-#[tokio::test]
-async fn probe_without_an_answer_gives_its_connection_up() {
-    let arrived = Arc::new(Notify::new());
-    let tells = arrived.clone();
-    let pair = Pair::new(move |number, _, mut respond| {
-        let tells = tells.clone();
-        async move {
-            if number > 0 {
-                return say(respond, &[FIRST], &[("grpc-status", "0")]);
-            }
-            tells.notify_one();
-            drop(poll_fn(|cx| respond.poll_reset(cx)).await);
-        }
-    })
-    .await;
-    tokio::select! {
-        ready = pair.client.is_ready() => panic!("{ready:?}"),
-        () = arrived.notified() => {}
-    }
-    pair.ask().await.unwrap();
-    assert_eq!(pair.connections(), 2);
 }

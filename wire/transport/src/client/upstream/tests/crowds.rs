@@ -48,7 +48,7 @@ async fn server_full_of_streams_is_well() {
     assert!(alive.expect("the probe waits for a stream to end").unwrap());
 }
 
-/// The library ends a connection with too many small pieces that nobody reads, by its window.
+/// The library ends a connection on which too many small pieces wait to be read.
 #[tokio::test]
 async fn unread_pieces_of_one_answer_end_no_other() {
     let server = h2::server::Builder::new();

@@ -2,6 +2,7 @@
 
 mod calls;
 mod crowds;
+mod probes;
 
 use std::sync::Arc;
 use std::time::Duration;
