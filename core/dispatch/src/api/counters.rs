@@ -70,6 +70,9 @@ counters! {
     stand_ins_refused,
     /// Queries answered by a stand-in.
     stand_ins_served,
+    /// Queries answered by a stand-in because no instance with the deployed model answered. The bound does not
+    /// count them.
+    stand_ins_outage,
     /// Stand-ins' answers not given because their confidence was too low.
     stand_ins_unsure,
     /// Stand-ins' answers held back longer because the bound on approximate answers was reached.

@@ -31,7 +31,7 @@ pub use payer::{Payer, Wanted};
 pub use reading::{EndedGroup, Held, InstanceReading, OpenGroup, PoolReading, PoolStatus};
 pub use settings::{
     AgreementSettings, BatchSettings, BatchSize, BudgetSettings, CodingSettings, DetectionSettings,
-    EjectionSettings, Factor, Fraction, GraceSettings, HedgeSettings, NotAFactor, NotAFraction,
+    EjectionSettings, Factor, Fraction, GraceSettings, HedgeSettings, InOutage, NotAFactor, NotAFraction,
     ParmPlusSettings, Placement, PolicyKind, PoolSettings, ReplicateSettings, Settings, StandInSettings,
     TokenSettings, Unsure, Usual, removed,
 };

@@ -46,7 +46,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
     pool.unanswered += 1;
     pool.arrivals.note(turn.now);
     note_deadline(pool, query.deadline.since(turn.now));
-    let deserted = pool.usable == 0;
+    let (deserted, outage) = (pool.usable == 0, pool.outage_since.is_some());
     let waiting = state.queries.insert(Query {
         id: query.id,
         pool: key,
@@ -85,8 +85,10 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
     let lane = state.queries.at(waiting).lane();
     state.pools.at_mut(key).queue.push(lane, waiting, turn.now);
     state.book.wait(&payer);
-    if deserted {
+    if deserted || outage {
         wait_for_instances(state, turn, key);
+    }
+    if deserted {
         call_back(state, turn, key);
     } else {
         place_queue(state, turn, key);

@@ -33,8 +33,10 @@ use crate::moves::tell::{hold_back, note_late};
 use crate::placing::stand_ins::place_stand_ins;
 use crate::reactions::again::{Ask, hedge, run_on_deployed};
 use crate::rules::lateness::{late_for_stand_in, late_while_waiting, stand_in_grace};
+use crate::rules::outage::bridges;
 use crate::rules::stand_in::{gives_stand_ins, wants_stand_in};
 use crate::state::State;
+use crate::state::instance::Serves;
 use crate::state::job::Job;
 use crate::state::keys::{JobKey, Keys, PoolKey, QueryKey};
 use crate::state::query::StandInState;
@@ -51,12 +53,15 @@ const LEAST: Duration = Duration::from_millis(1);
 pub(crate) fn stand_in_completed(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job) {
     let id = key.id();
     state.shelf.open(id, job.pool, job.instance);
+    let at = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
+    let apart = at.is_some_and(Serves::is_apart);
     let pool = state.pools.at_mut(job.pool);
     if let Some(stand_ins) = &mut pool.stand_ins {
-        stand_ins.costs.note(job.rows.len(), turn.now.since(job.started));
+        let costs = if apart { &mut stand_ins.costs_apart } else { &mut stand_ins.costs };
+        costs.note(job.rows.len(), turn.now.since(job.started));
     }
     for (row, query) in job.rows.iter().enumerate() {
-        match state.queries.get_mut(*query) {
+        match state.queries.get_mut(*query).filter(|query| query.stand_in == StandInState::Runs(key)) {
             Some(waiting) => {
                 state.shelf.add_reader(id);
                 waiting.stand_in = StandInState::In(Output { job: id, row: row as u32 });
@@ -170,7 +175,8 @@ fn query_is_late_already(state: &mut State, turn: &mut Turn, key: QueryKey) {
 pub(crate) fn query_is_late(state: &mut State, turn: &mut Turn, key: QueryKey) {
     let Some(query) = state.queries.get(key) else { return };
     let (pool_key, pool) = (query.pool, state.pools.at_mut(query.pool));
-    if !pool.settings.stand_in.late || !wants_stand_in(query, pool) {
+    let wanted = pool.settings.stand_in.late || bridges(pool, query.accept);
+    if !wanted || !wants_stand_in(query, pool) {
         return;
     }
     // A running query is late at a later age, and so are all as approximate answers near their bound. A stand-in
@@ -196,7 +202,7 @@ pub(crate) fn cost_reported(state: &mut State, turn: &Turn, id: PoolId, cost: Co
     let pool = state.pools.at_mut(pool);
     pool.reported_cost = Some(cost);
     if let Some(stand_ins) = &mut pool.stand_ins {
-        stand_ins.costs.tell(cost);
+        stand_ins.tell_cost(cost);
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn may_run(
                 && !group.places.iter().any(|(place, _)| *place == instance)
         }
         Role::Backup => serves.takes_redundancy() && serves.backup,
-        Role::StandIn(_) => serves.takes_queries() && serves.stand_in,
+        Role::StandIn(_) => serves.takes_stand_ins(),
         Role::Deployed | Role::Copy => {
             let avoids = |(at, until)| at == instance && turn.now < until;
             let failed_here = extra.avoid.is_some_and(avoids) && state.pools.at(pool).usable > 1;

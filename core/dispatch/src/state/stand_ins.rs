@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::api::{StandInSettings, Urgency};
+use crate::api::{Cost, StandInSettings, Urgency};
 use crate::measure::bound::Bound;
 use crate::measure::budget::Budget;
 use crate::measure::cost::Costs;
@@ -18,7 +18,10 @@ pub(crate) struct StandIns {
     pub(crate) early: VecDeque<QueryKey>,
     /// Late queries, running or waiting. Answered ones are skipped.
     pub(crate) late: VecDeque<QueryKey>,
+    /// Costs on instances with the deployed model.
     pub(crate) costs: Costs,
+    /// Costs on instances without it, which may be other machines.
+    pub(crate) costs_apart: Costs,
     pub(crate) bound: Bound,
     /// The budget of work on late queries.
     pub(crate) work: Budget,
@@ -72,6 +75,7 @@ impl StandIns {
             early: VecDeque::new(),
             late: VecDeque::new(),
             costs: Costs::default(),
+            costs_apart: Costs::default(),
             bound: Bound::new(settings),
             work: Budget::new(&settings.late_budget),
             agreement: Window::new(settings.agreement.window.get()),
@@ -85,6 +89,12 @@ impl StandIns {
         self.work.change(&settings.late_budget);
         self.agreement.resize(settings.agreement.window.get());
         self.watch(settings);
+    }
+
+    /// Takes a worker's measurement of the cost.
+    pub(crate) fn tell_cost(&mut self, cost: Cost) {
+        self.costs.tell(cost);
+        self.costs_apart.tell(cost);
     }
 
     /// The queries of a line.

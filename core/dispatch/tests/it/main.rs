@@ -14,6 +14,7 @@ mod layers;
 mod limits;
 mod lost;
 mod neighbours;
+mod outage;
 mod overload;
 mod poison;
 mod properties;

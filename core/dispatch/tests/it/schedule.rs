@@ -88,6 +88,8 @@ pub(crate) struct Joining {
     node: u32,
     /// Its slots are learned, up to those reported.
     learns: bool,
+    /// It has nothing but the stand-ins.
+    apart: bool,
 }
 
 /// An action of an instance that gives tokens.
@@ -162,11 +164,13 @@ fn joining() -> impl Strategy<Value = Joining> {
     let fixed = (1..3u16, Just(false));
     let learned = (1..12u16, Just(true));
     let slots = prop_oneof![2 => fixed.boxed(), 1 => learned.boxed()];
-    (slots, 1..4u32, 0..3u32).prop_map(|((slots, learns), pools, node)| Joining {
+    let apart = prop::bool::weighted(0.3);
+    (slots, 1..4u32, 0..3u32, apart).prop_map(|((slots, learns), pools, node, apart)| Joining {
         slots,
         pools,
         node,
         learns,
+        apart,
     })
 }
 
@@ -211,15 +215,18 @@ pub(crate) fn world(settings: PoolSettings, instances: u32) -> World {
     for id in 0..instances {
         let learns = id % 4 == 1;
         let slots = if learns { 8 } else { 1 };
-        join(&mut world, id, Joining { slots, pools: 3, node: id % 3, learns });
+        join(&mut world, id, Joining { slots, pools: 3, node: id % 3, learns, apart: false });
     }
     world
 }
 
 fn join(world: &mut World, id: u32, joining: Joining) {
-    let Joining { slots, pools, node, learns } = joining;
-    let serves =
-        (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| Served::all(PoolId(pool))).collect();
+    let Joining { slots, pools, node, learns, apart } = joining;
+    let served = |pool| match apart {
+        true => Served::stand_in(pool),
+        false => Served::all(pool),
+    };
+    let serves = (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| served(PoolId(pool))).collect();
     // Two nodes in one zone, and one node whose zone is unknown.
     let zone = (node < 2).then_some(ZoneId(0));
     let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone }, learns };

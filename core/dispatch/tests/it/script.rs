@@ -16,6 +16,8 @@ pub(crate) enum Step {
     /// Time passes, in milliseconds.
     Wait(u64),
     Join(u32),
+    /// An instance with nothing but the stand-in joins.
+    JoinApart(u32),
     /// An instance joins on this node, in this zone.
     JoinAt(u32, u32, u32),
     Leave(u32),
@@ -112,6 +114,11 @@ pub(crate) fn act(world: &mut World, step: &Step) {
     match *step {
         Step::Wait(time) => world.advance(ms(time)),
         Step::Join(id) => join(world, id, Site::default()),
+        Step::JoinApart(id) => {
+            let serves = vec![Served::stand_in(POOL)];
+            let spec = InstanceSpec { serves, slots: 1, site: Site::default(), learns: false };
+            world.send(Event::InstanceJoined(InstanceId(id), spec));
+        }
         Step::JoinAt(id, node, zone) => {
             join(world, id, Site { node: Some(NodeId(node)), zone: Some(ZoneId(zone)) });
         }

@@ -32,7 +32,7 @@ pub use factor::{Factor, NotAFactor};
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
 pub use removed::removed;
-pub use stand_in::{AgreementSettings, StandInSettings};
+pub use stand_in::{AgreementSettings, InOutage, StandInSettings};
 pub use tokens::TokenSettings;
 
 use redundancy::UsualBudget;

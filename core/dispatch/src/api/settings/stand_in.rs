@@ -53,8 +53,23 @@ pub struct StandInSettings {
     pub min_confidence: Fraction,
     /// Action for a query whose stand-in has too little confidence. Default `hedge`.
     pub unsure: Unsure,
+    /// Answers from stand-ins on instances without the deployed model while no instance with it answers: `answer`, or
+    /// `fail` for none. The bound does not count them. Default `answer`.
+    // Clients with a bound of their own, or that accept only exact answers, get none.
+    pub in_outage: InOutage,
     /// Comparison of stand-ins with predictions.
     pub agreement: AgreementSettings,
+}
+
+/// Answers while no instance with the deployed model answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InOutage {
+    /// Stand-ins answer.
+    #[default]
+    Answer,
+    /// Queries wait for an instance, and fail.
+    Fail,
 }
 
 /// Comparison of predictions with their stand-ins, and its consequences.
@@ -108,6 +123,7 @@ impl Default for StandInSettings {
             hedge: true,
             min_confidence: Fraction::percent(0),
             unsure: Unsure::default(),
+            in_outage: InOutage::default(),
             agreement: AgreementSettings::default(),
         }
     }

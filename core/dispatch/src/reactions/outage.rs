@@ -1,0 +1,69 @@
+//! The beginning and the end of an outage, in which stand-ins answer (`rules::outage`).
+
+use crate::moves::room::{look_for_outage, wait_for_instances};
+use crate::reactions::stand_in::{answer_from_stand_in, query_is_late};
+use crate::rules::outage::{is_out, silent_from};
+use crate::state::State;
+use crate::state::instance::Serves;
+use crate::state::keys::{PoolKey, QueryKey};
+use crate::state::query::StandInState;
+use crate::turn::Turn;
+
+/// Looks whether a pool is out, and again while it has jobs.
+pub(crate) fn outage_timer_fired(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    let Some(pool) = state.pools.get_mut(key) else { return };
+    if pool.outage_timer.is_none_or(|at| at > turn.now) {
+        return;
+    }
+    pool.outage_timer = None;
+    if !pool.bridges_outages() || pool.outage_since.is_some() {
+        return;
+    }
+    if pool.usual_service().is_some_and(|usual| turn.behind > usual / 2) {
+        // This process was away, and answers may not have been read yet.
+        pool.predicted_at = turn.now;
+    }
+    if is_out(state, turn, key) {
+        begin(state, turn, key);
+        return;
+    }
+    let pool = state.pools.at(key);
+    if let Some(next) = silent_from(pool, turn.now).filter(|_| pool.running > 0) {
+        look_for_outage(state, key, next);
+    }
+}
+
+fn begin(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    state.pools.at_mut(key).outage_since = Some(turn.now);
+    wait_for_instances(state, turn, key);
+    let of_pool = state.queries.iter().filter(|(_, query)| query.pool == key);
+    let mut queries: Vec<_> = of_pool.map(|(key, query)| (query.arrived, query.id, key)).collect();
+    queries.sort_unstable_by_key(|(arrived, id, _)| (*arrived, *id));
+    for (.., query) in queries {
+        leave_silent_stand_in(state, query);
+        query_is_late(state, turn, query);
+        answer_from_stand_in(state, turn, query);
+    }
+}
+
+/// Removes a query from a stand-in job next to the deployed model: that instance does not answer either.
+fn leave_silent_stand_in(state: &mut State, key: QueryKey) {
+    let Some(query) = state.queries.get_mut(key) else { return };
+    let StandInState::Runs(job) = query.stand_in else { return };
+    let Some(job) = state.jobs.get_mut(job) else { return };
+    let instance = state.instances.get(job.instance);
+    if !instance.and_then(|of| of.serves(query.pool)).is_some_and(Serves::is_apart) {
+        // The job is not dropped: its end shows that the instance is back.
+        job.waiting -= 1;
+        query.stand_in = StandInState::None;
+    }
+}
+
+/// Notes a prediction: the deployed model answers.
+pub(crate) fn note_sign_of_life(state: &mut State, turn: &Turn, key: PoolKey) {
+    let pool = state.pools.at_mut(key);
+    pool.predicted_at = turn.now;
+    if pool.usable > 0 {
+        pool.outage_since = None;
+    }
+}
