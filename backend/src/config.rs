@@ -202,7 +202,7 @@ impl Default for Config {
 impl Config {
     /// The node and zone of this process.
     pub(crate) fn place(&self) -> Place {
-        Place { node: self.node.clone(), zone: self.zone.clone() }
+        Place { node: self.node.clone(), zone: self.zone.clone(), ..Place::default() }
     }
 }
 

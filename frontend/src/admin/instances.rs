@@ -142,7 +142,7 @@ fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
         version: pool.version.clone(),
         in_service: instance.is_some_and(|instance| driver.takes(instance.id, pool.id)),
     };
-    let Place { node, zone } = member.place();
+    let Place { node, zone, .. } = member.place();
     Entry {
         number: member.number,
         address: member.name.clone(),

@@ -155,7 +155,7 @@ impl Fleet {
             members.embedded += 1;
             members.embedded - 1
         };
-        let place = Place { node: node.map(str::to_owned), zone: None };
+        let place = Place { node: node.map(str::to_owned), ..Place::default() };
         self.insert(&format!("embedded:{number}"), Source::Embedded, place, Some(client))
     }
 

@@ -165,7 +165,7 @@ impl Member {
     pub(super) fn locate(&self, places: &Places, announced: Place) -> Site {
         let told = self.told.lock().clone();
         let host = connect::node(&self.name).map(str::to_owned);
-        let location = places.find(told.or(announced).or(Place { node: host, zone: None }));
+        let location = places.find(told.or(announced).or(Place { node: host, ..Place::default() }));
         let site = location.site();
         *self.location.lock() = location;
         site

@@ -80,7 +80,7 @@ impl Location {
     /// The location as names.
     pub(crate) fn place(&self) -> Place {
         let name = |place: &Option<Arc<NamedPlace>>| place.as_ref().map(|place| place.name.clone());
-        Place { node: name(&self.node), zone: name(&self.zone) }
+        Place { node: name(&self.node), zone: name(&self.zone), ..Place::default() }
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     fn node(name: &str) -> Place {
-        Place { node: Some(name.to_owned()), zone: None }
+        Place { node: Some(name.to_owned()), ..Place::default() }
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(places.find(node("a")).site(), one.site());
         assert_ne!(one.site(), other.site());
         assert_eq!(one.place(), node("a"));
-        let zone = Place { node: None, zone: Some("a".to_owned()) };
+        let zone = Place { zone: Some("a".to_owned()), ..Place::default() };
         assert_eq!(places.find(zone.clone()).place(), zone, "a zone may have the same name as a node");
         assert_eq!(places.find(Place::default()).site(), Site::default());
     }

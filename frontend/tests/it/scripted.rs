@@ -121,7 +121,7 @@ impl Scripted {
 
     /// Reports this place from now on.
     pub(crate) fn stands_at(&self, node: &str, zone: &str) {
-        *self.place.lock() = Place::announced(node, zone);
+        *self.place.lock() = Place::announced(node, zone, "");
     }
 
     /// Clears the script.
