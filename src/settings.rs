@@ -6,6 +6,8 @@
 //! others into every container of its namespace, and no process may fail for that. An unknown field of an existing section
 //! remains an error.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use anyhow::anyhow;
@@ -14,13 +16,14 @@ use figment::{Figment, Source};
 use parm_dispatch::removed;
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
+use parm_parity_models::bundle::Manifest;
 use parm_parity_models::repository::Repository;
 use parm_protocol::StableCode;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cli::{Common, Serve, Worker};
+use crate::cli::{Common, Serve, StandInAt, Worker};
 use crate::codes::coded;
 use crate::logging;
 use crate::shares::Reader;
@@ -91,6 +94,10 @@ impl Settings {
         let mut settings = extract(figment)?;
         settings.frontend.client.upstream =
             settings.frontend.upstreams.client().map_err(|error| Invalid(error.into()))?;
+        let settings = match flags.stand_in_at {
+            Some(StandInAt::Frontend) => with_stand_ins_only(settings)?,
+            Some(StandInAt::Workers) | None => settings,
+        };
         let mut settings = if settings.embeds() { settings.with_models(false)? } else { settings };
         let is_service = |url: &String| Service::read(url).is_some();
         let named = settings.frontend.workers.iter().chain(&settings.frontend.upstreams.urls);
@@ -205,13 +212,51 @@ fn names_section(name: &str) -> bool {
     section.is_some_and(|section| known.contains(&section.as_str()))
 }
 
+/// Leaves only the stand-ins to the instances of this process.
+fn with_stand_ins_only(mut settings: Settings) -> Result<Settings, Invalid> {
+    let refuse = |problem: &str| Err(Invalid(anyhow!("--stand-in-at frontend: {problem}")));
+    let frontend = &settings.frontend;
+    if frontend.workers.is_empty() && frontend.workers_file.is_none() {
+        return refuse("needs workers with the deployed model: name them with --worker URL");
+    }
+    let named = frontend.dispatch.stand_in.model.clone();
+    let folder = frontend.bundles.as_ref().or(settings.backend.models.as_ref());
+    let names = match (named, folder) {
+        (Some(name), _) => vec![name],
+        (None, Some(folder)) => bundled(folder).map_err(|error| Invalid(error.into()))?,
+        (None, None) => Vec::new(),
+    };
+    if names.is_empty() {
+        return refuse(
+            "no bundle names a stand-in: make one with parm stand-in, or name a model with --stand-in",
+        );
+    }
+    settings.backend.load = names;
+    Ok(settings)
+}
+
+/// The cheapest stand-in of each bundle in a folder of models.
+fn bundled(folder: &Path) -> Result<Vec<String>, parm_parity_models::Error> {
+    let manifests = match std::fs::read_dir(folder) {
+        Ok(entries) => entries.flatten().map(|entry| entry.path().join("parm.toml")).collect(),
+        // A single bundle.
+        Err(_) => vec![folder.to_owned()],
+    };
+    let mut names = BTreeSet::new();
+    for path in manifests.into_iter().filter(|path| path.is_file()) {
+        names.extend(Manifest::read(&path)?.cheapest().map(|stand_in| stand_in.model.name.clone()));
+    }
+    Ok(names.into_iter().collect())
+}
+
 /// Returns the policy that the flags name or imply. A stand-in that the policy does not use is rejected, because no later
 /// message would show the mistake.
 fn policy(flags: &Serve) -> Result<Option<&str>, Invalid> {
     let set = flags.common.set.iter().rev().find_map(|text| text.strip_prefix("frontend.dispatch.policy="));
     let set = set.map(|policy| policy.trim().trim_matches('"'));
     let named = flags.policy.as_deref().or(set);
-    match (&flags.stand_in, named) {
+    let at = flags.stand_in_at.filter(|at| *at == StandInAt::Frontend).map(|_| "at frontend".to_owned());
+    match (flags.stand_in.as_ref().or(at.as_ref()), named) {
         (Some(model), Some(policy)) if policy != STAND_IN => Err(Invalid(anyhow!(
             "--stand-in {model}: the policy '{policy}' does not use it: leave out the policy, or --stand-in"
         ))),

@@ -107,6 +107,12 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
             "make a bundle with parm train or parm stand-in, or configure the policy that runs",
         ));
     }
+    if own.is_some_and(|own| own["outage"] == true) {
+        findings.push(Finding::fails(
+            format!("model {name}: no instance with the model answers, and its stand-in does"),
+            "see the instances below: restart them, or their network",
+        ));
+    }
     if own.is_some_and(|own| own["withheld"] == true) {
         findings.push(Finding::fails(
             format!("model {name}: its stand-in's answers are withheld: too few agree with predictions"),

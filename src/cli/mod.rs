@@ -321,6 +321,10 @@ pub struct Serve {
     /// Cheaper model of the repository, with the same inputs and outputs, for late queries. Implies `--policy stand-in`
     #[arg(long, value_name = "MODEL")]
     pub stand_in: Option<String>,
+    /// Location of stand-ins: `workers`, or `frontend` to run them in this process, from the repository of `--models`. Then
+    /// they also answer while no worker does [default: workers]
+    #[arg(long, value_enum, value_name = "PLACE", requires = "models")]
+    pub stand_in_at: Option<StandInAt>,
     /// Bundles for the policies parm, parm+ and stand-in: a repository with NAME/parm.toml files, or one such file
     /// [default: the folder of --models]
     #[arg(long, value_name = "PATH")]
@@ -407,6 +411,13 @@ pub struct View {
     /// Form of the output
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
+}
+
+/// Location of stand-ins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum StandInAt {
+    Workers,
+    Frontend,
 }
 
 /// Form of the output.

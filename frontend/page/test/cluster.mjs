@@ -238,7 +238,7 @@ export class Cluster {
       budgets: [[model.tokens.retry, own.retry.burst], [model.tokens.hedge, own.hedge.budget.burst],
         policy === 'stand-in' ? [model.tokens.stand_in, own.stand_in.late_budget.burst] : null],
       approximate: policy === 'stand-in' ? [Math.round(model.given), Math.floor(own.stand_in.bound * own.stand_in.bound_window), own.stand_in.bound_window] : null,
-      agreement: policy === 'stand-in' ? 0.962 + 0.006 * Math.sin(this.second / 31) : null, withheld: false, groups };
+      agreement: policy === 'stand-in' ? 0.962 + 0.006 * Math.sin(this.second / 31) : null, withheld: false, outage: false, groups };
   }
 
   pick(usable) {

@@ -160,12 +160,13 @@ impl Member {
         }
     }
 
-    /// Determines its place: the source's statement precedes the server's own. Without either, the host in its address
+    /// Determines its site: the source's statement precedes the server's own. Without either, the host in its address
     /// is its node.
     pub(super) fn locate(&self, places: &Places, announced: Place) -> Site {
         let told = self.told.lock().clone();
         let host = connect::node(&self.name).map(str::to_owned);
         let location = places.find(told.or(announced).or(Place { node: host, ..Place::default() }));
+        let location = location.within(self.embedded.is_some());
         let site = location.site();
         *self.location.lock() = location;
         site

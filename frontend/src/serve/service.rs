@@ -264,8 +264,10 @@ impl InferenceService for Frontend {
 
     fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {
         let pool = self.find(model)?;
-        let usable = self.core.driver.status(pool.id).is_some_and(|status| status.usable_instances > 0);
-        Ok(!self.core.activity.is_draining() && usable)
+        // Clients that accept stand-ins are answered in an outage.
+        let status = self.core.driver.status(pool.id);
+        let answers = status.is_some_and(|status| status.usable_instances > 0 || status.in_outage);
+        Ok(!self.core.activity.is_draining() && answers)
     }
 
     fn server_metadata(&self) -> ServerMetadata {

@@ -70,6 +70,8 @@ counters! {
     stand_ins_refused,
     /// Queries answered by a stand-in.
     stand_ins_served,
+    /// Times at which no instance with the deployed model answered, and stand-ins began to.
+    outages,
     /// Queries answered by a stand-in because no instance with the deployed model answered. The bound does not
     /// count them.
     stand_ins_outage,

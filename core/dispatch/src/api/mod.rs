@@ -25,7 +25,9 @@ pub use action::{
 pub use cost::Cost;
 pub use counters::Counters;
 pub use event::{Accept, Elsewhere, Event, Failure, InstanceSpec, Judgement, QuerySpec, Served, Verdict};
-pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId, ShareId, ZoneId};
+pub use ids::{
+    CardId, GroupId, InstanceId, JobId, NodeId, PoolId, ProcessId, QueryId, ShapeId, ShareId, ZoneId,
+};
 pub use in_force::{Coding, InForce};
 pub use payer::{Payer, Wanted};
 pub use reading::{EndedGroup, Held, InstanceReading, OpenGroup, PoolReading, PoolStatus};

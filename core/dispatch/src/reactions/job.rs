@@ -18,7 +18,7 @@ use crate::reactions::backup::backup_completed;
 use crate::reactions::group::{compare, parity_completed, parity_lost, recover};
 use crate::reactions::late::watch_remaining_jobs;
 use crate::reactions::outage::note_sign_of_life;
-use crate::reactions::stand_in::{stand_in_completed, stand_in_failed};
+use crate::reactions::stand_in::{left_to_stand_in, stand_in_completed, stand_in_failed};
 use crate::rules::blame::{FIRST_FAILURES, another_responds, failed_before, failed_elsewhere};
 use crate::rules::lateness::patience;
 use crate::state::State;
@@ -154,6 +154,9 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
             (0..retried).for_each(|_| state.pools.at_mut(job.pool).retries.refund());
             answer(state, turn, *query, Answer::Rejected(Reject::BadQuery));
         } else if !held && own && waiting.failures >= most {
+            if left_to_stand_in(state, turn, *query) {
+                continue;
+            }
             answer(state, turn, *query, Answer::Rejected(Reject::Failed));
         } else if !held {
             again.push(*query);

@@ -34,7 +34,9 @@ pub(crate) fn outage_timer_fired(state: &mut State, turn: &mut Turn, key: PoolKe
 }
 
 fn begin(state: &mut State, turn: &mut Turn, key: PoolKey) {
-    state.pools.at_mut(key).outage_since = Some(turn.now);
+    let pool = state.pools.at_mut(key);
+    pool.outage_since = Some(turn.now);
+    pool.counters.outages += 1;
     wait_for_instances(state, turn, key);
     let of_pool = state.queries.iter().filter(|(_, query)| query.pool == key);
     let mut queries: Vec<_> = of_pool.map(|(key, query)| (query.arrived, query.id, key)).collect();

@@ -23,7 +23,9 @@
 
 use std::time::Duration;
 
-use crate::api::{Action, Answer, Cost, Failure, Judgement, Output, Pair, PoolId, QueryId, Unsure, times};
+use crate::api::{
+    Action, Answer, Cost, Failure, Judgement, Output, Pair, PolicyKind, PoolId, QueryId, Unsure, times,
+};
 use crate::moves::answer::answer;
 use crate::moves::judge::record_pair;
 use crate::moves::outputs::{release_reader, request_check};
@@ -194,6 +196,33 @@ pub(crate) fn query_is_late(state: &mut State, turn: &mut Turn, key: QueryKey) {
         request_reservations(state, turn, pool_key);
         place_stand_ins(state, turn, pool_key, StandInLine::Late);
     }
+}
+
+/// Leaves a query to a stand-in apart from the deployed model, which failed with it as often as allowed. Returns false
+/// if none may answer it.
+pub(crate) fn left_to_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey) -> bool {
+    let Some(query) = state.queries.get(key) else { return false };
+    let (pool_key, stand_in, pool) = (query.pool, query.stand_in, state.pools.at(query.pool));
+    let may = pool.in_force.policy == PolicyKind::StandIn && pool.apart > 0;
+    if !may || !gives_stand_ins(pool, query.payer, query.accept) {
+        return false;
+    }
+    let patience = pool.usual_service().unwrap_or(pool.settings.retry_elsewhere).max(LEAST);
+    match stand_in {
+        StandInState::Judged(_) => return true,
+        StandInState::Runs(_) | StandInState::In(_) => {}
+        StandInState::None if wants_stand_in(query, pool) => {
+            let pool = state.pools.at_mut(pool_key);
+            if let Some(stand_ins) = &mut pool.stand_ins {
+                stand_ins.is_late(key, |query| state.queries.contains(query), pool.unanswered);
+            }
+            place_stand_ins(state, turn, pool_key, StandInLine::Late);
+        }
+        StandInState::None | StandInState::Useless => return false,
+    }
+    // After that the deployed model gets it again.
+    hold_back(state, turn, key, turn.now + patience);
+    true
 }
 
 /// Takes a worker's measurement of a stand-in's cost.

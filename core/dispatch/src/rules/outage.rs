@@ -7,7 +7,8 @@
 //! Choice: a pool is out if no instance is usable, or if its instances are silent together. They are if each
 //! holds a job, no prediction came for two usual times, and so many overdue jobs at the same time would be chance in
 //! one case of a million. The chance of each instance is the share of runs that take as long as its oldest job has
-//! (at least one in a thousand: rarer runs are not known). One instance is never silent, two only if their runs hardly
+//! (at least one in a thousand: rarer runs are not known). An idle instance takes the next query, or a copy of a late
+//! one, and is judged by that. One instance is never silent, two only if their runs hardly
 //! vary, six after little more than two usual times. The first prediction ends the outage.
 //!
 //! Then stand-ins answer every query that accepts any outcome, at once. The bound on approximate answers does not
@@ -68,12 +69,15 @@ fn is_silent(state: &State, turn: &Turn, key: PoolKey) -> bool {
         return false;
     }
     let takes = |of: &&Instance| of.usable() && of.serves(key).is_some_and(Serves::takes_queries);
-    let instances = state.instances.iter().map(|(_, instance)| instance).filter(takes);
-    let chance: f64 = instances.map(|instance| chance(state, turn, instance)).product();
-    chance <= CHANCE
+    let mut instances = state.instances.iter().map(|(_, instance)| instance).filter(takes);
+    // An instance without a job takes the next query, or a copy of a late one.
+    let chance = instances.try_fold(1.0, |all, instance| {
+        (!instance.jobs.is_empty()).then(|| all * chance(state, turn, instance))
+    });
+    chance.is_some_and(|chance| chance <= CHANCE)
 }
 
-/// The share of runs that take as long as the oldest job of an instance has by now; 1 if it has none.
+/// The share of runs that take as long as the oldest job of an instance has by now.
 fn chance(state: &State, turn: &Turn, instance: &Instance) -> f64 {
     let longer = |key| {
         let job = state.jobs.get(key)?;

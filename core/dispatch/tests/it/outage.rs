@@ -37,12 +37,7 @@ fn late_query_gets_its_stand_in_apart_from_the_deployed_model() {
     check_warm(
         late,
         &steps,
-        &[
-            "1623 late stand-in 2 on 9",
-            "1624 judge 2",
-            "1624 answer 2 stand-in",
-            "1624 drop 2 on 3",
-        ],
+        &["1623 late stand-in 2 on 9", "1624 judge 2", "1624 answer 2 stand-in", "1624 drop 2 on 3"],
     );
 }
 
@@ -67,12 +62,31 @@ fn stand_ins_answer_at_once_when_all_instances_left() {
 }
 
 #[test]
+fn stand_in_answers_a_query_that_failed_as_often_as_allowed() {
+    let mut settings = exact_otherwise();
+    settings.stand_in.bound = Fraction::percent(50);
+    (settings.stand_in.spare, settings.stand_in.late) = (false, false);
+    let failed = [Query(1), Fail(2), Fail(3), Fail(1), Wait(4), Done(9), Judged(Some(90))];
+    let world = play(settings.clone(), &[&WARM, &failed[..]].concat());
+    let said = words(&world);
+    assert_eq!(
+        said[said.len() - 3..],
+        ["1600 late stand-in 1 on 9", "1604 judge 1", "1604 answer 1 stand-in"]
+    );
+    // A stand-in that hangs leaves it to the deployed model again.
+    let failed = [Query(1), Fail(2), Fail(3), Fail(1), Leave(9), Wait(20)];
+    let world = play(settings, &[&WARM, &failed[..]].concat());
+    assert!(words(&world).last().is_some_and(|word| word.starts_with("1620 run 1 on")), "{:?}", words(&world));
+}
+
+#[test]
 fn silent_instances_are_an_outage_after_two_usual_times() {
     let steps = [Query(1), Query(2), Query(3), Wait(10), Query(4), Wait(29), Wait(2)];
     let hung = play(exact_otherwise(), &[&WARM, &steps[..]].concat());
-    assert_eq!(words(&hung), ["1640 late stand-in 1 on 9"]);
+    let late: Vec<_> = words(&hung).into_iter().filter(|word| word.contains("late")).collect();
+    assert_eq!(late, ["1640 late stand-in 1 on 9"]);
     // The first prediction ends it: the third stand-in is not given.
-    let rest = [Done(9), Judged(Some(90)), Done(9), Judged(Some(90)), Done(1), Done(9), Wait(200)];
+    let rest = [Done(9), Judged(Some(90)), Done(9), Judged(Some(90)), Done(1), Done(9)];
     let over = play(exact_otherwise(), &[&WARM, &steps[..], &rest[..]].concat());
     let said = words(&over);
     let given = said.iter().filter(|word| word.ends_with("stand-in") && word.contains("answer")).count();

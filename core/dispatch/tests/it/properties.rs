@@ -118,7 +118,7 @@ proptest! {
                 !present.spec.learns
                     && world.dispatcher.takes(*id, pool)
                     && held < usize::from(present.spec.slots)
-                    && present.spec.serves.iter().any(|served| served.pool == pool)
+                    && present.spec.serves.iter().any(|served| served.pool == pool && served.deployed)
             });
             prop_assert!(queued == 0 || !idle, "{queued} wait in {pool:?} while an instance is idle");
         }

@@ -229,7 +229,12 @@ fn join(world: &mut World, id: u32, joining: Joining) {
     let serves = (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| served(PoolId(pool))).collect();
     // Two nodes in one zone, and one node whose zone is unknown.
     let zone = (node < 2).then_some(ZoneId(0));
-    let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone }, learns };
+    let spec = InstanceSpec {
+        serves,
+        slots,
+        site: Site { node: Some(NodeId(node)), zone, ..Site::default() },
+        learns,
+    };
     world.send(Event::InstanceJoined(InstanceId(id), spec));
 }
 

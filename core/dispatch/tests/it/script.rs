@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Answer, BatchSettings, BatchSize, Cost, Elsewhere, Event, Failure, InForce, InstanceId,
-    InstanceSpec, JobId, Judgement, NodeId, Part, PolicyKind, PoolSettings, QueryId, QuerySpec, Role, Rows,
-    Served, Settings, ShapeId, Site, Source, Time, Urgency, Verdict, ZoneId,
+    Accept, Action, Answer, BatchSettings, BatchSize, CardId, Cost, Elsewhere, Event, Failure, InForce,
+    InstanceId, InstanceSpec, JobId, Judgement, NodeId, Part, PolicyKind, PoolSettings, ProcessId, QueryId,
+    QuerySpec, Role, Rows, Served, Settings, ShapeId, Site, Source, Time, Urgency, Verdict, ZoneId,
 };
 
 use super::world::{POOL, World};
@@ -20,6 +20,8 @@ pub(crate) enum Step {
     JoinApart(u32),
     /// An instance joins on this node, in this zone.
     JoinAt(u32, u32, u32),
+    /// An instance joins in this process, on this card of node 1.
+    JoinOn(u32, u32, u32),
     Leave(u32),
     Drain(u32),
     /// A query with a deadline a second away.
@@ -120,7 +122,11 @@ pub(crate) fn act(world: &mut World, step: &Step) {
             world.send(Event::InstanceJoined(InstanceId(id), spec));
         }
         Step::JoinAt(id, node, zone) => {
-            join(world, id, Site { node: Some(NodeId(node)), zone: Some(ZoneId(zone)) });
+            join(world, id, Site { node: Some(NodeId(node)), zone: Some(ZoneId(zone)), ..Site::default() });
+        }
+        Step::JoinOn(id, process, card) => {
+            let (process, card) = (Some(ProcessId(process)), Some(CardId(card)));
+            join(world, id, Site { process, card, node: Some(NodeId(1)), zone: None });
         }
         Step::Leave(id) => world.send(Event::InstanceLeft(InstanceId(id))),
         Step::Drain(id) => world.send(Event::InstanceDraining(InstanceId(id))),

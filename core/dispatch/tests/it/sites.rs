@@ -38,6 +38,19 @@ fn copy_prefers_another_zone_then_another_node() {
 }
 
 #[test]
+fn copy_prefers_another_card_then_another_process() {
+    for (others, expected) in [
+        (&[JoinOn(3, 2, 1), JoinOn(4, 3, 2)][..], "0 copy 1 on 4"),
+        (&[JoinOn(3, 2, 1)], "0 copy 1 on 3"),
+        (&[], "0 copy 1 on 2"),
+        (&[JoinOn(3, 2, 1), JoinAt(4, 2, 1)], "0 copy 1 on 4"),
+    ] {
+        let steps = [&[JoinOn(1, 1, 1), JoinOn(2, 1, 1)][..], others, &[Query(1)]].concat();
+        check(replicating(), &steps, &["0 run 1 on 1", expected]);
+    }
+}
+
+#[test]
 fn a_hedge_stays_away_from_the_node_of_the_late_job() {
     let nodes = [JoinAt(1, 1, 1), Warm(32), JoinAt(2, 2, 1), JoinAt(3, 2, 1), JoinAt(4, 2, 1)];
     let steps = [&nodes[..], &[Quiet, Query(1), Wait(30)]].concat();
