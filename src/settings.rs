@@ -219,6 +219,9 @@ fn with_stand_ins_only(mut settings: Settings) -> Result<Settings, Invalid> {
     if frontend.workers.is_empty() && frontend.workers_file.is_none() {
         return refuse("needs workers with the deployed model: name them with --worker URL");
     }
+    if settings.backend.models.is_none() && settings.backend.emulated.is_empty() {
+        return refuse("needs the stand-in's file: name its repository with --models FOLDER");
+    }
     let named = frontend.dispatch.stand_in.model.clone();
     let folder = frontend.bundles.as_ref().or(settings.backend.models.as_ref());
     let names = match (named, folder) {

@@ -110,7 +110,7 @@ class Fleet:
     def answered(self, port):
         """Whether a frontend has answered a request."""
         page = urllib.request.urlopen(f"http://127.0.0.1:{port + 2}/metrics", timeout=5).read().decode()
-        return any(line.startswith("parm_requests_total") and not line.endswith(" 0") for line in page.splitlines())
+        return any(line.startswith("nv_inference_request_success") and not line.endswith(" 0") for line in page.splitlines())
 
     def delay(self, address):
         host, port = address.split(":")

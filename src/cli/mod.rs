@@ -323,7 +323,7 @@ pub struct Serve {
     pub stand_in: Option<String>,
     /// Location of stand-ins: `workers`, or `frontend` to run them in this process, from the repository of `--models`. Then
     /// they also answer while no worker does [default: workers]
-    #[arg(long, value_enum, value_name = "PLACE", requires = "models")]
+    #[arg(long, value_enum, value_name = "PLACE")]
     pub stand_in_at: Option<StandInAt>,
     /// Bundles for the policies parm, parm+ and stand-in: a repository with NAME/parm.toml files, or one such file
     /// [default: the folder of --models]

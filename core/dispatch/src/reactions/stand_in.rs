@@ -104,7 +104,9 @@ pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: Quer
     let StandInState::In(output) = query.stand_in else { return };
     let pool = state.pools.at_mut(query.pool);
     let from = query.arrived + stand_in_grace(pool, query.accept);
-    if from > turn.now {
+    // Without attempts left no prediction may come.
+    let hopes = query.failures < pool.settings.max_attempts.get();
+    if from > turn.now && hopes {
         hold_back(state, turn, key, from);
         run_on_deployed(state, turn, key);
     } else if gives_stand_ins(pool, query.payer, query.accept) {
