@@ -193,8 +193,7 @@ mod tests {
             "conditions": {"ready": true, "serving": true, "terminating": true}}]);
         census.put(slice("w-2", moved)).unwrap();
         let found = census.found();
-        let place =
-            |node: &str, zone: Option<&str>| Place::announced(node, zone.unwrap_or_default(), "");
+        let place = |node: &str, zone: Option<&str>| Place::announced(node, zone.unwrap_or_default(), "");
         let one = Found { place: place("n1", Some("a")), serving: true, terminating: false };
         let two = Found { place: place("n2", None), serving: true, terminating: true };
         let expected = [("http://10.0.0.1:8000".to_owned(), one), ("http://10.0.0.2:8000".to_owned(), two)];
