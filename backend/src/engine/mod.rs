@@ -135,7 +135,8 @@ pub fn choose(name: &str, options: &Options) -> Result<Chosen, Error> {
         ("auto" | "ort", Some(number)) => match ort::engine_on(number, device.or_cpu, options) {
             Err(Error::Card { reason, .. }) if device.or_cpu => {
                 let chosen = on_cpu(name, options)?;
-                let about = format!("{}, because cuda:{number} cannot be used: {reason}", chosen.about);
+                let about =
+                    format!("{}, on the CPU because cuda:{number} cannot be used: {reason}", chosen.about);
                 Ok(Chosen { about, ..chosen })
             }
             outcome => outcome,

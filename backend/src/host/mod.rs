@@ -93,7 +93,7 @@ impl Host {
             let chosen = engine::choose(&config.engine.name, &config.engine.options())?;
             cuda = chosen.cuda;
             if cuda.is_none() && config.engine.device != "cpu" {
-                tracing::warn!(engine = chosen.name, "models run on the CPU, on {}", chosen.about);
+                tracing::warn!(engine = chosen.name, "models run on {}", chosen.about);
             } else {
                 tracing::info!(engine = chosen.name, "models run on {}", chosen.about);
             }

@@ -19,7 +19,8 @@ pub(super) const RUNTIME: &str = "\"onnxruntime-gpu[cuda,cudnn]\"";
 
 /// Whether a needed library is NVIDIA's, and so not part of the system.
 pub(super) fn is_of_nvidia(library: &str) -> bool {
-    ["libcu", "libnv", "libnccl"].iter().any(|start| library.starts_with(start)) && library != "libcurl.so.4"
+    ["libcu", "libnv", "libnccl"].iter().any(|start| library.starts_with(start))
+        && !library.starts_with("libcurl")
 }
 
 /// The major version of CUDA that a library with these needs was built for.
