@@ -139,7 +139,7 @@ impl Settings {
         parm_backend::engine::by_name(&backend.engine.name, &backend.engine.options()).map_err(|error| {
             let field = match error {
                 parm_backend::Error::RuntimeLibrary { .. } => "onnxruntime",
-                parm_backend::Error::Device { .. } => "device",
+                parm_backend::Error::Device { .. } | parm_backend::Error::Card { .. } => "device",
                 _ => "name",
             };
             Invalid(anyhow::Error::from(error).context(format!("backend.engine.{field}")))
@@ -301,8 +301,10 @@ fn layers(flags: &Common) -> Result<Figment, Invalid> {
     flag!(flags.models, "backend.models");
     flag!(flags.instances, "backend.instances");
     flag!(flags.engine, "backend.engine.name");
+    flag!(flags.device, "backend.engine.device");
     flag!(flags.node, "backend.node");
     flag!(flags.zone, "backend.zone");
+    flag!(flags.card, "backend.card");
     flag!(flags.log_format, "log.format");
     flag!(flags.otlp, "log.otlp");
     for assignment in &flags.set {

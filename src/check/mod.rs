@@ -5,6 +5,7 @@
 
 mod configured;
 mod engine;
+mod gpu;
 mod peers;
 mod running;
 

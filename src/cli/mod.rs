@@ -278,12 +278,18 @@ pub struct Common {
     /// Engine: ort (ONNX Runtime), tract (built in), or auto [default: auto]
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
+    /// Device: `cpu`, `cuda:N`, or `cuda:N,cpu` for the CPU if the card cannot be used [default: cpu]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
     /// Node name. Redundant jobs avoid the node that already runs the query [default: the address]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
     /// Zone of the node
     #[arg(long, value_name = "NAME")]
     pub zone: Option<String>,
+    /// Name of the graphics card. Redundant jobs avoid the card that already runs the query [default: its UUID]
+    #[arg(long, value_name = "NAME")]
+    pub card: Option<String>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log_format: Option<crate::logging::Format>,
