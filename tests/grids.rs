@@ -103,7 +103,7 @@ fn killed_process_loses_its_cell_after_the_lease() {
     let grid = Grid::new(&FILE.replace("6000", "40000000").replace("repeats = 2", "repeats = 1"));
     let cells = grid.json("all", &["--list"])["cells"].clone();
     let key = cells[0]["key"].as_str().unwrap();
-    let mut killed = grid.command("all", &["--cell", key]).spawn().unwrap();
+    let mut killed = grid.command("all", &["--cell", key, "--lease", "2"]).spawn().unwrap();
     let lease = grid.path().join(format!("all/cells/{key}.lease.1"));
     let deadline = Instant::now() + PATIENCE;
     while !fs::read_to_string(&lease).is_ok_and(|text| text.starts_with("held by")) {
@@ -113,8 +113,8 @@ fn killed_process_loses_its_cell_after_the_lease() {
     assert_eq!(grid.json("all", &["--list"])["cells"][0]["state"], "held");
     kill_process(Pid::from_child(&killed), Signal::KILL).unwrap();
     killed.wait().unwrap();
-    // Another process waits for the lease of two seconds, and then runs the cell.
-    let mut other = grid.command("all", &["--cell", key, "--lease", "2"]).spawn().unwrap();
+    // Another process waits for the lease of two seconds, whatever its own limit, and then runs the cell.
+    let mut other = grid.command("all", &["--cell", key, "--lease", "3600"]).spawn().unwrap();
     let next = grid.path().join(format!("all/cells/{key}.lease.2"));
     while !next.exists() {
         assert!(Instant::now() < deadline, "it did not take the cell");
@@ -124,6 +124,24 @@ fn killed_process_loses_its_cell_after_the_lease() {
     kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
     assert_eq!(other.wait().unwrap().code(), Some(1));
     assert_eq!(grid.json("all", &["--list"])["cells"][0]["state"], "free");
+}
+
+#[test]
+fn processes_killed_at_any_moment_leave_whole_files() {
+    let grid = Grid::new(&FILE.replace("6000", "20000"));
+    let states = || grid.json("all", &["--list"])["cells"].clone();
+    for round in 0..12 {
+        let mut killed = grid.command("all", &["--share", "0/1", "--lease", "2"]).spawn().unwrap();
+        // Somewhere in the claims, runs, writes and renames of its cells.
+        thread::sleep(Duration::from_millis(15 + 11 * round));
+        kill_process(Pid::from_child(&killed), Signal::KILL).unwrap();
+        killed.wait().unwrap();
+        let states = states();
+        let damaged = states.as_array().unwrap().iter().filter(|cell| cell["state"] == "damaged").count();
+        assert_eq!(damaged, 0, "round {round}: {states}");
+    }
+    assert!(grid.run("all", &["--share", "0/1", "--lease", "2"]).status.success());
+    assert_eq!(grid.json("joined", &["--join", "all"]), grid.json("one", &[]));
 }
 
 #[test]
@@ -173,6 +191,43 @@ fn join_reports_torn_missing_and_foreign_files() {
     for part in ["not joined: ", &key, "ignored 1 result files"] {
         assert!(text(&output).contains(part), "no '{part}' in {}", text(&output));
     }
+}
+
+#[test]
+fn joins_at_one_time_write_whole_files() {
+    let grid = Grid::new(&FILE.replace("6000", "1000"));
+    assert!(grid.run("half", &["--share", "0/1"]).status.success());
+    let one = grid.json("one", &["--join", "half"]);
+    for _ in 0..3 {
+        let joins: Vec<_> =
+            (0..6).map(|_| grid.command("joined", &["--join", "half"]).spawn().unwrap()).collect();
+        for join in joins {
+            let output = join.wait_with_output().unwrap();
+            assert!(output.status.success(), "{}", text(&output));
+        }
+        let kept = fs::read_to_string(grid.path().join("joined/results.json")).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&kept).unwrap()["report"], one);
+    }
+    let names = fs::read_dir(grid.path().join("joined")).unwrap();
+    let names: Vec<_> = names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().all(|name| !name.contains("part")), "{names:?}");
+}
+
+#[test]
+fn process_on_a_full_disk_fails_and_frees_its_cell() {
+    let grid = Grid::new(&FILE.replace("6000", "1000"));
+    let key = grid.json("all", &["--list"])["cells"][0]["key"].as_str().unwrap().to_owned();
+    // Lease files fit, result files do not.
+    let mut limited = Command::new("sh");
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    limited.args(["-c", script, "sh", env!("CARGO_BIN_EXE_parm"), "experiment", "grid.toml", "--simulate"]);
+    limited.current_dir(grid.path()).args(["--results", "all", "--cell", &key]);
+    let output = limited.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("cannot write") && text(&output).contains(&key), "{}", text(&output));
+    assert_eq!(grid.json("all", &["--list"])["cells"][0]["state"], "free");
+    assert_eq!(grid.results("all"), 0);
+    assert!(grid.run("all", &["--cell", &key]).status.success());
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod links;
 mod lints;
 mod listeners;
 mod load;
+mod manifests;
 mod opaque;
 mod opaque_calls;
 mod openai;

@@ -3,8 +3,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
+
+use crate::draft::mark;
 
 /// Stamps lease files and reads the time.
 pub trait Clock: Send + Sync {
@@ -21,15 +22,10 @@ pub struct ServerClock {
     probe: PathBuf,
 }
 
-/// Keeps the probes of one process apart.
-static PROBES: AtomicU64 = AtomicU64::new(0);
-
 impl ServerClock {
-    /// Creates the clock of a folder; `holder` names this process.
-    pub fn new(folder: &Path, holder: &str) -> Self {
-        let number = PROBES.fetch_add(1, Ordering::Relaxed);
-        let name: String = holder.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        Self { probe: folder.join(format!(".clock-{name}-{number}")) }
+    /// Creates the clock of a folder.
+    pub fn new(folder: &Path) -> Self {
+        Self { probe: folder.join(format!(".clock-{}", mark())) }
     }
 }
 

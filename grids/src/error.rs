@@ -17,6 +17,11 @@ pub enum Error {
         path.display()
     )]
     OtherInputs { name: String, input: String, path: PathBuf },
+    #[error(
+        "cell {name} has a result of parm {version} in '{}', this is {own}: use another folder for results",
+        path.display(), own = env!("CARGO_PKG_VERSION")
+    )]
+    OtherVersion { name: String, version: String, path: PathBuf },
     #[error("the lease of cell {name} expired while this process was paused: run the command again")]
     Lost { name: String },
 }

@@ -65,7 +65,7 @@ impl Folder {
 /// Reads the result of a key from a folder of cells.
 pub(crate) fn found(cells: &Path, grid: &str, key: &str) -> Found {
     let path = cells.join(format!("{key}.json"));
-    if !path.exists() {
+    if matches!(path.try_exists(), Ok(false)) {
         return Found::Nothing;
     }
     match Record::read(&path) {

@@ -38,7 +38,10 @@ impl fmt::Display for Problem {
             }
             Self::OtherVersion { path, version } => {
                 let (path, own) = (path.display(), env!("CARGO_PKG_VERSION"));
-                write!(f, "not joined: {path}: parm {version} wrote it, this is {own}: run its cell again")
+                write!(
+                    f,
+                    "not joined: {path}: parm {version} wrote it, this is {own}: run its cell in another folder"
+                )
             }
             Self::OtherInputs { path, input } => {
                 write!(
@@ -75,12 +78,12 @@ pub fn join(folders: &[PathBuf], grid: &str, cells: &[Cell]) -> Result<Joined, E
     Ok(joined)
 }
 
-/// Reads all whole results of a kind in a results folder, which may still be filled.
+/// Reads all whole results of a kind and of this version in a results folder, which may still be filled.
 pub fn records(results: &Path, grid: &str) -> Result<Vec<Record>, Error> {
     let folder = results.join("cells");
     let listing = Listing::read(&folder).map_err(Error::file("read", &folder))?;
     let whole = |key: &String| match found(&folder, grid, key) {
-        Found::Whole(record) => Some(*record),
+        Found::Whole(record) if record.is_of_this_version() => Some(*record),
         _ => None,
     };
     Ok(listing.results().iter().filter_map(whole).collect())
@@ -126,7 +129,7 @@ fn one(
 
 fn unfit(path: &Path, record: &Record, cell: &Cell, inputs: &BTreeMap<String, String>) -> Option<Problem> {
     let path = path.to_owned();
-    if record.version != env!("CARGO_PKG_VERSION") {
+    if !record.is_of_this_version() {
         return Some(Problem::OtherVersion { path, version: record.version.clone() });
     }
     let differs =

@@ -54,8 +54,16 @@ impl Kept {
         self.lease.finish().map_err(Error::file("release", &self.lease.path()))
     }
 
+    /// Gives the work back while it still runs: it gets no result here.
+    pub(crate) fn abandon(&self) {
+        self.lost.store(true, Ordering::Relaxed);
+        // A heartbeat after this would make the lease look held.
+        self.rest();
+        self.free();
+    }
+
     /// Gives the work back without a result.
-    pub(crate) fn free(&self) {
+    fn free(&self) {
         // A lease that cannot be freed expires.
         let _ = self.lease.free();
     }

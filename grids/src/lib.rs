@@ -2,12 +2,13 @@
 //!
 //! A matrix of trainings and an experiment are grids. Each cell has a stable key and a result file of its own, so that
 //! Kubernetes, Slurm or Ray can run the cells; this crate is not a scheduler. Reading order: `cell`, `share` and
-//! `selection` (the cells of a process), `record` (a result file), `lease` and `kept` (the
+//! `selection` (the cells of a process), `record` and `draft` (a result file), `stamp`, `lease` and `kept` (the
 //! process that runs a cell), `folder` (both), `queue` (the
 //! loop of a process), `standing` (progress) and `join` (the results of several folders).
 
 mod cell;
 mod clock;
+mod draft;
 mod error;
 mod folder;
 mod join;
@@ -18,10 +19,12 @@ mod queue;
 mod record;
 mod selection;
 mod share;
+mod stamp;
 mod standing;
 
 pub use cell::{Cell, digest, key};
 pub use clock::{Clock, ServerClock};
+pub use draft::{draft, write};
 pub use error::Error;
 pub use folder::{Folder, Found};
 pub use join::{Joined, Problem, join, records};

@@ -65,15 +65,19 @@ impl<'a> Queue<'a> {
 
     /// Gives all cells of this process back before it ends in the middle of them.
     pub fn abandon(&self) {
-        lock(&self.held).values().for_each(|kept| kept.free());
+        lock(&self.held).values().for_each(|kept| kept.abandon());
     }
 
     /// A damaged result counts as none: the new one replaces it.
     fn has_result(&self, index: usize) -> Result<bool, Error> {
         let cell = &self.cells[index];
         let Found::Whole(record) = self.folder.found(cell) else { return Ok(false) };
+        let path = self.folder.result_path(&cell.key);
+        if !record.is_of_this_version() {
+            let (name, version) = (cell.name.clone(), record.version.clone());
+            return Err(Error::OtherVersion { name, version, path });
+        }
         if let Some(input) = record.other_input(cell) {
-            let path = self.folder.result_path(&cell.key);
             return Err(Error::OtherInputs { name: cell.name.clone(), input, path });
         }
         lock(&self.done).insert(index);

@@ -1,14 +1,14 @@
 //! Result files: the result of a cell with everything that a join checks.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{Cell, Error, digest};
+use crate::{Cell, Error, digest, draft};
 
 /// The result of a run. Only its timings differ between runs of the cell.
 #[derive(Clone, Debug)]
@@ -75,28 +75,24 @@ impl Record {
 
     /// Reads a file. The error says why it is not a whole result.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
-        if size > LARGEST {
-            return Err(format!("it has {size} bytes"));
+        let bytes = bytes(path).map_err(|error| error.to_string())?;
+        if bytes.len() as u64 > LARGEST {
+            return Err(format!("it has more than {LARGEST} bytes"));
         }
-        let bytes = fs::read(path).map_err(|error| error.to_string())?;
         let record: Self = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
         let content = record.content().map_err(|error| error.to_string())?;
         if content != record.digest { Err("its digest differs".into()) } else { Ok(record) }
     }
 
-    /// Writes it to a temporary file in the same folder, syncs it and renames it.
+    /// Writes it atomically.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
-        let holder: String =
-            self.holder.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let draft = path.with_extension(format!("part-{holder}"));
         let text = serde_json::to_vec(self).map_err(|error| Error::file("write", path)(error.into()))?;
-        let written = fs::File::create(&draft).and_then(|mut file| {
-            file.write_all(&text)?;
-            file.sync_all()
-        });
-        let moved = written.and_then(|()| fs::rename(&draft, path));
-        moved.inspect_err(|_| _ = fs::remove_file(&draft)).map_err(Error::file("write", path))
+        draft::write(path, &text).map_err(Error::file("write", path))
+    }
+
+    /// Whether this version of the program wrote it.
+    pub(crate) fn is_of_this_version(&self) -> bool {
+        self.version == env!("CARGO_PKG_VERSION")
     }
 
     /// Returns the input whose digest is not that of the cell, if there is one.
@@ -110,4 +106,14 @@ impl Record {
         let content = (key, grid, name, version, holder, took_ms, inputs, timings, result);
         Ok(digest(&serde_json::to_vec(&content)?))
     }
+}
+
+/// Reads a regular file up to one byte more than the limit. A pipe would block, and a device may be endless.
+fn bytes(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

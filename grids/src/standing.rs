@@ -59,13 +59,16 @@ impl Summary {
         let state = |cell: &Cell| -> Result<State, Error> {
             let found = if listing.has_result(&cell.key) { folder.found(cell) } else { Found::Nothing };
             Ok(match found {
+                Found::Whole(record) if !record.is_of_this_version() => {
+                    State::Damaged { reason: format!("it is of parm {}", record.version) }
+                }
                 Found::Whole(record) => match record.other_input(cell) {
                     None => State::Done { took_ms: record.took_ms },
                     Some(input) => State::Damaged { reason: format!("it is from other inputs ({input})") },
                 },
                 Found::Damaged { reason } => State::Damaged { reason },
                 Found::Nothing => {
-                    let held = folder.leases().live(&cell.key, listing.generation(&cell.key));
+                    let held = folder.leases().holder_of(&cell.key, listing.generation(&cell.key));
                     let held = held.map_err(Error::file("read", &folder.result_path(&cell.key)))?;
                     held.map_or(State::Free, |holder| State::Held { holder })
                 }
@@ -123,7 +126,7 @@ impl fmt::Display for Summary {
                 State::Free => writeln!(f, "{key}  free {seconds:>8.1} s  {name}")?,
                 State::Held { holder } => writeln!(f, "{key}  held {seconds:>8.1} s  {name}, by {holder}")?,
                 State::Damaged { reason } => {
-                    writeln!(f, "{key}  damaged, it runs again: {reason}  {name}")?;
+                    writeln!(f, "{key}  damaged: {reason}  {name}")?;
                 }
             }
         }

@@ -103,10 +103,7 @@ fn join(given: &flags::Matrix, matrices: &[Matrix], folders: &[PathBuf]) -> anyh
     let joined = parm_grids::join(folders, GRID, &cells)?;
     let is_whole = grid::reported(&joined);
     let mut results = Results::open(&given.results)?;
-    cells
-        .iter()
-        .filter_map(|cell| joined.records.get(&cell.key))
-        .try_for_each(|record| results.join(record))?;
+    results.join(cells.iter().filter_map(|cell| joined.records.get(&cell.key)))?;
     let (found, all) = (joined.records.len(), cells.len());
     writeln!(std::io::stdout().lock(), "{found} of {all} cells joined in {}", given.results.display())?;
     anyhow::ensure!(is_whole, "joined in part: run the missing cells and join again");

@@ -12,6 +12,9 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 const LIMIT: u64 = 100;
+/// The limit of the last process, shorter than a heartbeat of the others.
+const SHORT: u64 = 20;
+const LIMITS: [u64; 3] = [LIMIT, LIMIT, SHORT];
 const BEAT: u64 = 25;
 
 /// Milliseconds since a fixed moment.
@@ -49,6 +52,10 @@ enum Step {
     Resume(usize),
     Kill(usize),
     Wait(u64),
+    /// Empties the newest lease file, as a full or failing disk may.
+    Truncate,
+    /// Removes the result, so that numbers of leases repeat.
+    Forget,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -62,6 +69,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => process().prop_map(Step::Resume),
         2 => process().prop_map(Step::Kill),
         4 => (1..2 * LIMIT).prop_map(Step::Wait),
+        1 => Just(Step::Truncate),
+        1 => Just(Step::Forget),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -80,7 +89,8 @@ struct Process {
 struct World {
     folder: TempDir,
     clock: Arc<Virtual>,
-    leases: Leases,
+    /// The leases of each process.
+    leases: Vec<Leases>,
     processes: Vec<Process>,
     has_result: bool,
 }
@@ -88,8 +98,12 @@ struct World {
 impl World {
     fn new() -> Self {
         let (folder, clock) = (TempDir::new().unwrap(), Arc::new(Virtual::default()));
-        let leases = Leases::new(folder.path(), Duration::from_millis(LIMIT)).unwrap();
-        let leases = leases.with_clock(clock.clone(), "test");
+        let leases = |limit| {
+            let leases = Leases::new(folder.path(), Duration::from_millis(limit)).unwrap();
+            // Pods of one index have the same name.
+            leases.with_clock(clock.clone(), "test")
+        };
+        let leases = LIMITS.map(leases).into();
         let processes = (0..3).map(|_| Process::default()).collect();
         Self { folder, clock, leases, processes, has_result: false }
     }
@@ -121,16 +135,25 @@ impl World {
             Step::Wait(time) => {
                 for _ in 0..time.div_ceil(BEAT) {
                     self.clock.0.fetch_add(BEAT, Ordering::Relaxed);
-                    self.beat();
+                    self.beat()?;
                 }
             }
+            Step::Truncate => {
+                let newest = Listing::read(self.folder.path()).unwrap().generation("cell");
+                let path = self.folder.path().join(format!("cell.lease.{newest}"));
+                if path.exists() {
+                    // Its time is that of the machine: far in the virtual future.
+                    File::create(path).unwrap();
+                }
+            }
+            Step::Forget => self.has_result = false,
             _ => {}
         }
         Ok(())
     }
 
     /// Renews the leases of all processes that are not paused.
-    fn beat(&mut self) {
+    fn beat(&mut self) -> Result<(), TestCaseError> {
         let now = self.clock.at();
         for process in self.processes.iter_mut().filter(|process| !process.paused) {
             match &process.lease {
@@ -138,18 +161,36 @@ impl World {
                 _ => process.lease = None,
             }
         }
+        let renewed = self.processes.iter().filter(|one| one.lease.is_some() && one.renewed == now).count();
+        prop_assert!(renewed <= 1, "{renewed} processes renewed the lease of the cell");
+        Ok(())
+    }
+
+    /// Whether a process can still take the cell when all others are killed.
+    fn is_free_in_the_end(&mut self) -> Result<(), TestCaseError> {
+        self.has_result = false;
+        (0..3).for_each(|of| self.processes[of] = Process::default());
+        for _ in 0..4 {
+            self.clock.0.fetch_add(LIMIT, Ordering::Relaxed);
+            self.step(Step::Read(0))?;
+            self.step(Step::Claim(0))?;
+        }
+        prop_assert!(self.processes[0].lease.is_some(), "a killed process holds the cell for ever");
+        Ok(())
     }
 
     fn claim(&mut self, of: usize) -> Result<(), TestCaseError> {
         let now = self.clock.at();
-        let Some(lease) = self.leases.claim("cell", &self.processes[of].seen).unwrap() else { return Ok(()) };
+        let Some(lease) = self.leases[of].claim("cell", &self.processes[of].seen).unwrap() else {
+            return Ok(());
+        };
         if self.has_result {
             lease.finish().unwrap();
             return Ok(());
         }
-        for process in &self.processes {
+        for (process, limit) in self.processes.iter().zip(LIMITS) {
             let runs = process.lease.is_some();
-            let expired = now - process.renewed > LIMIT;
+            let expired = now - process.renewed > limit;
             prop_assert!(
                 !runs || expired,
                 "two processes run the cell: the other renewed at {}",
@@ -170,6 +211,7 @@ proptest! {
         for step in steps {
             world.step(step)?;
         }
+        world.is_free_in_the_end()?;
     }
 }
 

@@ -213,12 +213,10 @@ impl Folder {
         self.write("report.html", crate::html::page(results).as_bytes())
     }
 
-    /// Writes a temporary file first, so that readers never see a partial one.
+    /// Replaces a file, so that readers and other joins never see a partial one.
     fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
-        let (path, beside) = (self.path.join(name), self.path.join(format!("{name}.partial")));
-        fs::write(&beside, content)
-            .and_then(|()| fs::rename(&beside, &path))
-            .map_err(Error::file("write", &path))
+        let path = self.path.join(name);
+        parm_grids::write(&path, content).map_err(Error::file("write", &path))
     }
 
     fn failed(&self, name: &str, reason: &str) -> Error {

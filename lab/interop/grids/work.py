@@ -122,5 +122,5 @@ class Work:
             lease = cells / f"{sign.name.split('.')[0]}.lease.1"
             text = lease.read_text() if lease.exists() else ""
             if text.startswith("held by "):
-                return int(text.split()[-1]), lease
+                return int(text.splitlines()[0].split()[-1]), lease
         return None

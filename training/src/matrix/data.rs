@@ -86,6 +86,16 @@ impl Data {
         Ok(())
     }
 
+    /// The name of its rows in result files. Sets of several matrix files may share a name and differ in their settings.
+    pub(super) fn input(&self, name: &str) -> String {
+        match self.settings() {
+            Some((train, test, _)) if !(train.is_empty() && test.is_empty()) => {
+                format!("data {name} ({train}; {test})")
+            }
+            _ => format!("data {name}"),
+        }
+    }
+
     /// The settings that results depend on, without the set's name: the selected rows, how they are read, and the
     /// measure. The location of the files does not count. `None` if all are defaults.
     pub(super) fn settings(&self) -> Option<(String, String, Measure)> {

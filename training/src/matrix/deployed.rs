@@ -48,20 +48,26 @@ pub(super) struct Answers {
 /// The answers of a model that was run already.
 type KnownAnswers = Option<Arc<Answers>>;
 
-/// A lock for each deployed model, with its answers, and leases if other processes share the folder.
+/// A lock for each deployed model, with its answers. If other processes share the folder, also leases, and digests of the
+/// data: a base model of other data has another name.
 #[derive(Default)]
 pub(super) struct Bases {
     locks: Mutex<BTreeMap<String, Arc<Mutex<KnownAnswers>>>>,
     leases: Option<Leases>,
+    digests: BTreeMap<String, String>,
 }
 
 impl Bases {
     /// The deployed models of a results folder that other processes share: one of them trains each.
-    pub(super) fn shared(results: &Path, limit: Duration) -> Result<Self, Error> {
+    pub(super) fn shared(
+        results: &Path,
+        limit: Duration,
+        digests: BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
         let folder = results.join("bases");
         let leases = Leases::new(&folder, limit);
         let leases = leases.map_err(|error| Error::Write { path: folder, message: error.to_string() })?;
-        Ok(Self { leases: Some(leases), ..Self::default() })
+        Ok(Self { leases: Some(leases), digests, ..Self::default() })
     }
 
     /// The deployed model of a cell. Cells that share one wait here until the first cell has trained or run it.
@@ -71,7 +77,10 @@ impl Bases {
         cell: &Cell,
         data: &Loaded,
     ) -> Result<Deployed, Error> {
-        let key = cell.base_key(runner.matrix);
+        let mut key = cell.base_key(runner.matrix);
+        if let Some(digest) = self.digests.get(&cell.data) {
+            key = parm_grids::key(format!("{key} {digest}").as_bytes());
+        }
         let own = lock(&self.locks).entry(key.clone()).or_default().clone();
         let mut asked = lock(&own);
         let Some(given) = runner.matrix.deployed.get(&cell.base) else {

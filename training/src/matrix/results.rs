@@ -110,29 +110,39 @@ impl Results {
     /// Appends a result to the file.
     pub fn add(&mut self, outcome: Outcome) -> Result<(), Error> {
         let line = serde_json::to_string(&outcome).expect("plain values");
-        self.append(&line, outcome)
+        self.append(format!("{line}\n"), vec![outcome])
     }
 
-    /// Appends the result of a joined file to the file, unless it is there.
-    pub fn join(&mut self, record: &Record) -> Result<(), Error> {
-        let unreadable = |error: serde_json::Error| Error::Matrix {
-            path: self.path.clone(),
-            message: format!("the result of {}: {error}", record.name),
-        };
-        let (line, outcome) = Outcome::of(record).map_err(unreadable)?;
-        if self.lines.contains(&outcome.key) { Ok(()) } else { self.append(&line, outcome) }
+    /// Appends the results of joined files that are not in the file, in one write: another join may do the same.
+    pub fn join<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), Error> {
+        let (mut text, mut joined) = (String::new(), Vec::new());
+        for record in records {
+            let unreadable = |error: serde_json::Error| Error::Matrix {
+                path: self.path.clone(),
+                message: format!("the result of {}: {error}", record.name),
+            };
+            let (line, outcome) = Outcome::of(record).map_err(unreadable)?;
+            if !self.lines.contains(&outcome.key) {
+                text.push_str(&line);
+                text.push('\n');
+                joined.push(outcome);
+            }
+        }
+        if text.is_empty() { Ok(()) } else { self.append(text, joined) }
     }
 
     /// Begins a new line even after an incomplete one.
-    fn append(&mut self, line: &str, outcome: Outcome) -> Result<(), Error> {
+    fn append(&mut self, lines: String, outcomes: Vec<Outcome>) -> Result<(), Error> {
         let failed =
             |error: std::io::Error| Error::Write { path: self.path.clone(), message: error.to_string() };
         let mut file = fs::OpenOptions::new().create(true).append(true).open(&self.path).map_err(failed)?;
         let is_torn = fs::read(&self.path).map_err(failed)?.last().is_some_and(|&byte| byte != b'\n');
-        let text = if is_torn { format!("\n{line}\n") } else { format!("{line}\n") };
+        let text = if is_torn { format!("\n{lines}") } else { lines };
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-        self.lines.insert(outcome.key.clone());
-        self.by_key.insert(outcome.key.clone(), outcome);
+        for outcome in outcomes {
+            self.lines.insert(outcome.key.clone());
+            self.by_key.insert(outcome.key.clone(), outcome);
+        }
         Ok(())
     }
 }

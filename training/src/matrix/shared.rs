@@ -16,6 +16,7 @@ use super::run::{Loaded, Runner, lock};
 use super::{Cell, Matrix, Outcome, Way};
 use crate::Error;
 use crate::data::Samples;
+use crate::fit::Stop;
 
 /// The kind of grid in result files.
 pub const GRID: &str = "matrix";
@@ -23,7 +24,7 @@ pub const GRID: &str = "matrix";
 /// Seconds for a number of a row in an epoch, roughly: an estimate before any cell of the kind is finished.
 const PACE: f64 = 1e-7;
 
-/// How often a lost lease is looked for.
+/// Time between two looks for a lost lease or a request to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The parts of an outcome that differ from run to run.
@@ -31,6 +32,16 @@ const LOOK: Duration = Duration::from_millis(100);
 struct Timings {
     costs: BTreeMap<String, f64>,
     seconds: f64,
+}
+
+/// Selected cells with their data.
+struct Prepared {
+    /// The data by name.
+    data: BTreeMap<String, Arc<Loaded>>,
+    /// Digests of the data by name.
+    digests: BTreeMap<String, String>,
+    /// Each cell in both forms.
+    cells: Vec<(GridCell, Cell)>,
 }
 
 impl Matrix {
@@ -50,29 +61,35 @@ impl Matrix {
 impl Runner<'_> {
     /// Returns the selected cells with estimates and digests, after reading their data.
     pub fn measured(&self, selection: &Selection) -> Result<Vec<GridCell>, Error> {
-        Ok(self.prepared(selection)?.1.into_iter().map(|(grid, _)| grid).collect())
+        Ok(self.prepared(selection)?.cells.into_iter().map(|(grid, _)| grid).collect())
     }
 
     /// Runs the selected cells until every one has a result, here or in another process. An error ends the run.
     pub fn run_shared(&self, folder: &Folder, selection: &Selection) -> Result<(), Error> {
-        let (data, cells) = self.prepared(selection)?;
+        let Prepared { data, digests, cells } = self.prepared(selection)?;
         let by_key: BTreeMap<String, Cell> =
             cells.iter().map(|(grid, cell)| (grid.key.clone(), cell.clone())).collect();
         let queue = Queue::new(folder, cells.into_iter().map(|(grid, _)| grid).collect());
-        let bases = Bases::shared(&self.place.results, folder.leases().limit())?;
+        let bases = Bases::shared(&self.place.results, folder.leases().limit(), digests)?;
         let failed = Mutex::new(None);
         let work = || -> Result<(), Error> {
             while let Some(held) = queue.next(&|| self.stop.is_requested())? {
                 let Some(cell) = by_key.get(&held.cell().key) else { continue };
                 self.observer.began(cell, queue.left());
                 let began = Instant::now();
-                let outcome = self.watched(&held, || self.cell(cell, &data[&cell.data], &bases));
+                let outcome = self.watched(&held, |runner| runner.cell(cell, &data[&cell.data], &bases));
                 if held.is_lost() {
-                    return Err(parm_grids::Error::Lost { name: held.cell().name.clone() }.into());
+                    // Another process runs it after this one was paused.
+                    continue;
                 }
                 let outcome = outcome?;
-                held.finish(product(&outcome, began.elapsed()))?;
-                self.observer.finished(&outcome);
+                match held.finish(product(&outcome, began.elapsed())) {
+                    Err(parm_grids::Error::Lost { .. }) => {}
+                    kept => {
+                        kept?;
+                        self.observer.finished(&outcome);
+                    }
+                }
             }
             Ok(())
         };
@@ -86,29 +103,26 @@ impl Runner<'_> {
         failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    /// Runs a cell, and stops it if its lease is lost.
-    fn watched<T>(&self, held: &Held<'_>, run: impl FnOnce() -> T) -> T {
-        let ended = AtomicBool::new(false);
+    /// Runs a cell. Stops this cell alone if its lease is lost, and with all others on request.
+    fn watched<T>(&self, held: &Held<'_>, run: impl FnOnce(&Runner<'_>) -> T) -> T {
+        let (own, ended) = (Stop::default(), AtomicBool::new(false));
         thread::scope(|scope| {
-            scope.spawn(|| {
+            let watcher = scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    if held.is_lost() {
-                        return self.stop.request();
+                    if held.is_lost() || self.stop.is_requested() {
+                        return own.request();
                     }
-                    thread::sleep(LOOK);
+                    thread::park_timeout(LOOK);
                 }
             });
-            let result = run();
+            let result = run(&Runner { stop: &own, ..*self });
             ended.store(true, Ordering::Relaxed);
+            watcher.thread().unpark();
             result
         })
     }
 
-    #[allow(clippy::type_complexity)] // the data by name, and every cell in both forms
-    fn prepared(
-        &self,
-        selection: &Selection,
-    ) -> Result<(BTreeMap<String, Arc<Loaded>>, Vec<(GridCell, Cell)>), Error> {
+    fn prepared(&self, selection: &Selection) -> Result<Prepared, Error> {
         let mut data = BTreeMap::new();
         let mut digests = BTreeMap::new();
         let by_key: BTreeMap<String, Cell> =
@@ -122,11 +136,12 @@ impl Runner<'_> {
                 digests.insert(cell.data.clone(), parm_grids::digest(of.as_bytes()));
                 data.insert(cell.data.clone(), Arc::new(loaded));
             }
-            grid.inputs.insert(format!("data {}", cell.data), digests[&cell.data].clone());
+            let input = self.matrix.data[&cell.data].input(&cell.data);
+            grid.inputs.insert(input, digests[&cell.data].clone());
             grid.estimate_s = self.estimate(&cell, &data[&cell.data]);
             cells.push((grid, cell));
         }
-        Ok((data, cells))
+        Ok(Prepared { data, digests, cells })
     }
 
     fn estimate(&self, cell: &Cell, data: &Loaded) -> f64 {

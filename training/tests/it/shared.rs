@@ -12,19 +12,20 @@ use tempfile::TempDir;
 
 use crate::matrix::{FILE, clock, matrix, nobody, write};
 
-/// Counts the cells that begin, and requests a stop at the second of them if it has one.
-#[derive(Default)]
+/// Counts the cells that begin, and calls `second` when the second of them begins.
 struct Watch<'a> {
     begun: Mutex<Vec<String>>,
-    stops: Option<&'a Stop>,
+    second: &'a (dyn Fn(&Cell) + Sync),
 }
 
 impl MatrixObserver for Watch<'_> {
     fn began(&self, cell: &Cell, _: usize) {
         let mut begun = self.begun.lock().unwrap();
         begun.push(cell.to_string());
-        // Its base model exists, so it stops at the first step of its own.
-        self.stops.iter().filter(|_| begun.len() == 2).for_each(|stop| stop.request());
+        // Its base model exists.
+        if begun.len() == 2 {
+            (self.second)(cell);
+        }
     }
 
     fn finished(&self, _: &Outcome) {}
@@ -51,7 +52,22 @@ impl Shared {
     /// Calls `with` for a runner on a folder of results, and returns the cells that began.
     fn with<T>(&self, name: &str, stops: bool, with: impl FnOnce(&Runner<'_>) -> T) -> (T, Vec<String>) {
         let stop = Stop::default();
-        let watch = Watch { stops: stops.then_some(&stop), ..Watch::default() };
+        // It stops at the first step of its own.
+        let second = |_: &Cell| {
+            if stops {
+                stop.request()
+            }
+        };
+        self.observed(name, (&stop, &second), with)
+    }
+
+    fn observed<T>(
+        &self,
+        name: &str,
+        (stop, second): (&Stop, &(dyn Fn(&Cell) + Sync)),
+        with: impl FnOnce(&Runner<'_>) -> T,
+    ) -> (T, Vec<String>) {
+        let watch = Watch { begun: Mutex::default(), second };
         let place = Place { data: self.folder.path().into(), results: self.results(name) };
         let result = with(&Runner {
             matrix: &self.matrix,
@@ -61,7 +77,7 @@ impl Shared {
             ask: &nobody,
             clock: &clock,
             observer: &watch,
-            stop: &stop,
+            stop,
         });
         (result, watch.begun.into_inner().unwrap())
     }
@@ -92,8 +108,8 @@ fn matrix_of_two_processes_equals_that_of_one() {
     let joined = join(&[shared.results("many")], GRID, &cells).expect("a join");
     assert!(joined.problems.is_empty() && joined.foreign.is_empty(), "{:?}", joined.problems);
     let mut results = Results::open(&shared.results("joined")).expect("results");
-    joined.records.values().for_each(|record| results.join(record).expect("it is kept"));
-    joined.records.values().for_each(|record| results.join(record).expect("it is there already"));
+    results.join(joined.records.values()).expect("they are kept");
+    results.join(joined.records.values()).expect("they are there already");
     let again = Results::open(&shared.results("joined")).expect("results");
     assert_eq!((numbers(&results), numbers(&again)), (numbers(&one), numbers(&one)));
     let lines = std::fs::read_to_string(shared.results("joined").join("outcomes.jsonl")).expect("lines");
@@ -128,4 +144,51 @@ fn results_from_other_data_are_not_continued() {
     write(shared.folder.path(), "test", 120, 4);
     let error = shared.share("many", "0/1", false).0.expect_err("the data are others").to_string();
     assert!(error.contains("other inputs (data small)"), "{error}");
+}
+
+#[test]
+fn process_that_lost_a_cell_runs_the_others() {
+    let shared = Shared::new();
+    let folder = Folder::open(&shared.results("many"), GRID, Duration::from_millis(200)).expect("a folder");
+    // Another process took the cell while this one was paused, and is silent for ever.
+    let take = |cell: &Cell| {
+        let name = format!("many/cells/{}.lease.2", cell.key(&shared.matrix));
+        std::fs::write(shared.results(&name), "held by another").expect("a lease");
+    };
+    let all = Selection::Share("0/1".parse().expect("a share"));
+    let run = |runner: &Runner<'_>| runner.run_shared(&folder, &all);
+    let (ended, begun) = shared.observed("many", (&Stop::default(), &take), run);
+    ended.expect("it runs");
+    assert_eq!(begun.len(), 5 + 1, "{begun:?}");
+    let one = shared.with("one", false, |runner| runner.run().expect("it runs")).0;
+    assert_eq!(numbers(&Results::open(&shared.results("many")).expect("results")), numbers(&one));
+}
+
+#[test]
+fn data_of_two_files_join_under_one_name() {
+    // As the small ResNets of the accuracy page, which learn from a part of the rows of the other networks.
+    let mut shared = Shared::new();
+    shared.share("many", "0/1", false).0.expect("it runs");
+    let mut cells = shared.matrix.grid();
+    let fewer = FILE.replace("train-labels\"", "train-labels?sample=300\"");
+    shared.matrix = matrix(&fewer).expect("a matrix");
+    shared.share("many", "0/1", false).0.expect("it runs");
+    cells.extend(shared.matrix.grid());
+    let joined = join(&[shared.results("many")], GRID, &cells).expect("a join");
+    assert_eq!((joined.problems.as_slice(), joined.records.len()), ([].as_slice(), 10));
+}
+
+#[test]
+fn base_model_of_other_data_is_not_used() {
+    let mut shared = Shared::new();
+    shared.share("many", "0/1", false).0.expect("it runs");
+    // Other rows, and cells without results that share base models with those before.
+    write(shared.folder.path(), "train", 400, 5);
+    shared.matrix =
+        matrix(&FILE.replace("k = [2]", "k = [4]").replace("k = [3]", "k = [5]")).expect("a matrix");
+    shared.share("many", "0/1", false).0.expect("it runs");
+    shared.share("fresh", "0/1", false).0.expect("it runs");
+    let results = |name| Results::open(&shared.results(name)).expect("results");
+    let (many, fresh) = (numbers(&results("many")), numbers(&results("fresh")));
+    assert!(fresh.iter().all(|one| many.contains(one)), "{many:?}\n{fresh:?}");
 }
