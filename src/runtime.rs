@@ -126,6 +126,17 @@ pub fn server_failure(error: parm_protocol::Error) -> Failure {
     }
 }
 
+/// Reports the end of a drain in which this many connections were cut.
+pub fn drained(cut: usize) -> Result<(), Failure> {
+    if cut > 0 {
+        let problem =
+            format!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms");
+        return Err(coded(StableCode::DrainTimeout, problem).into());
+    }
+    tracing::info!("drained");
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

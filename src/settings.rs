@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use anyhow::anyhow;
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::{Figment, Source};
-use parm_dispatch::removed;
+use parm_dispatch::{removed, was_removed};
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
 use parm_parity_models::bundle::Manifest;
@@ -326,6 +326,23 @@ fn assigned(assignment: &str) -> Result<Serialized<toml::Value>, Invalid> {
     Ok(Serialized::default(path.trim(), value))
 }
 
+/// Settings outside of the models' that were removed, and why each is gone.
+const REMOVED: [(&str, &str); 7] = [
+    ("frontend.requests.retry_after_ms", "a second fits all clients"),
+    ("frontend.instances.models_interval_ms", "models are checked every 5 s"),
+    ("server.max_streams", "a connection has 1,024 streams"),
+    ("server.frames.max_queued_bytes", "a connection queues 128 MiB"),
+    ("backend.chat.chunk", "an iteration reads 512 tokens"),
+    ("backend.chat.queue", "4,096 requests wait"),
+    ("backend.chat.context", "a context has 262,144 tokens"),
+];
+
+/// The error about a setting that was removed; `None` for other settings.
+fn gone(path: &str) -> Option<String> {
+    let ours = REMOVED.iter().find(|(name, _)| *name == path).map(|(_, why)| was_removed(why));
+    ours.or_else(|| path.starts_with("frontend.").then(|| removed(path))?)
+}
+
 /// figment puts the list of a variant's words into quotes of its own.
 fn without_nested_quotes(text: String) -> String {
     text.replace("expected `one of `", "expected one of `").replace("``", "`")
@@ -341,7 +358,7 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
             .into_iter()
             .map(|error| {
                 let path = error.path.join(".");
-                let gone = removed(&path).map(|problem| format!("{path}: {problem}"));
+                let gone = gone(&path).map(|problem| format!("{path}: {problem}"));
                 let field = if path.is_empty() { String::new() } else { format!("{path}: ") };
                 let source = error
                     .metadata

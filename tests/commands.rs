@@ -64,6 +64,9 @@ fn error_about_a_removed_setting_says_why_it_is_gone() {
             &[],
             "frontend.dispatch.ejection.slow_factor",
         ),
+        (&["--set", "frontend.dispatch.retry.burst=9"], &[], "frontend.dispatch.retry.burst"),
+        (&["--set", "frontend.dispatch.tokens.reservations=2"], &[], "frontend.dispatch.tokens"),
+        (&["--set", "server.max_streams=9"], &[], "server.max_streams"),
         (&[], &[variable], "frontend.dispatch.hedge.median_factor"),
     ] {
         let mut command = command();

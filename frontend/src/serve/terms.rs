@@ -163,14 +163,7 @@ mod tests {
     fn read(parameters: &[(&str, Parameter)], transport: Option<Duration>) -> Result<Terms, Error> {
         let arrived = Instant::now();
         let deadline = transport.map(|after| arrived + after);
-        let context = Context {
-            arrived,
-            deadline,
-            transport: Transport::Http,
-            traceparent: None,
-            caller: None,
-            key: None,
-        };
+        let context = Context { deadline, ..Context::new(arrived, Transport::Http) };
         of(parameters, &context)
     }
 
@@ -240,8 +233,7 @@ mod tests {
         let charged = |key: Option<&str>, share: Option<&str>| {
             let arrived = Instant::now();
             let (transport, key) = (Transport::Http, key.map(Into::into));
-            let context =
-                Context { arrived, deadline: None, transport, traceparent: None, caller: None, key };
+            let context = Context { key, ..Context::new(arrived, transport) };
             let parameters: Vec<_> = share.map(|share| ("parm_share", share.into())).into_iter().collect();
             of(&parameters, &context).map(|terms| terms.share)
         };

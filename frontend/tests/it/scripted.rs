@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::fleet::{News, Watcher, Wish};
 use parm_protocol::{
-    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
-    Parameters, Place, ServerMetadata, Tensor, TensorMetadata,
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Place,
+    ServerMetadata, Tensor, TensorMetadata,
 };
 use parm_tokens::{Order, Token};
 
@@ -369,7 +369,7 @@ fn answer(request: &InferRequest) -> InferResponse {
         model_name: request.model.name.clone(),
         model_version: "1".into(),
         id: request.id.clone(),
-        parameters: Parameters::new(),
         outputs: outputs.map(|(name, tensor)| NamedTensor::new(name, tensor)).collect(),
+        ..Default::default()
     }
 }

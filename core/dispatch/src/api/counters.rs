@@ -1,5 +1,7 @@
 //! Counters of a pool, for metrics and the console.
 
+use super::Reason;
+
 /// The counts, and their names and values in the order in which they stand here.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -101,4 +103,15 @@ counters! {
     ejections_refused,
     /// Slow instances readmitted early because a queue built up.
     recalled,
+}
+
+impl Counters {
+    /// Counts an ejection.
+    pub(crate) fn count_ejection(&mut self, reason: Reason) {
+        match reason {
+            Reason::Slow => self.ejected_slow += 1,
+            Reason::Failing => self.ejected_failing += 1,
+            Reason::Wrong => self.ejected_wrong += 1,
+        }
+    }
 }

@@ -35,7 +35,7 @@ pub use settings::{
     AgreementSettings, BatchSettings, BatchSize, BudgetSettings, CodingSettings, DetectionSettings,
     EjectionSettings, Factor, Fraction, GraceSettings, HedgeSettings, InOutage, NotAFactor, NotAFraction,
     ParmPlusSettings, Placement, PolicyKind, PoolSettings, ReplicateSettings, Settings, StandInSettings,
-    TokenSettings, Unsure, Usual, removed,
+    TokenSettings, Unsure, Usual, removed, was_removed,
 };
 pub use site::Site;
 pub(crate) use site::{Apart, Sites, farthest};

@@ -3,7 +3,7 @@
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
-use parm_durations::{Millis, Whole};
+use parm_durations::Whole;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct StandInSettings {
     /// Age of a late query, in medians of the usual time. Default 1.15.
     // A query that waits for an instance is late as soon as it is clear that it will be.
     pub late_factor: Factor,
-    /// Budget of stand-ins for late queries, in runs of the deployed model.
+    /// Budget of stand-ins for late queries, in runs of the deployed model. Unused ones are saved up to 100.
     #[serde(deserialize_with = "Late::deserialize")]
     pub late_budget: BudgetSettings,
     /// Largest number of rows in a job: workers do not measure the cost of more.
@@ -97,8 +97,8 @@ pub struct AgreementSettings {
     /// Ejects instances whose predictions disagree, if the others can bear the load. Otherwise they are only reported. Default
     /// true.
     pub eject: bool,
-    /// Time after which an ejected suspect is probed and returns, half suspected. Default 60000.
-    #[serde(rename = "quarantine_ms", with = "Millis")]
+    /// Time after which an ejected suspect is probed and returns, half suspected. A new fault is found within it.
+    #[serde(skip)]
     pub quarantine: Duration,
 }
 
