@@ -108,7 +108,7 @@ fn join(given: &flags::Matrix, matrices: &[Matrix], folders: &[PathBuf]) -> anyh
         .filter_map(|cell| joined.records.get(&cell.key))
         .try_for_each(|record| results.join(record))?;
     let (found, all) = (joined.records.len(), cells.len());
-    writeln!(std::io::stdout().lock(), "{found} of {all} cells joined in {}", given.results.display())?;
+    writeln!(crate::printer::stdout(), "{found} of {all} cells joined in {}", given.results.display())?;
     anyhow::ensure!(is_whole, "joined in part: run the missing cells and join again");
     Ok(())
 }
@@ -116,7 +116,7 @@ fn join(given: &flags::Matrix, matrices: &[Matrix], folders: &[PathBuf]) -> anyh
 fn write(given: &flags::Matrix, matrices: &[Matrix], path: &std::path::Path) -> anyhow::Result<()> {
     let results = Results::open(&given.results)?;
     std::fs::write(path, render(matrices, &results)).with_context(|| path.display().to_string())?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     writeln!(out, "{}: {} results", path.display(), results.all().count())?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::pool::Description;
 
 /// The instances of a pool.
 #[derive(Default)]
-pub(crate) struct Members {
+pub(crate) struct PoolMembers {
     enrolled: Mutex<BTreeMap<InstanceId, Enrolment>>,
     /// The statements that the pool's settings were last derived from.
     applied: Mutex<Statements>,
@@ -42,7 +42,7 @@ pub(crate) struct Statements {
 /// SHA-256 of the files of a model version; without those of servers that state none.
 pub(crate) type Files = BTreeSet<String>;
 
-impl Members {
+impl PoolMembers {
     /// Adds an instance, or updates its statements; `whole` states that requests stay whole there.
     pub(crate) fn join(&self, instance: InstanceId, description: &Description, whole: bool) {
         let config = description.config.as_ref();

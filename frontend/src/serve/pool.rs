@@ -16,7 +16,7 @@ use parm_protocol::{
 
 use super::coding::{Codes, Linearity, Standing};
 use super::inputs::Inputs;
-use super::members::Members;
+use super::members::PoolMembers;
 use super::shape::Shapes;
 use crate::console::Sums;
 use crate::metrics;
@@ -64,7 +64,7 @@ pub(crate) struct Pool {
     pub(crate) linearity: Linearity,
     codes: RwLock<Arc<Codes>>,
     standing: Mutex<Option<Standing>>,
-    pub(crate) members: Members,
+    pub(crate) members: PoolMembers,
     /// Numbers in the fleet of instances that were lost with it and may return with it.
     lost: Mutex<BTreeSet<u32>>,
     tally: Tally,
@@ -120,7 +120,7 @@ impl Pool {
             linearity: Linearity::default(),
             codes: RwLock::default(),
             standing: Mutex::default(),
-            members: Members::default(),
+            members: PoolMembers::default(),
             lost: Mutex::default(),
             tally: Tally::default(),
             model,

@@ -39,13 +39,13 @@ const EXTENSIONS: [&str; 5] =
     ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
 
 /// Why a request has no answer.
-struct Refused {
+struct FailedRequest {
     error: Error,
     /// Whether an instance did not know the model at the last attempt.
     is_unknown: bool,
 }
 
-impl From<Error> for Refused {
+impl From<Error> for FailedRequest {
     fn from(error: Error) -> Self {
         Self { error, is_unknown: false }
     }
@@ -149,7 +149,7 @@ impl Frontend {
         pool: &Pool,
         submission: Submission,
         context: &Context,
-    ) -> Result<(Outcome, InferResponse), Refused> {
+    ) -> Result<(Outcome, InferResponse), FailedRequest> {
         let inputs = &submission.inputs;
         let reply = Reply { id: inputs.id.clone(), wanted: inputs.outputs.clone() };
         let drawn = self.core.sampler.as_ref().filter(|sampler| sampler.draws());
@@ -160,7 +160,7 @@ impl Frontend {
         let answers = verdict.map_err(|failed| {
             pool.sums.rejected(failed.why, rows, age(context));
             let is_unknown = failed.last.as_ref().is_some_and(|last| last.code() == Code::NotFound);
-            Refused { error: refusal::error(pool, failed, age(context), retry_after), is_unknown }
+            FailedRequest { error: refusal::error(pool, failed, age(context), retry_after), is_unknown }
         })?;
         let (outcome, response) = outputs::response(pool, reply, answers)?;
         if let Some((sampler, inputs)) = drawn {
@@ -192,7 +192,8 @@ impl Frontend {
         inputs.guarded_by = mixes.unwrap_or(0);
         // With a policy that never repeats a query, another client's row in its batch could fail it for good.
         let shares = plain && !pool.is_once();
-        let shape = if shares { pool.shapes.name(&inputs.tensors, pool.batched) } else { pool.shapes.alone() };
+        let shape =
+            if shares { pool.shapes.name(&inputs.tensors, pool.batched) } else { pool.shapes.alone() };
         let inputs = Arc::new(inputs);
         Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable })
     }
@@ -213,8 +214,8 @@ impl Frontend {
         let inputs = submission.inputs.clone();
         let failed = match self.traced(pool, submission, context).await {
             Ok(answered) => return Ok(answered),
-            Err(Refused { error, is_unknown }) => match error.code() {
-                Code::Unavailable | Code::NotFound => Refused { error, is_unknown },
+            Err(FailedRequest { error, is_unknown }) => match error.code() {
+                Code::Unavailable | Code::NotFound => FailedRequest { error, is_unknown },
                 _ => return Err(error),
             },
         };
@@ -249,7 +250,7 @@ impl Frontend {
         pool: &Pool,
         submission: Submission,
         context: &Context,
-    ) -> Result<(Outcome, usize, InferResponse), Refused> {
+    ) -> Result<(Outcome, usize, InferResponse), FailedRequest> {
         let rows = submission.inputs.rows;
         let span = submission.inputs.span.clone();
         let answer = self.answer(pool, submission, context);

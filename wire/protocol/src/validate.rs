@@ -30,7 +30,8 @@ pub fn independent(request: &InferRequest, batched: bool) -> Result<(), Error> {
         return Ok(());
     }
     let name = &request.model.name;
-    let message = format!("rows of model '{name}' are not independent now: describe it again, and send requests whole");
+    let message =
+        format!("rows of model '{name}' are not independent now: describe it again, and send requests whole");
     Err(Error::Remote { code: Code::NotFound, message })
 }
 

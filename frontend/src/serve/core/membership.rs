@@ -48,7 +48,8 @@ impl Core {
                 Err(error) => refused.push(error),
             }
         }
-        let states = |model: &Description| model.config.as_ref().is_some_and(|config| config.digest().is_some());
+        let states =
+            |model: &Description| model.config.as_ref().is_some_and(|config| config.digest().is_some());
         instance.set_states_files(models.iter().any(states));
         let before = instance.pools();
         instance.set_pools(pools.clone());

@@ -34,7 +34,9 @@ fn is_coded(settings: &PoolSettings) -> bool {
 /// would not fit the predictions.
 fn of_one_file(files: &Files, bundle: Option<&Bundle>) -> Result<(), String> {
     if files.len() > 1 {
-        return Err("its instances serve different files of this version: serve the same file everywhere".into());
+        return Err(
+            "its instances serve different files of this version: serve the same file everywhere".into()
+        );
     }
     let made_for = bundle.map(|bundle| &bundle.manifest.deployed.sha256);
     match (files.first(), made_for) {
