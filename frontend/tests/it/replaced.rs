@@ -223,7 +223,7 @@ async fn other_form_at_all_instances_is_served_after_one_look() {
         let instances = workers(4, 10);
         let frontend = over(config(policy), &instances).await;
         infer(&frontend, request(&[1.0])).await.unwrap();
-        instances.iter().for_each(|instance| instance.serve(&[other.clone()]));
+        instances.iter().for_each(|instance| instance.serve(std::slice::from_ref(&other)));
         tokio::time::sleep(LOOK).await;
         assert_eq!(ready(&frontend), 4.0, "{other:?}");
         let shown = frontend.model_metadata(&ModelRef::latest("double")).unwrap();
