@@ -25,7 +25,7 @@ const RESERVED_FILES: usize = 160;
 pub fn dumped(flags: &Common, settings: &Settings) -> anyhow::Result<bool> {
     if flags.dump_config {
         use std::io::Write;
-        std::io::stdout().write_all(settings.to_toml()?.as_bytes())?;
+        crate::printer::stdout().write_all(settings.to_toml()?.as_bytes())?;
     }
     Ok(flags.dump_config)
 }

@@ -31,7 +31,9 @@ pub enum Error {
     TensorType { path: PathBuf, tensor: String, found: String },
     #[error("the model failed on this input: {message}")]
     Run { message: String },
-    #[error("the engine panicked: {message}: the instance continues: try engine 'ort', and report the model")]
+    #[error(
+        "the engine panicked: {message}: the instance continues: check that the inputs are in range, or try engine 'ort'"
+    )]
     Panicked { message: String },
     #[error(
         "input '{name}' of warm-up needs {elements} elements, more than {limit}: set backend.warm_up_runs to 0"

@@ -25,7 +25,7 @@ use std::time::Duration;
 use parm_parity_models::repository::Repository;
 use parm_protocol::fleet::{Caller, Giver, SHARE};
 use parm_protocol::{
-    Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Place, validate,
+    Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Place, Rows, validate,
 };
 use parm_shares::Table;
 use prometheus::Registry;
@@ -198,6 +198,7 @@ impl Host {
         unused: Unused<'_>,
     ) -> Result<InferResponse, Refusal> {
         let Call { request, arrived, deadline, .. } = call;
+        validate::independent(&request, model.rows() != Rows::Whole)?;
         let rows = validate(&request, &model.metadata, model.rows())?;
         refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());

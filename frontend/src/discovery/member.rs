@@ -194,9 +194,18 @@ impl Member {
 
     /// Triggers a description of its models, and waits until one that starts from now on has ended.
     pub(super) async fn look_again(&self) {
+        self.looked_after(|| self.refresh.notify_one()).await;
+    }
+
+    /// The same for an instance that has rejected jobs for its models: at most one description a second.
+    pub(super) async fn look_if_outdated(&self, instance: &Instance) {
+        self.looked_after(|| instance.outdated.notify_one()).await;
+    }
+
+    async fn looked_after(&self, trigger: impl FnOnce()) {
         let before = self.looks.load(Ordering::Acquire);
         let mut looked = self.looked.subscribe();
-        self.refresh.notify_one();
+        trigger();
         // The member owns the sender, so it cannot be dropped.
         let _ = looked.wait_for(|last| *last > before).await;
     }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use parm_dispatch::{Accept, ShareId, Time};
-use parm_protocol::fleet::SHARE;
+use parm_protocol::fleet::{ROWS, SHARE};
 use parm_protocol::{Context, Error, InferRequest, Parameter, Parameters};
 use parm_shares::{Asked, Refusal, Table};
 
@@ -15,7 +15,7 @@ use super::clock::Clock;
 use crate::config::Requests;
 
 /// Parameters that are not forwarded to the instance.
-const OURS: [&str; 4] = ["timeout", "priority", "parm_accept", SHARE];
+const OURS: [&str; 5] = ["timeout", "priority", "parm_accept", SHARE, ROWS];
 
 /// Parameters that only stateful models support.
 const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];

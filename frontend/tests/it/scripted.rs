@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::fleet::{News, Watcher, Wish};
+use parm_protocol::validate::independent;
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Place,
     ServerMetadata, Tensor, TensorMetadata,
@@ -157,7 +158,7 @@ impl Scripted {
 
     /// Enables the configuration endpoint with this batch size.
     pub(crate) fn says_max_batch(&self, max_batch_size: i32) {
-        *self.config.lock() = Some(ModelConfig { max_batch_size, ..ModelConfig::default() });
+        self.config.lock().get_or_insert_default().max_batch_size = max_batch_size;
     }
 
     /// Reports this digest of its models' files.
@@ -261,6 +262,15 @@ impl Client for Scripted {
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
         self.seen.lock().push(request.clone());
         self.redeemed.lock().push(context.token);
+        let most = self.config.lock().as_ref().map_or(i32::MAX, |config| config.max_batch_size);
+        if let Err(changed) = independent(&request, most > 0) {
+            return Box::pin(async { Err(changed) });
+        }
+        if let (rows, 1..) = (request.inputs[0].tensor.rows(), most)
+            && rows > most as usize
+        {
+            return Box::pin(async move { Err(Error::BatchTooLarge { rows, limit: most as usize }) });
+        }
         if self.served(&request.model).is_none() {
             let unknown = Error::UnknownModel { name: request.model.name };
             return Box::pin(async { Err(unknown) });

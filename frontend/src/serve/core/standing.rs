@@ -92,6 +92,7 @@ impl Core {
         }
         #[cfg(test)]
         self.before_force();
+        pool.members.apply();
         let mut not_coded = None;
         let is_stand_in = wished.stand_in.model.as_ref() == Some(&pool.model.name);
         let plan = self.plan(pool, &wished).or_else(|reason| {
