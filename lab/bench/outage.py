@@ -98,6 +98,10 @@ class Fleet:
                         f"-n {name} addr add 10.77.0.2/24 dev parm1", f"-n {name} link set parm1 up"):
             subprocess.run(["ip", *command.split()], check=True)
 
+    def cable(self, state):
+        """Sets the far end of the link, so that the route to it stays."""
+        subprocess.run(["ip", "-n", self.namespace, "link", "set", "parm1", state], check=True)
+
     def wait(self, url):
         for _ in range(600):
             try:
@@ -125,7 +129,7 @@ class Fleet:
             elif self.arguments.fault == "kill":
                 worker.end()
         if self.namespace:
-            subprocess.run(["ip", "link", "set", "parm0", "down"], check=True)
+            self.cable("down")
 
     def heal(self):
         for worker in self.workers:
@@ -134,7 +138,7 @@ class Fleet:
             elif self.arguments.fault == "kill":
                 worker.start()
         if self.namespace:
-            subprocess.run(["ip", "link", "set", "parm0", "up"], check=True)
+            self.cable("up")
         if self.arguments.fault == "kill":
             for address in self.addresses:
                 self.wait(f"http://{address}/v2/health/ready")

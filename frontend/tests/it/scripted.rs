@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -68,6 +68,8 @@ pub(crate) struct Scripted {
     pub(crate) wishes: Mutex<Vec<Order<Wish>>>,
     /// Tokens of received requests.
     pub(crate) redeemed: Mutex<Vec<Option<Token>>>,
+    /// It cannot list its models.
+    pub(crate) unlisted: AtomicBool,
 }
 
 /// Counts a request as cancelled unless it was answered.
@@ -93,6 +95,7 @@ impl Scripted {
             watcher: Mutex::default(),
             wishes: Mutex::default(),
             redeemed: Mutex::default(),
+            unlisted: AtomicBool::new(false),
         })
     }
 
@@ -331,7 +334,9 @@ impl Client for Scripted {
         };
         let mut index: Vec<_> = self.models.lock().iter().map(entry).collect();
         index.extend(self.unloaded.lock().iter().cloned());
-        Box::pin(async { Ok(index) })
+        let unlisted = self.unlisted.load(Ordering::Relaxed);
+        let missing = || Error::Unimplemented { what: "the index".into() };
+        Box::pin(async move { if unlisted { Err(missing()) } else { Ok(index) } })
     }
 
     fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {

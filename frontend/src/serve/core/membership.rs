@@ -80,7 +80,6 @@ impl Core {
             self.forget_unserved(pool);
         }
         self.settle_statements(&before);
-        self.is_back(instance.number);
         self.weigh(before.iter().chain(&pools));
         refused
     }
