@@ -2,6 +2,7 @@
 
 use crate::api::Time;
 use crate::moves::hold::surrender;
+use crate::rules::outage::silent_from;
 use crate::state::State;
 use crate::state::idle::Room;
 use crate::state::instance::Instance;
@@ -86,10 +87,11 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
     };
     let apart = state.instances.iter().filter(|(_, instance)| takes_stand_ins(instance)).count() as u32;
     let pool = state.pools.at_mut(key);
-    if apart == 0 || (pool.usable == 0 && usable > 0) {
+    let returns = pool.usable == 0 && usable > 0;
+    (pool.usable, pool.slots, pool.slow, pool.members, pool.apart) = (usable, slots, slow, members, apart);
+    if returns || !pool.bridges_outages() {
         pool.outage_since = None;
     }
-    (pool.usable, pool.slots, pool.slow, pool.members, pool.apart) = (usable, slots, slow, members, apart);
     pool.headroom = pool.policy.headroom(usable);
     // With one instance left, a retry that avoids it has no other choice.
     if gains || usable <= 1 {
@@ -104,6 +106,9 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
     }
     if usable == 0 {
         look_for_outage(state, key, turn.now);
+    } else {
+        // Its instances may have been silent before an outage could be bridged.
+        look_for_silence(state, turn, key);
     }
 }
 
@@ -120,6 +125,15 @@ pub(crate) fn look_for_outage(state: &mut State, key: PoolKey, at: Time) {
     if pool.bridges_outages() && pool.outage_since.is_none() && pool.outage_timer.is_none_or(|set| at < set) {
         pool.outage_timer = Some(at);
         state.timers.set(at, Timer::Outage(key));
+    }
+}
+
+/// Sets the timer that looks for silent instances while jobs run, unless one is set.
+pub(crate) fn look_for_silence(state: &mut State, turn: &Turn, key: PoolKey) {
+    let pool = state.pools.at(key);
+    if pool.apart > 0 && pool.running > 0 && pool.outage_timer.is_none() {
+        let silent_at = silent_from(pool, turn.now);
+        silent_at.into_iter().for_each(|at| look_for_outage(state, key, at));
     }
 }
 

@@ -2,9 +2,8 @@
 
 use crate::api::{Action, Class, JobSpec, Role, Rows};
 use crate::moves::group::note_place;
-use crate::moves::room::{look_for_outage, refresh};
+use crate::moves::room::{look_for_silence, refresh};
 use crate::moves::watch::{begin, watch_silence, watch_stand_in};
-use crate::rules::outage::silent_from;
 use crate::rules::turn::{payer_of, work};
 use crate::state::State;
 use crate::state::arena::Key;
@@ -134,9 +133,8 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
         }
     }
     pool.counters.parities += u64::from(matches!(role, Role::Parity(..)));
-    if matches!(role, Role::Deployed | Role::Copy) && pool.apart > 0 && pool.outage_timer.is_none() {
-        let silent_at = silent_from(pool, turn.now);
-        silent_at.into_iter().for_each(|at| look_for_outage(state, pool_key, at));
+    if matches!(role, Role::Deployed | Role::Copy) {
+        look_for_silence(state, turn, pool_key);
     }
     // A job behind others is timed from its turn on.
     match role {

@@ -1,8 +1,8 @@
 //! The beginning and the end of an outage, in which stand-ins answer (`rules::outage`).
 
-use crate::moves::room::{look_for_outage, wait_for_instances};
+use crate::moves::room::{look_for_silence, wait_for_instances};
 use crate::reactions::stand_in::{answer_from_stand_in, query_is_late};
-use crate::rules::outage::{is_out, silent_from};
+use crate::rules::outage::is_out;
 use crate::state::State;
 use crate::state::instance::Serves;
 use crate::state::keys::{PoolKey, QueryKey};
@@ -16,7 +16,7 @@ pub(crate) fn outage_timer_fired(state: &mut State, turn: &mut Turn, key: PoolKe
         return;
     }
     pool.outage_timer = None;
-    if !pool.bridges_outages() || pool.outage_since.is_some() {
+    if !pool.bridges_outages() || pool.outage_since.is_some() || pool.removed {
         return;
     }
     if pool.usual_service().is_some_and(|usual| turn.behind > usual / 2) {
@@ -27,10 +27,7 @@ pub(crate) fn outage_timer_fired(state: &mut State, turn: &mut Turn, key: PoolKe
         begin(state, turn, key);
         return;
     }
-    let pool = state.pools.at(key);
-    if let Some(next) = silent_from(pool, turn.now).filter(|_| pool.running > 0) {
-        look_for_outage(state, key, next);
-    }
+    look_for_silence(state, turn, key);
 }
 
 fn begin(state: &mut State, turn: &mut Turn, key: PoolKey) {
@@ -55,9 +52,10 @@ fn leave_silent_stand_in(state: &mut State, key: QueryKey) {
     let Some(job) = state.jobs.get_mut(job) else { return };
     let instance = state.instances.get(job.instance);
     if !instance.and_then(|of| of.serves(query.pool)).is_some_and(Serves::is_apart) {
-        // The job is not dropped: its end shows that the instance is back.
+        // The job is not dropped, because its instance is busy with it anyway. It was not the query's fault.
         job.waiting -= 1;
         query.stand_in = StandInState::None;
+        query.stand_ins_started = query.stand_ins_started.saturating_sub(1);
     }
 }
 

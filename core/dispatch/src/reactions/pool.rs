@@ -55,7 +55,7 @@ pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
     let waiting = queries_without_instance(state, key);
     let pool = state.pools.at_mut(key);
     pool.removed = true;
-    (pool.idle, pool.redundancy_idle) = Default::default();
+    (pool.idle, pool.redundancy_idle, pool.apart_idle) = Default::default();
     // No instance can run its parities, and no group may outlive its pool.
     let of_pool = |(id, group): (_, &Group)| (group.pool == key).then_some(id);
     let groups: Vec<_> = state.groups.iter().filter_map(of_pool).collect();

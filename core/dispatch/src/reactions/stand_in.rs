@@ -31,7 +31,9 @@ use crate::moves::judge::record_pair;
 use crate::moves::outputs::{release_reader, request_check};
 use crate::moves::pools::pool_named;
 use crate::moves::reserve::request_reservations;
+use crate::moves::room::recount;
 use crate::moves::tell::{hold_back, note_late};
+use crate::moves::watch::look_at;
 use crate::placing::stand_ins::place_stand_ins;
 use crate::reactions::again::{Ask, hedge, run_on_deployed};
 use crate::rules::lateness::{late_for_stand_in, late_while_waiting, stand_in_grace};
@@ -201,29 +203,31 @@ pub(crate) fn query_is_late(state: &mut State, turn: &mut Turn, key: QueryKey) {
 }
 
 /// Leaves a query to a stand-in apart from the deployed model, which failed with it as often as allowed. Returns false
-/// if none may answer it.
+/// if none may answer it. The deployed model gets it once more if none does soon.
 pub(crate) fn left_to_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey) -> bool {
     let Some(query) = state.queries.get(key) else { return false };
-    let (pool_key, stand_in, pool) = (query.pool, query.stand_in, state.pools.at(query.pool));
-    let may = pool.in_force.policy == PolicyKind::StandIn && pool.apart > 0;
+    let (pool_key, pool) = (query.pool, state.pools.at(query.pool));
+    let is_last = query.failures == pool.settings.max_attempts.get() && query.failures < u8::MAX;
+    let may = is_last && pool.in_force.policy == PolicyKind::StandIn && pool.apart > 0;
     if !may || !gives_stand_ins(pool, query.payer, query.accept) {
         return false;
     }
-    let patience = pool.usual_service().unwrap_or(pool.settings.retry_elsewhere).max(LEAST);
-    match stand_in {
-        StandInState::Judged(_) => return true,
-        StandInState::Runs(_) | StandInState::In(_) => {}
+    let until = turn.now + pool.usual_service().unwrap_or(pool.settings.retry_elsewhere).max(LEAST);
+    match query.stand_in {
+        StandInState::Judged(_) => {}
+        StandInState::In(_) => answer_from_stand_in(state, turn, key),
+        StandInState::Runs(job) => look_at(state, turn, job, until, Timer::StillLate(job)),
         StandInState::None if wants_stand_in(query, pool) => {
             let pool = state.pools.at_mut(pool_key);
             if let Some(stand_ins) = &mut pool.stand_ins {
                 stand_ins.is_late(key, |query| state.queries.contains(query), pool.unanswered);
             }
+            // A job that begins now has a timer, because its query has no other.
+            hold_back(state, turn, key, until);
             place_stand_ins(state, turn, pool_key, StandInLine::Late);
         }
         StandInState::None | StandInState::Useless => return false,
     }
-    // After that the deployed model gets it again.
-    hold_back(state, turn, key, turn.now + patience);
     true
 }
 
@@ -256,7 +260,12 @@ pub(crate) fn checked(state: &mut State, turn: &mut Turn, pair: Pair, agrees: Op
         pool.counters.compared += 1;
         pool.counters.disagreed += u64::from(!agrees);
         if let Some(stand_ins) = &mut pool.stand_ins {
+            let before = stand_ins.withheld;
             stand_ins.compared(agrees, &pool.settings.stand_in);
+            if stand_ins.withheld != before {
+                // Withheld ones answer in no outage either.
+                recount(state, turn, by.pool);
+            }
         }
         let both = [(by.instance, pair.prediction.job), (beside.instance, pair.stand_in.job)];
         record_pair(state, turn, by.pool, both, agrees);

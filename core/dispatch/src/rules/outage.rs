@@ -7,9 +7,13 @@
 //! Choice: a pool is out if no instance is usable, or if its instances are silent together. They are if each
 //! holds a job, no prediction came for two usual times, and so many overdue jobs at the same time would be chance in
 //! one case of a million. The chance of each instance is the share of runs that take as long as its oldest job has
-//! (at least one in a thousand: rarer runs are not known). An idle instance takes the next query, or a copy of a late
-//! one, and is judged by that. One instance is never silent, two only if their runs hardly
-//! vary, six after little more than two usual times. The first prediction ends the outage.
+//! (at least one in a thousand: rarer runs are not known). Jobs younger than two usual times say nothing: after a pause
+//! the last prediction is old, and the runs of a burst are never independent. An idle instance takes the next query, or a
+//! copy of a late one, and is judged by that; one that other frontends fill says nothing. One instance is never silent, two
+//! only if their runs hardly vary, six after little more than two usual times. The first prediction ends the outage.
+//!
+//! A pool is also out if each instance failed as often in a row as ejects it: ejection keeps a share of them in
+//! service. Next to silent ones such an instance counts like a job older than any known run.
 //!
 //! Then stand-ins answer every query that accepts any outcome, at once. The bound on approximate answers does not
 //! count these: it limits the price of fast answers, and here there are no others. Queries that accept only exact
@@ -28,7 +32,8 @@ use std::time::Duration;
 use crate::api::{Accept, Time, times};
 use crate::rules::finish::expected_run;
 use crate::state::State;
-use crate::state::instance::{Instance, Serves};
+use crate::state::idle::Room;
+use crate::state::instance::Instance;
 use crate::state::keys::PoolKey;
 use crate::state::pool::Pool;
 use crate::turn::Turn;
@@ -65,23 +70,34 @@ pub(crate) fn is_out(state: &State, turn: &Turn, key: PoolKey) -> bool {
 fn is_silent(state: &State, turn: &Turn, key: PoolKey) -> bool {
     let pool = state.pools.at(key);
     let Some(usual) = pool.usual_service() else { return false };
-    if turn.now.since(pool.predicted_at) < times(usual, SILENCE).max(LEAST) {
+    let silence = times(usual, SILENCE).max(LEAST);
+    if turn.now.since(pool.predicted_at) < silence {
         return false;
     }
-    let takes = |of: &&Instance| of.usable() && of.serves(key).is_some_and(Serves::takes_queries);
-    let mut instances = state.instances.iter().map(|(_, instance)| instance).filter(takes);
-    // An instance without a job takes the next query, or a copy of a late one.
-    let chance = instances.try_fold(1.0, |all, instance| {
-        (!instance.jobs.is_empty()).then(|| all * chance(state, turn, instance))
-    });
-    chance.is_some_and(|chance| chance <= CHANCE)
+    let (mut all_fail, mut all) = (true, 1.0);
+    for (_, instance) in state.instances.iter().filter(|(_, of)| of.usable()) {
+        let Some(serves) = instance.serves(key).filter(|serves| serves.takes_queries()) else { continue };
+        if serves.health.is_failing(&pool.settings.ejection) {
+            all *= RAREST;
+            continue;
+        }
+        all_fail = false;
+        if !instance.jobs.is_empty() {
+            all *= chance(state, turn, instance, silence);
+        } else if instance.room() != Room::None {
+            // It takes the next query, or a copy of a late one.
+            return false;
+        }
+    }
+    all_fail || all <= CHANCE
 }
 
-/// The share of runs that take as long as the oldest job of an instance has by now.
-fn chance(state: &State, turn: &Turn, instance: &Instance) -> f64 {
+/// The share of runs that take as long as the oldest job of an instance has by now; 1 if that is not long.
+fn chance(state: &State, turn: &Turn, instance: &Instance, long: Duration) -> f64 {
     let longer = |key| {
         let job = state.jobs.get(key)?;
-        let age = turn.now.since(job.began).as_nanos() as f64 / expected_run(state, job)?;
+        let age = Some(turn.now.since(job.began)).filter(|age| *age >= long)?;
+        let age = age.as_nanos() as f64 / expected_run(state, job)?;
         Some(state.pools.at(job.pool).pace.rest.longer_than(age).max(RAREST))
     };
     let running = instance.jobs.iter().copied().filter(|job| instance.runs(*job));

@@ -353,6 +353,7 @@ impl Pool {
     /// Whether its stand-ins answer all queries while the deployed model does not.
     pub(crate) fn bridges_outages(&self) -> bool {
         let wanted = self.settings.stand_in.in_outage == InOutage::Answer;
-        wanted && self.apart > 0 && self.in_force.policy == PolicyKind::StandIn
+        let gives = self.stand_ins.as_deref().is_some_and(|own| !own.withheld);
+        wanted && gives && self.apart > 0 && self.in_force.policy == PolicyKind::StandIn
     }
 }

@@ -1,6 +1,6 @@
 //! Stand-ins of a pool: queries that need one, costs, the bound, and the agreement with predictions.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::api::{Cost, StandInSettings, Urgency};
 use crate::measure::bound::Bound;
@@ -169,14 +169,31 @@ fn sweep(line: &mut VecDeque<QueryKey>, alive: impl Fn(QueryKey) -> bool, living
     while line.front().is_some_and(|front| !alive(*front)) {
         line.pop_front();
     }
-    if line.len() > 2 * living as usize + DEAD_ALLOWED {
+    let most = 2 * living as usize + DEAD_ALLOWED;
+    if line.len() > most {
         line.retain(|query| alive(*query));
+    }
+    if line.len() > most {
+        // Each outage adds all queries, and most may have been in line.
+        let mut seen = BTreeSet::new();
+        line.retain(|query| seen.insert(query.raw()));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::arena::Key;
+
+    #[test]
+    fn line_is_bounded_when_the_same_query_is_late_often() {
+        let mut stand_ins = StandIns::new(&StandInSettings::default());
+        for name in 0..1000 {
+            stand_ins.is_late(Key::from_raw(name % 2), |_| true, 2);
+        }
+        assert!(stand_ins.late.len() <= DEAD_ALLOWED + 5, "{}", stand_ins.late.len());
+        assert_eq!(stand_ins.late.front().map(|first| first.raw()), Some(0), "the order stays");
+    }
 
     #[test]
     fn stand_ins_that_disagree_are_withheld_until_they_agree_again() {

@@ -15,6 +15,7 @@ mod limits;
 mod lost;
 mod neighbours;
 mod outage;
+mod outage_changes;
 mod overload;
 mod poison;
 mod properties;

@@ -9,7 +9,7 @@ use super::script::{Step, check, one_by_one, play, words};
 use super::world::POOL;
 
 /// Nobody gets an approximate answer outside of outages.
-fn exact_otherwise() -> PoolSettings {
+pub(crate) fn exact_otherwise() -> PoolSettings {
     let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..one_by_one() };
     settings.ejection.slow_start = Duration::ZERO;
     settings.stand_in.bound = Fraction::percent(0);
