@@ -132,8 +132,11 @@ pub(crate) fn stand_in(
         Urgency::Spare => pool.counters.stand_ins_spare += count,
         Urgency::Late if beside > 0 && !apart && !stand_ins.work.spend_part(cost.of(beside)) => {
             // Running ones are in the early line since their start and may find an idle instance; waiting ones
-            // will be.
+            // will be. An instance apart needs no budget, and may become free.
             pool.counters.stand_ins_refused += count;
+            if pool.apart > 0 {
+                stand_ins.waiting(line).extend(rows);
+            }
             return false;
         }
         Urgency::Late => pool.counters.stand_ins_late += count,

@@ -1,6 +1,7 @@
 //! The beginning and the end of an outage, in which stand-ins answer (`rules::outage`).
 
 use crate::moves::room::{look_for_silence, wait_for_instances};
+use crate::reactions::again::run_on_deployed;
 use crate::reactions::stand_in::{answer_from_stand_in, query_is_late};
 use crate::rules::outage::is_out;
 use crate::state::State;
@@ -42,6 +43,10 @@ fn begin(state: &mut State, turn: &mut Turn, key: PoolKey) {
         leave_silent_stand_in(state, query);
         query_is_late(state, turn, query);
         answer_from_stand_in(state, turn, query);
+        if state.queries.get(query).is_some_and(|query| query.stand_in == StandInState::None) {
+            // It may have left the queue for the stand-in that it lost.
+            run_on_deployed(state, turn, query);
+        }
     }
 }
 

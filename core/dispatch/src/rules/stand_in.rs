@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::api::{Accept, Payer, PolicyKind, Time};
 use crate::rules::lateness::{stand_in_grace, stand_in_within};
 use crate::rules::outage::bridges;
-use crate::rules::suits::explores;
+use crate::rules::suits::has_unnamed;
 use crate::rules::turn::leaves_reserved;
 use crate::state::State;
 use crate::state::instance::{Instance, Serves};
@@ -68,7 +68,9 @@ pub(crate) fn may_stand_in_apart(state: &State, key: PoolKey, line: StandInLine)
 pub(crate) fn may_stand_in(state: &State, turn: &Turn, key: PoolKey, line: StandInLine) -> bool {
     let pool = state.pools.at(key);
     let Some(stand_ins) = &pool.stand_ins else { return false };
-    if stand_ins.line(line).is_empty() || !leaves_reserved(state, turn, key) {
+    // In an outage these instances do not answer.
+    let out = pool.outage_since.is_some();
+    if out || stand_ins.line(line).is_empty() || !leaves_reserved(state, turn, key) {
         return false;
     }
     if line == StandInLine::Late {
@@ -116,5 +118,5 @@ pub(crate) fn is_slow(pool: &Pool, key: PoolKey, instance: &Instance) -> bool {
 
 pub(crate) fn holds(state: &State, instance: InstanceKey, query: QueryKey) -> bool {
     state.queries.at(query).jobs.iter().any(|job| state.jobs.at(*job).instance == instance)
-        || explores(state, instance, query)
+        || has_unnamed(state, instance, query)
 }

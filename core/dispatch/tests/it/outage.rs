@@ -37,7 +37,13 @@ fn late_query_gets_its_stand_in_apart_from_the_deployed_model() {
     check_warm(
         late,
         &steps,
-        &["1623 late stand-in 2 on 9", "1624 judge 2", "1624 answer 2 stand-in", "1624 drop 2 on 3"],
+        &[
+            "1623 late stand-in 2 on 9",
+            "1624 judge 2",
+            "1624 late stand-in 3 on 9",
+            "1624 answer 2 stand-in",
+            "1624 drop 2 on 3",
+        ],
     );
 }
 

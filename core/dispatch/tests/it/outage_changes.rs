@@ -24,6 +24,14 @@ fn busy(world: &World) -> Option<u32> {
     world.running().map(|(_, held)| held.job.instance.0).next()
 }
 
+/// The instance apart answers all that it is given.
+fn answer_apart(world: &mut World) {
+    while world.running().any(|(_, held)| held.job.instance.0 == 9) {
+        act(world, &Done(9));
+        act(world, &Judged(Some(90)));
+    }
+}
+
 fn runs(world: &World) -> usize {
     let runs = |(_, action): &&_| matches!(action, Action::Run(job, _) if job.role == Role::Deployed);
     world.log.iter().filter(runs).count()
@@ -131,7 +139,8 @@ fn attempts_are_bounded_when_no_stand_in_is_free() {
     settings.stand_in.late_budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
     let most = usize::from(settings.max_attempts.get());
     // The instance apart holds the stand-in of another query, and hangs.
-    let mut world = play(settings, &[&FLEET[..], &[JoinApart(9), Query(9), Wait(24), Done(2), Quiet, Query(1)]].concat());
+    let mut world =
+        play(settings, &[&FLEET[..], &[JoinApart(9), Query(9), Wait(24), Done(2), Quiet, Query(1)]].concat());
     for _ in 0..100 {
         for on in 1..=3 {
             if world.running().any(|(_, held)| held.job.instance.0 == on) {
@@ -166,11 +175,9 @@ fn silent_stand_in_is_no_attempt_when_an_outage_begins() {
 #[test]
 fn unsure_query_is_refused_in_an_outage_when_none_returns() {
     let mut world = play(exact_otherwise(), &[&FLEET[..], &[JoinApart(9)], &HANG, &[Wait(50)]].concat());
-    while world.running().any(|(_, held)| held.job.instance.0 == 9) {
-        act(&mut world, &Done(9));
-        act(&mut world, &Judged(Some(90)));
-    }
-    for step in [Wait(400), Query(4), Done(9), Judged(None), Wait(350)] {
+    answer_apart(&mut world);
+    // The timer of the first queries finds it at its stand-in.
+    for step in [Wait(288), Query(4), Wait(4), Done(9), Judged(None), Wait(350)] {
         act(&mut world, &step);
     }
     assert!(words(&world).iter().any(|word| word.ends_with("answer 4 NoInstance")), "{:?}", words(&world));
@@ -192,4 +199,47 @@ fn withheld_stand_ins_bridge_no_outage() {
     assert!(is_out(&world));
     act(&mut world, &Checked(false));
     assert!(world.dispatcher.status(POOL).expect("the pool").withheld && !is_out(&world));
+}
+
+#[test]
+fn refused_late_query_still_gets_a_stand_in_apart() {
+    let mut settings = PoolSettings { stand_in: Default::default(), ..exact_otherwise() };
+    (settings.stand_in.spare, settings.stand_in.hedge) = (false, false);
+    settings.stand_in.late_budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
+    let steps = [JoinApart(9), Quiet, Query(1), Query(2), Wait(24), Done(9), Judged(Some(90))];
+    let world = play(settings, &[&FLEET[..], &steps].concat());
+    let late: Vec<_> = words(&world).into_iter().filter(|word| word.contains("late stand-in")).collect();
+    assert_eq!(late, ["1623 late stand-in 1 on 9", "1624 late stand-in 2 on 9"]);
+}
+
+#[test]
+fn stand_ins_run_only_apart_in_an_outage() {
+    let mut world = play(exact_otherwise(), &[&FLEET[..], &[JoinApart(9)], &HANG, &[Wait(50)]].concat());
+    assert!(is_out(&world));
+    answer_apart(&mut world);
+    // The jobs end without an answer, and the next ones hang again.
+    for step in [Fail(1), Fail(2), Fail(3), Quiet] {
+        act(&mut world, &step);
+    }
+    for id in 4..8 {
+        act(&mut world, &Query(id));
+        act(&mut world, &Wait(1));
+    }
+    let elsewhere = |word: &String| word.contains("stand-in") && !word.ends_with("on 9");
+    assert!(!words(&world).iter().any(elsewhere), "{:?}", words(&world));
+}
+
+#[test]
+fn query_that_left_the_queue_is_not_lost_when_an_outage_begins() {
+    let mut settings = exact_otherwise();
+    settings.stand_in.bound = Fraction::percent(50);
+    settings.stand_in.spare = false;
+    let steps =
+        [Exact(1), Exact(2), Exact(3), Query(4), Wait(24), Done(1), JoinApart(9), Elsewhere(9, 1, true)];
+    let mut world = play(settings, &[&FLEET[..], &steps].concat());
+    assert!(words(&world).iter().any(|word| word.ends_with("late stand-in 4 on 1")), "{:?}", words(&world));
+    for step in [Drain(1), Drain(2), Drain(3), Elsewhere(9, 0, true), Done(9), Judged(Some(90))] {
+        act(&mut world, &step);
+    }
+    assert!(words(&world).iter().any(|word| word.ends_with("answer 4 stand-in")), "{:?}", words(&world));
 }

@@ -174,6 +174,26 @@ fn joining() -> impl Strategy<Value = Joining> {
     })
 }
 
+/// An instance with nothing but the stand-ins of all pools joins.
+pub(crate) fn stand_ins_join() -> Happening {
+    Happening::Join(Joining { slots: 1, pools: 3, node: 2, learns: false, apart: true })
+}
+
+/// A random event of a fleet that often hangs as a whole, next to stand-ins.
+pub(crate) fn hanging() -> impl Strategy<Value = Happening> {
+    let burst = (2..8usize, arrival()).prop_map(|(count, one)| Happening::Burst(count, Box::new(one)));
+    prop_oneof![
+        2 => happening(),
+        4 => arrival(),
+        2 => burst,
+        3 => (20..600u64).prop_map(Happening::Time),
+        1 => Just(stand_ins_join()),
+        2 => any::<usize>().prop_map(Happening::Completion),
+        1 => (any::<usize>(), failure()).prop_map(|(job, how)| Happening::Failing { job, how }),
+        2 => (any::<usize>(), judgement()).prop_map(|(answer, judgement)| Happening::Judging { answer, judgement }),
+    ]
+}
+
 pub(crate) fn happening() -> impl Strategy<Value = Happening> {
     let burst = (2..12usize, arrival()).prop_map(|(count, one)| Happening::Burst(count, Box::new(one)));
     prop_oneof![
@@ -411,10 +431,19 @@ fn warming(now: Time, pool: PoolId, number: u64) -> Event {
 
 /// As `run`, in pools whose service times are known.
 pub(crate) fn run_warm(settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
+    run_after(40, settings, instances, schedule)
+}
+
+/// As `run_warm`, in pools that also know how rare long runs are: instances may be silent together.
+pub(crate) fn run_hot(settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
+    run_after(80, settings, instances, schedule)
+}
+
+fn run_after(runs: u64, settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
     let mut world = world(settings.clone(), instances.max(1));
     for pool in (0..POOLS).map(PoolId) {
         world.send(Event::StandInCost(pool, Cost { rows: [0.25, 0.27, 0.3, 0.4] }));
-        for id in 0..40 {
+        for id in 0..runs {
             world.send(warming(world.now, pool, 1000 * u64::from(pool.0) + id));
             world.advance(Duration::from_millis(4));
             complete_all(&mut world);
