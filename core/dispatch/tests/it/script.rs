@@ -242,7 +242,7 @@ fn join(world: &mut World, id: u32, site: Site) {
     world.send(Event::InstanceJoined(InstanceId(id), spec));
 }
 
-fn query(id: u64, deadline: Time) -> QuerySpec {
+pub(crate) fn query(id: u64, deadline: Time) -> QuerySpec {
     let (accept, shape) = (Accept::Any, ShapeId(0));
     QuerySpec {
         id: QueryId(id),
