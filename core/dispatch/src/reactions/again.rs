@@ -80,9 +80,10 @@ pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry)
         add_extra(state, turn, job.pool, ExtraLine::Urgent, extra(again));
     }
     avoid_until(state, job.pool, elsewhere);
-    let pool = state.pools.at(job.pool);
-    match pool.usable {
-        _ if pool.outage_since.is_some() => wait_for_instances(state, turn, job.pool),
+    if state.pools.at(job.pool).outage_since.is_some() {
+        wait_for_instances(state, turn, job.pool);
+    }
+    match state.pools.at(job.pool).usable {
         0 => wait_for_instances(state, turn, job.pool),
         // Perhaps only the instance that failed them is left.
         1 => call_back(state, turn, job.pool),

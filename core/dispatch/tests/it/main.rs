@@ -30,6 +30,7 @@ mod sites;
 mod speed;
 mod stand_in;
 mod stand_in_rows;
+mod token_events;
 mod twins;
 mod urgency;
 mod world;

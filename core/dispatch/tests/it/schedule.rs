@@ -1,16 +1,15 @@
 //! Random schedules of events, worlds to run them in, and the driver's answers.
 
-use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Cost, Elsewhere, Event, Failure, Grant, InstanceId, InstanceSpec, Judgement, NodeId,
-    Order, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time,
-    Token, Verdict, ZoneId,
+    Accept, Cost, Elsewhere, Event, Failure, InstanceId, InstanceSpec, Judgement, NodeId, PoolId,
+    PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time, Verdict, ZoneId,
 };
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;
+use super::token_events::{Tokens, token_event, tokens};
 use super::world::{Held, World};
 
 /// A random event; numbers choose among what exists at that time.
@@ -92,16 +91,6 @@ pub(crate) struct Joining {
     apart: bool,
 }
 
-/// An action of an instance that gives tokens.
-#[derive(Clone, Debug)]
-pub(crate) enum Tokens {
-    Offered,
-    Granted { lease: Option<Duration>, contended: bool, reserved: bool, sharers: u16, met: bool },
-    Recalled(u32),
-    Shared(u16),
-    Ended,
-}
-
 pub(crate) const POOLS: u32 = 2;
 pub(crate) const SHARES: u32 = 2;
 
@@ -116,20 +105,6 @@ fn cost() -> impl Strategy<Value = Cost> {
     (0.05..1.5f64, 0.0..1.0f64).prop_map(|(row, more)| Cost {
         rows: [1.0, 2.0, 4.0, 8.0].map(|rows| row * (1.0 + more * (rows - 1.0))),
     })
-}
-
-fn tokens() -> impl Strategy<Value = Tokens> {
-    let lease = prop::option::of((0..200u64).prop_map(Duration::from_millis));
-    let grant = (lease, any::<bool>(), prop::bool::weighted(0.2), 1..4u16, any::<bool>());
-    prop_oneof![
-        2 => Just(Tokens::Offered),
-        8 => grant.prop_map(|(lease, contended, reserved, sharers, met)| Tokens::Granted {
-            lease, contended, reserved, sharers, met
-        }),
-        1 => (1000..1400u32).prop_map(Tokens::Recalled),
-        1 => (0..3u16).prop_map(Tokens::Shared),
-        1 => Just(Tokens::Ended),
-    ]
 }
 
 fn judgement() -> impl Strategy<Value = Judgement> {
@@ -256,23 +231,6 @@ fn join(world: &mut World, id: u32, joining: Joining) {
         learns,
     };
     world.send(Event::InstanceJoined(InstanceId(id), spec));
-}
-
-fn token_event(world: &World, id: InstanceId, name: u32, change: &Tokens) -> Event {
-    match *change {
-        Tokens::Offered => Event::TokensOffered(id),
-        Tokens::Ended => Event::TokensEnded(id),
-        Tokens::Recalled(token) => Event::TokenRecalled(id, Token(token)),
-        Tokens::Shared(alone) => Event::TokensShared(id, NonZeroU16::new(alone)),
-        Tokens::Granted { lease, contended, reserved, sharers, met } => {
-            let reservation = world.log.iter().rev().find_map(|(_, action)| match action {
-                Action::Tell(of, Order::Reserve(_, _, note)) if *of == id => Some(*note),
-                _ => None,
-            });
-            let met = reservation.filter(|_| met).unwrap_or_default();
-            Event::TokenGranted(id, Grant { token: Token(name), lease, contended, reserved, sharers, met })
-        }
-    }
 }
 
 pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
