@@ -1,6 +1,7 @@
 //! The beginning and the end of an outage, in which stand-ins answer (`rules::outage`).
 
 use crate::moves::room::{look_for_outage, wait_for_instances};
+use crate::reactions::again::run_on_deployed;
 use crate::reactions::stand_in::{answer_from_stand_in, query_is_late};
 use crate::rules::outage::{is_out, silent_from};
 use crate::state::State;
@@ -42,23 +43,30 @@ fn begin(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let mut queries: Vec<_> = of_pool.map(|(key, query)| (query.arrived, query.id, key)).collect();
     queries.sort_unstable_by_key(|(arrived, id, _)| (*arrived, *id));
     for (.., query) in queries {
-        leave_silent_stand_in(state, query);
+        let left = leave_silent_stand_in(state, query);
         query_is_late(state, turn, query);
         answer_from_stand_in(state, turn, query);
+        // That job may have taken it out of the queue, and no other instance has room for its next stand-in.
+        if left && state.queries.get(query).is_some_and(|of| of.stand_in == StandInState::None) {
+            run_on_deployed(state, turn, query);
+        }
     }
 }
 
-/// Removes a query from a stand-in job next to the deployed model: that instance does not answer either.
-fn leave_silent_stand_in(state: &mut State, key: QueryKey) {
-    let Some(query) = state.queries.get_mut(key) else { return };
-    let StandInState::Runs(job) = query.stand_in else { return };
-    let Some(job) = state.jobs.get_mut(job) else { return };
+/// Removes a query from a stand-in job next to the deployed model: that instance does not answer either. Returns whether
+/// it was in one.
+fn leave_silent_stand_in(state: &mut State, key: QueryKey) -> bool {
+    let Some(query) = state.queries.get_mut(key) else { return false };
+    let StandInState::Runs(job) = query.stand_in else { return false };
+    let Some(job) = state.jobs.get_mut(job) else { return false };
     let instance = state.instances.get(job.instance);
-    if !instance.and_then(|of| of.serves(query.pool)).is_some_and(Serves::is_apart) {
+    let is_silent = !instance.and_then(|of| of.serves(query.pool)).is_some_and(Serves::is_apart);
+    if is_silent {
         // The job is not dropped: its end shows that the instance is back.
         job.waiting -= 1;
         query.stand_in = StandInState::None;
     }
+    is_silent
 }
 
 /// Notes a prediction: the deployed model answers.

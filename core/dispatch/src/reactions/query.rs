@@ -13,7 +13,7 @@ use crate::reactions::backup::answer_from_backup;
 use crate::reactions::group::decode_in_time;
 use crate::reactions::stand_in::{answer_from_stand_in, set_late_timer};
 use crate::state::State;
-use crate::state::keys::QueryKey;
+use crate::state::keys::{JobKey, QueryKey};
 use crate::state::query::{Query, StandInState};
 use crate::state::timers::Timer;
 use crate::turn::Turn;
@@ -121,7 +121,14 @@ pub(crate) fn grace_is_over(state: &mut State, turn: &mut Turn, key: QueryKey) {
     answer_from_backup(state, turn, key);
     answer_from_stand_in(state, turn, key);
     decode_in_time(state, turn, key);
-    if state.queries.get(key).is_some_and(|query| query.stand_in == StandInState::None) {
+    let unwatched = |job: JobKey| state.jobs.get(job).is_none_or(|job| job.look_at.is_none());
+    let lacks_answer = match state.queries.get(key).map(|query| query.stand_in) {
+        Some(StandInState::None) => true,
+        // It began next to the prediction, and its instance may hang.
+        Some(StandInState::Runs(job)) => unwatched(job),
+        _ => false,
+    };
+    if lacks_answer {
         run_on_deployed(state, turn, key);
     }
 }
