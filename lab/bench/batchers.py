@@ -49,7 +49,7 @@ class TritonBatcher:
         shutil.copytree(HERE / "triton", models)
         config = models / MODEL / "config.pbtxt"
         config.write_text(config.read_text() + f"instance_group [ {{ count: {workers} kind: KIND_CPU }} ]\n")
-        self.address, self.metrics, self.server = servers.triton(python, log, models, network)
+        self.address, self.metrics, self.server = servers.triton(python, log, models, network, has_metrics=True)
         processes.wait_for_http(f"http://{self.address}/v2/models/{MODEL}/ready", self.server.process)
         self.url = f"http://{self.address}"
 

@@ -8,8 +8,8 @@ The loads are shares of the best capacity: that of batches of eight, measured fi
     lab/bench/batches.py table RESULTS
 
 `run` and `jump` append to RESULTS, one JSON object for each run. `jump` sends 0.2 of the capacity, then 0.9, then 0.2, each
-setting the same requests. The Pythons need `nvidia-pytriton` or `mlserver`, and onnxruntime. `PARM` finds ONNX Runtime by
-ORT_DYLIB_PATH. `NETWORK` is lab/interop/texts/encoder.py's, with --pooled.
+setting the same requests. The Pythons need `nvidia-pytriton` or `mlserver` with `uvloop<0.22`, and onnxruntime. `PARM` finds
+ONNX Runtime by ORT_DYLIB_PATH. `NETWORK` is lab/interop/texts/encoder.py's, with --pooled.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def run(bench, repeat):
             before = server.counts()
             report, rows = bench.load(name, "--rate", f"{rate:.1f}", "--seed", str(repeat), seconds=bench.arguments.seconds)
             after = server.counts()
-            took = [took for _, took, _ in rows]
+            took = [took for _, took, _ in rows]  # failures count as the deadline
             size = (after[0] - before[0]) / max(1, after[1] - before[1]) if after else None
             served = sum(outcome not in ("failed", "dropped") for *_, outcome in rows) / report["seconds"]
             result = {"p50": quantile(took, 0.5), "p99": quantile(took, 0.99), "served": served, "rows": size}

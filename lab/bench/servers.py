@@ -59,7 +59,7 @@ def library(python):
     return subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def triton(python, log, models=HERE / "triton", network=NETWORK):
+def triton(python, log, models=HERE / "triton", network=NETWORK, has_metrics=False):
     """Starts the Triton of a Python package, with the stub that fits its Python. Returns its addresses and the server."""
     lines = "import pytriton, sysconfig, sys; print(pytriton.__file__); print(sysconfig.get_path('purelib')); print(sys.base_prefix); print('%d.%d' % sys.version_info[:2])"
     found = subprocess.run([python, "-c", lines], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -69,7 +69,7 @@ def triton(python, log, models=HERE / "triton", network=NETWORK):
         link.symlink_to(home / "python_backend_stubs" / version / "triton_python_backend_stub")
     http, grpc, metrics = free_port(), free_port(), free_port()
     command = [str(home / "bin" / "tritonserver"), f"--model-repository={models}", f"--backend-directory={home / 'backends'}",
-               f"--cache-directory={home / 'caches'}", f"--metrics-port={metrics}", f"--http-port={http}", f"--grpc-port={grpc}",
+               f"--cache-directory={home / 'caches'}", f"--allow-metrics={str(has_metrics).lower()}", f"--metrics-port={metrics}", f"--http-port={http}", f"--grpc-port={grpc}",
                "--http-address=127.0.0.1", "--grpc-address=127.0.0.1", f"--backend-config=python,shm-region-prefix-name=parm{http}"]
     environment = {"SITE_PACKAGES": packages, "LD_LIBRARY_PATH": f"{base}/lib", "NETWORK": str(network)}
     server = Server(command, f"http://127.0.0.1:{http}/v2/health/ready", env=environment, log=log)
