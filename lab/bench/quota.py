@@ -117,6 +117,7 @@ def main():
     arguments.add_argument("--seconds", type=float, default=15)
     arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--only", nargs="*", default=["equal", "none", "hedge"], help="policies")
+    arguments.add_argument("--raw", type=pathlib.Path, help="existing folder for all samples")
     options = arguments.parse_args()
     fleet = [Worker(options) for _ in range(WORKERS)]
     for worker in fleet:
@@ -135,6 +136,9 @@ def main():
                 found = trial(front, MODEL, rate, options.seconds, seed)
                 found["note"] = f", throttled in {quota.throttled() - before} periods"
                 front.kill()
+                if options.raw:
+                    file = options.raw / f"{percent:g}-{name}-{seed}.csv"
+                    file.write_text("\n".join(",".join(row.values()) for row in found["rows"]))
                 # The limited worker may still be busy with abandoned queries.
                 time.sleep(0.5)
                 return found

@@ -60,6 +60,7 @@ def trial(front, model, rate, seconds, seed, warm_up=3.0):
             "failed": sum(row["outcome"] not in GOOD for row in rows),
             "hedged": sum(row["outcome"] == "hedged" for row in rows),
             "copies": 100 * (counted["parm_hedges_total"] + counted["parm_explored_total"]) / answers,
+            "ejected": counted["parm_ejections_total"], "rows": rows,
             "idle": 100 * (still - idle) / (later - ticks), "lag": report["validity"]["lag_p99_ms"],
             "valid": report["validity"]["valid"]}
 
@@ -77,8 +78,9 @@ def turns(contenders, repeats, run, label=""):
             runs[name].append(found)
             figures = ", ".join(f"{key} {value:.1f}" for key, value in summary(found["took"]).items())
             print(f"{label} {seed} {name}: {len(found['took'])} queries, {figures} ms, {found['hedged']} answered by copies, "
-                  f"copies {found['copies']:.1f} %, {found['failed']} failed, idle {found['idle']:.0f} %, lag p99 "
-                  f"{found['lag']:.2f} ms{'' if found['valid'] else ', INVALID'}{found.get('note', '')}", flush=True)
+                  f"copies {found['copies']:.1f} %, {found['ejected']:g} ejections, {found['failed']} failed, "
+                  f"idle {found['idle']:.0f} %, lag p99 {found['lag']:.2f} ms{'' if found['valid'] else ', INVALID'}"
+                  f"{found.get('note', '')}", flush=True)
     print(f"\n{label}: medians of {repeats} repeats (range); pooled over all; excess is p99 - p50, gap is p99.9 - p50, in ms")
     for name in contenders:
         each = [summary(found["took"]) for found in runs[name]]
