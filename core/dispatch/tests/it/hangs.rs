@@ -6,7 +6,9 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_dispatch::{Action, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Site};
+use parm_dispatch::{
+    Action, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Site,
+};
 
 use super::script::Step::{self, *};
 use super::script::{act, one_by_one, play, query, words};
