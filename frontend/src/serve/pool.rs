@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::{PolicyKind, PoolId};
+use parm_dispatch::{PolicyKind, PoolId, PoolSettings};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
@@ -45,6 +45,8 @@ pub(crate) struct Pool {
     pub(crate) is_route: bool,
     /// Whether its policy sends each query once.
     once: AtomicBool,
+    /// Whether its settings allow another attempt at a query that an instance rejected.
+    retries: AtomicBool,
     /// Whether rows of different requests may share a batch.
     pub(crate) batched: bool,
     pub(crate) shapes: Shapes,
@@ -108,6 +110,7 @@ impl Pool {
             config: Mutex::new(stated(&metadata, config, batched)),
             is_route: metadata.platform == ROUTE,
             once: AtomicBool::new(false),
+            retries: AtomicBool::new(true),
             batched,
             shapes: Shapes::of(&metadata, batched),
             metrics,
@@ -190,8 +193,16 @@ impl Pool {
         self.once.load(Ordering::Relaxed)
     }
 
-    /// Sets its effective settings.
-    pub(crate) fn set_standing(&self, standing: Standing) {
+    /// Whether a query fails once one instance has rejected it, although others may have the model: a new description of the
+    /// instances does not help it.
+    pub(crate) fn gives_up_early(&self) -> bool {
+        self.is_once() || (!self.retries.load(Ordering::Relaxed) && self.members.workers().len() > 1)
+    }
+
+    /// Sets its effective settings; `wished` are those that it was given.
+    pub(crate) fn set_standing(&self, standing: Standing, wished: &PoolSettings) {
+        let pays = wished.retry.burst > 0 || wished.retry.ratio.get() >= 1.0;
+        self.retries.store(pays && wished.max_attempts.get() > 1, Ordering::Relaxed);
         self.once.store(standing.in_force.policy == PolicyKind::Once, Ordering::Relaxed);
         *self.standing.lock() = Some(standing);
     }

@@ -219,8 +219,7 @@ impl Frontend {
                 _ => return Err(error),
             },
         };
-        // With `once` a single instance has rejected it: the others may have the model, and nothing is to be waited for.
-        if failed.is_unknown && !pool.is_once() {
+        if failed.is_unknown && !pool.gives_up_early() {
             // Its instances have replaced or unloaded it since they were described.
             let patience = Instant::now() + core.config.instances.health_timeout;
             self.fleet.describe_again(pool, patience.min(core.driver.clock.instant(terms.deadline))).await;

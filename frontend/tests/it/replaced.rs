@@ -1,9 +1,9 @@
 //! Tests of models whose form or file changes while they are served.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
-use parm_dispatch::{BatchSize, PolicyKind};
+use parm_dispatch::{BatchSize, BudgetSettings, Fraction, PolicyKind};
 use parm_frontend::Frontend;
 use parm_protocol::{InferenceService, ModelMetadata, ModelRef};
 
@@ -203,6 +203,34 @@ async fn no_request_fails_when_all_instances_change_version_at_once() {
         let errors = asking.await.unwrap();
         assert!(errors.is_empty(), "{policy:?}: {} {:?} {:?}", errors.len(), errors.first(), errors.last());
     }
+}
+
+/// Without retries, a request that an updated instance rejects fails at once: a second later the others have the model, too.
+#[tokio::test(start_paused = true)]
+async fn rejected_request_fails_at_once_when_none_is_retried() {
+    for attempts in [false, true] {
+        let mut config = config(PolicyKind::Hedge);
+        config.dispatch.retry = BudgetSettings { ratio: Fraction::percent(20), burst: 0 };
+        if attempts {
+            config.dispatch.retry.burst = 10;
+            config.dispatch.max_attempts = NonZeroU8::MIN;
+        }
+        let instances = workers(3, 10);
+        let frontend = over(config, &instances).await;
+        instances[0].serve(&[version(2)]);
+        for _ in 0..6 {
+            let began = tokio::time::Instant::now();
+            let answer = infer(&frontend, request(&[1.0])).await;
+            assert!(began.elapsed() < 100 * MS, "{:?}: {answer:?}", began.elapsed());
+        }
+    }
+    // One that a single instance serves waits for its new version.
+    let mut config = config(PolicyKind::Hedge);
+    config.dispatch.retry = BudgetSettings { ratio: Fraction::percent(20), burst: 0 };
+    let instances = workers(1, 10);
+    let frontend = over(config, &instances).await;
+    instances[0].serve(&[version(2)]);
+    assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap().model_version, "2");
 }
 
 #[tokio::test(start_paused = true)]
