@@ -48,7 +48,7 @@ fn late_query_gets_its_stand_in_apart_from_the_deployed_model() {
 }
 
 #[test]
-fn punctual_query_gets_no_stand_in_apart_from_the_deployed_model() {
+fn punctual_query_gets_no_stand_in_apart() {
     let settings = PoolSettings { stand_in: Default::default(), ..exact_otherwise() };
     let alone = [Cost([25, 50, 100, 200]), Join(1), Warm(80), JoinApart(9), Quiet, Query(1), Wait(19)];
     check(settings, &alone, &["1600 run 1 on 1"]);

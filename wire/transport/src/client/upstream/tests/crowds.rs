@@ -117,7 +117,9 @@ async fn empty_pieces_end_a_connection_only_once() {
     for long in &mut all {
         assert!(timeout(Duration::from_millis(50), long.frame()).await.is_err(), "a long stream ended");
     }
-    assert_eq!((broken, pair.connections()), (1, 7));
+    assert_eq!(broken, 1);
+    // Some 310 calls after the end, 64 for each connection, and one more if a call finds none free.
+    assert!((6..=7).contains(&pair.connections()), "{} connections", pair.connections());
 }
 
 #[test]
