@@ -40,8 +40,8 @@ fn backend(error: &parm_backend::Error) -> Option<StableCode> {
     use parm_backend::Error::*;
     Some(match error {
         UnknownEngine { .. } | Device { .. } => StableCode::UnknownEngine,
-        RuntimeLibrary { .. } => StableCode::RuntimeLibrary,
-        Load { .. } | TensorType { .. } | Emulated { .. } => StableCode::ModelNotLoaded,
+        RuntimeLibrary { .. } | Card { .. } => StableCode::RuntimeLibrary,
+        Load { .. } | TensorType { .. } | Emulated { .. } | Memory { .. } => StableCode::ModelNotLoaded,
         Upstream { .. } => StableCode::UpstreamUnreachable,
         UpstreamConflict { .. } | Times(_) => StableCode::InvalidSetting,
         Repository(error) => stored(error),

@@ -120,10 +120,7 @@ fn show(source: &Source, output: Output) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// Prints to stdout. A closed pipe (`| head`) is not an error.
+/// Prints to stdout.
 fn print(text: &str) -> anyhow::Result<()> {
-    match writeln!(std::io::stdout(), "{text}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
+    Ok(writeln!(crate::printer::stdout(), "{text}")?)
 }

@@ -217,8 +217,5 @@ fn show(table: &Table, flags: &Evaluate) -> anyhow::Result<()> {
         Form::Json => serde_json::to_string_pretty(table)? + "\n",
         Form::Csv => table.to_csv(),
     };
-    match write!(std::io::stdout(), "{text}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
+    Ok(write!(crate::printer::stdout(), "{text}")?)
 }

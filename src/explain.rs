@@ -1,6 +1,6 @@
 //! `parm explain`: prints the cause and the remedy of a stable code from docs/errors.md.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use anyhow::{Context, anyhow};
 use parm_protocol::StableCode;
@@ -16,11 +16,7 @@ pub fn main(flags: &Explain) -> anyhow::Result<()> {
         Some(code) => explained(code)?,
         None => StableCode::ALL.iter().filter_map(|code| section(code.name())).map(title).collect(),
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // `head` closes the pipe early.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot print the explanation"),
-    }
+    crate::printer::stdout().write_all(text.as_bytes()).context("cannot print the explanation")
 }
 
 fn explained(code: &str) -> anyhow::Result<String> {

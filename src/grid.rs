@@ -60,7 +60,7 @@ pub fn selected(selection: &Selection, cells: &[Cell]) -> Result<Vec<Cell>, Fail
 /// Prints the cells with their states.
 pub fn list(folder: &Folder, cells: &[Cell], output: Output) -> anyhow::Result<()> {
     let summary = Summary::read(folder, cells)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&summary)?)?,
         Output::Text => writeln!(out, "{summary}")?,

@@ -67,7 +67,7 @@ fn append(path: &Path, entry: &str) -> anyhow::Result<()> {
 }
 
 fn say(secret: &Secret, entry: &str, file: Option<&Path>, output: Output) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     match output {
         Output::Json => {
             let told = json!({ "key": secret.reveal(), "sha256": secret.digest(), "entry": entry });
@@ -93,7 +93,7 @@ fn say(secret: &Secret, entry: &str, file: Option<&Path>, output: Output) -> any
 }
 
 fn list(file: &KeyFile, output: Output) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     if output == Output::Json {
         writeln!(out, "{}", serde_json::to_string(&file.keys)?)?;
         return Ok(());

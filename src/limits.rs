@@ -33,7 +33,7 @@ use crate::{Failure, runtime};
 const VALUES: [&str; 9] = ["nan", "inf", "-inf", "-1", "0", "1", "9223372036854775807", "1e300", "\"\""];
 
 /// Settings of every case: small models and free addresses.
-const BASE: [&str; 9] = [
+const BASE: [&str; 8] = [
     "backend.engine.name=tract",
     "server.http=127.0.0.1:0",
     "server.grpc=127.0.0.1:0",
@@ -41,7 +41,6 @@ const BASE: [&str; 9] = [
     "backend.emulated.one.time_ms={kind=\"constant\",value=0.01}",
     "backend.emulated.one.input=[2]",
     "frontend.requests.default_deadline_ms=300",
-    "frontend.instances.models_interval_ms=20",
     "frontend.dispatch.no_instance_grace_ms=50",
 ];
 
@@ -173,23 +172,14 @@ impl Case {
     /// Reads the settings as `parm serve` and `parm worker` do.
     fn read(&self) -> Result<Settings, String> {
         let mut line = vec!["parm", "serve"];
-        let other_half = other_half(&self.named);
-        let own = [other_half.as_deref(), Some(self.assignment.as_str())].into_iter().flatten();
-        BASE.into_iter().chain(own).for_each(|text| line.extend(["--set", text]));
+        BASE.into_iter().chain([self.assignment.as_str()]).for_each(|text| line.extend(["--set", text]));
         let Command::Serve(flags) = Cli::try_parse_from(line).unwrap().command else { unreachable!() };
         let mut settings = Settings::for_serve(&flags).map_err(|error| format!("{:#}", error.0))?;
         // A model that takes a minute for each further row must not be measured.
         settings.backend.measure = Duration::ZERO;
+        settings.frontend.instances.models_interval = Duration::from_millis(20);
         Ok(settings)
     }
-}
-
-/// A budget of a single model needs both of its numbers.
-fn other_half(named: &str) -> Option<String> {
-    let of_model = named.starts_with("frontend.models.");
-    let half = named.strip_suffix(".ratio").map(|budget| format!("{budget}.burst=1"));
-    half.or_else(|| named.strip_suffix(".burst").map(|budget| format!("{budget}.ratio=0.1")))
-        .filter(|_| of_model)
 }
 
 /// Serves a few requests by instances of the frontend and by those of a worker.

@@ -31,6 +31,7 @@ mod manual;
 mod metrics;
 mod models;
 mod nets;
+mod printer;
 mod ready;
 mod record;
 mod reload;
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_reader_gone() => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("parm: {failure}");
             ExitCode::from(failure.status())
@@ -118,6 +120,15 @@ impl Failure {
     fn into_error(self) -> anyhow::Error {
         match self {
             Self::Configuration(error) | Self::Panicked(error) | Self::Run(error) => error,
+        }
+    }
+
+    /// Whether only the reader of standard output has closed it.
+    fn is_reader_gone(&self) -> bool {
+        match self {
+            Self::Configuration(error) | Self::Panicked(error) | Self::Run(error) => {
+                printer::reader_is_gone(error)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! `parm completions` and `parm man`: generates shell completions and manual pages.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
@@ -14,11 +14,7 @@ use crate::cli::Cli;
 pub fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "parm", &mut script);
-    match io::stdout().write_all(&script) {
-        // `head` closes the pipe early.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot print the completions"),
-    }
+    crate::printer::stdout().write_all(&script).context("cannot print the completions")
 }
 
 /// Writes a page for every command: `parm.1`, `parm-serve.1`, `parm-models-verify.1` and so on.
@@ -27,6 +23,6 @@ pub fn write(folder: &Path) -> anyhow::Result<()> {
         .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
         .with_context(|| format!("cannot write the manual to {}", folder.display()))?;
     let shown = folder.display();
-    writeln!(io::stdout(), "the manual is in {shown}; `man {shown}/parm.1` shows its first page")
+    writeln!(crate::printer::stdout(), "the manual is in {shown}; `man {shown}/parm.1` shows its first page")
         .context("cannot print the manual's folder")
 }

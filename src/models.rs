@@ -222,10 +222,7 @@ fn locate(model: &str, version: Option<u64>, repository: &Path) -> anyhow::Resul
     Ok(chosen.path.clone())
 }
 
-/// Prints to stdout. A closed pipe (`| head`) is not an error.
+/// Prints to stdout.
 fn print(text: &str) -> anyhow::Result<()> {
-    match writeln!(std::io::stdout(), "{text}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
+    Ok(writeln!(crate::printer::stdout(), "{text}")?)
 }

@@ -87,7 +87,7 @@ fn summary(path: &Path, flags: &Record) -> Result<(), Failure> {
     let reader = std::io::BufReader::new(file);
     let recording = Recording::read(reader, flags.model.as_deref()).with_context(named)?;
     let profile = parm_tuner::fit(&recording);
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     match flags.output {
         Output::Json => {
             let text = serde_json::to_string_pretty(&described(&recording, profile.as_ref().ok()));

@@ -25,7 +25,7 @@ const RESERVED_FILES: usize = 160;
 pub fn dumped(flags: &Common, settings: &Settings) -> anyhow::Result<bool> {
     if flags.dump_config {
         use std::io::Write;
-        std::io::stdout().write_all(settings.to_toml()?.as_bytes())?;
+        crate::printer::stdout().write_all(settings.to_toml()?.as_bytes())?;
     }
     Ok(flags.dump_config)
 }
@@ -124,6 +124,17 @@ pub fn server_failure(error: parm_protocol::Error) -> Failure {
         parm_protocol::Error::KeyFile { .. } => Failure::Configuration(error.into()),
         _ => Failure::Run(error.into()),
     }
+}
+
+/// Reports the end of a drain in which this many connections were cut.
+pub fn drained(cut: usize) -> Result<(), Failure> {
+    if cut > 0 {
+        let problem =
+            format!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms");
+        return Err(coded(StableCode::DrainTimeout, problem).into());
+    }
+    tracing::info!("drained");
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,13 +8,12 @@ use parm_backend::{Embedded, Metrics};
 use parm_frontend::admin::Api;
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
-use parm_protocol::{InferenceService, StableCode};
+use parm_protocol::InferenceService;
 use parm_transport::server::{Page, Server};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli;
-use crate::codes::coded;
 use crate::nets::Engine;
 use crate::settings::Settings;
 use crate::{Failure, metrics, ready, reload, runtime, shutdown};
@@ -109,13 +108,7 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
     if let Some(recording) = recording {
         recording.end().await.map_err(anyhow::Error::from)?;
     }
-    if cut > 0 {
-        let problem =
-            format!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms");
-        return Err(coded(StableCode::DrainTimeout, problem).into());
-    }
-    tracing::info!("drained");
-    Ok(())
+    runtime::drained(cut)
 }
 
 /// Loads the models on the embedded instances and joins them to the frontend. Loading blocks a thread of its own, so that

@@ -6,21 +6,24 @@
 //! others into every container of its namespace, and no process may fail for that. An unknown field of an existing section
 //! remains an error.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use anyhow::anyhow;
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::{Figment, Source};
-use parm_dispatch::removed;
+use parm_dispatch::{removed, was_removed};
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
+use parm_parity_models::bundle::Manifest;
 use parm_parity_models::repository::Repository;
 use parm_protocol::StableCode;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cli::{Common, Serve, Worker};
+use crate::cli::{Common, Serve, StandInAt, Worker};
 use crate::codes::coded;
 use crate::logging;
 use crate::shares::Reader;
@@ -91,6 +94,10 @@ impl Settings {
         let mut settings = extract(figment)?;
         settings.frontend.client.upstream =
             settings.frontend.upstreams.client().map_err(|error| Invalid(error.into()))?;
+        let settings = match flags.stand_in_at {
+            Some(StandInAt::Frontend) => with_stand_ins_only(settings)?,
+            Some(StandInAt::Workers) | None => settings,
+        };
         let mut settings = if settings.embeds() { settings.with_models(false)? } else { settings };
         let is_service = |url: &String| Service::read(url).is_some();
         let named = settings.frontend.workers.iter().chain(&settings.frontend.upstreams.urls);
@@ -132,7 +139,7 @@ impl Settings {
         parm_backend::engine::by_name(&backend.engine.name, &backend.engine.options()).map_err(|error| {
             let field = match error {
                 parm_backend::Error::RuntimeLibrary { .. } => "onnxruntime",
-                parm_backend::Error::Device { .. } => "device",
+                parm_backend::Error::Device { .. } | parm_backend::Error::Card { .. } => "device",
                 _ => "name",
             };
             Invalid(anyhow::Error::from(error).context(format!("backend.engine.{field}")))
@@ -205,13 +212,54 @@ fn names_section(name: &str) -> bool {
     section.is_some_and(|section| known.contains(&section.as_str()))
 }
 
+/// Leaves only the stand-ins to the instances of this process.
+fn with_stand_ins_only(mut settings: Settings) -> Result<Settings, Invalid> {
+    let refuse = |problem: &str| Err(Invalid(anyhow!("--stand-in-at frontend: {problem}")));
+    let frontend = &settings.frontend;
+    if frontend.workers.is_empty() && frontend.workers_file.is_none() {
+        return refuse("needs workers with the deployed model: name them with --worker URL");
+    }
+    if settings.backend.models.is_none() && settings.backend.emulated.is_empty() {
+        return refuse("needs the stand-in's file: name its repository with --models FOLDER");
+    }
+    let named = frontend.dispatch.stand_in.model.clone();
+    let folder = frontend.bundles.as_ref().or(settings.backend.models.as_ref());
+    let names = match (named, folder) {
+        (Some(name), _) => vec![name],
+        (None, Some(folder)) => bundled(folder).map_err(|error| Invalid(error.into()))?,
+        (None, None) => Vec::new(),
+    };
+    if names.is_empty() {
+        return refuse(
+            "no bundle names a stand-in: make one with parm stand-in, or name a model with --stand-in",
+        );
+    }
+    settings.backend.load = names;
+    Ok(settings)
+}
+
+/// The cheapest stand-in of each bundle in a folder of models.
+fn bundled(folder: &Path) -> Result<Vec<String>, parm_parity_models::Error> {
+    let manifests = match std::fs::read_dir(folder) {
+        Ok(entries) => entries.flatten().map(|entry| entry.path().join("parm.toml")).collect(),
+        // A single bundle.
+        Err(_) => vec![folder.to_owned()],
+    };
+    let mut names = BTreeSet::new();
+    for path in manifests.into_iter().filter(|path| path.is_file()) {
+        names.extend(Manifest::read(&path)?.cheapest().map(|stand_in| stand_in.model.name.clone()));
+    }
+    Ok(names.into_iter().collect())
+}
+
 /// Returns the policy that the flags name or imply. A stand-in that the policy does not use is rejected, because no later
 /// message would show the mistake.
 fn policy(flags: &Serve) -> Result<Option<&str>, Invalid> {
     let set = flags.common.set.iter().rev().find_map(|text| text.strip_prefix("frontend.dispatch.policy="));
     let set = set.map(|policy| policy.trim().trim_matches('"'));
     let named = flags.policy.as_deref().or(set);
-    match (&flags.stand_in, named) {
+    let at = flags.stand_in_at.filter(|at| *at == StandInAt::Frontend).map(|_| "at frontend".to_owned());
+    match (flags.stand_in.as_ref().or(at.as_ref()), named) {
         (Some(model), Some(policy)) if policy != STAND_IN => Err(Invalid(anyhow!(
             "--stand-in {model}: the policy '{policy}' does not use it: leave out the policy, or --stand-in"
         ))),
@@ -253,8 +301,10 @@ fn layers(flags: &Common) -> Result<Figment, Invalid> {
     flag!(flags.models, "backend.models");
     flag!(flags.instances, "backend.instances");
     flag!(flags.engine, "backend.engine.name");
+    flag!(flags.device, "backend.engine.device");
     flag!(flags.node, "backend.node");
     flag!(flags.zone, "backend.zone");
+    flag!(flags.card, "backend.card");
     flag!(flags.log_format, "log.format");
     flag!(flags.otlp, "log.otlp");
     for assignment in &flags.set {
@@ -276,6 +326,23 @@ fn assigned(assignment: &str) -> Result<Serialized<toml::Value>, Invalid> {
     Ok(Serialized::default(path.trim(), value))
 }
 
+/// Settings outside of the models' that were removed, and why each is gone.
+const REMOVED: [(&str, &str); 7] = [
+    ("frontend.requests.retry_after_ms", "a second fits all clients"),
+    ("frontend.instances.models_interval_ms", "models are checked every 5 s"),
+    ("server.max_streams", "a connection has 1,024 streams"),
+    ("server.frames.max_queued_bytes", "a connection queues 128 MiB"),
+    ("backend.chat.chunk", "an iteration reads 512 tokens"),
+    ("backend.chat.queue", "4,096 requests wait"),
+    ("backend.chat.context", "a context has 262,144 tokens"),
+];
+
+/// The error about a setting that was removed; `None` for other settings.
+fn gone(path: &str) -> Option<String> {
+    let ours = REMOVED.iter().find(|(name, _)| *name == path).map(|(_, why)| was_removed(why));
+    ours.or_else(|| path.starts_with("frontend.").then(|| removed(path))?)
+}
+
 /// figment puts the list of a variant's words into quotes of its own.
 fn without_nested_quotes(text: String) -> String {
     text.replace("expected `one of `", "expected one of `").replace("``", "`")
@@ -291,7 +358,7 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
             .into_iter()
             .map(|error| {
                 let path = error.path.join(".");
-                let gone = removed(&path).map(|problem| format!("{path}: {problem}"));
+                let gone = gone(&path).map(|problem| format!("{path}: {problem}"));
                 let field = if path.is_empty() { String::new() } else { format!("{path}: ") };
                 let source = error
                     .metadata

@@ -90,7 +90,7 @@ fn of_file(text: &str, model: &str) -> anyhow::Result<PoolSettings> {
 }
 
 fn print(findings: &Findings, output: Output) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty::<Value>(&json!(findings))?)?,
         Output::Text => writeln!(out, "{findings}")?,

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use parm_backend::{Metrics, Worker};
-use parm_protocol::{Error, StableCode};
+use parm_protocol::Error;
 use parm_transport::server::{Page, Server};
 use prometheus::Registry;
 
 use crate::cli;
-use crate::codes::coded;
 use crate::settings::Settings;
 use crate::{Failure, metrics, ready, reload, runtime, shutdown};
 
@@ -75,13 +74,7 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
     closing.cancel();
     let cut = serving.await.context("the server task failed")?;
     drained.abort();
-    if cut > 0 {
-        let problem =
-            format!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms");
-        return Err(coded(StableCode::DrainTimeout, problem).into());
-    }
-    tracing::info!("drained");
-    Ok(())
+    runtime::drained(cut)
 }
 
 /// Loads the models on a thread of its own. Health checks are answered meanwhile, and readiness is false.

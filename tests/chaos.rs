@@ -59,7 +59,7 @@ async fn replicas_answer_when_a_worker_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hedges_answer_when_a_worker_is_stopped() {
     let (frontend, _workers) = survives(&["--policy", "hedge"], |workers| workers[2].signal("STOP")).await;
-    assert!(frontend.metric("parm_hedges_total", &[]) > 0.0);
+    assert!(frontend.metric("parm_hedges_total", &[]) > 0.0, "nothing was hedged");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,6 +24,25 @@ pub fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn command_ends_quietly_when_its_reader_is_gone() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let models = folder.path().to_str().unwrap();
+    for arguments in [
+        &["simulate", "--list"][..],
+        &["explain"],
+        &["models", "list", "--models", models],
+        &["completions", "bash"],
+        &["serve", "--models", models, "--dump-config"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command().args(arguments).stdout(writer).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{arguments:?} {}: {said}", output.status);
+    }
+}
+
+#[test]
 fn invalid_configuration_exits_64_and_names_the_field() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("parm.toml");
@@ -64,6 +83,9 @@ fn error_about_a_removed_setting_says_why_it_is_gone() {
             &[],
             "frontend.dispatch.ejection.slow_factor",
         ),
+        (&["--set", "frontend.dispatch.retry.burst=9"], &[], "frontend.dispatch.retry.burst"),
+        (&["--set", "frontend.dispatch.tokens.reservations=2"], &[], "frontend.dispatch.tokens"),
+        (&["--set", "server.max_streams=9"], &[], "server.max_streams"),
         (&[], &[variable], "frontend.dispatch.hedge.median_factor"),
     ] {
         let mut command = command();

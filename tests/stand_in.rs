@@ -119,3 +119,63 @@ fn policy_without_a_stand_in_shows_the_flag() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("--stand-in"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stand_in_at_the_frontend_answers_when_all_workers_die() {
+    let (folder, config) = models();
+    let sockets = ["a", "b"].map(|name| folder.path().join(name).display().to_string());
+    let start = |socket: &String| {
+        let only = r#"backend.load=["big"]"#;
+        Parm::start(&["worker", "--config", &config, "--set", only, "--instances", "1", "--unix", socket])
+    };
+    let mut workers = sockets.each_ref().map(start);
+    let urls = sockets.each_ref().map(|socket| format!("unix:{socket}"));
+    let [one, other] = &urls;
+    let placed = ["--stand-in", "small", "--stand-in-at", "frontend"];
+    let retries = ["--set", "frontend.dispatch.no_instance_grace_ms=100"];
+    let ways = ["serve", "--config", &config, "--worker", one, "--worker", other];
+    let frontend = Parm::start(&[&ways[..], &placed, &retries].concat());
+    frontend.until("all instances joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 3.0);
+    let through = connect(format!("http://{}", frontend.http));
+    let values = [1.0, 2.0, 3.0, 4.0];
+    let answer = through.infer(request(values), CallContext::default()).await.unwrap();
+    assert_eq!(outcome(&answer), "exact");
+    workers.iter().for_each(|worker| worker.signal("KILL"));
+    for _ in 0..200 {
+        let answer = through.infer(request(values), CallContext::default()).await.unwrap();
+        assert_eq!(outcome(&answer), "stand-in");
+    }
+    assert_eq!(http::get(frontend.http, "/v2/models/big/ready").status, 200);
+    let exact = r#"{"parameters": {"parm_accept": "exact"}, "inputs": [{"name": "input", "shape": [1, 4],
+        "datatype": "FP32", "data": [1, 2, 3, 4]}]}"#;
+    let refused = http::post(frontend.http, "/v2/models/big/infer", exact.as_bytes());
+    assert!(refused.status == 503 && refused.header("retry-after").is_some(), "{}", refused.body_text());
+    assert!(frontend.metric("parm_stand_ins_total", &["model=\"big\"", "event=\"outage\""]) >= 200.0);
+    assert_eq!(frontend.metric("parm_stand_ins_in_outage", &["model=\"big\""]), 1.0);
+    frontend.until("the log says so", |parm| {
+        parm.log().contains("no instance serves 'big': its stand-in answers")
+    });
+    workers = sockets.each_ref().map(start);
+    frontend.until("the outage is over", |parm| {
+        parm.metric("parm_stand_ins_in_outage", &["model=\"big\""]) == 0.0
+    });
+    let answer = through.infer(request(values), CallContext::default()).await.unwrap();
+    assert_eq!(outcome(&answer), "exact");
+    drop(workers);
+}
+
+#[test]
+fn stand_in_at_the_frontend_needs_workers_and_models() {
+    let (_folder, config) = models();
+    let placed = ["--stand-in-at", "frontend"];
+    for (words, wanted) in [
+        (vec!["--config", &config, "--stand-in", "small"], "name them with --worker URL"),
+        (vec!["--worker", "http://127.0.0.1:1"], "name its repository with --models FOLDER"),
+        (vec!["--worker", "http://127.0.0.1:1", "--config", &config], "no bundle names a stand-in"),
+        (vec!["--worker", "http://127.0.0.1:1", "--policy", "hedge"], "leave out the policy"),
+    ] {
+        let output = command().arg("serve").args(placed).args(&words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(64) && said.contains(wanted), "{words:?}: {said}");
+    }
+}

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::chat;
+use crate::engine::cuda::{Card, Cards};
 use crate::engine::{Options, Spec, Upstream};
 
 /// Models, and the instances that run them in this process.
@@ -27,6 +28,10 @@ pub struct Config {
     /// Zone of the machine; the machines of a zone may fail together. Default: none.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
     pub zone: Option<String>,
+    /// Name of the graphics card, unique among all machines. Redundant jobs avoid the card that already runs the query. Default:
+    /// with device `cuda:N` the card's UUID, otherwise none.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
+    pub card: Option<String>,
     /// Folder of models, as `NAME/VERSION/model.onnx`. Default: none, only emulated models.
     pub models: Option<PathBuf>,
     /// Models to load at start. Default: none, which means all.
@@ -50,6 +55,11 @@ pub struct Config {
     /// Number of instances: threads that each run one batch at a time. Default 1.
     #[serde(with = "Whole::<1, 1_024>")]
     pub instances: NonZeroUsize,
+    /// Memory for all loaded models in MB, on the machine or on its card. A model that does not fit is not loaded. 0 sets no
+    /// limit. Default 0.
+    // Replacing a model takes the memory of both.
+    #[serde(with = "Whole::<0, 16_777_216>")]
+    pub memory_mb: u64,
     /// Requests that may wait in the queue. More are rejected with 503 (load shedding). Default 256.
     // A share with less than its part of the queue may exceed it.
     #[serde(with = "Whole::<1, 1_000_000>")]
@@ -142,8 +152,12 @@ pub enum VersionPolicy {
 pub struct EngineConfig {
     /// Engine: `ort` (ONNX Runtime), `tract` (built in), or `auto`, which is `ort` if its library is found. Default `auto`.
     pub name: String,
-    /// Device: `cpu`, or `cuda:N` with engine `ort`. Default `cpu`.
+    /// Device: `cpu`, or `cuda:N` with ONNX Runtime. With `cuda:N,cpu` models run on the CPU if the card cannot be used. Default
+    /// `cpu`.
     pub device: String,
+    /// Largest memory of a model on a card in MB, for each instance (`gpu_mem_limit` of ONNX Runtime). 0 sets no limit. Default 0.
+    #[serde(with = "Whole::<0, 16_777_216>")]
+    pub card_memory_mb: u64,
     /// Threads of one run. More than 1 helps only with `ort` and idle cores. Default 1.
     #[serde(with = "Whole::<1, 1_024>")]
     pub threads: NonZeroUsize,
@@ -174,6 +188,7 @@ impl Default for Config {
         Self {
             node: None,
             zone: None,
+            card: None,
             models: None,
             load: Vec::new(),
             versions: VersionPolicy::default(),
@@ -184,6 +199,7 @@ impl Default for Config {
             upstream: Upstream::default(),
             engine: EngineConfig::default(),
             instances: NonZeroUsize::MIN,
+            memory_mb: 0,
             queue: const { NonZeroUsize::new(256).unwrap() },
             weights: BTreeMap::new(),
             shares: parm_shares::Settings::default(),
@@ -200,16 +216,29 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The node and zone of this process.
-    pub(crate) fn place(&self) -> Place {
-        Place { node: self.node.clone(), zone: self.zone.clone() }
+    /// The place of this process, whose models use this CUDA device. Reads the card's name from the driver, unless it is
+    /// configured.
+    pub(crate) fn place(&self, cuda: Option<usize>) -> Place {
+        let place = Place { node: self.node.clone(), zone: self.zone.clone(), card: self.card.clone() };
+        let (Some(device), None) = (cuda, &place.card) else { return place };
+        match Cards::here().find(device) {
+            Card::Named(card) => Place { card: Some(card), ..place },
+            Card::Unnamed(reason) | Card::Missing(reason) => {
+                tracing::warn!(
+                    device,
+                    reason,
+                    "the card's UUID is unknown: name the card with backend.card, so that copies avoid it"
+                );
+                place
+            }
+        }
     }
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        let Options { threads, device, onnxruntime, plans } = Options::default();
-        Self { name: "auto".into(), device, threads, onnxruntime, plans }
+        let Options { threads, device, onnxruntime, plans, .. } = Options::default();
+        Self { name: "auto".into(), device, card_memory_mb: 0, threads, onnxruntime, plans }
     }
 }
 
@@ -217,7 +246,8 @@ impl EngineConfig {
     /// The settings in the form that engines read.
     pub fn options(&self) -> Options {
         let (device, onnxruntime) = (self.device.clone(), self.onnxruntime.clone());
-        Options { threads: self.threads, device, onnxruntime, plans: self.plans }
+        let card_memory = usize::try_from(self.card_memory_mb << 20).ok().filter(|&memory| memory > 0);
+        Options { threads: self.threads, device, card_memory, onnxruntime, plans: self.plans }
     }
 }
 

@@ -15,8 +15,14 @@ pub enum Error {
          onnxruntime/capi/libonnxruntime.so.*", path.display()
     )]
     RuntimeLibrary { path: PathBuf, message: String },
-    #[error("unknown device '{device}' of engine '{engine}': use 'cpu'{hint}")]
-    Device { engine: &'static str, device: String, hint: &'static str },
+    #[error("unknown device '{device}': use {hint}")]
+    Device { device: String, hint: &'static str },
+    #[error("cannot use cuda:{number}: {reason}; for the CPU in its place, set 'cuda:{number},cpu'")]
+    Card { number: usize, reason: String },
+    #[error(
+        "not enough memory: it needs {needed} MB, and {free} MB of backend.memory_mb = {limit} are free: raise it, or serve fewer models"
+    )]
+    Memory { needed: u64, free: u64, limit: u64 },
     #[error("cannot load '{}': {message}", path.display())]
     Load { path: PathBuf, message: String },
     #[error("wrong answers from '{}': compared with {name}, {difference}: use another engine, and report the model", path.display())]
@@ -25,7 +31,9 @@ pub enum Error {
     TensorType { path: PathBuf, tensor: String, found: String },
     #[error("the model failed on this input: {message}")]
     Run { message: String },
-    #[error("the engine panicked: {message}: the instance continues: try engine 'ort', and report the model")]
+    #[error(
+        "the engine panicked: {message}: the instance continues: check that the inputs are in range, or try engine 'ort'"
+    )]
     Panicked { message: String },
     #[error(
         "input '{name}' of warm-up needs {elements} elements, more than {limit}: set backend.warm_up_runs to 0"
@@ -65,7 +73,12 @@ impl Error {
         use Error::*;
         matches!(
             self,
-            UnknownEngine { .. } | RuntimeLibrary { .. } | Device { .. } | Times(_) | UpstreamConflict { .. }
+            UnknownEngine { .. }
+                | RuntimeLibrary { .. }
+                | Device { .. }
+                | Card { .. }
+                | Times(_)
+                | UpstreamConflict { .. }
         )
     }
 }

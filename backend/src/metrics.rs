@@ -35,6 +35,7 @@ pub struct Metrics {
     panics: IntCounterVec,
     batch_limit: IntGaugeVec,
     batch_speedup: prometheus::GaugeVec,
+    memory: IntGaugeVec,
     loads: IntCounterVec,
     share_used: prometheus::CounterVec,
     share_entitled: prometheus::CounterVec,
@@ -150,6 +151,10 @@ impl Metrics {
             panics: counter("parm_instance_panics_total".into(), "Panics of the engine, survived", MODEL)?,
             batch_limit: gauge("parm_instance_batch_limit".into(), "Rows that batching puts together")?,
             batch_speedup: speedup,
+            memory: gauge(
+                "parm_instance_model_memory_bytes".into(),
+                "Memory that a loaded model counts with",
+            )?,
             share_used: share("parm_share_used_seconds_total", used)?,
             share_entitled: share("parm_share_entitled_seconds_total", entitled)?,
             share_waiting,
@@ -176,6 +181,11 @@ impl Metrics {
             batch_limit: self.batch_limit.with_label_values(labels),
             batch_speedup: self.batch_speedup.with_label_values(labels),
         }
+    }
+
+    /// The memory that a version of a model counts with.
+    pub(crate) fn memory(&self, model: &str, version: u64) -> IntGauge {
+        self.memory.with_label_values(&[model, &version.to_string()])
     }
 
     pub(crate) fn share(&self, payer: &Payer) -> ShareMetrics {

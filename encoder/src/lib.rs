@@ -73,7 +73,6 @@ pub use recovery::{Arrived, Needs, Recovery};
 pub use set::Set;
 pub use slots::Slots;
 pub use spec::{CodeSpec, Grid, Head, Layout};
-pub use sum::Sum;
 pub use tiles::Tiles;
 pub use weighted::Weighted;
 pub use workspace::Workspace;

@@ -7,6 +7,7 @@
 
 use crate::kind::{Mixing, Nature, Requirement};
 use crate::linear::{Linear, MAX_K, MAX_R, coefficients};
+use crate::matrix::Matrix;
 use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
 
 /// The row of the table of codes.
@@ -32,6 +33,12 @@ impl Weighted {
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
         spec.check_sizes(1..=MAX_K, 1..=MAX_R)?;
         Ok(Self { spec: spec.clone(), linear: Linear::new(&coefficients(spec)?) })
+    }
+
+    /// One sum of `spec.k` queries with equal weights, the code `sum`; `spec.r` must be 1.
+    pub fn equal(spec: &CodeSpec) -> Result<Self, Error> {
+        spec.check_sizes(1..=MAX_K, 1..=1)?;
+        Ok(Self { spec: spec.clone(), linear: Linear::new(&Matrix::from_fn(1, spec.k, |_, _| 1.0)) })
     }
 }
 

@@ -24,8 +24,8 @@ use parm_frontend::discovery::Wire;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
-    ModelRef, NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelIndex, ModelMetadata, ModelRef,
+    NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -108,8 +108,8 @@ impl Client for Slow {
                 model_name: request.model.name,
                 model_version: "1".into(),
                 id: request.id,
-                parameters: Parameters::new(),
                 outputs: vec![NamedTensor::new("y", self.0.clone())],
+                ..Default::default()
             })
         })
     }
@@ -132,10 +132,6 @@ impl Client for Slow {
         Box::pin(async move {
             Ok(ModelMetadata { name: model.name.clone(), inputs, outputs, ..ModelMetadata::default() })
         })
-    }
-
-    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        Box::pin(async { Err(Error::Unimplemented { what: "configuration".into() }) })
     }
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
@@ -257,14 +253,7 @@ fn send_all(frontend: &Frontend, runtime: &Handle, count: usize) -> Vec<JoinHand
         let (frontend, request) = (frontend.clone(), request.clone());
         asked.push(runtime.spawn(async move {
             let arrived = tokio::time::Instant::now();
-            let context = Context {
-                arrived,
-                deadline: None,
-                transport: Transport::Http,
-                traceparent: None,
-                caller: None,
-                key: None,
-            };
+            let context = Context::new(arrived, Transport::Http);
             frontend.infer(request, context).await.unwrap();
             arrived.elapsed()
         }));

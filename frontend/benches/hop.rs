@@ -15,8 +15,8 @@ use parm_frontend::discovery::Wire;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
-    ModelRef, NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelIndex, ModelMetadata, ModelRef,
+    NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
 };
 
 /// Answers at once.
@@ -37,8 +37,8 @@ impl Client for Null {
                 model_name: request.model.name,
                 model_version: "1".into(),
                 id: request.id,
-                parameters: Parameters::new(),
                 outputs: vec![NamedTensor::new("y", self.0.clone())],
+                ..Default::default()
             })
         })
     }
@@ -65,10 +65,6 @@ impl Client for Null {
                 ..ModelMetadata::default()
             })
         })
-    }
-
-    fn model_config<'a>(&'a self, _model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        Box::pin(async { Err(Error::Unimplemented { what: "configuration".into() }) })
     }
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
@@ -113,14 +109,7 @@ async fn client(frontend: Frontend, count: usize) -> Vec<Duration> {
     let request = request();
     for _ in 0..count {
         let arrived = tokio::time::Instant::now();
-        let context = Context {
-            arrived,
-            deadline: None,
-            transport: Transport::Http,
-            traceparent: None,
-            caller: None,
-            key: None,
-        };
+        let context = Context::new(arrived, Transport::Http);
         frontend.infer(request.clone(), context).await.unwrap();
         times.push(arrived.elapsed());
     }

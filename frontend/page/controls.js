@@ -25,7 +25,6 @@ export const FIELDS = Object.entries({
   ],
   Hedges: [
     { path: 'hedge.budget.ratio', label: 'Budget', about: 'Jobs that may be hedged; also sets when a job is late', ...share, only: HEDGED },
-    { path: 'hedge.budget.burst', label: 'Burst', about: 'Hedges that may start together', ...whole, only: HEDGED },
   ],
   Limits: [
     { path: 'retry.ratio', label: 'Retries', about: 'Failed jobs that may be retried, relative to all', ...share },

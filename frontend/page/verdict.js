@@ -91,6 +91,7 @@ export function notes(model, summary, nodes, rows) {
   if (latest) {
     const [waiting, , , , , slots] = latest.queue;
     if (waiting > Math.max(1, slots)) note('warn', `${many(waiting, 'query')} wait: more than a job per slot, so nothing is hedged or ejected.`, 'queue');
+    if (latest.outage) note('bad', 'No instance with the model answers: its stand-in does.', 'instances');
     if (latest.withheld) note('bad', `Stand-ins agree with ${share(latest.agreement)} of predictions only: their answers are withheld.`, 'savings');
     const [given, most] = latest.approximate ?? [0, 0];
     if (most && given >= most * 0.9) note('warn', `Approximate answers are at ${share(given / most)} of their bound: they are delayed for longer.`, 'savings');

@@ -81,8 +81,8 @@ pub struct Requests {
     /// Largest number of rows in a request; each row is a query in the queue. Default 256.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_rows: NonZeroUsize,
-    /// Time after which a rejected client should retry, sent as `Retry-After`. Default 1000.
-    #[serde(rename = "retry_after_ms", with = "PositiveMillis")]
+    /// Time after which a rejected client should retry, sent as `Retry-After`: long enough for a short queue to drain.
+    #[serde(skip)]
     pub retry_after: Duration,
     /// Largest magnitude of an FP32 input that a code may mix with other clients' queries. A query with larger or non-finite
     /// values is served alone, and so is one far outside of the input range in the bundle. No sensible input reaches it, and
@@ -115,9 +115,9 @@ pub struct Instances {
     /// Consecutive health checks that must time out before an instance is gone. A refused connection counts at once.
     /// Default 3.
     pub health_failures: NonZeroU16,
-    /// Interval of checks for an instance's models. A model is gone if two checks in a row miss it. Default 5000.
-    // The second check follows after `health_interval_ms`.
-    #[serde(rename = "models_interval_ms", with = "PositiveMillis")]
+    /// Interval of checks for an instance's models. A model is gone if two checks in a row miss it; the second follows
+    /// after `health_interval`. A check is one small request.
+    #[serde(skip)]
     pub models_interval: Duration,
     /// Share of a model's instances that must serve a new version before requests without a version go there. 0 switches at
     /// once. Default 0.5.

@@ -20,7 +20,7 @@ pub enum Error {
     Service { url: String, reason: String },
     #[error("cannot remove embedded instance {id}: it is a thread of this process: drain it instead")]
     Embedded { id: u32 },
-    #[error("unknown model '{name}': list the served models with POST /v2/repository/index")]
+    #[error("unknown model '{name}': list the served models with GET /v2/models")]
     UnknownModel { name: String },
     #[error("share: {0}")]
     Shares(#[from] parm_shares::Error),

@@ -14,7 +14,7 @@ from network import port
 from processes import wait_for_http
 
 
-def configuration(port, workers, deadline_ms, try_ms):
+def configuration(port, workers, deadline_ms, try_ms, ejected):
     socket = lambda address, port: {"socket_address": {"address": address, "port_value": int(port)}}  # noqa: E731
     any_host_but_the_last = {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {
         "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"}}
@@ -43,7 +43,7 @@ def configuration(port, workers, deadline_ms, try_ms):
             "consecutive_5xx": 3, "consecutive_gateway_failure": 2, "enforcing_consecutive_gateway_failure": 100,
             "split_external_local_origin_errors": True, "consecutive_local_origin_failure": 2,
             "successful_active_health_check_uneject_host": False,
-            "interval": "0.25s", "base_ejection_time": "30s", "max_ejection_percent": 50},
+            "interval": "0.25s", "base_ejection_time": "30s", "max_ejection_percent": ejected},
         "circuit_breakers": {"thresholds": [{"max_retries": 1000, "retry_budget": {
             "budget_percent": {"value": 20.0}, "min_retry_concurrency": 10}}]},
     }
@@ -53,12 +53,12 @@ def configuration(port, workers, deadline_ms, try_ms):
 
 
 class Envoy(Process):
-    """An Envoy over workers, with hedging if a time per try is given."""
+    """An Envoy over workers, with hedging if a time per try is given. It ejects at most this percentage of the workers."""
 
-    def __init__(self, binary, workers, deadline_ms, try_ms=None, **options):
+    def __init__(self, binary, workers, deadline_ms, try_ms=None, ejected=50, **options):
         own = port()
         self.http = f"127.0.0.1:{own}"
-        config = json.dumps(configuration(own, workers, deadline_ms, try_ms))
+        config = json.dumps(configuration(own, workers, deadline_ms, try_ms, ejected))
         super().__init__([binary, "--config-yaml", config, "--concurrency", "2", "--disable-hot-restart",
                           "-l", "error"], **options)
 

@@ -167,7 +167,7 @@ fn request(name: &str) -> InferRequest {
 
 fn context(arrived: Instant) -> Context {
     let transport = Transport::Http;
-    Context { arrived: arrived.into(), deadline: None, transport, traceparent: None, caller: None, key: None }
+    Context::new(arrived.into(), transport)
 }
 
 async fn frontend(models: &Path, instances: usize) -> Frontend {

@@ -59,20 +59,21 @@ def library(python):
     return subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def triton(python, log):
-    """Starts the Triton of a Python package, with the stub that fits its Python."""
+def triton(python, log, models=HERE / "triton", network=NETWORK, has_metrics=False):
+    """Starts the Triton of a Python package, with the stub that fits its Python. Returns its addresses and the server."""
     lines = "import pytriton, sysconfig, sys; print(pytriton.__file__); print(sysconfig.get_path('purelib')); print(sys.base_prefix); print('%d.%d' % sys.version_info[:2])"
     found = subprocess.run([python, "-c", lines], capture_output=True, text=True, check=True).stdout.splitlines()
     home, packages, base, version = pathlib.Path(found[0]).parent / "tritonserver", *found[1:]
     link = home / "backends" / "python" / "triton_python_backend_stub"
     if not link.exists():
         link.symlink_to(home / "python_backend_stubs" / version / "triton_python_backend_stub")
-    http, grpc = free_port(), free_port()
-    command = [str(home / "bin" / "tritonserver"), f"--model-repository={HERE / 'triton'}", f"--backend-directory={home / 'backends'}",
-               f"--cache-directory={home / 'caches'}", "--allow-metrics=false", f"--http-port={http}", f"--grpc-port={grpc}",
+    http, grpc, metrics = free_port(), free_port(), free_port()
+    command = [str(home / "bin" / "tritonserver"), f"--model-repository={models}", f"--backend-directory={home / 'backends'}",
+               f"--cache-directory={home / 'caches'}", f"--allow-metrics={str(has_metrics).lower()}", f"--metrics-port={metrics}", f"--http-port={http}", f"--grpc-port={grpc}",
                "--http-address=127.0.0.1", "--grpc-address=127.0.0.1", f"--backend-config=python,shm-region-prefix-name=parm{http}"]
-    environment = {"SITE_PACKAGES": packages, "LD_LIBRARY_PATH": f"{base}/lib", "NETWORK": str(NETWORK)}
-    return f"127.0.0.1:{http}", Server(command, f"http://127.0.0.1:{http}/v2/health/ready", env=environment, log=log)
+    environment = {"SITE_PACKAGES": packages, "LD_LIBRARY_PATH": f"{base}/lib", "NETWORK": str(network)}
+    server = Server(command, f"http://127.0.0.1:{http}/v2/health/ready", env=environment, log=log)
+    return f"127.0.0.1:{http}", f"127.0.0.1:{metrics}", server
 
 
 def mlserver(python, folder, log):
@@ -109,8 +110,8 @@ def main():
         own = running.enter_context(worker(options.mlserver, folder))
         own.wait_for_model("lenet")
         servers = {"parm worker": (own.http, own.process.pid)}
-        for name, (address, server) in {"Triton": triton(options.triton, log),
-                                        "MLServer": mlserver(options.mlserver, folder, log)}.items():
+        for name, (address, *_, server) in {"Triton": triton(options.triton, log),
+                                            "MLServer": mlserver(options.mlserver, folder, log)}.items():
             servers[name] = (address, running.enter_context(server).process.pid)
         ways = [(name, form) for form in wanted for name in servers if (name, form) != ("MLServer", "binary")]
         alone, added, used = [], {way: [] for way in ways}, {way: [] for way in ways}

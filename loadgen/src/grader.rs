@@ -94,7 +94,7 @@ fn only(numbers: &[i64], width: usize) -> Vec<Option<i64>> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use parm_protocol::{NamedTensor, Parameters, TensorMetadata};
+    use parm_protocol::{NamedTensor, TensorMetadata};
 
     use super::*;
 
@@ -111,9 +111,8 @@ mod tests {
         InferResponse {
             model_name: "m".into(),
             model_version: "1".into(),
-            id: String::new(),
-            parameters: Parameters::new(),
             outputs: vec![NamedTensor::new("y", tensor)],
+            ..Default::default()
         }
     }
 

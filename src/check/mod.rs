@@ -5,6 +5,7 @@
 
 mod configured;
 mod engine;
+mod gpu;
 mod peers;
 mod running;
 
@@ -16,6 +17,7 @@ use anyhow::anyhow;
 use crate::Failure;
 use crate::admin::block_on;
 use crate::cli::admin::Check;
+use crate::printer::reader_is_gone;
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +57,9 @@ pub fn main(flags: &Check) -> Result<(), Failure> {
     } else {
         block_on(async { Ok(configured::look(Path::new(&flags.what)).await) })?
     };
-    let mut out = std::io::stdout().lock();
-    write!(out, "{}", told(&findings)).map_err(anyhow::Error::from)?;
+    let written = write!(crate::printer::stdout(), "{}", told(&findings)).map_err(anyhow::Error::from);
+    // The status is that of the checks also if the reader wants only the first lines.
+    written.or_else(|error| if reader_is_gone(&error) { Ok(()) } else { Err(error) })?;
     match findings.iter().filter(|finding| finding.verdict == Verdict::Fails).count() {
         0 => Ok(()),
         1 => Err(anyhow!("1 check failed").into()),

@@ -81,10 +81,23 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
     let (name, policy) = (state.title(model), text(&model["in_force"]));
     let own = state.frames.back().and_then(|frame| state.of_model(frame, &model["m"]));
     let usable = own.and_then(|own| own["queue"][3].as_u64()).unwrap_or_default();
+    let serves = |instance: &&Value| list(&instance["models"]).contains(&model["m"]);
+    let all = state.instances.values().filter(serves).count();
     let mut findings = vec![match usable {
         0 => Finding::fails(
             format!("model {name}: no instance is available"),
             "see the instances below; every request fails",
+        ),
+        // These policies run queries at only a part of the instances.
+        1 if all > 1 && matches!(policy, "parm" | "approximate-backup") => Finding::worth(
+            format!("model {name}: one of {all} instances runs queries, policy {policy}"),
+            format!(
+                "policy {policy} keeps instances for its redundant jobs: set policy parm+ or hedge, or add workers"
+            ),
+        ),
+        1 if all > 1 => Finding::worth(
+            format!("model {name}: one of {all} instances is available, policy {policy}"),
+            "see the instances below; redundancy needs a second one",
         ),
         1 if policy != "none" => Finding::worth(
             format!("model {name}: one instance"),
@@ -92,7 +105,10 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
         ),
         usable => Finding::well(format!("model {name}: {usable} instances, policy {policy}")),
     }];
-    if let Some(error) = model["failing"].as_str() {
+    // Without an instance every request fails, which was said already.
+    let is_new =
+        |error: &&str| usable > 0 || is_about_a_key(error) || text(&model["failing_reason"]) != "unavailable";
+    if let Some(error) = model["failing"].as_str().filter(is_new) {
         findings.push(Finding::fails(
             format!("model {name}: requests fail: {error}"),
             failing_remedy(error, text(&model["failing_reason"])),
@@ -105,6 +121,12 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
                 text(&model["policy"])
             ),
             "make a bundle with parm train or parm stand-in, or configure the policy that runs",
+        ));
+    }
+    if own.is_some_and(|own| own["outage"] == true) {
+        findings.push(Finding::fails(
+            format!("model {name}: no instance with the model answers, and its stand-in does"),
+            "see the instances below: restart them, or their network",
         ));
     }
     if own.is_some_and(|own| own["withheld"] == true) {
@@ -145,8 +167,12 @@ fn absent(state: &State) -> Vec<Finding> {
     }
     let finding = |(name, (count, reason)): (String, (usize, String))| {
         let what = format!("model {name}: not loaded on {count} instances: {reason}");
+        let remedy = if reason.contains("engine 'ort' may run it") {
+            "install ONNX Runtime on these instances (pip install onnxruntime) and restart them, or remove the model"
+        } else {
+            "correct its file, or remove it from the model repository"
+        };
         // An operator unloaded it on purpose.
-        let remedy = "correct its file, or remove it from the model repository";
         if reason.contains("by request") {
             Finding::worth(what, remedy)
         } else {
@@ -160,8 +186,9 @@ fn instances(state: &State) -> Vec<Finding> {
     let columns = list(&state.hello["columns"]);
     let place = |name: &str| columns.iter().position(|known| known == name).unwrap_or(usize::MAX);
     let rows = state.frames.back().map(|frame| list(&frame["instances"])).unwrap_or_default();
-    let mut findings: Vec<Finding> = rows.iter().filter_map(|row| instance(state, row, &place)).collect();
-    let well = rows.len() - findings.len();
+    let faults: Vec<Fault> = rows.iter().filter_map(|row| instance(state, row, &place)).collect();
+    let well = rows.len() - faults.len();
+    let mut findings = merged(faults);
     if well > 0 {
         findings.insert(0, Finding::well(format!("instances: {well} of {} are healthy", rows.len())));
     }
@@ -177,8 +204,34 @@ fn instances(state: &State) -> Vec<Finding> {
     findings
 }
 
+/// The fault of an instance.
+struct Fault {
+    number: u64,
+    /// The same for all instances with the same fault.
+    kind: String,
+    finding: Finding,
+}
+
+/// The findings, with one for all instances that have the same fault.
+fn merged(faults: Vec<Fault>) -> Vec<Finding> {
+    let mut merged: Vec<(String, Finding, Vec<String>)> = Vec::new();
+    for Fault { number, kind, finding } in faults {
+        match merged.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((.., others)) => others.push(number.to_string()),
+            None => merged.push((kind, finding, Vec::new())),
+        }
+    }
+    let finding = |(_, mut finding, others): (String, Finding, Vec<String>)| {
+        if !others.is_empty() {
+            finding.what = format!("{}; the same: {}", finding.what, others.join(", "));
+        }
+        finding
+    };
+    merged.into_iter().map(finding).collect()
+}
+
 /// Returns the fault of an instance, if it has one.
-fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Option<Finding> {
+fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Option<Fault> {
     let number = row[place("number")].as_u64()?;
     let name = state.instances.get(&number);
     let address = name.map_or("", |name| text(&name["address"]));
@@ -190,7 +243,7 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
     let problem = name.and_then(|name| name["problem"].as_str()).unwrap_or_default();
     let what = format!("instance {number} ({address})");
     let slowness = row[place("slowness")].as_f64().unwrap_or_default();
-    Some(match (stands.as_str(), reason.as_str()) {
+    let finding = match (stands.as_str(), reason.as_str()) {
         ("connecting", _) => Finding::fails(
             format!("{what} is not connected: {problem} [{}]", StableCode::Unreachable),
             if is_about_a_key(problem) {
@@ -225,7 +278,18 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
         ),
         (_, "") => return None,
         (_, why) => Finding::fails(format!("{what} is out of service for a model: {why}"), "check its log"),
-    })
+    };
+    let authority = address.split_once("://").map_or(address, |(_, authority)| authority);
+    let kind = [&finding.what, &finding.remedy].map(|text| anonymous(text, authority, number)).join("\n");
+    Some(Fault { number, kind, finding })
+}
+
+/// A text without the address and the number of its instance.
+fn anonymous(text: &str, authority: &str, number: u64) -> String {
+    let number = number.to_string();
+    let words = text.split(' ').map(|word| if word == number { "" } else { word });
+    let text = words.collect::<Vec<_>>().join(" ");
+    if authority.is_empty() { text } else { text.replace(authority, "") }
 }
 
 fn text(value: &Value) -> &str {
@@ -238,6 +302,54 @@ mod tests {
 
     use super::super::told;
     use super::*;
+
+    fn lines(all: &[Value]) -> String {
+        let mut state = State::default();
+        for line in all {
+            state.take(line);
+        }
+        told(&findings(&state, 0))
+    }
+
+    #[test]
+    fn outage_is_told_in_one_line_for_all_instances() {
+        let refused = |number: u64| {
+            json!({"number": number, "address": format!("http://w:{number}"), "models": [],
+                "problem": format!("w:{number}: connection refused")})
+        };
+        let said = lines(&[
+            json!({"hello": {"version": "0.1.0", "at": 0, "columns": ["number", "state", "reason", "slowness"],
+                "states": ["connecting", "ready"], "reasons": [null]}}),
+            json!({"models": [{"m": 0, "name": "a", "policy": "hedge", "in_force": "hedge",
+                "failing": "no instance can serve it", "failing_reason": "unavailable"}]}),
+            json!({"instances": [refused(1), refused(2), refused(3)]}),
+            json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 0, 0, 0]}],
+                "instances": [[1, 0, 0, null], [2, 0, 0, null], [3, 0, 0, null]]}}),
+        ]);
+        assert_eq!(said.matches("FAIL").count(), 2, "{said}");
+        assert!(said.contains("FAIL model a: no instance is available"), "{said}");
+        assert!(said.contains("FAIL instance 1 (http://w:1) is not connected"), "{said}");
+        assert!(said.contains("[PARM-0020]; the same: 2, 3\n"), "{said}");
+    }
+
+    #[test]
+    fn advice_names_the_policy_that_keeps_an_instance() {
+        for (policy, kept, advice) in [
+            ("parm", true, "policy parm keeps instances for its redundant jobs: set policy parm+"),
+            ("hedge", true, "see the instances below"),
+            ("parm", false, "redundancy needs a second one: add a worker"),
+        ] {
+            let own = |number: u64| json!({"number": number, "address": "http://w:1", "models": [0]});
+            let all: Vec<_> = (1..=if kept { 2 } else { 1 }).map(own).collect();
+            let said = lines(&[
+                json!({"hello": {"version": "0.1.0", "at": 0}}),
+                json!({"models": [{"m": 0, "name": "a", "policy": policy, "in_force": policy}]}),
+                json!({"instances": all}),
+                json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 1, 1, 1]}], "instances": []}}),
+            ]);
+            assert!(said.contains(advice), "{policy} {kept}: {said}");
+        }
+    }
 
     #[test]
     fn each_fault_is_reported_with_its_remedy() {
@@ -255,7 +367,7 @@ mod tests {
                 {"m": 3, "name": "d", "version": "2", "policy": "none", "in_force": "none", "problem": null,
                  "failing": "every attempt failed: the key is unknown", "failing_reason": "unavailable"}]}),
             json!({"instances": [{"number": 1, "address": "http://w:1", "node": "n",
-                "absent": [["c", "cannot load it"]]}, {"number": 2, "address": "http://w:2",
+                "absent": [["c", "cannot load it"], ["e", "no operator: engine 'ort' may run it"]]}, {"number": 2, "address": "http://w:2",
                 "node": "n"}, {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"},
                 {"number": 4, "address": "http://w:4", "node": "n", "problem": "a key is required"}]}),
             json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
@@ -273,9 +385,9 @@ mod tests {
             "note model a: policy parm+ is configured, but hedge runs: no bundle\n       make a bundle",
             "FAIL model a: its stand-in's answers are withheld",
             "FAIL model b: requests fail: every attempt failed: it ran out\n       try the model with another engine",
-            "FAIL model d/1: requests fail: no instance can serve it\n       see the instances below",
             "FAIL model d/2: requests fail: every attempt failed: the key is unknown\n       set frontend.client.token",
-            "FAIL model c: not loaded on 1 instances: cannot load it\n",
+            "FAIL model c: not loaded on 1 instances: cannot load it\n       correct its file",
+            "FAIL model e: not loaded on 1 instances: no operator: engine 'ort' may run it\n       install ONNX Runtime",
             "FAIL model b: no instance is available\n       see the instances",
             "ok   instances: 1 of 4 are healthy\n",
             "FAIL instance 4 (http://w:4) is not connected: a key is required [PARM-0020]\n       set frontend.client.token",

@@ -278,12 +278,18 @@ pub struct Common {
     /// Engine: ort (ONNX Runtime), tract (built in), or auto [default: auto]
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
+    /// Device: `cpu`, `cuda:N`, or `cuda:N,cpu` for the CPU if the card cannot be used [default: cpu]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
     /// Node name. Redundant jobs avoid the node that already runs the query [default: the address]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
     /// Zone of the node
     #[arg(long, value_name = "NAME")]
     pub zone: Option<String>,
+    /// Name of the graphics card. Redundant jobs avoid the card that already runs the query [default: its UUID]
+    #[arg(long, value_name = "NAME")]
+    pub card: Option<String>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log_format: Option<crate::logging::Format>,
@@ -321,6 +327,10 @@ pub struct Serve {
     /// Cheaper model of the repository, with the same inputs and outputs, for late queries. Implies `--policy stand-in`
     #[arg(long, value_name = "MODEL")]
     pub stand_in: Option<String>,
+    /// Location of stand-ins: `workers`, or `frontend` to run them in this process, from the repository of `--models`. Then
+    /// they also answer while no worker does [default: workers]
+    #[arg(long, value_enum, value_name = "PLACE")]
+    pub stand_in_at: Option<StandInAt>,
     /// Bundles for the policies parm, parm+ and stand-in: a repository with NAME/parm.toml files, or one such file
     /// [default: the folder of --models]
     #[arg(long, value_name = "PATH")]
@@ -407,6 +417,13 @@ pub struct View {
     /// Form of the output
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
+}
+
+/// Location of stand-ins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum StandInAt {
+    Workers,
+    Frontend,
 }
 
 /// Form of the output.

@@ -24,7 +24,7 @@ struct Order {
 /// Runs the command.
 pub fn main(flags: &Ctl) -> Result<(), Failure> {
     let admin = Admin::of(&flags.reach)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     let mut say = |text: String| writeln!(out, "{text}").map_err(anyhow::Error::from);
     match &flags.command {
         CtlCommand::Events => say(block_on(events(&admin))?)?,

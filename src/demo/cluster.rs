@@ -87,12 +87,8 @@ impl PolicyCluster {
     pub async fn ask(&self, query: Query) {
         let Query { request, index, intended, since, deadline, traffic } = query;
         let context = Context {
-            arrived: tokio::time::Instant::now(),
             deadline: Some(deadline.into()),
-            transport: Transport::Http,
-            traceparent: None,
-            caller: None,
-            key: None,
+            ..Context::new(tokio::time::Instant::now(), Transport::Http)
         };
         let answered = self.frontend.infer(request, context).await;
         let (outcome, right) = answered.map_or((Outcome::Failed, false), |response| {

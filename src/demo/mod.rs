@@ -116,7 +116,7 @@ async fn demonstrate(flags: &cli::Demo, folders: &Folders) -> anyhow::Result<()>
         Output::Text => {
             let costs = costs(&clusters, &flags.model);
             let introduction = Summary::introduction(&flags.model, flags.rate, flags.seed, &costs);
-            writeln!(std::io::stdout(), "{introduction}")?;
+            writeln!(crate::printer::stdout(), "{introduction}")?;
             Screen::of_stdout()
         }
         Output::Json => Screen::Silent,
@@ -129,8 +129,8 @@ async fn demonstrate(flags: &cli::Demo, folders: &Folders) -> anyhow::Result<()>
     let summary = stage.summary(flags, &running, ended, served.stand_in);
     drop(screen);
     match flags.output {
-        Output::Text => writeln!(std::io::stdout(), "{summary}")?,
-        Output::Json => writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&summary)?)?,
+        Output::Text => writeln!(crate::printer::stdout(), "{summary}")?,
+        Output::Json => writeln!(crate::printer::stdout(), "{}", serde_json::to_string_pretty(&summary)?)?,
     }
     Ok(())
 }

@@ -79,8 +79,8 @@ fn runtime(flags: &Load) -> anyhow::Result<Runtime> {
 
 fn print(flags: &Load, report: &(impl Serialize + Display)) -> anyhow::Result<()> {
     match flags.output {
-        Output::Json => writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(report)?)?,
-        Output::Text => writeln!(std::io::stdout(), "{report}")?,
+        Output::Json => writeln!(crate::printer::stdout(), "{}", serde_json::to_string_pretty(report)?)?,
+        Output::Text => writeln!(crate::printer::stdout(), "{report}")?,
     }
     Ok(())
 }

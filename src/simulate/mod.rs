@@ -103,7 +103,7 @@ pub fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
 }
 
 fn list() -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     for (what, all) in [("policies", POLICIES), ("scenarios", SCENARIOS), ("profiles", PROFILES)] {
         writeln!(out, "{what}:")?;
         for (name, meaning) in all {
@@ -114,7 +114,7 @@ fn list() -> anyhow::Result<()> {
 }
 
 pub fn print(report: &parm_experiments::Report, output: Output) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,
         Output::Text => writeln!(out, "{report}")?,

@@ -128,7 +128,7 @@ fn dispatched(policy: PolicyKind) -> Balancing {
 }
 
 fn print(rows: &[Row], output: Output) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     if output == Output::Json {
         writeln!(out, "{}", serde_json::to_string_pretty(rows)?)?;
         return Ok(());

@@ -148,7 +148,7 @@ fn report(
             None => found.to_string(),
         },
     };
-    match writeln!(std::io::stdout(), "{text}") {
+    match writeln!(crate::printer::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }

@@ -37,7 +37,7 @@ async fn watch(admin: &Admin, flags: &Top) -> anyhow::Result<()> {
             new |= state.take(line);
         }
         if new {
-            let mut out = io::stdout().lock();
+            let mut out = crate::printer::stdout();
             let page = view::page(&state);
             write!(out, "{}{page}", if live { CLEAR } else { "" })?;
             out.flush()?;

@@ -64,7 +64,7 @@ fn learn(flags: &given::Base, settings: &Base, rows: &LabelledRows) -> anyhow::R
     drop(bar);
     let file = publish_base(&flags.run.models, &flags.name, &trained.model)?;
     files.forget_checkpoint();
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     writeln!(out, "{} version {}: {:.4} on rows held out", file.name, file.version, trained.score)?;
     if let Some(test) = test.as_ref().filter(|test| test.labels.is_some()) {
         let model = Model::from_bytes(trained.model, &Limits::default())?;

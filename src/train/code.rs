@@ -77,7 +77,7 @@ fn learn(given: &flags::Code, settings: &CodeRecipe, device: Device) -> anyhow::
         &trained.decoder,
     )?;
     files.forget_checkpoint();
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     writeln!(out, "{}: learned k={} r={}", path.display(), trained.code.k, trained.code.r)?;
     writeln!(
         out,

@@ -105,7 +105,7 @@ fn join(given: &flags::Matrix, matrices: &[Matrix], folders: &[PathBuf]) -> anyh
     let mut results = Results::open(&given.results)?;
     results.join(cells.iter().filter_map(|cell| joined.records.get(&cell.key)))?;
     let (found, all) = (joined.records.len(), cells.len());
-    writeln!(std::io::stdout().lock(), "{found} of {all} cells joined in {}", given.results.display())?;
+    writeln!(crate::printer::stdout(), "{found} of {all} cells joined in {}", given.results.display())?;
     anyhow::ensure!(is_whole, "joined in part: run the missing cells and join again");
     Ok(())
 }
@@ -113,7 +113,7 @@ fn join(given: &flags::Matrix, matrices: &[Matrix], folders: &[PathBuf]) -> anyh
 fn write(given: &flags::Matrix, matrices: &[Matrix], path: &std::path::Path) -> anyhow::Result<()> {
     let results = Results::open(&given.results)?;
     std::fs::write(path, render(matrices, &results)).with_context(|| path.display().to_string())?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     writeln!(out, "{}: {} results", path.display(), results.all().count())?;
     Ok(())
 }

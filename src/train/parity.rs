@@ -54,7 +54,7 @@ impl Work {
         let entry = CodeRecord { code: &trained.code, training, accuracy, calibration: trained.calibration };
         let path = publish(&publication, &entry, &trained.models)?;
         files.forget_checkpoint();
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::printer::stdout();
         writeln!(out, "{}: {} k={} r={}", path.display(), trained.code.kind, trained.code.k, trained.code.r)?;
         let marks = &trained.marks;
         writeln!(out, "on rows held out: A_a {:.4}, A_d {:.4}", marks.available, marks.degraded)?;

@@ -74,7 +74,7 @@ impl StandInWork {
         let publication = self.taught.publication(trained.meaning, &given.run.models);
         let path = publish_stand_in(&publication, &record, &trained.model)?;
         files.forget_checkpoint();
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::printer::stdout();
         writeln!(out, "{}: stand-in of {:.2} of the features", path.display(), self.recipe.width)?;
         let marks = &trained.marks;
         writeln!(

@@ -39,7 +39,7 @@ pub fn main(flags: &Tune) -> Result<(), Failure> {
 }
 
 fn print(report: &Report, output: Output) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::printer::stdout();
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,
         Output::Text => writeln!(out, "{report}")?,

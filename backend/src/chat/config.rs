@@ -26,17 +26,17 @@ pub struct Config {
     /// Time that each token of a prompt adds to the iteration that reads it. Default 0.1.
     #[serde(with = "Real::<0, 60_000>")]
     pub prompt_token_ms: f64,
-    /// Most tokens of prompts that an iteration reads. Default 512.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Most tokens of prompts that an iteration reads: the usual default of real servers.
+    #[serde(skip)]
     pub chunk: NonZeroUsize,
     /// Most streams at a time. Default 256.
     #[serde(with = "Whole::<1, 65_536>")]
     pub streams: NonZeroUsize,
-    /// Requests that may wait for a stream. More are rejected with 503. Default 4096.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// Requests that may wait for a stream. More are rejected with 503: an experiment that reaches it is overloaded.
+    #[serde(skip)]
     pub queue: NonZeroUsize,
-    /// Most tokens of a prompt and its answer together. Default 262144.
-    #[serde(with = "Whole::<2, 10_000_000>")]
+    /// Most tokens of a prompt and its answer together.
+    #[serde(skip)]
     pub context: NonZeroUsize,
 }
 
@@ -77,7 +77,7 @@ mod tests {
     fn default_costs_are_those_of_the_model() {
         assert_eq!(Config::default().costs(), Costs::default());
         assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
-        for bad in ["chunk = 0", "iteration_ms = -1", "streams = 0", "modle = 'm'"] {
+        for bad in ["chunk = 9", "iteration_ms = -1", "streams = 0", "modle = 'm'"] {
             assert!(toml::from_str::<Config>(bad).is_err(), "{bad}");
         }
     }

@@ -5,6 +5,8 @@
 //! file here and one arm of `choose`.
 
 mod compare;
+pub mod cuda;
+mod device;
 mod emulated;
 mod guard;
 mod ort;
@@ -13,6 +15,7 @@ mod strings;
 mod text;
 mod tract;
 mod upstream;
+mod variables;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -21,6 +24,7 @@ use parm_protocol::client::BoxFuture;
 use parm_protocol::{Shape, Tensor};
 
 pub use compare::compare;
+pub use device::Device;
 pub use emulated::{Emulated, Spec};
 pub use guard::guarded;
 pub(crate) use guard::guarded_future;
@@ -42,6 +46,11 @@ pub trait Engine: Send + Sync {
 
     /// Loads a model and prepares it to run.
     fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error>;
+
+    /// Whether the instances of a model share its weights.
+    fn shares_weights(&self) -> bool {
+        false
+    }
 
     /// Other ways to run the same file, by name. Their answers must be this engine's but for rounding.
     fn references(&self, _options: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
@@ -93,8 +102,10 @@ pub trait Model: Send {
 pub struct Options {
     /// Threads that one run may use. Only `ort` uses more than one.
     pub threads: NonZeroUsize,
-    /// `cpu`, or `cuda:N` if the engine supports it.
+    /// `cpu`, or with ONNX Runtime `cuda:N`, or `cuda:N,cpu` for the CPU if the card cannot be used.
     pub device: String,
+    /// Largest memory of a model on a card, for each instance, in bytes.
+    pub card_memory: Option<usize>,
     /// Path of ONNX Runtime's shared library, for `ort`.
     pub onnxruntime: Option<PathBuf>,
     /// Number of input shapes with compiled plans; the least recently used plan is evicted.
@@ -109,6 +120,8 @@ pub struct Chosen {
     pub engine: Box<dyn Engine>,
     /// Its description in logs: the path of its library, or the reason why there is none.
     pub about: String,
+    /// The CUDA device that it uses.
+    pub cuda: Option<usize>,
 }
 
 /// Chooses the engine of this name. `auto` is ONNX Runtime if its library is found, otherwise tract, which needs none.
@@ -116,7 +129,25 @@ pub struct Chosen {
 /// A library that the configuration names must open: falling back to tract would silently be several times slower. A
 /// library that was only found and does not open is skipped, and the description gives the reason.
 pub fn choose(name: &str, options: &Options) -> Result<Chosen, Error> {
-    let tract = |about: String| Chosen { name: "tract", engine: tract::engine(), about };
+    let unknown = |hint| Error::Device { device: options.device.clone(), hint };
+    let device = Device::read(&options.device).ok_or_else(|| unknown("'cpu', 'cuda:N' or 'cuda:N,cpu'"))?;
+    match (name, device.cuda) {
+        ("auto" | "ort", Some(number)) => match ort::engine_on(number, device.or_cpu, options) {
+            Err(Error::Card { reason, .. }) if device.or_cpu => {
+                let chosen = on_cpu(name, options)?;
+                let about =
+                    format!("{}, on the CPU because cuda:{number} cannot be used: {reason}", chosen.about);
+                Ok(Chosen { about, ..chosen })
+            }
+            outcome => outcome,
+        },
+        ("tract", Some(_)) => Err(unknown("'cpu', or engine 'ort' for CUDA")),
+        _ => on_cpu(name, options),
+    }
+}
+
+fn on_cpu(name: &str, options: &Options) -> Result<Chosen, Error> {
+    let tract = |about: String| Chosen { name: "tract", engine: tract::engine(), about, cuda: None };
     match name {
         "tract" => Ok(tract("tract".into())),
         "ort" => ort::engine(ort::library(options)),
@@ -128,6 +159,11 @@ pub fn choose(name: &str, options: &Options) -> Result<Chosen, Error> {
     }
 }
 
+/// The files that a CUDA device needs, or those that are missing; `None` if the device is the CPU. Opens none of them.
+pub fn kit(options: &Options) -> Option<Result<cuda::Kit, Vec<cuda::Lacking>>> {
+    Device::read(&options.device)?.cuda.map(|number| ort::kit(number, options))
+}
+
 /// The engine of this name.
 pub fn by_name(name: &str, options: &Options) -> Result<Box<dyn Engine>, Error> {
     choose(name, options).map(|chosen| chosen.engine)
@@ -136,7 +172,7 @@ pub fn by_name(name: &str, options: &Options) -> Result<Box<dyn Engine>, Error> 
 impl Default for Options {
     fn default() -> Self {
         let plans = const { NonZeroUsize::new(16).unwrap() };
-        Self { threads: NonZeroUsize::MIN, device: "cpu".into(), onnxruntime: None, plans }
+        Self { threads: NonZeroUsize::MIN, device: "cpu".into(), card_memory: None, onnxruntime: None, plans }
     }
 }
 
@@ -150,6 +186,40 @@ mod tests {
         let options = Options::default();
         assert_eq!(by_name("tf", &options).err(), Some(Error::UnknownEngine { name: "tf".into(), known }));
         assert!(by_name("tract", &options).is_ok());
+    }
+
+    #[test]
+    fn device_must_be_known_and_fit_the_engine() {
+        for (engine, device) in [("auto", "gpu"), ("tract", "cuda:x"), ("tract", "cuda:0")] {
+            let options = Options { device: device.into(), ..Options::default() };
+            let refusal = by_name(engine, &options).err().unwrap();
+            assert!(matches!(&refusal, Error::Device { .. }), "{engine} {device}: {refusal}");
+            assert!(refusal.is_configuration());
+        }
+    }
+
+    #[test]
+    fn card_without_files_is_refused_unless_the_cpu_may_replace_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = folder.path().join("libonnxruntime.so.1");
+        std::fs::write(&runtime, "").unwrap();
+        let of = |device: &str| Options {
+            device: device.into(),
+            onnxruntime: Some(runtime.clone()),
+            ..Options::default()
+        };
+        for engine in ["auto", "ort"] {
+            let refusal = by_name(engine, &of("cuda:0")).err().unwrap();
+            assert!(matches!(&refusal, Error::Card { number: 0, .. }), "{refusal}");
+            let told = refusal.to_string();
+            assert!(
+                told.contains("libonnxruntime_providers_cuda.so") && told.contains("cuda:0,cpu"),
+                "{told}"
+            );
+        }
+        // The CPU needs the library itself, which is not one here.
+        let refusal = by_name("ort", &of("cuda:0,cpu")).err();
+        assert!(matches!(refusal, Some(Error::RuntimeLibrary { .. })), "{refusal:?}");
     }
 
     #[test]

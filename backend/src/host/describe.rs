@@ -15,7 +15,7 @@ impl Host {
             name: "parm-worker".into(),
             version: env!("CARGO_PKG_VERSION").into(),
             extensions: EXTENSIONS.map(String::from).to_vec(),
-            place: self.config.place(),
+            place: self.place.clone(),
         }
     }
 

@@ -37,6 +37,11 @@ impl Host {
     /// Loads one version, off the instances' threads.
     pub(super) fn load(&self, name: &str, version: u64, source: &Source) -> Result<Loaded, Error> {
         let started = Instant::now();
+        let bytes = match source {
+            Source::File(stored) => self.config.memory_of(stored)?,
+            Source::Emulated(_) | Source::Upstream(_) => 0,
+        };
+        let memory = self.memory.claim(bytes, self.metrics.memory(name, version))?;
         let (platform, read) = self.reader(source)?;
         let mut model = guarded(&read)?;
         self.compare(source, &mut *model)?;
@@ -77,6 +82,7 @@ impl Host {
             payer: Payer::of_model(name, &self.shares),
             site,
             batch_limit: warm.limit,
+            _memory: memory,
             statistics,
             replicas,
         })

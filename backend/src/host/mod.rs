@@ -12,6 +12,7 @@ mod catalogue;
 mod describe;
 mod load;
 mod loaded;
+mod memory;
 mod order;
 mod refresh;
 mod trial;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use parm_parity_models::repository::Repository;
 use parm_protocol::fleet::{Caller, Giver, SHARE};
 use parm_protocol::{
-    Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, validate,
+    Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Place, Rows, validate,
 };
 use parm_shares::Table;
 use prometheus::Registry;
@@ -54,6 +55,8 @@ pub(crate) enum Layout {
 /// Models, queues and instances of one process.
 pub(crate) struct Host {
     config: Config,
+    place: Place,
+    memory: Arc<memory::Memory>,
     layout: Layout,
     metrics: Metrics,
     faults: Option<Arc<Faults>>,
@@ -85,9 +88,15 @@ impl Host {
     /// Starts the instances, without models: see [`load_all`](Self::load_all).
     pub(crate) fn start(config: Config, metrics: Metrics, layout: Layout) -> Result<Arc<Self>, Error> {
         let repository = config.models.as_ref().map(Repository::open).transpose()?;
+        let mut cuda = None;
         if repository.is_some() {
             let chosen = engine::choose(&config.engine.name, &config.engine.options())?;
-            tracing::info!(engine = chosen.name, "models run on {}", chosen.about);
+            cuda = chosen.cuda;
+            if cuda.is_none() && config.engine.device != "cpu" {
+                tracing::warn!(engine = chosen.name, "models run on {}", chosen.about);
+            } else {
+                tracing::info!(engine = chosen.name, "models run on {}", chosen.about);
+            }
         }
         let origin = upstream::Origin::of(&config)?;
         let tasks = origin.as_ref().and_then(upstream::Origin::runtime);
@@ -109,6 +118,8 @@ impl Host {
         let runners = setups.into_iter();
         Ok(Arc::new(Self {
             shares: Table::new(&config.shares),
+            place: config.place(cuda),
+            memory: memory::Memory::new(&config),
             config,
             layout,
             metrics,
@@ -187,6 +198,7 @@ impl Host {
         unused: Unused<'_>,
     ) -> Result<InferResponse, Refusal> {
         let Call { request, arrived, deadline, .. } = call;
+        validate::independent(&request, model.rows() != Rows::Whole)?;
         let rows = validate(&request, &model.metadata, model.rows())?;
         refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use parm_backend::Config;
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dense, Dim, Tensor as Weights, Value};
-use parm_protocol::{InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor};
+use parm_protocol::fleet::ROWS;
+use parm_protocol::{Code, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor};
 use parm_workload::Random;
 
 use crate::support::{Served, values};
@@ -116,16 +117,19 @@ fn start(folder: &Path) -> Served {
     Served::start(Config { models: Some(folder.into()), engine, ..Config::default() })
 }
 
-async fn answer(served: &Served, model: &str, rows: &[f32]) -> Vec<f32> {
+fn request(model: &str, rows: &[f32]) -> InferRequest {
     let tensor = Tensor::from_f32([rows.len() / WIDTH, WIDTH].as_slice(), rows).unwrap();
-    let request = InferRequest {
+    InferRequest {
         model: ModelRef::latest(model),
         id: String::new(),
         parameters: Parameters::new(),
         inputs: vec![NamedTensor::new("x", tensor)],
         outputs: vec![],
-    };
-    values(&served.infer(request).await.unwrap())
+    }
+}
+
+async fn answer(served: &Served, model: &str, rows: &[f32]) -> Vec<f32> {
+    values(&served.infer(request(model, rows)).await.unwrap())
 }
 
 /// Property over random networks: one is declared to take batches exactly if its rows may be split.
@@ -184,6 +188,21 @@ async fn model_that_counts_equal_rows_gets_requests_whole() {
         "{:?}",
         config.unbatched()
     );
+}
+
+/// A frontend that described an older file of the model sends parts of requests.
+#[tokio::test]
+async fn part_of_a_request_is_rejected_when_rows_depend() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "sums", 1, Some(Mix::RunningSum));
+    write(folder.path(), "rows", 1, None);
+    let served = start(folder.path());
+    for (model, rejected) in [("sums", Some(Code::NotFound)), ("rows", None)] {
+        let mut part = request(model, &[0.5; WIDTH]);
+        assert!(served.infer(part.clone()).await.is_ok(), "{model}");
+        part.parameters.insert(ROWS.into(), true.into());
+        assert_eq!(served.infer(part).await.err().map(|error| error.code()), rejected, "{model}");
+    }
 }
 
 #[tokio::test]

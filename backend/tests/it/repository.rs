@@ -100,3 +100,31 @@ async fn broken_model_is_listed_and_hides_no_other() {
     assert!(!index[0].reason.is_empty());
     assert!(served.worker.is_ready());
 }
+
+#[tokio::test]
+async fn model_that_exceeds_the_memory_is_refused_and_named() {
+    let root = tempfile::tempdir().unwrap();
+    let affine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models/affine/1/model.onnx");
+    for (name, external) in [("large", 3 << 20), ("small", 0)] {
+        let folder = root.path().join(name).join("1");
+        fs::create_dir_all(&folder).unwrap();
+        fs::copy(&affine, folder.join("model.onnx")).unwrap();
+        fs::write(folder.join("weights.bin"), vec![0; external]).unwrap();
+    }
+    let config = |memory_mb| {
+        let models = Some(root.path().into());
+        let mut config = Config { models, memory_mb, reload: Duration::ZERO, ..Config::default() };
+        config.engine.name = "tract".into();
+        config
+    };
+    let served = Served::start(config(2));
+    let index = served.worker.repository_index(false).unwrap();
+    let states: Vec<_> = index.iter().map(|model| (&*model.name, &*model.state)).collect();
+    assert_eq!(states, [("large", "UNAVAILABLE"), ("small", "READY")]);
+    let reason = &index[0].reason;
+    assert!(reason.contains("needs 4 MB, and 2 MB of backend.memory_mb = 2 are free"), "{reason}");
+    let all = Served::start(config(5));
+    assert!(all.worker.repository_index(false).unwrap().iter().all(|model| model.state == "READY"));
+    let files = 2.0 * fs::metadata(&affine).unwrap().len() as f64 + f64::from(3 << 20);
+    assert_eq!(all.metric("parm_instance_model_memory_bytes"), files);
+}

@@ -102,7 +102,7 @@ impl Served {
 
 pub(crate) fn context() -> Context {
     let (arrived, transport) = (tokio::time::Instant::now(), Transport::Http);
-    Context { arrived, deadline: None, transport, traceparent: None, caller: None, key: None }
+    Context::new(arrived, transport)
 }
 
 /// A request for model `m` with these rows of 4 values.

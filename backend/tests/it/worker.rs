@@ -211,3 +211,16 @@ async fn classification_is_rejected_and_not_ignored() {
     let refused = served.infer(classified).await;
     assert!(matches!(&refused, Err(Refusal::Malformed { message }) if message.contains("classification")));
 }
+
+#[tokio::test]
+async fn configured_place_is_announced_with_the_card() {
+    let served = Served::start(Config {
+        node: Some("n1".into()),
+        zone: Some("z".into()),
+        card: Some("GPU-1".into()),
+        ..config()
+    });
+    let place = served.worker.server_metadata().place;
+    assert_eq!(place, parm_protocol::Place::announced("n1", "z", "GPU-1"));
+    assert_eq!(Served::start(config()).worker.server_metadata().place.card, None);
+}

@@ -104,6 +104,7 @@ impl Dispatcher {
             usable_instances: pool.usable,
             stand_in_cost: pool.stand_ins.is_some().then(|| pool.stand_in_cost()),
             agreement: pool.stand_ins.as_ref().and_then(|stand_ins| stand_ins.agreement()),
+            in_outage: pool.outage_since.is_some(),
             withheld: pool.stand_ins.as_ref().is_some_and(|stand_ins| stand_ins.withheld),
             counters: pool.counters,
         })

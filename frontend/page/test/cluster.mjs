@@ -13,18 +13,19 @@ const COLUMNS = ['number', 'state', 'reason', 'inflight', 'slots', 'jobs', 'fail
   'agreed', 'compared', 'retry_in_ms', 'slower'];
 const BUCKETS = { first_us: 64, per_octave: 16 };
 const EVENTS = 200;
+const BURSTS = { retry: 100, hedge: 10, stand_in: 100 };
 
 export function settings(changes = {}) {
   const of = {
     policy: 'hedge', queue_limit: 1024, default_priority: 128, batch: { max_size: 1, max_delay_us: 0 }, max_attempts: 3,
-    retry: { ratio: 0.2, burst: 100 },
-    hedge: { budget: { ratio: 0.1, burst: 10 }, min_delay_us: 1000 }, replicate: { copies: 2 },
+    retry: { ratio: 0.2 },
+    hedge: { budget: { ratio: 0.1 }, min_delay_us: 1000 }, replicate: { copies: 2 },
     coding: { k: 2, k_choices: [], r: 1, max_age_ms: 20, grace: { factor: 1.25, of: 'median' }, min_confidence: 0,
-      unsure: 'hedge', headroom: 0.05 },
-    stand_in: { cost: 0.5, spare: true, late: true, late_factor: 1.15, late_budget: { ratio: 0.1, burst: 100 },
+      unsure: 'hedge' },
+    stand_in: { cost: 0.5, spare: true, late: true, late_factor: 1.15, late_budget: { ratio: 0.1 },
       grace: { factor: 1.15, of: 'median' }, bound: 0.05, bound_window: 50000, hedge: true,
       min_confidence: 0, unsure: 'hedge', agreement: { floor: 0.8 } },
-    ejection: { enabled: true, failures: 3, backoff_min_ms: 250, backoff_max_ms: 2000,
+    ejection: { enabled: true, failures: 3, backoff_min_ms: 250,
       least_in_service: 0.3, slow_start_ms: 1000 },
     no_instance_grace_ms: 1000, default_answer: false,
   };
@@ -215,7 +216,7 @@ export class Cluster {
         work[1] += answer - late;
         if (answer < time) { [outcome, took] = [1, answer]; counts.hedges_won += 1; }
       }
-      model.tokens.hedge = Math.min(own.hedge.budget.burst, model.tokens.hedge + own.hedge.budget.ratio);
+      model.tokens.hedge = Math.min(BURSTS.hedge, model.tokens.hedge + own.hedge.budget.ratio);
       if (took === Infinity) { rejections[4] += 1; took = 1_000_000; outcome = 7; }
       add(latency[outcome], took);
       if (time === Infinity) unknown += 1; else add(alone, time);
@@ -235,10 +236,10 @@ export class Cluster {
       queue: [Math.max(0, Math.round((busy / Math.max(1, slots) - 0.8) * 60 + this.random() * 2)), Math.round(busy) + 2, Math.round(busy), slots,
         this.instances.length, slots],
       queue_limit: own.queue_limit, busy, service_us: arrived ? [model.median, Math.round(late)] : null, late_us: arrived ? Math.round(late) : null,
-      budgets: [[model.tokens.retry, own.retry.burst], [model.tokens.hedge, own.hedge.budget.burst],
-        policy === 'stand-in' ? [model.tokens.stand_in, own.stand_in.late_budget.burst] : null],
+      budgets: [[model.tokens.retry, BURSTS.retry], [model.tokens.hedge, BURSTS.hedge],
+        policy === 'stand-in' ? [model.tokens.stand_in, BURSTS.stand_in] : null],
       approximate: policy === 'stand-in' ? [Math.round(model.given), Math.floor(own.stand_in.bound * own.stand_in.bound_window), own.stand_in.bound_window] : null,
-      agreement: policy === 'stand-in' ? 0.962 + 0.006 * Math.sin(this.second / 31) : null, withheld: false, groups };
+      agreement: policy === 'stand-in' ? 0.962 + 0.006 * Math.sin(this.second / 31) : null, withheld: false, outage: false, groups };
   }
 
   pick(usable) {

@@ -22,7 +22,9 @@ pub(super) struct Entry {
     number: u32,
     address: String,
     source: Source,
-    /// Node and zone, if known.
+    /// Card, node and zone, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    card: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,11 +144,12 @@ fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
         version: pool.version.clone(),
         in_service: instance.is_some_and(|instance| driver.takes(instance.id, pool.id)),
     };
-    let Place { node, zone } = member.place();
+    let Place { card, node, zone } = member.place();
     Entry {
         number: member.number,
         address: member.name.clone(),
         source: member.source,
+        card,
         node,
         zone,
         state: view.state,

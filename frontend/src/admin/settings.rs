@@ -168,7 +168,8 @@ mod tests {
     fn bad_patch_error_names_field_value_and_range() {
         for (patch, words) in [
             (json!({"polciy": "none"}), ["polciy", "unknown field"]),
-            (json!({"tokens": {"renew_ms": 5}}), ["tokens.renew_ms", "unknown field"]),
+            (json!({"batch": {"size": 5}}), ["batch.size", "unknown field"]),
+            (json!({"tokens": {"reservations": 5}}), ["tokens: was removed: ", "delete it"]),
             (json!({"policy": "best"}), ["policy: ", "best"]),
             (json!({"queue_limit": 0}), ["queue_limit: ", "`0`, expected a whole number from 1 to 1000000"]),
             (json!({"batch": {"max_size": 0}}), ["batch.max_size: ", "a whole number from 1 to 65535"]),
@@ -180,7 +181,8 @@ mod tests {
                 ["stand_in.grace.factor: 1", "from 0 to 1000"],
             ),
             (json!({"coding": {"grace": {"factor": -1}}}), ["coding.grace.factor: -1", "from 0 to 1000"]),
-            (json!({"coding": {"headroom": 2}}), ["coding.headroom: 2", "from 0 to 1"]),
+            (json!({"stand_in": {"bound": 2}}), ["stand_in.bound: 2", "from 0 to 1"]),
+            (json!({"retry": {"burst": 2}}), ["retry.burst: was removed: ", "delete it"]),
             (json!({"ahead_us": u64::MAX}), ["ahead_us: ", "from 0 to 31536000000000"]),
             (json!([1]), ["object", "object"]),
         ] {

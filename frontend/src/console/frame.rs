@@ -39,6 +39,7 @@ struct ModelFrame {
     approximate: Option<[u32; 3]>,
     agreement: Option<f64>,
     withheld: bool,
+    outage: bool,
     groups: Option<Groups>,
 }
 
@@ -146,6 +147,7 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
         approximate: reading.approximate.filter(|_| now.stands_in),
         agreement: status.agreement.filter(|_| now.stands_in).map(|share| rounded(share, 1e4)),
         withheld: status.withheld && now.stands_in,
+        outage: status.in_outage,
         groups: groups(reading),
     }
 }

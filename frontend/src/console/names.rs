@@ -77,7 +77,7 @@ pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
         let pools = view.instance.as_ref().map(|instance| instance.pools()).unwrap_or_default();
         let absent = view.instance.map(|instance| instance.absent()).unwrap_or_default();
         let broken = |model: ModelIndex| (!model.reason.is_empty()).then_some((model.name, model.reason));
-        let Place { node, zone } = member.place();
+        let Place { node, zone, .. } = member.place();
         InstanceName {
             number: member.number,
             address: member.name.clone(),

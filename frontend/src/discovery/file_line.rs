@@ -62,7 +62,8 @@ mod tests {
     use super::*;
 
     fn listed(url: &str, node: Option<&str>, zone: Option<&str>) -> Option<Result<Listed, String>> {
-        let place = Place { node: node.map(str::to_owned), zone: zone.map(str::to_owned) };
+        let place =
+            Place { node: node.map(str::to_owned), zone: zone.map(str::to_owned), ..Place::default() };
         Some(Ok(Listed { url: url.to_owned(), place }))
     }
 

@@ -5,12 +5,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures::future::join_all;
 use parking_lot::Mutex;
 use parm_protocol::client::Client;
 use parm_protocol::{Code, Error as WireError, ModelIndex, Place};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::connect::Connect;
@@ -24,7 +25,7 @@ use super::reminder;
 use super::supervisor::Supervisor;
 use crate::error::Error;
 use crate::metrics::{InstanceCounts, Pace};
-use crate::serve::{Core, Reach};
+use crate::serve::{Core, Instance, Pool, Reach};
 use crate::upstreams;
 
 /// Maximum bytes of an address: watchers receive all addresses in one line.
@@ -155,7 +156,7 @@ impl Fleet {
             members.embedded += 1;
             members.embedded - 1
         };
-        let place = Place { node: node.map(str::to_owned), zone: None };
+        let place = Place { node: node.map(str::to_owned), ..Place::default() };
         self.insert(&format!("embedded:{number}"), Source::Embedded, place, Some(client))
     }
 
@@ -284,6 +285,17 @@ impl Fleet {
     /// Unloads a model at every instance that has it; returns once it is not served.
     pub(crate) async fn unload(&self, name: &str) -> Result<(), WireError> {
         self.order(LoadOrder::Unload, name).await.map(drop)
+    }
+
+    /// Describes the instances of a pool again, after some have rejected jobs for its model, and waits until `latest`.
+    pub(crate) async fn describe_again(&self, pool: &Pool, latest: Instant) {
+        let serves = |instance: &Arc<Instance>| instance.pools().iter().any(|own| own.id == pool.id);
+        let looks = self.members().into_iter().filter_map(|member| {
+            let instance = member.view().instance.filter(serves)?;
+            Some(async move { member.look_if_outdated(&instance).await })
+        });
+        // On a timeout the regular check describes them later.
+        let _ = timeout_at(latest, join_all(looks)).await;
     }
 
     /// Models that instances know but none serves, with their reasons.

@@ -160,12 +160,13 @@ impl Member {
         }
     }
 
-    /// Determines its place: the source's statement precedes the server's own. Without either, the host in its address
+    /// Determines its site: the source's statement precedes the server's own. Without either, the host in its address
     /// is its node.
     pub(super) fn locate(&self, places: &Places, announced: Place) -> Site {
         let told = self.told.lock().clone();
         let host = connect::node(&self.name).map(str::to_owned);
-        let location = places.find(told.or(announced).or(Place { node: host, zone: None }));
+        let location = places.find(told.or(announced).or(Place { node: host, ..Place::default() }));
+        let location = location.within(self.embedded.is_some());
         let site = location.site();
         *self.location.lock() = location;
         site
@@ -193,9 +194,18 @@ impl Member {
 
     /// Triggers a description of its models, and waits until one that starts from now on has ended.
     pub(super) async fn look_again(&self) {
+        self.looked_after(|| self.refresh.notify_one()).await;
+    }
+
+    /// The same for an instance that has rejected jobs for its models: at most one description a second.
+    pub(super) async fn look_if_outdated(&self, instance: &Instance) {
+        self.looked_after(|| instance.outdated.notify_one()).await;
+    }
+
+    async fn looked_after(&self, trigger: impl FnOnce()) {
         let before = self.looks.load(Ordering::Acquire);
         let mut looked = self.looked.subscribe();
-        self.refresh.notify_one();
+        trigger();
         // The member owns the sender, so it cannot be dropped.
         let _ = looked.wait_for(|last| *last > before).await;
     }

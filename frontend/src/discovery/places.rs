@@ -1,4 +1,4 @@
-//! Registry of nodes and zones that maps names to the dispatcher's numbers.
+//! Registry of cards, nodes and zones that maps names to the dispatcher's numbers.
 //!
 //! Machines come and go, and names also come from servers. Names without members are therefore removed: the registry
 //! has at most twice as many names as members use, plus a few.
@@ -7,15 +7,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use parm_dispatch::{NodeId, Site, ZoneId};
+use parm_dispatch::{CardId, NodeId, ProcessId, Site, ZoneId};
 use parm_protocol::Place;
 
 /// Names that are kept without a member.
 const FEW: usize = 64;
 
-/// Nodes and zones of all members.
+/// Cards, nodes and zones of all members.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<(PlaceNames, PlaceNames)>);
+pub(super) struct Places(Mutex<[PlaceNames; 3]>);
+
+/// This process, the only one with several instances.
+const OWN: ProcessId = ProcessId(0);
 
 /// Names with their numbers.
 #[derive(Debug, Default)]
@@ -26,7 +29,7 @@ struct PlaceNames {
     most: usize,
 }
 
-/// A node or a zone.
+/// A card, a node or a zone.
 #[derive(Debug, PartialEq, Eq)]
 struct NamedPlace {
     number: u32,
@@ -36,6 +39,9 @@ struct NamedPlace {
 /// Location of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Location {
+    /// Whether it is in this process.
+    own: bool,
+    card: Option<Arc<NamedPlace>>,
     node: Option<Arc<NamedPlace>>,
     zone: Option<Arc<NamedPlace>>,
 }
@@ -43,9 +49,11 @@ pub(crate) struct Location {
 impl Places {
     /// Returns the location for a place, and registers its names.
     pub(super) fn find(&self, place: Place) -> Location {
-        let mut both = self.0.lock();
-        let (nodes, zones) = &mut *both;
+        let mut all = self.0.lock();
+        let [cards, nodes, zones] = &mut *all;
         Location {
+            own: false,
+            card: place.card.map(|name| cards.find(name)),
             node: place.node.map(|name| nodes.find(name)),
             zone: place.zone.map(|name| zones.find(name)),
         }
@@ -69,9 +77,16 @@ impl PlaceNames {
 }
 
 impl Location {
+    /// The location in this process, or outside.
+    pub(super) fn within(self, own: bool) -> Self {
+        Self { own, ..self }
+    }
+
     /// The location as the dispatcher's numbers.
     pub(super) fn site(&self) -> Site {
         Site {
+            process: self.own.then_some(OWN),
+            card: self.card.as_ref().map(|place| CardId(place.number)),
             node: self.node.as_ref().map(|place| NodeId(place.number)),
             zone: self.zone.as_ref().map(|place| ZoneId(place.number)),
         }
@@ -80,7 +95,7 @@ impl Location {
     /// The location as names.
     pub(crate) fn place(&self) -> Place {
         let name = |place: &Option<Arc<NamedPlace>>| place.as_ref().map(|place| place.name.clone());
-        Place { node: name(&self.node), zone: name(&self.zone) }
+        Place { node: name(&self.node), zone: name(&self.zone), card: name(&self.card) }
     }
 }
 
@@ -89,7 +104,7 @@ mod tests {
     use super::*;
 
     fn node(name: &str) -> Place {
-        Place { node: Some(name.to_owned()), zone: None }
+        Place { node: Some(name.to_owned()), ..Place::default() }
     }
 
     #[test]
@@ -99,9 +114,17 @@ mod tests {
         assert_eq!(places.find(node("a")).site(), one.site());
         assert_ne!(one.site(), other.site());
         assert_eq!(one.place(), node("a"));
-        let zone = Place { node: None, zone: Some("a".to_owned()) };
+        let zone = Place { zone: Some("a".to_owned()), ..Place::default() };
         assert_eq!(places.find(zone.clone()).place(), zone, "a zone may have the same name as a node");
         assert_eq!(places.find(Place::default()).site(), Site::default());
+        let card = Place { card: Some("GPU-1".to_owned()), ..node("a") };
+        assert_eq!(places.find(card.clone()).place(), card);
+        assert_eq!(places.find(card.clone()).site(), places.find(card).site());
+        let own = Location::default().within(true).site();
+        assert!(
+            own.process.is_some() && own != one.site(),
+            "instances of this process share a failure domain"
+        );
     }
 
     #[test]
@@ -111,7 +134,7 @@ mod tests {
         for number in 0..10_000 {
             places.find(node(&format!("passing{number}")));
         }
-        let known = places.0.lock().0.known.len();
+        let known = places.0.lock()[1].known.len();
         assert!(known <= 2 * kept.len() + FEW, "{known} names");
         for (number, location) in kept.iter().enumerate() {
             assert_eq!(&places.find(node(&format!("kept{number}"))), location);

@@ -169,6 +169,10 @@ impl Supervisor {
         let wished = *self.wish.borrow() == Wish::Serve;
         let draining = !wished || !ward.ready;
         let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone(), draining);
+        // Another server may answer at the address for a while. One that lists no models says nothing about those before.
+        if !ward.offer.unlisted {
+            self.core.is_back(self.member.number);
+        }
         let new = refused.iter().filter(|error| !ward.refused.contains(error)).count();
         self.core.metrics.disagreements.inc_by(new as u64);
         ward.refused = refused;

@@ -13,6 +13,7 @@ pub(super) struct StandInFamilies {
     cost: GaugeVec,
     agreement: GaugeVec,
     withheld: IntGaugeVec,
+    in_outage: IntGaugeVec,
 }
 
 /// Handles of one model.
@@ -21,6 +22,7 @@ pub(super) struct StandIns {
     cost: [Series<GaugeVec>; 4],
     agreement: Series<GaugeVec>,
     withheld: Series<IntGaugeVec>,
+    in_outage: Series<IntGaugeVec>,
 }
 
 /// Rows for which the cost is shown.
@@ -28,13 +30,14 @@ const ROWS: [&str; 4] = ["1", "2", "4", "8"];
 
 const COUNTS: &[Count] = &[Count {
     name: "parm_stand_ins_total",
-    help: "Queries sent to a stand-in at once (spare) or when late (late), or not sent because the budget was spent (refused); its answers served, rejected for low confidence or as unusable (unsure), withheld because too many answers were approximate (over_bound), or not needed (wasted)",
+    help: "Queries sent to a stand-in at once (spare) or when late (late), or not sent because the budget was spent (refused); its answers served, of these while no instance with the model answered (outage), rejected for low confidence or as unusable (unsure), withheld because too many answers were approximate (over_bound), or not needed (wasted)",
     label: "event",
     counts: &[
         ("spare", |c| c.stand_ins_spare),
         ("late", |c| c.stand_ins_late),
         ("refused", |c| c.stand_ins_refused),
         ("served", |c| c.stand_ins_served),
+        ("outage", |c| c.stand_ins_outage),
         ("unsure", |c| c.stand_ins_unsure),
         ("over_bound", |c| c.stand_ins_over_bound),
         ("wasted", |c| c.stand_ins_wasted),
@@ -75,6 +78,16 @@ impl StandInFamilies {
                     MODEL,
                 ),
             ),
+            in_outage: register(
+                registry,
+                IntGaugeVec::new(
+                    Opts::new(
+                        "parm_stand_ins_in_outage",
+                        "1 while stand-ins answer all queries because no instance with the model answers",
+                    ),
+                    MODEL,
+                ),
+            ),
         }
     }
 
@@ -84,6 +97,7 @@ impl StandInFamilies {
             cost: ROWS.map(|rows| Series::new(&self.cost, &[labels[0], labels[1], rows])),
             agreement: Series::new(&self.agreement, &labels),
             withheld: Series::new(&self.withheld, &labels),
+            in_outage: Series::new(&self.in_outage, &labels),
         }
     }
 }
@@ -101,6 +115,7 @@ impl StandIns {
         }
         self.agreement.set(status.agreement.unwrap_or(f64::NAN));
         self.withheld.set(status.withheld.into());
+        self.in_outage.set(status.in_outage.into());
     }
 
     /// Removes the series from the page.
@@ -108,5 +123,6 @@ impl StandIns {
         self.counted.forget();
         self.cost.iter().chain([&self.agreement]).for_each(Series::forget);
         self.withheld.forget();
+        self.in_outage.forget();
     }
 }

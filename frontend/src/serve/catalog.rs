@@ -110,23 +110,23 @@ impl Catalog {
         if let Some(known) = versions.get(&version) {
             match disagreement(known, &description, &instance.name) {
                 None => {
-                    stays_whole |= known.is_whole_for_others(instance.id);
+                    stays_whole |= known.members.is_whole_for_others(instance.id);
                     if known.batched != stays_whole {
                         // While the lock is held: otherwise the pool could be removed as unserved before its new instance
                         // is in it.
-                        known.join(instance.id, whole);
+                        known.members.join(instance.id, &description, whole);
                         known.describe(&description);
                         return Ok(Admitted { pool: known.clone(), is_new: false, replaced: None });
                     }
                     replaced = Some(known.clone());
                 }
-                Some(error) if known.is_served_by_others(instance.id) => return Err(error),
+                Some(error) if known.members.has_others(instance.id) => return Err(error),
                 Some(_) => replaced = Some(known.clone()),
             }
         }
         let id = PoolId(self.next.fetch_add(1, Ordering::Relaxed));
-        let pool = Arc::new(make(id, description, stays_whole));
-        pool.join(instance.id, whole);
+        let pool = Arc::new(make(id, description.clone(), stays_whole));
+        pool.members.join(instance.id, &description, whole);
         versions.insert(version, pool.clone());
         Ok(Admitted { pool, is_new: true, replaced })
     }
@@ -151,7 +151,7 @@ impl Catalog {
     pub(crate) fn weigh(&self, name: &str, share: f64) {
         let mut models = self.models.write();
         let Some(Model { versions, chosen }) = models.get_mut(name) else { return };
-        let workers: Vec<_> = versions.values().map(|pool| pool.workers()).collect();
+        let workers: Vec<_> = versions.values().map(|pool| pool.members.workers()).collect();
         let Some(best) = choice(&workers, share) else { return };
         let best = versions.keys().nth(best).cloned();
         if chosen.is_some() && *chosen != best {
@@ -242,11 +242,11 @@ mod tests {
             catalog.admit(description.clone(), true, &instance, make).unwrap().pool
         };
         let pool = admit(0);
-        pool.leave(InstanceId(0));
+        pool.members.leave(InstanceId(0));
         admit(1);
         assert!(!catalog.remove_unserved(&pool, || ()), "the pool has a new instance");
         assert!(Arc::ptr_eq(&catalog.find(&model).unwrap(), &pool));
-        pool.leave(InstanceId(1));
+        pool.members.leave(InstanceId(1));
         assert!(catalog.remove_unserved(&pool, || ()));
         assert!(catalog.find(&model).is_err());
     }

@@ -108,6 +108,13 @@ pub(crate) fn request(model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Er
     })
 }
 
+/// Whether rows are all of one request, in order.
+pub(crate) fn is_whole(rows: &[Row]) -> bool {
+    let Some(first) = rows.first() else { return true };
+    let of_one = rows.iter().all(|row| Arc::ptr_eq(&row.inputs, &first.inputs));
+    of_one && rows.len() == first.inputs.rows && is_run(rows)
+}
+
 fn is_run(rows: &[Row]) -> bool {
     rows.windows(2).all(|pair| pair[0].index + 1 == pair[1].index)
 }

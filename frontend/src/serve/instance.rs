@@ -57,6 +57,8 @@ pub(crate) struct Instance {
     metrics: metrics::InstanceMetrics,
     /// Whether its tokens are being watched.
     watched: AtomicBool,
+    /// Whether it states the files of its models, as our workers do.
+    states_files: AtomicBool,
 }
 
 /// Quantiles of the last service times.
@@ -97,12 +99,23 @@ impl Instance {
             ended: Default::default(),
             metrics,
             watched: AtomicBool::new(false),
+            states_files: AtomicBool::new(false),
         }
     }
 
     /// Whether this is the first call.
     pub(super) fn is_new(&self) -> bool {
         !self.watched.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether it is a worker of ours, which knows our parameters.
+    pub(super) fn states_files(&self) -> bool {
+        self.states_files.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it states the files of its models.
+    pub(super) fn set_states_files(&self, states: bool) {
+        self.states_files.store(states, Ordering::Relaxed);
     }
 
     /// The models that it serves.

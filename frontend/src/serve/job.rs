@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use parm_dispatch::{Failure, JobId, Role, Urgency};
 use parm_protocol::client::{BoxFuture, CallContext};
+use parm_protocol::fleet::ROWS;
 use parm_protocol::{
     Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, Parameters,
     RequestedOutput,
@@ -175,7 +176,7 @@ impl Launch {
         let deployed = &self.pool.model;
         match &self.task {
             Task::Deployed(rows) => {
-                let mut request = inputs::request(deployed, rows)?;
+                let mut request = self.of_rows(deployed, rows)?;
                 let plain = request.outputs.iter().all(|output| output.parameters.is_empty());
                 if plain && self.pool.coded.load(Ordering::Relaxed) {
                     // Another member may need an output for its reconstruction that this client did not request.
@@ -184,9 +185,9 @@ impl Launch {
                 }
                 Ok(request)
             }
-            Task::Backup(model, rows) => inputs::request(model, rows),
+            Task::Backup(model, rows) => self.of_rows(model, rows),
             Task::StandIn(model, urgency, rows) => {
-                let mut request = inputs::request(model, rows)?;
+                let mut request = self.of_rows(model, rows)?;
                 request.parameters.insert("priority".into(), priority(*urgency).into());
                 Ok(request)
             }
@@ -198,6 +199,15 @@ impl Launch {
                 outputs: Vec::new(),
             }),
         }
+    }
+
+    /// The request of these rows. Our workers reject it if the model has changed and its rows are not independent any more.
+    fn of_rows(&self, model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Error> {
+        let mut request = inputs::request(model, rows)?;
+        if self.pool.batched && self.instance.states_files() && !inputs::is_whole(rows) {
+            request.parameters.insert(ROWS.into(), true.into());
+        }
+        Ok(request)
     }
 
     /// Adds the rank of the request among those of other frontends. A server without tokens gets the usual parameters.

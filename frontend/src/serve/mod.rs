@@ -23,6 +23,7 @@ mod inputs;
 mod instance;
 mod job;
 mod ledger;
+mod members;
 mod outcome;
 mod outputs;
 mod pool;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::{InstanceId, PoolId};
+use parm_dispatch::{PolicyKind, PoolId, PoolSettings};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
@@ -16,6 +16,7 @@ use parm_protocol::{
 
 use super::coding::{Codes, Linearity, Standing};
 use super::inputs::Inputs;
+use super::members::PoolMembers;
 use super::shape::Shapes;
 use crate::console::Sums;
 use crate::metrics;
@@ -42,6 +43,10 @@ pub(crate) struct Pool {
     config: Mutex<ModelConfig>,
     /// Whether it is a route of upstream servers.
     pub(crate) is_route: bool,
+    /// Whether its policy sends each query once.
+    once: AtomicBool,
+    /// Whether its settings allow another attempt at a query that an instance rejected.
+    retries: AtomicBool,
     /// Whether rows of different requests may share a batch.
     pub(crate) batched: bool,
     pub(crate) shapes: Shapes,
@@ -61,19 +66,10 @@ pub(crate) struct Pool {
     pub(crate) linearity: Linearity,
     codes: RwLock<Arc<Codes>>,
     standing: Mutex<Option<Standing>>,
-    members: Mutex<BTreeMap<InstanceId, Enrolment>>,
+    pub(crate) members: PoolMembers,
     /// Numbers in the fleet of instances that were lost with it and may return with it.
     lost: Mutex<BTreeSet<u32>>,
     tally: Tally,
-}
-
-/// An instance of a pool.
-#[derive(Clone, Copy)]
-struct Enrolment {
-    /// Whether it accepts new work.
-    works: bool,
-    /// Whether requests stay whole there.
-    whole: bool,
 }
 
 /// Statistics that the metrics lack.
@@ -113,6 +109,8 @@ impl Pool {
             version: model.version.clone().unwrap_or_default(),
             config: Mutex::new(stated(&metadata, config, batched)),
             is_route: metadata.platform == ROUTE,
+            once: AtomicBool::new(false),
+            retries: AtomicBool::new(true),
             batched,
             shapes: Shapes::of(&metadata, batched),
             metrics,
@@ -125,7 +123,7 @@ impl Pool {
             linearity: Linearity::default(),
             codes: RwLock::default(),
             standing: Mutex::default(),
-            members: Mutex::default(),
+            members: PoolMembers::default(),
             lost: Mutex::default(),
             tally: Tally::default(),
             model,
@@ -139,9 +137,13 @@ impl Pool {
         Description { model, metadata, config: Some(self.config()) }
     }
 
-    /// Its configuration, as the last instance stated it.
+    /// Its configuration, as the last instance stated it, with the limit of rows that all accept.
     pub(crate) fn config(&self) -> ModelConfig {
-        self.config.lock().clone()
+        let mut config = self.config.lock().clone();
+        if let Some(most) = self.max_batch().filter(|_| self.batched) {
+            config.max_batch_size = most.into();
+        }
+        config
     }
 
     /// Takes the configuration of an instance that was described anew.
@@ -160,13 +162,9 @@ impl Pool {
         if self.batched { Rows::UpTo(limit.get()) } else { Rows::Whole }
     }
 
-    /// Maximum rows per batch, if the instances state one.
+    /// Maximum rows per batch, if the instances state one: each takes the smallest.
     pub(crate) fn max_batch(&self) -> Option<u16> {
-        match (self.batched, self.config.lock().max_batch_size) {
-            (false, _) => Some(1),
-            (true, size) if size > 0 => Some(u16::try_from(size).unwrap_or(u16::MAX)),
-            (true, _) => None,
-        }
+        if self.batched { self.members.statements().most } else { Some(1) }
     }
 
     /// Its codes and other fallbacks.
@@ -190,8 +188,22 @@ impl Pool {
         self.standing.lock().clone()
     }
 
-    /// Sets its effective settings.
-    pub(crate) fn set_standing(&self, standing: Standing) {
+    /// Whether its policy sends each query once.
+    pub(crate) fn is_once(&self) -> bool {
+        self.once.load(Ordering::Relaxed)
+    }
+
+    /// Whether a query fails once one instance has rejected it, although others may have the model: a new description of the
+    /// instances does not help it.
+    pub(crate) fn gives_up_early(&self) -> bool {
+        self.is_once() || (!self.retries.load(Ordering::Relaxed) && self.members.workers().len() > 1)
+    }
+
+    /// Sets its effective settings; `wished` are those that it was given.
+    pub(crate) fn set_standing(&self, standing: Standing, wished: &PoolSettings) {
+        let pays = wished.retry.burst > 0 || wished.retry.ratio.get() >= 1.0;
+        self.retries.store(pays && wished.max_attempts.get() > 1, Ordering::Relaxed);
+        self.once.store(standing.in_force.policy == PolicyKind::Once, Ordering::Relaxed);
         *self.standing.lock() = Some(standing);
     }
 
@@ -209,31 +221,9 @@ impl Pool {
         }
     }
 
-    /// Adds an instance; `whole` states that requests stay whole there.
-    pub(crate) fn join(&self, instance: InstanceId, whole: bool) {
-        self.members.lock().insert(instance, Enrolment { works: true, whole });
-    }
-
-    /// Whether requests stay whole at an instance other than this one.
-    pub(crate) fn is_whole_for_others(&self, instance: InstanceId) -> bool {
-        self.members.lock().iter().any(|(id, member)| *id != instance && member.whole)
-    }
-
     /// Whether requests stay whole although no instance requires it now.
     pub(crate) fn is_whole_in_vain(&self) -> bool {
-        let members = self.members.lock();
-        !self.batched && !members.is_empty() && members.values().all(|member| !member.whole)
-    }
-
-    /// Stops new work at an instance.
-    pub(crate) fn drain(&self, instance: InstanceId) {
-        if let Some(member) = self.members.lock().get_mut(&instance) {
-            member.works = false;
-        }
-    }
-
-    pub(crate) fn leave(&self, instance: InstanceId) {
-        self.members.lock().remove(&instance);
+        !self.batched && self.members.are_split()
     }
 
     /// Notes that the instance with this number in the fleet was lost with it.
@@ -249,17 +239,7 @@ impl Pool {
 
     /// Whether an instance serves it now.
     pub(crate) fn is_served(&self) -> bool {
-        !self.members.lock().is_empty()
-    }
-
-    /// Whether an instance other than this one serves it now.
-    pub(crate) fn is_served_by_others(&self, instance: InstanceId) -> bool {
-        self.members.lock().keys().any(|member| *member != instance)
-    }
-
-    /// Instances that accept new work.
-    pub(crate) fn workers(&self) -> BTreeSet<InstanceId> {
-        self.members.lock().iter().filter(|(_, member)| member.works).map(|(id, _)| *id).collect()
+        !self.members.is_empty()
     }
 
     /// Counts a failed request.

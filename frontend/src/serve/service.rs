@@ -8,11 +8,12 @@ use std::time::Duration;
 use parm_captures::Source;
 use parm_dispatch::PoolSettings;
 use parm_protocol::client::Client;
-use parm_protocol::validate::{in_model_order, validate};
+use parm_protocol::validate::{in_model_order, independent, validate};
 use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
     ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, Rows, ServerMetadata, Transport,
 };
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::clock::Timers;
@@ -36,6 +37,19 @@ use crate::neighbours;
 /// Extensions of the protocol that the server supports.
 const EXTENSIONS: [&str; 5] =
     ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
+
+/// Why a request has no answer.
+struct FailedRequest {
+    error: Error,
+    /// Whether an instance did not know the model at the last attempt.
+    is_unknown: bool,
+}
+
+impl From<Error> for FailedRequest {
+    fn from(error: Error) -> Self {
+        Self { error, is_unknown: false }
+    }
+}
 
 /// Serves models through instances, and hides slow and dead ones.
 #[derive(Clone)]
@@ -135,7 +149,7 @@ impl Frontend {
         pool: &Pool,
         submission: Submission,
         context: &Context,
-    ) -> Result<(Outcome, InferResponse), Error> {
+    ) -> Result<(Outcome, InferResponse), FailedRequest> {
         let inputs = &submission.inputs;
         let reply = Reply { id: inputs.id.clone(), wanted: inputs.outputs.clone() };
         let drawn = self.core.sampler.as_ref().filter(|sampler| sampler.draws());
@@ -145,7 +159,8 @@ impl Frontend {
         let retry_after = self.core.config.requests.retry_after;
         let answers = verdict.map_err(|failed| {
             pool.sums.rejected(failed.why, rows, age(context));
-            refusal::error(pool, failed, age(context), retry_after)
+            let is_unknown = failed.last.as_ref().is_some_and(|last| last.code() == Code::NotFound);
+            FailedRequest { error: refusal::error(pool, failed, age(context), retry_after), is_unknown }
         })?;
         let (outcome, response) = outputs::response(pool, reply, answers)?;
         if let Some((sampler, inputs)) = drawn {
@@ -163,6 +178,7 @@ impl Frontend {
         context: &Context,
     ) -> Result<Submission, Error> {
         let limits = &self.core.config.requests;
+        independent(&request, pool.batched)?;
         let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
         let span = trace::query(&request, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
@@ -174,7 +190,10 @@ impl Frontend {
         let mixes = if plain { pool.mixes(&inputs.tensors) } else { None };
         let codable = mixes.is_some();
         inputs.guarded_by = mixes.unwrap_or(0);
-        let shape = if plain { pool.shapes.name(&inputs.tensors, pool.batched) } else { pool.shapes.alone() };
+        // With a policy that never repeats a query, another client's row in its batch could fail it for good.
+        let shares = plain && !pool.is_once();
+        let shape =
+            if shares { pool.shapes.name(&inputs.tensors, pool.batched) } else { pool.shapes.alone() };
         let inputs = Arc::new(inputs);
         Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable })
     }
@@ -194,28 +213,36 @@ impl Frontend {
         let submission = self.submission(pool, request, terms, context)?;
         let inputs = submission.inputs.clone();
         let failed = match self.traced(pool, submission, context).await {
-            Err(error) if matches!(error.code(), Code::Unavailable | Code::NotFound) => error,
-            answered => return answered,
+            Ok(answered) => return Ok(answered),
+            Err(FailedRequest { error, is_unknown }) => match error.code() {
+                Code::Unavailable | Code::NotFound => FailedRequest { error, is_unknown },
+                _ => return Err(error),
+            },
         };
-        let model = ModelRef {
-            version: names_version.then(|| pool.version.clone()),
-            ..ModelRef::latest(&pool.model.name)
-        };
-        let Ok(heir) = self.core.catalog.find(&model) else { return Err(failed) };
-        if heir.id == pool.id {
-            return Err(failed);
+        if failed.is_unknown && !pool.gives_up_early() {
+            // Its instances have replaced or unloaded it since they were described.
+            let patience = Instant::now() + core.config.instances.health_timeout;
+            self.fleet.describe_again(pool, patience.min(core.driver.clock.instant(terms.deadline))).await;
         }
+        let Some(heir) = self.heir(pool, names_version) else { return Err(failed.error) };
         *pool = heir;
         let (parameters, outputs) = (inputs.parameters.clone(), inputs.outputs.clone());
         let request = InferRequest {
-            model,
+            model: ModelRef { version: names_version.then(|| pool.version.clone()), ..pool.model.clone() },
             id: inputs.id.clone(),
             parameters,
             inputs: inputs.tensors.clone(),
             outputs,
         };
         let submission = self.submission(pool, request, terms, context)?;
-        self.traced(pool, submission, context).await
+        self.traced(pool, submission, context).await.map_err(|refused| refused.error)
+    }
+
+    /// The pool that answers instead: the one that replaced it.
+    fn heir(&self, pool: &Pool, names_version: bool) -> Option<Arc<Pool>> {
+        let version = names_version.then(|| pool.version.clone());
+        let model = ModelRef { version, ..ModelRef::latest(&pool.model.name) };
+        self.core.catalog.find(&model).ok().filter(|found| found.id != pool.id)
     }
 
     async fn traced(
@@ -223,7 +250,7 @@ impl Frontend {
         pool: &Pool,
         submission: Submission,
         context: &Context,
-    ) -> Result<(Outcome, usize, InferResponse), Error> {
+    ) -> Result<(Outcome, usize, InferResponse), FailedRequest> {
         let rows = submission.inputs.rows;
         let span = submission.inputs.span.clone();
         let answer = self.answer(pool, submission, context);
@@ -264,8 +291,10 @@ impl InferenceService for Frontend {
 
     fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {
         let pool = self.find(model)?;
-        let usable = self.core.driver.status(pool.id).is_some_and(|status| status.usable_instances > 0);
-        Ok(!self.core.activity.is_draining() && usable)
+        // Clients that accept stand-ins are answered in an outage.
+        let status = self.core.driver.status(pool.id);
+        let answers = status.is_some_and(|status| status.usable_instances > 0 || status.in_outage);
+        Ok(!self.core.activity.is_draining() && answers)
     }
 
     fn server_metadata(&self) -> ServerMetadata {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use parm_dispatch::{Accept, ShareId, Time};
-use parm_protocol::fleet::SHARE;
+use parm_protocol::fleet::{ROWS, SHARE};
 use parm_protocol::{Context, Error, InferRequest, Parameter, Parameters};
 use parm_shares::{Asked, Refusal, Table};
 
@@ -15,7 +15,7 @@ use super::clock::Clock;
 use crate::config::Requests;
 
 /// Parameters that are not forwarded to the instance.
-const OURS: [&str; 4] = ["timeout", "priority", "parm_accept", SHARE];
+const OURS: [&str; 5] = ["timeout", "priority", "parm_accept", SHARE, ROWS];
 
 /// Parameters that only stateful models support.
 const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
@@ -163,14 +163,7 @@ mod tests {
     fn read(parameters: &[(&str, Parameter)], transport: Option<Duration>) -> Result<Terms, Error> {
         let arrived = Instant::now();
         let deadline = transport.map(|after| arrived + after);
-        let context = Context {
-            arrived,
-            deadline,
-            transport: Transport::Http,
-            traceparent: None,
-            caller: None,
-            key: None,
-        };
+        let context = Context { deadline, ..Context::new(arrived, Transport::Http) };
         of(parameters, &context)
     }
 
@@ -240,8 +233,7 @@ mod tests {
         let charged = |key: Option<&str>, share: Option<&str>| {
             let arrived = Instant::now();
             let (transport, key) = (Transport::Http, key.map(Into::into));
-            let context =
-                Context { arrived, deadline: None, transport, traceparent: None, caller: None, key };
+            let context = Context { key, ..Context::new(arrived, transport) };
             let parameters: Vec<_> = share.map(|share| ("parm_share", share.into())).into_iter().collect();
             of(&parameters, &context).map(|terms| terms.share)
         };

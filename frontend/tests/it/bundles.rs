@@ -171,6 +171,21 @@ async fn stand_in_with_another_digest_is_not_used() {
     }
 }
 
+/// Parity models of one file of the deployed model do not fit predictions of another.
+#[tokio::test(start_paused = true)]
+async fn bundle_of_another_file_of_the_model_is_not_used() {
+    for (made_for, expected) in [("0", ["exact", "reconstructed"]), ("1", ["DeadlineExceeded", "exact"])] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut manifest = manifest(vec![parity(Kind::Sum, 2)]);
+        manifest.deployed.sha256 = made_for.repeat(64);
+        write(folder.path(), &manifest);
+        let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
+        instances.iter().for_each(|instance| instance.says_digest(&"0".repeat(64)));
+        let frontend = over(bundled(folder.path(), 2), &instances).await;
+        assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, expected, "made for {made_for}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn slots_code_reconstructs_every_slot_from_one_parity() {
     let folder = tempfile::tempdir().unwrap();

@@ -14,6 +14,7 @@ mod kubernetes;
 mod metrics;
 mod neighbour_load;
 mod recording;
+mod replaced;
 mod requests;
 mod resilience;
 mod rig;

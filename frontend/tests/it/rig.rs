@@ -217,14 +217,7 @@ pub(crate) fn wanting(mut request: InferRequest, outputs: &[&str]) -> InferReque
 
 pub(crate) async fn infer(frontend: &Frontend, request: InferRequest) -> Result<InferResponse, Error> {
     let arrived = Instant::now();
-    let context = Context {
-        arrived,
-        deadline: None,
-        transport: Transport::Http,
-        traceparent: None,
-        caller: None,
-        key: None,
-    };
+    let context = Context::new(arrived, Transport::Http);
     frontend.infer(request, context).await
 }
 

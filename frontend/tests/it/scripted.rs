@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::fleet::{News, Watcher, Wish};
+use parm_protocol::validate::independent;
 use parm_protocol::{
-    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
-    Parameters, Place, ServerMetadata, Tensor, TensorMetadata,
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Place,
+    ServerMetadata, Tensor, TensorMetadata,
 };
 use parm_tokens::{Order, Token};
 
@@ -67,6 +68,8 @@ pub(crate) struct Scripted {
     pub(crate) wishes: Mutex<Vec<Order<Wish>>>,
     /// Tokens of received requests.
     pub(crate) redeemed: Mutex<Vec<Option<Token>>>,
+    /// It cannot list its models.
+    pub(crate) unlisted: AtomicBool,
 }
 
 /// Counts a request as cancelled unless it was answered.
@@ -92,6 +95,7 @@ impl Scripted {
             watcher: Mutex::default(),
             wishes: Mutex::default(),
             redeemed: Mutex::default(),
+            unlisted: AtomicBool::new(false),
         })
     }
 
@@ -121,7 +125,7 @@ impl Scripted {
 
     /// Reports this place from now on.
     pub(crate) fn stands_at(&self, node: &str, zone: &str) {
-        *self.place.lock() = Place::announced(node, zone);
+        *self.place.lock() = Place::announced(node, zone, "");
     }
 
     /// Clears the script.
@@ -157,7 +161,7 @@ impl Scripted {
 
     /// Enables the configuration endpoint with this batch size.
     pub(crate) fn says_max_batch(&self, max_batch_size: i32) {
-        *self.config.lock() = Some(ModelConfig { max_batch_size, ..ModelConfig::default() });
+        self.config.lock().get_or_insert_default().max_batch_size = max_batch_size;
     }
 
     /// Reports this digest of its models' files.
@@ -261,6 +265,15 @@ impl Client for Scripted {
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
         self.seen.lock().push(request.clone());
         self.redeemed.lock().push(context.token);
+        let most = self.config.lock().as_ref().map_or(i32::MAX, |config| config.max_batch_size);
+        if let Err(changed) = independent(&request, most > 0) {
+            return Box::pin(async { Err(changed) });
+        }
+        if let (rows, 1..) = (request.inputs[0].tensor.rows(), most)
+            && rows > most as usize
+        {
+            return Box::pin(async move { Err(Error::BatchTooLarge { rows, limit: most as usize }) });
+        }
         if self.served(&request.model).is_none() {
             let unknown = Error::UnknownModel { name: request.model.name };
             return Box::pin(async { Err(unknown) });
@@ -321,7 +334,9 @@ impl Client for Scripted {
         };
         let mut index: Vec<_> = self.models.lock().iter().map(entry).collect();
         index.extend(self.unloaded.lock().iter().cloned());
-        Box::pin(async { Ok(index) })
+        let unlisted = self.unlisted.load(Ordering::Relaxed);
+        let missing = || Error::Unimplemented { what: "the index".into() };
+        Box::pin(async move { if unlisted { Err(missing()) } else { Ok(index) } })
     }
 
     fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
@@ -369,7 +384,7 @@ fn answer(request: &InferRequest) -> InferResponse {
         model_name: request.model.name.clone(),
         model_version: "1".into(),
         id: request.id.clone(),
-        parameters: Parameters::new(),
         outputs: outputs.map(|(name, tensor)| NamedTensor::new(name, tensor)).collect(),
+        ..Default::default()
     }
 }

@@ -112,3 +112,22 @@ proptest! {
         });
     }
 }
+
+/// Without retries a row that fails with another client's row would never be tried alone.
+#[tokio::test(start_paused = true)]
+async fn clients_share_no_batch_when_each_query_is_sent_once() {
+    let error = || Error::Internal { message: "index out of range".into() };
+    let instance = Scripted::new("a", Act::Unless(10 * MS, BAD, error()));
+    let mut config = batching(8);
+    config.dispatch.policy = PolicyKind::Once;
+    let frontend = frontend(config, &[&instance]).await;
+    let first = start(&frontend, request(&[1.0]));
+    until("the instance is busy", || instance.seen.lock().len() == 1).await;
+    let [guilty, stranger] = [BAD, 5.0].map(|value| start(&frontend, request(&[value])));
+    let own = start(&frontend, request(&[2.0, 3.0, 4.0]));
+    assert_eq!(column(&stranger.await.unwrap().unwrap()), [10.0]);
+    assert_eq!(guilty.await.unwrap().unwrap_err().code(), Code::Internal);
+    assert_eq!(column(&first.await.unwrap().unwrap()), [2.0]);
+    assert_eq!(column(&own.await.unwrap().unwrap()), [4.0, 6.0, 8.0]);
+    assert!(instance.batches().contains(&3), "rows of one request share a batch: {:?}", instance.batches());
+}

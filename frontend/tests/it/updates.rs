@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
@@ -196,6 +197,19 @@ async fn version_is_forgotten_when_its_servers_return_without() {
         assert_eq!(listed(&frontend), known);
     }
     infer(&frontend, request(&[1.0])).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn model_is_kept_when_its_addresses_answer_without_a_list() {
+    let (servers, network, frontend) = lost().await;
+    for server in &servers {
+        server.unlisted.store(true, Ordering::Relaxed);
+        server.set_ready(Ok(true));
+        network.start(server);
+    }
+    tokio::time::sleep(20_000 * MS).await;
+    assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(listed(&frontend), ["1"], "another server may answer at an address for a while");
 }
 
 #[tokio::test(start_paused = true)]

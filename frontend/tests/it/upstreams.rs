@@ -15,8 +15,8 @@ use parm_frontend::discovery::Connect;
 use parm_frontend::{Config, Frontend, Timers, upstreams};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Code, Context, Error, FailedAnswer, InferRequest, InferResponse, InferenceService, ModelConfig,
-    ModelIndex, ModelMetadata, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata, Transport,
+    Code, Context, Error, FailedAnswer, InferRequest, InferResponse, InferenceService, ModelIndex,
+    ModelMetadata, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata, Transport,
 };
 use parm_transport::client::ROUTE;
 use serde_json::{Value, json};
@@ -139,10 +139,6 @@ impl Client for Server {
         Box::pin(async { Ok(ModelMetadata { name, platform, ..ModelMetadata::default() }) })
     }
 
-    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        Box::pin(async { Err(Error::Unimplemented { what: "it".into() }) })
-    }
-
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
         let index =
             |name: &String| ModelIndex { name: name.clone(), state: "READY".into(), ..ModelIndex::default() };
@@ -192,7 +188,7 @@ fn request(method: Method, path: &str) -> OpaqueRequest {
 
 fn context() -> Context {
     let (arrived, transport) = (Instant::now(), Transport::Http);
-    Context { arrived, deadline: None, transport, traceparent: None, caller: None, key: None }
+    Context::new(arrived, transport)
 }
 
 async fn send(frontend: &Frontend, request: OpaqueRequest) -> Result<OpaqueAnswer, Error> {

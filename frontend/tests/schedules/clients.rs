@@ -30,14 +30,7 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
         let number = truth.sends(&ask, deadline);
         (number, request(&truth.requests[number], number))
     };
-    let context = Context {
-        arrived: sent,
-        deadline: None,
-        transport: Transport::Http,
-        traceparent: None,
-        caller: None,
-        key: None,
-    };
+    let context = Context::new(sent, Transport::Http);
     let mut answer = Box::pin(frontend.infer(request, context));
     let early = match ask.asleep {
         // The future is polled once, and then not for a while.

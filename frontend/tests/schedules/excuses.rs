@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PoolSettings;
+use parm_dispatch::{PolicyKind, PoolSettings};
 
 /// Promises that are not checked, from the first settings on that excuse them, because their effects on instances last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +31,8 @@ impl Excuses {
         // Queries of a failed batch are retried alone, and only a second attempt tells a bad row from a broken
         // instance.
         self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;
+        // Queries that wait when `once` comes into force share batches and are not retried.
+        self.neighbours |= own.policy == PolicyKind::Once;
         // A group that is not full keeps its queries until this age.
         self.keeps |= own.coding.max_age > Duration::from_secs(10)
             || own.coding.detection.max_wait > Duration::from_secs(10);

@@ -37,9 +37,8 @@ fn answered<E: Exchange>(body: &[u8], width: usize) {
     let response = InferResponse {
         model_name: "m".into(),
         model_version: "1".into(),
-        id: String::new(),
-        parameters: Parameters::new(),
         outputs: vec![NamedTensor::new("y", output)],
+        ..Default::default()
     };
     let Ok(answer) = exchange.answer(&response, rows) else { return };
     serde_json::from_slice::<serde_json::Value>(&answer).expect("the answer is JSON");

@@ -16,8 +16,8 @@ use parm_frontend::discovery::Connect;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
-    ModelRef, NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelIndex, ModelMetadata, ModelRef,
+    NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
 };
 use parm_transport::keys::{Digest, Entry, Keys, Role};
 use tokio::runtime::Runtime;
@@ -120,14 +120,7 @@ async fn frontend() -> Frontend {
             inputs: vec![NamedTensor::new("x", x)],
             outputs: Vec::new(),
         };
-        let context = Context {
-            arrived: tokio::time::Instant::now(),
-            deadline: None,
-            transport: Transport::Http,
-            traceparent: None,
-            caller: None,
-            key: None,
-        };
+        let context = Context::new(tokio::time::Instant::now(), Transport::Http);
         frontend.infer(request, context).await.expect("it is answered");
     }
     frontend
@@ -163,8 +156,8 @@ impl Client for Doubler {
             model_name: request.model.name,
             model_version: "1".into(),
             id: request.id,
-            parameters: Parameters::new(),
             outputs,
+            ..Default::default()
         };
         Box::pin(std::future::ready(Ok(response)))
     }
@@ -189,10 +182,6 @@ impl Client for Doubler {
         };
         let unknown = || Error::UnknownModel { name: model.name.clone() };
         Box::pin(std::future::ready((model.name == MODEL).then_some(metadata).ok_or_else(unknown)))
-    }
-
-    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        Box::pin(std::future::ready(Err(Error::Unimplemented { what: "configuration".into() })))
     }
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {

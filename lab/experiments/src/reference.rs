@@ -82,7 +82,7 @@ fn largest(values: &[f32]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use parm_protocol::{NamedTensor, Parameters, Tensor};
+    use parm_protocol::{NamedTensor, Tensor};
 
     use super::*;
 
@@ -91,9 +91,8 @@ mod tests {
         InferResponse {
             model_name: "m".into(),
             model_version: "1".into(),
-            id: String::new(),
-            parameters: Parameters::new(),
             outputs: vec![NamedTensor::new("y", tensor)],
+            ..Default::default()
         }
     }
 

@@ -136,6 +136,16 @@ def started(stack, name, *words):
     return json.loads(ready.read_text())
 
 
+def joined(frontend, count):
+    """Waits until so many instances are ready: the frontend starts without them, and a load without a model ends at once."""
+    until, ready = time.time() + 60, 0
+    while ready < count:
+        assert time.time() < until, f"{ready} of {count} instances are ready"
+        time.sleep(0.1)
+        with urllib.request.urlopen(f"http://{frontend['admin']}/admin/v1/instances") as answer:
+            ready = sum(one["state"] == "ready" for one in json.load(answer))
+
+
 def recorded():
     """The recording of a pool with a replica that is four times slower for good."""
     with ExitStack() as stack:
@@ -147,11 +157,14 @@ def recorded():
             urls.append(f"http://{worker['http']}")
         pool = [word for url in urls for word in ("--worker", url)]
         frontend = started(stack, "frontend", "serve", *pool, "--admin", "127.0.0.1:0", "--policy", "equal", "--set", "frontend.dispatch.ejection.enabled=false")
-        load = subprocess.Popen([PARM, "load", f"http://{frontend['http']}", "--model", "affine", "--rate", "60", "--seconds", "40", "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        joined(frontend, len(urls))
+        errors = stack.enter_context(open(FOLDER / "load.log", "w"))
+        load = subprocess.Popen([PARM, "load", f"http://{frontend['http']}", "--model", "affine", "--rate", "60", "--seconds", "40", "--quiet"], stdout=subprocess.DEVNULL, stderr=errors)
         stack.callback(load.wait)
         stack.callback(load.kill)
         file = str(FOLDER / "busy.jsonl")
         parm("record", "--frontend", f"http://{frontend['admin']}", "--seconds", "30", "--file", file)
+        assert load.poll() is None, (FOLDER / "load.log").read_text()
     said = parm("why", file)
     assert re.search(re.escape(urls[3]) + r" is [34]\.\d times slower", said), said
     report = json.loads(parm("simulate", "--recording", file, "--policy", "equal", "--output", "json"))

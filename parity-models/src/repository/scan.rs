@@ -153,6 +153,11 @@ impl ModelFolder {
 }
 
 impl Version {
+    /// Size of all its files: the model, and its external data.
+    pub fn bytes(&self) -> u64 {
+        self.stamp.iter().map(|(_, length, _)| length).sum()
+    }
+
     /// Whether it is served with texts as its input, because its tokenizer is next to it.
     pub fn takes_texts(&self) -> bool {
         self.format == Format::Onnx && self.path.with_file_name(TOKENIZER).is_file()

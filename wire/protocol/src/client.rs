@@ -79,7 +79,9 @@ pub trait Client: Send + Sync + 'static {
     fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>>;
 
     /// A model's configuration; `Unimplemented` if the server has no such endpoint.
-    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>>;
+    fn model_config<'a>(&'a self, _model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "the configuration of a model".into() }) })
+    }
 
     /// The models of the server's repository; `Unimplemented` if the server has no such endpoint.
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>>;

@@ -36,7 +36,7 @@ pub enum Code {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Error {
-    #[error("unknown model '{name}': list the served models with POST /v2/repository/index")]
+    #[error("unknown model '{name}': list the served models with GET /v2/models")]
     UnknownModel { name: String },
     #[error("model '{name}' has no version '{version}': request one of {available:?}")]
     UnknownVersion { name: String, version: String, available: Vec<String> },

@@ -5,6 +5,10 @@ use parm_tokens::{Frontend, Message, Order, Token};
 /// The request parameter that names the share of the instances' time that the request is charged to.
 pub const SHARE: &str = "parm_share";
 
+/// The request parameter of a frontend that split a client's request or joined several: the rows must be independent. A
+/// server whose model has changed since it was described, so that rows are not, rejects the request.
+pub const ROWS: &str = "parm_rows";
+
 /// Prefix of a model's own share; configured shares cannot have such names.
 pub const OWN_SHARE: &str = "model:";
 

@@ -47,7 +47,7 @@ pub struct InferRequest {
 }
 
 /// Predictions.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct InferResponse {
     /// The model that answered.
     pub model_name: String,

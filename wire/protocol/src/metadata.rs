@@ -16,7 +16,7 @@ pub struct ServerMetadata {
     /// Protocol extensions that the server supports.
     #[serde(default, deserialize_with = "or_default")]
     pub extensions: Vec<String>,
-    /// The server's node and zone, an extension of the protocol; other servers do not send it.
+    /// The server's node, zone and card, an extension of the protocol; other servers do not send it.
     #[serde(flatten)]
     pub place: Place,
 }

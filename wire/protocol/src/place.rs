@@ -1,6 +1,6 @@
-//! A server's node and zone.
+//! A server's node, zone and card.
 //!
-//! Servers on one node slow down together, so redundancy should avoid a node that is in use already. A server reports
+//! Servers on one node or card slow down together, so redundancy should avoid one that is in use already. A server reports
 //! its place in its metadata; clients of the protocol skip fields that they do not know.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Longest name of a node or zone: that of a DNS name.
+/// Longest name of a node, zone or card: that of a DNS name.
 pub const LONGEST: usize = 253;
 
 /// A server's place, as far as it is known.
@@ -20,21 +20,29 @@ pub struct Place {
     /// The zone.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "announced")]
     pub zone: Option<String>,
+    /// The graphics card, by its UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "announced")]
+    pub card: Option<String>,
 }
 
 impl Place {
     /// The place that a server reports; an invalid name counts as none.
-    pub fn announced(node: &str, zone: &str) -> Self {
-        Self { node: name(node).unwrap_or_default(), zone: name(zone).unwrap_or_default() }
+    pub fn announced(node: &str, zone: &str, card: &str) -> Self {
+        let name = |text| name(text).unwrap_or_default();
+        Self { node: name(node), zone: name(zone), card: name(card) }
     }
 
     /// Fills in from `other` whatever is unknown here.
     pub fn or(self, other: Self) -> Self {
-        Self { node: self.node.or(other.node), zone: self.zone.or(other.zone) }
+        Self {
+            node: self.node.or(other.node),
+            zone: self.zone.or(other.zone),
+            card: self.card.or(other.card),
+        }
     }
 }
 
-/// Parses the name of a node or zone; `None` if it is empty. It becomes a metric label and appears on pages, so it must
+/// Parses the name of a node, zone or card; `None` if it is empty. It becomes a metric label and appears on pages, so it must
 /// be one short word.
 pub fn name(text: &str) -> Result<Option<String>, String> {
     let text = text.trim();
@@ -65,7 +73,7 @@ impl<'de> Visitor<'de> for Words {
     type Value = String;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("the name of a machine or zone")
+        to.write_str("the name of a machine, zone or card")
     }
 
     fn visit_str<E>(self, text: &str) -> Result<String, E> {
@@ -120,21 +128,24 @@ mod tests {
     fn place_of_another_form_is_ignored() {
         let read = |text: &str| serde_json::from_str::<ServerMetadata>(text).unwrap().place;
         let head = r#""name": "s", "version": "1", "extensions": []"#;
-        let place = Place { node: Some("n1".into()), zone: Some("z".into()) };
-        assert_eq!(read(&format!(r#"{{{head}, "node": "n1", "zone": "z"}}"#)), place);
-        for other in
-            [r#""node": 5, "zone": null"#, r#""node": {"a": 1}"#, r#""node": "two words", "zone": """#]
-        {
+        let place = Place { node: Some("n1".into()), zone: Some("z".into()), card: Some("GPU-1".into()) };
+        assert_eq!(read(&format!(r#"{{{head}, "node": "n1", "zone": "z", "card": "GPU-1"}}"#)), place);
+        for other in [
+            r#""node": 5, "zone": null"#,
+            r#""node": {"a": 1}"#,
+            r#""node": "two words", "zone": """#,
+            r#""card": [1]"#,
+        ] {
             assert_eq!(read(&format!("{{{head}, {other}}}")), Place::default(), "{other}");
         }
         let plain = serde_json::to_string(&ServerMetadata::default()).unwrap();
-        assert!(!plain.contains("node") && !plain.contains("zone"), "{plain}");
+        assert!(!["node", "zone", "card"].iter().any(|name| plain.contains(name)), "{plain}");
     }
 
     #[test]
     fn configured_names_override_reported_ones() {
-        let told = Place { node: Some("a".into()), zone: None };
-        let announced = Place { node: Some("b".into()), zone: Some("z".into()) };
-        assert_eq!(told.or(announced), Place { node: Some("a".into()), zone: Some("z".into()) });
+        let told = Place::announced("a", "", "");
+        let announced = Place::announced("b", "z", "GPU-1");
+        assert_eq!(told.or(announced), Place::announced("a", "z", "GPU-1"));
     }
 }

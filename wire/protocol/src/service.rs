@@ -38,6 +38,13 @@ pub struct Context {
     pub key: Option<Arc<str>>,
 }
 
+impl Context {
+    /// A request without any of the optional metadata.
+    pub fn new(arrived: Instant, transport: Transport) -> Self {
+        Self { arrived, deadline: None, transport, traceparent: None, caller: None, key: None }
+    }
+}
+
 /// A server of the Open Inference Protocol.
 ///
 /// Dropping the future of [`infer`](Self::infer) means that the client went away: the service must give up the work.

@@ -4,7 +4,8 @@
 //! dimension if the first dimension of every input and output varies (-1); then rows of different requests may share a
 //! batch. Any other model takes a request as one indivisible row.
 
-use crate::{DataType, Error, InferRequest, ModelMetadata, NamedTensor, TensorMetadata};
+use crate::fleet::ROWS;
+use crate::{Code, DataType, Error, InferRequest, ModelMetadata, NamedTensor, TensorMetadata};
 
 /// The rows that a model accepts in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,18 @@ impl Rows {
     pub fn of(model: &ModelMetadata, most: usize) -> Self {
         if has_batch_dimension(model) { Self::UpTo(most) } else { Self::Whole }
     }
+}
+
+/// Rejects a part of a request, or several requests in one, for a model whose rows are not independent. The frontend that
+/// sent it knows an older file of the model: as for an unknown model, it describes the server again.
+pub fn independent(request: &InferRequest, batched: bool) -> Result<(), Error> {
+    if batched || !request.parameters.contains_key(ROWS) {
+        return Ok(());
+    }
+    let name = &request.model.name;
+    let message =
+        format!("rows of model '{name}' are not independent now: describe it again, and send requests whole");
+    Err(Error::Remote { code: Code::NotFound, message })
 }
 
 /// Checks names, datatypes, shapes and requested outputs; returns the number of rows.
@@ -154,6 +167,15 @@ mod tests {
 
     fn check(inputs: Vec<NamedTensor>, expected: Result<usize, Error>) {
         assert_eq!(validate(&request(inputs), &model(), Rows::of(&model(), 8)), expected);
+    }
+
+    #[test]
+    fn part_of_a_request_is_for_independent_rows_only() {
+        let mut part = request(vec![tensor("a", &[1, 2])]);
+        assert_eq!(independent(&part, false), Ok(()), "a client's own request");
+        part.parameters.insert(ROWS.into(), true.into());
+        assert_eq!(independent(&part, true), Ok(()));
+        assert_eq!(independent(&part, false).map_err(|error| error.code()), Err(Code::NotFound));
     }
 
     #[test]

@@ -6,21 +6,22 @@
 #![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
 
 use std::env;
-use std::future::Future;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parm_protocol::client::CallContext;
-use parm_protocol::{
-    Context, DataType, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
-    ModelMetadata, ModelRef, ModelStatistics, NamedTensor, Parameters, ServerMetadata, Tensor,
-};
+use parm_protocol::{DataType, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Tensor};
 use parm_transport::frames;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
+
+use scripted::Scripted;
+
+#[path = "../src/scripted.rs"]
+mod scripted;
 
 const SERVE: &str = "serve-for-benchmark";
 
@@ -35,53 +36,10 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Answers immediately with ten numbers.
-struct Null;
-
-impl InferenceService for Null {
-    fn is_ready(&self) -> bool {
-        true
-    }
-    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
-        Ok(true)
-    }
-    fn server_metadata(&self) -> ServerMetadata {
-        ServerMetadata { extensions: vec![frames::EXTENSION.into()], ..ServerMetadata::default() }
-    }
-    fn model_metadata(&self, _: &ModelRef) -> Result<ModelMetadata, Error> {
-        Ok(ModelMetadata::default())
-    }
-    fn model_config(&self, _: &ModelRef) -> Result<ModelConfig, Error> {
-        Ok(ModelConfig::default())
-    }
-    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
-        Ok(vec![])
-    }
-    fn repository_index(&self, _: bool) -> Result<Vec<ModelIndex>, Error> {
-        Ok(vec![])
-    }
-    async fn load_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    async fn unload_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    fn infer(
-        &self,
-        request: InferRequest,
-        _: Context,
-    ) -> impl Future<Output = Result<InferResponse, Error>> + Send {
-        let outputs = vec![NamedTensor::new("y", Tensor::from_f32([1, 10].as_slice(), &[0.5; 10]).unwrap())];
-        let model_name = request.model.name;
-        let response = InferResponse {
-            model_name,
-            model_version: "1".into(),
-            id: request.id,
-            parameters: Parameters::new(),
-            outputs,
-        };
-        std::future::ready(Ok(response))
-    }
+/// Answers with ten numbers.
+fn ten(request: InferRequest) -> InferResponse {
+    let outputs = vec![NamedTensor::new("y", Tensor::from_f32([1, 10].as_slice(), &[0.5; 10]).unwrap())];
+    InferResponse { outputs, ..scripted::echo(request) }
 }
 
 async fn serve() {
@@ -90,15 +48,15 @@ async fn serve() {
     let unix = UnixListener::bind(format!("{dir}/frames.sock")).unwrap();
     println!("{}", tcp.local_addr().unwrap());
     let config = frames::Config::default();
+    let service = Arc::new(Scripted(|request, _| std::future::ready(Ok(ten(request)))));
     loop {
         let socket: frames::Socket = tokio::select! {
             s = tcp.accept() => { let s = s.unwrap().0; s.set_nodelay(true).unwrap(); s.into() }
             s = unix.accept() => s.unwrap().0.into(),
         };
-        let config = config.clone();
+        let (config, service) = (config.clone(), service.clone());
         tokio::spawn(async move {
-            let _ =
-                frames::serve(socket, b"", Arc::new(Null), &config.into(), CancellationToken::new()).await;
+            let _ = frames::serve(socket, b"", service, &config.into(), CancellationToken::new()).await;
         });
     }
 }

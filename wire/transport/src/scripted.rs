@@ -1,11 +1,48 @@
-//! A service for tests.
+//! Services for tests. Tests and benchmarks that are programs of their own include this file.
 
 use std::future::Future;
 
-use parm_protocol::{
-    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
-    ModelRef, ModelStatistics, ServerMetadata,
-};
+use parm_protocol::{Context, Error, InferRequest, InferResponse, InferenceService};
+
+/// The methods of a service that has every model and describes none; `orders` adds those that load models.
+macro_rules! any_model {
+    () => {
+        fn is_ready(&self) -> bool {
+            true
+        }
+        fn is_model_ready(&self, _: &parm_protocol::ModelRef) -> Result<bool, Error> {
+            Ok(true)
+        }
+        fn model_metadata(&self, _: &parm_protocol::ModelRef) -> Result<parm_protocol::ModelMetadata, Error> {
+            Ok(Default::default())
+        }
+        fn model_config(&self, _: &parm_protocol::ModelRef) -> Result<parm_protocol::ModelConfig, Error> {
+            Ok(Default::default())
+        }
+        fn statistics(
+            &self,
+            _: Option<&parm_protocol::ModelRef>,
+        ) -> Result<Vec<parm_protocol::ModelStatistics>, Error> {
+            Ok(vec![])
+        }
+        fn repository_index(&self, _: bool) -> Result<Vec<parm_protocol::ModelIndex>, Error> {
+            Ok(vec![])
+        }
+    };
+    (orders) => {
+        $crate::scripted::any_model!();
+        fn server_metadata(&self) -> parm_protocol::ServerMetadata {
+            Default::default()
+        }
+        async fn load_model(&self, _: &str) -> Result<(), Error> {
+            Ok(())
+        }
+        async fn unload_model(&self, _: &str) -> Result<(), Error> {
+            Ok(())
+        }
+    };
+}
+pub(crate) use any_model;
 
 /// A service that runs a closure.
 pub(crate) struct Scripted<F>(pub(crate) F);
@@ -15,33 +52,7 @@ where
     F: Fn(InferRequest, Context) -> A + Send + Sync + 'static,
     A: Future<Output = Result<InferResponse, Error>> + Send,
 {
-    fn is_ready(&self) -> bool {
-        true
-    }
-    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
-        Ok(true)
-    }
-    fn server_metadata(&self) -> ServerMetadata {
-        ServerMetadata::default()
-    }
-    fn model_metadata(&self, _: &ModelRef) -> Result<ModelMetadata, Error> {
-        Ok(ModelMetadata::default())
-    }
-    fn model_config(&self, _: &ModelRef) -> Result<ModelConfig, Error> {
-        Ok(ModelConfig::default())
-    }
-    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
-        Ok(vec![])
-    }
-    fn repository_index(&self, _: bool) -> Result<Vec<ModelIndex>, Error> {
-        Ok(vec![])
-    }
-    async fn load_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    async fn unload_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
+    any_model!(orders);
     fn infer(
         &self,
         request: InferRequest,

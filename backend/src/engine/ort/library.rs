@@ -4,12 +4,13 @@
 //! Runtime's own variable, the folder of this program and its Python environment, the active Python environment, and
 //! last the system's loader, which may find a library of another program.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::{Options, open, opened};
 use crate::Error;
+use crate::engine::cuda::{entries, system_folders};
+use crate::engine::variables::variable;
 
 /// The library for `auto`, or the reason why there is none. It is an error if a named library does not open.
 pub(crate) fn found(options: &Options) -> Result<Result<PathBuf, String>, Error> {
@@ -26,9 +27,18 @@ pub(crate) fn library(options: &Options) -> PathBuf {
     named(options).or_else(opened).unwrap_or_else(|| candidates().next().unwrap_or_else(by_the_loader))
 }
 
+/// Files that may be a library for cards, in order of preference: the configured one alone, or all that are found.
+pub(super) fn runtimes(options: &Options) -> Vec<PathBuf> {
+    if let Some(named) = named(options) {
+        return vec![named];
+    }
+    let system = system_folders().into_iter().flat_map(|folder| libraries_in(&folder));
+    candidates().chain(system).collect()
+}
+
 /// The configured library, or that of the variable.
 fn named(options: &Options) -> Option<PathBuf> {
-    options.onnxruntime.clone().or_else(|| variable("ORT_DYLIB_PATH"))
+    options.onnxruntime.clone().or_else(|| variable("ORT_DYLIB_PATH").map(PathBuf::from))
 }
 
 fn first_that_opens(candidates: impl Iterator<Item = PathBuf>) -> Result<PathBuf, String> {
@@ -49,7 +59,8 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
     let program = std::env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
     let prefixes = beside.and_then(Path::parent).map(Path::to_owned).into_iter();
-    let prefixes = prefixes.chain(["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable));
+    let prefixes =
+        prefixes.chain(["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from));
     let packages: Vec<PathBuf> = prefixes.flat_map(|prefix| in_python(&prefix)).collect();
     beside.map(libraries_in).unwrap_or_default().into_iter().chain(packages)
 }
@@ -76,21 +87,10 @@ fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let mut entries: Vec<PathBuf> =
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    entries.sort();
-    entries
-}
-
-/// Reads a variable that other programs set, and that users expect to work here too.
-fn variable(name: &str) -> Option<PathBuf> {
-    #[allow(clippy::disallowed_methods)]
-    std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -4,13 +4,13 @@
 //! error.
 
 mod convert;
+mod gpu;
 mod library;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ort::environment::Environment;
-use ort::ep;
 use ort::logging::LogLevel;
 use ort::session::builder::GraphOptimizationLevel;
 use ort::session::{Session, SessionInputValue};
@@ -18,7 +18,10 @@ use ort::value::Outlet;
 use parking_lot::Mutex;
 use parm_protocol::Tensor;
 
+pub(super) use gpu::{engine_on, kit};
 pub(super) use library::{found, library};
+
+use gpu::Gpu;
 
 use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Options, Signature, guarded};
 use crate::Error;
@@ -26,12 +29,14 @@ use crate::Error;
 struct Ort {
     environment: Environment,
     optimises: bool,
+    gpu: Option<Gpu>,
 }
 
 /// The engine with this library.
 pub(super) fn engine(library: PathBuf) -> Result<Chosen, Error> {
     let about = format!("ONNX Runtime, {}", library.display());
-    Ok(Chosen { name: "ort", engine: Box::new(Ort { environment: open(library)?, optimises: true }), about })
+    let engine = Box::new(Ort { environment: open(library)?, optimises: true, gpu: None });
+    Ok(Chosen { name: "ort", engine, about, cuda: None })
 }
 
 struct OrtModel {
@@ -58,7 +63,7 @@ impl Engine for Ort {
     }
 
     fn references(&self, _: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
-        let plain = Self { environment: self.environment.clone(), optimises: false };
+        let plain = Self { environment: self.environment.clone(), optimises: false, gpu: self.gpu };
         vec![("ONNX Runtime without graph optimisation", Box::new(plain))]
     }
 }
@@ -119,7 +124,23 @@ fn opened() -> Option<PathBuf> {
     ENVIRONMENT.lock().as_ref().map(|(path, _)| path.clone())
 }
 
-fn session(Ort { environment, optimises }: &Ort, path: &Path, options: &Options) -> Result<Session, Error> {
+fn session(engine: &Ort, path: &Path, options: &Options) -> Result<Session, Error> {
+    let Some(gpu) = engine.gpu else { return session_on(engine, None, path, options) };
+    match session_on(engine, Some(gpu), path, options) {
+        Err(error) if gpu.or_cpu => {
+            tracing::warn!(%error, device = gpu.number, "the model runs on the CPU: the card cannot be used");
+            session_on(engine, None, path, options)
+        }
+        outcome => outcome,
+    }
+}
+
+fn session_on(
+    Ort { environment, optimises, .. }: &Ort,
+    gpu: Option<Gpu>,
+    path: &Path,
+    options: &Options,
+) -> Result<Session, Error> {
     let refused = |message: String| Error::Load { path: path.into(), message };
     let mut builder = Session::builder(environment).map_err(|error| refused(error.to_string()))?;
     builder =
@@ -131,25 +152,11 @@ fn session(Ort { environment, optimises }: &Ort, path: &Path, options: &Options)
     }
     // Threads that spin between runs would take cores from other instances on the machine.
     builder = builder.with_intra_op_spinning(false).map_err(|error| refused(error.to_string()))?;
-    if let Some(device) = cuda(&options.device)? {
-        // Without `error_on_failure` a missing CUDA library would silently mean the CPU, 50 times slower.
-        let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
-        builder = builder.with_execution_providers([provider]).map_err(|error| refused(error.to_string()))?;
+    if let Some(gpu) = gpu {
+        let providers = [gpu.provider()];
+        builder = builder.with_execution_providers(providers).map_err(|error| refused(error.to_string()))?;
     }
     builder.commit_from_file(path).map_err(|error| refused(error.to_string()))
-}
-
-/// The CUDA device of a configuration; `None` for the CPU.
-fn cuda(device: &str) -> Result<Option<i32>, Error> {
-    if device == "cpu" {
-        return Ok(None);
-    }
-    let number = match device {
-        "cuda" => Some(0),
-        device => device.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
-    };
-    let unknown = || Error::Device { engine: "ort", device: device.into(), hint: " or 'cuda:N'" };
-    number.filter(|&number| number >= 0).map(Some).ok_or_else(unknown)
 }
 
 fn declared(path: &Path, outlet: &Outlet) -> Result<Declared, Error> {
@@ -173,16 +180,6 @@ fn failed(error: ort::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn device_names_are_cpu_or_cuda_with_a_number() {
-        for (name, device) in [("cpu", None), ("cuda", Some(0)), ("cuda:3", Some(3))] {
-            assert_eq!(cuda(name), Ok(device));
-        }
-        for name in ["", "gpu", "cuda:", "cuda:-1", "cuda:x"] {
-            assert!(matches!(cuda(name), Err(Error::Device { engine: "ort", .. })), "{name}");
-        }
-    }
 
     #[test]
     fn missing_library_error_says_how_to_get_it() {

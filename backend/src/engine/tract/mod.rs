@@ -61,10 +61,6 @@ impl Engine for Tract {
     }
 
     fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
-        if options.device != "cpu" {
-            let hint = ", or engine 'ort' for CUDA";
-            return Err(Error::Device { engine: "tract", device: options.device.clone(), hint });
-        }
         let loaded =
             guarded(|| TractModel::read(path, options, self.optimises)).map_err(|error| match error {
                 Error::Panicked { message } | Error::Run { message } => {
@@ -73,6 +69,10 @@ impl Engine for Tract {
                 error => error,
             })?;
         Ok(Box::new(loaded))
+    }
+
+    fn shares_weights(&self) -> bool {
+        true
     }
 
     fn references(&self, options: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {

@@ -1,5 +1,7 @@
 //! Counters of a pool, for metrics and the console.
 
+use super::Reason;
+
 /// The counts, and their names and values in the order in which they stand here.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -70,6 +72,11 @@ counters! {
     stand_ins_refused,
     /// Queries answered by a stand-in.
     stand_ins_served,
+    /// Times at which no instance with the deployed model answered, and stand-ins began to.
+    outages,
+    /// Queries answered by a stand-in because no instance with the deployed model answered. The bound does not
+    /// count them.
+    stand_ins_outage,
     /// Stand-ins' answers not given because their confidence was too low.
     stand_ins_unsure,
     /// Stand-ins' answers held back longer because the bound on approximate answers was reached.
@@ -96,4 +103,15 @@ counters! {
     ejections_refused,
     /// Slow instances readmitted early because a queue built up.
     recalled,
+}
+
+impl Counters {
+    /// Counts an ejection.
+    pub(crate) fn count_ejection(&mut self, reason: Reason) {
+        match reason {
+            Reason::Slow => self.ejected_slow += 1,
+            Reason::Failing => self.ejected_failing += 1,
+            Reason::Wrong => self.ejected_wrong += 1,
+        }
+    }
 }

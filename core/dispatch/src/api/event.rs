@@ -221,4 +221,9 @@ impl Served {
     pub const fn deployed(pool: PoolId) -> Self {
         Self { pool, deployed: true, parity: false, backup: false, stand_in: false }
     }
+
+    /// The stand-in only: outages of the deployed model spare it.
+    pub const fn stand_in(pool: PoolId) -> Self {
+        Self { pool, deployed: false, parity: false, backup: false, stand_in: true }
+    }
 }

@@ -35,6 +35,14 @@ id!(
     ShareId(u32)
 );
 id!(
+    /// A process with several instances. Chosen by the driver.
+    ProcessId(u32)
+);
+id!(
+    /// A card: an accelerator that instances share. Chosen by the driver.
+    CardId(u32)
+);
+id!(
     /// A node (machine) of instances. Chosen by the driver.
     NodeId(u32)
 );

@@ -25,15 +25,17 @@ pub use action::{
 pub use cost::Cost;
 pub use counters::Counters;
 pub use event::{Accept, Elsewhere, Event, Failure, InstanceSpec, Judgement, QuerySpec, Served, Verdict};
-pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId, ShareId, ZoneId};
+pub use ids::{
+    CardId, GroupId, InstanceId, JobId, NodeId, PoolId, ProcessId, QueryId, ShapeId, ShareId, ZoneId,
+};
 pub use in_force::{Coding, InForce};
 pub use payer::{Payer, Wanted};
 pub use reading::{EndedGroup, Held, InstanceReading, OpenGroup, PoolReading, PoolStatus};
 pub use settings::{
     AgreementSettings, BatchSettings, BatchSize, BudgetSettings, CodingSettings, DetectionSettings,
-    EjectionSettings, Factor, Fraction, GraceSettings, HedgeSettings, NotAFactor, NotAFraction,
+    EjectionSettings, Factor, Fraction, GraceSettings, HedgeSettings, InOutage, NotAFactor, NotAFraction,
     ParmPlusSettings, Placement, PolicyKind, PoolSettings, ReplicateSettings, Settings, StandInSettings,
-    TokenSettings, Unsure, Usual, removed,
+    TokenSettings, Unsure, Usual, removed, was_removed,
 };
 pub use site::Site;
 pub(crate) use site::{Apart, Sites, farthest};

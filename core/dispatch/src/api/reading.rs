@@ -79,6 +79,8 @@ pub struct PoolStatus {
     pub agreement: Option<f64>,
     /// The agreement is below the floor: clients receive no stand-in's answer.
     pub withheld: bool,
+    /// Stand-ins answer because no instance with the deployed model does.
+    pub in_outage: bool,
     /// Events so far.
     pub counters: Counters,
 }

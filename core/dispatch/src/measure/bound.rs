@@ -1,8 +1,9 @@
 //! Bound on the approximate answers of one model: at most a fraction of any window of its consecutive answers, and at
 //! most 20 more than that fraction of any 1,000.
 //!
-//! The dispatcher requests [`Bound::has_room`] before an answer may come from a stand-in, the cheaper model, and
-//! reports every answer to [`Bound::note`]. [`Bound::stretch`] lengthens the wait for the exact answer.
+//! The dispatcher checks [`Bound::has_room`] before it gives the answer of a stand-in, the cheaper model, and reports
+//! every answer to [`Bound::note`]. Only stand-ins' answers are approximate here; all others count as exact, and
+//! rejections do not count. [`Bound::stretch`] lengthens the wait for the exact answer.
 //!
 //! Problem: slow queries come in bursts. A token bucket would allow a full bucket and then a refill, which is twice
 //! the fraction in one window. A mean over all time would let a whole afternoon be approximate.
@@ -10,11 +11,13 @@
 //! Choice: one bit for each of the latest `bound_window` answers, exact or not, and a count of the approximate ones. An
 //! approximation is allowed only while the count is below the limit, so no window has more, wherever it begins. The
 //! default window of 50,000 answers takes 6 KB. It alone would let the first minute of a busy hour be approximate, so a
-//! second window of 1,000 answers has a limit as well: the fraction, and [`BURST`] more for a slow moment. Its price:
-//! where instances are slow together for two seconds at load 0.5, p99.9 is 107 ms with it, 97 with a burst of 100, and
-//! 50 without. It stays, because an operator who reads "5 %" expects no minute of approximations. As the count of the
-//! long one nears the limit, the wait for the exact answer grows by the factor 1 + 0.1 (given / left)^2, so the
-//! remaining approximations go to the slowest queries; as that of the short one does, by 1 + 0.05 given / left.
+//! second window of 1,000 answers has a limit as well: the fraction, and [`BURST`] more for a slow moment (none if the
+//! fraction is 0). Its price: where instances are slow together for two seconds at load 0.5, p99.9 is 107 ms with it, 97 with a burst of 100, and
+//! 50 without. It stays, because an operator who reads "5 %" expects no minute of approximations.
+//!
+//! Close to a limit the wait for the exact answer grows, so the remaining approximations go to the slowest queries. With
+//! `given` approximations in a window and `left` until its limit, the factor is 1 + 0.1 (given / left)^2 for the long
+//! window and 1 + 0.05 given / left for the short one; the larger counts.
 //!
 //! A client may accept a fraction of its own. Queries of one payer (a tenant's share, or the model itself) that
 //! accept the same fraction have one account. Each answer earns the account that fraction of an approximation, and an
@@ -42,7 +45,7 @@ use crate::api::{Accept, Payer, StandInSettings};
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
     long: Counted,
-    /// As long as the other one if that is shorter.
+    /// The latest 1,000 answers, or as many as in `long` if those are fewer.
     short: Counted,
     /// Accounts of queries that accept a fraction of their own, by payer and by fraction in thousandths.
     credit: BTreeMap<(Payer, u16), f64>,

@@ -161,6 +161,11 @@ impl Health {
         (self.failures.saturating_sub(excused) >= settings.failures.get()).then_some(Reason::Failing)
     }
 
+    /// Whether it failed so often in a row that it would be ejected if the others could do without it.
+    pub(crate) fn is_failing(&self, settings: &EjectionSettings) -> bool {
+        self.fails(settings).is_some()
+    }
+
     /// Takes a failure back that was the query's fault. Returns whether that readmits the instance.
     pub(crate) fn forgive(&mut self, settings: &EjectionSettings) -> bool {
         let taken_back = self.suspected.min(1);

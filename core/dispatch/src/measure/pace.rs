@@ -10,6 +10,10 @@
 //! instance is in [`Speed`]; it counts relative to the median instance, so that a load that slows all of them down
 //! makes none of them slow. Chance is in [`Rest`].
 //!
+//! A size's mean begins with its first run alone. If that one was far too short, the runs after it make every instance
+//! seem slow, and runs of all other sizes seem to take for ever: a hung one is then never late. So no run is expected
+//! to take more than a few times the longest one, or in proportion to its size.
+//!
 //! Rejected: a cost of rows that is configured (it differs between engines and machines by more than the speeds
 //! do); the size of variable tensors (with run times that follow the input, log-normal of sigma 0.35, it gained less
 //! than a tenth of the tail).
@@ -48,6 +52,12 @@ const EXACT: f32 = 0.01;
 /// The highest power of the size with which a run's time grows outside the known sizes.
 const STEEPEST: f32 = 1.0;
 
+/// The logarithm of how many times as long as the longest run a run may be expected to take, at a slow instance.
+const REACH: f32 = 2.1;
+
+/// Runs for which the longest one counts, twice that at most.
+const REMEMBERED: u32 = 256;
+
 /// Instances within this logarithm of a factor count as equally fast.
 const SAME: f32 = 0.05;
 
@@ -69,6 +79,32 @@ pub(crate) struct Pace {
     span: (f32, f32),
     /// The mean of their inverses.
     capacity: f32,
+    longest: Longest,
+}
+
+/// The longest run of the latest ones.
+#[derive(Clone, Copy, Debug, Default)]
+struct Longest {
+    /// Logarithms of its nanoseconds and its size, in this period and the one before.
+    runs: [Option<(f32, f32)>; 2],
+    /// Runs in this period.
+    count: u32,
+}
+
+impl Longest {
+    fn note(&mut self, run: (f32, f32)) {
+        if self.count == REMEMBERED {
+            (self.runs, self.count) = ([None, self.runs[0]], 0);
+        }
+        self.count += 1;
+        self.runs[0] = self.runs[0].filter(|longest| longest.0 >= run.0).or(Some(run));
+    }
+
+    /// The longest that a run of a size may be expected to take.
+    fn most(&self, size: f32) -> f32 {
+        let most = |(log, of): (f32, f32)| log + (size - of).max(0.0) * STEEPEST + REACH;
+        self.runs.iter().flatten().map(|run| most(*run)).reduce(f32::max).unwrap_or(f32::INFINITY)
+    }
 }
 
 /// Runs of similar sizes.
@@ -94,6 +130,7 @@ impl Default for Pace {
             stale: 0,
             span: (0.0, 0.0),
             capacity: 1.0,
+            longest: Longest::default(),
         }
     }
 }
@@ -104,6 +141,7 @@ impl Pace {
         if let Some(expected) = self.expected(speed, size) {
             self.rest.add(nanos(took) / expected);
         }
+        self.longest.note((log(took), log_of(size)));
         self.learn(speed, size, took)
     }
 
@@ -117,17 +155,17 @@ impl Pace {
     }
 
     fn learn(&mut self, speed: &mut Speed, size: u32, took: Duration) -> bool {
-        let log = (nanos(took).max(1.0) as f32).ln();
+        let log = log(took);
         let deviation = self.deviation();
         let of = &mut self.sizes[class(size)];
         if of.runs == 0.0 {
-            (of.mean, of.size) = (log - self.median, (size.max(1) as f32).ln());
+            (of.mean, of.size) = (log - self.median, log_of(size));
         }
         let usual = self.of_size(size).unwrap_or_default();
         let of = &mut self.sizes[class(size)];
         let residual = log - usual - speed.mean().unwrap_or(self.median);
         of.runs = (of.runs + 1.0).min(WINDOW);
-        of.size += ((size.max(1) as f32).ln() - of.size) / of.runs;
+        of.size += (log_of(size) - of.size) / of.runs;
         of.mean += residual.clamp(-STEP * deviation, STEP * deviation) / of.runs;
         let of_size = self.of_size(size).unwrap_or_default();
         let log = log - of_size;
@@ -201,17 +239,22 @@ impl Pace {
     /// The expected nanoseconds of a run without its chance, so that [`Rest::mean`] times it is the mean; `None`
     /// if no run of this size is known.
     pub(crate) fn expected(&self, speed: &Speed, size: u32) -> Option<f64> {
-        self.of_size(size).map(|mean| f64::from((mean + self.median + speed.slower()).exp()))
+        self.of_size(size).map(|mean| self.bounded(mean + self.median + speed.slower(), size))
     }
 
     /// The same for a run of usual size.
     pub(crate) fn usual(&self, speed: &Speed) -> f64 {
-        f64::from((self.usual + self.median + speed.slower()).exp())
+        self.bounded(self.usual + self.median + speed.slower(), 1)
     }
 
     /// The expected nanoseconds at the fastest instance.
     pub(crate) fn fastest(&self, size: u32) -> Option<f64> {
-        self.of_size(size).map(|mean| f64::from((mean + self.median + self.span.0).exp()))
+        self.of_size(size).map(|mean| self.bounded(mean + self.median + self.span.0, size))
+    }
+
+    /// The nanoseconds of a logarithm, within reach of the longest run.
+    fn bounded(&self, log: f32, size: u32) -> f64 {
+        f64::from(log.min(self.longest.most(log_of(size))).exp())
     }
 
     /// The mean of a size: on the line between its class and the next one in its direction, or that of the nearest
@@ -225,7 +268,7 @@ impl Pace {
         if own.runs == 0.0 {
             return below().or_else(above).map(|of| of.mean);
         }
-        let off = (size.max(1) as f32).ln() - own.size;
+        let off = log_of(size) - own.size;
         if off.abs() < EXACT {
             return Some(own.mean);
         }
@@ -239,6 +282,15 @@ impl Pace {
 /// The class of a size: its power of two.
 fn class(size: u32) -> usize {
     (u32::BITS - size.max(1).leading_zeros()).min(SIZES as u32) as usize - 1
+}
+
+fn log_of(size: u32) -> f32 {
+    (size.max(1) as f32).ln()
+}
+
+/// The logarithm of a run's nanoseconds.
+fn log(time: Duration) -> f32 {
+    (nanos(time).max(1.0) as f32).ln()
 }
 
 fn nanos(time: Duration) -> f64 {
@@ -285,6 +337,21 @@ mod tests {
         let (below, above) = (of(4), of(15));
         assert!((11.0..=20.5).contains(&below), "{below} ms for 4 rows, 20 ms for 7");
         assert!((195.0..=400.0).contains(&above), "{above} ms for 15 rows, 200 ms for 8");
+    }
+
+    #[test]
+    fn expected_time_stays_near_the_longest_run() {
+        let (mut pace, mut speed) = (Pace::default(), Speed::default());
+        (0..40).for_each(|_| _ = pace.note(&mut speed, 1, 3 * MS));
+        pace.note(&mut speed, 2, Duration::ZERO);
+        (0..3).for_each(|_| _ = pace.note(&mut speed, 2, 2 * MS));
+        pace.compare(&mut [speed.mean().unwrap()]);
+        let of = |pace: &Pace, size| pace.expected(&Speed::default(), size).unwrap() / 1e6;
+        assert!(of(&pace, 1) < 30.0, "{} ms for runs of 3 ms", of(&pace, 1));
+        assert!(of(&pace, 100) < 3000.0, "{} ms for a hundred times the size", of(&pace, 100));
+        // The bound follows the runs.
+        (0..2 * REMEMBERED).for_each(|_| _ = pace.note(&mut speed, 1, MS / 10));
+        assert!(of(&pace, 1) < 1.0, "{} ms for runs of 0.1 ms", of(&pace, 1));
     }
 
     #[test]

@@ -120,6 +120,15 @@ impl Rest {
         Some(here + (next - here) * part)
     }
 
+    /// The share of runs that take at least this long; 1 while too few are known.
+    pub(crate) fn longer_than(&self, age: f64) -> f64 {
+        if !self.is_known() {
+            return 1.0;
+        }
+        let longer: f32 = self.weights[bucket(age)..].iter().sum();
+        f64::from(longer) / self.total
+    }
+
     /// The first age from `from` on at which the rest exceeds so much.
     pub(crate) fn exceeds(&self, much: f64, from: f64) -> f64 {
         if !self.is_known() {

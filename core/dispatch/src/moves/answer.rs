@@ -3,6 +3,7 @@
 use crate::api::{Accept, Action, Answer, Payer, Reject};
 use crate::moves::group::finish_if_useless;
 use crate::moves::outputs::{leave_stand_in, pair_answers};
+use crate::rules::outage::bridges;
 use crate::state::State;
 use crate::state::keys::{JobKey, PoolKey, QueryKey};
 use crate::state::pool::Pool;
@@ -12,10 +13,16 @@ use crate::turn::Turn;
 pub(crate) fn answer(state: &mut State, turn: &mut Turn, key: QueryKey, answer: Answer) {
     let Some(query) = state.queries.get(key) else { return };
     turn.out.push(Action::Answer(query.id, answer));
-    if let Some(stand_ins) = &mut state.pools.at_mut(query.pool).stand_ins
+    let pool = state.pools.at_mut(query.pool);
+    let approximate = matches!(answer, Answer::StandIn { .. });
+    let bridged = approximate && bridges(pool, query.accept);
+    pool.counters.stand_ins_outage += u64::from(bridged);
+    if let Some(stand_ins) = &mut pool.stand_ins
         && !matches!(answer, Answer::Rejected(_))
     {
-        stand_ins.bound.note(query.payer, query.accept, matches!(answer, Answer::StandIn { .. }));
+        if !bridged {
+            stand_ins.bound.note(query.payer, query.accept, approximate);
+        }
         pair_answers(state, turn, key, &answer);
     }
     if let Some(pool) = forget(state, turn, key) {

@@ -36,12 +36,7 @@ pub(crate) fn eject(state: &mut State, turn: &mut Turn, key: InstanceKey, pool: 
         turn.out.push(Action::Kept(state.instances.at(key).id, state.pools.at(pool).id, reason));
         return;
     }
-    let counters = &mut state.pools.at_mut(pool).counters;
-    match reason {
-        Reason::Slow => counters.ejected_slow += 1,
-        Reason::Failing => counters.ejected_failing += 1,
-        Reason::Wrong => counters.ejected_wrong += 1,
-    }
+    state.pools.at_mut(pool).counters.count_ejection(reason);
     mark_ejected(state, turn, key, of, reason, &settings);
     turn.out.push(Action::Ejected(state.instances.at(key).id, state.pools.at(pool).id, reason));
     refresh(state, turn, key);

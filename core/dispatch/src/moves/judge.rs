@@ -118,6 +118,10 @@ pub(crate) fn confirm_failures(
 pub(crate) fn record_stand_in_time(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
     let pool = state.pools.at(job.pool);
     let (settings, took) = (&pool.settings.ejection, turn.now.since(job.started));
+    if state.instances.get(job.instance)?.serves(job.pool).is_some_and(Serves::is_apart) {
+        // A loaded frontend is slow as a whole, and pools seldom have several such instances to compare.
+        return None;
+    }
     let usual = pool.stand_ins.as_ref()?.costs.usual(job.rows.len())?;
     let slow = took.as_secs_f64() > usual.as_secs_f64() * settings.slow_factor.get();
     let slow = slow && took > pool.settings.hedge.min_delay;

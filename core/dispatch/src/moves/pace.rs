@@ -13,6 +13,16 @@ use crate::state::job::Job;
 use crate::state::keys::PoolKey;
 use crate::turn::Turn;
 
+/// The least part of the expected time that a job behind another must take to count as a run.
+const SHORT: f64 = 0.125;
+
+/// Whether a job's time is not that of a run: it waited at its instance behind another one, and the answers of both came
+/// together. As the first time of its size it would make all later runs of that size seem slow.
+fn came_along(pace: &Pace, speed: &Speed, job: &Job, took: Duration) -> bool {
+    let least = pace.expected(speed, job.size).map(|expected| SHORT * expected);
+    job.began > job.started && least.is_none_or(|least| (took.as_nanos() as f64) < least)
+}
+
 /// Learns from a run of the deployed model.
 pub(crate) fn learn_pace(state: &mut State, turn: &Turn, job: &Job, took: Duration) {
     learn(state, turn, job, took, Pace::note);
@@ -25,6 +35,7 @@ pub(crate) fn learn_concurrency(state: &mut State, turn: &mut Turn, job: &Job, t
     let speed = instance.serves(job.pool).map(|serves| serves.speed);
     let held = instance.jobs.len() + 1;
     let Some(known) = &mut instance.concurrency else { return };
+    let speed = speed.filter(|speed| !came_along(pace, speed, job, took));
     let Some(log) = speed.and_then(|speed| pace.residual(&speed, job.size, took)) else { return };
     known.note(job.beside.into(), held, log);
     let slots = known.limit();
@@ -38,8 +49,12 @@ pub(crate) fn learn_concurrency(state: &mut State, turn: &mut Turn, job: &Job, t
 pub(crate) fn learn_batch(state: &mut State, job: &Job, took: Duration) {
     let Some(instance) = state.instances.get(job.instance) else { return };
     let sharers = instance.tokens.as_ref().map_or(1, |tokens| tokens.sharers());
-    let slower = instance.serves(job.pool).map_or(0.0, |serves| serves.speed.slower());
+    let speed = instance.serves(job.pool).map_or_else(Speed::default, |serves| serves.speed);
+    let slower = speed.slower();
     let Some(pool) = state.pools.get_mut(job.pool) else { return };
+    if came_along(&pool.pace, &speed, job, took) {
+        return;
+    }
     pool.sharers = sharers;
     pool.curve.note(job.rows.len(), times(took, f64::from(slower).exp().recip()));
 }
@@ -67,6 +82,9 @@ fn learn(
     };
     let Some(own) = instance.serves.iter_mut().find(|serves| serves.pool == job.pool) else { return };
     let Some(pool) = state.pools.get_mut(job.pool) else { return };
+    if came_along(&pool.pace, &own.speed, job, took) {
+        return;
+    }
     let changed = note(&mut pool.pace, &mut own.speed, job.size, took);
     if pool.pace.is_fast(&own.speed) {
         own.explored = 0;

@@ -1,6 +1,8 @@
 //! Counts of a pool: its usable instances, and their room.
 
+use crate::api::Time;
 use crate::moves::hold::surrender;
+use crate::rules::outage::silent_from;
 use crate::state::State;
 use crate::state::idle::Room;
 use crate::state::instance::Instance;
@@ -17,14 +19,18 @@ pub(crate) fn refresh(state: &mut State, turn: &mut Turn, key: InstanceKey) {
         let pool = state.pools.at_mut(serves.pool);
         pool.idle.set(key.index(), if serves.takes_queries() { room } else { Room::None });
         pool.redundancy_idle.set(key.index(), if serves.takes_redundancy() { room } else { Room::None });
+        let apart = serves.is_apart() && serves.takes_stand_ins();
+        pool.apart_idle.set(key.index(), if apart { room } else { Room::None });
     }
 }
 
 /// Removes an instance's room from its pools until the next refresh.
 pub(crate) fn withdraw(state: &mut State, key: InstanceKey) {
     for serves in &state.instances.at(key).serves {
-        state.pools.at_mut(serves.pool).idle.set(key.index(), Room::None);
-        state.pools.at_mut(serves.pool).redundancy_idle.set(key.index(), Room::None);
+        let pool = state.pools.at_mut(serves.pool);
+        for idle in [&mut pool.idle, &mut pool.redundancy_idle, &mut pool.apart_idle] {
+            idle.set(key.index(), Room::None);
+        }
     }
 }
 
@@ -33,9 +39,8 @@ pub(crate) fn withdraw(state: &mut State, key: InstanceKey) {
 /// have to return.
 pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get(key) else { return };
-    let serve = |instance: &Instance| {
-        instance.serves(key).is_some_and(|s| s.deployed || s.parity || s.backup || s.stand_in)
-    };
+    let serve =
+        |instance: &Instance| instance.serves(key).is_some_and(|s| s.deployed || s.parity || s.backup);
     let all = state.instances.iter().filter(|(_, instance)| !instance.draining && serve(instance));
     let mut kept = pool.policy.dedicated(all.count() as u32);
 
@@ -43,6 +48,7 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let mut serving: Vec<(bool, InstanceKey)> = state
         .instances
         .iter()
+        .filter(|(_, value)| serve(value))
         .filter_map(|(instance, value)| Some((value.serves(key)?.deployed, instance)))
         .collect();
     serving.sort_unstable_by_key(|(deployed, instance)| (*deployed, std::cmp::Reverse(instance.index())));
@@ -76,8 +82,16 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
         slow += u32::from(takes && instance.slow_only());
         refresh(state, turn, instance_key);
     }
+    let takes_stand_ins = |of: &Instance| {
+        of.usable() && of.serves(key).is_some_and(|serves| serves.is_apart() && serves.takes_stand_ins())
+    };
+    let apart = state.instances.iter().filter(|(_, instance)| takes_stand_ins(instance)).count() as u32;
     let pool = state.pools.at_mut(key);
-    (pool.usable, pool.slots, pool.slow, pool.members) = (usable, slots, slow, members);
+    let returns = pool.usable == 0 && usable > 0;
+    (pool.usable, pool.slots, pool.slow, pool.members, pool.apart) = (usable, slots, slow, members, apart);
+    if returns || !pool.bridges_outages() {
+        pool.outage_since = None;
+    }
     pool.headroom = pool.policy.headroom(usable);
     // With one instance left, a retry that avoids it has no other choice.
     if gains || usable <= 1 {
@@ -90,12 +104,36 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
         pool.deserted_since = Some(turn.now);
         wait_for_instances(state, turn, key);
     }
+    if usable == 0 {
+        look_for_outage(state, key, turn.now);
+    } else {
+        // Its instances may have been silent before an outage could be bridged.
+        look_for_silence(state, turn, key);
+    }
 }
 
 pub(crate) fn recount_pools_of(state: &mut State, turn: &mut Turn, key: InstanceKey) {
     for index in 0..state.instances.at(key).serves.len() {
         let pool = state.instances.at(key).serves[index].pool;
         recount(state, turn, pool);
+    }
+}
+
+/// Sets the timer that looks for an outage, unless an earlier one is set.
+pub(crate) fn look_for_outage(state: &mut State, key: PoolKey, at: Time) {
+    let pool = state.pools.at_mut(key);
+    if pool.bridges_outages() && pool.outage_since.is_none() && pool.outage_timer.is_none_or(|set| at < set) {
+        pool.outage_timer = Some(at);
+        state.timers.set(at, Timer::Outage(key));
+    }
+}
+
+/// Sets the timer that looks for silent instances while jobs run, unless one is set.
+pub(crate) fn look_for_silence(state: &mut State, turn: &Turn, key: PoolKey) {
+    let pool = state.pools.at(key);
+    if pool.apart > 0 && pool.running > 0 && pool.outage_timer.is_none() {
+        let silent_at = silent_from(pool, turn.now);
+        silent_at.into_iter().for_each(|at| look_for_outage(state, key, at));
     }
 }
 

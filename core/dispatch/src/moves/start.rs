@@ -2,7 +2,7 @@
 
 use crate::api::{Action, Class, JobSpec, Role, Rows};
 use crate::moves::group::note_place;
-use crate::moves::room::refresh;
+use crate::moves::room::{look_for_silence, refresh};
 use crate::moves::watch::{begin, watch_silence, watch_stand_in};
 use crate::rules::turn::{payer_of, work};
 use crate::state::State;
@@ -133,6 +133,9 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
         }
     }
     pool.counters.parities += u64::from(matches!(role, Role::Parity(..)));
+    if matches!(role, Role::Deployed | Role::Copy) {
+        look_for_silence(state, turn, pool_key);
+    }
     // A job behind others is timed from its turn on.
     match role {
         Role::StandIn(_) => watch_stand_in(state, turn, key),

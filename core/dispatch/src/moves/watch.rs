@@ -89,7 +89,7 @@ pub(crate) fn watch_stand_in(state: &mut State, turn: &Turn, key: JobKey) {
     let alone = |query: &Query| query.jobs.is_empty() && query.extras == 0;
     if job.rows.iter().any(|query| state.queries.get(*query).is_some_and(alone)) {
         let pool = state.pools.at(job.pool);
-        let within = stand_in_within(pool, job.rows.len()).unwrap_or(pool.settings.retry_elsewhere);
+        let within = stand_in_within(state, job).unwrap_or(pool.settings.retry_elsewhere);
         // It may wait there behind other jobs.
         let behind = if job.alone { Duration::ZERO } else { longest_ahead(state, job.instance) };
         let at = turn.now + within.max(pool.settings.hedge.min_delay) + behind;

@@ -1,14 +1,26 @@
 //! Placing: waiting work finds an instance, in one order of urgency.
 //!
-//! [`ORDER`] lists the waiting lines, the most urgent first. A pool with new work walks it to find instances
-//! ([`place`]), and an instance with new room walks it to find work ([`fill`]). The first line, of reserved shares,
-//! matters only to an instance: a pool takes those queries first when it comes to its queue. At the end of each event no
-//! instance has room for work that may start at that time. Work that must wait longer has a timer. So new work looks
-//! only at instances, and new room only at work.
+//! [`ORDER`] lists the waiting lines, the most urgent first. Two functions walk it:
 //!
-//! The lines from [`SPARE_FROM`] on are spare work, which starts only if no query waits. Files next to this one
-//! place batches, extras (retries, hedges, copies, parities), stand-ins and, outside the lines, exploring copies. The
-//! glossary in docs/concepts.md defines the words.
+//! - [`fill`], when an instance has new room. It takes one job from the first line that has one for it, and begins again
+//!   until it has no room. Among its pools, the next query is that of weighted fair queueing (`rules::turn`); in other
+//!   lines the first pool with a suitable job goes first.
+//! - [`place`], when a pool has new work. Each line in turn gives its jobs to instances with room, until queries are
+//!   left without one; spare work then waits. `Reserved` has no step: `place_batches` takes its queries first out of the
+//!   queue, after late stand-ins and urgent jobs.
+//!
+//! At the end of each event no instance has room for work that may start at that time. Work that must wait longer has a
+//! timer. So new work looks only at instances, and new room only at work, and the walks choose between lines only where
+//! several wait for one instance.
+//!
+//! The lines from [`SPARE_FROM`] on are spare work, for an instance that no waiting query may use: a query may wait until
+//! its batch is full, or for a faster instance.
+//!
+//! `Reserved` is about instances that shares reserve (docs/shares.md). Reservations at workers that give tokens
+//! (`request_reservations`) are another thing: `place` requests them for queries that found no room.
+//!
+//! Files next to this one place batches, extras (retries, hedges, copies, parities), stand-ins and, outside the lines,
+//! exploring copies. The glossary in docs/concepts.md defines the words.
 //!
 //! A new kind of job adds a variant of [`WorkLine`], its place in [`ORDER`], an arm in `place_lines` and in `take`, and
 //! a file next to this one if its way of choosing an instance is new.
@@ -38,7 +50,7 @@ use crate::turn::Turn;
 /// A waiting line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkLine {
-    /// Queries of a share with unused reserved instances.
+    /// Queries of a share of which fewer run than instances are reserved for it.
     Reserved,
     /// Stand-ins of late queries.
     LateStandIn,

@@ -5,12 +5,15 @@
 
 use smallvec::SmallVec;
 
-use crate::api::{Apart, Class, Role, Urgency, farthest};
+use crate::api::{Apart, Class, Cost, Role, Urgency, farthest};
 use crate::moves::line_up::leave_queue;
 use crate::moves::start::{Start, start};
 use crate::rules::sites::sites_of_query;
-use crate::rules::stand_in::{holds, is_slow, may_stand_in, may_stand_in_for, wants_stand_in};
+use crate::rules::stand_in::{
+    holds, is_slow, may_stand_in, may_stand_in_apart, may_stand_in_for, wants_stand_in,
+};
 use crate::state::State;
+use crate::state::instance::Serves;
 use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
 use crate::state::stand_ins::StandInLine;
 use crate::turn::Turn;
@@ -18,8 +21,10 @@ use crate::turn::Turn;
 /// Queries that are examined for the rows of a job.
 const LOOK_AT: usize = 16;
 
-/// Gives a pool's stand-ins to instances with room.
+/// Gives a pool's stand-ins to instances with room, first to those without the deployed model: they fail with other
+/// things, and their work delays no query.
 pub(crate) fn place_stand_ins(state: &mut State, turn: &mut Turn, pool: PoolKey, line: StandInLine) {
+    place_apart(state, turn, pool, line);
     while !state.pools.at(pool).idle.is_empty() && may_stand_in(state, turn, pool, line) {
         let Some(first) = first_without(state, pool, line) else { return };
         // The choice is random. In turns with queries an instance would always serve the same other one, and
@@ -48,6 +53,22 @@ pub(crate) fn place_stand_ins(state: &mut State, turn: &mut Turn, pool: PoolKey,
     }
 }
 
+fn place_apart(state: &mut State, turn: &mut Turn, pool: PoolKey, line: StandInLine) {
+    while may_stand_in_apart(state, pool, line) {
+        let Some(first) = first_without(state, pool, line) else { return };
+        let suits = |index: usize| {
+            state.instances.key_at(index).is_some_and(|key| may_stand_in_for(state, pool, key, first, line))
+        };
+        let idle = &state.pools.at(pool).apart_idle;
+        let Some(found) = idle.find(suits) else { return };
+        let Some(instance) = state.instances.key_at(found.index) else { return };
+        state.pools.at_mut(pool).apart_idle.go_on_after(found);
+        if !stand_in(state, turn, pool, instance, line) {
+            return;
+        }
+    }
+}
+
 /// Gives an instance a stand-in job, if one suits.
 pub(crate) fn take_stand_in(
     state: &mut State,
@@ -56,8 +77,12 @@ pub(crate) fn take_stand_in(
     line: StandInLine,
 ) -> bool {
     for index in 0..state.instances.at(instance).serves.len() {
-        let pool = state.instances.at(instance).serves[index].pool;
-        if !may_stand_in(state, turn, pool, line) {
+        let serves = &state.instances.at(instance).serves[index];
+        let pool = serves.pool;
+        let apart = serves.is_apart();
+        let may =
+            apart && may_stand_in_apart(state, pool, line) || !apart && may_stand_in(state, turn, pool, line);
+        if !may {
             continue;
         }
         let Some(first) = first_without(state, pool, line) else { continue };
@@ -91,11 +116,12 @@ pub(crate) fn stand_in(
     instance: InstanceKey,
     line: StandInLine,
 ) -> bool {
-    let Some((rows, taken)) = gather(state, key, instance, line) else { return false };
+    let apart = state.instances.at(instance).serves(key).is_some_and(Serves::is_apart);
+    let cost = state.pools.at(key).stand_in_cost_at(apart);
+    let Some((rows, taken)) = gather(state, key, instance, line, &cost) else { return false };
     // Queries that leave the queue save work and cost none.
     let beside = rows.iter().filter(|query| !state.queries.at(**query).queued).count();
     let pool = state.pools.at_mut(key);
-    let cost = pool.stand_in_cost();
     let Some(stand_ins) = &mut pool.stand_ins else { return false };
     for place in taken.into_iter().rev() {
         stand_ins.waiting(line).remove(place);
@@ -104,10 +130,13 @@ pub(crate) fn stand_in(
     let urgency = line.urgency();
     match urgency {
         Urgency::Spare => pool.counters.stand_ins_spare += count,
-        Urgency::Late if beside > 0 && !stand_ins.work.spend_part(cost.of(beside)) => {
+        Urgency::Late if beside > 0 && !apart && !stand_ins.work.spend_part(cost.of(beside)) => {
             // Running ones are in the early line since their start and may find an idle instance; waiting ones
-            // will be.
+            // will be. An instance apart needs no budget, and may become free.
             pool.counters.stand_ins_refused += count;
+            if pool.apart > 0 {
+                stand_ins.waiting(line).extend(rows);
+            }
             return false;
         }
         Urgency::Late => pool.counters.stand_ins_late += count,
@@ -135,10 +164,11 @@ fn gather(
     pool: PoolKey,
     instance: InstanceKey,
     line: StandInLine,
+    cost: &Cost,
 ) -> Option<(Keys, SmallVec<[usize; 4]>)> {
     let pool = state.pools.at(pool);
     let waiting = pool.stand_ins.as_ref()?.line(line);
-    let most = pool.policy.rows_at_once(&pool.stand_in_cost(), waiting.len());
+    let most = pool.policy.rows_at_once(cost, waiting.len());
     let (mut rows, mut taken, mut passed) = (Keys::new(), SmallVec::new(), 0);
     for (place, next) in waiting.iter().enumerate() {
         if rows.len() >= most || passed >= LOOK_AT {

@@ -30,6 +30,10 @@
 //! queries have stand-ins, and an ejected one is missed; so ejection takes the number of slow instances into
 //! account.
 //!
+//! Instances with the stand-in and without the deployed model (in the frontend, or on other machines) come first: their
+//! work delays no query and needs no budget. They run stand-ins of late queries only, and bridge outages
+//! (`rules::outage`).
+//!
 //! Rejected: a second stand-in for a slow one, and queries for slow instances last (no effect, since slow
 //! instances are soon ejected); a fixed number of idle instances (right at one load and cost only); a limit on
 //! utilisation alone (measurements vary, and a small pool is full by chance at any load); stand-ins for all

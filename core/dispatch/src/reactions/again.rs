@@ -80,6 +80,9 @@ pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry)
         add_extra(state, turn, job.pool, ExtraLine::Urgent, extra(again));
     }
     avoid_until(state, job.pool, elsewhere);
+    if state.pools.at(job.pool).outage_since.is_some() {
+        wait_for_instances(state, turn, job.pool);
+    }
     match state.pools.at(job.pool).usable {
         0 => wait_for_instances(state, turn, job.pool),
         // Perhaps only the instance that failed them is left.
@@ -161,7 +164,7 @@ pub(crate) fn run_on_deployed(state: &mut State, turn: &mut Turn, key: QueryKey)
         ExtraLine::Urgent,
         Extra { role: Role::Deployed, rows, avoid: None, purpose: Purpose::Retry },
     );
-    if state.pools.at(pool).usable == 0 {
+    if state.pools.at(pool).usable == 0 || state.pools.at(pool).outage_since.is_some() {
         wait_for_instances(state, turn, pool);
     }
     place(state, turn, pool);

@@ -17,7 +17,8 @@ use crate::reactions::again::{Retry, retry, turn_hedges_into_retries};
 use crate::reactions::backup::backup_completed;
 use crate::reactions::group::{compare, parity_completed, parity_lost, recover};
 use crate::reactions::late::watch_remaining_jobs;
-use crate::reactions::stand_in::{stand_in_completed, stand_in_failed};
+use crate::reactions::outage::note_sign_of_life;
+use crate::reactions::stand_in::{left_to_stand_in, stand_in_completed, stand_in_failed};
 use crate::rules::blame::{FIRST_FAILURES, another_responds, failed_before, failed_elsewhere};
 use crate::rules::lateness::patience;
 use crate::state::State;
@@ -56,6 +57,7 @@ pub(crate) fn completed(state: &mut State, turn: &mut Turn, key: JobKey) {
 
 /// Answers the queries of a job with its predictions, which may recover others of their group.
 fn predicted(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job) {
+    note_sign_of_life(state, turn, job.pool);
     let kept = note_predictions(state, key, job);
     // Pools with stand-ins read outputs for comparisons.
     let shelved = !kept && state.pools.at(job.pool).stand_ins.is_some();
@@ -152,6 +154,9 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
             (0..retried).for_each(|_| state.pools.at_mut(job.pool).retries.refund());
             answer(state, turn, *query, Answer::Rejected(Reject::BadQuery));
         } else if !held && own && waiting.failures >= most {
+            if left_to_stand_in(state, turn, *query) {
+                continue;
+            }
             answer(state, turn, *query, Answer::Rejected(Reject::Failed));
         } else if !held {
             again.push(*query);

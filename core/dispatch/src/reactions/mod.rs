@@ -6,6 +6,7 @@ pub(crate) mod group;
 pub(crate) mod instance;
 pub(crate) mod job;
 pub(crate) mod late;
+pub(crate) mod outage;
 pub(crate) mod pool;
 pub(crate) mod query;
 pub(crate) mod stand_in;

@@ -55,7 +55,7 @@ pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
     let waiting = queries_without_instance(state, key);
     let pool = state.pools.at_mut(key);
     pool.removed = true;
-    (pool.idle, pool.redundancy_idle) = Default::default();
+    (pool.idle, pool.redundancy_idle, pool.apart_idle) = Default::default();
     // No instance can run its parities, and no group may outlive its pool.
     let of_pool = |(id, group): (_, &Group)| (group.pool == key).then_some(id);
     let groups: Vec<_> = state.groups.iter().filter_map(of_pool).collect();
@@ -80,7 +80,8 @@ pub(crate) fn faster_is_late(state: &mut State, turn: &mut Turn, key: PoolKey) {
 pub(crate) fn reject_without_instance(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get_mut(key) else { return };
     pool.no_instance_timer = None;
-    let (Some(since), grace) = (pool.deserted_since, pool.settings.no_instance_grace) else { return };
+    let since = pool.deserted_since.or(pool.outage_since);
+    let (Some(since), grace) = (since, pool.settings.no_instance_grace) else { return };
     let mut next = None;
     for query in queries_without_instance(state, key) {
         // An answered query may be named again, because the queue deletes lazily.

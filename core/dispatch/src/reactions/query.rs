@@ -8,6 +8,7 @@ use crate::moves::retries::give_retries_back;
 use crate::moves::room::wait_for_instances;
 use crate::moves::tell::trace;
 use crate::placing::{call_back, place_queue, started_at_once};
+use crate::reactions::again::run_on_deployed;
 use crate::reactions::backup::answer_from_backup;
 use crate::reactions::group::decode_in_time;
 use crate::reactions::stand_in::{answer_from_stand_in, set_late_timer};
@@ -46,7 +47,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
     pool.unanswered += 1;
     pool.arrivals.note(turn.now);
     note_deadline(pool, query.deadline.since(turn.now));
-    let deserted = pool.usable == 0;
+    let (deserted, outage) = (pool.usable == 0, pool.outage_since.is_some());
     let waiting = state.queries.insert(Query {
         id: query.id,
         pool: key,
@@ -85,8 +86,10 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
     let lane = state.queries.at(waiting).lane();
     state.pools.at_mut(key).queue.push(lane, waiting, turn.now);
     state.book.wait(&payer);
-    if deserted {
+    if deserted || outage {
         wait_for_instances(state, turn, key);
+    }
+    if deserted {
         call_back(state, turn, key);
     } else {
         place_queue(state, turn, key);
@@ -118,4 +121,7 @@ pub(crate) fn grace_is_over(state: &mut State, turn: &mut Turn, key: QueryKey) {
     answer_from_backup(state, turn, key);
     answer_from_stand_in(state, turn, key);
     decode_in_time(state, turn, key);
+    if state.queries.get(key).is_some_and(|query| query.stand_in == StandInState::None) {
+        run_on_deployed(state, turn, key);
+    }
 }

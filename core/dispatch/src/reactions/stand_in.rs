@@ -23,18 +23,24 @@
 
 use std::time::Duration;
 
-use crate::api::{Action, Answer, Cost, Failure, Judgement, Output, Pair, PoolId, QueryId, Unsure, times};
+use crate::api::{
+    Action, Answer, Cost, Failure, Judgement, Output, Pair, PolicyKind, PoolId, QueryId, Unsure, times,
+};
 use crate::moves::answer::answer;
 use crate::moves::judge::record_pair;
 use crate::moves::outputs::{release_reader, request_check};
 use crate::moves::pools::pool_named;
 use crate::moves::reserve::request_reservations;
+use crate::moves::room::recount;
 use crate::moves::tell::{hold_back, note_late};
+use crate::moves::watch::look_at;
 use crate::placing::stand_ins::place_stand_ins;
 use crate::reactions::again::{Ask, hedge, run_on_deployed};
 use crate::rules::lateness::{late_for_stand_in, late_while_waiting, stand_in_grace};
+use crate::rules::outage::bridges;
 use crate::rules::stand_in::{gives_stand_ins, wants_stand_in};
 use crate::state::State;
+use crate::state::instance::Serves;
 use crate::state::job::Job;
 use crate::state::keys::{JobKey, Keys, PoolKey, QueryKey};
 use crate::state::query::StandInState;
@@ -51,12 +57,15 @@ const LEAST: Duration = Duration::from_millis(1);
 pub(crate) fn stand_in_completed(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job) {
     let id = key.id();
     state.shelf.open(id, job.pool, job.instance);
+    let at = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
+    let apart = at.is_some_and(Serves::is_apart);
     let pool = state.pools.at_mut(job.pool);
     if let Some(stand_ins) = &mut pool.stand_ins {
-        stand_ins.costs.note(job.rows.len(), turn.now.since(job.started));
+        let costs = if apart { &mut stand_ins.costs_apart } else { &mut stand_ins.costs };
+        costs.note(job.rows.len(), turn.now.since(job.started));
     }
     for (row, query) in job.rows.iter().enumerate() {
-        match state.queries.get_mut(*query) {
+        match state.queries.get_mut(*query).filter(|query| query.stand_in == StandInState::Runs(key)) {
             Some(waiting) => {
                 state.shelf.add_reader(id);
                 waiting.stand_in = StandInState::In(Output { job: id, row: row as u32 });
@@ -97,7 +106,9 @@ pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: Quer
     let StandInState::In(output) = query.stand_in else { return };
     let pool = state.pools.at_mut(query.pool);
     let from = query.arrived + stand_in_grace(pool, query.accept);
-    if from > turn.now {
+    // Without attempts left no prediction may come.
+    let hopes = query.failures < pool.settings.max_attempts.get();
+    if from > turn.now && hopes {
         hold_back(state, turn, key, from);
         run_on_deployed(state, turn, key);
     } else if gives_stand_ins(pool, query.payer, query.accept) {
@@ -170,7 +181,8 @@ fn query_is_late_already(state: &mut State, turn: &mut Turn, key: QueryKey) {
 pub(crate) fn query_is_late(state: &mut State, turn: &mut Turn, key: QueryKey) {
     let Some(query) = state.queries.get(key) else { return };
     let (pool_key, pool) = (query.pool, state.pools.at_mut(query.pool));
-    if !pool.settings.stand_in.late || !wants_stand_in(query, pool) {
+    let wanted = pool.settings.stand_in.late || bridges(pool, query.accept);
+    if !wanted || !wants_stand_in(query, pool) {
         return;
     }
     // A running query is late at a later age, and so are all as approximate answers near their bound. A stand-in
@@ -190,13 +202,42 @@ pub(crate) fn query_is_late(state: &mut State, turn: &mut Turn, key: QueryKey) {
     }
 }
 
+/// Leaves a query to a stand-in apart from the deployed model, which failed with it as often as allowed. Returns false
+/// if none may answer it. The deployed model gets it once more if none does soon.
+pub(crate) fn left_to_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey) -> bool {
+    let Some(query) = state.queries.get(key) else { return false };
+    let (pool_key, pool) = (query.pool, state.pools.at(query.pool));
+    let is_last = query.failures == pool.settings.max_attempts.get() && query.failures < u8::MAX;
+    let may = is_last && pool.in_force.policy == PolicyKind::StandIn && pool.apart > 0;
+    if !may || !gives_stand_ins(pool, query.payer, query.accept) {
+        return false;
+    }
+    let until = turn.now + pool.usual_service().unwrap_or(pool.settings.retry_elsewhere).max(LEAST);
+    match query.stand_in {
+        StandInState::Judged(_) => {}
+        StandInState::In(_) => answer_from_stand_in(state, turn, key),
+        StandInState::Runs(job) => look_at(state, turn, job, until, Timer::StillLate(job)),
+        StandInState::None if wants_stand_in(query, pool) => {
+            let pool = state.pools.at_mut(pool_key);
+            if let Some(stand_ins) = &mut pool.stand_ins {
+                stand_ins.is_late(key, |query| state.queries.contains(query), pool.unanswered);
+            }
+            // A job that begins now has a timer, because its query has no other.
+            hold_back(state, turn, key, until);
+            place_stand_ins(state, turn, pool_key, StandInLine::Late);
+        }
+        StandInState::None | StandInState::Useless => return false,
+    }
+    true
+}
+
 /// Takes a worker's measurement of a stand-in's cost.
 pub(crate) fn cost_reported(state: &mut State, turn: &Turn, id: PoolId, cost: Cost) {
     let pool = pool_named(state, turn, id);
     let pool = state.pools.at_mut(pool);
     pool.reported_cost = Some(cost);
     if let Some(stand_ins) = &mut pool.stand_ins {
-        stand_ins.costs.tell(cost);
+        stand_ins.tell_cost(cost);
     }
 }
 
@@ -219,7 +260,12 @@ pub(crate) fn checked(state: &mut State, turn: &mut Turn, pair: Pair, agrees: Op
         pool.counters.compared += 1;
         pool.counters.disagreed += u64::from(!agrees);
         if let Some(stand_ins) = &mut pool.stand_ins {
+            let before = stand_ins.withheld;
             stand_ins.compared(agrees, &pool.settings.stand_in);
+            if stand_ins.withheld != before {
+                // Withheld ones answer in no outage either.
+                recount(state, turn, by.pool);
+            }
         }
         let both = [(by.instance, pair.prediction.job), (beside.instance, pair.stand_in.job)];
         record_pair(state, turn, by.pool, both, agrees);

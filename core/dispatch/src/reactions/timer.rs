@@ -6,6 +6,7 @@ use crate::moves::reserve::widen_reservations;
 use crate::reactions::group::group_is_old;
 use crate::reactions::instance::{probe_due, warmed_up};
 use crate::reactions::late::{late, silence_timer_fired, still_late};
+use crate::reactions::outage::outage_timer_fired;
 use crate::reactions::pool::{batch_is_old, faster_is_late, reject_without_instance, retry_anywhere};
 use crate::reactions::query::{expired, grace_is_over};
 use crate::reactions::stand_in::query_is_late;
@@ -35,6 +36,7 @@ pub(crate) fn fire_timers(state: &mut State, turn: &mut Turn) {
             Timer::Neighbours(pool) => neighbour_wait_is_over(state, turn, pool),
             Timer::Elsewhere(pool) => retry_anywhere(state, turn, pool),
             Timer::Silence(instance) => silence_timer_fired(state, turn, instance),
+            Timer::Outage(pool) => outage_timer_fired(state, turn, pool),
         }
     }
 }
@@ -48,7 +50,9 @@ pub(crate) fn next_wake(state: &mut State) -> Option<Time> {
         Timer::Age(group) | Timer::Watch(group) => groups.contains(group),
         Timer::Late(job) | Timer::StillLate(job) => jobs.contains(job),
         Timer::Batch(pool) | Timer::NoInstance(pool) | Timer::Faster(pool) => pools.contains(pool),
-        Timer::Elsewhere(pool) | Timer::Widen(pool) | Timer::Neighbours(pool) => pools.contains(pool),
+        Timer::Elsewhere(pool) | Timer::Widen(pool) | Timer::Neighbours(pool) | Timer::Outage(pool) => {
+            pools.contains(pool)
+        }
         Timer::Probe(instance) | Timer::Warm(instance) => instances.contains(instance),
         Timer::Lease(instance) | Timer::Silence(instance) => instances.contains(instance),
     })

@@ -5,7 +5,7 @@
 //! instance that begins to take queries stays idle while they wait, if nothing looks at the queue then. An output whose
 //! reader is gone stays in memory forever.
 //!
-//! Choice: three invariants over the whole state. The tests check them after every event. Debug builds check them
+//! Choice: invariants over the whole state. The tests check them after every event. Debug builds check them
 //! after as many events as there are queries and jobs, so that the check costs a constant time for each event.
 //!
 //! Rejected: a check in release builds (it could repair nothing there).
@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use crate::api::JobId;
+use crate::rules::outage::bridges;
+use crate::rules::stand_in::{may_stand_in_for, wants_stand_in};
 use crate::rules::suits::may_run;
 use crate::rules::turn::{leaves_reserved, next_lane};
 use crate::state::State;
@@ -25,6 +27,7 @@ use crate::state::idle::Room;
 use crate::state::instance::Instance;
 use crate::state::keys::{InstanceKey, JobKey, Keys, QueryKey};
 use crate::state::query::{Query, StandInState};
+use crate::state::stand_ins::StandInLine;
 use crate::turn::Turn;
 
 /// Extra jobs of a pool that are examined: placing looks at least so far.
@@ -37,11 +40,24 @@ pub(crate) fn check(state: &State, turn: &Turn) -> Result<(), String> {
     check_outputs(state)
 }
 
-/// Finds a waiting query or retry next to an instance with a free slot that may run it.
+/// Finds a waiting query, retry or late stand-in next to an instance with a free slot that may run it.
 fn check_room(state: &State, turn: &Turn) -> Result<(), String> {
     // Whether a batch may be queued ahead depends on the time, so only free slots count.
     let is_free = |of: &Instance| of.room() != Room::None && of.jobs.len() < usize::from(of.slots_told());
     for (key, pool) in state.pools.iter().filter(|(_, pool)| !pool.removed) {
+        let apart = |of: &Instance| {
+            is_free(of) && of.serves(key).is_some_and(|serves| serves.is_apart() && serves.takes_stand_ins())
+        };
+        let late = || pool.stand_ins.iter().flat_map(|own| &own.late);
+        let first =
+            || late().find(|query| state.queries.get(**query).is_some_and(|of| wants_stand_in(of, pool)));
+        for (instance, _) in state.instances.iter().filter(|(_, of)| apart(of)) {
+            if let Some(first) = first()
+                && may_stand_in_for(state, key, instance, *first, StandInLine::Late)
+            {
+                return Err(format!("a late query of {:?} waits next to a free instance apart", pool.id));
+            }
+        }
         let takes =
             |of: &Instance| is_free(of) && of.serves(key).is_some_and(|serves| serves.takes_queries());
         let free: SmallVec<[InstanceKey; 4]> =
@@ -94,6 +110,10 @@ fn check_queries(state: &State, turn: &Turn) -> Result<(), String> {
         let deserted = pool.usable == 0 && pool.no_instance_timer.is_none() && !pool.removed;
         if waits && query.jobs.is_empty() && deserted {
             return lost("waits in a pool without instances, and no timer is set");
+        }
+        let bridged = bridges(pool, query.accept) && wants_stand_in(query, pool);
+        if bridged && !pool.stand_ins.as_ref().is_some_and(|own| own.late.contains(&key)) {
+            return lost("is in no line for a stand-in in an outage");
         }
         if waits && pool.removed {
             return lost("waits for a model that was unloaded");

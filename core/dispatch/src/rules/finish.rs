@@ -33,7 +33,7 @@ use smallvec::SmallVec;
 use crate::api::{Role, Time};
 use crate::state::State;
 use crate::state::idle::Room;
-use crate::state::instance::Instance;
+use crate::state::instance::{Instance, Serves};
 use crate::state::job::Job;
 use crate::state::keys::{InstanceKey, JobKey, PoolKey};
 use crate::state::pool::Pool;
@@ -71,8 +71,9 @@ pub(crate) fn rest_of(state: &State, turn: &Turn, key: JobKey) -> Option<f64> {
     let Some(job) = state.jobs.get(key) else { return Some(f64::INFINITY) };
     let Some(instance) = state.instances.get(job.instance) else { return Some(f64::INFINITY) };
     let pool = state.pools.at(job.pool);
-    let share =
-        if matches!(job.role, Role::StandIn(_)) { pool.stand_in_cost().of(job.rows.len()) } else { 1.0 };
+    let apart = instance.serves(job.pool).is_some_and(Serves::is_apart);
+    let cost = || pool.stand_in_cost_at(apart).of(job.rows.len());
+    let share = if matches!(job.role, Role::StandIn(_)) { cost() } else { 1.0 };
     let expected = expected_run(state, job)? * share;
     let age = turn.now.since(job.began).as_nanos() as f64;
     if instance.runs(key) {

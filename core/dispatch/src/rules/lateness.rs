@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::api::{Accept, PolicyKind, Usual, times};
 use crate::rules::finish::expected_run;
+use crate::rules::outage::bridges;
 use crate::state::State;
+use crate::state::instance::Serves;
 use crate::state::job::Job;
 use crate::state::keys::{InstanceKey, JobKey};
 use crate::state::pool::Pool;
@@ -69,13 +71,17 @@ fn late_stretched(pool: &Pool, stretch: f64) -> Option<Duration> {
     if pool.in_force.policy != PolicyKind::StandIn {
         return None;
     }
+    if pool.outage_since.is_some() {
+        return Some(Duration::ZERO);
+    }
     Some(times(usual_response(pool)?, pool.settings.stand_in.late_factor.get() * stretch))
 }
 
 /// The age at which a waiting query is late, which may be earlier than for a running one. A stand-in then answers
 /// it sooner than its own run would.
 pub(crate) fn late_while_waiting(pool: &Pool) -> Option<Duration> {
-    let (late, usual) = (late_for_stand_in(pool)?, pool.usual_service()?);
+    let late = late_for_stand_in(pool)?;
+    let Some(usual) = pool.usual_service() else { return Some(late) };
     let used = pool.stand_ins.as_ref().map_or(0.0, |stand_ins| stand_ins.bound.used());
     let patience = times(usual, pool.stand_in_cost().of(1) * used * PATIENCE);
     Some(late.min(late.saturating_add(patience).saturating_sub(usual)))
@@ -89,12 +95,18 @@ fn usual_response(pool: &Pool) -> Option<Duration> {
 
 /// The time limit of a stand-in job, after which its queries run on the deployed model; `None` while times are
 /// unknown.
-pub(crate) fn stand_in_within(pool: &Pool, rows: usize) -> Option<Duration> {
-    Some(times(pool.usual_service()?, TARDY * pool.stand_in_cost().of(rows)))
+pub(crate) fn stand_in_within(state: &State, job: &Job) -> Option<Duration> {
+    let pool = state.pools.at(job.pool);
+    let serves = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
+    let cost = pool.stand_in_cost_at(serves.is_some_and(Serves::is_apart));
+    Some(times(pool.usual_service()?, TARDY * cost.of(job.rows.len())))
 }
 
 /// The age at which a query may receive its stand-in's answer.
 pub(crate) fn stand_in_grace(pool: &Pool, accept: Accept) -> Duration {
+    if bridges(pool, accept) {
+        return Duration::ZERO;
+    }
     let settings = &pool.settings.stand_in.grace;
     let usual = usual_response(pool).filter(|_| settings.of == Usual::Median);
     let least = usual.map_or_else(|| grace(pool), |usual| times(usual, settings.factor.get()));

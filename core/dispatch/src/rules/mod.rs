@@ -8,6 +8,7 @@ pub(crate) mod finish;
 pub(crate) mod gain;
 pub(crate) mod hedging;
 pub(crate) mod lateness;
+pub(crate) mod outage;
 pub(crate) mod overload;
 pub(crate) mod sites;
 pub(crate) mod stand_in;

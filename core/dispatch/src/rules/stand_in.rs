@@ -4,24 +4,26 @@ use std::time::Duration;
 
 use crate::api::{Accept, Payer, PolicyKind, Time};
 use crate::rules::lateness::{stand_in_grace, stand_in_within};
-use crate::rules::suits::explores;
+use crate::rules::outage::bridges;
+use crate::rules::suits::has_unnamed;
 use crate::rules::turn::leaves_reserved;
 use crate::state::State;
 use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey, QueryKey};
 use crate::state::pool::Pool;
 use crate::state::query::{Query, StandInState};
-use crate::state::stand_ins::StandInLine;
+use crate::state::stand_ins::{StandInLine, StandIns};
 use crate::state::tokens::Tokens;
 use crate::turn::Turn;
 
 const LEAST: Duration = Duration::from_millis(1);
 
-/// Whether the bound allows one more stand-in's answer.
+/// Whether a query may receive a stand-in's answer now: in an outage if it accepts any outcome, otherwise within the
+/// bound.
 pub(crate) fn gives_stand_ins(pool: &Pool, payer: Payer, accept: Accept) -> bool {
     pool.stand_ins
         .as_ref()
-        .is_some_and(|stand_ins| !stand_ins.withheld && stand_ins.bound.has_room(payer, accept))
+        .is_some_and(|own| !own.withheld && (bridges(pool, accept) || own.bound.has_room(payer, accept)))
 }
 
 /// Whether a query may have a stand-in and has none.
@@ -45,7 +47,7 @@ pub(crate) fn stand_in_expected(state: &State, turn: &Turn, key: QueryKey) -> Op
     let ready = match query.stand_in {
         StandInState::Runs(job) => {
             let job = state.jobs.get(job)?;
-            job.started + stand_in_within(pool, job.rows.len())?
+            job.started + stand_in_within(state, job)?
         }
         StandInState::In(_) | StandInState::Judged(_) => turn.now + LEAST,
         StandInState::None | StandInState::Useless => return None,
@@ -55,18 +57,27 @@ pub(crate) fn stand_in_expected(state: &State, turn: &Turn, key: QueryKey) -> Op
         .then_some(at)
 }
 
-/// Whether a line has queries and the pool has room for its stand-ins.
+/// Whether a line has queries for which instances without the deployed model run stand-ins. Those that are not
+/// likely to be late have none: these instances have few cores, and most of those answers are never given.
+pub(crate) fn may_stand_in_apart(state: &State, key: PoolKey, line: StandInLine) -> bool {
+    let waits = |stand_ins: &StandIns| !stand_ins.line(line).is_empty();
+    line != StandInLine::Early && state.pools.at(key).stand_ins.as_deref().is_some_and(waits)
+}
+
+/// Whether a line has queries and the pool has room for its stand-ins at instances with the deployed model.
 pub(crate) fn may_stand_in(state: &State, turn: &Turn, key: PoolKey, line: StandInLine) -> bool {
     let pool = state.pools.at(key);
     let Some(stand_ins) = &pool.stand_ins else { return false };
-    if stand_ins.line(line).is_empty() || !leaves_reserved(state, turn, key) {
+    // In an outage these instances do not answer.
+    let out = pool.outage_since.is_some();
+    if out || stand_ins.line(line).is_empty() || !leaves_reserved(state, turn, key) {
         return false;
     }
     if line == StandInLine::Late {
         return true;
     }
     let busy = pool.busy(turn.now);
-    let kept = pool.policy.kept_idle(busy, pool.slots, pool.stand_in_cost().of(1));
+    let kept = pool.policy.kept_idle(busy, pool.slots, pool.stand_in_cost_at(false).of(1));
     // A query that is likely to be late may use the last idle instance.
     kept.is_some_and(|kept| pool.idle.more_than(if line == StandInLine::Doubtful { 0 } else { kept }))
 }
@@ -83,7 +94,7 @@ pub(crate) fn may_stand_in_for(
     // A spare stand-in must not wait behind other jobs.
     let idle = instance_of.jobs.is_empty() && instance_of.is_ours();
     let free = line == StandInLine::Late || idle;
-    let serves = instance_of.serves(pool).is_some_and(|serves| serves.takes_queries() && serves.stand_in);
+    let serves = instance_of.serves(pool).is_some_and(Serves::takes_stand_ins);
     let reserved = instance_of.tokens.as_ref().is_some_and(Tokens::are_reserved);
     free && serves && !reserved && !holds(state, instance, query) && runs_soon(state, pool, instance)
 }
@@ -92,11 +103,11 @@ pub(crate) fn may_stand_in_for(
 /// query.
 fn runs_soon(state: &State, key: PoolKey, instance: InstanceKey) -> bool {
     let pool = state.pools.at(key);
-    let Some(serves) = state.instances.at(instance).serves(key).filter(|_| pool.places_by_speed()) else {
-        return true;
-    };
+    let by_speed = |serves: &&Serves| pool.places_by_speed() && !serves.is_apart();
+    let Some(serves) = state.instances.at(instance).serves(key).filter(by_speed) else { return true };
+    let cost = pool.stand_in_cost_at(false).of(1);
     pool.pace.is_fast(&serves.speed)
-        || f64::from(pool.pace.slower_than_fastest(&serves.speed)) * pool.stand_in_cost().of(1) < 1.0 / 2.0
+        || f64::from(pool.pace.slower_than_fastest(&serves.speed)) * cost < 1.0 / 2.0
 }
 
 /// Whether an instance is slow now, as far as its last answer or its speed shows.
@@ -107,5 +118,5 @@ pub(crate) fn is_slow(pool: &Pool, key: PoolKey, instance: &Instance) -> bool {
 
 pub(crate) fn holds(state: &State, instance: InstanceKey, query: QueryKey) -> bool {
     state.queries.at(query).jobs.iter().any(|job| state.jobs.at(*job).instance == instance)
-        || explores(state, instance, query)
+        || has_unnamed(state, instance, query)
 }

@@ -60,7 +60,7 @@ pub(crate) fn may_run(
                 && !group.places.iter().any(|(place, _)| *place == instance)
         }
         Role::Backup => serves.takes_redundancy() && serves.backup,
-        Role::StandIn(_) => serves.takes_queries() && serves.stand_in,
+        Role::StandIn(_) => serves.takes_stand_ins(),
         Role::Deployed | Role::Copy => {
             let avoids = |(at, until)| at == instance && turn.now < until;
             let failed_here = extra.avoid.is_some_and(avoids) && state.pools.at(pool).usable > 1;
@@ -69,7 +69,7 @@ pub(crate) fn may_run(
                 let stand_in = if let StandInState::Runs(job) = query.stand_in { Some(job) } else { None };
                 let mut jobs = query.jobs.iter().copied().chain(stand_in);
                 jobs.any(|job| state.jobs.get(job).is_some_and(|job| job.instance == instance))
-                    || explores(state, instance, *key)
+                    || has_unnamed(state, instance, *key)
             };
             let late = |query: &QueryKey| {
                 extra.purpose != Purpose::Hedge || helps(state, turn, pool, *query, instance)
@@ -82,8 +82,9 @@ pub(crate) fn may_run(
     }
 }
 
-/// Whether an instance runs an exploring copy of a query.
-pub(crate) fn explores(state: &State, instance: InstanceKey, query: QueryKey) -> bool {
+/// Whether an instance has a job of a query that the query does not name: a copy that explores it, or a stand-in that
+/// was given up in an outage.
+pub(crate) fn has_unnamed(state: &State, instance: InstanceKey, query: QueryKey) -> bool {
     let mut held = state.instances.at(instance).jobs.iter().filter_map(|job| state.jobs.get(*job));
-    held.any(|job| job.explores && job.rows.contains(&query))
+    held.any(|job| (job.explores || matches!(job.role, Role::StandIn(_))) && job.rows.contains(&query))
 }

@@ -111,6 +111,16 @@ impl Serves {
         self.data && self.health.in_service()
     }
 
+    /// Whether it holds the stand-in and not the deployed model: outages of the deployed model spare it.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.stand_in && !self.deployed
+    }
+
+    /// Whether it takes stand-ins of this pool, while the instance is usable.
+    pub(crate) fn takes_stand_ins(&self) -> bool {
+        self.stand_in && (self.data || self.is_apart()) && self.health.in_service()
+    }
+
     /// Whether it takes parities and backups of this pool, while the instance is usable.
     pub(crate) fn takes_redundancy(&self) -> bool {
         self.redundancy && self.health.in_service()

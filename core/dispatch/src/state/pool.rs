@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::api::{
-    Cost, Counters, InForce, Placement, PolicyKind, PoolId, PoolSettings, ShapeId, Time, times,
+    Cost, Counters, InForce, InOutage, Placement, PolicyKind, PoolId, PoolSettings, ShapeId, Time, times,
 };
 use crate::measure::alone::Alone;
 use crate::measure::arrivals::Arrivals;
@@ -44,6 +44,10 @@ pub(crate) struct Pool {
     pub(crate) idle: Idle,
     /// Instances with room for parities and backups.
     pub(crate) redundancy_idle: Idle,
+    /// Instances with room that hold the stand-in and not the deployed model.
+    pub(crate) apart_idle: Idle,
+    /// The number of usable ones.
+    pub(crate) apart: u32,
     /// The groups that take members, one for each shape.
     pub(crate) open: SmallVec<[(ShapeId, GroupKey); 2]>,
     /// Groups whose outputs are kept to be compared.
@@ -62,6 +66,13 @@ pub(crate) struct Pool {
     pub(crate) headroom: u32,
     /// The time since when no instance is usable.
     pub(crate) deserted_since: Option<Time>,
+    /// The time since when stand-ins answer all queries that accept it, because no instance with the deployed model
+    /// answers.
+    pub(crate) outage_since: Option<Time>,
+    /// The time of the last prediction.
+    pub(crate) predicted_at: Time,
+    /// The timer that looks for an outage; there is one at a time.
+    pub(crate) outage_timer: Option<Time>,
     /// Times of the deployed model's jobs from start to completion.
     pub(crate) service: Quantiles,
     /// Times of queries from arrival to prediction.
@@ -132,6 +143,8 @@ impl Pool {
             spare: Extras::new(),
             idle: Idle::default(),
             redundancy_idle: Idle::default(),
+            apart_idle: Idle::default(),
+            apart: 0,
             open: SmallVec::new(),
             watched: 0,
             answers: Tally::default(),
@@ -141,6 +154,9 @@ impl Pool {
             slow: 0,
             headroom: 0,
             deserted_since: Some(now),
+            outage_since: None,
+            predicted_at: now,
+            outage_timer: None,
             service: Quantiles::new(late_quantile(&settings)),
             response: Quantiles::new(usual_quantile(&settings, in_force.policy)),
             load: Load::default(),
@@ -182,7 +198,7 @@ impl Pool {
             Some(stand_ins) => stand_ins.change(&settings.stand_in),
             None if in_force.policy == PolicyKind::StandIn => {
                 let mut stand_ins = Box::new(StandIns::new(&settings.stand_in));
-                self.reported_cost.into_iter().for_each(|cost| stand_ins.costs.tell(cost));
+                self.reported_cost.into_iter().for_each(|cost| stand_ins.tell_cost(cost));
                 if let Some(bound) = self.inherited.take() {
                     stand_ins.bound = bound;
                     stand_ins.bound.change(&settings.stand_in);
@@ -321,10 +337,23 @@ impl Pool {
         Some(self.service.reading()?.median)
     }
 
-    /// The cost of its stand-in, as far as known.
+    /// The cost of a late query's stand-in, as far as known.
     pub(crate) fn stand_in_cost(&self) -> Cost {
+        self.stand_in_cost_at(self.apart > 0)
+    }
+
+    /// The cost of a stand-in on instances with the deployed model, or on those apart.
+    pub(crate) fn stand_in_cost_at(&self, apart: bool) -> Cost {
         let assumed = self.settings.stand_in.cost.get();
         let known = |costs: &Costs| costs.known(self.usual_service(), assumed);
-        self.stand_ins.as_ref().map_or(Cost::linear(assumed), |stand_ins| known(&stand_ins.costs))
+        let costs = |own: &StandIns| known(if apart { &own.costs_apart } else { &own.costs });
+        self.stand_ins.as_deref().map_or(Cost::linear(assumed), costs)
+    }
+
+    /// Whether its stand-ins answer all queries while the deployed model does not.
+    pub(crate) fn bridges_outages(&self) -> bool {
+        let wanted = self.settings.stand_in.in_outage == InOutage::Answer;
+        let gives = self.stand_ins.as_deref().is_some_and(|own| !own.withheld);
+        wanted && gives && self.apart > 0 && self.in_force.policy == PolicyKind::StandIn
     }
 }

@@ -1,8 +1,8 @@
 //! Stand-ins of a pool: queries that need one, costs, the bound, and the agreement with predictions.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use crate::api::{StandInSettings, Urgency};
+use crate::api::{Cost, StandInSettings, Urgency};
 use crate::measure::bound::Bound;
 use crate::measure::budget::Budget;
 use crate::measure::cost::Costs;
@@ -18,7 +18,10 @@ pub(crate) struct StandIns {
     pub(crate) early: VecDeque<QueryKey>,
     /// Late queries, running or waiting. Answered ones are skipped.
     pub(crate) late: VecDeque<QueryKey>,
+    /// Costs on instances with the deployed model.
     pub(crate) costs: Costs,
+    /// Costs on instances without it, which may be other machines.
+    pub(crate) costs_apart: Costs,
     pub(crate) bound: Bound,
     /// The budget of work on late queries.
     pub(crate) work: Budget,
@@ -72,6 +75,7 @@ impl StandIns {
             early: VecDeque::new(),
             late: VecDeque::new(),
             costs: Costs::default(),
+            costs_apart: Costs::default(),
             bound: Bound::new(settings),
             work: Budget::new(&settings.late_budget),
             agreement: Window::new(settings.agreement.window.get()),
@@ -85,6 +89,12 @@ impl StandIns {
         self.work.change(&settings.late_budget);
         self.agreement.resize(settings.agreement.window.get());
         self.watch(settings);
+    }
+
+    /// Takes a worker's measurement of the cost.
+    pub(crate) fn tell_cost(&mut self, cost: Cost) {
+        self.costs.tell(cost);
+        self.costs_apart.tell(cost);
     }
 
     /// The queries of a line.
@@ -159,14 +169,31 @@ fn sweep(line: &mut VecDeque<QueryKey>, alive: impl Fn(QueryKey) -> bool, living
     while line.front().is_some_and(|front| !alive(*front)) {
         line.pop_front();
     }
-    if line.len() > 2 * living as usize + DEAD_ALLOWED {
+    let most = 2 * living as usize + DEAD_ALLOWED;
+    if line.len() > most {
         line.retain(|query| alive(*query));
+    }
+    if line.len() > most {
+        // Each outage adds all queries, and most may have been in line.
+        let mut seen = BTreeSet::new();
+        line.retain(|query| seen.insert(query.raw()));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::arena::Key;
+
+    #[test]
+    fn line_is_bounded_when_the_same_query_is_late_often() {
+        let mut stand_ins = StandIns::new(&StandInSettings::default());
+        for name in 0..1000 {
+            stand_ins.is_late(Key::from_raw(1 + name % 2), |_| true, 2);
+        }
+        assert!(stand_ins.late.len() <= DEAD_ALLOWED + 5, "{}", stand_ins.late.len());
+        assert_eq!(stand_ins.late.front().map(|first| first.raw()), Some(1), "the order stays");
+    }
 
     #[test]
     fn stand_ins_that_disagree_are_withheld_until_they_agree_again() {

@@ -56,6 +56,8 @@ pub(crate) enum Timer {
     Elsewhere(PoolKey),
     /// An instance with queued batches may be silent.
     Silence(InstanceKey),
+    /// No instance of a pool may have answered for too long.
+    Outage(PoolKey),
 }
 
 /// The lanes and the heap.
@@ -183,7 +185,7 @@ impl Timer {
             Timer::Batch(_) | Timer::Faster(_) | Timer::NoInstance(_) | Timer::Elsewhere(_) => None,
             Timer::Lease(_) => Some(6),
             Timer::StillLate(_) | Timer::Probe(_) | Timer::Warm(_) => None,
-            Timer::Widen(_) | Timer::Neighbours(_) | Timer::Silence(_) => None,
+            Timer::Widen(_) | Timer::Neighbours(_) | Timer::Silence(_) | Timer::Outage(_) => None,
         }
     }
 }

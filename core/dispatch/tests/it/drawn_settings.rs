@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parm_dispatch::{
     AgreementSettings, BatchSettings, BatchSize, BudgetSettings, CodingSettings, DetectionSettings, Factor,
-    Fraction, GraceSettings, HedgeSettings, ParmPlusSettings, Placement, PolicyKind, PoolSettings,
+    Fraction, GraceSettings, HedgeSettings, InOutage, ParmPlusSettings, Placement, PolicyKind, PoolSettings,
     StandInSettings, Unsure,
 };
 use parm_encoder::Kind;
@@ -129,6 +129,7 @@ fn stand_in() -> impl Strategy<Value = StandInSettings> {
             grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
             bound: Fraction::percent(bound),
             bound_window: NonZeroU32::new(window).expect("positive"),
+            in_outage: if wait { InOutage::Answer } else { InOutage::Fail },
             min_confidence: Fraction::percent(50),
             unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
             agreement: AgreementSettings {

@@ -6,10 +6,12 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_dispatch::{Action, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, Site};
+use parm_dispatch::{
+    Action, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Site,
+};
 
 use super::script::Step::{self, *};
-use super::script::{act, one_by_one, play, words};
+use super::script::{act, one_by_one, play, query, words};
 use super::world::World;
 
 /// Service times are known, and the next query goes to instance 2, then to 3.
@@ -276,4 +278,18 @@ fn hung_job_is_copied_when_its_instance_lost_the_model() {
     act(&mut world, &Hedged(Box::new(plain)));
     act(&mut world, &Wait(30));
     assert_eq!(words(&world), ["640 run 1 on 2", "665 copy 1 on 3"]);
+}
+
+#[test]
+fn hung_job_is_copied_when_a_run_of_another_size_was_too_short() {
+    // The first run of two rows ends at once. Those after it seem to take for ever, as if instance 1 were slow.
+    let mut world = play(under(PolicyKind::Hedge), &[Cost([25, 50, 100, 200]), Join(1), Warm(80)]);
+    for (id, takes) in [(101, 0), (102, 20), (103, 20), (104, 20)] {
+        let deadline = world.now + Duration::from_secs(1);
+        world.send(Event::QueryArrived(QuerySpec { size: 2, ..query(id, deadline) }));
+        [Wait(takes), Done(1)].iter().for_each(|step| act(&mut world, step));
+    }
+    [Join(2), Query(1), Wait(400)].iter().for_each(|step| act(&mut world, step));
+    let of_query: Vec<_> = words(&world).into_iter().filter(|word| word.contains(" 1 on ")).collect();
+    assert!(of_query.len() > 1, "{of_query:?}");
 }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Failure, PolicyKind, PoolId, PoolSettings};
+use parm_dispatch::{BudgetSettings, Failure, InOutage, PolicyKind, PoolId, PoolSettings};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;
-use super::schedule::{Happening, POOLS, SHARES, cases, happen, happening, run, run_uneven, run_warm, world};
+use super::schedule::{
+    Happening, POOLS, SHARES, cases, hanging, happen, happening, run, run_hot, run_uneven, run_warm,
+    stand_ins_join, world,
+};
 use super::script::one_by_one;
 
 proptest! {
@@ -27,6 +30,17 @@ proptest! {
         settings in settings(), instances in 1..6u32, schedule in vec(happening(), 1..250),
     ) {
         run_warm(&settings, instances, &schedule).finish();
+    }
+
+    /// Outages begin and end, also of instances that are not gone.
+    #[test]
+    fn outages_answer_and_release_everything_once(
+        settings in settings(), instances in 1..5u32, schedule in vec(hanging(), 1..200),
+    ) {
+        let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..settings };
+        settings.stand_in.in_outage = InOutage::Answer;
+        let schedule = [vec![stand_ins_join(), stand_ins_join()], schedule].concat();
+        run_hot(&settings, instances, &schedule).finish();
     }
 
     /// Queries wait for faster instances, and copies explore the slow ones.
@@ -118,7 +132,7 @@ proptest! {
                 !present.spec.learns
                     && world.dispatcher.takes(*id, pool)
                     && held < usize::from(present.spec.slots)
-                    && present.spec.serves.iter().any(|served| served.pool == pool)
+                    && present.spec.serves.iter().any(|served| served.pool == pool && served.deployed)
             });
             prop_assert!(queued == 0 || !idle, "{queued} wait in {pool:?} while an instance is idle");
         }

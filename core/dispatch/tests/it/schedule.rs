@@ -1,16 +1,15 @@
 //! Random schedules of events, worlds to run them in, and the driver's answers.
 
-use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Cost, Elsewhere, Event, Failure, Grant, InstanceId, InstanceSpec, Judgement, NodeId,
-    Order, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time,
-    Token, Verdict, ZoneId,
+    Accept, Cost, Elsewhere, Event, Failure, InstanceId, InstanceSpec, Judgement, NodeId, PoolId,
+    PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time, Verdict, ZoneId,
 };
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;
+use super::token_events::{Tokens, token_event, tokens};
 use super::world::{Held, World};
 
 /// A random event; numbers choose among what exists at that time.
@@ -88,16 +87,8 @@ pub(crate) struct Joining {
     node: u32,
     /// Its slots are learned, up to those reported.
     learns: bool,
-}
-
-/// An action of an instance that gives tokens.
-#[derive(Clone, Debug)]
-pub(crate) enum Tokens {
-    Offered,
-    Granted { lease: Option<Duration>, contended: bool, reserved: bool, sharers: u16, met: bool },
-    Recalled(u32),
-    Shared(u16),
-    Ended,
+    /// It has nothing but the stand-ins.
+    apart: bool,
 }
 
 pub(crate) const POOLS: u32 = 2;
@@ -114,20 +105,6 @@ fn cost() -> impl Strategy<Value = Cost> {
     (0.05..1.5f64, 0.0..1.0f64).prop_map(|(row, more)| Cost {
         rows: [1.0, 2.0, 4.0, 8.0].map(|rows| row * (1.0 + more * (rows - 1.0))),
     })
-}
-
-fn tokens() -> impl Strategy<Value = Tokens> {
-    let lease = prop::option::of((0..200u64).prop_map(Duration::from_millis));
-    let grant = (lease, any::<bool>(), prop::bool::weighted(0.2), 1..4u16, any::<bool>());
-    prop_oneof![
-        2 => Just(Tokens::Offered),
-        8 => grant.prop_map(|(lease, contended, reserved, sharers, met)| Tokens::Granted {
-            lease, contended, reserved, sharers, met
-        }),
-        1 => (1000..1400u32).prop_map(Tokens::Recalled),
-        1 => (0..3u16).prop_map(Tokens::Shared),
-        1 => Just(Tokens::Ended),
-    ]
 }
 
 fn judgement() -> impl Strategy<Value = Judgement> {
@@ -162,12 +139,34 @@ fn joining() -> impl Strategy<Value = Joining> {
     let fixed = (1..3u16, Just(false));
     let learned = (1..12u16, Just(true));
     let slots = prop_oneof![2 => fixed.boxed(), 1 => learned.boxed()];
-    (slots, 1..4u32, 0..3u32).prop_map(|((slots, learns), pools, node)| Joining {
+    let apart = prop::bool::weighted(0.3);
+    (slots, 1..4u32, 0..3u32, apart).prop_map(|((slots, learns), pools, node, apart)| Joining {
         slots,
         pools,
         node,
         learns,
+        apart,
     })
+}
+
+/// An instance with nothing but the stand-ins of all pools joins.
+pub(crate) fn stand_ins_join() -> Happening {
+    Happening::Join(Joining { slots: 1, pools: 3, node: 2, learns: false, apart: true })
+}
+
+/// A random event of a fleet that often hangs as a whole, next to stand-ins.
+pub(crate) fn hanging() -> impl Strategy<Value = Happening> {
+    let burst = (2..8usize, arrival()).prop_map(|(count, one)| Happening::Burst(count, Box::new(one)));
+    prop_oneof![
+        2 => happening(),
+        4 => arrival(),
+        2 => burst,
+        3 => (20..600u64).prop_map(Happening::Time),
+        1 => Just(stand_ins_join()),
+        2 => any::<usize>().prop_map(Happening::Completion),
+        1 => (any::<usize>(), failure()).prop_map(|(job, how)| Happening::Failing { job, how }),
+        2 => (any::<usize>(), judgement()).prop_map(|(answer, judgement)| Happening::Judging { answer, judgement }),
+    ]
 }
 
 pub(crate) fn happening() -> impl Strategy<Value = Happening> {
@@ -211,36 +210,27 @@ pub(crate) fn world(settings: PoolSettings, instances: u32) -> World {
     for id in 0..instances {
         let learns = id % 4 == 1;
         let slots = if learns { 8 } else { 1 };
-        join(&mut world, id, Joining { slots, pools: 3, node: id % 3, learns });
+        join(&mut world, id, Joining { slots, pools: 3, node: id % 3, learns, apart: false });
     }
     world
 }
 
 fn join(world: &mut World, id: u32, joining: Joining) {
-    let Joining { slots, pools, node, learns } = joining;
-    let serves =
-        (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| Served::all(PoolId(pool))).collect();
+    let Joining { slots, pools, node, learns, apart } = joining;
+    let served = |pool| match apart {
+        true => Served::stand_in(pool),
+        false => Served::all(pool),
+    };
+    let serves = (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| served(PoolId(pool))).collect();
     // Two nodes in one zone, and one node whose zone is unknown.
     let zone = (node < 2).then_some(ZoneId(0));
-    let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone }, learns };
+    let spec = InstanceSpec {
+        serves,
+        slots,
+        site: Site { node: Some(NodeId(node)), zone, ..Site::default() },
+        learns,
+    };
     world.send(Event::InstanceJoined(InstanceId(id), spec));
-}
-
-fn token_event(world: &World, id: InstanceId, name: u32, change: &Tokens) -> Event {
-    match *change {
-        Tokens::Offered => Event::TokensOffered(id),
-        Tokens::Ended => Event::TokensEnded(id),
-        Tokens::Recalled(token) => Event::TokenRecalled(id, Token(token)),
-        Tokens::Shared(alone) => Event::TokensShared(id, NonZeroU16::new(alone)),
-        Tokens::Granted { lease, contended, reserved, sharers, met } => {
-            let reservation = world.log.iter().rev().find_map(|(_, action)| match action {
-                Action::Tell(of, Order::Reserve(_, _, note)) if *of == id => Some(*note),
-                _ => None,
-            });
-            let met = reservation.filter(|_| met).unwrap_or_default();
-            Event::TokenGranted(id, Grant { token: Token(name), lease, contended, reserved, sharers, met })
-        }
-    }
 }
 
 pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
@@ -399,10 +389,19 @@ fn warming(now: Time, pool: PoolId, number: u64) -> Event {
 
 /// As `run`, in pools whose service times are known.
 pub(crate) fn run_warm(settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
+    run_after(40, settings, instances, schedule)
+}
+
+/// As `run_warm`, in pools that also know how rare long runs are: instances may be silent together.
+pub(crate) fn run_hot(settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
+    run_after(80, settings, instances, schedule)
+}
+
+fn run_after(runs: u64, settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
     let mut world = world(settings.clone(), instances.max(1));
     for pool in (0..POOLS).map(PoolId) {
         world.send(Event::StandInCost(pool, Cost { rows: [0.25, 0.27, 0.3, 0.4] }));
-        for id in 0..40 {
+        for id in 0..runs {
             world.send(warming(world.now, pool, 1000 * u64::from(pool.0) + id));
             world.advance(Duration::from_millis(4));
             complete_all(&mut world);

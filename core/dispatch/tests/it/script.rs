@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Answer, BatchSettings, BatchSize, Cost, Elsewhere, Event, Failure, InForce, InstanceId,
-    InstanceSpec, JobId, Judgement, NodeId, Part, PolicyKind, PoolSettings, QueryId, QuerySpec, Role, Rows,
-    Served, Settings, ShapeId, Site, Source, Time, Urgency, Verdict, ZoneId,
+    Accept, Action, Answer, BatchSettings, BatchSize, CardId, Cost, Elsewhere, Event, Failure, InForce,
+    InstanceId, InstanceSpec, JobId, Judgement, NodeId, Part, PolicyKind, PoolSettings, ProcessId, QueryId,
+    QuerySpec, Role, Rows, Served, Settings, ShapeId, Site, Source, Time, Urgency, Verdict, ZoneId,
 };
 
 use super::world::{POOL, World};
@@ -16,8 +16,12 @@ pub(crate) enum Step {
     /// Time passes, in milliseconds.
     Wait(u64),
     Join(u32),
+    /// An instance with nothing but the stand-in joins.
+    JoinApart(u32),
     /// An instance joins on this node, in this zone.
     JoinAt(u32, u32, u32),
+    /// An instance joins in this process, on this card of node 1.
+    JoinOn(u32, u32, u32),
     Leave(u32),
     Drain(u32),
     /// A query with a deadline a second away.
@@ -112,8 +116,17 @@ pub(crate) fn act(world: &mut World, step: &Step) {
     match *step {
         Step::Wait(time) => world.advance(ms(time)),
         Step::Join(id) => join(world, id, Site::default()),
+        Step::JoinApart(id) => {
+            let serves = vec![Served::stand_in(POOL)];
+            let spec = InstanceSpec { serves, slots: 1, site: Site::default(), learns: false };
+            world.send(Event::InstanceJoined(InstanceId(id), spec));
+        }
         Step::JoinAt(id, node, zone) => {
-            join(world, id, Site { node: Some(NodeId(node)), zone: Some(ZoneId(zone)) });
+            join(world, id, Site { node: Some(NodeId(node)), zone: Some(ZoneId(zone)), ..Site::default() });
+        }
+        Step::JoinOn(id, process, card) => {
+            let (process, card) = (Some(ProcessId(process)), Some(CardId(card)));
+            join(world, id, Site { process, card, node: Some(NodeId(1)), zone: None });
         }
         Step::Leave(id) => world.send(Event::InstanceLeft(InstanceId(id))),
         Step::Drain(id) => world.send(Event::InstanceDraining(InstanceId(id))),
@@ -229,7 +242,7 @@ fn join(world: &mut World, id: u32, site: Site) {
     world.send(Event::InstanceJoined(InstanceId(id), spec));
 }
 
-fn query(id: u64, deadline: Time) -> QuerySpec {
+pub(crate) fn query(id: u64, deadline: Time) -> QuerySpec {
     let (accept, shape) = (Accept::Any, ShapeId(0));
     QuerySpec {
         id: QueryId(id),

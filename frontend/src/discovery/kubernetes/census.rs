@@ -149,7 +149,7 @@ fn found(endpoint: Endpoint) -> Found {
     let Endpoint { conditions, node_name, zone, .. } = endpoint;
     let named = |text: Option<String>| place::name(&text.unwrap_or_default()).unwrap_or_default();
     Found {
-        place: Place { node: named(node_name), zone: named(zone) },
+        place: Place { node: named(node_name), zone: named(zone), ..Place::default() },
         // Servers before 1.26 may report only `ready`.
         serving: conditions.serving.or(conditions.ready).unwrap_or(true),
         terminating: conditions.terminating.unwrap_or(false),
@@ -193,8 +193,7 @@ mod tests {
             "conditions": {"ready": true, "serving": true, "terminating": true}}]);
         census.put(slice("w-2", moved)).unwrap();
         let found = census.found();
-        let place =
-            |node: &str, zone: Option<&str>| Place { node: Some(node.into()), zone: zone.map(str::to_owned) };
+        let place = |node: &str, zone: Option<&str>| Place::announced(node, zone.unwrap_or_default(), "");
         let one = Found { place: place("n1", Some("a")), serving: true, terminating: false };
         let two = Found { place: place("n2", None), serving: true, terminating: true };
         let expected = [("http://10.0.0.1:8000".to_owned(), one), ("http://10.0.0.2:8000".to_owned(), two)];

@@ -12,15 +12,15 @@
 //! linear. Random inputs can miss a kink that real ones find, but such models are unlikely, and the documentation
 //! limits `mds` to linear models.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{
     Code, DataType, Error, InferRequest, NamedTensor, Parameters, Shape, Tensor, TensorMetadata,
 };
 
+use crate::serve::members::Files;
 use crate::serve::pool::Pool;
 
 /// Magnitudes of the inputs.
@@ -34,26 +34,41 @@ const ANY: usize = 3;
 
 /// A model's linearity, as far as it is known.
 #[derive(Debug, Default)]
-pub(crate) struct Linearity {
-    asked: AtomicBool,
-    verdict: OnceLock<Result<(), String>>,
+pub(crate) struct Linearity(Mutex<Option<Trial>>);
+
+/// A test of some files of the model: another file under the same version number may be another function.
+#[derive(Debug)]
+struct Trial {
+    files: Files,
+    verdict: Option<Result<(), String>>,
 }
 
 impl Linearity {
-    /// Whether the model is linear, or why not; `None` before the test.
-    pub(crate) fn verdict(&self) -> Option<Result<(), String>> {
-        self.verdict.get().cloned()
+    /// Whether the model of these files is linear, or why not; `None` before the test.
+    pub(crate) fn verdict(&self, files: &Files) -> Option<Result<(), String>> {
+        self.0.lock().as_ref().filter(|trial| trial.files == *files)?.verdict.clone()
     }
 
-    /// Claims the test for the caller: true once.
-    pub(crate) fn claim(&self) -> bool {
-        !self.asked.swap(true, Ordering::Relaxed)
+    /// Claims the test of these files for the caller: true once.
+    pub(crate) fn claim(&self, files: &Files) -> bool {
+        let mut trial = self.0.lock();
+        let is_new = trial.as_ref().is_none_or(|trial| trial.files != *files);
+        if is_new {
+            *trial = Some(Trial { files: files.clone(), verdict: None });
+        }
+        is_new
+    }
+
+    /// Whether the test of these files is still wanted.
+    pub(crate) fn is_wanted(&self, files: &Files) -> bool {
+        self.0.lock().as_ref().is_some_and(|trial| trial.files == *files)
     }
 
     /// Stores the verdict.
-    pub(crate) fn settle(&self, verdict: Result<(), String>) {
-        // Only the claimer calls this.
-        let _ = self.verdict.set(verdict);
+    pub(crate) fn settle(&self, files: &Files, verdict: Result<(), String>) {
+        if let Some(trial) = self.0.lock().as_mut().filter(|trial| trial.files == *files) {
+            trial.verdict = Some(verdict);
+        }
     }
 }
 

@@ -48,6 +48,9 @@ impl Core {
                 Err(error) => refused.push(error),
             }
         }
+        let states =
+            |model: &Description| model.config.as_ref().is_some_and(|config| config.digest().is_some());
+        instance.set_states_files(models.iter().any(states));
         let before = instance.pools();
         instance.set_pools(pools.clone());
         if pools.is_empty() {
@@ -64,7 +67,8 @@ impl Core {
             if draining {
                 self.drain(instance);
             }
-            if self.pool_ids() == known {
+            let changed = self.apply_statements(&pools);
+            if !changed && self.pool_ids() == known {
                 self.roster.settle_one(&self.driver, &self.catalog, instance.id);
             } else {
                 self.roster.settle(&self.driver, &self.catalog);
@@ -75,7 +79,7 @@ impl Core {
             self.vacate(pool, instance.id);
             self.forget_unserved(pool);
         }
-        self.is_back(instance.number);
+        self.settle_statements(&before);
         self.weigh(before.iter().chain(&pools));
         refused
     }
@@ -118,7 +122,7 @@ impl Core {
         }
         if let Some(replaced) = replaced {
             self.forget(&replaced);
-            if replaced.is_served_by_others(instance.id) {
+            if replaced.members.has_others(instance.id) {
                 let rows = if pool.batched { "are split again" } else { "stay whole" };
                 tracing::warn!(model = %pool.model.name, instance = %instance.name, "max_batch_size changed: requests {rows}");
                 self.regrouped.send_modify(|count| *count += 1);
@@ -136,12 +140,12 @@ impl Core {
     pub(crate) fn drain(&self, instance: &Instance) {
         self.roster.drain(&self.driver, instance.id);
         let pools = instance.pools();
-        pools.iter().for_each(|pool| pool.drain(instance.id));
+        pools.iter().for_each(|pool| pool.members.drain(instance.id));
         self.weigh(&pools);
     }
 
     /// Removes an instance.
-    pub(crate) fn leave(&self, instance: &Instance, departure: Departure) {
+    pub(crate) fn leave(self: &Arc<Self>, instance: &Instance, departure: Departure) {
         self.roster.remove(instance.id);
         self.driver.leave(instance.id);
         let pools = instance.pools();
@@ -155,6 +159,7 @@ impl Core {
         instance.set_pools(Vec::new());
         self.weigh(&pools);
         self.vacated.notify_waiters();
+        self.settle_statements(&pools);
     }
 
     /// Forgets the models that an instance had when it was lost, if it is back without them or is removed, and no other
@@ -169,9 +174,28 @@ impl Core {
 
     /// Removes an instance from a pool. Others join again if only this one required whole requests.
     fn vacate(&self, pool: &Pool, instance: InstanceId) {
-        pool.leave(instance);
+        pool.members.leave(instance);
         if pool.is_whole_in_vain() {
             self.regrouped.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Derives the settings of these pools again if their instances state another limit or other files of the model.
+    /// Returns whether any did.
+    fn apply_statements(&self, pools: &[Arc<Pool>]) -> bool {
+        let changed: Vec<_> = pools.iter().filter(|pool| pool.members.have_changed()).collect();
+        for pool in &changed {
+            self.apply_settings(pool);
+            self.stand_in_came(pool);
+        }
+        !changed.is_empty()
+    }
+
+    /// The same after an instance has left, with what follows for the others.
+    fn settle_statements(self: &Arc<Self>, pools: &[Arc<Pool>]) {
+        if self.apply_statements(pools) {
+            self.roster.settle(&self.driver, &self.catalog);
+            self.examine();
         }
     }
 

@@ -149,7 +149,8 @@ impl Core {
             if let Some(mut status) = self.driver.status(pool.id) {
                 // The dispatcher also has accounts of stand-ins that the pool could have, or had.
                 if pool.codes().stand_in.is_none() {
-                    (status.stand_in_cost, status.agreement, status.withheld) = (None, None, false);
+                    (status.stand_in_cost, status.agreement) = (None, None);
+                    (status.withheld, status.in_outage) = (false, false);
                 }
                 pool.metrics.refresh(&status, self.driver.utilisation(pool.id));
             }

@@ -1,7 +1,7 @@
-//! Writes to the log when no instance serves a model, when its requests fail and when its budgets are spent.
+//! Writes to the log when no instance answers for a model, when its requests fail and when its budgets are spent.
 //!
-//! Once a second, so that a flood of failing requests is one line. A model without an instance is an error; the line that
-//! ends it says how long it lasted.
+//! Once a second, so that a flood of failing requests is one line. A model without an instance is an error, also while
+//! stand-ins answer; the line that ends it says how long it lasted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -66,17 +66,23 @@ impl Seen {
         let now_ms = core.driver.now_ms();
         let model = self.models.entry(pool.id).or_default();
         let name = &pool.model.name;
-        match (status.usable_instances, model.down) {
+        let works = status.usable_instances > 0 && !status.in_outage;
+        match (works, model.down) {
             // Clients do not request models that only serve others.
-            (0, None) if core.serves_others(name).is_none() => {
+            (false, None) if core.serves_others(name).is_none() => {
                 model.down = Some(Instant::now());
+                let (what, then) = match (status.in_outage, status.usable_instances) {
+                    (true, 0) => ("serves", "its stand-in answers"),
+                    (true, _) => ("answers for", "its stand-in answers"),
+                    (false, _) => ("serves", "every request fails"),
+                };
                 tracing::error!(
                     code = %parm_protocol::StableCode::NoInstance,
-                    "no instance serves '{name}': every request fails"
+                    "no instance {what} '{name}': {then}"
                 );
-                tell(core, pool, format!("no instance serves {name}: every request fails"));
+                tell(core, pool, format!("no instance {what} {name}: {then}"));
             }
-            (1.., Some(since)) => {
+            (true, Some(since)) => {
                 model.down = None;
                 let after = rounded(since.elapsed());
                 tracing::info!(instances = status.usable_instances, ?after, "'{name}' is served again");

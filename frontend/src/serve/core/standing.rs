@@ -92,6 +92,7 @@ impl Core {
         }
         #[cfg(test)]
         self.before_force();
+        pool.members.apply();
         let mut not_coded = None;
         let is_stand_in = wished.stand_in.model.as_ref() == Some(&pool.model.name);
         let plan = self.plan(pool, &wished).or_else(|reason| {
@@ -114,7 +115,8 @@ impl Core {
         if let Some(before) = before.filter(|before| *before != in_force.coding.codes) {
             self.tell_codes(pool, before.len(), in_force.coding.codes.len());
         }
-        pool.set_standing(Standing { in_force: in_force.clone(), not_coded, stand_in: None });
+        let standing = Standing { in_force: in_force.clone(), not_coded, stand_in: None };
+        pool.set_standing(standing, &wished);
         self.metrics.policy_changed(&pool.metrics, in_force.policy);
         let wished = PoolSettings { stand_in: self.stand_in_settings(pool, &wished), ..wished };
         self.driver.configure(pool, wished, in_force);

@@ -1,4 +1,4 @@
-//! Linearity tests of models that run their own parities, before they are coded.
+//! Tests before a model is coded: its file must be that of its bundle, or linear if it runs its own parities.
 
 use std::sync::{Arc, Weak};
 
@@ -7,25 +7,50 @@ use parm_encoder::{Kind, Requirement};
 
 use super::Core;
 use crate::serve::coding::{self, Bundle};
+use crate::serve::members::Files;
 use crate::serve::pool::Pool;
 
-/// Whether a pool may be coded as configured, as far as its model must be linear: not before the test, and never if it
-/// fails.
+/// Whether a pool may be coded as configured, as far as its model must be the bundle's, or linear: not before the test, and
+/// never if it fails.
 pub(super) fn passed(pool: &Pool, settings: &PoolSettings, bundle: Option<&Bundle>) -> Result<bool, String> {
+    let files = pool.members.statements().files;
+    if is_coded(settings) {
+        of_one_file(&files, bundle)?;
+    }
     if !runs_own_parities(settings, bundle) {
         return Ok(true);
     }
     if bundle.is_some() {
         return Err("its bundle has no code mds: omit coding.code to use one that it has".into());
     }
-    pool.linearity.verdict().map_or(Ok(false), |verdict| verdict.map(|()| true))
+    pool.linearity.verdict(&files).map_or(Ok(false), |verdict| verdict.map(|()| true))
+}
+
+fn is_coded(settings: &PoolSettings) -> bool {
+    matches!(settings.policy, PolicyKind::Parm | PolicyKind::ParmPlus)
+}
+
+/// Rejects a model whose instances serve several files, or another file than that which the bundle was made for: parities
+/// would not fit the predictions.
+fn of_one_file(files: &Files, bundle: Option<&Bundle>) -> Result<(), String> {
+    if files.len() > 1 {
+        return Err(
+            "its instances serve different files of this version: serve the same file everywhere".into()
+        );
+    }
+    let made_for = bundle.map(|bundle| &bundle.manifest.deployed.sha256);
+    match (files.first(), made_for) {
+        (Some(own), Some(made_for)) if !own.eq_ignore_ascii_case(made_for) => Err(format!(
+            "its file has sha256 {own}, and its bundle was made for {made_for}: make the bundle again, or restore the file"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the deployed model would run its own parities, because no bundle has models for them.
 fn runs_own_parities(settings: &PoolSettings, bundle: Option<&Bundle>) -> bool {
-    let is_coded = matches!(settings.policy, PolicyKind::Parm | PolicyKind::ParmPlus);
     let trained = |bundle: &Bundle| !bundle.of(Kind::Mds, settings.coding.r.get().into()).is_empty();
-    is_coded
+    is_coded(settings)
         && settings.coding.code.is_some_and(|kind| kind.requires() == Requirement::AffineModel)
         && !bundle.is_some_and(trained)
 }
@@ -39,18 +64,20 @@ impl Core {
             // Parity models have no parities of their own, and upstream servers take no tensors.
             let is_own = bundle.is_none() && self.library.part_of(&pool.model.name).is_none();
             let is_wanted = is_own && !pool.is_route && runs_own_parities(&settings, None);
-            if is_wanted && pool.is_served() && pool.linearity.claim() {
-                tokio::spawn(settle(Arc::downgrade(self), pool));
+            let files = pool.members.statements().files;
+            if is_wanted && pool.is_served() && files.len() <= 1 && pool.linearity.claim(&files) {
+                tokio::spawn(settle(Arc::downgrade(self), pool, files));
             }
         }
     }
 }
 
 /// Tests a pool's model, and codes it if it is linear. An instance that fails is retried.
-async fn settle(core: Weak<Core>, pool: Arc<Pool>) {
+async fn settle(core: Weak<Core>, pool: Arc<Pool>, files: Files) {
     loop {
         let Some(strong) = core.upgrade() else { return };
-        if !strong.catalog.all().iter().any(|known| known.id == pool.id) {
+        let is_known = strong.catalog.all().iter().any(|known| known.id == pool.id);
+        if !is_known || !pool.linearity.is_wanted(&files) {
             return;
         }
         let limits = &strong.config.instances;
@@ -60,7 +87,7 @@ async fn settle(core: Weak<Core>, pool: Arc<Pool>) {
         if let Some(instance) = instance {
             match coding::examine(&pool, &*instance.client, patience).await {
                 Ok(verdict) => {
-                    pool.linearity.settle(verdict);
+                    pool.linearity.settle(&files, verdict);
                     let Some(core) = core.upgrade() else { return };
                     core.apply_settings(&pool);
                     core.roster.settle(&core.driver, &core.catalog);

@@ -321,7 +321,7 @@ fn patches() -> Vec<Value> {
         json!({ "policy": "stand-in" }),
         json!({ "policy": "approximate-backup", "backup_model": "predict" }),
         json!({ "coding": { "code": "mds", "k": 3 } }),
-        json!({ "hedge": { "budget": { "ratio": 0.5, "burst": 1000 } } }),
+        json!({ "hedge": { "budget": { "ratio": 0.5 } } }),
         json!({ "ejection": { "failures": 1, "slow_start_ms": 0 } }),
         json!({ "no_instance_grace_ms": 0 }),
         json!({ "default_answer": true }),

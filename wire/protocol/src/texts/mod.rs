@@ -115,9 +115,8 @@ mod tests {
         InferResponse {
             model_name: "m".into(),
             model_version: "1".into(),
-            id: String::new(),
-            parameters: Parameters::new(),
             outputs: vec![NamedTensor::new("out", tensor)],
+            ..Default::default()
         }
     }
 

@@ -102,10 +102,6 @@ fn is_missing(error: &Error) -> bool {
 }
 
 impl Client for Auto {
-    fn peer(&self) -> &str {
-        self.http.peer()
-    }
-
     fn infer(
         &self,
         request: InferRequest,
@@ -122,31 +118,5 @@ impl Client for Auto {
         self.frames.tell(order);
     }
 
-    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
-        self.http.is_ready()
-    }
-
-    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
-        self.http.server_metadata()
-    }
-
-    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
-        self.http.model_metadata(model)
-    }
-
-    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        self.http.model_config(model)
-    }
-
-    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
-        self.http.repository_index()
-    }
-
-    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
-        self.http.load_model(name)
-    }
-
-    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
-        self.http.unload_model(name)
-    }
+    other_calls_over_http!();
 }

@@ -1,5 +1,42 @@
 //! Clients over any of the transports, behind the one trait [`Client`].
 
+/// The methods of a [`Client`] whose calls other than inference use its field `http`.
+macro_rules! other_calls_over_http {
+    () => {
+        fn peer(&self) -> &str {
+            self.http.peer()
+        }
+
+        fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+            self.http.is_ready()
+        }
+
+        fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+            self.http.server_metadata()
+        }
+
+        fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+            self.http.model_metadata(model)
+        }
+
+        fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+            self.http.model_config(model)
+        }
+
+        fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+            self.http.repository_index()
+        }
+
+        fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+            self.http.load_model(name)
+        }
+
+        fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+            self.http.unload_model(name)
+        }
+    };
+}
+
 mod auto;
 mod config;
 mod deadline;

@@ -25,10 +25,10 @@ pub struct Config {
     // A client that queues requests should know that they wait.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_in_flight: NonZeroU32,
-    /// Bytes that may wait to be written on one connection. A server over the limit reads no more requests. Default
-    /// 134217728.
-    // Backpressure: a peer that does not read cannot fill the memory. A client rejects requests beyond the limit.
-    #[serde(with = "Whole::<1, 1_099_511_627_776>")]
+    /// Bytes that may wait to be written on one connection. A server over the limit reads no more requests, and a client
+    /// rejects more (backpressure): a peer that does not read cannot fill the memory. Two answers of the largest usual size
+    /// fit.
+    #[serde(skip)]
     pub max_queued_bytes: NonZeroUsize,
     /// Timeout for a frame's body, so that a slow sender does not hold its memory for ever. A server takes
     /// `server.body_timeout_ms`.

@@ -38,8 +38,9 @@ pub struct Config {
     // A connection costs a file descriptor and a few kilobytes.
     #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_connections: NonZeroUsize,
-    /// HTTP/2 streams in progress on one connection. Default 1024.
-    #[serde(with = "Whole::<1, 1_000_000>")]
+    /// HTTP/2 streams in progress on one connection. A client with more opens a second one; the bound on memory is
+    /// `max_bytes_in_flight`.
+    #[serde(skip)]
     pub max_streams: NonZeroU32,
     /// Timeout for the head of a request. Default 10000.
     // Slow clients must not hold connections for ever. The same holds for bodies and answers.

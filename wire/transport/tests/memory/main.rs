@@ -4,6 +4,9 @@
 
 mod bodies;
 mod counting;
+#[allow(dead_code)]
+#[path = "../../src/scripted.rs"]
+mod scripted;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,10 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parm_protocol::{
-    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
-    ModelRef, ModelStatistics, Parameters, ServerMetadata,
-};
+use parm_protocol::InferResponse;
 use parm_transport::server::{Config, Server};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -29,46 +29,9 @@ static ALLOCATOR: counting::Counting = counting::Counting;
 /// The limit in the documentation.
 const MOST: f64 = 4.0;
 
-/// A service that accepts every request and returns no outputs.
-struct Null;
-
-impl InferenceService for Null {
-    fn is_ready(&self) -> bool {
-        true
-    }
-    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
-        Ok(true)
-    }
-    fn server_metadata(&self) -> ServerMetadata {
-        ServerMetadata::default()
-    }
-    fn model_metadata(&self, _: &ModelRef) -> Result<ModelMetadata, Error> {
-        Ok(ModelMetadata::default())
-    }
-    fn model_config(&self, _: &ModelRef) -> Result<ModelConfig, Error> {
-        Ok(ModelConfig::default())
-    }
-    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
-        Ok(vec![])
-    }
-    fn repository_index(&self, _: bool) -> Result<Vec<ModelIndex>, Error> {
-        Ok(vec![])
-    }
-    async fn load_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    async fn unload_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    async fn infer(&self, _: InferRequest, _: Context) -> Result<InferResponse, Error> {
-        Ok(InferResponse {
-            model_name: "m".into(),
-            model_version: "1".into(),
-            id: String::new(),
-            parameters: Parameters::new(),
-            outputs: vec![],
-        })
-    }
+/// The answer to every request: no outputs.
+fn nothing() -> InferResponse {
+    InferResponse { model_name: "m".into(), model_version: "1".into(), ..Default::default() }
 }
 
 /// The server on a runtime of its own.
@@ -85,7 +48,12 @@ impl Scene {
         for address in [&mut config.http, &mut config.grpc, &mut config.metrics] {
             *address = "127.0.0.1:0".parse().unwrap();
         }
-        let server = runtime.block_on(Server::bind(config, Arc::new(Null))).unwrap();
+        let server = runtime
+            .block_on(Server::bind(
+                config,
+                Arc::new(scripted::Scripted(|_, _| std::future::ready(Ok(nothing())))),
+            ))
+            .unwrap();
         let http = server.addresses().http;
         runtime.spawn(server.run(CancellationToken::new()));
         Self { runtime, http }

@@ -36,8 +36,9 @@ pub struct CodingSettings {
     pub min_confidence: Fraction,
     /// Action for a query whose reconstruction has too little confidence. Default `hedge`.
     pub unsure: Unsure,
-    /// Share of the instances that parities and hedges leave idle for new queries, under `parm+`. Default 0.05.
-    // It is rounded to whole instances: none with fewer than 10.
+    /// Share of the instances that parities and hedges leave idle for new queries, under `parm+`. It is rounded to whole
+    /// instances: none with fewer than 10. More only delays parities, and fewer delays queries.
+    #[serde(skip)]
     pub headroom: Fraction,
     /// Additions of `parm+` to `parm`, which experiments switch off one by one.
     pub parm_plus: ParmPlusSettings,

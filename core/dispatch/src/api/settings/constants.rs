@@ -4,8 +4,8 @@
 //! this it would restore their defaults.
 
 use super::{
-    AgreementSettings, CodingSettings, DetectionSettings, EjectionSettings, GraceSettings, ParmPlusSettings,
-    PoolSettings, StandInSettings, TokenSettings,
+    AgreementSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings, GraceSettings,
+    HedgeSettings, ParmPlusSettings, PoolSettings, StandInSettings,
 };
 
 impl PoolSettings {
@@ -17,16 +17,23 @@ impl PoolSettings {
             spare_limit: of.spare_limit,
             coding: coding(self.coding, &of.coding),
             stand_in: stand_in(self.stand_in, &of.stand_in),
-            tokens: TokenSettings { widen: of.tokens.widen, renew: of.tokens.renew, ..self.tokens },
+            tokens: of.tokens.clone(),
+            retry: budget(self.retry, &of.retry),
+            hedge: HedgeSettings { budget: budget(self.hedge.budget, &of.hedge.budget), ..self.hedge },
             ejection: EjectionSettings {
                 slow_factor: of.ejection.slow_factor,
                 slow_answers: of.ejection.slow_answers,
                 max_utilisation: of.ejection.max_utilisation,
+                backoff_max: of.ejection.backoff_max,
                 ..self.ejection
             },
             ..self
         }
     }
+}
+
+fn budget(own: BudgetSettings, of: &BudgetSettings) -> BudgetSettings {
+    BudgetSettings { burst: of.burst, ..own }
 }
 
 fn coding(own: CodingSettings, of: &CodingSettings) -> CodingSettings {
@@ -40,10 +47,11 @@ fn coding(own: CodingSettings, of: &CodingSettings) -> CodingSettings {
         significance: of.detection.significance,
         wrong_share: of.detection.wrong_share,
         max_wait: of.detection.max_wait,
+        quarantine: of.detection.quarantine,
         ..own.detection
     };
     let grace = GraceSettings { cold: of.grace.cold, ..own.grace };
-    CodingSettings { parm_plus, detection, grace, ..own }
+    CodingSettings { parm_plus, detection, grace, headroom: of.headroom, ..own }
 }
 
 fn stand_in(own: StandInSettings, of: &StandInSettings) -> StandInSettings {
@@ -53,10 +61,19 @@ fn stand_in(own: StandInSettings, of: &StandInSettings) -> StandInSettings {
         significance: of.agreement.significance,
         wrong_share: of.agreement.wrong_share,
         min_samples: of.agreement.min_samples,
+        quarantine: of.agreement.quarantine,
         ..own.agreement
     };
     let grace = GraceSettings { cold: of.grace.cold, ..own.grace };
-    StandInSettings { spare_up_to: of.spare_up_to, max_rows: of.max_rows, agreement, grace, ..own }
+    let late_budget = budget(own.late_budget, &of.late_budget);
+    StandInSettings {
+        spare_up_to: of.spare_up_to,
+        max_rows: of.max_rows,
+        agreement,
+        grace,
+        late_budget,
+        ..own
+    }
 }
 
 #[cfg(test)]
@@ -71,15 +88,19 @@ mod tests {
     fn unusual() -> PoolSettings {
         let (some, time, few) = (Fraction::percent(33), Duration::from_millis(7), NonZeroU32::MIN);
         let mut own = PoolSettings { retry_elsewhere: time, spare_limit: few, ..PoolSettings::default() };
-        let CodingSettings { parm_plus, detection, grace, .. } = &mut own.coding;
+        (own.retry.burst, own.hedge.budget.burst) = (7, 7);
+        own.ejection.backoff_max = time;
+        let CodingSettings { parm_plus, detection, grace, headroom, .. } = &mut own.coding;
+        (*headroom, detection.quarantine) = (some, time);
         (parm_plus.partial_groups, parm_plus.shared_pool, parm_plus.parities_yield) = (false, false, false);
         (detection.significance, detection.wrong_share, detection.max_wait) = (some, some, time);
         grace.cold = time;
-        let StandInSettings { agreement, grace, spare_up_to, max_rows, .. } = &mut own.stand_in;
+        let StandInSettings { agreement, grace, spare_up_to, max_rows, late_budget, .. } = &mut own.stand_in;
+        (agreement.quarantine, late_budget.burst) = (time, 7);
         (agreement.recovery, agreement.significance, agreement.wrong_share) = (some, some, some);
         (agreement.window, agreement.min_samples) = (few, few);
         (grace.cold, *spare_up_to, *max_rows) = (time, some, NonZeroU8::MIN);
-        (own.tokens.widen, own.tokens.renew) = (time, time);
+        (own.tokens.widen, own.tokens.renew, own.tokens.reservations) = (time, time, NonZeroU8::MIN);
         own.ejection.slow_factor = Factor::percent(700);
         (own.ejection.slow_answers, own.ejection.max_utilisation) = (NonZeroU8::MIN, some);
         own

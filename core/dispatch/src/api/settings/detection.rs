@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_durations::{Millis, Whole};
+use parm_durations::Whole;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +29,8 @@ pub struct DetectionSettings {
     pub min_samples: NonZeroU32,
     /// Ejects suspects, if the others can bear the load. Otherwise they are only reported. Default false.
     pub eject: bool,
-    /// Time after which an ejected suspect is probed and returns, half suspected. Default 60000.
-    #[serde(rename = "quarantine_ms", with = "Millis")]
+    /// Time after which an ejected suspect is probed and returns, half suspected. A new fault is found within it.
+    #[serde(skip)]
     pub quarantine: Duration,
     /// Time that the outputs of a group are kept until all are there to compare. Answers that are later are rare.
     #[serde(skip)]

@@ -23,11 +23,11 @@ pub struct EjectionSettings {
     pub slow_answers: NonZeroU8,
     /// Consecutive failures of a model that eject an instance for that model. Default 3.
     pub failures: NonZeroU8,
-    /// Time before an ejected instance is probed; it doubles with every further ejection. Default 250.
+    /// Time before an ejected instance is probed; it doubles with every further ejection, up to 2 s. Default 250.
     #[serde(rename = "backoff_min_ms", with = "Millis")]
     pub backoff_min: Duration,
-    /// Longest time before a probe. Default 2000.
-    #[serde(rename = "backoff_max_ms", with = "Millis")]
+    /// Longest time before a probe: a probe is cheap, and a recovered instance should not be missed for longer.
+    #[serde(skip)]
     pub backoff_max: Duration,
     /// Utilisation of the other instances beyond which a slow instance stays in service, and an ejected one returns. So does
     /// one if more than a job per slot waits: a slow instance hurts less than long queues.

@@ -31,8 +31,8 @@ pub use ejection::EjectionSettings;
 pub use factor::{Factor, NotAFactor};
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
-pub use removed::removed;
-pub use stand_in::{AgreementSettings, StandInSettings};
+pub use removed::{removed, was_removed};
+pub use stand_in::{AgreementSettings, InOutage, StandInSettings};
 pub use tokens::TokenSettings;
 
 use redundancy::UsualBudget;
@@ -82,8 +82,7 @@ pub struct PoolSettings {
     /// it is a high quantile of them.
     #[serde(skip)]
     pub retry_elsewhere: Duration,
-    /// Budget of retries, so that an outage does not multiply its own load. A job adds `ratio` tokens to a bucket of `burst`; a
-    /// retry takes one.
+    /// Budget of retries, so that an outage does not multiply its own load. Unused retries are saved up to 100.
     #[serde(deserialize_with = "Retries::deserialize")]
     pub retry: BudgetSettings,
     /// Hedges: duplicates of late jobs.
@@ -95,6 +94,7 @@ pub struct PoolSettings {
     /// Stand-ins, under `stand-in`: a cheaper model answers late queries.
     pub stand_in: StandInSettings,
     /// Use of instances that other frontends use as well, if these give tokens.
+    #[serde(skip)]
     pub tokens: TokenSettings,
     /// Outlier ejection: slow and failing instances leave service for a while.
     pub ejection: EjectionSettings,

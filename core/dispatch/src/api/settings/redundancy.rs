@@ -3,7 +3,7 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_durations::{Micros, Whole};
+use parm_durations::Micros;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -71,17 +71,18 @@ impl PolicyKind {
 }
 
 /// Budget of extra jobs, as a token bucket: a job adds a part of a token, an extra job takes one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct BudgetSettings {
     /// Extra jobs per job in the long run.
     pub ratio: Fraction,
-    /// Extra jobs that may run in a burst.
-    #[serde(with = "Whole::<0, 1_000_000>")]
+    /// Extra jobs that may run in a burst. The ratio bounds the cost, and at the rates at which many jobs are late together the
+    /// bucket refills within milliseconds.
+    #[serde(skip)]
     pub burst: u32,
 }
 
-/// A budget whose missing fields are `PERCENT` and `BURST`.
+/// A budget with `BURST`, and `PERCENT` if its ratio is missing.
 pub(super) enum UsualBudget<const PERCENT: u8, const BURST: u32> {}
 
 impl<const PERCENT: u8, const BURST: u32> UsualBudget<PERCENT, BURST> {
@@ -90,18 +91,13 @@ impl<const PERCENT: u8, const BURST: u32> UsualBudget<PERCENT, BURST> {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BudgetSettings, D::Error> {
         #[derive(Deserialize)]
-        #[serde(deny_unknown_fields, expecting = "a table with ratio and burst")]
+        #[serde(deny_unknown_fields, expecting = "a table with ratio")]
         struct Given {
             ratio: Option<Fraction>,
-            #[serde(default, deserialize_with = "burst")]
-            burst: Option<u32>,
         }
-        fn burst<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-            Whole::<0, 1_000_000>::deserialize(from).map(Some)
-        }
-        let Given { ratio, burst } = Given::deserialize(from)?;
+        let Given { ratio } = Given::deserialize(from)?;
         let usual = Self::SETTINGS;
-        Ok(BudgetSettings { ratio: ratio.unwrap_or(usual.ratio), burst: burst.unwrap_or(usual.burst) })
+        Ok(BudgetSettings { ratio: ratio.unwrap_or(usual.ratio), ..usual })
     }
 }
 
@@ -112,7 +108,7 @@ type Hedges = UsualBudget<10, 10>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HedgeSettings {
-    /// Budget of hedges. The ratio also defines late: slower than 1 - `ratio` of all jobs.
+    /// Budget of hedges; unused ones are saved up to 10. The ratio also defines late: slower than 1 - `ratio` of all jobs.
     #[serde(deserialize_with = "Hedges::deserialize")]
     pub budget: BudgetSettings,
     /// Earliest age of a late job. Lower it only if a hop takes less. Default 1000.
@@ -149,15 +145,15 @@ mod tests {
     fn missing_fields_of_a_budget_keep_their_defaults() {
         let read = |text: &str| toml::from_str::<super::super::PoolSettings>(text);
         let settings = read(
-            "hedge = { budget = { ratio = 0.2 } }\nretry = { burst = 7 }\nstand_in = { late_budget = {} }",
+            "hedge = { budget = { ratio = 0.2 } }\nretry = { ratio = 0.3 }\nstand_in = { late_budget = {} }",
         );
         let settings = settings.unwrap();
         let budget = |percent, burst| BudgetSettings { ratio: Fraction::percent(percent), burst };
         assert_eq!(settings.hedge.budget, budget(20, 10));
-        assert_eq!(settings.retry, budget(20, 7));
+        assert_eq!(settings.retry, budget(30, 100));
         assert_eq!(settings.stand_in.late_budget, budget(10, 100));
         for wrong in
-            ["hedge = { budget = { rate = 0.2 } }", "retry = { burst = 1000001 }", "retry = { ratio = 2.0 }"]
+            ["hedge = { budget = { rate = 0.2 } }", "retry = { burst = 7 }", "retry = { ratio = 2.0 }"]
         {
             assert!(read(wrong).is_err(), "{wrong}");
         }

@@ -6,14 +6,27 @@
 const REMOVED: &[(&str, &str)] = &[
     ("hedge.median_factor", "measured run times decide when a job is late"),
     ("ejection.slow_factor", "slow instances get less work, by their measured speed"),
+    ("retry.burst", "the ratio alone bounds the cost"),
+    ("hedge.budget.burst", "the ratio alone bounds the cost"),
+    ("stand_in.late_budget.burst", "the ratio alone bounds the cost"),
+    ("ejection.backoff_max_ms", "a probe every 2 s costs nothing"),
+    ("coding.headroom", "one in twenty instances stays idle"),
+    ("coding.detection.quarantine_ms", "suspects return after a minute"),
+    ("stand_in.agreement.quarantine_ms", "suspects return after a minute"),
+    ("tokens", "a waiting query reserves at three workers"),
 ];
 
-/// The error about a setting that was removed, given its whole path; `None` for other settings.
+/// The error about a setting of a model that was removed, given its whole path; `None` for other settings.
 pub fn removed(path: &str) -> Option<String> {
     let ends_with =
         |name: &str| path.strip_suffix(name).is_some_and(|left| left.is_empty() || left.ends_with('.'));
     let (_, why) = REMOVED.iter().find(|(name, _)| ends_with(name))?;
-    Some(format!("was removed: {why}: delete it, nothing replaces it"))
+    Some(was_removed(why))
+}
+
+/// The error about a removed setting, given the reason.
+pub fn was_removed(why: &str) -> String {
+    format!("was removed: {why}: delete it, nothing replaces it")
 }
 
 #[cfg(test)]
@@ -23,7 +36,9 @@ mod tests {
 
     #[test]
     fn removed_setting_is_found_by_the_end_of_its_path() {
-        for path in ["hedge.median_factor", "frontend.dispatch.hedge.median_factor", "ejection.slow_factor"] {
+        for path in
+            ["hedge.median_factor", "frontend.dispatch.hedge.median_factor", "ejection.slow_factor", "tokens"]
+        {
             assert!(removed(path).is_some(), "{path}");
         }
         for path in
@@ -36,9 +51,8 @@ mod tests {
     #[test]
     fn struct_has_no_field_of_a_removed_name() {
         for (path, _) in REMOVED {
-            let (section, field) = path.split_once('.').expect("a section");
             let mut settings = serde_json::json!({});
-            settings[section][field] = 2.0.into();
+            path.split('.').fold(&mut settings, |part, name| &mut part[name]);
             let error = serde_json::from_value::<PoolSettings>(settings).unwrap_err().to_string();
             assert!(error.contains("unknown field"), "{path}: {error}");
         }

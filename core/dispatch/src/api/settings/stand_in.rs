@@ -3,7 +3,7 @@
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
-use parm_durations::{Millis, Whole};
+use parm_durations::Whole;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct StandInSettings {
     /// Age of a late query, in medians of the usual time. Default 1.15.
     // A query that waits for an instance is late as soon as it is clear that it will be.
     pub late_factor: Factor,
-    /// Budget of stand-ins for late queries, in runs of the deployed model.
+    /// Budget of stand-ins for late queries, in runs of the deployed model. Unused ones are saved up to 100.
     #[serde(deserialize_with = "Late::deserialize")]
     pub late_budget: BudgetSettings,
     /// Largest number of rows in a job: workers do not measure the cost of more.
@@ -53,8 +53,23 @@ pub struct StandInSettings {
     pub min_confidence: Fraction,
     /// Action for a query whose stand-in has too little confidence. Default `hedge`.
     pub unsure: Unsure,
+    /// Answers from stand-ins on instances without the deployed model while no instance with it answers: `answer`, or
+    /// `fail` for none. The bound does not count them. Default `answer`.
+    // Clients with a bound of their own, or that accept only exact answers, get none.
+    pub in_outage: InOutage,
     /// Comparison of stand-ins with predictions.
     pub agreement: AgreementSettings,
+}
+
+/// Answers while no instance with the deployed model answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InOutage {
+    /// Stand-ins answer.
+    #[default]
+    Answer,
+    /// Queries wait for an instance, and fail.
+    Fail,
 }
 
 /// Comparison of predictions with their stand-ins, and its consequences.
@@ -82,8 +97,8 @@ pub struct AgreementSettings {
     /// Ejects instances whose predictions disagree, if the others can bear the load. Otherwise they are only reported. Default
     /// true.
     pub eject: bool,
-    /// Time after which an ejected suspect is probed and returns, half suspected. Default 60000.
-    #[serde(rename = "quarantine_ms", with = "Millis")]
+    /// Time after which an ejected suspect is probed and returns, half suspected. A new fault is found within it.
+    #[serde(skip)]
     pub quarantine: Duration,
 }
 
@@ -108,6 +123,7 @@ impl Default for StandInSettings {
             hedge: true,
             min_confidence: Fraction::percent(0),
             unsure: Unsure::default(),
+            in_outage: InOutage::default(),
             agreement: AgreementSettings::default(),
         }
     }

@@ -3,22 +3,17 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-/// Use of instances that other frontends use as well, if these give tokens.
+/// Use of instances that other frontends use as well, if these give tokens. Only tests choose other values.
 ///
 /// The times fit networks of up to a few milliseconds; a wrong one costs messages and no query.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TokenSettings {
-    /// Instances at which a waiting query reserves. More find an idle instance sooner and cost more messages. Default 3.
+    /// Instances at which a waiting query reserves. Three nearly always include one that is soon idle; each more costs a
+    /// message.
     pub reservations: NonZeroU8,
-    /// Time after which a query that still waits reserves at as many more instances.
-    #[serde(skip)]
+    /// Time after which a pool whose work still waits reserves at as many more instances.
     pub widen: Duration,
     /// Time after which a reservation without a result is repeated, as its message may be lost.
-    #[serde(skip)]
     pub renew: Duration,
 }
 

@@ -8,19 +8,20 @@ use crate::{
 
 /// Server metadata to its message.
 pub fn server_to_message(from: ServerMetadata) -> pb::ServerMetadataResponse {
-    let Place { node, zone } = from.place;
+    let Place { node, zone, card } = from.place;
     pb::ServerMetadataResponse {
         name: from.name,
         version: from.version,
         extensions: from.extensions,
         node: node.unwrap_or_default(),
         zone: zone.unwrap_or_default(),
+        card: card.unwrap_or_default(),
     }
 }
 
 /// Server metadata from its message.
 pub fn server_from_message(from: pb::ServerMetadataResponse) -> ServerMetadata {
-    let place = Place::announced(&from.node, &from.zone);
+    let place = Place::announced(&from.node, &from.zone, &from.card);
     ServerMetadata { name: from.name, version: from.version, extensions: from.extensions, place }
 }
 
@@ -196,7 +197,7 @@ mod tests {
             name: "parm".into(),
             version: "1".into(),
             extensions: vec!["binary_tensor_data".into()],
-            place: Place { node: Some("n1".into()), zone: None },
+            place: Place::announced("n1", "", "GPU-1"),
         };
         assert_eq!(server_from_message(server_to_message(server.clone())), server);
     }

@@ -36,11 +36,13 @@ pub struct ServerMetadataResponse {
     pub version: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "3")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// An extension of parm, with a number far from those that the protocol may add: the server's node and zone.
+    /// An extension of parm, with a number far from those that the protocol may add: the server's node, zone and card.
     #[prost(string, tag = "1001")]
     pub node: ::prost::alloc::string::String,
     #[prost(string, tag = "1002")]
     pub zone: ::prost::alloc::string::String,
+    #[prost(string, tag = "1003")]
+    pub card: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelMetadataRequest {

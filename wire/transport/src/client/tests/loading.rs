@@ -1,10 +1,10 @@
 //! Loads and unloads models of the real server over every transport.
 
 use parking_lot::Mutex;
-use parm_protocol::ModelStatistics;
 
 use super::*;
 use crate::keys::{Digest, Entry, Keys, Role};
+use crate::scripted::any_model;
 use crate::server;
 
 /// A service that records orders. Its one model has a name that a path must escape.
@@ -26,26 +26,9 @@ impl Keeper {
 }
 
 impl InferenceService for Keeper {
-    fn is_ready(&self) -> bool {
-        true
-    }
-    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
-        Ok(true)
-    }
+    any_model!();
     fn server_metadata(&self) -> ServerMetadata {
         ServerMetadata { extensions: vec![EXTENSION.into()], ..ServerMetadata::default() }
-    }
-    fn model_metadata(&self, _: &ModelRef) -> Result<ModelMetadata, Error> {
-        Ok(ModelMetadata::default())
-    }
-    fn model_config(&self, _: &ModelRef) -> Result<ModelConfig, Error> {
-        Ok(ModelConfig::default())
-    }
-    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
-        Ok(vec![])
-    }
-    fn repository_index(&self, _: bool) -> Result<Vec<ModelIndex>, Error> {
-        Ok(vec![])
     }
     async fn load_model(&self, name: &str) -> Result<(), Error> {
         self.order("load", name)

@@ -14,8 +14,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
 use parm_protocol::client::CallContext;
 use parm_protocol::{
-    Code, Context, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
-    ModelRef, NamedTensor, Parameters, ServerMetadata, Tensor, Transport,
+    Code, Context, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameters,
+    ServerMetadata, Tensor, Transport,
 };
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
@@ -226,12 +226,21 @@ async fn client_falls_back_to_http_when_frames_are_gone() {
     let drain = CancellationToken::new();
     let server = Server::new(names_transport(), drain.clone());
     let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
-    assert_eq!(ask(&*client, "").await.unwrap(), "Frames");
+    take_frames_away(&server, &drain, &*client).await;
+}
+
+/// Ends the frames of a server, and waits until its client uses HTTP.
+async fn take_frames_away<S: InferenceService>(
+    server: &Server<S>,
+    drain: &CancellationToken,
+    client: &dyn Client,
+) {
+    assert_eq!(ask(client, "").await.unwrap(), "Frames");
     server.offers_frames.store(false, Ordering::SeqCst);
     drain.cancel();
     server.offer.connections().close();
     server.offer.connections().wait().await;
-    while ask(&*client, "").await.unwrap() != "by http" {}
+    while ask(client, "").await.unwrap() != "by http" {}
 }
 
 /// A server at the address of one with frames need not read binary tensors.
@@ -244,12 +253,7 @@ async fn server_is_described_anew_when_its_frames_are_gone() {
         let mut server = Server::new(names_transport(), drain.clone());
         Arc::get_mut(&mut server).unwrap().extensions = extensions;
         let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
-        assert_eq!(ask(&*client, "").await.unwrap(), "Frames");
-        server.offers_frames.store(false, Ordering::SeqCst);
-        drain.cancel();
-        server.offer.connections().close();
-        server.offer.connections().wait().await;
-        while ask(&*client, "").await.unwrap() != "by http" {}
+        take_frames_away(&server, &drain, &*client).await;
         assert_eq!(ask(&*client, "").await.unwrap(), "by http");
         assert_eq!(*server.sent.lock(), [kind; 2]);
     }

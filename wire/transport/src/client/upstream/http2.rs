@@ -5,8 +5,10 @@
 //!
 //! Choice: the window of a connection is the largest possible, so a full stream leaves room for the others, and the windows of
 //! the streams bound the memory. The library ends a connection with too many small unread pieces, and its limit is half of that
-//! window. A health check that gets no answer in time gives its connection up. A request gets the first
-//! connection below the server's limit, and there is one connection unless the server has such a limit.
+//! window. It also ends a connection after a hundred empty pieces in all its answers, and shows them to nobody: once that
+//! has happened, the connections to this server get fewer requests each. A health check that gets no answer in time gives its
+//! connection up. A request gets the first connection below the server's limit, and there is one connection unless the server
+//! has such a limit.
 //!
 //! Rejected: pings of HTTP/2, because gRPC servers close the connections of clients that ping often during a long call.
 
@@ -42,6 +44,9 @@ const WINDOW: u32 = 256 << 10;
 /// The largest window of a connection that HTTP/2 knows.
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
+/// Requests of a connection after the library has ended another one for its pieces. Each further end halves them.
+const AFTER_AN_END: usize = 64;
+
 /// Shared connections to one server.
 pub(super) struct Http2 {
     dialer: Dialer,
@@ -52,6 +57,8 @@ pub(super) struct Http2 {
     /// Held while dialling, so that requests that arrive together dial once.
     dialling: tokio::sync::Mutex<()>,
     permits: Arc<Semaphore>,
+    /// Requests that a connection gets in all.
+    most: Arc<AtomicUsize>,
 }
 
 /// A connection, whose task ends after the last request when no handle is left.
@@ -60,20 +67,28 @@ struct SharedConnection {
     sender: SendRequest<Sent>,
     /// Whether a request was answered here already.
     used: Arc<AtomicBool>,
-    /// Its requests in progress.
-    streams: Arc<AtomicUsize>,
+    load: Arc<Load>,
     /// Knows the server's limit on them.
     driver: Arc<Mutex<Option<Driver>>>,
 }
 
 type Driver = Connection<TokioIo<Socket>, Sent, TokioExecutor>;
 
+/// The load of a connection.
+#[derive(Default)]
+struct Load {
+    /// Its requests in progress.
+    streams: AtomicUsize,
+    /// Its requests so far.
+    requests: AtomicUsize,
+}
+
 /// A request in progress on a connection, until it is dropped.
-pub(super) struct OpenStream(Arc<AtomicUsize>);
+pub(super) struct OpenStream(Arc<Load>);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -81,12 +96,18 @@ impl SharedConnection {
     /// Whether the server takes no further request here now.
     fn is_full(&self) -> bool {
         let most = self.driver.lock().as_ref().map_or(usize::MAX, Driver::current_max_send_streams);
-        self.streams.load(Ordering::Relaxed) >= most.max(1)
+        self.load.streams.load(Ordering::Relaxed) >= most.max(1)
+    }
+
+    /// Whether it has had all requests that it gets.
+    fn is_worn(&self, most: usize) -> bool {
+        self.load.requests.load(Ordering::Relaxed) >= most
     }
 
     fn begin(&self) -> (Self, OpenStream) {
-        self.streams.fetch_add(1, Ordering::Relaxed);
-        (self.clone(), OpenStream(self.streams.clone()))
+        self.load.streams.fetch_add(1, Ordering::Relaxed);
+        self.load.requests.fetch_add(1, Ordering::Relaxed);
+        (self.clone(), OpenStream(self.load.clone()))
     }
 }
 
@@ -106,12 +127,13 @@ impl Http2 {
             message: format!("'{}' is not a host: {error}", dialer.peer()),
         })?;
         let scheme = if dialer.scheme() == "https" { Scheme::HTTPS } else { Scheme::HTTP };
-        let most = config.max_connections.get();
+        let limit = config.max_connections.get();
         let mut builder = Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(WINDOW).initial_connection_window_size(LARGEST_WINDOW);
-        let permits = Arc::new(Semaphore::new(most as usize));
+        let permits = Arc::new(Semaphore::new(limit as usize));
         let (kept, dialling) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { dialer, scheme, authority, builder, kept, dialling, permits })
+        let most = Arc::new(AtomicUsize::new(usize::MAX));
+        Ok(Self { dialer, scheme, authority, builder, kept, dialling, permits, most })
     }
 
     pub(super) fn dialer(&self) -> &Dialer {
@@ -195,9 +217,9 @@ impl Http2 {
             .await
             .map_err(|error| self.unsent(describe(&error)))?;
         let driver = Arc::new(Mutex::new(Some(driver)));
-        tokio::spawn(drive(driver.clone()));
-        let (used, streams) = Default::default();
-        let connection = SharedConnection { sender, used, streams, driver };
+        tokio::spawn(drive(driver.clone(), self.most.clone()));
+        let (used, load) = Default::default();
+        let connection = SharedConnection { sender, used, load, driver };
         let begun = connection.begin();
         self.kept.lock().push(connection);
         Ok(begun)
@@ -205,7 +227,9 @@ impl Http2 {
 
     fn open_one(&self) -> Option<(SharedConnection, OpenStream)> {
         let mut kept = self.kept.lock();
-        kept.retain(|connection| !connection.sender.is_closed());
+        let most = self.most.load(Ordering::Relaxed);
+        // The requests in progress on a worn connection end there.
+        kept.retain(|connection| !connection.sender.is_closed() && !connection.is_worn(most));
         kept.iter().find(|connection| !connection.is_full()).map(SharedConnection::begin)
     }
 
@@ -244,16 +268,26 @@ impl Http2 {
 }
 
 /// Drives a connection to its end. Then its requests fail, because nothing of it is left.
-async fn drive(driver: Arc<Mutex<Option<Driver>>>) {
+async fn drive(driver: Arc<Mutex<Option<Driver>>>, most: Arc<AtomicUsize>) {
     let end = poll_fn(|cx| match &mut *driver.lock() {
         Some(driver) => Pin::new(driver).poll(cx),
         None => Poll::Ready(Ok(())),
     });
     if let Err(error) = end.await {
         tracing::debug!(error = describe(&error), "a connection of HTTP/2 ended");
+        if had_too_many_pieces(&error) {
+            let fewer = |most: usize| Some((most / 2).clamp(1, AFTER_AN_END));
+            let _ = most.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+        }
     }
     let ended = driver.lock().take();
     drop(ended);
+}
+
+/// Whether the library ended a connection for the number of its empty or small pieces.
+fn had_too_many_pieces(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| cause.is_library() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
 }
 
 /// The failure of a request, and whether it ended alone: its connection still works.

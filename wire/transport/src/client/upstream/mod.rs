@@ -21,8 +21,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Error, FailedAnswer, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
-    OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata, grpc_status, is_grpc, is_grpc_failure,
+    Error, FailedAnswer, InferRequest, InferResponse, ModelIndex, ModelMetadata, ModelRef, OpaqueAnswer,
+    OpaqueBody, OpaqueRequest, ServerMetadata, grpc_status, is_grpc, is_grpc_failure,
 };
 
 use self::content::{BodyForm, LARGEST_WHOLE};
@@ -259,10 +259,6 @@ impl Client for Upstream {
         let metadata =
             ModelMetadata { name: model.name.clone(), platform: ROUTE.into(), ..ModelMetadata::default() };
         Box::pin(async { Ok(metadata) })
-    }
-
-    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        Box::pin(async { Err(Error::Unimplemented { what: "configurations of routes".into() }) })
     }
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {

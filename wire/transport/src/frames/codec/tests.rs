@@ -197,9 +197,8 @@ fn floats_of_a_large_tensor_are_read_in_place() {
     let response = InferResponse {
         model_name: "odd name".into(),
         model_version: "1".into(),
-        id: String::new(),
-        parameters: Parameters::new(),
         outputs: vec![NamedTensor::new("y", Tensor::from_f32([5000].as_slice(), &values).unwrap())],
+        ..Default::default()
     };
     let (_, body) = received(&encode_response(1, &response, LIMIT).unwrap());
     let decoded = decode_response(&body).unwrap();

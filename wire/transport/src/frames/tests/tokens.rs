@@ -8,6 +8,7 @@ use parm_tokens::{Class, Frontend, Grant, Message, Note, Order, Token};
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::scripted::any_model;
 
 /// A message that the server's service received.
 #[derive(Debug, PartialEq)]
@@ -49,33 +50,7 @@ impl Giver for Giving {
 struct Service(Arc<Giving>);
 
 impl InferenceService for Service {
-    fn is_ready(&self) -> bool {
-        true
-    }
-    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
-        Ok(true)
-    }
-    fn server_metadata(&self) -> parm_protocol::ServerMetadata {
-        Default::default()
-    }
-    fn model_metadata(&self, _: &ModelRef) -> Result<parm_protocol::ModelMetadata, Error> {
-        Ok(Default::default())
-    }
-    fn model_config(&self, _: &ModelRef) -> Result<parm_protocol::ModelConfig, Error> {
-        Ok(Default::default())
-    }
-    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<parm_protocol::ModelStatistics>, Error> {
-        Ok(vec![])
-    }
-    fn repository_index(&self, _: bool) -> Result<Vec<parm_protocol::ModelIndex>, Error> {
-        Ok(vec![])
-    }
-    async fn load_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    async fn unload_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
+    any_model!(orders);
     fn giver(&self) -> Option<Arc<dyn Giver>> {
         Some(self.0.clone())
     }

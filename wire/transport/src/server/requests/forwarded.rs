@@ -5,48 +5,20 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parm_protocol::{
-    Context, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
-    ModelStatistics, OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata,
-};
+use parm_protocol::{Context, Error, InferRequest, InferResponse, OpaqueAnswer, OpaqueBody, OpaqueRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::tests::connect;
 use super::*;
 use crate::keys::Keys;
+use crate::scripted::any_model;
 use crate::server::Config;
 
 /// A service whose requests are all for upstream servers, with this answer.
 struct Passing<F>(F);
 
 impl<F: Fn(OpaqueRequest) -> OpaqueAnswer + Send + Sync + 'static> InferenceService for Passing<F> {
-    fn is_ready(&self) -> bool {
-        true
-    }
-    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
-        Ok(true)
-    }
-    fn server_metadata(&self) -> ServerMetadata {
-        ServerMetadata::default()
-    }
-    fn model_metadata(&self, _: &ModelRef) -> Result<ModelMetadata, Error> {
-        Ok(ModelMetadata::default())
-    }
-    fn model_config(&self, _: &ModelRef) -> Result<ModelConfig, Error> {
-        Ok(ModelConfig::default())
-    }
-    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
-        Ok(vec![])
-    }
-    fn repository_index(&self, _: bool) -> Result<Vec<ModelIndex>, Error> {
-        Ok(vec![])
-    }
-    async fn load_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    async fn unload_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
+    any_model!(orders);
     async fn infer(&self, _: InferRequest, _: Context) -> Result<InferResponse, Error> {
         panic!("everything is forwarded")
     }

@@ -89,7 +89,7 @@ pub(super) fn call(repeatable: bool) -> Arc<OpaqueRequest> {
     })
 }
 
-fn with(name: &'static str) -> Arc<OpaqueRequest> {
+pub(super) fn with(name: &'static str) -> Arc<OpaqueRequest> {
     let mut request = (*call(false)).clone();
     request.headers.insert(name, HeaderValue::from_static("1"));
     Arc::new(request)

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
+use parm_protocol::client::CallContext;
 use parm_protocol::{Error, grpc_status};
 use tokio::time::timeout;
 
-use super::calls::{FIRST, Pair, begun, head};
+use super::calls::{FIRST, Pair, begun, head, with};
 use crate::client::Config;
 use crate::client::dial::Dialer;
 use crate::client::upstream::busy;
@@ -79,6 +80,46 @@ async fn unread_pieces_of_one_answer_end_no_other() {
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "xy");
     }
     assert_eq!(pair.connections(), 1);
+}
+
+/// The library ends a connection after a hundred empty pieces that do not end their answer.
+#[tokio::test]
+async fn empty_pieces_end_a_connection_only_once() {
+    let pair = Pair::new(|_, request, mut respond| async move {
+        let mut stream = respond.send_response(head(&[]), false).unwrap();
+        stream.send_data(Bytes::from_static(FIRST), false).unwrap();
+        if request.headers().contains_key("x-long") {
+            return std::future::pending().await;
+        }
+        stream.send_data(Bytes::new(), false).unwrap();
+        let status = (http::HeaderName::from_static("grpc-status"), "0".parse().unwrap());
+        stream.send_trailers([status].into_iter().collect()).unwrap();
+    })
+    .await;
+    let ask = || async {
+        let (_, rest) = begun(pair.ask().await?);
+        let whole = rest.collect().await?;
+        Ok::<_, Error>(whole.trailers().and_then(grpc_status))
+    };
+    let mut broken = 0;
+    for _ in 0..110 {
+        broken += usize::from(ask().await != Ok(Some(0)));
+    }
+    let long = || async {
+        let answer = pair.client.forward(with("x-long"), CallContext::default()).await;
+        begun(answer.unwrap()).1
+    };
+    let mut all = vec![long().await, long().await];
+    for number in 0..300 {
+        assert_eq!(ask().await, Ok(Some(0)), "call {number}");
+    }
+    all.push(long().await);
+    for long in &mut all {
+        assert!(timeout(Duration::from_millis(50), long.frame()).await.is_err(), "a long stream ended");
+    }
+    assert_eq!(broken, 1);
+    // Some 310 calls after the end, 64 for each connection, and one more if a call finds none free.
+    assert!((6..=7).contains(&pair.connections()), "{} connections", pair.connections());
 }
 
 #[test]

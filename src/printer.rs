@@ -1,0 +1,50 @@
+//! Standard output of commands, whose reader may close it early, as `head` does.
+//!
+//! Commands end quietly then, and a broken connection to a server is still an error: only writes to this output carry
+//! `ReaderGone`.
+
+use std::fmt;
+use std::io::{self, Write};
+
+/// Standard output.
+pub struct Printer(io::StdoutLock<'static>);
+
+/// The reader of standard output has closed it.
+#[derive(Clone, Copy, Debug)]
+struct ReaderGone;
+
+impl fmt::Display for ReaderGone {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("the reader of standard output has closed it")
+    }
+}
+
+impl std::error::Error for ReaderGone {}
+
+/// Standard output, locked.
+pub fn stdout() -> Printer {
+    Printer(io::stdout().lock())
+}
+
+/// Whether an error only says that the reader of standard output has closed it.
+pub fn reader_is_gone(error: &anyhow::Error) -> bool {
+    let written = |error: &io::Error| error.get_ref().is_some_and(|inner| inner.is::<ReaderGone>());
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(written))
+}
+
+fn marked<T>(written: io::Result<T>) -> io::Result<T> {
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, ReaderGone),
+        _ => error,
+    })
+}
+
+impl Write for Printer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        marked(self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        marked(self.0.flush())
+    }
+}
