@@ -9,8 +9,9 @@
 //! one case of a million. The chance of each instance is the share of runs that take as long as its oldest job has
 //! (at least one in a thousand: rarer runs are not known). Jobs younger than two usual times say nothing: after a pause
 //! the last prediction is old, and the runs of a burst are never independent. An idle instance takes the next query, or a
-//! copy of a late one, and is judged by that; one that other frontends fill says nothing. One instance is never silent, two
-//! only if their runs hardly vary, six after little more than two usual times. The first prediction ends the outage.
+//! copy of a late one, and is judged by that. One that others fill, or that gives no token, counts a quarter if a query has
+//! waited for two usual times. One instance is never silent, two only if their runs hardly vary, six after little more than
+//! two usual times. The first prediction ends the outage.
 //!
 //! A pool is also out if each instance failed as often in a row as ejects it: ejection keeps a share of them in
 //! service. Next to silent ones such an instance counts like a job older than any known run.
@@ -36,6 +37,7 @@ use crate::state::idle::Room;
 use crate::state::instance::Instance;
 use crate::state::keys::PoolKey;
 use crate::state::pool::Pool;
+use crate::state::query::Query;
 use crate::turn::Turn;
 
 /// Usual times without a prediction.
@@ -46,6 +48,9 @@ const LEAST: Duration = Duration::from_millis(5);
 
 /// The chance of an instance whose job is older than any known run.
 const RAREST: f64 = 1e-3;
+
+/// The chance that an instance which other frontends fill serves none of this one's waiting queries in two usual times.
+const UNSERVED: f64 = 0.25;
 
 /// The chance below which instances are silent together.
 const CHANCE: f64 = 1.000_001e-6;
@@ -74,7 +79,7 @@ fn is_silent(state: &State, turn: &Turn, key: PoolKey) -> bool {
     if turn.now.since(pool.predicted_at) < silence {
         return false;
     }
-    let (mut all_fail, mut all) = (true, 1.0);
+    let (mut all_fail, mut all, mut filled) = (true, 1.0, 0);
     for (_, instance) in state.instances.iter().filter(|(_, of)| of.usable()) {
         let Some(serves) = instance.serves(key).filter(|serves| serves.takes_queries()) else { continue };
         if serves.health.is_failing(&pool.settings.ejection) {
@@ -87,9 +92,20 @@ fn is_silent(state: &State, turn: &Turn, key: PoolKey) -> bool {
         } else if instance.room() != Room::None {
             // It takes the next query, or a copy of a late one.
             return false;
+        } else {
+            filled += 1;
         }
     }
+    if filled > 0 && waits_for(state, turn, key, silence) {
+        all *= UNSERVED.powi(filled);
+    }
     all_fail || all <= CHANCE
+}
+
+/// Whether a query has waited for an instance for so long.
+fn waits_for(state: &State, turn: &Turn, key: PoolKey, long: Duration) -> bool {
+    let waits = |query: &Query| query.pool == key && query.queued && turn.now.since(query.arrived) >= long;
+    state.queries.iter().any(|(_, query)| waits(query))
 }
 
 /// The share of runs that take as long as the oldest job of an instance has by now; 1 if that is not long.

@@ -2,7 +2,9 @@
 
 use std::num::{NonZeroU8, NonZeroU32};
 
-use parm_dispatch::{Action, BudgetSettings, Fraction, InOutage, PolicyKind, PoolSettings, Role};
+use parm_dispatch::{
+    Action, BudgetSettings, Event, Fraction, InOutage, InstanceId, PolicyKind, PoolSettings, Role,
+};
 
 use super::outage::exact_otherwise;
 use super::script::Step::*;
@@ -98,6 +100,22 @@ fn all_failing_instances_are_an_outage() {
         act(&mut world, &Wait(10));
     }
     assert!(is_out(&world) && answered > 25, "{answered}: {:?}", words(&world));
+}
+
+#[test]
+fn one_hung_job_is_enough_when_five_instances_give_no_token() {
+    for (others, out) in [(5, true), (3, false)] {
+        let warm = [Cost([25, 50, 100, 200]), Join(1), Warm(80), JoinApart(9)];
+        let mut world = play(exact_otherwise(), &warm);
+        for id in 2..2 + others {
+            act(&mut world, &Join(id));
+            world.send(Event::TokensOffered(InstanceId(id)));
+        }
+        for step in [Quiet, Query(1), Query(2), Wait(45)] {
+            act(&mut world, &step);
+        }
+        assert_eq!(is_out(&world), out, "{others} others: {:?}", words(&world));
+    }
 }
 
 #[test]
