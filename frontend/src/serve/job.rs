@@ -201,7 +201,7 @@ impl Launch {
         }
     }
 
-    /// The request of these rows. Our workers reject it if the model has changed and its rows are not independent any more.
+    /// The request of these rows. Our workers reject it if the model has changed and its rows now depend on each other.
     fn of_rows(&self, model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Error> {
         let mut request = inputs::request(model, rows)?;
         if self.pool.batched && self.instance.states_files() && !inputs::is_whole(rows) {

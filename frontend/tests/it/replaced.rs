@@ -70,7 +70,7 @@ async fn smaller_limit_of_a_batch_is_heeded_when_it_changes() {
     }
 }
 
-/// The policy in force for the model, and why it differs from the requested one.
+/// The policy that runs for the model, and why it differs from the requested one.
 async fn in_force(frontend: &Frontend) -> (String, String) {
     let (_, settings) = get(frontend, "/settings/double").await;
     let own = &settings["in_force"]["1"];

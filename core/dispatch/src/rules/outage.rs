@@ -17,7 +17,7 @@
 //! service. Next to silent ones such an instance counts like a job older than any known run.
 //!
 //! Then stand-ins answer every query that accepts any outcome, at once. The bound on approximate answers does not
-//! count these: it limits the price of fast answers, and here there are no others. Queries that accept only exact
+//! count these: it limits the price of fast answers, and in an outage all answers are approximate. Queries that accept only exact
 //! answers wait for an instance as in an empty pool. Instances still receive queries, which show when they answer again.
 //!
 //! Only instances without the deployed model bridge an outage (`Serves::is_apart`): others are out as well.

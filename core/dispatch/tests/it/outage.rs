@@ -8,7 +8,7 @@ use super::script::Step::*;
 use super::script::{Step, check, one_by_one, play, words};
 use super::world::POOL;
 
-/// Nobody gets an approximate answer outside of outages.
+/// Clients get approximate answers in outages only.
 pub(crate) fn exact_otherwise() -> PoolSettings {
     let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..one_by_one() };
     settings.ejection.slow_start = Duration::ZERO;

@@ -5,7 +5,7 @@
 //!
 //! Choice: the window of a connection is the largest possible, so a full stream leaves room for the others, and the windows of
 //! the streams bound the memory. The library ends a connection with too many small unread pieces, and its limit is half of that
-//! window. It also ends a connection after a hundred empty pieces in all its answers, and shows them to nobody: once that
+//! window. It also ends a connection after a hundred empty pieces in all its answers, which it does not pass on: once that
 //! has happened, the connections to this server get fewer requests each. A health check that gets no answer in time gives its
 //! connection up. A request gets the first connection below the server's limit, and there is one connection unless the server
 //! has such a limit.

@@ -101,9 +101,11 @@ async fn empty_pieces_end_a_connection_only_once() {
         let whole = rest.collect().await?;
         Ok::<_, Error>(whole.trailers().and_then(grpc_status))
     };
-    let mut broken = 0;
-    for _ in 0..110 {
-        broken += usize::from(ask().await != Ok(Some(0)));
+    let mut broken = Vec::new();
+    for number in 1..=110 {
+        if ask().await != Ok(Some(0)) {
+            broken.push(number);
+        }
     }
     let long = || async {
         let answer = pair.client.forward(with("x-long"), CallContext::default()).await;
@@ -117,9 +119,10 @@ async fn empty_pieces_end_a_connection_only_once() {
     for long in &mut all {
         assert!(timeout(Duration::from_millis(50), long.frame()).await.is_err(), "a long stream ended");
     }
-    assert_eq!(broken, 1);
-    // Some 310 calls after the end, 64 for each connection, and one more if a call finds none free.
-    assert!((6..=7).contains(&pair.connections()), "{} connections", pair.connections());
+    let [last] = broken[..] else { panic!("broken calls: {broken:?}") };
+    // How many pieces the library takes depends on how soon they are read.
+    let after: usize = 110 - last + 300 + all.len();
+    assert_eq!(pair.connections(), 1 + after.div_ceil(64), "call {last} was broken");
 }
 
 #[test]
