@@ -189,6 +189,18 @@ release:
 build-time:
     CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release -p parm'
 
+# Workers on a graphics card: time by rows, memory, batches, policies. The python3 needs onnxruntime-gpu[cuda,cudnn], onnx, torch.
+gpu-serve networks=".parm/networks":
+    cargo build --release -p parm
+    python3 lab/gpu/networks.py {{networks}}
+    for part in latency memory batches policies; do python3 lab/gpu/card.py $part {{networks}} --rates 300 900 1500; done
+
+# Training on a graphics card: the weights after one step compared with the CPU's, then the time of a step, and PyTorch's.
+gpu-train device="vulkan:0" feature="vulkan":
+    cargo run --release -p parm-training --features {{feature}} --example agree -- {{device}} mlp lenet resnet-small resnet18
+    cargo run --release -p parm-training --features {{feature}} --example step -- {{device}} lenet resnet-small resnet18
+    python3 training/examples/step.py cuda lenet resnet-small resnet18
+
 # Milliseconds of training steps, one thread, beside PyTorch in Debian's python3-torch (docs/results/training-speed.md).
 bench-train:
     RAYON_NUM_THREADS=1 cargo run --release -p parm-training --example step

@@ -3,9 +3,9 @@
 
 Six workers run fashion-lenet, delayed to 20 ms, at half load. All are stopped (SIGSTOP), killed (SIGKILL) or cut off
 (a namespace without a link) for ten seconds. Prints the answers before, during and after the outage, their accuracy,
-and the processor time of the frontends.
+and the processor time and memory of the frontends. The load is for six workers, so a seventh is a spare.
 
-    lab/bench/outage.py PARM IMAGES LABELS [--frontends N] [--fault stop|kill|cut] [--model NAME --inputs FILE]
+    lab/bench/outage.py PARM IMAGES [LABELS] [--frontends N] [--fault stop|kill|cut] [--model NAME] [--workers N]
 
 The data are Fashion-MNIST, such as Debian's package dataset-fashion-mnist. `cut` needs root.
 """
@@ -45,6 +45,11 @@ class Process:
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def memory(self):
+        """Returns its resident memory in MiB."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
     def end(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
@@ -62,7 +67,7 @@ class Fleet:
             self.link()
         host = "10.77.0.2" if self.namespace else "127.0.0.1"
         log = open(folder / "log", "w")
-        self.addresses = [f"{host}:{23000 + 10 * number}" for number in range(WORKERS)]
+        self.addresses = [f"{host}:{23000 + 10 * number}" for number in range(arguments.workers)]
         self.workers = [self.worker(address, log) for address in self.addresses]
         urls = [flag for address in self.addresses for flag in ("--worker", f"http://{address}")]
         options = ["--set", "frontend.dispatch.batch.max_size=1", "--set", "log.level=info"]
@@ -190,6 +195,7 @@ def main():
     parser.add_argument("--model", default="fashion-lenet")
     parser.add_argument("--models", type=pathlib.Path, default=ROOT / "models")
     parser.add_argument("--frontends", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--fault", choices=["stop", "kill", "cut"], default="stop")
     parser.add_argument("--stand-in-at", choices=["frontend", "none"], default="frontend")
     arguments = parser.parse_args()
@@ -234,6 +240,7 @@ def run(fleet, folder):
               f"return, last answer of the stand-in {max(approximate, default=returned) - returned:.2f} s after it")
         print(f"frontend {number}: processor before {(middle[number] - spent[number]) / began:.3f} cores, during "
               f"{(outage[number] - middle[number]) / OUTAGE_S:.3f}")
+        print(f"frontend {number}: {fleet.frontends[number].memory():.0f} MiB; a worker: {fleet.workers[0].memory():.0f} MiB")
         print("accuracy", json.dumps(report.get("accuracy")))
 
 

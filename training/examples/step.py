@@ -1,4 +1,4 @@
-"""Milliseconds of a training step of the same networks in PyTorch: python3 step.py [THREADS [MODEL..]].
+"""Milliseconds of a training step of the same networks in PyTorch: python3 step.py [THREADS|cuda [MODEL..]].
 
 A name ending in +K is a parity model for groups of K: K images as channels, a prediction for each out.
 """
@@ -10,7 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+DEVICE = "cuda" if sys.argv[1:2] == ["cuda"] else "cpu"
+torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 and DEVICE == "cpu" else 1)
+torch.set_default_device(DEVICE)
 ROWS, BATCH, CLASSES, EPOCHS = 3840, 64, 10, 4
 
 
@@ -54,7 +56,16 @@ def resnet_small(channels, outputs):
     )
 
 
-BUILD = {"mlp": mlp, "lenet": lenet, "resnet-small": resnet_small}
+def resnet18(channels, outputs):
+    widths = [64, 64, 128, 128, 256, 256, 512, 512]
+    blocks = [Block(before, after, 1 + (before != after)) for before, after in zip([64, *widths], widths)]
+    return nn.Sequential(
+        nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU(), *blocks,
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, outputs),
+    )
+
+
+BUILD = {"mlp": mlp, "lenet": lenet, "resnet-small": resnet_small, "resnet18": resnet18}
 pixels = torch.rand(ROWS, 1, 28, 28)
 sure = functional.one_hot(torch.arange(ROWS) % CLASSES, CLASSES).float()
 soft = torch.softmax(torch.randn(ROWS, CLASSES), 1)
@@ -100,5 +111,6 @@ for name in sys.argv[2:] or ["mlp", "lenet", "resnet-small", "lenet+4", "resnet-
                                      reduction="batchmean")
             loss.backward()
             adam.step()
+        loss.item()  # waits for the card
         fastest = min(fastest, (time.perf_counter() - start) / (len(groups) / BATCH))
     print(f"{name}: {1e3 * fastest:.2f} ms a step, {BATCH / fastest:.0f} rows a second")

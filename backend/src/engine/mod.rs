@@ -52,6 +52,11 @@ pub trait Engine: Send + Sync {
         false
     }
 
+    /// How often an instance has the weights of a file.
+    fn copies_of_weights(&self, _path: &Path) -> usize {
+        1
+    }
+
     /// Other ways to run the same file, by name. Their answers must be this engine's but for rounding.
     fn references(&self, _options: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
         Vec::new()
@@ -79,6 +84,12 @@ pub trait Model: Send {
     /// Whether [`most_rows`](Self::most_rows) is known without a run: the first dimension need not be tried.
     fn declares_rows(&self) -> bool {
         false
+    }
+
+    /// Prepares for a few numbers of rows up to this one, if runs are slow whenever their number changes; returns them.
+    /// Other numbers are filled up or split, so rows must be independent.
+    fn fix_rows(&mut self, _most: usize) -> Result<Vec<usize>, Error> {
+        Ok(Vec::new())
     }
 
     /// Whether runs of one shape take about the same time and never wait.

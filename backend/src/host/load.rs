@@ -55,13 +55,18 @@ impl Host {
             tracing::info!(name, reason, "the model takes token ids, and tokenizer.json is not used");
         }
         let (max_batch, whole) = self.most_rows(name, triton(name, source), &mut *model);
+        let sizes = fix_rows(&mut *model, max_batch)?;
         let warm = self.warm_up(name, max_batch, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
         let statistics = Statistics::new(self.metrics.model(name, &version));
         statistics.metrics().batching(warm.limit, warm.speedup);
         let mut replicas = Vec::with_capacity(self.config.instances.get());
         while replicas.len() + 1 < self.config.instances.get() {
-            let replica = model.replica().map_or_else(|| guarded(&read).map(|model| served(model).0), Ok)?;
+            let mut replica =
+                model.replica().map_or_else(|| guarded(&read).map(|model| served(model).0), Ok)?;
+            if let Some(most) = sizes.last() {
+                fix_rows(&mut *replica, *most)?;
+            }
             replicas.push(Mutex::new(replica));
         }
         replicas.push(Mutex::new(model));
@@ -229,6 +234,22 @@ impl Host {
     }
 }
 
+/// Prepares an engine that is slow whenever the number of rows changes, and runs each of its sizes once. Those for which a
+/// card has too little memory are left out.
+fn fix_rows(model: &mut dyn Model, most: usize) -> Result<Vec<usize>, Error> {
+    let sizes = if most > 1 { model.fix_rows(most)? } else { Vec::new() };
+    let mut fails = |rows: usize| time(model, rows, true, (1, None)).is_err();
+    let Some(smallest) = sizes.first() else { return Ok(sizes) };
+    if fails(*smallest) {
+        // Blank inputs show nothing about this model. The warm-up tells.
+        return Ok(sizes);
+    }
+    let Some(failed) = sizes.iter().position(|rows| fails(*rows)) else { return Ok(sizes) };
+    let largest = sizes[failed - 1];
+    tracing::warn!(failed = sizes[failed], largest, "larger batches are split: the model fails on them");
+    model.fix_rows(largest)
+}
+
 /// Turns of a measurement: that many if the time allows, and up to the most if they are short.
 const TURNS: usize = 5;
 const MOST_TURNS: usize = 25;
@@ -333,6 +354,8 @@ fn time(
 
 #[cfg(test)]
 mod tests {
+    use parm_protocol::{DataType, Tensor};
+
     use super::*;
 
     #[test]
@@ -346,5 +369,50 @@ mod tests {
         let mut model = Spec::default().model().unwrap();
         let times = quartiles(&mut *model, &[1, 2, 4], Instant::now()).unwrap();
         assert!(times.len() == 3 && times.iter().all(|time| *time >= Duration::from_millis(5)), "{times:?}");
+    }
+
+    /// A model on a card with memory for a few rows.
+    struct Small {
+        signature: crate::engine::Signature,
+        sizes: Vec<usize>,
+        most: usize,
+    }
+
+    impl Model for Small {
+        fn signature(&self) -> &crate::engine::Signature {
+            &self.signature
+        }
+
+        fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+            let rows = inputs[0].rows();
+            if rows > self.most {
+                Err(Error::Run { message: "no memory".into() })
+            } else {
+                Ok(inputs.to_vec())
+            }
+        }
+
+        fn fix_rows(&mut self, most: usize) -> Result<Vec<usize>, Error> {
+            self.sizes = [1, 2, 4, 8].into_iter().filter(|&size| size <= most).collect();
+            Ok(self.sizes.clone())
+        }
+    }
+
+    #[test]
+    fn sizes_for_which_a_card_has_no_memory_are_left_out() {
+        let x = crate::engine::Declared { name: "x".into(), datatype: DataType::Fp32, shape: vec![-1, 2] };
+        let signature = crate::engine::Signature { inputs: vec![x.clone()], outputs: vec![x] };
+        // A model that runs on no blank input keeps its sizes.
+        for (most, memory, sizes) in [
+            (64, 64, &[1, 2, 4, 8][..]),
+            (64, 5, &[1, 2, 4]),
+            (3, 64, &[1, 2]),
+            (64, 0, &[1, 2, 4, 8]),
+            (0, 64, &[]),
+        ] {
+            let mut model = Small { signature: signature.clone(), sizes: Vec::new(), most: memory };
+            assert_eq!(fix_rows(&mut model, most).unwrap(), sizes);
+            assert_eq!(model.sizes, sizes);
+        }
     }
 }

@@ -65,7 +65,9 @@ impl Config {
         match version.format {
             Format::Emulated => Ok(0),
             Format::Onnx => {
-                Ok(self.counted(&choose(&self.engine.name, &self.engine.options())?, version.bytes()))
+                let chosen = choose(&self.engine.name, &self.engine.options())?;
+                let copies = chosen.engine.copies_of_weights(&version.path) as u64;
+                Ok(self.counted(&chosen, version.bytes().saturating_mul(copies)))
             }
         }
     }

@@ -13,23 +13,29 @@ use super::failed;
 use crate::Error;
 use crate::engine::strings;
 
-/// A view of a tensor's own memory if it is aligned, otherwise a copy.
-pub(super) fn to_value(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
+/// Aligned memory for the numbers of an input.
+pub(super) type Scratch = Vec<u64>;
+
+/// A view of a tensor's own memory if it is aligned, otherwise of a copy in `scratch`.
+pub(super) fn to_value<'a>(
+    tensor: &'a Tensor,
+    scratch: &'a mut Scratch,
+) -> Result<SessionInputValue<'a>, Error> {
     match tensor.datatype() {
         DataType::Bool => truths(tensor),
         DataType::Bytes => texts(tensor),
-        DataType::Uint8 => numbers::<u8>(tensor),
-        DataType::Uint16 => numbers::<u16>(tensor),
-        DataType::Uint32 => numbers::<u32>(tensor),
-        DataType::Uint64 => numbers::<u64>(tensor),
-        DataType::Int8 => numbers::<i8>(tensor),
-        DataType::Int16 => numbers::<i16>(tensor),
-        DataType::Int32 => numbers::<i32>(tensor),
-        DataType::Int64 => numbers::<i64>(tensor),
-        DataType::Fp16 => numbers::<f16>(tensor),
-        DataType::Bf16 => numbers::<bf16>(tensor),
-        DataType::Fp32 => numbers::<f32>(tensor),
-        DataType::Fp64 => numbers::<f64>(tensor),
+        DataType::Uint8 => numbers::<u8>(tensor, scratch),
+        DataType::Uint16 => numbers::<u16>(tensor, scratch),
+        DataType::Uint32 => numbers::<u32>(tensor, scratch),
+        DataType::Uint64 => numbers::<u64>(tensor, scratch),
+        DataType::Int8 => numbers::<i8>(tensor, scratch),
+        DataType::Int16 => numbers::<i16>(tensor, scratch),
+        DataType::Int32 => numbers::<i32>(tensor, scratch),
+        DataType::Int64 => numbers::<i64>(tensor, scratch),
+        DataType::Fp16 => numbers::<f16>(tensor, scratch),
+        DataType::Bf16 => numbers::<bf16>(tensor, scratch),
+        DataType::Fp32 => numbers::<f32>(tensor, scratch),
+        DataType::Fp64 => numbers::<f64>(tensor, scratch),
     }
 }
 
@@ -82,16 +88,21 @@ pub(super) fn datatype(native: TensorElementType) -> Option<DataType> {
     })
 }
 
-fn numbers<T>(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error>
+fn numbers<'a, T>(tensor: &'a Tensor, scratch: &'a mut Scratch) -> Result<SessionInputValue<'a>, Error>
 where
     T: Pod + PrimitiveTensorElementType + Debug,
 {
-    if let Ok(values) = bytemuck::try_cast_slice::<u8, T>(tensor.data()) {
-        return Ok(TensorRef::from_array_view((dims(tensor), values)).map_err(failed)?.into());
-    }
-    let mut values = vec![T::zeroed(); tensor.len()];
-    bytemuck::cast_slice_mut(&mut values).copy_from_slice(tensor.data());
-    Ok(ort::value::Tensor::from_array((dims(tensor), values)).map_err(failed)?.into())
+    let values = match bytemuck::try_cast_slice::<u8, T>(tensor.data()) {
+        Ok(values) => values,
+        Err(_) => {
+            let bytes = tensor.data();
+            scratch.resize(bytes.len().div_ceil(size_of::<u64>()), 0);
+            let copy = &mut bytemuck::cast_slice_mut(scratch)[..bytes.len()];
+            copy.copy_from_slice(bytes);
+            bytemuck::cast_slice(copy)
+        }
+    };
+    Ok(TensorRef::from_array_view((dims(tensor), values)).map_err(failed)?.into())
 }
 
 fn truths(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {

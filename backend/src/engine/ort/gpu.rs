@@ -6,6 +6,7 @@
 use std::error::Error as _;
 use std::path::Path;
 
+use ort::ep::cuda::ConvAlgorithmSearch;
 use ort::ep::{self, ArenaExtendStrategy, ExecutionProviderDispatch};
 
 use super::library::runtimes;
@@ -21,13 +22,15 @@ pub(super) struct Gpu {
     /// Whether a model runs on the CPU if it cannot run on the card.
     pub(super) or_cpu: bool,
     /// Largest memory of a session, in bytes.
-    memory: Option<usize>,
+    pub(super) memory: Option<usize>,
 }
 
 impl Gpu {
     pub(super) fn provider(self) -> ExecutionProviderDispatch {
         let number = i32::try_from(self.number).unwrap_or(i32::MAX);
-        let mut provider = ep::CUDA::default().with_device_id(number);
+        // The default tries every algorithm at each new shape: on an H200 up to 275 ms, for runs that are as fast.
+        let search = ConvAlgorithmSearch::Heuristic;
+        let mut provider = ep::CUDA::default().with_device_id(number).with_conv_algorithm_search(search);
         if let Some(memory) = self.memory {
             // By default an arena doubles, and would reach its limit long before it needs the memory.
             let exact = ArenaExtendStrategy::SameAsRequested;

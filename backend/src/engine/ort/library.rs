@@ -1,9 +1,11 @@
 //! Finds ONNX Runtime's shared library.
 //!
 //! Most users have it as a Python package, whose folder no loader searches. The order is: the configured path, ONNX
-//! Runtime's own variable, the folder of this program and its Python environment, the active Python environment, and
-//! last the system's loader, which may find a library of another program.
+//! Runtime's own variable, the folder of this program and its Python environment, the active Python environment, that of
+//! the first `python3` in `PATH` (containers set nothing else), and last the system's loader, which may find a library of
+//! another program.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -61,15 +63,27 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
     let prefixes = beside.and_then(Path::parent).map(Path::to_owned).into_iter();
     let prefixes =
         prefixes.chain(["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from));
-    let packages: Vec<PathBuf> = prefixes.flat_map(|prefix| in_python(&prefix)).collect();
+    let searched = variable("PATH").and_then(|path| prefix_in_path(&path));
+    let packages: Vec<PathBuf> = prefixes.chain(searched).flat_map(|prefix| in_python(&prefix)).collect();
     beside.map(libraries_in).unwrap_or_default().into_iter().chain(packages)
 }
 
-/// The library of the package `onnxruntime` of a Python environment.
+/// The environment of the first `python3` in a list of folders. Its link is not followed: that would leave the environment.
+fn prefix_in_path(path: &OsStr) -> Option<PathBuf> {
+    let folders = std::env::split_paths(path).filter(|folder| folder.is_absolute());
+    let python = folders.map(|folder| folder.join("python3")).find(|python| python.is_file())?;
+    python.parent()?.parent().map(Path::to_owned)
+}
+
+/// The library of the package `onnxruntime` of a Python environment. Debian and Ubuntu have their own name for its folder, and
+/// root's packages in `/usr/local`.
 fn in_python(prefix: &Path) -> Vec<PathBuf> {
-    let versions = entries(&prefix.join("lib")).into_iter();
-    let versions = versions.filter(|path| name(path).starts_with("python3"));
-    versions.flat_map(|path| libraries_in(&path.join("site-packages/onnxruntime/capi"))).collect()
+    let prefixes = [prefix.to_owned(), prefix.join("local")];
+    let versions = prefixes.iter().flat_map(|prefix| entries(&prefix.join("lib")));
+    let versions: Vec<PathBuf> = versions.filter(|path| name(path).starts_with("python3")).collect();
+    let packages = ["site-packages", "dist-packages"].map(Path::new);
+    let folders = versions.iter().flat_map(|path| packages.map(|packages| path.join(packages)));
+    folders.flat_map(|folder| libraries_in(&folder.join("onnxruntime/capi"))).collect()
 }
 
 /// Files of a folder with the library's name, with or without a version suffix.
@@ -104,6 +118,28 @@ mod tests {
             fs::write(path, "").unwrap();
         }
         assert_eq!(in_python(prefix.path()), [file]);
+    }
+
+    #[test]
+    fn environment_of_the_first_python_in_path_is_searched() {
+        let root = tempfile::tempdir().unwrap();
+        let [empty, first, second] =
+            ["empty/bin", "first/bin", "second/bin"].map(|name| root.path().join(name));
+        for (folder, has_python) in [(&empty, false), (&first, true), (&second, true)] {
+            fs::create_dir_all(folder).unwrap();
+            if has_python {
+                std::os::unix::fs::symlink("/bin/sh", folder.join("python3")).unwrap();
+            }
+        }
+        let path = std::env::join_paths([Path::new("bin"), &empty, &first, &second]).unwrap();
+        assert_eq!(prefix_in_path(&path), Some(root.path().join("first")));
+        assert_eq!(prefix_in_path(empty.as_os_str()), None);
+        // As root on Ubuntu.
+        let package = root.path().join("first/local/lib/python3.12/dist-packages/onnxruntime/capi");
+        fs::create_dir_all(&package).unwrap();
+        let file = package.join(by_the_loader());
+        fs::write(&file, "").unwrap();
+        assert_eq!(in_python(&root.path().join("first")), [file]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod convert;
 mod gpu;
 mod library;
+mod sizes;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +26,10 @@ use gpu::Gpu;
 
 use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Options, Signature, guarded};
 use crate::Error;
+use crate::engine::compare::has_operator;
+use crate::engine::cuda::entries;
 
+#[derive(Clone)]
 struct Ort {
     environment: Environment,
     optimises: bool,
@@ -40,8 +44,24 @@ pub(super) fn engine(library: PathBuf) -> Result<Chosen, Error> {
 }
 
 struct OrtModel {
-    session: Session,
+    /// One, or one for each size.
+    sessions: Vec<Session>,
+    /// Their numbers of rows, in ascending order; empty if one session takes all.
+    sizes: Vec<usize>,
     signature: Signature,
+    /// Memory for inputs that are not aligned, kept because fresh memory takes longer to touch than to fill.
+    scratch: Vec<convert::Scratch>,
+    /// The means to make further sessions, if a card needs them.
+    source: Option<Source>,
+}
+
+/// A model's file, for a card.
+struct Source {
+    engine: Ort,
+    gpu: Gpu,
+    path: PathBuf,
+    bytes: u64,
+    options: Options,
 }
 
 /// The opened library and its path. Never dropped: sessions need it, and it cannot be opened twice.
@@ -53,19 +73,58 @@ impl Engine for Ort {
     }
 
     fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
-        let session = guarded(|| session(self, path, options))?;
+        let (session, gpu) = guarded(|| session(self, path, options))?;
         let declare = |outlets: &[Outlet]| -> Result<Vec<Declared>, Error> {
             outlets.iter().map(|outlet| declared(path, outlet)).collect()
         };
         let (inputs, outputs) = (declare(session.inputs())?, declare(session.outputs())?);
         let signature = Signature { inputs, outputs };
-        Ok(Box::new(OrtModel { session, signature }))
+        let gpu = gpu.filter(|_| self.optimises && has_convolutions(path));
+        let source = gpu.map(|gpu| Source {
+            engine: self.clone(),
+            gpu,
+            path: path.into(),
+            bytes: bytes(path),
+            options: options.clone(),
+        });
+        Ok(Box::new(OrtModel {
+            sessions: vec![session],
+            sizes: Vec::new(),
+            signature,
+            scratch: Vec::new(),
+            source,
+        }))
+    }
+
+    fn copies_of_weights(&self, path: &Path) -> usize {
+        match self.gpu {
+            Some(_) if has_convolutions(path) => sizes::affordable(&SIZES, bytes(path)).len().max(1),
+            _ => 1,
+        }
     }
 
     fn references(&self, _: &Options) -> Vec<(&'static str, Box<dyn Engine>)> {
-        let plain = Self { environment: self.environment.clone(), optimises: false, gpu: self.gpu };
-        vec![("ONNX Runtime without graph optimisation", Box::new(plain))]
+        let plain =
+            |optimises| Box::new(Self { environment: self.environment.clone(), optimises, gpu: None });
+        match self.gpu {
+            Some(_) => vec![("ONNX Runtime on the CPU", plain(true))],
+            None => vec![("ONNX Runtime without graph optimisation", plain(false))],
+        }
     }
+}
+
+/// Numbers of rows that have a session of their own if the engine plans for shapes.
+const SIZES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// Whether the file has an operator that a card plans for its shape.
+fn has_convolutions(path: &Path) -> bool {
+    has_operator(path, |operator| operator.starts_with("Conv") && operator != "ConvInteger")
+}
+
+/// The size of a model's files: external data are next to it.
+fn bytes(path: &Path) -> u64 {
+    let files = path.parent().map(entries).unwrap_or_default();
+    files.iter().filter_map(|file| std::fs::metadata(file).ok()).map(|file| file.len()).sum()
 }
 
 impl Model for OrtModel {
@@ -74,19 +133,48 @@ impl Model for OrtModel {
     }
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        let values =
-            inputs.iter().map(convert::to_value).collect::<Result<Vec<SessionInputValue<'_>>, _>>()?;
-        let outputs = self.session.run(values.as_slice()).map_err(failed)?;
-        // Read by name in declared order: the session's order is not guaranteed.
-        self.signature
-            .outputs
-            .iter()
-            .map(|declared| {
-                let missing = || Error::Run { message: format!("output '{}' is missing", declared.name) };
-                convert::from_value(outputs.get(&declared.name).ok_or_else(missing)?, declared.datatype)
-            })
-            .collect()
+        let Self { sessions, sizes, signature, scratch, .. } = self;
+        scratch.resize_with(inputs.len(), Default::default);
+        let mut run = |at: usize, inputs: &[Tensor]| run_on(&mut sessions[at], signature, scratch, inputs);
+        if sizes.is_empty() { run(0, inputs) } else { sizes::run(inputs, sizes, run) }
     }
+
+    fn fix_rows(&mut self, most: usize) -> Result<Vec<usize>, Error> {
+        let Some(Source { engine, gpu, path, bytes, options }) = &self.source else { return Ok(Vec::new()) };
+        let wanted: Vec<usize> = SIZES.into_iter().filter(|&size| size <= most).collect();
+        let chosen = sizes::affordable(&wanted, *bytes);
+        if chosen.is_empty() && self.sizes.is_empty() {
+            return Ok(chosen);
+        }
+        let shares = gpu.memory.map(|memory| sizes::shares(&chosen, *bytes, memory));
+        // The old ones go first: the card may not have room for both.
+        self.sessions.clear();
+        let mut sessions = Vec::with_capacity(chosen.len().max(1));
+        for at in 0..chosen.len().max(1) {
+            let share = shares.as_ref().and_then(|shares| shares.get(at).copied());
+            let gpu = Gpu { memory: share.or(gpu.memory), ..*gpu };
+            sessions.push(guarded(|| session_on(engine, Some(gpu), path, options))?);
+        }
+        (self.sessions, self.sizes) = (sessions, chosen);
+        Ok(self.sizes.clone())
+    }
+}
+
+fn run_on(
+    session: &mut Session,
+    signature: &Signature,
+    scratch: &mut [convert::Scratch],
+    inputs: &[Tensor],
+) -> Result<Vec<Tensor>, Error> {
+    let values = inputs.iter().zip(scratch).map(|(input, scratch)| convert::to_value(input, scratch));
+    let values = values.collect::<Result<Vec<SessionInputValue<'_>>, _>>()?;
+    let outputs = session.run(values.as_slice()).map_err(failed)?;
+    // Read by name in declared order: the session's order is not guaranteed.
+    let read = |declared: &Declared| {
+        let missing = || Error::Run { message: format!("output '{}' is missing", declared.name) };
+        convert::from_value(outputs.get(&declared.name).ok_or_else(missing)?, declared.datatype)
+    };
+    signature.outputs.iter().map(read).collect()
 }
 
 /// Opens a library, unless it is open.
@@ -124,14 +212,16 @@ fn opened() -> Option<PathBuf> {
     ENVIRONMENT.lock().as_ref().map(|(path, _)| path.clone())
 }
 
-fn session(engine: &Ort, path: &Path, options: &Options) -> Result<Session, Error> {
-    let Some(gpu) = engine.gpu else { return session_on(engine, None, path, options) };
+/// A session, and the card that it uses.
+fn session(engine: &Ort, path: &Path, options: &Options) -> Result<(Session, Option<Gpu>), Error> {
+    let on_cpu = || Ok((session_on(engine, None, path, options)?, None));
+    let Some(gpu) = engine.gpu else { return on_cpu() };
     match session_on(engine, Some(gpu), path, options) {
         Err(error) if gpu.or_cpu => {
             tracing::warn!(%error, device = gpu.number, "the model runs on the CPU: the card cannot be used");
-            session_on(engine, None, path, options)
+            on_cpu()
         }
-        outcome => outcome,
+        outcome => Ok((outcome?, Some(gpu))),
     }
 }
 

@@ -185,6 +185,10 @@ impl Model for TextModel {
         self.model.most_rows()
     }
 
+    fn fix_rows(&mut self, most: usize) -> Result<Vec<usize>, Error> {
+        self.model.fix_rows(most)
+    }
+
     /// Longer texts take longer.
     fn is_steady(&self) -> bool {
         false
