@@ -104,7 +104,8 @@ impl Echo {
                     return;
                 }
                 if does == Does::Echoes {
-                    let stream = answer.get_or_insert_with(|| respond.send_response(head.clone(), false).unwrap());
+                    let stream =
+                        answer.get_or_insert_with(|| respond.send_response(head.clone(), false).unwrap());
                     send(stream, [&message[..], &[self.name]].concat());
                 }
             }
@@ -155,7 +156,10 @@ async fn over(servers: &[SocketAddr], arguments: &[&'static str]) -> Parm {
 type Messages = mpsc::Sender<Vec<u8>>;
 
 /// Begins a call. Its messages are what is sent to the channel.
-async fn call(parm: &Parm, first: &[u8]) -> (Messages, impl Future<Output = Result<Streaming<Vec<u8>>, Status>> + use<>) {
+async fn call(
+    parm: &Parm,
+    first: &[u8],
+) -> (Messages, impl Future<Output = Result<Streaming<Vec<u8>>, Status>> + use<>) {
     let (mut messages, sent) = mpsc::channel(0);
     messages.try_send(first.to_vec()).unwrap();
     let mut client = raw(parm).await;
@@ -294,18 +298,23 @@ async fn client_that_leaves_ends_its_call_at_the_server() {
     for does in [Does::Echoes, Does::Listens] {
         let (echo, address) = Echo::start(b'!', does).await;
         let parm = over(&[address], &[]).await;
-        let (messages, answer) = call(&parm, b"a").await;
+        let stream = tokio::net::TcpStream::connect(parm.grpc).await.unwrap();
+        let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let request =
+            hyper::Request::post(format!("http://a{STREAM}")).header("content-type", "application/grpc");
+        let (response, mut sends) = client.send_request(request.body(()).unwrap(), false).unwrap();
+        sends.send_data(Bytes::from_static(b"\0\0\0\0\x01a"), false).unwrap();
         if does == Does::Echoes {
-            let mut answer = answer.await.unwrap();
-            answer.message().await.unwrap();
+            let mut body = response.await.unwrap().into_body();
+            assert_eq!(body.data().await.unwrap().unwrap(), b"\0\0\0\0\x02a!"[..]);
+            drop((body, sends));
         } else {
-            tokio::select! {
-                answer = answer => panic!("{:?}", answer.map(drop)),
-                () = echo.until(&echo.heard, 1) => {}
-            }
+            echo.until(&echo.heard, 1).await;
+            drop((response, sends));
         }
         echo.until(&echo.reset, 1).await;
-        drop(messages);
+        connection.abort();
     }
 }
 

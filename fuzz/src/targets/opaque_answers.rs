@@ -15,7 +15,9 @@ pub fn run(data: &[u8]) {
     let (method, path) = REQUESTS[usize::from(*choice) % REQUESTS.len()];
     let body = if method == "POST" { "ask" } else { "" };
     let length = body.len();
-    let request = format!("{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
     let (came, heard) = PASSAGE.with(|passage| passage.send(request.as_bytes(), Some(answer)));
     let shown = String::from_utf8_lossy(&came);
     assert!(came.starts_with(b"HTTP/1.1 "), "{shown:?}");

@@ -38,7 +38,9 @@ impl Passage {
     pub(super) fn start() -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = |name: &str| std::env::temp_dir().join(format!("parm-fuzz-{}-{number}-{name}", std::process::id()));
+        let path = |name: &str| {
+            std::env::temp_dir().join(format!("parm-fuzz-{}-{number}-{name}", std::process::id()))
+        };
         let [socket, upstream] = ["parm", "server"].map(path);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         let runtime = runtime.expect("a runtime of one thread can be made");
@@ -114,7 +116,8 @@ async fn answers(mut stream: UnixStream, script: Arc<Script>) {
     loop {
         while let Some(length) = whole(&bytes) {
             let request: Vec<u8> = bytes.drain(..length).collect();
-            let is_probe = request.starts_with(b"GET /health HTTP/1.1\r\n") && !has(&request, "x-forwarded-host");
+            let is_probe =
+                request.starts_with(b"GET /health HTTP/1.1\r\n") && !has(&request, "x-forwarded-host");
             if !is_probe {
                 script.heard.lock().expect("it did not panic").push(request);
             }
@@ -134,7 +137,8 @@ async fn answers(mut stream: UnixStream, script: Arc<Script>) {
 /// The length of the first request, if it is whole.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-    let length = lines(&bytes[..head], "content-length").last().map_or(0, |text| text.parse().expect("a length"));
+    let length =
+        lines(&bytes[..head], "content-length").last().map_or(0, |text| text.parse().expect("a length"));
     (bytes.len() >= head + length).then_some(head + length)
 }
 

@@ -174,10 +174,10 @@ impl StreamState {
                 if self.bytes <= self.most || self.active().count() < 2 {
                     break;
                 }
-                self.readers.iter().position(|place| !place.parked && place.piece == needed).map_or_else(
-                    || (),
-                    |slowest| self.readers.swap_remove(slowest).wake(),
-                );
+                self.readers
+                    .iter()
+                    .position(|place| !place.parked && place.piece == needed)
+                    .map_or_else(|| (), |slowest| self.readers.swap_remove(slowest).wake());
             }
         }
         if let Some(filler) = self.filler.take() {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::{Body as _, Frame, Incoming};
-use parm_protocol::{Error, ReaderHandle};
 use parm_protocol::rest::Encoded;
+use parm_protocol::{Error, ReaderHandle};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::http2::{Asked, Http2, OpenStream};

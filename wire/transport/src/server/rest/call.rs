@@ -5,6 +5,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -22,26 +23,24 @@ use crate::server::shared::Shared;
 /// The rest of a request, which is read until this is dropped.
 pub(super) struct Asking {
     pub(super) stream: Arc<RequestStream>,
-    failed: oneshot::Receiver<Error>,
+    /// The error of a request that holds too much; `None` once it can no longer come.
+    failed: Option<oneshot::Receiver<Error>>,
     _filler: AbortOnDropHandle<()>,
 }
 
 impl Asking {
     /// The error of a request that holds too much, if that happens.
     pub(super) async fn failed(&mut self) -> Error {
-        match (&mut self.failed).await {
-            Ok(error) => error,
-            // It ended, or its client left.
-            Err(_) => std::future::pending().await,
-        }
+        poll_fn(|cx| self.poll_failed(cx)).await
     }
 
     /// The same, now.
-    pub(super) fn poll_failed(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Error> {
-        match self.failed.poll_unpin(cx) {
-            std::task::Poll::Ready(Ok(error)) => std::task::Poll::Ready(error),
-            _ => std::task::Poll::Pending,
-        }
+    pub(super) fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        let Some(failed) = &mut self.failed else { return Poll::Pending };
+        let told = ready!(failed.poll_unpin(cx));
+        self.failed = None;
+        // Without an error it ended, or its client left.
+        told.map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -57,7 +56,8 @@ pub(super) async fn read<S: InferenceService>(
         let message = format!("the first message did not arrive within {within:?}: send it faster");
         Error::Malformed { message }
     };
-    let (bytes, has_ended) = tokio::time::timeout(within, begin(&mut arriving, limit)).await.map_err(late)??;
+    let (bytes, has_ended) =
+        tokio::time::timeout(within, begin(&mut arriving, limit)).await.map_err(late)??;
     let body = arriving.body;
     if has_ended {
         return Ok((Held { bytes, share }, None));
@@ -72,7 +72,7 @@ pub(super) async fn read<S: InferenceService>(
     }));
     // The answer has a share of its own.
     let held = Held { bytes, share: shared.budget.share() };
-    Ok((held, Some(Asking { stream, failed, _filler: filler })))
+    Ok((held, Some(Asking { stream, failed: Some(failed), _filler: filler })))
 }
 
 /// The beginning of a call, and whether it is all of it.

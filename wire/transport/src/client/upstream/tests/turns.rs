@@ -23,8 +23,7 @@ async fn echo() -> Pair {
     Pair::new(|_, mut request, mut respond| async move {
         let mut answer = None;
         while let Some(piece) = request.body_mut().data().await {
-            let stream =
-                answer.get_or_insert_with(|| respond.send_response(head(&[]), false).unwrap());
+            let stream = answer.get_or_insert_with(|| respond.send_response(head(&[]), false).unwrap());
             stream.send_data(piece.unwrap(), false).unwrap();
         }
         let trailers = [("grpc-status".parse().unwrap(), "0".parse().unwrap())].into_iter().collect();
@@ -102,7 +101,8 @@ async fn silence_is_the_clients_until_it_has_ended() {
 
 #[tokio::test]
 async fn server_that_ends_early_ends_the_request() {
-    let pair = Pair::new(|_, _, respond| async move { say(respond, &[FIRST], &[("grpc-status", "0")]) }).await;
+    let pair =
+        Pair::new(|_, _, respond| async move { say(respond, &[FIRST], &[("grpc-status", "0")]) }).await;
     let (request, stream) = opened();
     let answer = pair.client.forward(request.clone(), CallContext::default()).await.unwrap();
     let whole = begun(answer).1.collect().await.unwrap();
