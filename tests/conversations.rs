@@ -154,12 +154,10 @@ async fn over(servers: &[SocketAddr], arguments: &[&'static str]) -> Parm {
 }
 
 type Messages = mpsc::Sender<Vec<u8>>;
+type Answer = Result<Streaming<Vec<u8>>, Status>;
 
 /// Begins a call. Its messages are what is sent to the channel.
-async fn call(
-    parm: &Parm,
-    first: &[u8],
-) -> (Messages, impl Future<Output = Result<Streaming<Vec<u8>>, Status>> + use<>) {
+async fn call(parm: &Parm, first: &[u8]) -> (Messages, impl Future<Output = Answer> + use<>) {
     let (mut messages, sent) = mpsc::channel(0);
     messages.try_send(first.to_vec()).unwrap();
     let mut client = raw(parm).await;
@@ -226,7 +224,7 @@ const ROUTE: [&str; 4] = [
 async fn begin<'a>(
     parm: &Parm,
     servers: [&'a Echo; 2],
-) -> (&'a Echo, &'a Echo, Messages, tokio::task::JoinHandle<Result<Streaming<Vec<u8>>, Status>>) {
+) -> (&'a Echo, &'a Echo, Messages, tokio::task::JoinHandle<Answer>) {
     let before = servers.map(|server| server.heard.load(Ordering::SeqCst) + 1);
     let (messages, answer) = call(parm, b"a").await;
     let answer = tokio::spawn(answer);

@@ -36,14 +36,14 @@ struct StreamState {
     /// Whether nothing was dropped, and a further reader may come.
     copied: bool,
     ended: Option<Instant>,
-    readers: Vec<Place>,
+    readers: Vec<ReaderPlace>,
     next: usize,
     /// The task that reads the client.
     filler: Option<Waker>,
 }
 
 /// The place of a reader.
-struct Place {
+struct ReaderPlace {
     id: usize,
     /// Its next piece, and the bytes from there on.
     piece: usize,
@@ -94,7 +94,7 @@ impl RequestStream {
         let id = state.next;
         state.next += 1;
         let unread = state.bytes;
-        state.readers.push(Place { id, piece: 0, unread, parked: false, waker: None });
+        state.readers.push(ReaderPlace { id, piece: 0, unread, parked: false, waker: None });
         Some((StreamReader(self.clone(), id), ReaderHandle(self.clone(), id)))
     }
 
@@ -145,7 +145,7 @@ impl RequestStream {
     pub fn end(&self) {
         let mut state = self.state();
         state.ended = Some(Instant::now());
-        state.readers.iter_mut().for_each(Place::wake);
+        state.readers.iter_mut().for_each(ReaderPlace::wake);
     }
 
     fn leave(&self, id: usize) {
@@ -157,7 +157,7 @@ impl RequestStream {
 }
 
 impl StreamState {
-    fn active(&self) -> impl Iterator<Item = &Place> {
+    fn active(&self) -> impl Iterator<Item = &ReaderPlace> {
         self.readers.iter().filter(|place| !place.parked)
     }
 
@@ -174,10 +174,10 @@ impl StreamState {
                 if self.bytes <= self.most || self.active().count() < 2 {
                     break;
                 }
-                self.readers
-                    .iter()
-                    .position(|place| !place.parked && place.piece == needed)
-                    .map_or_else(|| (), |slowest| self.readers.swap_remove(slowest).wake());
+                let slowest = self.readers.iter().position(|place| !place.parked && place.piece == needed);
+                if let Some(slowest) = slowest {
+                    self.readers.swap_remove(slowest).wake();
+                }
             }
         }
         if let Some(filler) = self.filler.take() {
@@ -186,7 +186,7 @@ impl StreamState {
     }
 }
 
-impl Place {
+impl ReaderPlace {
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
