@@ -31,9 +31,9 @@ fn withheld_copy_leaves_its_query_to_the_first_job() {
     let (mut servers, query, first) = slow_next();
     let began = servers.world.now;
     servers.pass(ms(200));
-    let copy = copies(&servers);
-    assert_eq!(copy.len(), 1, "the query is late");
-    servers.send(Event::JobFailed(copy[0], Failure::Withheld));
+    let late = copies(&servers);
+    assert!(!late.is_empty(), "the query is late");
+    late.into_iter().for_each(|copy| servers.send(Event::JobFailed(copy, Failure::Withheld)));
     servers.pass(ms(1500));
     assert_eq!(copies(&servers), [], "there is no further copy");
     servers.send(Event::JobCompleted(first));
