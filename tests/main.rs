@@ -9,6 +9,7 @@ mod coded;
 mod codes;
 mod commands;
 mod console;
+mod conversations;
 mod crate_graph;
 mod demo;
 mod dependencies;

@@ -29,7 +29,7 @@ fn over(workers: &[&Parm], arguments: &[&str]) -> Parm {
     serve(&workers.iter().map(|worker| worker.grpc).collect::<Vec<_>>(), arguments)
 }
 
-fn serve(servers: &[SocketAddr], arguments: &[&str]) -> Parm {
+pub(crate) fn serve(servers: &[SocketAddr], arguments: &[&str]) -> Parm {
     let urls: Vec<String> = servers.iter().map(|server| format!("grpc://{server}")).collect();
     let mut command = vec!["serve"];
     urls.iter().for_each(|url| command.extend(["--upstream", url]));
@@ -46,7 +46,7 @@ async fn client(parm: &Parm) -> Client {
 
 /// Messages as bytes.
 #[derive(Clone, Copy)]
-struct Raw;
+pub(crate) struct Raw;
 
 impl Codec for Raw {
     type Encode = Vec<u8>;
@@ -83,14 +83,14 @@ impl Decoder for Raw {
 }
 
 /// A client of any method.
-async fn raw(parm: &Parm) -> tonic::client::Grpc<Channel> {
+pub(crate) async fn raw(parm: &Parm) -> tonic::client::Grpc<Channel> {
     let channel = Channel::from_shared(format!("http://{}", parm.grpc)).unwrap().connect().await.unwrap();
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.unwrap();
     client
 }
 
-const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
+pub(crate) const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 fn message(rows: usize) -> ModelInferRequest {
     convert::request::encode(affine::request(&affine::rows(rows, 3)))
@@ -256,26 +256,38 @@ async fn stream_passes_message_by_message_and_its_end_too() {
     ended.await.unwrap();
 }
 
-/// A method that takes turns is passed on once the client has said everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unfinished_request_stream_is_explained() {
+async fn unfinished_first_message_is_explained() {
     let worker = Parm::worker(&[]);
     let parm = over(&[&worker], &["--set", "server.body_timeout_ms=200"]);
     let mut conversation = raw(&parm).await;
+    let silent = tonic::Request::new(futures::stream::pending::<Vec<u8>>());
+    let answer = conversation.streaming(silent, STREAM.parse().unwrap(), Raw).await;
+    let status = answer.map(drop).unwrap_err();
+    assert!(
+        status.code() == Code::InvalidArgument && status.message().contains("first message did not arrive"),
+        "{status:?}"
+    );
+}
+
+/// The worker has no such method, and reports it although the client goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn method_that_a_server_lacks_is_refused_before_the_end() {
+    let worker = Parm::worker(&[]);
+    let parm = over(&[&worker], &[]);
     let one = || futures::stream::once(async { message(1).encode_to_vec() });
-    let endless = tonic::Request::new(one().chain(futures::stream::pending()));
-    let answer = conversation.streaming(endless, STREAM.parse().unwrap(), Raw).await;
-    let status = answer.map(drop).unwrap_err();
-    assert!(
-        status.code() == Code::InvalidArgument && status.message().contains("end it first"),
-        "{status:?}"
-    );
-    // The worker has no such method, and reports it itself.
-    conversation.ready().await.unwrap();
-    let answer = conversation.streaming(tonic::Request::new(one()), STREAM.parse().unwrap(), Raw).await;
-    let status = answer.map(drop).unwrap_err();
-    assert!(
-        status.code() == Code::Unimplemented && status.message().contains("ModelStreamInfer"),
-        "{status:?}"
-    );
+    for is_over in [false, true] {
+        let mut conversation = raw(&parm).await;
+        let answer = if is_over {
+            conversation.streaming(tonic::Request::new(one()), STREAM.parse().unwrap(), Raw).await
+        } else {
+            let endless = tonic::Request::new(one().chain(futures::stream::pending()));
+            conversation.streaming(endless, STREAM.parse().unwrap(), Raw).await
+        };
+        let status = answer.map(drop).unwrap_err();
+        assert!(
+            status.code() == Code::Unimplemented && status.message().contains("ModelStreamInfer"),
+            "{status:?}"
+        );
+    }
 }

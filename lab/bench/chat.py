@@ -1,7 +1,8 @@
 """Times to first token through parm and through other proxies, over four emulated replicas of a language model.
 
 Recorded chats are replayed with real processes. Every world runs through every proxy in turn: all replicas well, one 2.4 times
-slower for good, one that stands still for 30 seconds. Run by `just bench-chat`; needs nginx and haproxy on the path.
+slower for good, one that stands still for 30 seconds. `envoy SECONDS` tries another replica after so long (needs Envoy on the path).
+Run by `just bench-chat`; needs nginx and haproxy on the path.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import subprocess
 import tempfile
 import urllib.request
 
+import hop
 from hop import processor_seconds
 from processes import PARM, ROOT, Parm, Server, free_port
 
@@ -62,6 +64,25 @@ backend b
     return ["haproxy", "-db", "-q", "-f", str(config)]
 
 
+def envoy(folder, port, servers, seconds):
+    """Envoy that gives a request to the replica with the fewest, and to another one if an attempt has no head in time."""
+    command = hop.envoy(folder, port, servers[0])
+    path = pathlib.Path(folder) / "envoy.json"
+    config = json.loads(path.read_text())["static_resources"]
+    manager = config["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"] |= {"timeout": "600s", "retry_policy": {
+        "retry_on": "5xx,reset,connect-failure", "num_retries": 3, "per_try_timeout": f"{seconds}s",
+        "host_selection_retry_max_attempts": 5, "retry_host_predicate": [{"name": "envoy.retry_host_predicates.previous_hosts",
+            "typed_config": {"@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"}}]}}
+    cluster = config["clusters"][0]
+    cluster["lb_policy"] = "LEAST_REQUEST"
+    addresses = [dict(zip(("address", "port_value"), (server.split(":")[0], int(server.split(":")[1])))) for server in servers]
+    cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = [
+        {"endpoint": {"address": {"socket_address": address}}} for address in addresses]
+    path.write_text(json.dumps({"static_resources": config}))
+    return command
+
+
 @contextlib.contextmanager
 def through(proxy, servers):
     """The address of a proxy over these servers, and its process."""
@@ -73,7 +94,10 @@ def through(proxy, servers):
                 yield parm.http, parm.process.pid
         else:
             port = free_port()
-            command = {"nginx least_conn": nginx, "haproxy leastconn": haproxy}[proxy](folder, port, servers)
+            if proxy.startswith("envoy"):
+                command = envoy(folder, port, servers, proxy.split()[1])
+            else:
+                command = {"nginx least_conn": nginx, "haproxy leastconn": haproxy}[proxy](folder, port, servers)
             with Server(command, f"http://127.0.0.1:{port}/health") as server:
                 yield f"127.0.0.1:{port}", server.process.pid
 

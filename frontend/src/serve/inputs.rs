@@ -208,6 +208,7 @@ mod tests {
             target: "/predict".parse().unwrap(),
             headers: http::HeaderMap::new(),
             body: Bytes::new(),
+            stream: None,
             repeatable: true,
             stall: std::time::Duration::ZERO,
         };

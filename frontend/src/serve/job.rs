@@ -121,6 +121,12 @@ impl Launch {
             Ok(asks) => asks,
             Err(error) => return Ending::Failed(Failure::Query, error),
         };
+        if let Ask::Forward(request) = &request
+            && request.stream.as_ref().is_some_and(|stream| !stream.is_copied())
+        {
+            let message = "its client has sent too much for another attempt".into();
+            return Ending::Failed(Failure::Withheld, Error::Unavailable { message });
+        }
         let context = CallContext {
             deadline: Some(self.deadline),
             traceparent: trace::header(&tracing::Span::current()),

@@ -336,7 +336,9 @@ impl State {
                 let stands_in = matches!(role, Role::StandIn(_));
                 for query in if stands_in { Rows::new() } else { rows } {
                     if let Some(waiting) = self.ledger.query(query) {
-                        waiting.failure = Some(error.clone());
+                        // Its earlier failure is the reason why a job was withheld.
+                        let earlier = waiting.failure.take().filter(|_| failure == Failure::Withheld);
+                        waiting.failure = earlier.or_else(|| Some(error.clone()));
                     }
                 }
                 Event::JobFailed(job, failure)

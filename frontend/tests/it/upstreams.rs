@@ -181,6 +181,7 @@ fn request(method: Method, path: &str) -> OpaqueRequest {
         target: path.parse().unwrap(),
         headers: HeaderMap::new(),
         body: "ask".into(),
+        stream: None,
         repeatable: false,
         stall: Duration::ZERO,
     }

@@ -16,6 +16,7 @@ mod metadata;
 mod opaque;
 mod parameter;
 pub mod place;
+mod request_stream;
 pub mod rest;
 mod rounded;
 mod run_times;
@@ -36,10 +37,12 @@ pub use metadata::{
     ModelParameter, ModelStatistics, ServerMetadata, TensorMetadata,
 };
 pub use opaque::{
-    FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status, is_grpc, is_grpc_failure,
+    FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status, has_message, is_grpc,
+    is_grpc_failure,
 };
 pub use parameter::{Parameter, Parameters};
 pub use place::Place;
+pub use request_stream::{LARGEST_COPIED, ReaderHandle, RequestStream, StreamReader, Withdrawn};
 pub use rounded::rounded;
 pub use run_times::MEASURED_ROWS;
 pub use service::{Context, InferenceService, Transport};

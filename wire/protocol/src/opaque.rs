@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use http_body::Body;
 
-use crate::Error;
+use crate::{Error, RequestStream};
 
 /// A request for an upstream server.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,8 +24,10 @@ pub struct OpaqueRequest {
     pub target: PathAndQuery,
     /// Headers, without those of the client's connection.
     pub headers: HeaderMap,
-    /// The whole body.
+    /// The whole body, or its first messages if the client may send more.
     pub body: Bytes,
+    /// The request from its beginning on, if the client may send more.
+    pub stream: Option<Arc<RequestStream>>,
     /// Whether a server may run it twice.
     pub repeatable: bool,
     /// Longest pause of an answer that has begun.
@@ -95,6 +98,12 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+}
+
+/// Whether bytes begin with a complete gRPC message: a flag, a length of four bytes, and so many bytes.
+pub fn has_message(body: &[u8]) -> bool {
+    let Some(([_, length @ ..], rest)) = body.split_first_chunk::<5>() else { return false };
+    usize::try_from(u32::from_be_bytes(*length)).is_ok_and(|length| rest.len() >= length)
 }
 
 /// The status of a gRPC answer in its trailers, or in its headers if it has no messages.

@@ -64,6 +64,9 @@ pub enum Failure {
     Model,
     /// The request is at fault: no other instance would answer it either.
     Query,
+    /// The job did not begin, because its query can no longer run twice: its client has sent too much to hold. The
+    /// instance is not at fault, and the query gets no further jobs.
+    Withheld,
 }
 
 /// The models of one pool that an instance can run. An instance with parities only is a dedicated parity instance.

@@ -130,6 +130,7 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         let Some(waiting) = state.queries.get_mut(*query) else { continue };
         waiting.jobs.retain(|holder| *holder != key);
         waiting.failures = waiting.failures.saturating_add(u8::from(own));
+        waiting.withheld |= failure == Failure::Withheld;
         let held = !waiting.jobs.is_empty() || waiting.extras > 0;
         if waiting.jobs.is_empty() && waiting.extras > 0 {
             carried.push(*query);
@@ -173,7 +174,7 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         // A query that fails everywhere counts once.
         Failure::Model if predicts && !broke_before => record_failure(state, &job, failure),
         // A parity mixes queries, and the model may have failed because of one of them.
-        Failure::Model | Failure::Query => None,
+        Failure::Model | Failure::Query | Failure::Withheld => None,
     };
     if let Some(reason) = verdict {
         eject(state, turn, job.instance, job.pool, reason);
@@ -185,7 +186,8 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         _ => {}
     }
     let (refused, unsent) = (failure == Failure::Query, failure == Failure::Unsent);
-    retry(state, turn, &job, Retry { rows: again, spoiled, refused, unsent });
+    let withheld = failure == Failure::Withheld;
+    retry(state, turn, &job, Retry { rows: again, spoiled, refused, unsent, withheld });
     if !carried.is_empty() {
         turn_hedges_into_retries(state, turn, &job, &carried);
     }

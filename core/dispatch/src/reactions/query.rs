@@ -60,6 +60,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
         codable: query.codable,
         size: query.size,
         queued: true,
+        withheld: false,
         failures: 0,
         retried: 0,
         failed_at: Default::default(),

@@ -10,7 +10,7 @@ use crate::state::query::Query;
 pub(crate) fn may_be_hedged(state: &State, query: QueryKey) -> bool {
     let Some(query) = state.queries.get(query).filter(|query| query.extras == 0) else { return false };
     let pool = state.pools.at(query.pool);
-    if !pool.policy.repeats() {
+    if !pool.policy.repeats() || query.withheld {
         return false;
     }
     let most = usize::from(pool.settings.max_attempts.get()).max(2);

@@ -24,6 +24,8 @@ pub(crate) struct Query {
     pub(crate) size: u32,
     /// It waits in its pool's queue and was never tried.
     pub(crate) queued: bool,
+    /// It gets no further jobs.
+    pub(crate) withheld: bool,
     /// Failed attempts.
     pub(crate) failures: u8,
     /// Retries that the budget paid for it.

@@ -33,4 +33,5 @@ mod stand_in_rows;
 mod token_events;
 mod twins;
 mod urgency;
+mod withheld;
 mod world;

@@ -97,6 +97,7 @@ pub(crate) const SHARES: u32 = 2;
 fn failure() -> impl Strategy<Value = Failure> {
     prop_oneof![
         2 => Just(Failure::Instance), 1 => Just(Failure::Unsent), 2 => Just(Failure::Model), 1 => Just(Failure::Query),
+        1 => Just(Failure::Withheld),
     ]
 }
 

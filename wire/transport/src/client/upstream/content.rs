@@ -60,18 +60,12 @@ impl BodyForm {
     pub(super) fn has_content(self, body: &[u8]) -> bool {
         match self {
             Self::Document => body.len() > LARGEST_WHOLE,
-            Self::Messages => is_message(body) || body.len() > LARGEST_WHOLE,
+            Self::Messages => parm_protocol::has_message(body) || body.len() > LARGEST_WHOLE,
             Self::Bytes => !body.is_empty(),
             Self::Lines => lines(body).any(|line| !line.trim_ascii().is_empty()) || is_searched(body),
             Self::Events => lines(body).any(is_content) || is_searched(body),
         }
     }
-}
-
-/// Whether a body begins with a complete gRPC message: a flag, a length of four bytes, and so many bytes.
-fn is_message(body: &[u8]) -> bool {
-    let Some(([_, length @ ..], rest)) = body.split_first_chunk::<5>() else { return false };
-    usize::try_from(u32::from_be_bytes(*length)).is_ok_and(|length| rest.len() >= length)
 }
 
 fn is_searched(body: &[u8]) -> bool {

@@ -12,7 +12,6 @@
 //!
 //! Rejected: pings of HTTP/2, because gRPC servers close the connections of clients that ping often during a long call.
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
-use parm_protocol::{Error, is_grpc};
+use parm_protocol::{Error, ReaderHandle, RequestStream, StreamReader, Withdrawn, is_grpc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::uplink::explain;
@@ -84,11 +83,15 @@ struct Load {
 }
 
 /// A request in progress on a connection, until it is dropped.
-pub(super) struct OpenStream(Arc<Load>);
+pub(super) struct OpenStream {
+    load: Arc<Load>,
+    /// Its own request, if the client may send more.
+    pub(super) asking: Option<ReaderHandle>,
+}
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+        self.load.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -107,7 +110,7 @@ impl SharedConnection {
     fn begin(&self) -> (Self, OpenStream) {
         self.load.streams.fetch_add(1, Ordering::Relaxed);
         self.load.requests.fetch_add(1, Ordering::Relaxed);
-        (self.clone(), OpenStream(self.load.clone()))
+        (self.clone(), OpenStream { load: self.load.clone(), asking: None })
     }
 }
 
@@ -118,6 +121,8 @@ pub(super) struct Asked {
     pub(super) target: PathAndQuery,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// In place of the body, if the client may send more.
+    pub(super) stream: Option<Arc<RequestStream>>,
 }
 
 impl Http2 {
@@ -152,17 +157,18 @@ impl Http2 {
         asked: Asked,
         repeatable: bool,
     ) -> Result<(Response<Incoming>, OpenStream), Error> {
-        let request = self.request(asked)?;
-        let (connection, stream) = self.connection().await?;
+        let (connection, mut stream) = self.connection().await?;
         let was_used = connection.used.load(Ordering::Relaxed);
-        match self.head(&connection, request.clone()).await {
+        let request = self.request(asked.clone(), &mut stream)?;
+        match self.head(&connection, request).await {
             Ok(response) => return Ok((response, stream)),
             Err(Failure::Unsent(_)) => {}
             Err(Failure::NoAnswer(_)) if was_used && repeatable => {}
             Err(failure) => return Err(self.explain(failure)),
         }
         drop(stream);
-        let (connection, stream) = self.connection().await?;
+        let (connection, mut stream) = self.connection().await?;
+        let request = self.request(asked, &mut stream)?;
         let response = self.head(&connection, request).await.map_err(|failure| self.explain(failure))?;
         Ok((response, stream))
     }
@@ -170,8 +176,8 @@ impl Http2 {
     /// Whether the server answers a request in any way: with a head, or with a reset of this request alone. A status from
     /// 500 without a gRPC status is a failure.
     pub(super) async fn answers(&self, asked: Asked) -> Result<bool, Error> {
-        let request = self.request(asked)?;
-        let (connection, _stream) = self.connection().await?;
+        let (connection, mut stream) = self.connection().await?;
+        let request = self.request(asked, &mut stream)?;
         let doubt = Doubt { shared: self, connection: &connection };
         let answer = self.head(&connection, request).await;
         std::mem::forget(doubt);
@@ -182,15 +188,25 @@ impl Http2 {
         }
     }
 
-    fn request(&self, asked: Asked) -> Result<Request<Sent>, Error> {
-        let Asked { method, target, mut headers, body } = asked;
+    /// The request on this stream, which ends no later than the stream does.
+    fn request(&self, asked: Asked, on: &mut OpenStream) -> Result<Request<Sent>, Error> {
+        let Asked { method, target, mut headers, body, stream } = asked;
         let is_call = is_grpc(&headers);
         if is_call {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }
         let (scheme, authority) = (self.scheme.clone(), self.authority.clone());
         let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(target).build();
-        let mut request = Request::new(Sent { body, has_length: !is_call });
+        let sent = match stream {
+            None => Sent::Whole { body, has_length: !is_call },
+            Some(stream) => {
+                let unsent = || self.unsent("its client has sent too much for a copy".into());
+                let (reader, handle) = stream.reader().ok_or_else(unsent)?;
+                on.asking = Some(handle);
+                Sent::Streamed(reader)
+            }
+        };
+        let mut request = Request::new(sent);
         *request.method_mut() = method;
         *request.uri_mut() = uri.map_err(|error| Error::Malformed { message: error.to_string() })?;
         *request.headers_mut() = headers;
@@ -319,31 +335,44 @@ impl Drop for Doubt<'_> {
     }
 }
 
-/// The body of a request, in one piece.
-#[derive(Clone)]
-struct Sent {
-    body: Bytes,
-    /// Whether its length is announced. gRPC clients do not announce it.
-    has_length: bool,
+/// The body of a request.
+enum Sent {
+    /// In one piece. gRPC clients do not announce its length.
+    Whole { body: Bytes, has_length: bool },
+    /// While the client sends it.
+    Streamed(StreamReader),
 }
 
 impl Body for Sent {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = h2::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let body = std::mem::take(&mut self.body);
-        Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(body))))
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        match &mut *self {
+            Self::Whole { body, .. } => {
+                let body = std::mem::take(body);
+                Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(body))))
+            }
+            Self::Streamed(reader) => {
+                let piece = std::task::ready!(reader.poll_next(cx));
+                // The error resets the request at its server.
+                let cancelled = |Withdrawn| h2::Error::from(h2::Reason::CANCEL);
+                Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(cancelled)))
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_empty()
+        matches!(self, Self::Whole { body, .. } if body.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.has_length { SizeHint::with_exact(self.body.len() as u64) } else { SizeHint::default() }
+        match self {
+            Self::Whole { body, has_length: true } => SizeHint::with_exact(body.len() as u64),
+            _ => SizeHint::default(),
+        }
     }
 }

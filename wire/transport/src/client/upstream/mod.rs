@@ -88,7 +88,8 @@ impl Upstream {
             headers.insert("traceparent", value);
         }
         let (method, target) = (request.method.clone(), request.target.clone());
-        let asked = Asked { method, target, headers, body: request.body.clone() };
+        let (body, stream) = (request.body.clone(), request.stream.clone());
+        let asked = Asked { method, target, headers, body, stream };
         let response = self.uplink.send(asked, request.repeatable, permit).await?;
         self.read(response, request.stall).await
     }
@@ -148,7 +149,7 @@ impl Upstream {
         let target = self.probe.parse();
         let target =
             target.map_err(|error: http::uri::InvalidUri| Error::Malformed { message: error.to_string() })?;
-        let asked = Asked { method: Method::GET, target, headers, body: Bytes::new() };
+        let asked = Asked { method: Method::GET, target, headers, body: Bytes::new(), stream: None };
         let answer = tokio::time::timeout(self.timeout, self.uplink.answers(asked)).await;
         let waited = || self.uplink.dialer().transport(format!("timed out after {:?}", self.timeout));
         answer.map_err(|_| waited())?

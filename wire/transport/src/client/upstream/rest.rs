@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use hyper::body::{Body, Frame};
-use parm_protocol::Error;
+use parm_protocol::{Error, ReaderHandle};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::content::BodyForm;
@@ -28,14 +28,44 @@ pub(super) struct AnswerRest {
     form: BodyForm,
     stall: Duration,
     patience: Pin<Box<Sleep>>,
+    /// When the last data came.
+    heard: Instant,
+    /// Whether it is the client's answer: then its server alone gets the rest of the request.
+    chosen: bool,
     /// Whether trailers came.
     has_trailers: bool,
 }
 
+/// Longest pause of a conversation, in which silence may be the client's.
+const LONGEST_SILENCE: Duration = Duration::from_secs(3600);
+
 impl AnswerRest {
     pub(super) fn new(open: OpenAnswer, form: BodyForm, stall: Duration) -> Self {
-        let patience = Box::pin(sleep_until(Instant::now() + stall));
-        Self { open: Some(open), form, stall, patience, has_trailers: false }
+        let heard = Instant::now();
+        let patience = Box::pin(sleep_until(heard + stall));
+        Self { open: Some(open), form, stall, patience, heard, chosen: false, has_trailers: false }
+    }
+
+    /// When to lose patience with the server. As long as its client may send more, it perhaps waits for that.
+    fn until(&self) -> Instant {
+        match self.open.as_ref().and_then(OpenAnswer::asking).map(ReaderHandle::ended) {
+            None => self.heard + self.stall,
+            Some(Some(ended)) => self.heard.max(ended) + self.stall,
+            Some(None) => self.heard + self.stall.max(LONGEST_SILENCE),
+        }
+    }
+
+    /// Whether the server has been silent for too long.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.patience.as_mut().poll(cx).is_ready() {
+            let (now, until) = (Instant::now(), self.until());
+            if now >= until {
+                return Poll::Ready(());
+            }
+            // The client's end is not announced here.
+            self.patience.as_mut().reset(until.min(now + self.stall));
+        }
+        Poll::Pending
     }
 
     /// Ends the answer early.
@@ -77,6 +107,9 @@ impl Body for AnswerRest {
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let own = &mut *self;
         let Some(open) = &mut own.open else { return Poll::Ready(None) };
+        if !std::mem::replace(&mut own.chosen, true) {
+            open.asking().iter().for_each(|asking| asking.choose());
+        }
         // Clients of HTTP/2 take empty frames for a flood and end the connection after a hundred. Many servers end an answer
         // with one.
         let is_empty = |frame: &Frame<Bytes>| frame.data_ref().is_some_and(Bytes::is_empty);
@@ -88,7 +121,8 @@ impl Body for AnswerRest {
         };
         match next {
             Poll::Ready(Ok(Some(frame))) => {
-                own.patience.as_mut().reset(Instant::now() + own.stall);
+                own.heard = Instant::now();
+                own.patience.as_mut().reset(own.heard + own.stall);
                 own.has_trailers |= frame.is_trailers();
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -102,7 +136,7 @@ impl Body for AnswerRest {
                 Poll::Ready(None)
             }
             Poll::Ready(Err(failure)) => Poll::Ready(own.fails(&reason(failure))),
-            Poll::Pending if own.patience.as_mut().poll(cx).is_ready() => {
+            Poll::Pending if own.poll_silence(cx).is_ready() => {
                 let message = format!("it sent nothing for {:?} in the middle of its answer", own.stall);
                 Poll::Ready(own.fails(&message))
             }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::{Body as _, Frame, Incoming};
-use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
+use parm_protocol::{Error, ReaderHandle};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::http2::{Asked, Http2, OpenStream};
@@ -54,6 +54,10 @@ impl Uplink {
         permit: OwnedSemaphorePermit,
     ) -> Result<Response<OpenAnswer>, Error> {
         let (line, response) = match self {
+            Self::Http1 { .. } if asked.stream.is_some() => {
+                let what = "a call whose client still sends, over HTTP/1.1";
+                return Err(Error::Unimplemented { what: what.into() });
+            }
             Self::Http1 { pool, host } => {
                 let request = over_http1(asked, host);
                 let (connection, response) = self.converse(pool, request, repeatable).await?;
@@ -61,7 +65,7 @@ impl Uplink {
             }
             Self::Http2(shared) => {
                 let (response, stream) = shared.converse(asked, repeatable).await?;
-                (Line::Http2 { dialer: shared.dialer().clone(), _stream: stream }, response)
+                (Line::Http2 { dialer: shared.dialer().clone(), stream }, response)
             }
         };
         Ok(response.map(|body| OpenAnswer { body, line, _permit: permit }))
@@ -121,7 +125,7 @@ pub(super) fn explain(dialer: &Dialer, failure: Failure) -> Error {
 }
 
 fn over_http1(asked: Asked, host: &HeaderValue) -> Request<Encoded> {
-    let Asked { method, target, mut headers, body } = asked;
+    let Asked { method, target, mut headers, body, stream: _ } = asked;
     headers.insert(HOST, host.clone());
     join_cookies(&mut headers);
     // Some servers read the length of each such request.
@@ -155,7 +159,7 @@ pub(super) struct OpenAnswer {
 
 enum Line {
     Http1(Box<HttpConnection>, Arc<Pool>),
-    Http2 { dialer: Dialer, _stream: OpenStream },
+    Http2 { dialer: Dialer, stream: OpenStream },
 }
 
 impl OpenAnswer {
@@ -163,6 +167,14 @@ impl OpenAnswer {
         match &self.line {
             Line::Http1(_, pool) => pool.dialer().peer(),
             Line::Http2 { dialer, .. } => dialer.peer(),
+        }
+    }
+
+    /// The request, if its client may send more.
+    pub(super) fn asking(&self) -> Option<&ReaderHandle> {
+        match &self.line {
+            Line::Http1(..) => None,
+            Line::Http2 { stream, .. } => stream.asking.as_ref(),
         }
     }
 

@@ -6,7 +6,7 @@ use axum::extract::Request;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
-use parm_protocol::{Error, InferenceService, is_grpc};
+use parm_protocol::{Error, InferenceService};
 
 use super::inflate::Coding;
 use crate::budget::Share;
@@ -48,7 +48,6 @@ pub(super) async fn read_as_sent<S: InferenceService>(
     if announced.is_some_and(|length| length > limit) {
         return Err(Error::BodyTooLarge { limit });
     }
-    let is_call = is_grpc(request.headers());
     let share = shared.budget.share();
     let mut body = Counted { body: request.into_body(), share: &share };
     let collect = async {
@@ -59,14 +58,7 @@ pub(super) async fn read_as_sent<S: InferenceService>(
         collected
     };
     let late = |_| {
-        let within = config.body_timeout;
-        let message = if is_call {
-            format!(
-                "the request stream did not end within {within:?}: end it first, as parm passes on whole requests only"
-            )
-        } else {
-            format!("the body did not arrive within {within:?}: send it faster")
-        };
+        let message = format!("the body did not arrive within {:?}: send it faster", config.body_timeout);
         Error::Malformed { message }
     };
     let bytes = tokio::time::timeout(config.body_timeout, collect).await.map_err(late)??;
@@ -101,14 +93,14 @@ async fn collect(body: &mut Counted<'_>, announced: usize, limit: usize) -> Resu
 }
 
 /// A body that is counted while it arrives.
-struct Counted<'a> {
-    body: axum::body::Body,
-    share: &'a Share,
+pub(super) struct Counted<'a> {
+    pub(super) body: axum::body::Body,
+    pub(super) share: &'a Share,
 }
 
 impl Counted<'_> {
     /// The next bytes; trailers are ignored.
-    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame
                 .map_err(|error| Error::Malformed { message: format!("the body ended early: {error}") })?;

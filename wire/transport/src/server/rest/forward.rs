@@ -1,7 +1,7 @@
 //! Requests for upstream servers: passed on as they are, and answered as the servers answer.
 //!
-//! The whole body is read first, because a copy of the request may be needed. A gRPC call of which client and server take
-//! turns therefore times out. The answer to a request is passed on while it arrives, no faster than the client reads it.
+//! The whole body is read first, because a copy of the request may be needed; of a gRPC call it is the first message (`call`).
+//! The answer is passed on while it arrives, no faster than the client reads it.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, Uri, Version};
+use http_body_util::{BodyExt, Empty};
 use parm_protocol::rest::shorten;
 use parm_protocol::terms::TIMEOUT_HEADER;
 use parm_protocol::{
@@ -18,6 +19,7 @@ use parm_protocol::{
 };
 use tokio::time::Instant;
 
+use super::call::{self, Asking};
 use super::{body, json, traceparent, transport_of};
 use crate::end_to_end;
 use crate::keys::Caller;
@@ -110,16 +112,28 @@ async fn answered<S: InferenceService>(
     let (method, target) = (request.method().clone(), target(request.uri()));
     let headers = passed_on(request.headers().clone(), request.uri(), caller);
     let traceparent = traceparent(&headers);
-    let read = body::read_as_sent(request, shared).await;
+    let read = match transport {
+        Transport::Grpc if request.version() == Version::HTTP_2 => call::read(request, shared).await,
+        _ => body::read_as_sent(request, shared).await.map(|held| (held, None)),
+    };
     // Answers that have begun may exceed the byte budget, and then no further request adds to them.
-    let read = read.and_then(|held| held.share.grow(0).map(|()| held));
-    let held = read.map_err(|error| shared.rejected(error, transport))?;
-    let body = held.bytes;
+    let read = read.and_then(|(held, asking)| held.share.grow(0).map(|()| (held, asking)));
+    let (held, mut asking) = read.map_err(|error| shared.rejected(error, transport))?;
+    let (body, stream) = (held.bytes, asking.as_ref().map(|asking| asking.stream.clone()));
     // The service decides whether it may be repeated.
-    let request = OpaqueRequest { method, target, headers, body, repeatable: false, stall: Duration::ZERO };
+    let (repeatable, stall) = (false, Duration::ZERO);
+    let request = OpaqueRequest { method, target, headers, body, stream, repeatable, stall };
     let key = caller.name();
     let context = Context { arrived, deadline, transport, traceparent, caller: None, key };
-    let OpaqueAnswer { status, headers, body } = shared.service.forward(request, context).await?;
+    let answer = shared.service.forward(request, context);
+    let OpaqueAnswer { status, headers, body } = match &mut asking {
+        None => answer.await?,
+        Some(asking) => tokio::select! {
+            biased;
+            answer = answer => answer?,
+            error = asking.failed() => return Err(shared.rejected(error, transport)),
+        },
+    };
     let mut response = match body {
         OpaqueBody::Whole(bytes) => {
             held.share.turn_into(bytes.len())?;
@@ -129,7 +143,7 @@ async fn answered<S: InferenceService>(
         }
         OpaqueBody::Begun(first, rest) => {
             let first = Some(held.share.hold(first));
-            let mut response = Response::new(Body::new(Joined { first, rest }));
+            let mut response = Response::new(Body::new(Joined { first, rest, asking }));
             response.extensions_mut().insert(Lasting);
             response
         }
@@ -162,6 +176,28 @@ fn passed_on(mut headers: HeaderMap, uri: &Uri, caller: &Caller) -> HeaderMap {
 struct Joined {
     first: Option<bytes::Bytes>,
     rest: RestOfBody,
+    /// The request, if its client may send more.
+    asking: Option<Asking>,
+}
+
+impl Joined {
+    /// The rest, or the end of an answer whose request holds too much.
+    fn poll_rest(
+        &mut self,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Error>>> {
+        let next = self.rest.as_mut().poll_frame(cx);
+        if let (true, Some(asking)) = (next.is_pending(), &mut self.asking)
+            && let std::task::Poll::Ready(error) = asking.poll_failed(cx)
+        {
+            let mut trailers = HeaderMap::new();
+            // It cannot fail: the message is escaped, and the metadata is ours.
+            let _ = status::grpc(&error).add_header(&mut trailers);
+            (self.rest, self.asking) = (Box::pin(Empty::new().map_err(|never| match never {})), None);
+            return std::task::Poll::Ready(Some(Ok(hyper::body::Frame::trailers(trailers))));
+        }
+        next
+    }
 }
 
 impl hyper::body::Body for Joined {
@@ -174,7 +210,7 @@ impl hyper::body::Body for Joined {
     ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Error>>> {
         match self.first.take().filter(|first| !first.is_empty()) {
             Some(first) => std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(first)))),
-            None => self.rest.as_mut().poll_frame(cx),
+            None => self.poll_rest(cx),
         }
     }
 }

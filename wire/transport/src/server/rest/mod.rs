@@ -1,6 +1,7 @@
 //! The REST endpoints: one file per group. Handlers parse, call the service, and map the error.
 
 pub(super) mod body;
+mod call;
 mod forward;
 mod frames;
 mod health;

@@ -84,6 +84,7 @@ pub(super) fn call(repeatable: bool) -> Arc<OpaqueRequest> {
         target: "/a.Service/Method".parse().unwrap(),
         headers: headers(&[("content-type", "application/grpc"), ("x-mine", "1"), ("grpc-timeout", "5S")]),
         body: FIRST.into(),
+        stream: None,
         repeatable,
         stall: Duration::from_secs(5),
     })

@@ -73,6 +73,7 @@ async fn unread_pieces_of_one_answer_end_no_other() {
         target: "/".parse().unwrap(),
         headers: HeaderMap::new(),
         body: Bytes::new(),
+        stream: None,
     };
     let _unread = shared.converse(asked(), false).await.unwrap();
     for _ in 0..64 {

@@ -3,6 +3,7 @@
 mod calls;
 mod crowds;
 mod probes;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,7 @@ fn request(repeatable: bool) -> Arc<OpaqueRequest> {
         target: "/v1/chat/completions?a=b%20c".parse().unwrap(),
         headers: HeaderMap::from_iter([("x-mine".parse().unwrap(), "1".parse().unwrap())]),
         body: "ask".into(),
+        stream: None,
         repeatable,
         stall: Duration::from_secs(5),
     })

@@ -1,0 +1,128 @@
+//! The request of a gRPC call: whole, or its first messages while the client may send more.
+//!
+//! A call is passed on with its first whole message, so client and server can take turns. Later messages are passed on as they
+//! come, no faster than a server reads them.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use axum::extract::Request;
+use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
+use http_body_util::BodyExt;
+use parm_protocol::{Error, InferenceService, LARGEST_COPIED, RequestStream, has_message};
+use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::body::{Counted, Held};
+use crate::budget::Share;
+use crate::server::shared::Shared;
+
+/// The rest of a request, which is read until this is dropped.
+pub(super) struct Asking {
+    pub(super) stream: Arc<RequestStream>,
+    /// The error of a request that holds too much; `None` once it can no longer come.
+    failed: Option<oneshot::Receiver<Error>>,
+    _filler: AbortOnDropHandle<()>,
+}
+
+impl Asking {
+    /// The error of a request that holds too much, if that happens.
+    pub(super) async fn failed(&mut self) -> Error {
+        poll_fn(|cx| self.poll_failed(cx)).await
+    }
+
+    /// The same, now.
+    pub(super) fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        let Some(failed) = &mut self.failed else { return Poll::Pending };
+        let told = ready!(failed.poll_unpin(cx));
+        self.failed = None;
+        // Without an error it ended, or its client left.
+        told.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// Reads a call up to its first whole message, and what there is of it after that.
+pub(super) async fn read<S: InferenceService>(
+    request: Request,
+    shared: &Shared<S>,
+) -> Result<(Held, Option<Asking>), Error> {
+    let (within, limit) = (shared.config.body_timeout, shared.config.max_body_bytes.get());
+    let share = shared.budget.share();
+    let mut arriving = Counted { body: request.into_body(), share: &share };
+    let late = |_| {
+        let message = format!("the first message did not arrive within {within:?}: send it faster");
+        Error::Malformed { message }
+    };
+    let (bytes, has_ended) =
+        tokio::time::timeout(within, begin(&mut arriving, limit)).await.map_err(late)??;
+    let body = arriving.body;
+    if has_ended {
+        return Ok((Held { bytes, share }, None));
+    }
+    let stream = RequestStream::new(bytes.clone());
+    let (fail, failed) = oneshot::channel();
+    let filled = stream.clone();
+    let filler = AbortOnDropHandle::new(tokio::spawn(async move {
+        if let Err(error) = fill(body, &filled, &share).await {
+            let _ = fail.send(error);
+        }
+    }));
+    // The answer has a share of its own.
+    let held = Held { bytes, share: shared.budget.share() };
+    Ok((held, Some(Asking { stream, failed: Some(failed), _filler: filler })))
+}
+
+/// The beginning of a call, and whether it is all of it.
+async fn begin(arriving: &mut Counted<'_>, limit: usize) -> Result<(Bytes, bool), Error> {
+    let Some(first) = arriving.next().await? else { return Ok((Bytes::new(), true)) };
+    if first.len() > limit {
+        return Err(Error::BodyTooLarge { limit });
+    }
+    let mut whole = BytesMut::new();
+    loop {
+        let begun = if whole.is_empty() { &first[..] } else { &whole[..] };
+        let next = match has_message(begun) {
+            false => arriving.next().await?,
+            true if begun.len() > first.len() + LARGEST_COPIED => return Ok((whole.freeze(), false)),
+            true => match arriving.next().now_or_never() {
+                Some(next) => next?,
+                None if whole.is_empty() => return Ok((first, false)),
+                None => return Ok((whole.freeze(), false)),
+            },
+        };
+        let Some(bytes) = next else {
+            return Ok((if whole.is_empty() { first } else { whole.freeze() }, true));
+        };
+        if begun.len() + bytes.len() > limit {
+            return Err(Error::BodyTooLarge { limit });
+        }
+        if whole.is_empty() {
+            whole.extend_from_slice(&first);
+        }
+        whole.extend_from_slice(&bytes);
+    }
+}
+
+/// Reads the rest of a request as its servers do. A client that leaves ends everything that belongs to its call.
+async fn fill(mut body: Body, stream: &RequestStream, share: &Share) -> Result<(), Error> {
+    loop {
+        poll_fn(|cx| stream.poll_room(cx)).await;
+        match body.frame().await {
+            None => {
+                stream.end();
+                return Ok(());
+            }
+            Some(Err(_)) => return Ok(()),
+            Some(Ok(frame)) => {
+                let Ok(bytes) = frame.into_data() else { continue };
+                if !bytes.is_empty() {
+                    stream.push(bytes);
+                    share.turn_into(stream.held())?;
+                }
+            }
+        }
+    }
+}
