@@ -52,11 +52,11 @@ struct OrtModel {
     /// Memory for inputs that are not aligned, kept because fresh memory takes longer to touch than to fill.
     scratch: Vec<convert::Scratch>,
     /// The means to make further sessions, if a card needs them.
-    source: Option<Source>,
+    source: Option<CardFile>,
 }
 
 /// A model's file, for a card.
-struct Source {
+struct CardFile {
     engine: Ort,
     gpu: Gpu,
     path: PathBuf,
@@ -80,7 +80,7 @@ impl Engine for Ort {
         let (inputs, outputs) = (declare(session.inputs())?, declare(session.outputs())?);
         let signature = Signature { inputs, outputs };
         let gpu = gpu.filter(|_| self.optimises && has_convolutions(path));
-        let source = gpu.map(|gpu| Source {
+        let source = gpu.map(|gpu| CardFile {
             engine: self.clone(),
             gpu,
             path: path.into(),
@@ -140,7 +140,9 @@ impl Model for OrtModel {
     }
 
     fn fix_rows(&mut self, most: usize) -> Result<Vec<usize>, Error> {
-        let Some(Source { engine, gpu, path, bytes, options }) = &self.source else { return Ok(Vec::new()) };
+        let Some(CardFile { engine, gpu, path, bytes, options }) = &self.source else {
+            return Ok(Vec::new());
+        };
         let wanted: Vec<usize> = SIZES.into_iter().filter(|&size| size <= most).collect();
         let chosen = sizes::affordable(&wanted, *bytes);
         if chosen.is_empty() && self.sizes.is_empty() {
