@@ -7,7 +7,7 @@ use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::loaded::Site;
-use super::{Host, Loaded, batch_axis, trial};
+use super::{Host, Loaded, batch_axis, padding, trial};
 use crate::Error;
 use crate::engine::{self, Description, Emulated, Engine, Model, Spec, Texts, guarded};
 use crate::payer::Payer;
@@ -54,7 +54,13 @@ impl Host {
         if let Some(reason) = tokens_only {
             tracing::info!(name, reason, "the model takes token ids, and tokenizer.json is not used");
         }
-        let (max_batch, whole) = self.most_rows(name, triton(name, source), &mut *model);
+        let stated = triton(name, source);
+        let (max_batch, whole) = self.most_rows(name, stated.max_batch_size, &mut *model);
+        let padding = if max_batch > 1 && self.config.warm_up_runs > 0 {
+            padding::shown(name, &mut *model, stated.mask.as_deref(), self.config.measure)?
+        } else {
+            None
+        };
         let warm = self.warm_up(name, max_batch, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
         let statistics = Statistics::new(self.metrics.model(name, &version));
@@ -71,6 +77,7 @@ impl Host {
         config.set_run_times(&warm.times);
         config.set_processor(&processor(self.config.engine.threads));
         config.set_unbatched(whole.as_deref());
+        config.set_padding(padding.as_ref());
         Ok(Loaded {
             metadata: signature.metadata(name, &version, platform),
             // Frontends compare it with their bundles.
@@ -265,13 +272,14 @@ fn rising(mut times: Vec<Duration>) -> Vec<Duration> {
     times
 }
 
-/// The `max_batch_size` of a `config.pbtxt`. Names the fields that are ignored.
-fn triton(name: &str, source: &Source) -> Option<usize> {
-    let Source::File(version) = source else { return None };
-    let TritonConfig { max_batch_size, ignored } = TritonConfig::beside(&version.path)?;
+/// The `config.pbtxt` of a model. Names the fields that are ignored.
+fn triton(name: &str, source: &Source) -> TritonConfig {
+    let Source::File(version) = source else { return TritonConfig::default() };
+    let Some(config) = TritonConfig::beside(&version.path) else { return TritonConfig::default() };
+    let TritonConfig { max_batch_size, preferred_sizes, mask, ignored } = &config;
     let ignored = ignored.join(", ");
-    tracing::info!(name, max_batch_size, ignored, "config.pbtxt: only max_batch_size is read");
-    max_batch_size
+    tracing::info!(name, max_batch_size, ?preferred_sizes, mask, ignored, "config.pbtxt: other fields are ignored");
+    config
 }
 
 /// The properties of a model that are measured before it serves.

@@ -1,6 +1,7 @@
 //! Tests of the backend through the public API: models on disk, requests in, predictions out.
 
 mod batch_axis;
+mod padded;
 mod batching;
 mod chat;
 mod engines;

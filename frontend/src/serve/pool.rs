@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::{PolicyKind, PoolId, PoolSettings};
+use parm_dispatch::{BatchSize, PolicyKind, PoolId, PoolSettings};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
-    NamedTensor, Rows,
+    NamedTensor, Padding, Rows,
 };
 
 use super::coding::{Codes, Linearity, Standing};
@@ -62,6 +62,8 @@ pub(crate) struct Pool {
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
     pub(crate) coded: AtomicBool,
+    /// Whether rows of unequal lengths share batches.
+    pads: AtomicBool,
     /// Whether its model may run its own parities.
     pub(crate) linearity: Linearity,
     codes: RwLock<Arc<Codes>>,
@@ -120,6 +122,7 @@ impl Pool {
             removed: AtomicBool::new(false),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
+            pads: AtomicBool::new(false),
             linearity: Linearity::default(),
             codes: RwLock::default(),
             standing: Mutex::default(),
@@ -204,6 +207,8 @@ impl Pool {
         let pays = wished.retry.burst > 0 || wished.retry.ratio.get() >= 1.0;
         self.retries.store(pays && wished.max_attempts.get() > 1, Ordering::Relaxed);
         self.once.store(standing.in_force.policy == PolicyKind::Once, Ordering::Relaxed);
+        let batches = standing.in_force.batch.max_size != BatchSize::ONE;
+        self.pads.store(batches && self.padding().is_some(), Ordering::Relaxed);
         *self.standing.lock() = Some(standing);
     }
 
@@ -224,6 +229,20 @@ impl Pool {
     /// Whether requests stay whole although no instance requires it now.
     pub(crate) fn is_whole_in_vain(&self) -> bool {
         !self.batched && self.members.are_split()
+    }
+
+    /// The length of a request's rows, if they may be padded to share a batch.
+    pub(crate) fn padded_length(&self, inputs: &[NamedTensor]) -> Option<u32> {
+        // Codes mix rows of equal lengths only.
+        if !self.pads.load(Ordering::Relaxed) || self.coded.load(Ordering::Relaxed) {
+            return None;
+        }
+        Padding::length(&self.metadata, inputs).and_then(|length| u32::try_from(length).ok())
+    }
+
+    /// How the rows of a batch are padded now.
+    pub(crate) fn padding(&self) -> Option<Arc<Padding>> {
+        self.members.padding()
     }
 
     /// Notes that the instance with this number in the fleet was lost with it.

@@ -14,6 +14,7 @@ pub mod grpc;
 mod infer;
 mod metadata;
 mod opaque;
+mod padding;
 mod parameter;
 pub mod place;
 pub mod rest;
@@ -38,6 +39,7 @@ pub use metadata::{
 pub use opaque::{
     FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status, is_grpc, is_grpc_failure,
 };
+pub use padding::{PADDED, Padding};
 pub use parameter::{Parameter, Parameters};
 pub use place::Place;
 pub use rounded::rounded;
