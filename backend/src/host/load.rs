@@ -1,5 +1,6 @@
 //! Loads a model: reads it, replicates it, warms it up, and measures whether batching pays.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -9,7 +10,7 @@ use parm_protocol::{MEASURED_ROWS, Shape};
 use super::loaded::Site;
 use super::{Host, Loaded, batch_axis, padding, trial};
 use crate::Error;
-use crate::engine::{self, Description, Emulated, Engine, Model, Spec, Texts, guarded};
+use crate::engine::{self, Description, Emulated, Engine, Model, Spec, Texts, guarded, listed};
 use crate::payer::Payer;
 use crate::processor;
 use crate::statistics::Statistics;
@@ -56,18 +57,25 @@ impl Host {
         }
         let stated = triton(name, source);
         let (max_batch, whole) = self.most_rows(name, stated.max_batch_size, &mut *model);
+        // Without independent rows the rows of padding would change the answer.
+        let sizes: Arc<[usize]> =
+            stated.preferred_sizes.iter().copied().filter(|size| *size <= max_batch).collect();
+        let mut model = listed(model, &sizes);
         let padding = if max_batch > 1 && self.config.warm_up_runs > 0 {
             padding::shown(name, &mut *model, stated.mask.as_deref(), self.config.measure)?
         } else {
             None
         };
         let warm = self.warm_up(name, max_batch, &mut *model)?;
+        self.warm_up_sizes(&sizes, &warm, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
         let statistics = Statistics::new(self.metrics.model(name, &version));
         statistics.metrics().batching(warm.limit, warm.speedup);
         let mut replicas = Vec::with_capacity(self.config.instances.get());
         while replicas.len() + 1 < self.config.instances.get() {
-            let replica = model.replica().map_or_else(|| guarded(&read).map(|model| served(model).0), Ok)?;
+            let read = || guarded(&read).map(|model| listed(served(model).0, &sizes));
+            let mut replica = model.replica().map_or_else(read, Ok)?;
+            self.warm_up_sizes(&sizes, &warm, &mut *replica)?;
             replicas.push(Mutex::new(replica));
         }
         replicas.push(Mutex::new(model));
@@ -181,6 +189,20 @@ impl Host {
         Ok(Warm { times, ..batching })
     }
 
+    /// Runs each listed size, so that none is compiled while a client waits. A model that does not run on zeros is left out.
+    fn warm_up_sizes(&self, sizes: &[usize], warm: &Warm, model: &mut dyn Model) -> Result<(), Error> {
+        if warm.times.is_empty() {
+            return Ok(());
+        }
+        sizes.iter().try_for_each(|rows| {
+            let failed = |error| {
+                let message = format!("{rows} rows, a preferred_batch_size of config.pbtxt: {error}");
+                Error::WarmUp { message }
+            };
+            time(model, *rows, true, (1, None)).map(drop).map_err(failed)
+        })
+    }
+
     /// Measures whether batches pay.
     fn measure_batching(&self, name: &str, max_batch: usize, model: &mut dyn Model, alone: Duration) -> Warm {
         let none = Warm { limit: 1, speedup: None, times: Vec::new() };
@@ -278,7 +300,14 @@ fn triton(name: &str, source: &Source) -> TritonConfig {
     let Some(config) = TritonConfig::beside(&version.path) else { return TritonConfig::default() };
     let TritonConfig { max_batch_size, preferred_sizes, mask, ignored } = &config;
     let ignored = ignored.join(", ");
-    tracing::info!(name, max_batch_size, ?preferred_sizes, mask, ignored, "config.pbtxt: other fields are ignored");
+    tracing::info!(
+        name,
+        max_batch_size,
+        ?preferred_sizes,
+        mask,
+        ignored,
+        "config.pbtxt: other fields are ignored"
+    );
     config
 }
 

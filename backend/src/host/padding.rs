@@ -51,7 +51,10 @@ pub(super) fn shown(
     };
     match (try_all(model, mask, declared.is_some(), time), declared) {
         (Ok(padding), _) => {
-            tracing::info!(name, "rows of unequal lengths may share a batch: padded rows give what they give alone");
+            tracing::info!(
+                name,
+                "rows of unequal lengths may share a batch: padded rows give what they give alone"
+            );
             Ok(Some(padding))
         }
         (Err(message), Some(_)) => Err(Error::Mask { message }),
@@ -70,13 +73,16 @@ fn mask(signature: &Signature, declared: Option<&str>) -> Result<Option<usize>, 
     let fixed = |input: &Declared| input.shape.iter().skip(1).all(|dim| *dim >= 0);
     let Some(at) = signature.inputs.iter().position(|input| input.name == name) else {
         let inputs: Vec<&str> = signature.inputs.iter().map(|input| &*input.name).collect();
-        return declared.map_or(Ok(None), |name| Err(format!("the model has no input '{name}': it has {inputs:?}")));
+        return declared
+            .map_or(Ok(None), |name| Err(format!("the model has no input '{name}': it has {inputs:?}")));
     };
     let odd = signature.inputs.iter().find(|input| !known(input) || !(pads(input) || fixed(input)));
     match odd.or(Some(&signature.inputs[at]).filter(|mask| !pads(mask))) {
         None => Ok(Some(at)),
         Some(_) if declared.is_none() => Ok(None),
-        Some(odd) => Err(format!("input '{}' of shape {:?} cannot be padded, [-1, -1] can", odd.name, odd.shape)),
+        Some(odd) => {
+            Err(format!("input '{}' of shape {:?} cannot be padded, [-1, -1] can", odd.name, odd.shape))
+        }
     }
 }
 
@@ -89,7 +95,9 @@ fn try_all(model: &mut dyn Model, mask: usize, declared: bool, time: Duration) -
         }
         let padding = compared(model, mask, lengths, round as u64)?;
         match &shown {
-            Some(before) if *before != padding => return Err("the axes of outputs change with the length".into()),
+            Some(before) if *before != padding => {
+                return Err("the axes of outputs change with the length".into());
+            }
             _ => shown = Some(padding),
         }
     }
@@ -104,7 +112,8 @@ fn compared(model: &mut dyn Model, mask: usize, lengths: [usize; 2], seed: u64) 
     let stacked = |at: usize| {
         let input = &model.signature().inputs[at];
         let pads = Padding::pads(&input.metadata());
-        let parts = rows.iter().map(|row| if pads { row[at].resized(1, longest) } else { Ok(row[at].clone()) });
+        let parts =
+            rows.iter().map(|row| if pads { row[at].resized(1, longest) } else { Ok(row[at].clone()) });
         Tensor::concat_rows(&parts.collect::<Result<Vec<_>, _>>()?)
     };
     let together: Result<Vec<Tensor>, _> = (0..rows[0].len()).map(stacked).collect();
@@ -124,7 +133,10 @@ fn compared(model: &mut dyn Model, mask: usize, lengths: [usize; 2], seed: u64) 
             let cut = both.slice_rows(row, 1).and_then(|cut| padding.cut(&declared.name, cut, length));
             let cut = cut.map_err(|error| error.to_string())?;
             if cut.shape() != own.shape() || same(&cut, own, ROUNDING).is_err() {
-                return Err(format!("output '{}' of a padded row is not that of the row alone", declared.name));
+                return Err(format!(
+                    "output '{}' of a padded row is not that of the row alone",
+                    declared.name
+                ));
             }
         }
     }
@@ -148,7 +160,8 @@ fn axes(name: &str, outputs: [&Tensor; 2], lengths: [usize; 2]) -> Result<Vec<us
 /// Inputs of one row of a length: the mask is ones, all other numbers are small and not zero.
 fn drawn(signature: &Signature, mask: usize, length: usize, random: &mut Random) -> Vec<Tensor> {
     let input = |(at, input): (usize, &Declared)| {
-        let size = |(axis, dim): (usize, &i64)| if axis == 0 { 1 } else { usize::try_from(*dim).unwrap_or(length) };
+        let size =
+            |(axis, dim): (usize, &i64)| if axis == 0 { 1 } else { usize::try_from(*dim).unwrap_or(length) };
         let shape: Shape = input.shape.iter().enumerate().map(size).collect();
         let count: usize = shape.iter().product();
         let kinds = input.name == "token_type_ids";

@@ -1,10 +1,11 @@
 //! Tests of the backend through the public API: models on disk, requests in, predictions out.
 
 mod batch_axis;
-mod padded;
 mod batching;
 mod chat;
 mod engines;
+mod listed;
+mod padded;
 mod queueing;
 mod repository;
 mod support;

@@ -88,11 +88,7 @@ pub(crate) type JobRows = SmallVec<[Row; 1]>;
 /// their bytes; rows of several requests are copied.
 ///
 /// Rows of unequal lengths are padded with zeros if the model takes that.
-pub(crate) fn request(
-    model: &ModelRef,
-    rows: &[Row],
-    longest: Option<usize>,
-) -> Result<InferRequest, Error> {
+pub(crate) fn request(model: &ModelRef, rows: &[Row], longest: Option<usize>) -> Result<InferRequest, Error> {
     let first = rows.first().ok_or(Error::NothingToConcatenate)?;
     let of_one = rows.iter().all(|row| Arc::ptr_eq(&row.inputs, &first.inputs));
     let inputs = &first.inputs;

@@ -1,7 +1,7 @@
 //! Pool of the instances of one model version.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,6 +21,10 @@ use super::shape::Shapes;
 use crate::console::Sums;
 use crate::metrics;
 use parm_transport::client::ROUTE;
+
+/// The assumed largest batch of a server that states none, and the largest that counts.
+const UNSTATED: u16 = 8;
+const LARGEST_OF_SERVER: u16 = 64;
 
 /// An instance's description of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -207,7 +211,7 @@ impl Pool {
         let pays = wished.retry.burst > 0 || wished.retry.ratio.get() >= 1.0;
         self.retries.store(pays && wished.max_attempts.get() > 1, Ordering::Relaxed);
         self.once.store(standing.in_force.policy == PolicyKind::Once, Ordering::Relaxed);
-        let batches = standing.in_force.batch.max_size != BatchSize::ONE;
+        let batches = standing.in_force.batch.max_size.fixed() != Some(NonZeroU16::MIN);
         self.pads.store(batches && self.padding().is_some(), Ordering::Relaxed);
         *self.standing.lock() = Some(standing);
     }
@@ -238,6 +242,14 @@ impl Pool {
             return None;
         }
         Padding::length(&self.metadata, inputs).and_then(|length| u32::try_from(length).ok())
+    }
+
+    /// Queries that each instance gets at a time for its own batches, if it batches itself.
+    pub(crate) fn server_batches(&self) -> Option<u16> {
+        let size = self.standing.lock().as_ref()?.in_force.batch.max_size;
+        // One of the largest batches runs while the next is collected.
+        let most = || self.max_batch().unwrap_or(UNSTATED).min(LARGEST_OF_SERVER) * 2;
+        (size == BatchSize::Server && self.batched).then(most)
     }
 
     /// How the rows of a batch are padded now.

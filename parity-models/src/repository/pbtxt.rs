@@ -157,7 +157,10 @@ mod tests {
             parameters: { key: "parm_mask" value { string_value: "valid tokens" } }
         "#;
         let read = TritonConfig::read(text);
-        assert_eq!((read.preferred_sizes.as_slice(), read.mask.as_deref()), (&[1, 4, 8][..], Some("valid tokens")));
+        assert_eq!(
+            (read.preferred_sizes.as_slice(), read.mask.as_deref()),
+            (&[1, 4, 8][..], Some("valid tokens"))
+        );
         assert_eq!(read.ignored, [""; 0]);
         assert_eq!(TritonConfig::read("max_batch_size:0").max_batch_size, Some(0));
         for odd in ["", "{{{", "max_batch_size:", "\"", "a: \"unfinished", "é: 1"] {

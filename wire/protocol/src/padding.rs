@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{DataType, Error, ModelConfig, ModelMetadata, ModelParameter, NamedTensor, Tensor, TensorMetadata};
+use crate::{
+    DataType, Error, ModelConfig, ModelMetadata, ModelParameter, NamedTensor, Tensor, TensorMetadata,
+};
 
 const NAME: &str = "parm_padding";
 
@@ -139,7 +141,8 @@ mod tests {
             datatype: "FP32".into(),
             shape: shape.into(),
         };
-        let inputs = vec![declared("ids", &[-1, -1]), declared("fixed", &[-1, 3]), declared("mask", &[-1, -1])];
+        let inputs =
+            vec![declared("ids", &[-1, -1]), declared("fixed", &[-1, 3]), declared("mask", &[-1, -1])];
         let model = ModelMetadata { inputs, ..ModelMetadata::default() };
         let length = |ids: usize, mask: usize| {
             let sizes = [("ids", ids), ("fixed", 3), ("mask", mask)];

@@ -97,9 +97,11 @@ impl Padding {
     pub(crate) fn note(&mut self, rows: usize, units: u32, took: Duration) {
         let (rows, units) = (rows.max(1) as f64, f64::from(units.max(1)));
         let expected = self.line.map(|line| line.at(units));
-        let nanos = (took.as_nanos() as f64).min(expected.map_or(f64::INFINITY, |nanos| CLIP * nanos)).max(1.0);
+        let nanos =
+            (took.as_nanos() as f64).min(expected.map_or(f64::INFINITY, |nanos| CLIP * nanos)).max(1.0);
         // Errors of long runs are large, so relative ones count. Measured times would give most weight to the shortest.
-        let weight = expected.map_or(1.0, |nanos| (self.sums[2] / self.sums[0] / nanos).powi(2).min(HEAVIEST));
+        let weight =
+            expected.map_or(1.0, |nanos| (self.sums[2] / self.sums[0] / nanos).powi(2).min(HEAVIEST));
         let terms = [1.0, units, nanos, units * units, units * nanos];
         for (sum, term) in self.sums.iter_mut().zip(terms) {
             *sum += weight * term - *sum / WINDOW;

@@ -147,7 +147,7 @@ pub(crate) fn needs_left(pool: &Pool) -> Option<Duration> {
 pub(crate) fn time_of_row(pool: &Pool) -> Option<Duration> {
     let rows = f64::from(pool.usual_rows);
     match pool.in_force.batch.max_size {
-        BatchSize::Fixed(_) => pool.taken().map(|taken| times(taken, rows.recip())),
+        BatchSize::Fixed(_) | BatchSize::Server => pool.taken().map(|taken| times(taken, rows.recip())),
         BatchSize::Auto => {
             let rows = rows.round().max(1.0) as u16;
             let time = pool.curve.time(rows)?;

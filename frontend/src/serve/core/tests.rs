@@ -277,7 +277,8 @@ async fn query_for_a_removed_model_is_rejected_at_once() {
         opaque: None,
     });
     let shape = pool.shapes.alone();
-    let submitted = core.driver.submit(Submission { pool, inputs, shape, terms, codable: false, padded: None });
+    let submitted =
+        core.driver.submit(Submission { pool, inputs, shape, terms, codable: false, padded: None });
     assert_eq!(submitted.verdict().await.err().unwrap().why, Reject::NoInstance);
     assert_eq!(asked.elapsed(), Duration::ZERO, "its successor could have answered it");
 }
