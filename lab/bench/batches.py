@@ -198,6 +198,12 @@ def closed_loop(address, requests, streams, seconds, alone=None):
     return len(took) / seconds, took, most[0]
 
 
+def processor_seconds(server):
+    """Returns the processor time that the workers of a server have used."""
+    fields = [pathlib.Path(f"/proc/{worker.process.pid}/stat").read_text().rsplit(")", 1)[1].split() for worker in server.parts[:-1]]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
+
+
 def lengths(arguments, running):
     os.environ["PARM_BINARY"] = arguments.parm
     import batchers
@@ -221,14 +227,15 @@ def lengths(arguments, running):
         connection = http.client.HTTPConnection(servers["1"].http)
         alone = {at: ask(connection, requests[at]) for at in range(min(200, len(requests)))}
         for name, server in servers.items():  # times are learned
-            closed_loop(server.http, requests, arguments.streams, 3.0)
+            closed_loop(server.http, requests, arguments.streams, 2.0)
         for repeat in range(arguments.repeats):
             for name, server in servers.items():
-                before = server.counts()
+                before, used = server.counts(), processor_seconds(server)
                 rate, took, most = closed_loop(server.http, requests, arguments.streams, arguments.seconds, alone)
-                after = server.counts()
+                after, used = server.counts(), processor_seconds(server) - used
                 rows_each = (after[0] - before[0]) / max(1, after[1] - before[1])
-                result = {"served": rate, "p50": quantile(took, 0.5), "p99": quantile(took, 0.99), "rows": rows_each, "difference": most}
+                result = {"served": rate, "p50": quantile(took, 0.5), "p99": quantile(took, 0.99), "rows": rows_each, "difference": most,
+                          "processor_ms": 1e3 * used / max(1, after[0] - before[0])}
                 print(kind, name, {key: float(f"{value:.3g}") for key, value in result.items()}, flush=True)
                 with open(arguments.results, "a") as file:
                     line = {"kind": "lengths", "texts": kind, "tokens": tenths, "workers": arguments.workers, "setting": name, "seed": repeat}
@@ -239,11 +246,12 @@ def table_of_lengths(runs):
     groups = collections.defaultdict(list)
     for one in runs:
         groups[one["texts"], one["setting"]].append(one)
-    print("\n| texts | setting | runs | answers/s | p50 (ms) | p99 (ms) | rows a batch | largest difference |\n|" + "---|" * 8)
+    print("\n| texts | setting | runs | answers/s | p50 (ms) | p99 (ms) | rows a batch | processor time a row (ms) "
+          "| largest difference |\n|" + "---|" * 9)
     for (kind, name), found in groups.items():
-        middle = {key: statistics.median(one[key] for one in found) for key in ("served", "p50", "p99", "rows")}
+        middle = {key: statistics.median(one[key] for one in found) for key in ("served", "p50", "p99", "rows", "processor_ms")}
         print(f"| {kind} | {name} | {len(found)} | {middle['served']:.0f} | {middle['p50']:.0f} | {middle['p99']:.0f} "
-              f"| {middle['rows']:.2f} | {max(one['difference'] for one in found):.1e} |")
+              f"| {middle['rows']:.2f} | {middle['processor_ms']:.2f} | {max(one['difference'] for one in found):.1e} |")
 
 
 def table(path):

@@ -46,19 +46,19 @@ pub(crate) struct Padding {
     /// Sums over runs: weight, size, time, squared size, size by time.
     sums: [f64; 5],
     runs: u32,
-    line: Option<Line>,
+    line: Option<Affine>,
     /// The mean padded size of a row.
     usual: f64,
 }
 
 /// The nanoseconds of each run, and of each unit of its padded size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Line {
+struct Affine {
     run: f64,
     unit: f64,
 }
 
-impl Line {
+impl Affine {
     fn at(self, units: f64) -> f64 {
         self.run + self.unit * units
     }
@@ -112,7 +112,7 @@ impl Padding {
         self.line = self.fitted().filter(|_| self.runs >= KNOWN);
     }
 
-    fn fitted(&self) -> Option<Line> {
+    fn fitted(&self) -> Option<Affine> {
         let [weight, units, nanos, squares, products] = self.sums;
         let (units, nanos) = (units / weight, nanos / weight);
         let (variance, covariance) = (squares / weight - units * units, products / weight - units * nanos);
@@ -121,7 +121,7 @@ impl Padding {
         }
         // Neither part can be negative.
         let unit = (covariance / variance).clamp(0.0, nanos / units);
-        Some(Line { run: nanos - unit * units, unit })
+        Some(Affine { run: nanos - unit * units, unit })
     }
 
     /// Whether a query should join a batch: the padding that it adds costs less than a run of its own.
@@ -129,7 +129,7 @@ impl Padding {
         let added = joined.padding() - batch.padding();
         match self.line {
             _ if added <= 0.0 => true,
-            Some(Line { run, unit }) => added * unit <= WORTH * run,
+            Some(Affine { run, unit }) => added * unit <= WORTH * run,
             None => joined.padding() <= UNKNOWN * joined.units() as f64,
         }
     }
@@ -146,7 +146,7 @@ impl Padding {
 
     /// The same for a run of this padded size.
     pub(crate) fn of_usual(&self, rows: usize, units: u64) -> f64 {
-        let ratio = |line: Line| line.at(units as f64) / line.at(self.usual * rows as f64);
+        let ratio = |line: Affine| line.at(units as f64) / line.at(self.usual * rows as f64);
         self.line.map_or(1.0, ratio)
     }
 }

@@ -1,4 +1,4 @@
-//! Which waiting queries of several sizes run in one batch.
+//! Chooses which waiting queries of several sizes run in one batch.
 //!
 //! The batch begins with the oldest query of its lane, so none waits for ever. Of the queries behind it those of the
 //! nearest sizes are added first, and each only if its padding pays ([`crate::measure::padding`]). A query of another size is
