@@ -121,7 +121,7 @@ fn ignored_fields_of_config_pbtxt_are_logged() {
     fs::write(folder.path().join("soft/config.pbtxt"), config).unwrap();
     let parm = Parm::start(&["worker", "--models", folder.path().to_str().unwrap()]);
     let log = parm.log();
-    let line = log.lines().find(|line| line.contains("only max_batch_size is read")).unwrap();
+    let line = log.lines().find(|line| line.contains("other fields are ignored")).unwrap();
     assert!(line.contains("instance_group, dynamic_batching"), "{line}");
     assert_eq!(http::get(parm.http, "/v2/models/soft/config").json()["max_batch_size"], 8);
 }

@@ -32,6 +32,7 @@ mod manifests;
 mod opaque;
 mod opaque_calls;
 mod openai;
+mod padding;
 mod profiles;
 mod prose;
 mod recording;

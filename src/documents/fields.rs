@@ -73,8 +73,9 @@ fn words(field: &Field<'_>, name: &str) -> String {
     match types.as_slice() {
         ["integer"] => format!("{}, {}", unit.unwrap_or("whole number"), range(kind)),
         ["integer", "string"] => {
-            let word = kind["pattern"].as_str().unwrap_or_default().trim_matches(['^', '$']);
-            format!("whole number, {}, or `\"{word}\"`", range(kind))
+            let words = kind["pattern"].as_str().unwrap_or_default().split('|');
+            let words = words.map(|word| format!("`\"{}\"`", word.trim_matches(['^', '$'])));
+            format!("whole number, {}, or {}", range(kind), words.collect::<Vec<_>>().join(" or "))
         }
         ["number"] if kind["minimum"].is_number() => format!("{}, {}", unit.unwrap_or("number"), range(kind)),
         ["number"] => unit.unwrap_or("number").to_owned(),

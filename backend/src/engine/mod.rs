@@ -9,6 +9,7 @@ pub mod cuda;
 mod device;
 mod emulated;
 mod guard;
+mod listed;
 mod ort;
 mod signature;
 mod strings;
@@ -28,6 +29,7 @@ pub use device::Device;
 pub use emulated::{Emulated, Spec};
 pub use guard::guarded;
 pub(crate) use guard::guarded_future;
+pub(crate) use listed::listed;
 pub use signature::{Declared, Signature};
 pub use strings::unpack as texts_of;
 pub use text::Texts;
@@ -38,6 +40,9 @@ use crate::Error;
 
 /// The reason against an output that is a map or a sequence, which exporters of classifiers make by default.
 const NOT_A_TENSOR: &str = "map or sequence (from skl2onnx: export the model with options={'zipmap': False})";
+
+/// Numbers of rows for an engine that needs fixed ones.
+pub(crate) const FIXED_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// A runtime for models.
 pub trait Engine: Send + Sync {
@@ -86,9 +91,9 @@ pub trait Model: Send {
         false
     }
 
-    /// Prepares for a few numbers of rows up to this one, if runs are slow whenever their number changes; returns them.
-    /// Other numbers are filled up or split, so rows must be independent.
-    fn fix_rows(&mut self, _most: usize) -> Result<Vec<usize>, Error> {
+    /// Prepares for these numbers of rows, in ascending order, if runs are slow whenever their number changes. Returns those
+    /// that are prepared; none if any number is as fast.
+    fn fix_rows(&mut self, _wanted: &[usize]) -> Result<Vec<usize>, Error> {
         Ok(Vec::new())
     }
 

@@ -67,7 +67,7 @@ impl Signature {
 }
 
 impl Declared {
-    fn metadata(&self) -> TensorMetadata {
+    pub(crate) fn metadata(&self) -> TensorMetadata {
         TensorMetadata {
             name: self.name.clone(),
             datatype: self.datatype.to_string(),

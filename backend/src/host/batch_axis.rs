@@ -12,18 +12,15 @@
 
 use std::time::{Duration, Instant};
 
-use half::{bf16, f16};
-use parm_protocol::{DataType, Tensor};
+use parm_protocol::Tensor;
 
-use super::trial::{Draw, OPEN, two_rows};
+use super::trial::{Draw, OPEN, same, two_rows};
 use crate::Error;
 use crate::engine::{Model, guarded};
 
 /// Largest difference by rounding, as a share of the largest value of the output. Kernels for one row and for several
 /// add in another order.
 const ROUNDING: f64 = 2e-3;
-/// The same for 16-bit floats.
-const ROUNDING_16: f64 = 2e-2;
 
 /// Succeeds if rows are independent; otherwise returns the reason why that is not shown. A second draw is compared if
 /// the first took less than half of `time`.
@@ -99,7 +96,7 @@ fn copies(model: &mut dyn Model, ways: &Ways, time: Duration) -> Result<(), Stri
         }
         for first in (0..count).step_by(2) {
             let pair = output.slice_rows(first, 2).map_err(|error| error.to_string())?;
-            same(&pair, both).map_err(|()| depends())?;
+            same(&pair, both, ROUNDING).map_err(|()| depends())?;
         }
     }
     Ok(())
@@ -121,48 +118,9 @@ fn compare(model: &dyn Model, ways: &Ways) -> Result<bool, String> {
                 return Err(format!("output '{name}' has shape {two:?} for two rows and {one:?} for one"));
             }
             let own = together.slice_rows(row, 1).map_err(|error| error.to_string())?;
-            compared |= same(&own, alone)
+            compared |= same(&own, alone, ROUNDING)
                 .map_err(|()| format!("a row's output '{name}' depends on the other rows of the request"))?;
         }
     }
     Ok(compared)
-}
-
-/// Whether anything but NaN was compared; an error if the tensors differ by more than rounding.
-fn same(one: &Tensor, other: &Tensor) -> Result<bool, ()> {
-    let Some(rounding) = rounding(one.datatype()) else {
-        return if one.data() == other.data() { Ok(true) } else { Err(()) };
-    };
-    let (one, other) = (floats(one), floats(other));
-    let largest =
-        other.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs()));
-    let close = |one: f64, other: f64| {
-        one == other || (one.is_nan() && other.is_nan()) || (one - other).abs() <= rounding * largest + 1e-6
-    };
-    if one.iter().zip(&other).all(|(one, other)| close(*one, *other)) {
-        Ok(other.iter().any(|value| !value.is_nan()))
-    } else {
-        Err(())
-    }
-}
-
-fn rounding(datatype: DataType) -> Option<f64> {
-    match datatype {
-        DataType::Fp32 | DataType::Fp64 => Some(ROUNDING),
-        DataType::Fp16 | DataType::Bf16 => Some(ROUNDING_16),
-        _ => None,
-    }
-}
-
-fn floats(tensor: &Tensor) -> Vec<f64> {
-    let data = tensor.data();
-    match tensor.datatype() {
-        DataType::Fp16 => data.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).into()).collect(),
-        DataType::Bf16 => data.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).into()).collect(),
-        DataType::Fp64 => {
-            let read = |b: &[u8]| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
-            data.chunks_exact(8).map(read).collect()
-        }
-        _ => data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect(),
-    }
 }

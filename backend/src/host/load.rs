@@ -1,5 +1,6 @@
 //! Loads a model: reads it, replicates it, warms it up, and measures whether batching pays.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -7,9 +8,9 @@ use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::loaded::Site;
-use super::{Host, Loaded, batch_axis, trial};
+use super::{Host, Loaded, batch_axis, padding, trial};
 use crate::Error;
-use crate::engine::{self, Description, Emulated, Engine, Model, Spec, Texts, guarded};
+use crate::engine::{self, Description, Emulated, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
 use crate::payer::Payer;
 use crate::processor;
 use crate::statistics::Statistics;
@@ -54,19 +55,31 @@ impl Host {
         if let Some(reason) = tokens_only {
             tracing::info!(name, reason, "the model takes token ids, and tokenizer.json is not used");
         }
-        let (max_batch, whole) = self.most_rows(name, triton(name, source), &mut *model);
-        let sizes = fix_rows(&mut *model, max_batch)?;
+        let stated = triton(name, source);
+        let (max_batch, whole) = self.most_rows(name, stated.max_batch_size, &mut *model);
+        // Without independent rows the rows of padding would change the answer.
+        let preferred = stated.preferred_sizes.iter().copied().filter(|size| *size <= max_batch).collect();
+        let sizes: Arc<[usize]> = fix_rows(&mut *model, preferred, max_batch)?.into();
+        let mut model = listed(model, &sizes);
+        let padding = if max_batch > 1 && self.config.warm_up_runs > 0 {
+            padding::shown(name, &mut *model, stated.mask.as_deref(), self.config.measure)?
+        } else {
+            None
+        };
         let warm = self.warm_up(name, max_batch, &mut *model)?;
+        self.warm_up_sizes(&sizes, &warm, &mut *model)?;
         let (signature, version) = (model.signature().clone(), version.to_string());
         let statistics = Statistics::new(self.metrics.model(name, &version));
         statistics.metrics().batching(warm.limit, warm.speedup);
         let mut replicas = Vec::with_capacity(self.config.instances.get());
         while replicas.len() + 1 < self.config.instances.get() {
-            let mut replica =
-                model.replica().map_or_else(|| guarded(&read).map(|model| served(model).0), Ok)?;
-            if let Some(most) = sizes.last() {
-                fix_rows(&mut *replica, *most)?;
-            }
+            let read = || -> Result<Box<dyn Model>, Error> {
+                let mut replica = served(guarded(&read)?).0;
+                replica.fix_rows(&sizes)?;
+                Ok(listed(replica, &sizes))
+            };
+            let mut replica = model.replica().map_or_else(read, Ok)?;
+            self.warm_up_sizes(&sizes, &warm, &mut *replica)?;
             replicas.push(Mutex::new(replica));
         }
         replicas.push(Mutex::new(model));
@@ -76,6 +89,7 @@ impl Host {
         config.set_run_times(&warm.times);
         config.set_processor(&processor(self.config.engine.threads));
         config.set_unbatched(whole.as_deref());
+        config.set_padding(padding.as_ref());
         Ok(Loaded {
             metadata: signature.metadata(name, &version, platform),
             // Frontends compare it with their bundles.
@@ -179,6 +193,22 @@ impl Host {
         Ok(Warm { times, ..batching })
     }
 
+    /// Runs each listed size, so that none is compiled while a client waits. A model that does not run on zeros is left out.
+    fn warm_up_sizes(&self, sizes: &[usize], warm: &Warm, model: &mut dyn Model) -> Result<(), Error> {
+        if warm.times.is_empty() {
+            return Ok(());
+        }
+        sizes.iter().try_for_each(|rows| {
+            let failed = |error| {
+                let message = format!(
+                    "{rows} rows, a preferred_batch_size of config.pbtxt or a size for the card: {error}"
+                );
+                Error::WarmUp { message }
+            };
+            time(model, *rows, true, (1, None)).map(drop).map_err(failed)
+        })
+    }
+
     /// Measures whether batches pay.
     fn measure_batching(&self, name: &str, max_batch: usize, model: &mut dyn Model, alone: Duration) -> Warm {
         let none = Warm { limit: 1, speedup: None, times: Vec::new() };
@@ -234,10 +264,17 @@ impl Host {
     }
 }
 
-/// Prepares an engine that is slow whenever the number of rows changes, and runs each of its sizes once. Those for which a
-/// card has too little memory are left out.
-fn fix_rows(model: &mut dyn Model, most: usize) -> Result<Vec<usize>, Error> {
-    let sizes = if most > 1 { model.fix_rows(most)? } else { Vec::new() };
+/// The only numbers of rows that a model runs: those that the repository prefers, or those that the engine needs because it
+/// is slow whenever the number changes. Any number if there are none.
+///
+/// Each that only the engine needs is run once, and those for which a card has too little memory are left out.
+fn fix_rows(model: &mut dyn Model, preferred: Vec<usize>, most: usize) -> Result<Vec<usize>, Error> {
+    if most <= 1 || !preferred.is_empty() {
+        model.fix_rows(&preferred)?;
+        return Ok(preferred);
+    }
+    let wanted: Vec<usize> = FIXED_ROWS.into_iter().filter(|&rows| rows <= most).collect();
+    let sizes = model.fix_rows(&wanted)?;
     let mut fails = |rows: usize| time(model, rows, true, (1, None)).is_err();
     let Some(smallest) = sizes.first() else { return Ok(sizes) };
     if fails(*smallest) {
@@ -247,7 +284,7 @@ fn fix_rows(model: &mut dyn Model, most: usize) -> Result<Vec<usize>, Error> {
     let Some(failed) = sizes.iter().position(|rows| fails(*rows)) else { return Ok(sizes) };
     let largest = sizes[failed - 1];
     tracing::warn!(failed = sizes[failed], largest, "larger batches are split: the model fails on them");
-    model.fix_rows(largest)
+    model.fix_rows(&sizes[..failed])
 }
 
 /// Turns of a measurement: that many if the time allows, and up to the most if they are short.
@@ -286,13 +323,21 @@ fn rising(mut times: Vec<Duration>) -> Vec<Duration> {
     times
 }
 
-/// The `max_batch_size` of a `config.pbtxt`. Names the fields that are ignored.
-fn triton(name: &str, source: &Source) -> Option<usize> {
-    let Source::File(version) = source else { return None };
-    let TritonConfig { max_batch_size, ignored } = TritonConfig::beside(&version.path)?;
+/// The `config.pbtxt` of a model. Names the fields that are ignored.
+fn triton(name: &str, source: &Source) -> TritonConfig {
+    let Source::File(version) = source else { return TritonConfig::default() };
+    let Some(config) = TritonConfig::beside(&version.path) else { return TritonConfig::default() };
+    let TritonConfig { max_batch_size, preferred_sizes, mask, ignored } = &config;
     let ignored = ignored.join(", ");
-    tracing::info!(name, max_batch_size, ignored, "config.pbtxt: only max_batch_size is read");
-    max_batch_size
+    tracing::info!(
+        name,
+        max_batch_size,
+        ?preferred_sizes,
+        mask,
+        ignored,
+        "config.pbtxt: other fields are ignored"
+    );
+    config
 }
 
 /// The properties of a model that are measured before it serves.
@@ -392,8 +437,8 @@ mod tests {
             }
         }
 
-        fn fix_rows(&mut self, most: usize) -> Result<Vec<usize>, Error> {
-            self.sizes = [1, 2, 4, 8].into_iter().filter(|&size| size <= most).collect();
+        fn fix_rows(&mut self, wanted: &[usize]) -> Result<Vec<usize>, Error> {
+            self.sizes = wanted.to_vec();
             Ok(self.sizes.clone())
         }
     }
@@ -403,15 +448,16 @@ mod tests {
         let x = crate::engine::Declared { name: "x".into(), datatype: DataType::Fp32, shape: vec![-1, 2] };
         let signature = crate::engine::Signature { inputs: vec![x.clone()], outputs: vec![x] };
         // A model that runs on no blank input keeps its sizes.
-        for (most, memory, sizes) in [
-            (64, 64, &[1, 2, 4, 8][..]),
-            (64, 5, &[1, 2, 4]),
-            (3, 64, &[1, 2]),
-            (64, 0, &[1, 2, 4, 8]),
-            (0, 64, &[]),
+        for (preferred, most, memory, sizes) in [
+            (vec![], 64, 64, &[1, 2, 4, 8, 16, 32, 64][..]),
+            (vec![], 9, 64, &[1, 2, 4, 8]),
+            (vec![], 64, 5, &[1, 2, 4]),
+            (vec![], 2, 0, &[1, 2]),
+            (vec![], 0, 64, &[]),
+            (vec![3, 5], 64, 64, &[3, 5]),
         ] {
             let mut model = Small { signature: signature.clone(), sizes: Vec::new(), most: memory };
-            assert_eq!(fix_rows(&mut model, most).unwrap(), sizes);
+            assert_eq!(fix_rows(&mut model, preferred, most).unwrap(), sizes);
             assert_eq!(model.sizes, sizes);
         }
     }

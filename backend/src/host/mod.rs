@@ -14,6 +14,7 @@ mod load;
 mod loaded;
 mod memory;
 mod order;
+mod padding;
 mod refresh;
 mod trial;
 mod upstream;
@@ -199,6 +200,7 @@ impl Host {
     ) -> Result<InferResponse, Refusal> {
         let Call { request, arrived, deadline, .. } = call;
         validate::independent(&request, model.rows() != Rows::Whole)?;
+        validate::padded(&request, &model.config)?;
         let rows = validate(&request, &model.metadata, model.rows())?;
         refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());

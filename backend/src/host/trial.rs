@@ -13,6 +13,8 @@ use crate::engine::{Model, Signature, guarded};
 /// Sizes of the open dimensions beyond the first, in the order in which they are tried. 1 is the last, because rows of
 /// one element hide much.
 pub(super) const OPEN: [usize; 5] = [4, 32, 64, 224, 1];
+/// Largest difference of 16-bit floats by rounding.
+const ROUNDING_16: f64 = 2e-2;
 /// The most elements of one row of an input.
 const MOST: usize = 1 << 24;
 
@@ -92,6 +94,46 @@ fn values(datatype: DataType, count: usize, draw: Draw, random: &mut Random) -> 
         }
     }
     data
+}
+
+/// Whether anything but NaN was compared; an error if the tensors differ by more than rounding, as a share of the largest
+/// value.
+pub(super) fn same(one: &Tensor, other: &Tensor, rounding: f64) -> Result<bool, ()> {
+    let Some(rounding) = rounding_of(one.datatype(), rounding) else {
+        return if one.data() == other.data() { Ok(true) } else { Err(()) };
+    };
+    let (one, other) = (floats(one), floats(other));
+    let largest =
+        other.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs()));
+    let close = |one: f64, other: f64| {
+        one == other || (one.is_nan() && other.is_nan()) || (one - other).abs() <= rounding * largest + 1e-6
+    };
+    if one.iter().zip(&other).all(|(one, other)| close(*one, *other)) {
+        Ok(other.iter().any(|value| !value.is_nan()))
+    } else {
+        Err(())
+    }
+}
+
+fn rounding_of(datatype: DataType, rounding: f64) -> Option<f64> {
+    match datatype {
+        DataType::Fp32 | DataType::Fp64 => Some(rounding),
+        DataType::Fp16 | DataType::Bf16 => Some(rounding.max(ROUNDING_16)),
+        _ => None,
+    }
+}
+
+fn floats(tensor: &Tensor) -> Vec<f64> {
+    let data = tensor.data();
+    match tensor.datatype() {
+        DataType::Fp16 => data.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).into()).collect(),
+        DataType::Bf16 => data.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).into()).collect(),
+        DataType::Fp64 => {
+            let read = |b: &[u8]| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
+            data.chunks_exact(8).map(read).collect()
+        }
+        _ => data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect(),
+    }
 }
 
 #[cfg(test)]

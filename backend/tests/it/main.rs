@@ -4,6 +4,8 @@ mod batch_axis;
 mod batching;
 mod chat;
 mod engines;
+mod listed;
+mod padded;
 mod queueing;
 mod repository;
 mod support;

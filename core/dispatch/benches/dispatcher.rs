@@ -110,5 +110,6 @@ fn query(id: u64, now: Time) -> QuerySpec {
         accept: Accept::Any,
         codable: true,
         size: 1,
+        padded: false,
     }
 }

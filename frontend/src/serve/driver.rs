@@ -76,6 +76,8 @@ pub(crate) struct Submission {
     pub(crate) shape: ShapeId,
     pub(crate) terms: Terms,
     pub(crate) codable: bool,
+    /// The length of its rows, if they may be padded.
+    pub(crate) padded: Option<u32>,
 }
 
 /// A request in progress. Dropping it before its verdict cancels it.
@@ -149,7 +151,8 @@ impl Driver {
                     share: submission.terms.share,
                     accept: submission.terms.accept,
                     codable: submission.codable,
-                    size: submission.inputs.size(),
+                    size: submission.padded.unwrap_or_else(|| submission.inputs.size()),
+                    padded: submission.padded.is_some(),
                 };
                 state.react(self, Event::QueryArrived(query), &mut effects);
                 if state.ledger.call(call).is_none() {

@@ -97,7 +97,8 @@ impl Frontend {
             opaque: Some(Arc::new(request)),
         });
         let shape = pool.shapes.alone();
-        let submission = Submission { pool: pool.clone(), inputs, shape, terms, codable: false };
+        let submission =
+            Submission { pool: pool.clone(), inputs, shape, terms, codable: false, padded: None };
         let failed = match self.core.driver.submit(submission).verdict().await {
             Ok(answers) => return opened(answers),
             Err(failed) => failed,

@@ -86,7 +86,9 @@ pub(crate) type JobRows = SmallVec<[Row; 1]>;
 
 /// Builds the request that runs these rows as one batch. A whole request and consecutive rows of one request share
 /// their bytes; rows of several requests are copied.
-pub(crate) fn request(model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Error> {
+///
+/// Rows of unequal lengths are padded with zeros if the model takes that.
+pub(crate) fn request(model: &ModelRef, rows: &[Row], longest: Option<usize>) -> Result<InferRequest, Error> {
     let first = rows.first().ok_or(Error::NothingToConcatenate)?;
     let of_one = rows.iter().all(|row| Arc::ptr_eq(&row.inputs, &first.inputs));
     let inputs = &first.inputs;
@@ -97,7 +99,8 @@ pub(crate) fn request(model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Er
             .map(|input| run(input, inputs, first.index, rows.len()))
             .collect::<Result<_, _>>()?
     } else {
-        (0..inputs.tensors.len()).map(|place| concatenated(rows, place, of_one)).collect::<Result<_, _>>()?
+        let places = 0..inputs.tensors.len();
+        places.map(|place| concatenated(rows, place, of_one, longest)).collect::<Result<_, _>>()?
     };
     Ok(InferRequest {
         model: model.clone(),
@@ -127,9 +130,20 @@ fn run(input: &NamedTensor, inputs: &Inputs, start: usize, count: usize) -> Resu
     Ok(NamedTensor { name: input.name.clone(), tensor, parameters: input.parameters.clone() })
 }
 
-/// Rows that are not consecutive. The tensor keeps its parameters if all rows are `of_one` request.
-fn concatenated(rows: &[Row], place: usize, of_one: bool) -> Result<NamedTensor, Error> {
-    let part = |row: &Row| row.inputs.tensors[place].tensor.slice_rows(row.index, 1);
+/// Rows that are not consecutive. The tensor keeps its parameters if all rows are `of_one` request. Those that differ in
+/// their second dimension get the longest one.
+fn concatenated(
+    rows: &[Row],
+    place: usize,
+    of_one: bool,
+    longest: Option<usize>,
+) -> Result<NamedTensor, Error> {
+    let shape = |row: &Row| row.inputs.tensors[place].tensor.shape().get(1).copied();
+    let longest = longest.filter(|_| rows.iter().any(|row| shape(row) != shape(&rows[0])));
+    let part = |row: &Row| {
+        let row = row.inputs.tensors[place].tensor.slice_rows(row.index, 1)?;
+        longest.map_or(Ok(row.clone()), |longest| row.resized(1, longest))
+    };
     let parts: SmallVec<[Tensor; 8]> = rows.iter().map(part).collect::<Result<_, _>>()?;
     let NamedTensor { name, parameters, .. } = &rows[0].inputs.tensors[place];
     let parameters = if of_one { parameters.clone() } else { Parameters::new() };
@@ -176,7 +190,7 @@ mod tests {
     }
 
     fn sent(rows: &[Row]) -> InferRequest {
-        request(&ModelRef::latest("m"), rows).unwrap()
+        request(&ModelRef::latest("m"), rows, None).unwrap()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use parm_dispatch::{Failure, JobId, Role, Urgency};
 use parm_protocol::client::{BoxFuture, CallContext};
 use parm_protocol::fleet::ROWS;
 use parm_protocol::{
-    Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, Parameters,
+    Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, PADDED, Parameters,
     RequestedOutput,
 };
 use parm_tokens::{Class, Token};
@@ -25,6 +25,7 @@ use super::driver::Driver;
 use super::inputs::{self, JobRows, Row};
 use super::instance::Instance;
 use super::ledger::Stop;
+use super::lengths::Lengths;
 use super::outputs::{Expected, Outputs};
 use super::pool::Pool;
 use super::trace;
@@ -65,6 +66,8 @@ pub(super) struct Launch {
     pub(super) instance: Arc<Instance>,
     pub(super) pool: Arc<Pool>,
     pub(super) task: Task,
+    /// The lengths of its rows, if they are padded.
+    pub(super) lengths: Option<Arc<Lengths>>,
     /// Time at which the instance has held it for too long.
     pub(super) deadline: Instant,
     pub(super) stopped: oneshot::Receiver<Stop>,
@@ -114,6 +117,11 @@ impl Drop for Report {
 
 impl Launch {
     async fn run(mut self, driver: &Driver) -> Ending {
+        self.lengths = match &self.task {
+            // Other models may not take padded rows.
+            Task::Deployed(rows) => Lengths::of(&self.pool, rows),
+            _ => None,
+        };
         if !matches!(self.stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             return Ending::GivenUp;
         }
@@ -183,6 +191,9 @@ impl Launch {
         match &self.task {
             Task::Deployed(rows) => {
                 let mut request = self.of_rows(deployed, rows)?;
+                if self.lengths.is_some() && self.instance.states_files() {
+                    request.parameters.insert(PADDED.into(), true.into());
+                }
                 let plain = request.outputs.iter().all(|output| output.parameters.is_empty());
                 if plain && self.pool.coded.load(Ordering::Relaxed) {
                     // Another member may need an output for its reconstruction that this client did not request.
@@ -209,7 +220,8 @@ impl Launch {
 
     /// The request of these rows. Our workers reject it if the model has changed and its rows now depend on each other.
     fn of_rows(&self, model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Error> {
-        let mut request = inputs::request(model, rows)?;
+        let longest = self.lengths.as_ref().and_then(|lengths| lengths.longest());
+        let mut request = inputs::request(model, rows, longest)?;
         if self.pool.batched && self.instance.states_files() && !inputs::is_whole(rows) {
             request.parameters.insert(ROWS.into(), true.into());
         }
@@ -244,7 +256,8 @@ impl Launch {
             JobAnswer::Opaque(answer) => Ok(Outputs::opaque(answer)),
         });
         match outputs {
-            Ok(outputs) => {
+            Ok(mut outputs) => {
+                outputs.lengths = self.lengths.clone();
                 if let (Task::Deployed(rows), None) = (&self.task, self.pool.sample.get())
                     && let Some(sample) = rows[0].sample()
                 {

@@ -4,9 +4,11 @@
 //! smallest limit counts, and a model of several files is not coded: parities of one file do not fit predictions of another.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use parm_dispatch::InstanceId;
+use parm_protocol::Padding;
 
 use super::pool::Description;
 
@@ -28,6 +30,8 @@ struct Enrolment {
     most: Option<u16>,
     /// SHA-256 of its file, if it states one.
     digest: Option<String>,
+    /// How it pads rows, if it states that.
+    padding: Option<Padding>,
 }
 
 /// Statements of all instances of a pool.
@@ -37,6 +41,8 @@ pub(crate) struct Statements {
     pub(crate) most: Option<u16>,
     /// Digests of the model's files.
     pub(crate) files: Files,
+    /// How rows are padded, if all agree.
+    pub(crate) padding: Option<Arc<Padding>>,
 }
 
 /// SHA-256 of the files of a model version; without those of servers that state none.
@@ -49,7 +55,9 @@ impl PoolMembers {
         let most = config.map(|config| config.max_batch_size).filter(|most| *most > 0);
         let most = most.map(|most| u16::try_from(most).unwrap_or(u16::MAX));
         let digest = config.and_then(|config| config.digest()).map(str::to_ascii_lowercase);
-        self.enrolled.lock().insert(instance, Enrolment { works: true, whole, most, digest });
+        // Another server's is what its operator wrote, and was not compared with anything.
+        let padding = config.filter(|_| digest.is_some() && !whole).and_then(|config| config.padding());
+        self.enrolled.lock().insert(instance, Enrolment { works: true, whole, most, digest, padding });
     }
 
     pub(crate) fn leave(&self, instance: InstanceId) {
@@ -94,10 +102,18 @@ impl PoolMembers {
         if members.is_empty() {
             return self.applied.lock().clone();
         }
+        let first = members.values().next().and_then(|member| member.padding.as_ref());
+        let padding = first.filter(|first| members.values().all(|of| of.padding.as_ref() == Some(*first)));
         Statements {
+            padding: padding.cloned().map(Arc::new),
             most: members.values().filter_map(|member| member.most).min(),
             files: members.values().filter_map(|member| member.digest.clone()).collect(),
         }
+    }
+
+    /// How rows are padded, as far as settings follow from it.
+    pub(crate) fn padding(&self) -> Option<Arc<Padding>> {
+        self.applied.lock().padding.clone()
     }
 
     /// Notes that settings are about to be derived from the statements.

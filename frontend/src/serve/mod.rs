@@ -23,6 +23,7 @@ mod inputs;
 mod instance;
 mod job;
 mod ledger;
+mod lengths;
 mod members;
 mod outcome;
 mod outputs;

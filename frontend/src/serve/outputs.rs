@@ -9,6 +9,7 @@ use parm_protocol::{
 };
 use smallvec::SmallVec;
 
+use super::lengths::Lengths;
 use super::outcome::Outcome;
 use super::pool::Pool;
 use crate::error;
@@ -18,6 +19,8 @@ pub(crate) struct Outputs {
     pub(crate) tensors: Vec<NamedTensor>,
     pub(crate) parameters: Parameters,
     pub(crate) rows: usize,
+    /// The lengths of its rows, if they were padded.
+    pub(crate) lengths: Option<Arc<Lengths>>,
     /// An upstream server's answer, until it is given; `tensors` is then empty.
     pub(crate) opaque: Mutex<Option<Box<OpaqueAnswer>>>,
 }
@@ -64,12 +67,20 @@ impl Outputs {
             }
         }
         let (tensors, parameters) = (response.outputs, response.parameters);
-        Ok(Self { tensors, parameters, rows, opaque: Mutex::default() })
+        Ok(Self { tensors, parameters, rows, lengths: None, opaque: Mutex::default() })
     }
 
     /// Outputs of one row without parameters.
     pub(crate) fn row(tensors: Vec<NamedTensor>) -> Self {
-        Self { tensors, parameters: Parameters::new(), rows: 1, opaque: Mutex::default() }
+        Self { tensors, parameters: Parameters::new(), rows: 1, lengths: None, opaque: Mutex::default() }
+    }
+
+    /// One row of one of these outputs, without padding.
+    pub(crate) fn row_of(&self, output: &NamedTensor, row: usize) -> Result<Tensor, Error> {
+        match &self.lengths {
+            Some(lengths) => lengths.row(output, row),
+            None => output.tensor.slice_rows(row, 1),
+        }
     }
 
     /// An upstream server's answer.
@@ -148,7 +159,8 @@ fn parameters(answers: &[RowAnswer], worst: Outcome) -> Parameters {
 /// Whether the answers are all rows of their job, in order.
 fn is_whole(pool: &Pool, answers: &[RowAnswer]) -> bool {
     let in_order = answers.iter().enumerate().all(|(row, answer)| answer.row == row);
-    in_order && (!pool.batched || answers[0].outputs.rows == answers.len())
+    let outputs = &answers[0].outputs;
+    in_order && outputs.lengths.is_none() && (!pool.batched || outputs.rows == answers.len())
 }
 
 fn whole(answers: Answers) -> Vec<NamedTensor> {
@@ -165,7 +177,7 @@ fn gathered(answers: &[RowAnswer], wanted: &[&str]) -> Result<Vec<NamedTensor>, 
 
 fn gather(answers: &[RowAnswer], name: &str) -> Result<NamedTensor, Error> {
     let found = answers.iter().map(|answer| output(answer, name)).collect::<Result<Vec<_>, _>>()?;
-    let rows = answers.iter().zip(&found).map(|(answer, output)| output.tensor.slice_rows(answer.row, 1));
+    let rows = answers.iter().zip(&found).map(|(answer, output)| answer.outputs.row_of(output, answer.row));
     let tensor =
         Tensor::concat_rows(&rows.collect::<Result<Vec<_>, _>>()?).map_err(|error| unequal(name, error))?;
     let parameters = agreed(found.iter().map(|output| &output.parameters));

@@ -1,17 +1,17 @@
 //! Pool of the instances of one model version.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::{PolicyKind, PoolId, PoolSettings};
+use parm_dispatch::{BatchSize, PolicyKind, PoolId, PoolSettings};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
-    NamedTensor, Rows,
+    NamedTensor, Padding, Rows,
 };
 
 use super::coding::{Codes, Linearity, Standing};
@@ -21,6 +21,10 @@ use super::shape::Shapes;
 use crate::console::Sums;
 use crate::metrics;
 use parm_transport::client::ROUTE;
+
+/// The assumed largest batch of a server that states none, and the largest that counts.
+const UNSTATED: u16 = 8;
+const LARGEST_OF_SERVER: u16 = 64;
 
 /// An instance's description of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +66,8 @@ pub(crate) struct Pool {
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
     pub(crate) coded: AtomicBool,
+    /// Whether rows of unequal lengths share batches.
+    pads: AtomicBool,
     /// Whether its model may run its own parities.
     pub(crate) linearity: Linearity,
     codes: RwLock<Arc<Codes>>,
@@ -120,6 +126,7 @@ impl Pool {
             removed: AtomicBool::new(false),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
+            pads: AtomicBool::new(false),
             linearity: Linearity::default(),
             codes: RwLock::default(),
             standing: Mutex::default(),
@@ -204,6 +211,8 @@ impl Pool {
         let pays = wished.retry.burst > 0 || wished.retry.ratio.get() >= 1.0;
         self.retries.store(pays && wished.max_attempts.get() > 1, Ordering::Relaxed);
         self.once.store(standing.in_force.policy == PolicyKind::Once, Ordering::Relaxed);
+        let batches = standing.in_force.batch.max_size.fixed() != Some(NonZeroU16::MIN);
+        self.pads.store(batches && self.padding().is_some(), Ordering::Relaxed);
         *self.standing.lock() = Some(standing);
     }
 
@@ -224,6 +233,28 @@ impl Pool {
     /// Whether requests stay whole although no instance requires it now.
     pub(crate) fn is_whole_in_vain(&self) -> bool {
         !self.batched && self.members.are_split()
+    }
+
+    /// The length of a request's rows, if they may be padded to share a batch.
+    pub(crate) fn padded_length(&self, inputs: &[NamedTensor]) -> Option<u32> {
+        // Codes mix rows of equal lengths only.
+        if !self.pads.load(Ordering::Relaxed) || self.coded.load(Ordering::Relaxed) {
+            return None;
+        }
+        Padding::length(&self.metadata, inputs).and_then(|length| u32::try_from(length).ok())
+    }
+
+    /// Queries that each instance gets at a time for its own batches, if it batches itself.
+    pub(crate) fn server_batches(&self) -> Option<u16> {
+        let size = self.standing.lock().as_ref()?.in_force.batch.max_size;
+        // One of the largest batches runs while the next is collected.
+        let most = || self.max_batch().unwrap_or(UNSTATED).min(LARGEST_OF_SERVER) * 2;
+        (size == BatchSize::Server && self.batched).then(most)
+    }
+
+    /// How the rows of a batch are padded now.
+    pub(crate) fn padding(&self) -> Option<Arc<Padding>> {
+        self.members.padding()
     }
 
     /// Notes that the instance with this number in the fleet was lost with it.

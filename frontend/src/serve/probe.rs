@@ -32,7 +32,7 @@ async fn works(driver: &Driver, instance: &Instance, of: Option<PoolId>) -> Resu
     }
     for pool in instance.pools().iter().filter(|pool| of.is_none_or(|of| pool.id == of)) {
         let Some(sample) = pool.sample.get() else { continue };
-        let request = inputs::request(&pool.model, &[Row { inputs: sample.clone(), index: 0 }])?;
+        let request = inputs::request(&pool.model, &[Row { inputs: sample.clone(), index: 0 }], None)?;
         let deadline = Some(tokio::time::Instant::now() + driver.limits.health_timeout);
         instance
             .client

@@ -78,7 +78,9 @@ impl Joined {
                 serves.push(Served { pool: pool.id, deployed, parity, backup, stand_in });
             }
         }
-        (InstanceSpec { serves, slots: self.slots, site: self.site, learns: self.learns }, problems)
+        let at_once = own.iter().filter_map(|pool| pool.server_batches()).max();
+        let slots = self.slots.max(at_once.unwrap_or(1));
+        (InstanceSpec { serves, slots, site: self.site, learns: self.learns }, problems)
     }
 
     /// Sends its specification to the dispatcher if it has changed. That of a draining instance is not sent: the

@@ -192,10 +192,14 @@ impl Frontend {
         inputs.guarded_by = mixes.unwrap_or(0);
         // With a policy that never repeats a query, another client's row in its batch could fail it for good.
         let shares = plain && !pool.is_once();
-        let shape =
-            if shares { pool.shapes.name(&inputs.tensors, pool.batched) } else { pool.shapes.alone() };
+        let padded = if shares && codable { pool.padded_length(&inputs.tensors) } else { None };
+        let shape = match padded {
+            Some(_) => pool.shapes.padded(&inputs.tensors, &pool.metadata),
+            None if shares => pool.shapes.name(&inputs.tensors, pool.batched),
+            None => pool.shapes.alone(),
+        };
         let inputs = Arc::new(inputs);
-        Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable })
+        Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable, padded })
     }
 
     /// Answers a request; `pool` is set to the one that did. If the pool is removed meanwhile, the pool that replaced

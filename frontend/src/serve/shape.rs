@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use parm_protocol::{ModelMetadata, NamedTensor};
+use parm_protocol::{ModelMetadata, NamedTensor, Padding};
 use smallvec::SmallVec;
 
 use parm_dispatch::ShapeId;
@@ -45,16 +45,22 @@ impl Shapes {
             dimensions.push(row.len());
             dimensions.extend_from_slice(row);
         }
-        let mut known = self.known.lock();
-        if let Some(name) = known.names.get(&dimensions) {
-            return *name;
+        self.known.lock().name(dimensions)
+    }
+
+    /// The id of the shape of one row, without the length of padded inputs. No other query has it.
+    pub(crate) fn padded(&self, inputs: &[NamedTensor], model: &ModelMetadata) -> ShapeId {
+        let mut dimensions = Dimensions::new();
+        for (input, declared) in inputs.iter().zip(&model.inputs) {
+            let row = &input.tensor.shape()[1..];
+            dimensions.push(row.len());
+            if Padding::pads(declared) {
+                dimensions.push(usize::MAX);
+            } else {
+                dimensions.extend_from_slice(row);
+            }
         }
-        if known.names.len() == REMEMBERED {
-            known.names.clear();
-        }
-        let name = known.fresh();
-        known.names.insert(dimensions, name);
-        name
+        self.known.lock().name(dimensions)
     }
 
     /// A unique id, for a query that must not share.
@@ -64,6 +70,18 @@ impl Shapes {
 }
 
 impl Known {
+    fn name(&mut self, dimensions: Dimensions) -> ShapeId {
+        if let Some(name) = self.names.get(&dimensions) {
+            return *name;
+        }
+        if self.names.len() == REMEMBERED {
+            self.names.clear();
+        }
+        let name = self.fresh();
+        self.names.insert(dimensions, name);
+        name
+    }
+
     fn fresh(&mut self) -> ShapeId {
         // Ids repeat after four billion; by then the first are unused. 0 is the fixed shape.
         self.last = self.last.checked_add(1).unwrap_or(1);
@@ -96,6 +114,10 @@ mod tests {
         assert_ne!(shapes.alone(), shapes.alone());
         let fixed = Shapes::of(&model(&[-1, 4]), true);
         assert_eq!(fixed.name(&inputs(&[1, 4]), true), ShapeId(0));
+        let model = model(&[-1, -1]);
+        let padded = |shape: &[usize]| shapes.padded(&inputs(shape), &model);
+        assert_eq!(padded(&[1, 4]), padded(&[7, 5]));
+        assert!([4, 5, 0].iter().all(|size| name(&[1, *size]) != padded(&[1, 4])), "not padded");
         assert_ne!(fixed.alone(), ShapeId(0));
     }
 }

@@ -200,6 +200,7 @@ impl State {
             instance,
             pool,
             task,
+            lengths: None,
             deadline,
             stopped,
         }));

@@ -26,5 +26,6 @@ mod stand_in;
 mod stress;
 mod switches;
 mod tokens;
+mod unequal;
 mod updates;
 mod upstreams;

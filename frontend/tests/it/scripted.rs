@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::fleet::{News, Watcher, Wish};
-use parm_protocol::validate::independent;
+use parm_protocol::validate::{independent, padded};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Place,
     ServerMetadata, Tensor, TensorMetadata,
@@ -164,6 +164,11 @@ impl Scripted {
         self.config.lock().get_or_insert_default().max_batch_size = max_batch_size;
     }
 
+    /// Reports this configuration of its models.
+    pub(crate) fn says_config(&self, config: ModelConfig) {
+        *self.config.lock() = Some(config);
+    }
+
     /// Reports this digest of its models' files.
     pub(crate) fn says_digest(&self, digest: &str) {
         let config = ModelConfig { max_batch_size: 64, ..ModelConfig::default() };
@@ -266,7 +271,9 @@ impl Client for Scripted {
         self.seen.lock().push(request.clone());
         self.redeemed.lock().push(context.token);
         let most = self.config.lock().as_ref().map_or(i32::MAX, |config| config.max_batch_size);
-        if let Err(changed) = independent(&request, most > 0) {
+        let config = self.config.lock().clone().unwrap_or_default();
+        let independent = independent(&request, most > 0).and_then(|()| padded(&request, &config));
+        if let Err(changed) = independent {
             return Box::pin(async { Err(changed) });
         }
         if let (rows, 1..) = (request.inputs[0].tensor.rows(), most)

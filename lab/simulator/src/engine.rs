@@ -191,6 +191,7 @@ impl<'a> Engine<'a> {
             accept: Accept::Any,
             codable: true,
             size: 1,
+            padded: false,
         };
         self.tell(front as u32, Event::QueryArrived(query));
     }

@@ -1,15 +1,22 @@
-//! Triton's `config.pbtxt`: the one field that is honoured, and the names of those that are not.
+//! Triton's `config.pbtxt`: the fields that are honoured, and the names of those that are not.
 
 use std::path::Path;
 
 /// Fields that say what the model file says anyway.
 const REDUNDANT: [&str; 6] = ["name", "platform", "backend", "default_model_filename", "input", "output"];
 
+/// The parameter that names the mask of a model.
+const MASK: &str = "parm_mask";
+
 /// The configuration of a model in Triton's format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TritonConfig {
     /// Largest number of rows; 0 if the first dimension is not a batch.
     pub max_batch_size: Option<usize>,
+    /// `preferred_batch_size` of `dynamic_batching`.
+    pub preferred_sizes: Vec<usize>,
+    /// The input that masks padding: the string value of the parameter `parm_mask`. Empty if the model must not be padded.
+    pub mask: Option<String>,
     /// Other fields.
     pub ignored: Vec<String>,
 }
@@ -25,12 +32,12 @@ impl TritonConfig {
     pub fn read(text: &str) -> Self {
         let mut config = Self::default();
         let mut words = Words { rest: text };
-        let (mut depth, mut field) = (0usize, None);
+        let (mut depth, mut field, mut inner) = (0usize, None, Inner::default());
         while let Some(word) = words.next() {
             match word {
                 "{" | "[" => depth += 1,
                 "}" | "]" => depth = depth.saturating_sub(1),
-                _ if depth > 0 => {}
+                _ if depth > 0 => inner.read(&mut config, field.unwrap_or_default(), word),
                 ":" => {
                     if field == Some("max_batch_size") {
                         config.max_batch_size = words.next().and_then(|value| value.parse().ok());
@@ -47,7 +54,42 @@ impl TritonConfig {
                 }
             }
         }
+        let known = |name: &String| match name.as_str() {
+            "dynamic_batching" => !config.preferred_sizes.is_empty(),
+            "parameters" => config.mask.is_some(),
+            _ => false,
+        };
+        config.ignored.retain(|name| !known(name));
+        config.preferred_sizes.sort_unstable();
+        config.preferred_sizes.dedup();
         config
+    }
+}
+
+/// The last words inside of a field.
+#[derive(Default)]
+struct Inner<'a> {
+    name: &'a str,
+    key: &'a str,
+}
+
+impl<'a> Inner<'a> {
+    fn read(&mut self, config: &mut TritonConfig, field: &str, word: &'a str) {
+        let text = word.trim_matches(['"', '\'']);
+        match (field, self.name) {
+            _ if word == ":" => {}
+            ("dynamic_batching", "preferred_batch_size") if word.parse::<usize>().is_ok() => {
+                config.preferred_sizes.extend(word.parse::<usize>().ok().filter(|size| *size > 0));
+            }
+            ("parameters", "key") if text != word => (self.key, self.name) = (text, ""),
+            ("parameters", "string_value") if text != word => {
+                if self.key == MASK {
+                    config.mask = Some(text.into());
+                }
+                self.name = "";
+            }
+            _ => self.name = word,
+        }
     }
 }
 
@@ -107,8 +149,19 @@ mod tests {
         let ignored = ["version_policy", "instance_group", "dynamic_batching"].map(String::from);
         assert_eq!(
             TritonConfig::read(text),
-            TritonConfig { max_batch_size: Some(8), ignored: ignored.into() }
+            TritonConfig { max_batch_size: Some(8), ignored: ignored.into(), ..TritonConfig::default() }
         );
+        let text = r#"
+            dynamic_batching { preferred_batch_size: [ 8, 4 ] max_queue_delay_microseconds: 100 preferred_batch_size: 1 }
+            parameters { key: "other" value: { string_value: "x" } }
+            parameters: { key: "parm_mask" value { string_value: "valid tokens" } }
+        "#;
+        let read = TritonConfig::read(text);
+        assert_eq!(
+            (read.preferred_sizes.as_slice(), read.mask.as_deref()),
+            (&[1, 4, 8][..], Some("valid tokens"))
+        );
+        assert_eq!(read.ignored, [""; 0]);
         assert_eq!(TritonConfig::read("max_batch_size:0").max_batch_size, Some(0));
         for odd in ["", "{{{", "max_batch_size:", "\"", "a: \"unfinished", "é: 1"] {
             assert_eq!(TritonConfig::read(odd).max_batch_size, None, "{odd}");

@@ -78,6 +78,8 @@ pub enum Error {
     RowsOutOfRange { start: usize, count: usize, rows: usize },
     #[error("tensors of shape {actual:?} and {expected:?} cannot share a batch")]
     RowShapeMismatch { expected: Vec<usize>, actual: Vec<usize> },
+    #[error("axis {axis} of a {datatype} tensor of shape {shape:?} cannot be padded or cut")]
+    NotResized { datatype: DataType, shape: Vec<usize>, axis: usize },
     #[error("no tensors to put in a batch")]
     NothingToConcatenate,
     #[error(
@@ -182,6 +184,7 @@ impl Error {
             | StringsMismatch { .. }
             | RowsOutOfRange { .. }
             | RowShapeMismatch { .. }
+            | NotResized { .. }
             | NothingToConcatenate
             | RowsDisagree { .. }
             | BatchTooLarge { .. } => Code::InvalidArgument,

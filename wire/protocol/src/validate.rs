@@ -5,7 +5,9 @@
 //! batch. Any other model takes a request as one indivisible row.
 
 use crate::fleet::ROWS;
-use crate::{Code, DataType, Error, InferRequest, ModelMetadata, NamedTensor, TensorMetadata};
+use crate::{
+    Code, DataType, Error, InferRequest, ModelConfig, ModelMetadata, NamedTensor, PADDED, TensorMetadata,
+};
 
 /// The rows that a model accepts in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,16 @@ pub fn independent(request: &InferRequest, batched: bool) -> Result<(), Error> {
     let name = &request.model.name;
     let message =
         format!("rows of model '{name}' are not independent now: describe it again, and send requests whole");
+    Err(Error::Remote { code: Code::NotFound, message })
+}
+
+/// Rejects padded rows for a model that does not take them, for the same reason.
+pub fn padded(request: &InferRequest, config: &ModelConfig) -> Result<(), Error> {
+    if !request.parameters.contains_key(PADDED) || config.padding().is_some() {
+        return Ok(());
+    }
+    let name = &request.model.name;
+    let message = format!("model '{name}' takes no padded rows now: describe it again, and do not pad");
     Err(Error::Remote { code: Code::NotFound, message })
 }
 
@@ -176,6 +188,16 @@ mod tests {
         part.parameters.insert(ROWS.into(), true.into());
         assert_eq!(independent(&part, true), Ok(()));
         assert_eq!(independent(&part, false).map_err(|error| error.code()), Err(Code::NotFound));
+    }
+
+    #[test]
+    fn padded_rows_are_for_models_that_take_them() {
+        let (mut part, mut config) = (request(vec![tensor("a", &[1, 2])]), ModelConfig::default());
+        assert_eq!(padded(&part, &config), Ok(()), "a client's own request");
+        part.parameters.insert(PADDED.into(), true.into());
+        assert_eq!(padded(&part, &config).map_err(|error| error.code()), Err(Code::NotFound));
+        config.set_padding(Some(&crate::Padding::default()));
+        assert_eq!(padded(&part, &config), Ok(()));
     }
 
     #[test]

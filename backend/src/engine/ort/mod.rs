@@ -24,7 +24,7 @@ pub(super) use library::{found, library};
 
 use gpu::Gpu;
 
-use super::{Chosen, Declared, Engine, Model, NOT_A_TENSOR, Options, Signature, guarded};
+use super::{Chosen, Declared, Engine, FIXED_ROWS, Model, NOT_A_TENSOR, Options, Signature, guarded};
 use crate::Error;
 use crate::engine::compare::has_operator;
 use crate::engine::cuda::entries;
@@ -98,7 +98,7 @@ impl Engine for Ort {
 
     fn copies_of_weights(&self, path: &Path) -> usize {
         match self.gpu {
-            Some(_) if has_convolutions(path) => sizes::affordable(&SIZES, bytes(path)).len().max(1),
+            Some(_) if has_convolutions(path) => sizes::affordable(&FIXED_ROWS, bytes(path)).len().max(1),
             _ => 1,
         }
     }
@@ -112,9 +112,6 @@ impl Engine for Ort {
         }
     }
 }
-
-/// Numbers of rows that have a session of their own if the engine plans for shapes.
-const SIZES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Whether the file has an operator that a card plans for its shape.
 fn has_convolutions(path: &Path) -> bool {
@@ -135,16 +132,15 @@ impl Model for OrtModel {
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let Self { sessions, sizes, signature, scratch, .. } = self;
         scratch.resize_with(inputs.len(), Default::default);
-        let mut run = |at: usize, inputs: &[Tensor]| run_on(&mut sessions[at], signature, scratch, inputs);
-        if sizes.is_empty() { run(0, inputs) } else { sizes::run(inputs, sizes, run) }
+        let at = sizes::place(inputs.first().map_or(0, Tensor::rows), sizes);
+        run_on(&mut sessions[at], signature, scratch, inputs)
     }
 
-    fn fix_rows(&mut self, most: usize) -> Result<Vec<usize>, Error> {
+    fn fix_rows(&mut self, wanted: &[usize]) -> Result<Vec<usize>, Error> {
         let Some(CardFile { engine, gpu, path, bytes, options }) = &self.source else {
             return Ok(Vec::new());
         };
-        let wanted: Vec<usize> = SIZES.into_iter().filter(|&size| size <= most).collect();
-        let chosen = sizes::affordable(&wanted, *bytes);
+        let chosen = sizes::affordable(wanted, *bytes);
         if chosen.is_empty() && self.sizes.is_empty() {
             return Ok(chosen);
         }

@@ -185,8 +185,8 @@ impl Model for TextModel {
         self.model.most_rows()
     }
 
-    fn fix_rows(&mut self, most: usize) -> Result<Vec<usize>, Error> {
-        self.model.fix_rows(most)
+    fn fix_rows(&mut self, wanted: &[usize]) -> Result<Vec<usize>, Error> {
+        self.model.fix_rows(wanted)
     }
 
     /// Longer texts take longer.

@@ -46,6 +46,10 @@ pub struct QuerySpec {
     /// Size of its input in any unit, as far as run times may depend on it: 1 if they do not.
     #[serde(default = "one")]
     pub size: u32,
+    /// Whether it may share a batch with queries of its shape that have another size: the driver pads the shorter ones.
+    /// The queries of a shape agree on it.
+    #[serde(default)]
+    pub padded: bool,
 }
 
 fn one() -> u32 {

@@ -15,6 +15,7 @@ pub(crate) mod doubt;
 pub(crate) mod health;
 pub(crate) mod load;
 pub(crate) mod pace;
+pub(crate) mod padding;
 pub(crate) mod quantile;
 pub(crate) mod rest;
 pub(crate) mod speed;

@@ -26,7 +26,7 @@ use crate::measure::rest::Rest;
 use crate::measure::speed::Speed;
 
 /// Powers of two of sizes that are told apart.
-const SIZES: usize = 12;
+const SIZES: usize = 16;
 
 /// Runs that the mean of a size remembers.
 const WINDOW: f32 = 256.0;

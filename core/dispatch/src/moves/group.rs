@@ -29,6 +29,9 @@ pub(crate) fn join_group(state: &mut State, turn: &mut Turn, pool_key: PoolKey, 
     if !first.codable {
         return; // served alone, so it is the whole batch
     }
+    if first.padded {
+        return; // batches of one shape have several sizes, and codes need equal ones
+    }
     let open = state.pools.at(pool_key).open.iter().find(|(of, _)| *of == shape).map(|(_, group)| *group);
     let key = match open {
         Some(key) => key,

@@ -35,18 +35,23 @@ pub(crate) fn forget_extras(state: &mut State, key: PoolKey) {
     }
 }
 
-/// Adds a backup job for the queries of a batch that accept its answer.
+/// Adds a backup job for the queries of a batch that accept its answer: one for each size, because it is not known whether
+/// the backup takes padded rows.
 pub(crate) fn add_backup(state: &mut State, turn: &Turn, key: PoolKey, mut rows: Keys) {
     rows.retain(|query| state.queries.at(*query).accept == Accept::Any);
-    let pool = state.pools.at(key);
-    if !rows.is_empty() && pool.spare.len() < pool.settings.spare_limit.get() as usize {
-        add_extra(
-            state,
-            turn,
-            key,
-            ExtraLine::Spare,
-            Extra { role: Role::Backup, rows, avoid: None, purpose: Purpose::Spare },
-        );
+    let size = |query: &QueryKey| state.queries.at(*query).size;
+    let padded = rows.first().is_some_and(|query| state.queries.at(*query).padded);
+    if padded {
+        rows.sort_by_key(size);
+    }
+    let equal = rows.chunk_by(|one, other| !padded || size(one) == size(other));
+    let batches: SmallVec<[Keys; 1]> = equal.map(Keys::from_slice).collect();
+    for rows in batches {
+        let pool = state.pools.at(key);
+        if pool.spare.len() < pool.settings.spare_limit.get() as usize {
+            let backup = Extra { role: Role::Backup, rows, avoid: None, purpose: Purpose::Spare };
+            add_extra(state, turn, key, ExtraLine::Spare, backup);
+        }
     }
 }
 

@@ -56,7 +56,12 @@ pub(crate) fn learn_batch(state: &mut State, job: &Job, took: Duration) {
         return;
     }
     pool.sharers = sharers;
-    pool.curve.note(job.rows.len(), times(took, f64::from(slower).exp().recip()));
+    let (rows, mut took) = (job.rows.len(), times(took, f64::from(slower).exp().recip()));
+    if let Some(padding) = pool.padding.as_deref_mut().filter(|_| job.padded) {
+        padding.note(rows, job.size, took);
+        took = times(took, padding.of_usual(rows, job.size.into()).recip());
+    }
+    pool.curve.note(rows, took);
 }
 
 /// Learns from a run that was cancelled at this age.

@@ -30,7 +30,15 @@ const ROWS_WINDOW: f32 = 32.0;
 /// The size of the inputs of these queries. A parity has that of a member, of which the job knows none.
 fn size_of(state: &State, rows: &Keys) -> u32 {
     let sizes = rows.iter().filter_map(|query| state.queries.get(*query)).map(|query| query.size.max(1));
+    if is_padded(state, rows) {
+        return sizes.max().unwrap_or(1).saturating_mul(rows.len() as u32);
+    }
     sizes.fold(0u32, u32::saturating_add).max(1)
+}
+
+/// Whether all queries of a job count with the size of the largest.
+fn is_padded(state: &State, rows: &Keys) -> bool {
+    rows.iter().find_map(|query| state.queries.get(*query)).is_some_and(|query| query.padded)
 }
 
 /// Starts a job.
@@ -55,6 +63,7 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
         // No query waits for an exploring copy.
         waiting: if explores { 0 } else { rows.len() as u16 },
         size: size_of(state, &rows),
+        padded: is_padded(state, &rows),
         rows,
         group: None,
         ended: false,

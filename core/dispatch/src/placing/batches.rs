@@ -5,11 +5,12 @@ use smallvec::SmallVec;
 use crate::api::{Class, Reject, Role, Time};
 use crate::moves::answer::without_prediction;
 use crate::moves::group::join_group;
-use crate::moves::line_up::{add_backup, add_extra, line_up_stand_ins};
+use crate::moves::line_up::{add_backup, add_extra, leave_queue, line_up_stand_ins};
 use crate::moves::start::{Start, start};
 use crate::placing::explore::explore;
 use crate::placing::room::next_with_room;
 use crate::rules::batching::rows_of_batch;
+use crate::rules::company::company;
 use crate::rules::finish::{takes_last, waits_for_faster};
 use crate::rules::overload::{ends, is_overloaded};
 use crate::rules::turn::next_lane;
@@ -73,6 +74,11 @@ fn start_batch_of(state: &mut State, turn: &mut Turn, key: PoolKey, instance: In
     shed_hopeless(state, turn, key, lane);
     let last = takes_last(state, turn, key, instance);
     let most = rows_of_batch(state, turn, key, lane);
+    let rows = company(state, turn, key, lane, (most, last));
+    if !rows.is_empty() {
+        rows.iter().for_each(|query| leave_queue(state, *query));
+        return start_batch(state, turn, key, instance, rows);
+    }
     let pool = state.pools.at_mut(key);
     let waits = |query| state.queries.get(query).is_some_and(|query| query.queued);
     let rows = pool.queue.take(lane, most, last, waits);

@@ -182,7 +182,9 @@ fn gather(
         let mixes = |first: &QueryKey| {
             let first = state.queries.at(*first);
             let plain = first.codable && query.codable;
-            plain && first.shape == query.shape && first.payer == query.payer
+            // The stand-in is another model, of which it is not known whether it takes padded rows.
+            let alike = first.shape == query.shape && (first.size == query.size || !query.padded);
+            plain && alike && first.payer == query.payer
         };
         if rows.first().is_none_or(mixes) && !holds(state, instance, *next) {
             taken.push(place);

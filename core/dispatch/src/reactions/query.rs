@@ -47,6 +47,9 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
     pool.unanswered += 1;
     pool.arrivals.note(turn.now);
     note_deadline(pool, query.deadline.since(turn.now));
+    if query.padded {
+        pool.padding.get_or_insert_default();
+    }
     let (deserted, outage) = (pool.usable == 0, pool.outage_since.is_some());
     let waiting = state.queries.insert(Query {
         id: query.id,
@@ -59,6 +62,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
         accept: query.accept,
         codable: query.codable,
         size: query.size,
+        padded: query.padded,
         queued: true,
         withheld: false,
         failures: 0,

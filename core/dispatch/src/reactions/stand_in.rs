@@ -299,6 +299,7 @@ mod tests {
             accept: Accept::Any,
             codable: true,
             size: 1,
+            padded: false,
         })
     }
 

@@ -79,6 +79,7 @@ impl Recorded {
                 accept,
                 codable: true,
                 size: 1,
+                padded: false,
             };
             self.send(Event::QueryArrived(query));
             let next = self.now + Duration::from_millis(6 + 9 * (number % 2));

@@ -25,8 +25,9 @@ use std::time::Duration;
 
 use crate::api::{BatchSize, times};
 use crate::state::State;
-use crate::state::keys::PoolKey;
+use crate::state::keys::{PoolKey, QueryKey};
 use crate::state::pool::Pool;
+use crate::state::query::Query;
 use crate::state::queue::{LaneId, Readiness};
 use crate::turn::Turn;
 
@@ -108,12 +109,15 @@ pub(crate) fn rows_of_batch(state: &State, turn: &Turn, key: PoolKey, lane: Lane
     if waiting == 1 || pool.idle.more_than(waiting - 1) {
         return pool.readiness.rows.min(most);
     }
-    let left = pool.queue.first(lane).and_then(|first| state.queries.get(first));
-    let left = left.map_or(f64::INFINITY, |first| first.deadline.since(turn.now).as_nanos() as f64);
+    let first = pool.queue.first(lane).and_then(|first| state.queries.get(first));
+    let left = first.map_or(f64::INFINITY, |first| first.deadline.since(turn.now).as_nanos() as f64);
+    let padding = pool.padding.as_deref().zip(first.filter(|first| first.padded));
+    let stretch = |rows| padding.map_or(1.0, |(padding, first)| padding.stretch(rows, first.size));
     let all = pool.queue.waiting_in(lane).min(most.into()) as u16;
     let rate = pool.arrivals.rate(turn.now);
     let (mut best, mut least) = (1, f64::INFINITY);
     for (rows, time) in sizes(pool, all) {
+        let time = time * stretch(rows);
         // Beyond capacity smaller batches would serve fewer queries.
         if rows > pool.readiness.rows && MARGIN * time > left {
             break;
@@ -127,6 +131,12 @@ pub(crate) fn rows_of_batch(state: &State, turn: &Turn, key: PoolKey, lane: Lane
     best
 }
 
+/// Whether a query has the time for a batch of so many nanoseconds.
+pub(crate) fn has_time(state: &State, turn: &Turn, query: QueryKey, nanos: f64) -> bool {
+    let left = |query: &Query| query.deadline.since(turn.now).as_nanos() as f64;
+    state.queries.get(query).is_none_or(|query| MARGIN * nanos <= left(query))
+}
+
 /// The time that a query must have left for the batch that the load needs, if its size is not fixed.
 pub(crate) fn needs_left(pool: &Pool) -> Option<Duration> {
     let auto = pool.in_force.batch.max_size.fixed().is_none();
@@ -137,7 +147,7 @@ pub(crate) fn needs_left(pool: &Pool) -> Option<Duration> {
 pub(crate) fn time_of_row(pool: &Pool) -> Option<Duration> {
     let rows = f64::from(pool.usual_rows);
     match pool.in_force.batch.max_size {
-        BatchSize::Fixed(_) => pool.taken().map(|taken| times(taken, rows.recip())),
+        BatchSize::Fixed(_) | BatchSize::Server => pool.taken().map(|taken| times(taken, rows.recip())),
         BatchSize::Auto => {
             let rows = rows.round().max(1.0) as u16;
             let time = pool.curve.time(rows)?;

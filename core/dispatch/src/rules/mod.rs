@@ -4,6 +4,7 @@ pub(crate) mod affordable;
 pub(crate) mod batching;
 pub(crate) mod blame;
 pub(crate) mod check;
+pub(crate) mod company;
 pub(crate) mod finish;
 pub(crate) mod gain;
 pub(crate) mod hedging;

@@ -23,6 +23,8 @@ pub(crate) struct Job {
     pub(crate) rows: Keys,
     /// The size of their inputs together: their number, unless they differ in size.
     pub(crate) size: u32,
+    /// Its queries count with the size of the largest.
+    pub(crate) padded: bool,
     /// The number of its unanswered queries.
     pub(crate) waiting: u16,
     /// The coding group of its queries, or of its parity.

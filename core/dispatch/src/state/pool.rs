@@ -18,6 +18,7 @@ use crate::measure::deadlines::Deadlines;
 use crate::measure::doubt::Tally;
 use crate::measure::load::Load;
 use crate::measure::pace::Pace;
+use crate::measure::padding::Padding;
 use crate::measure::quantile::Quantiles;
 use crate::policy::{Policy, build};
 use crate::state::chronicle::Chronicle;
@@ -85,6 +86,8 @@ pub(crate) struct Pool {
     pub(crate) deadlines: Deadlines,
     /// Times of batches by their number of rows.
     pub(crate) curve: Curve,
+    /// Times of batches by their padded size, if its queries may be padded. The curve is then that of the usual size.
+    pub(crate) padding: Option<Box<Padding>>,
     /// The time at which a batch may start.
     pub(crate) readiness: Readiness,
     /// The mean number of rows of its latest batches.
@@ -163,6 +166,7 @@ impl Pool {
             arrivals: Arrivals::default(),
             deadlines: Deadlines::default(),
             curve: Curve::default(),
+            padding: None,
             readiness: first_readiness(&in_force),
             usual_rows: 1.0,
             sharers: 1,

@@ -22,6 +22,8 @@ pub(crate) struct Query {
     pub(crate) codable: bool,
     /// The size of its input, in any unit.
     pub(crate) size: u32,
+    /// It may share a batch with queries of other sizes.
+    pub(crate) padded: bool,
     /// It waits in its pool's queue and was never tried.
     pub(crate) queued: bool,
     /// It gets no further jobs.

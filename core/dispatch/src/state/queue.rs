@@ -120,6 +120,14 @@ impl Queue {
         Some(self.lanes[self.find(id).ok()?].1.entries.front()?.query)
     }
 
+    /// The queries of a lane, and dead keys, from the first or from the last.
+    pub(crate) fn in_order(&self, id: LaneId, last: bool) -> impl Iterator<Item = QueryKey> {
+        let entries = self.find(id).ok().map(|index| &self.lanes[index].1.entries);
+        let count = entries.map_or(0, VecDeque::len);
+        let place = move |at: usize| if last { count - 1 - at } else { at };
+        (0..count).filter_map(move |at| Some(entries?.get(place(at))?.query))
+    }
+
     /// Waiting queries of a lane.
     pub(crate) fn waiting_in(&self, id: LaneId) -> u32 {
         self.find(id).map_or(0, |index| self.lanes[index].1.alive)

@@ -250,6 +250,7 @@ fn unused_model_does_not_keep_a_slow_instance() {
             accept,
             codable: true,
             size: 1,
+            padded: false,
         }));
         let (job, on) = world.running().map(|(id, held)| (*id, held.job.instance)).last().expect("it runs");
         world.advance(Duration::from_millis(if on == InstanceId(1) { 100 } else { 20 }));
@@ -345,8 +346,18 @@ fn failing_model_is_ejected_and_other_models_stay() {
         assert!(last < 100, "it is never taken out");
         let (id, deadline) = (QueryId(last), world.now + Duration::from_secs(1));
         let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
-        let query =
-            QuerySpec { id, pool, shape, deadline, priority, share: None, accept, codable: true, size: 1 };
+        let query = QuerySpec {
+            id,
+            pool,
+            shape,
+            deadline,
+            priority,
+            share: None,
+            accept,
+            codable: true,
+            size: 1,
+            padded: false,
+        };
         world.send(Event::QueryArrived(query));
         let (job, on) = world.running().map(|(id, held)| (*id, held.job.instance)).last().expect("it runs");
         (job, on)

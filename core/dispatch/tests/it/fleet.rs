@@ -265,6 +265,7 @@ impl Fleet {
                         accept,
                         codable: true,
                         size: 1,
+                        padded: false,
                     };
                     self.tell(front, Event::QueryArrived(spec));
                 }

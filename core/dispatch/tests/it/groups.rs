@@ -74,6 +74,7 @@ impl World {
         let members: Vec<_> = slots.iter().flatten().map(|query| self.queries[query].query).collect();
         for query in &members {
             assert!(query.codable, "{query:?} must be served alone");
+            assert!(!query.padded, "{query:?} has the shape of queries of several sizes");
             assert_eq!(
                 (query.pool, query.shape),
                 (members[0].pool, members[0].shape),

@@ -151,6 +151,7 @@ impl Run {
                 accept,
                 codable: true,
                 size: 1,
+                padded: false,
             };
             self.send(Event::QueryArrived(query));
             // Then a burst, so that queries wait.

@@ -17,6 +17,7 @@ mod neighbours;
 mod outage;
 mod outage_changes;
 mod overload;
+mod padding;
 mod poison;
 mod properties;
 mod recall;

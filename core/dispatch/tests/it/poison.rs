@@ -43,6 +43,7 @@ fn arrive(world: &mut World, id: u64, ms: u64) {
         accept: Accept::Any,
         codable: true,
         size: 1,
+        padded: false,
     };
     world.send(Event::QueryArrived(query));
 }

@@ -240,7 +240,9 @@ pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) 
     match *happening {
         Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable, size } => {
             let (id, deadline) = (QueryId(u64::from(*names)), world.now + Duration::from_millis(within_ms));
-            let (pool, shape) = (PoolId(pool), ShapeId(shape));
+            // Queries of the second shape may be padded if they have a size.
+            let padded = shape == 1 && size > 1;
+            let (pool, shape) = (PoolId(pool), ShapeId(shape + u32::from(padded)));
             world.send(Event::QueryArrived(QuerySpec {
                 id,
                 pool,
@@ -251,6 +253,7 @@ pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) 
                 accept,
                 codable,
                 size,
+                padded,
             }));
         }
         Happening::Burst(count, ref one) => (0..count).for_each(|_| happen(world, names, one)),
@@ -385,6 +388,7 @@ fn warming(now: Time, pool: PoolId, number: u64) -> Event {
         accept: Accept::Any,
         codable: true,
         size: 1,
+        padded: false,
     })
 }
 

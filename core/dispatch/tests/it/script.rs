@@ -30,6 +30,8 @@ pub(crate) enum Step {
     Within(u64, u64),
     Priority(u64, u8),
     Shape(u64, u32),
+    /// A query of this size that may be padded, with a deadline a minute away.
+    Padded(u64, u32),
     Cancel(u64),
     /// An instance completes its job.
     Done(u32),
@@ -137,6 +139,10 @@ pub(crate) fn act(world: &mut World, step: &Step) {
         }
         Step::Shape(id, shape) => {
             arrive(world, QuerySpec { shape: ShapeId(shape), ..query(id, world.now + ms(1000)) })
+        }
+        Step::Padded(id, size) => {
+            let (size, padded) = (size, true);
+            arrive(world, QuerySpec { size, padded, ..query(id, world.now + ms(60_000)) });
         }
         Step::Exact(id) => {
             arrive(world, QuerySpec { accept: Accept::Exact, ..query(id, world.now + ms(1000)) })
@@ -254,6 +260,7 @@ pub(crate) fn query(id: u64, deadline: Time) -> QuerySpec {
         accept,
         codable: true,
         size: 1,
+        padded: false,
     }
 }
 

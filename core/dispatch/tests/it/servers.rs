@@ -101,6 +101,7 @@ impl Servers {
             accept: Accept::Any,
             codable: true,
             size: 1,
+            padded: false,
         }));
         id
     }

@@ -37,6 +37,7 @@ fn ask_as(world: &mut World, id: u64, pool: PoolId, share: Option<u32>, priority
         accept: Accept::Any,
         codable: true,
         size: 1,
+        padded: false,
     };
     world.send(Event::QueryArrived(query));
 }

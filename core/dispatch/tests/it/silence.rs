@@ -96,6 +96,7 @@ fn arrive(world: &mut World, count: u64, next: &mut u64) {
             accept: Accept::Any,
             codable: true,
             size: 1,
+            padded: false,
         }));
         *next += 1;
     }

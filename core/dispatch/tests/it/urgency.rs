@@ -111,6 +111,7 @@ fn arrive(world: &mut World, by: By, id: u64, urgent: bool, within_ms: u64) {
         accept: Accept::Exact,
         codable: true,
         size: 1,
+        padded: false,
     }));
 }
 

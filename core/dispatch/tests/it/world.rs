@@ -317,7 +317,9 @@ impl World {
             let tracked = &self.queries[id];
             assert_eq!(tracked.fate, Fate::Waiting, "{job:?}: {id:?} is answered already");
             assert_eq!(tracked.query.pool, job.pool);
-            shapes.insert(tracked.query.shape);
+            // Stand-ins and backups are other models, which may not take padded rows.
+            let other = matches!(job.role, Role::StandIn(_) | Role::Backup) && tracked.query.padded;
+            shapes.insert((tracked.query.shape, if other { tracked.query.size } else { 0 }));
             if job.role == Role::Backup {
                 assert_eq!(tracked.query.accept, Accept::Any, "{id:?} accepts no backup");
                 continue;

@@ -263,7 +263,7 @@ fn row(outputs: &Outputs, name: &str, row: u32, batched: bool) -> Option<Tensor>
     if !batched || output.tensor.rows() == 1 {
         return Some(output.tensor.clone());
     }
-    output.tensor.slice_rows(row as usize, 1).ok()
+    outputs.row_of(output, row as usize).ok()
 }
 
 fn bytes_of_a_row(outputs: &Outputs) -> usize {

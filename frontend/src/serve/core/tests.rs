@@ -208,6 +208,7 @@ fn panic_of_the_dispatcher_leaves_a_tape_that_replays() {
         accept: parm_dispatch::Accept::Any,
         codable: false,
         size: 1,
+        padded: false,
     };
     let driver = core.driver.clone();
     let ended = beside(&runtime, move || driver.on(parm_dispatch::Event::QueryArrived(query)));
@@ -276,7 +277,8 @@ async fn query_for_a_removed_model_is_rejected_at_once() {
         opaque: None,
     });
     let shape = pool.shapes.alone();
-    let submitted = core.driver.submit(Submission { pool, inputs, shape, terms, codable: false });
+    let submitted =
+        core.driver.submit(Submission { pool, inputs, shape, terms, codable: false, padded: None });
     assert_eq!(submitted.verdict().await.err().unwrap().why, Reject::NoInstance);
     assert_eq!(asked.elapsed(), Duration::ZERO, "its successor could have answered it");
 }

@@ -26,6 +26,7 @@ fn same(a: &Row, b: &Row) -> bool {
 pub(super) fn title(row: &Row) -> String {
     let batch = match row.batch {
         BatchSize::ONE => String::new(),
+        BatchSize::Server => ", batches of the server".to_owned(),
         BatchSize::Auto => ", batches of automatic size".to_owned(),
         BatchSize::Fixed(size) => format!(", batches of {size}"),
     };

@@ -186,6 +186,7 @@ impl<'a> ReplayEngine<'a> {
                     accept: Accept::Any,
                     codable: false,
                     size: (self.requests[number].tokens.prompt / TOKENS_OF_A_SIZE).max(1),
+                    padded: false,
                 };
                 return self.tell(Event::QueryArrived(query));
             }

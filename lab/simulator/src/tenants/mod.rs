@@ -247,6 +247,7 @@ impl<'a> House<'a> {
             accept: Accept::Any,
             codable: true,
             size: 1,
+            padded: false,
         };
         let turn = own.at.map_or(turn, u64::from);
         self.tell((turn % self.fronts.len() as u64) as usize, Event::QueryArrived(query));

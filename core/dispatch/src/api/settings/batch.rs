@@ -15,7 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[serde(default, deny_unknown_fields)]
 pub struct BatchSettings {
     /// Largest number of queries in a batch. 1 turns batching off. `auto` chooses it from the load and from the
-    /// measured times of batches. Default 1.
+    /// measured times of batches. `server` sends queries one by one, two of the server's largest batches at a time, for
+    /// servers that batch themselves, such as Triton. Default 1.
     pub max_size: BatchSize,
     /// Time that a query may wait for others to join its batch while an instance is idle. Without effect under `auto`.
     /// Default 0.
@@ -28,11 +29,15 @@ pub struct BatchSettings {
 pub enum BatchSize {
     /// Chosen for each batch.
     Auto,
+    /// One query in each batch: the server batches what it gets at a time.
+    Server,
     /// This one.
     Fixed(NonZeroU16),
 }
 
 const AUTO: &str = "auto";
+const SERVER: &str = "server";
+const EXPECTED: &str = "\"auto\", \"server\" or a whole number from 1 to 65535";
 
 impl BatchSize {
     /// One query in each batch.
@@ -42,6 +47,7 @@ impl BatchSize {
     pub const fn fixed(self) -> Option<NonZeroU16> {
         match self {
             Self::Auto => None,
+            Self::Server => Some(NonZeroU16::MIN),
             Self::Fixed(size) => Some(size),
         }
     }
@@ -63,6 +69,7 @@ impl fmt::Display for BatchSize {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::Auto => f.write_str(AUTO),
+            Self::Server => f.write_str(SERVER),
             Self::Fixed(size) => size.fmt(f),
         }
     }
@@ -72,6 +79,7 @@ impl Serialize for BatchSize {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Auto => to.serialize_str(AUTO),
+            Self::Server => to.serialize_str(SERVER),
             Self::Fixed(size) => size.serialize(to),
         }
     }
@@ -89,13 +97,12 @@ impl Visitor<'_> for BatchSizeVisitor {
     type Value = BatchSize;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "\"{AUTO}\" or a whole number from 1 to 65535")
+        f.write_str(EXPECTED)
     }
 
     fn visit_u64<E: Error>(self, size: u64) -> Result<BatchSize, E> {
         let size = u16::try_from(size).ok().and_then(NonZeroU16::new);
-        size.map(BatchSize::Fixed)
-            .ok_or_else(|| E::custom(format!("give \"{AUTO}\" or a whole number from 1 to 65535")))
+        size.map(BatchSize::Fixed).ok_or_else(|| E::custom(format!("give {EXPECTED}")))
     }
 
     fn visit_i64<E: Error>(self, size: i64) -> Result<BatchSize, E> {
@@ -105,6 +112,7 @@ impl Visitor<'_> for BatchSizeVisitor {
     fn visit_str<E: Error>(self, size: &str) -> Result<BatchSize, E> {
         match size {
             AUTO => Ok(BatchSize::Auto),
+            SERVER => Ok(BatchSize::Server),
             _ => Err(E::invalid_value(Unexpected::Str(size), &self)),
         }
     }
@@ -120,7 +128,7 @@ impl JsonSchema for BatchSize {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["integer", "string"], "minimum": 1, "maximum": 65535, "pattern": "^auto$" })
+        json_schema!({ "type": ["integer", "string"], "minimum": 1, "maximum": 65535, "pattern": "^auto$|^server$" })
     }
 }
 
@@ -134,12 +142,16 @@ mod tests {
     }
 
     #[test]
-    fn batch_size_is_auto_or_a_positive_number() {
+    fn batch_size_is_a_word_or_a_positive_number() {
         assert_eq!(read("\"auto\""), Ok(BatchSize::Auto));
+        assert_eq!(read("\"server\""), Ok(BatchSize::Server));
         assert_eq!(read("8"), Ok(BatchSize::Fixed(NonZeroU16::new(8).unwrap())));
         for size in ["0", "-1", "65536", "\"8\"", "1.5"] {
             let error = read(size).unwrap_err();
-            assert!(error.contains("\"auto\" or a whole number from 1 to 65535"), "{size}: {error}");
+            assert!(
+                error.contains("\"auto\", \"server\" or a whole number from 1 to 65535"),
+                "{size}: {error}"
+            );
         }
     }
 
@@ -148,6 +160,7 @@ mod tests {
         for settings in [
             BatchSettings::default(),
             BatchSettings { max_size: BatchSize::Auto, ..BatchSettings::default() },
+            BatchSettings { max_size: BatchSize::Server, ..BatchSettings::default() },
         ] {
             let written = toml::to_string(&settings).unwrap();
             assert_eq!(toml::from_str::<BatchSettings>(&written).unwrap(), settings);

@@ -1,0 +1,141 @@
+//! Models that take padded rows, and models that do not mask the padding.
+
+use std::path::Path;
+
+use parm_backend::{Config, EngineConfig};
+use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Tensor as Weights, Value};
+use parm_protocol::{Code, ModelConfig, ModelRef, PADDED, Parameters, Tensor};
+use parm_protocol::{InferRequest, InferenceService, NamedTensor, Padding};
+
+use crate::support::Served;
+
+const WIDTH: usize = 4;
+const WORDS: usize = 5;
+
+fn dims(row: &[&str], width: Option<usize>) -> Option<Vec<Dim>> {
+    let open = row.iter().map(|name| Dim::Symbol((*name).into()));
+    Some(open.chain(width.map(Dim::Fixed)).collect())
+}
+
+/// Writes an encoder of token ids: a vector for each token, and their mean by an attention over all tokens. Unless it is
+/// `masked`, the attention ignores the mask.
+fn write(root: &Path, name: &str, inputs: [&str; 2], masked: bool) {
+    let mut graph = Builder::new(name, 1);
+    let whole = |name: &str| Value {
+        name: name.into(),
+        datatype: DataType::Int64,
+        shape: dims(&["batch", "length"], None),
+    };
+    let [ids, mask] = inputs.map(|name| graph.input(whole(name)));
+    let table = graph.random("table").normals(WORDS * WIDTH);
+    let table = graph.constant(Weights::from_f32("words", &[WORDS, WIDTH], &table).unwrap());
+    let weights = graph.random("weights").normals(WIDTH);
+    let weights = graph.constant(Weights::from_f32("weights", &[WIDTH, 1], &weights).unwrap());
+    let two = graph.constant(Weights::from_i64("two", &[1], &[2]).unwrap());
+    let one = graph.constant(Weights::from_i64("one", &[1], &[1]).unwrap());
+    let number = |graph: &mut Builder, name: &str, value| {
+        graph.constant(Weights::from_f32(name, &[], &[value]).unwrap())
+    };
+    let (full, low) = (number(&mut graph, "full", 1.0), number(&mut graph, "low", -1e4));
+    let tokens = graph.node("Gather", "tokens", &[&table, &ids]);
+    let seen = graph.node_with("Cast", "seen", &[&mask], [("to", Attribute::Int(1))]);
+    let unseen = graph.node("Sub", "unseen", &[&full, &seen]);
+    let least = graph.node("Mul", "least", &[&unseen, &low]);
+    let scores = graph.node("MatMul", "products", &[&tokens, &weights]);
+    let scores = graph.node("Squeeze", "scores", &[&scores, &two]);
+    let scores = if masked { graph.node("Add", "masked", &[&scores, &least]) } else { scores };
+    let parts = graph.node_with("Softmax", "parts", &[&scores], [("axis", Attribute::Int(1))]);
+    let parts = graph.node("Unsqueeze", "columns", &[&parts, &two]);
+    let weighted = graph.node("Mul", "weighted", &[&tokens, &parts]);
+    let keep = [("keepdims", Attribute::Int(0))];
+    let pooled = graph.node_with("ReduceSum", "pooled", &[&weighted, &one], keep);
+    let floats = |name: String, shape| Value { name, datatype: DataType::Float, shape };
+    graph.output(floats(tokens, dims(&["batch", "length"], Some(WIDTH))));
+    graph.output(floats(pooled, dims(&["batch"], Some(WIDTH))));
+    let folder = root.join(name).join("1");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
+}
+
+/// Declares the mask of a model.
+fn declare(root: &Path, name: &str, mask: &str) {
+    let text = format!("parameters {{ key: \"parm_mask\" value: {{ string_value: \"{mask}\" }} }}");
+    std::fs::write(root.join(name).join("config.pbtxt"), text).unwrap();
+}
+
+fn start(root: &Path) -> Served {
+    let engine = EngineConfig { name: "tract".into(), ..EngineConfig::default() };
+    Served::start(Config { models: Some(root.into()), engine, ..Config::default() })
+}
+
+fn config(served: &Served, name: &str) -> ModelConfig {
+    served.worker.model_config(&ModelRef::latest(name)).unwrap()
+}
+
+fn by_token() -> Option<Padding> {
+    Some(Padding { axes: [("tokens".to_owned(), vec![1])].into() })
+}
+
+const USUAL: [&str; 2] = ["input_ids", "attention_mask"];
+const OTHER: [&str; 2] = ["words_in", "valid"];
+
+#[tokio::test]
+async fn padding_is_stated_only_if_answers_stay_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), "masked", USUAL, true);
+    write(root.path(), "unmasked", USUAL, false);
+    write(root.path(), "other", OTHER, true);
+    write(root.path(), "declared", OTHER, true);
+    declare(root.path(), "declared", "valid");
+    write(root.path(), "forbidden", USUAL, true);
+    declare(root.path(), "forbidden", "");
+    let served = start(root.path());
+    for name in ["masked", "declared"] {
+        assert_eq!(config(&served, name).padding(), by_token(), "{name}");
+    }
+    for name in ["unmasked", "other", "forbidden"] {
+        assert_eq!(config(&served, name).padding(), None, "{name}");
+        assert!(config(&served, name).max_batch_size > 1, "{name} is served");
+    }
+}
+
+#[tokio::test]
+async fn model_is_refused_if_its_declared_mask_does_not_mask() {
+    let root = tempfile::tempdir().unwrap();
+    let wrong =
+        [("unmasked", "attention_mask", "is not that of the row alone"), ("named", "no", "no input 'no'")];
+    for (name, mask, _) in wrong {
+        write(root.path(), name, USUAL, name != "unmasked");
+        declare(root.path(), name, mask);
+    }
+    let served = start(root.path());
+    for (name, _, reason) in wrong {
+        let error = served.worker.model_config(&ModelRef::latest(name)).unwrap_err().to_string();
+        assert!(error.contains("wrong parm_mask in config.pbtxt") && error.contains(reason), "{error}");
+    }
+}
+
+/// A frontend that described an older file of the model sends padded rows.
+#[tokio::test]
+async fn padded_rows_are_rejected_by_a_model_without_mask() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), "masked", USUAL, true);
+    write(root.path(), "unmasked", USUAL, false);
+    let served = start(root.path());
+    let rows = |name: &str, values: [i64; 4]| {
+        let data: Vec<u8> = values.into_iter().flat_map(i64::to_le_bytes).collect();
+        let tensor = Tensor::new(parm_protocol::DataType::Int64, [2, 2].as_slice(), data.into()).unwrap();
+        NamedTensor::new(name, tensor)
+    };
+    for (model, expected) in [("masked", None), ("unmasked", Some(Code::NotFound))] {
+        let request = InferRequest {
+            model: ModelRef::latest(model),
+            id: String::new(),
+            parameters: Parameters::from([(PADDED.to_owned(), true.into())]),
+            inputs: vec![rows("input_ids", [1, 2, 3, 0]), rows("attention_mask", [1, 1, 1, 0])],
+            outputs: vec![],
+        };
+        let code = served.infer(request).await.err().map(|error| error.code());
+        assert_eq!(code, expected, "{model}");
+    }
+}

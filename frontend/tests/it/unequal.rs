@@ -1,0 +1,154 @@
+//! Batches of rows of unequal lengths, and batches that are left to the server.
+
+use std::sync::Arc;
+
+use parm_dispatch::{BatchSize, PolicyKind};
+use parm_frontend::{Config, Frontend};
+use parm_protocol::{
+    InferRequest, InferResponse, ModelConfig, ModelMetadata, ModelRef, NamedTensor, PADDED, Padding,
+    Parameters, Tensor,
+};
+
+use crate::fleet::{MS, workers_with};
+use crate::rig::{config, frontend, infer, request, start, until, with};
+use crate::scripted::{Act, Scripted, doubler};
+
+/// The doubler for rows of any length, whose outputs are as long.
+fn variable() -> ModelMetadata {
+    let mut model = doubler("double");
+    model.inputs.iter_mut().chain(&mut model.outputs).for_each(|tensor| tensor.shape = vec![-1, -1]);
+    model
+}
+
+/// An instance with the variable model, which takes padded rows or not.
+fn instance(name: &str, pads: bool) -> Arc<Scripted> {
+    let instance = Scripted::quick(name, 10);
+    instance.serve(&[variable()]);
+    let axes = ["y", "z"].map(|name| (name.to_owned(), vec![1]));
+    let mut stated = ModelConfig { max_batch_size: 64, ..ModelConfig::default() }.with_digest("a");
+    stated.set_padding(pads.then_some(&Padding { axes: axes.into() }));
+    instance.says_config(stated);
+    instance
+}
+
+fn batches(size: BatchSize, policy: PolicyKind) -> Config {
+    let mut config = config(policy);
+    config.dispatch.batch.max_size = size;
+    config
+}
+
+fn eight() -> BatchSize {
+    std::num::NonZeroU16::new(8).unwrap().into()
+}
+
+/// A request of one row of ones, so long.
+fn row(length: usize) -> InferRequest {
+    let x = Tensor::from_f32([1, length].as_slice(), &vec![1.0; length]).unwrap();
+    InferRequest {
+        model: ModelRef::latest("double"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("x", x)],
+        outputs: Vec::new(),
+    }
+}
+
+fn is_answer(response: &InferResponse, length: usize) -> bool {
+    let expected = |factor: f32| Tensor::from_f32([1, length].as_slice(), &vec![factor; length]).unwrap();
+    response.outputs[0].tensor == expected(2.0) && response.outputs[1].tensor == expected(-1.0)
+}
+
+/// The shapes of the requests that an instance receives while it is busy with a first row, once all are answered.
+async fn shapes(frontend: &Frontend, instances: &[&Arc<Scripted>], lengths: &[usize]) -> Vec<Vec<usize>> {
+    let busy = start(frontend, row(40));
+    until("the first row runs", || instances.iter().any(|instance| !instance.seen.lock().is_empty())).await;
+    let asked: Vec<_> = lengths.iter().map(|length| start(frontend, row(*length))).collect();
+    for (asked, length) in asked.into_iter().zip(lengths) {
+        let answer = asked.await.unwrap().unwrap();
+        assert!(is_answer(&answer, *length), "{length}: {:?}", answer.outputs);
+    }
+    assert!(is_answer(&busy.await.unwrap().unwrap(), 40));
+    let seen = instances.iter().flat_map(|instance| instance.seen.lock().clone());
+    let mut shapes: Vec<Vec<usize>> = seen.map(|asked| asked.inputs[0].tensor.shape().to_vec()).collect();
+    shapes.sort();
+    shapes
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_are_padded_and_their_answers_cut_back() {
+    let instance = instance("a", true);
+    let frontend = frontend(batches(eight(), PolicyKind::None), &[&instance]).await;
+    let shapes = shapes(&frontend, &[&instance], &[20, 21, 20, 90]).await;
+    assert_eq!(shapes, [[1, 40], [1, 90], [3, 21]]);
+    let seen = instance.seen.lock();
+    let padded: Vec<_> = seen.iter().filter(|asked| asked.parameters.contains_key(PADDED)).collect();
+    assert_eq!(padded.len(), 1, "the worker can refuse it");
+    let x = padded[0].inputs[0].tensor.as_f32().unwrap();
+    assert_eq!(
+        [x[20], x[41], x[62]].map(|value| value == 0.0),
+        [true, true, false],
+        "the nearest first: {x:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_stay_apart_unless_all_instances_take_padding() {
+    for (pads, size, policy) in [
+        ([false, false], eight(), PolicyKind::None),
+        ([true, false], eight(), PolicyKind::None),
+        ([true, true], BatchSize::ONE, PolicyKind::None),
+    ] {
+        let instances = [instance("a", pads[0]), instance("b", pads[1])];
+        let frontend = frontend(batches(size, policy), &instances.each_ref()).await;
+        let shapes = shapes(&frontend, &instances.each_ref(), &[20, 21, 20, 21]).await;
+        assert!(shapes.iter().all(|shape| [20, 21, 40].contains(&shape[1])), "{pads:?} {shapes:?}");
+        let unpadded = |asked: &InferRequest| !asked.parameters.contains_key(PADDED);
+        assert!(instances.iter().all(|instance| instance.seen.lock().iter().all(unpadded)), "{pads:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_are_tried_alone_if_padding_ends_while_they_wait() {
+    let instance = instance("a", true);
+    let frontend = frontend(batches(eight(), PolicyKind::None), &[&instance]).await;
+    // Longer than the interval in which models are described again.
+    instance.then(Act::Answer(15_000 * MS));
+    let row = |length| with(row(length), "timeout", 60_000_000u64);
+    let busy = start(&frontend, row(40));
+    until("it is busy", || !instance.seen.lock().is_empty()).await;
+    let asked = [20, 21].map(|length| (length, start(&frontend, row(length))));
+    // The model is replaced by one that takes no padding.
+    instance.says_config(ModelConfig { max_batch_size: 64, ..ModelConfig::default() }.with_digest("b"));
+    for (length, asked) in asked {
+        assert!(is_answer(&asked.await.unwrap().unwrap(), length), "{length}");
+    }
+    assert!(busy.await.unwrap().is_ok());
+    let unpadded = |asked: &InferRequest| !asked.parameters.contains_key(PADDED);
+    assert!(instance.seen.lock().iter().all(unpadded));
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_that_batches_itself_gets_two_batches_of_single_rows() {
+    for (stated, at_once) in [(Some(4), 8), (None, 16), (Some(1000), 128)] {
+        let instances = workers_with(1, &[doubler("double")]);
+        stated.into_iter().for_each(|most| instances[0].says_max_batch(most));
+        let frontend = frontend(batches(BatchSize::Server, PolicyKind::None), &[&instances[0]]).await;
+        let asked: Vec<_> = (0..200).map(|_| start(&frontend, request(&[1.0]))).collect();
+        until("they run", || !instances[0].seen.lock().is_empty()).await;
+        tokio::time::sleep(5 * MS).await;
+        assert_eq!(instances[0].batches(), vec![1; at_once], "{stated:?}");
+        for asked in asked {
+            asked.await.unwrap().unwrap();
+        }
+        assert_eq!(instances[0].batches(), [1; 200]);
+    }
+    let single = workers_with(1, &[doubler("double")]);
+    let frontend = frontend(batches(BatchSize::ONE, PolicyKind::None), &[&single[0]]).await;
+    let asked = [1.0, 2.0].map(|value| start(&frontend, request(&[value])));
+    tokio::time::sleep(5 * MS).await;
+    assert_eq!(single[0].batches(), [1], "one at a time otherwise");
+    for asked in asked {
+        asked.await.unwrap().unwrap();
+    }
+    assert!(infer(&frontend, request(&[1.0])).await.is_ok());
+}

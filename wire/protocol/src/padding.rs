@@ -1,0 +1,154 @@
+//! Padding of inputs of unequal lengths, a parameter of a model's configuration.
+//!
+//! A worker states it for a model that takes a mask, after a comparison of padded rows with the same rows alone. Frontends
+//! pad the rows of a batch with zeros, the mask as well, and cut each row of the outputs back to its own length. Padding is
+//! done where batches are made: a batch with rows of unequal lengths has no form on the wire.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    DataType, Error, ModelConfig, ModelMetadata, ModelParameter, NamedTensor, Tensor, TensorMetadata,
+};
+
+const NAME: &str = "parm_padding";
+
+/// The request parameter of a frontend that padded rows. A server whose model does not take them rejects the request.
+pub const PADDED: &str = "parm_padded";
+
+/// How the rows of a model are padded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Padding {
+    /// The axes of outputs that are as long as the inputs, by output. Axis 0 counts rows.
+    pub axes: BTreeMap<String, Vec<usize>>,
+}
+
+impl Padding {
+    /// Whether an input is padded: it has a row of any length for each query.
+    pub fn pads(input: &TensorMetadata) -> bool {
+        input.shape == [-1, -1] && input.datatype != DataType::Bytes.to_string()
+    }
+
+    /// The length of a request's padded inputs, which are in the model's order; `None` if they disagree or are empty.
+    pub fn length(model: &ModelMetadata, inputs: &[NamedTensor]) -> Option<usize> {
+        let padded = model.inputs.iter().zip(inputs).filter(|(declared, _)| Self::pads(declared));
+        let mut lengths = padded.map(|(_, input)| input.tensor.shape().get(1).copied());
+        let length = lengths.next()?.filter(|length| *length > 0)?;
+        lengths.all(|other| other == Some(length)).then_some(length)
+    }
+
+    /// A row of an output, cut back to its own length.
+    pub fn cut(&self, output: &str, row: Tensor, length: usize) -> Result<Tensor, Error> {
+        let axes = self.axes.get(output).map(Vec::as_slice).unwrap_or_default();
+        axes.iter().try_fold(row, |row, axis| row.resized(*axis, length))
+    }
+}
+
+impl ModelConfig {
+    /// Sets how rows are padded; `None` if they must not be.
+    pub fn set_padding(&mut self, padding: Option<&Padding>) {
+        self.parameters.remove(NAME);
+        if let Some(Padding { axes }) = padding {
+            let axes = serde_json::json!(axes).to_string();
+            self.parameters.insert(NAME.into(), ModelParameter { string_value: axes });
+        }
+    }
+
+    /// How the server pads rows; invalid values are ignored.
+    pub fn padding(&self) -> Option<Padding> {
+        let axes: BTreeMap<String, Vec<usize>> =
+            serde_json::from_str(&self.parameters.get(NAME)?.string_value).ok()?;
+        // The first axis counts rows.
+        axes.values().flatten().all(|axis| *axis > 0).then_some(Padding { axes })
+    }
+}
+
+impl Tensor {
+    /// Changes the size of an axis: elements at its end are removed, or zeros are added.
+    pub fn resized(&self, axis: usize, size: usize) -> Result<Tensor, Error> {
+        let (datatype, shape) = (self.datatype(), self.shape());
+        let (Some(&before), Some(bytes)) = (shape.get(axis), datatype.size()) else {
+            return Err(Error::NotResized { datatype, shape: shape.to_vec(), axis });
+        };
+        if before == size {
+            return Ok(self.clone());
+        }
+        let mut resized = crate::Shape::from(shape);
+        resized[axis] = size;
+        let inner = shape[axis + 1..].iter().product::<usize>() * bytes;
+        let outer: usize = shape[..axis].iter().product();
+        let total = outer.checked_mul(size).and_then(|count| count.checked_mul(inner));
+        let total = total.ok_or_else(|| Error::ShapeOverflow { shape: resized.to_vec() })?;
+        let mut data = Vec::with_capacity(total);
+        for at in 0..outer {
+            let part = &self.data()[at * before * inner..][..before.min(size) * inner];
+            data.extend_from_slice(part);
+            data.resize((at + 1) * size * inner, 0);
+        }
+        Tensor::new(datatype, resized, data.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floats(shape: &[usize], values: &[f32]) -> Tensor {
+        Tensor::from_f32(shape, values).unwrap()
+    }
+
+    #[test]
+    fn padding_is_read_as_it_was_set() {
+        let mut config = ModelConfig::default();
+        assert_eq!(config.padding(), None);
+        let axes = [("a:1,b".to_owned(), vec![1]), ("scores".to_owned(), vec![2, 3])].into();
+        let padding = Padding { axes };
+        config.set_padding(Some(&padding));
+        assert_eq!(config.padding(), Some(padding));
+        config.set_padding(Some(&Padding::default()));
+        assert_eq!(config.padding(), Some(Padding::default()), "no output has the length");
+        for invalid in ["", "1", "{\"y\":[0]}", "{\"y\":[-1]}", "[]"] {
+            config.parameters.insert(NAME.into(), ModelParameter { string_value: invalid.into() });
+            assert_eq!(config.padding(), None, "{invalid}");
+        }
+    }
+
+    #[test]
+    fn resized_tensor_keeps_its_elements() {
+        let rows = floats(&[2, 2], &[1., 2., 3., 4.]);
+        assert_eq!(rows.resized(1, 3).unwrap(), floats(&[2, 3], &[1., 2., 0., 3., 4., 0.]));
+        assert_eq!(rows.resized(1, 3).unwrap().resized(1, 2).unwrap(), rows);
+        assert_eq!(rows.resized(0, 1).unwrap(), floats(&[1, 2], &[1., 2.]));
+        let deep = floats(&[1, 2, 2, 1], &[1., 2., 3., 4.]);
+        let cut = deep.resized(1, 1).unwrap().resized(2, 1).unwrap();
+        assert_eq!(cut, floats(&[1, 1, 1, 1], &[1.]));
+        assert_eq!(floats(&[0, 2], &[]).resized(1, 5).unwrap().shape(), [0, 5]);
+    }
+
+    #[test]
+    fn tensors_that_cannot_be_resized_are_errors() {
+        let rows = floats(&[1, 1], &[1.]);
+        assert!(matches!(rows.resized(2, 5), Err(Error::NotResized { axis: 2, .. })));
+        let wide = floats(&[2, 1], &[1., 2.]);
+        assert!(matches!(wide.resized(1, usize::MAX / 4), Err(Error::ShapeOverflow { .. })));
+        let strings = Tensor::new(DataType::Bytes, [1, 1].as_slice(), vec![0; 4].into()).unwrap();
+        assert!(strings.resized(1, 2).is_err());
+    }
+
+    #[test]
+    fn length_is_that_of_all_padded_inputs() {
+        let declared = |name: &str, shape: &[i64]| TensorMetadata {
+            name: name.into(),
+            datatype: "FP32".into(),
+            shape: shape.into(),
+        };
+        let inputs =
+            vec![declared("ids", &[-1, -1]), declared("fixed", &[-1, 3]), declared("mask", &[-1, -1])];
+        let model = ModelMetadata { inputs, ..ModelMetadata::default() };
+        let length = |ids: usize, mask: usize| {
+            let sizes = [("ids", ids), ("fixed", 3), ("mask", mask)];
+            let input = |(name, size)| NamedTensor::new(name, floats(&[1, size], &vec![0.; size]));
+            Padding::length(&model, &sizes.map(input))
+        };
+        assert_eq!((length(4, 4), length(4, 5), length(0, 0)), (Some(4), None, None));
+    }
+}
