@@ -28,6 +28,7 @@ mod outcome;
 mod outputs;
 mod pool;
 mod probe;
+mod redirect;
 mod refusal;
 mod roster;
 mod service;
