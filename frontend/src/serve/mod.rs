@@ -43,6 +43,7 @@ mod trace;
 pub use clock::Timers;
 pub use coding::LoadNets;
 pub(crate) use core::{Core, Departure, PoolSettingsByModel, Reach};
+pub use core::{Dispatch, Reloaded};
 pub(crate) use driver::Driver;
 pub use held::{Held, Kept};
 pub(crate) use instance::{Instance, Quantiles};

@@ -1,12 +1,10 @@
 //! Frontend as a server of the Open Inference Protocol.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parm_captures::Source;
-use parm_dispatch::PoolSettings;
 use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, independent, validate};
 use parm_protocol::{
@@ -18,7 +16,7 @@ use tracing::Instrument;
 
 use super::clock::Timers;
 use super::coding::LoadNets;
-use super::core::Core;
+use super::core::{Core, Dispatch, Reloaded};
 use super::driver::Submission;
 use super::held::Held;
 use super::index;
@@ -112,13 +110,9 @@ impl Frontend {
         self.core.activity.start_draining();
     }
 
-    /// Replaces the dispatch settings: those of all models, and those of single models.
-    pub fn change_dispatch(
-        &self,
-        default: PoolSettings,
-        models: BTreeMap<String, PoolSettings>,
-    ) -> Result<(), crate::Error> {
-        self.core.replace_settings(default, models)
+    /// Applies the differences between two versions of the configured dispatch settings. Live changes of others stay.
+    pub fn reload_dispatch(&self, before: &Dispatch, now: &Dispatch) -> Result<Reloaded, crate::Error> {
+        self.core.reload_settings(before, now)
     }
 
     /// Reports not ready and waits until all requests are answered.

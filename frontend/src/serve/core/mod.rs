@@ -4,6 +4,7 @@ mod activity;
 mod bundles;
 mod membership;
 mod outages;
+mod reload;
 mod roles;
 mod settings;
 mod standing;
@@ -22,6 +23,7 @@ use tokio::sync::{Notify, watch};
 
 use self::activity::Activity;
 pub(crate) use self::membership::Departure;
+pub use self::reload::{Dispatch, Reloaded};
 pub(crate) use self::settings::PoolSettingsByModel;
 use super::catalog::Catalog;
 use super::clock::Timers;
