@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parm_captures::Source;
@@ -262,7 +263,16 @@ impl Frontend {
 impl Frontend {
     /// The pool of a request. The error says why an instance that has the model does not serve it.
     fn find(&self, model: &ModelRef) -> Result<Arc<Pool>, Error> {
+        // Read first: a model that is listed meanwhile is found.
+        let is_listed = self.core.listed.load(Ordering::Acquire);
         self.core.catalog.find(model).map_err(|error| {
+            if !is_listed {
+                let name = &model.name;
+                let message = format!(
+                    "model '{name}' is not known yet: no worker has listed its models: retry, and check the workers' addresses"
+                );
+                return Error::Unavailable { message };
+            }
             let known = |absent: &ModelIndex| absent.name == model.name && !absent.reason.is_empty();
             match (&error, self.fleet.absent().into_iter().find(known)) {
                 (Error::UnknownModel { name }, Some(ModelIndex { reason, .. })) => Error::Remote {
@@ -284,7 +294,11 @@ impl InferenceService for Frontend {
     }
 
     fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {
-        let pool = self.find(model)?;
+        let pool = match self.find(model) {
+            // No worker has listed its models.
+            Err(Error::Unavailable { .. }) => return Ok(false),
+            found => found?,
+        };
         // Clients that accept stand-ins are answered in an outage.
         let status = self.core.driver.status(pool.id);
         let answers = status.is_some_and(|status| status.usable_instances > 0 || status.in_outage);

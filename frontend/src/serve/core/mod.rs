@@ -65,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) routes: Routes,
     /// Whether there are upstream servers, and whether there are others.
     pub(crate) reach: Reach,
+    /// Whether any instance has listed its models: until then it is unknown which exist.
+    pub(crate) listed: AtomicBool,
 }
 
 /// Kinds of servers that are known.
@@ -112,6 +114,7 @@ impl Core {
             roster: Roster::default(),
             routes,
             reach: Reach::default(),
+            listed: AtomicBool::new(false),
             config,
         });
         let watch = outages::watch(Arc::downgrade(&core));
