@@ -1,10 +1,10 @@
 //! Handles SIGHUP, which never ends the process.
 //!
-//! `parm serve` reads its configuration again. Dispatch settings apply at once, as with `parm ctl set`, whose changes they
-//! replace. One line names the settings that need a restart.
+//! `parm serve` reads its configuration again. Dispatch settings that differ from those read before apply at once; changes by
+//! `parm ctl set` to others stay. One line names live changes that the file replaces, another the settings that need a restart.
 
-use parm_frontend::Frontend;
 use parm_frontend::admin::differences;
+use parm_frontend::{Dispatch, Frontend, Reloaded};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -26,19 +26,28 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
             return;
         }
     };
-    let (dispatch, models) = (new.frontend.dispatch.clone(), new.frontend.models.clone());
-    if let Err(error) = frontend.change_dispatch(dispatch, models) {
-        tracing::warn!(%error, "SIGHUP: the dispatch settings cannot apply: nothing changed");
-        return;
-    }
+    let Reloaded { applied, overridden } = match frontend.reload_dispatch(&dispatch(known), &dispatch(&new)) {
+        Ok(reloaded) => reloaded,
+        Err(error) => {
+            tracing::warn!(%error, "SIGHUP: the dispatch settings cannot apply: nothing changed");
+            return;
+        }
+    };
     // Without the values: some are secret.
     let changed = differences(&json!(known), &json!(new)).into_iter().map(|field| field.path);
-    let (applied, restart): (Vec<_>, Vec<_>) = changed
-        .partition(|path| path.starts_with("frontend.dispatch") || path.starts_with("frontend.models"));
-    if applied.is_empty() && restart.is_empty() {
+    let restart: Vec<_> = changed
+        .filter(|path| !path.starts_with("frontend.dispatch") && !path.starts_with("frontend.models"))
+        .collect();
+    if applied.is_empty() {
         tracing::info!("SIGHUP: configuration read again: nothing changed");
     } else {
         tracing::info!(applied = applied.join(", "), "SIGHUP: configuration read again");
+    }
+    if !overridden.is_empty() {
+        tracing::warn!(
+            settings = overridden.join(", "),
+            "SIGHUP: the file replaces live changes of these settings"
+        );
     }
     if !restart.is_empty() {
         tracing::warn!(settings = restart.join(", "), "SIGHUP: these changes need a restart");
@@ -46,4 +55,8 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
     // Named again by the next signal: they still differ from what runs.
     known.frontend.dispatch = new.frontend.dispatch;
     known.frontend.models = new.frontend.models;
+}
+
+fn dispatch(settings: &Settings) -> Dispatch {
+    (settings.frontend.dispatch.clone(), settings.frontend.models.clone())
 }

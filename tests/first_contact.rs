@@ -167,6 +167,41 @@ fn sighup_reads_the_configuration_again_and_ends_nothing() {
 }
 
 #[test]
+fn sighup_keeps_live_changes_that_the_file_does_not_touch() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("parm.toml");
+    let write = |limit: u32| {
+        fs::write(&config, format!("[frontend.dispatch]\nqueue_limit = {limit}\npolicy = \"hedge\"\n"))
+            .unwrap();
+    };
+    write(50);
+    let parm = Parm::serve(&["--config", config.to_str().unwrap(), "--admin", "127.0.0.1:0"]);
+    let admin = parm.admin.unwrap();
+    let patch = |path: &str, body: &str| {
+        let json = [("content-type", "application/json")];
+        assert_eq!(http::request(admin, "PATCH", path, &json, body.as_bytes()).status, 200);
+    };
+    let shown = || {
+        let all = http::get(admin, "/admin/v1/settings").json();
+        let own = &all["models"]["affine"];
+        [&all["dispatch"], own].map(|of| (of["policy"].clone(), of["queue_limit"].clone()))
+    };
+    patch("/admin/v1/settings", r#"{"policy": "none", "queue_limit": 60}"#);
+    patch("/admin/v1/settings/affine", r#"{"policy": "replicate"}"#);
+    parm.signal("HUP");
+    parm.until("it was read", |parm| parm.log().contains("configuration read again: nothing changed"));
+    assert!(!parm.log().contains("applied="), "{}", parm.log());
+    assert_eq!(shown(), [("none".into(), 60.into()), ("replicate".into(), 60.into())]);
+    write(70);
+    parm.signal("HUP");
+    parm.until("it was read", |parm| parm.log().contains("the file replaces live changes of these settings"));
+    let log = parm.log();
+    let line = log.lines().find(|line| line.contains("replaces live changes")).unwrap();
+    assert!(line.contains("queue_limit") && !line.contains("policy"), "{line}");
+    assert_eq!(shown(), [("none".into(), 70.into()), ("replicate".into(), 60.into())]);
+}
+
+#[test]
 fn outage_is_one_error_and_its_end_one_line() {
     let worker = Parm::worker(&[]);
     let parm = Parm::frontend(&[&worker], &["--admin", "127.0.0.1:0"]);

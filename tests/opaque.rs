@@ -301,6 +301,45 @@ fn keys_are_for_parm_and_not_for_the_server() {
     assert_eq!(server.heard()[1].header("authorization").as_deref(), Some("Bearer theirs"));
 }
 
+/// As servers do that know only their own address, and one other.
+#[test]
+fn redirect_to_the_server_itself_leads_to_parm() {
+    let server = Upstream::start(|heard, stream| {
+        let host = heard.header("host").unwrap();
+        let (target, status) = match heard.path() {
+            "/elsewhere" => ("https://storage.example/a".to_owned(), "302 Found"),
+            "/failing" => (format!("http://{host}/who?a=%20b"), "503 Service Unavailable"),
+            _ => (format!("http://{host}/who?a=%20b"), "307 Temporary Redirect"),
+        };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nlocation: {target}\r\ncontent-location: {target}\r\ncontent-length: 0\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).is_ok()
+    });
+    let parm = over(&[&server], &[]);
+    let asked = |path: &str, headers: &str| {
+        let answer = http::raw(
+            parm.http,
+            format!("GET {path} HTTP/1.1\r\nhost: api.example:81\r\n{headers}connection: close\r\n\r\n")
+                .as_bytes(),
+        );
+        assert_eq!(answer.header("location"), answer.header("content-location"), "{answer:?}");
+        answer.header("location").unwrap()
+    };
+    let own = "http://api.example:81/who?a=%20b";
+    let claims =
+        "x-forwarded-host: evil.example\r\nx-forwarded-proto: https\r\nx-forwarded-for: 192.0.2.1\r\n";
+    assert_eq!((asked("/who/", ""), asked("/who/", claims)), (own.to_owned(), own.to_owned()));
+    assert_eq!(asked("/failing", ""), own);
+    assert_eq!(asked("/elsewhere", ""), "https://storage.example/a");
+    let heard = server.heard();
+    let stated = |at: usize| {
+        ["for", "host", "proto"].map(|name| heard[at].header(&format!("x-forwarded-{name}")).unwrap())
+    };
+    assert_eq!(stated(0), ["127.0.0.1", "api.example:81", "http"]);
+    assert_eq!(stated(1), ["192.0.2.1, 127.0.0.1", "api.example:81", "http"]);
+}
+
 #[test]
 fn wrong_upstreams_are_explained_at_start() {
     for (arguments, part) in [

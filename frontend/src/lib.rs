@@ -18,4 +18,4 @@ pub mod upstreams;
 
 pub use config::{Config, Instances, Requests};
 pub use error::Error;
-pub use serve::{Frontend, Held, Kept, LoadNets, Outcome, Timers};
+pub use serve::{Dispatch, Frontend, Held, Kept, LoadNets, Outcome, Reloaded, Timers};

@@ -217,12 +217,13 @@ fn rows<'a>(all: impl Iterator<Item = &'a Value>, row: fn(&Value) -> String) -> 
 fn instance(one: &Value) -> String {
     let state =
         if one["state"] == "ready" && one["in_service"] == false { "ejected" } else { text(&one["state"]) };
+    let reason = one["reason"].as_str().map(|reason| format!("  reason: {reason}"));
     let p99 = one["service_time"]["p99_us"].as_f64().map(|us| format!("  p99 {:.1} ms", us / 1e3));
     let slower = one["slower"].as_f64().filter(|times| *times > 1.0);
     let slower = slower.map(|times| format!("  {times:.1}x slower"));
     let problem = one["problem"].as_str().map(|problem| format!("  {problem}"));
     let (number, address) = (one["number"].to_string(), text(&one["address"]));
-    let remarks: String = [p99, slower, problem].into_iter().flatten().collect();
+    let remarks: String = [reason, p99, slower, problem].into_iter().flatten().collect();
     format!("{number:>4}  {state:<10}  {address}{remarks}")
 }
 
@@ -306,6 +307,13 @@ mod tests {
         for as_fast in [json!(null), json!(0.8)] {
             assert!(!line(as_fast.clone()).contains("slower"), "{as_fast}");
         }
+    }
+
+    #[test]
+    fn instance_line_says_why_it_is_ejected() {
+        let own = json!({"number": 3, "state": "ready", "in_service": false, "address": "http://a:1", "reason": "wrong"});
+        let line = worded(&CtlCommand::Instances, &json!([own])).unwrap();
+        assert_eq!(line, "   3  ejected     http://a:1  reason: wrong");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use parm_backend::engine::{Options, Texts, by_name};
 use parm_backend::{Config, EngineConfig};
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Limits, Model, Tensor as Weights, Value};
 use parm_protocol::{
-    DataType as Type, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
+    DataType as Type, Error, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
 };
 
 use crate::support::{Served, values};
@@ -116,6 +116,18 @@ async fn vector_of_a_text_is_the_mean_of_its_tokens() {
     let texts = ["red", "red blue", "pink", &long];
     let together = served.infer(request("encoder", 1, &texts)).await.unwrap();
     assert_eq!(values(&together), [1.0, 0.0, 2.0, 2.5, 9.0, 9.0, 1.0, 0.0]);
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_text_are_the_clients_error() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER)]);
+    let served = start(folder.path());
+    let mut binary = request("encoder", 1, &["red", "xx"]);
+    let data = b"\x03\0\0\0red\x02\0\0\0\xff\xfe";
+    binary.inputs[0].tensor = Tensor::new(Type::Bytes, [2, 1].as_slice(), data[..].into()).unwrap();
+    let error = served.infer(binary).await.unwrap_err();
+    assert_eq!(error, Error::NotText { name: "text".into(), number: 1 });
 }
 
 #[tokio::test]

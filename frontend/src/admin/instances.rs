@@ -12,7 +12,7 @@ use parm_transport::keys::Caller;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
-use crate::console::{Happening, Kind};
+use crate::console::{Happening, Kind, reason_of};
 use crate::discovery::{self, Member, Source, Wish};
 use crate::serve::{Frontend, Pool, Quantiles};
 
@@ -33,6 +33,9 @@ pub(super) struct Entry {
     state: discovery::MemberState,
     /// Whether it receives work: a ready instance that the dispatcher has ejected does not.
     in_service: bool,
+    /// The reason of an ejection, by the dispatcher for at least one model or by order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     inflight: u32,
     models: Vec<ServedModel>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -154,6 +157,7 @@ fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
         zone,
         state: view.state,
         in_service: instance.is_some_and(|instance| driver.in_service(instance.id)),
+        reason: reason_of(view.state, instance.and_then(|instance| driver.out_for(instance.id))),
         inflight: instance.map_or(0, |instance| instance.inflight()),
         models: pools.iter().map(model).collect(),
         service_time: instance.and_then(|instance| instance.quantiles()).map(ServiceTime::from),

@@ -196,22 +196,35 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
 /// Indices of an instance's state and reason in [`STATES`] and [`REASONS`]. An instance that the dispatcher ejected
 /// counts as ejected; one that is ejected for some of its models counts as ready, with the reason.
 fn standing(own: &OfInstance) -> (u8, u8) {
-    let reason = |reason: Reason| match reason {
-        Reason::Slow => 1,
-        Reason::Failing => 2,
-        Reason::Wrong => 3,
-    };
     let out_for = own.reading.and_then(|reading| reading.out_for);
     match own.view.state {
         MemberState::Connecting => (0, 0),
         MemberState::Ready if own.reading.is_some_and(|reading| !reading.in_service) => {
-            (3, out_for.map_or(0, reason))
+            (3, out_for.map_or(0, reason_index))
         }
-        MemberState::Ready => (1, out_for.map_or(0, reason)),
+        MemberState::Ready => (1, out_for.map_or(0, reason_index)),
         MemberState::Draining => (2, 0),
         MemberState::Ejected => (3, 4),
         MemberState::Refused => (4, 0),
     }
+}
+
+fn reason_index(reason: Reason) -> u8 {
+    match reason {
+        Reason::Slow => 1,
+        Reason::Failing => 2,
+        Reason::Wrong => 3,
+    }
+}
+
+/// The reason of an ejection in words of [`REASONS`]: that of the dispatcher, or an order.
+pub(crate) fn reason_of(state: MemberState, out_for: Option<Reason>) -> Option<&'static str> {
+    let index = match state {
+        MemberState::Ejected => 4,
+        MemberState::Ready => out_for.map_or(0, reason_index),
+        _ => 0,
+    };
+    REASONS[usize::from(index)]
 }
 
 fn tokens(budget: Option<(f64, f64)>) -> Option<[f64; 2]> {

@@ -19,6 +19,7 @@ mod sums;
 mod words;
 
 pub(crate) use archive::{Archive, KeptQuery, Wanted, kept_id, read_name};
+pub(crate) use frame::reason_of;
 pub(crate) use hello::outcomes;
 pub(crate) use journal::{Happening, Journal, Kind};
 pub(crate) use log_rate::LogRate;

@@ -10,6 +10,7 @@
 //! once the last of those instances is gone.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use super::places::Places;
 use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::{Core, Departure, Instance};
+use crate::upstreams::is_upstream;
 
 /// Supervises one member.
 pub(super) struct Supervisor {
@@ -169,6 +171,9 @@ impl Supervisor {
         let wished = *self.wish.borrow() == Wish::Serve;
         let draining = !wished || !ward.ready;
         let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone(), draining);
+        if !is_upstream(&self.member.name) {
+            self.core.listed.store(true, Ordering::Release);
+        }
         // Another server may answer at the address for a while. One that lists no models says nothing about those before.
         if !ward.offer.unlisted {
             self.core.is_back(self.member.number);

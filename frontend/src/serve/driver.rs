@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use parm_dispatch::replay::Tape;
 use parm_dispatch::{
     Account, Dispatcher, Event, GroupId, InForce, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair,
-    Payer, PoolId, PoolSettings, PoolStatus, QueryId, QuerySpec, Reject, Settings, ShapeId, Time,
+    Payer, PoolId, PoolSettings, PoolStatus, QueryId, QuerySpec, Reason, Reject, Settings, ShapeId, Time,
     Verdict as Checked,
 };
 use parm_shares::Table;
@@ -383,6 +383,12 @@ impl Driver {
     pub(crate) fn slower(&self, instance: InstanceId) -> Option<f64> {
         let state = self.state.lock();
         state.dispatcher.instance_reading(self.now(), instance)?.slower
+    }
+
+    /// The reason for which an instance is ejected, as a whole or for one of its models.
+    pub(crate) fn out_for(&self, instance: InstanceId) -> Option<Reason> {
+        let state = self.state.lock();
+        state.dispatcher.instance_reading(self.now(), instance)?.out_for
     }
 
     /// Whether an instance accepts work of a pool.

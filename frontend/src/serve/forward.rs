@@ -17,11 +17,12 @@ use super::ledger::Failed;
 use super::outcome::Outcome;
 use super::outputs::Answers;
 use super::pool::Pool;
+use super::redirect::Addressed;
 use super::refusal;
 use super::service::{Frontend, age};
 use super::terms::Terms;
 use super::trace;
-use crate::upstreams::Route;
+use crate::upstreams::{Route, is_upstream};
 
 /// The header of an answer that says how it was obtained.
 const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
@@ -60,7 +61,13 @@ impl Frontend {
             false => Error::NoInstance { model: model.name.clone() },
         });
         let pool = pool.inspect_err(|error| self.core.metrics.rejected(error))?;
-        let answered = self.ask(&pool, &route, request, &context).await;
+        let asked = Addressed::of(&request.headers);
+        let mut answered = self.ask(&pool, &route, request, &context).await;
+        match &mut answered {
+            Ok((_, answer)) => asked.correct(&mut answer.headers, || self.upstreams()),
+            Err(Error::Answered(answer)) => asked.correct(&mut answer.headers, || self.upstreams()),
+            Err(_) => {}
+        }
         match answered {
             Ok((outcome, answer)) => {
                 pool.metrics.answered(outcome, 1, age(&context));
@@ -75,6 +82,13 @@ impl Frontend {
                 if let Error::Answered(answer) = error { Ok((*answer).into()) } else { Err(error) }
             }
         }
+    }
+
+    /// The addresses of the upstream servers.
+    fn upstreams(&self) -> Vec<String> {
+        let members = self.fleet.members();
+        let upstreams = members.iter().filter(|member| is_upstream(&member.name));
+        upstreams.map(|member| member.name.clone()).collect()
     }
 
     async fn ask(

@@ -1,12 +1,11 @@
 //! Frontend as a server of the Open Inference Protocol.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parm_captures::Source;
-use parm_dispatch::PoolSettings;
 use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, independent, validate};
 use parm_protocol::{
@@ -18,7 +17,7 @@ use tracing::Instrument;
 
 use super::clock::Timers;
 use super::coding::LoadNets;
-use super::core::Core;
+use super::core::{Core, Dispatch, Reloaded};
 use super::driver::Submission;
 use super::held::Held;
 use super::index;
@@ -112,13 +111,9 @@ impl Frontend {
         self.core.activity.start_draining();
     }
 
-    /// Replaces the dispatch settings: those of all models, and those of single models.
-    pub fn change_dispatch(
-        &self,
-        default: PoolSettings,
-        models: BTreeMap<String, PoolSettings>,
-    ) -> Result<(), crate::Error> {
-        self.core.replace_settings(default, models)
+    /// Applies the differences between two versions of the configured dispatch settings. Live changes of others stay.
+    pub fn reload_dispatch(&self, before: &Dispatch, now: &Dispatch) -> Result<Reloaded, crate::Error> {
+        self.core.reload_settings(before, now)
     }
 
     /// Reports not ready and waits until all requests are answered.
@@ -272,7 +267,16 @@ impl Frontend {
 impl Frontend {
     /// The pool of a request. The error says why an instance that has the model does not serve it.
     fn find(&self, model: &ModelRef) -> Result<Arc<Pool>, Error> {
+        // Read first: a model that is listed meanwhile is found.
+        let is_listed = self.core.listed.load(Ordering::Acquire);
         self.core.catalog.find(model).map_err(|error| {
+            if !is_listed {
+                let name = &model.name;
+                let message = format!(
+                    "model '{name}' is not known yet: no worker has listed its models: retry, and check the workers' addresses"
+                );
+                return Error::Unavailable { message };
+            }
             let known = |absent: &ModelIndex| absent.name == model.name && !absent.reason.is_empty();
             match (&error, self.fleet.absent().into_iter().find(known)) {
                 (Error::UnknownModel { name }, Some(ModelIndex { reason, .. })) => Error::Remote {
@@ -294,7 +298,11 @@ impl InferenceService for Frontend {
     }
 
     fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {
-        let pool = self.find(model)?;
+        let pool = match self.find(model) {
+            // No worker has listed its models.
+            Err(Error::Unavailable { .. }) => return Ok(false),
+            found => found?,
+        };
         // Clients that accept stand-ins are answered in an outage.
         let status = self.core.driver.status(pool.id);
         let answers = status.is_some_and(|status| status.usable_instances > 0 || status.in_outage);

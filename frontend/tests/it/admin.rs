@@ -128,6 +128,8 @@ async fn instance_is_drained_ejected_and_returned() {
     call(&frontend, "POST", "/instances/1/eject", json!(null)).await;
     held.await.unwrap().unwrap();
     assert_eq!(state("ejected"), 1.0);
+    let list = call(&frontend, "GET", "/instances", json!(null)).await.1;
+    assert_eq!((&list[0]["reason"], list[1].get("reason")), (&json!("order"), None));
     assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (1, 4), "its work must run elsewhere");
     call(&frontend, "POST", "/instances/1/undrain", json!(null)).await;
     until("the instance is back again", || ready(&frontend) == 2.0).await;

@@ -59,6 +59,25 @@ async fn index_is_the_union_of_all_instances_models() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn model_is_unknown_only_once_a_worker_has_listed_some() {
+    let frontend = Frontend::start(config(PolicyKind::None), Network::with(&[]), Timers::Runtime).unwrap();
+    let model = ModelRef::latest("nothing");
+    let mut unknown = request(&[1.0]);
+    unknown.model = model.clone();
+    let error = infer(&frontend, unknown.clone()).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable, "{error}");
+    assert!(error.to_string().contains("no worker has listed its models"), "{error}");
+    assert_eq!(frontend.model_metadata(&model).unwrap_err().code(), Code::Unavailable);
+    assert_eq!(frontend.is_model_ready(&model), Ok(false));
+    let worker = Scripted::quick("a", 1);
+    frontend.embed(worker, None).unwrap();
+    until("it joined", || ready(&frontend) == 1.0).await;
+    assert_eq!(infer(&frontend, unknown).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(frontend.model_metadata(&model).unwrap_err().code(), Code::NotFound);
+    assert!(frontend.is_model_ready(&model).is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn loading_and_unloading_reach_every_instance() {
     let instances = [Scripted::quick("a", 1), Scripted::quick("b", 1)];
     let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;

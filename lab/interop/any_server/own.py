@@ -84,8 +84,9 @@ def requests_arrive_unchanged(parm, server):
     kept = sorted((name, value) for name, value in own["headers"] if name not in dropped)
     got = {name: value for name, value in passed["headers"]}
     assert got.pop("host") == server and got.pop("x-forwarded-host") == parm.http, passed
+    assert got.pop("x-forwarded-for") == "127.0.0.1" and got.pop("x-forwarded-proto") == "http", passed
     assert sorted(got.items()) == kept, f"{sorted(got.items())}, want {kept}"
-    print("  ok  a request's headers arrive unchanged, but for Host, X-Forwarded-Host and those of the connection")
+    print("  ok  a request's headers arrive unchanged, but for Host, X-Forwarded-* and those of the connection")
 
 
 def events_are_not_held_back(parm, fleet):

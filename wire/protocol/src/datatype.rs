@@ -75,6 +75,14 @@ impl DataType {
             DataType::Bytes => "BYTES",
         }
     }
+
+    /// The article before its name, as it is spoken.
+    pub(crate) const fn article(self) -> &'static str {
+        match self.as_str().as_bytes() {
+            [b'I' | b'F', ..] => "an",
+            _ => "a",
+        }
+    }
 }
 
 impl fmt::Display for DataType {

@@ -66,6 +66,10 @@ pub enum Error {
     WrongInputDatatype { name: String, expected: DataType, actual: DataType },
     #[error("input '{name}' has shape {actual:?}, the model expects {expected:?} (-1 is any size)")]
     WrongShape { name: String, expected: Vec<i64>, actual: Vec<usize> },
+    #[error(
+        "input '{name}' has a string that is not UTF-8, number {number} from 0: the model takes text: encode bytes as text"
+    )]
+    NotText { name: String, number: usize },
     #[error("shape {shape:?} has more elements than can be addressed")]
     ShapeOverflow { shape: Vec<usize> },
     #[error("shape {shape:?} needs {expected} bytes of data, got {actual}")]
@@ -179,6 +183,7 @@ impl Error {
             | WrongDatatype { .. }
             | WrongInputDatatype { .. }
             | WrongShape { .. }
+            | NotText { .. }
             | ShapeOverflow { .. }
             | SizeMismatch { .. }
             | StringsMismatch { .. }

@@ -10,6 +10,7 @@ mod codes;
 mod datatype;
 mod error;
 pub mod fleet;
+pub mod forwarded;
 pub mod grpc;
 mod infer;
 mod metadata;

@@ -4,10 +4,15 @@
 //! dimension if the first dimension of every input and output varies (-1); then rows of different requests may share a
 //! batch. Any other model takes a request as one indivisible row.
 
+use std::str::from_utf8;
+
 use crate::fleet::ROWS;
 use crate::{
     Code, DataType, Error, InferRequest, ModelConfig, ModelMetadata, NamedTensor, PADDED, TensorMetadata,
 };
+
+/// The platforms of ONNX models of our engines, whose strings are UTF-8. Other servers' models may take any bytes.
+const TAKE_TEXT: [&str; 2] = ["onnx_tract", "onnx_onnxruntime"];
 
 /// The rows that a model accepts in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +56,14 @@ pub fn padded(request: &InferRequest, config: &ModelConfig) -> Result<(), Error>
 pub fn validate(request: &InferRequest, model: &ModelMetadata, limit: Rows) -> Result<usize, Error> {
     check_names(request, model)?;
     let batched = limit != Rows::Whole;
+    let takes_text = TAKE_TEXT.contains(&&*model.platform);
     let mut rows = None;
     for declared in &model.inputs {
         let input = find(request, model, declared)?;
         check_tensor(input, declared, batched)?;
+        if takes_text {
+            check_text(input)?;
+        }
         if batched {
             let actual = input.tensor.rows();
             let expected = *rows.get_or_insert(actual);
@@ -143,6 +152,21 @@ fn check_tensor(input: &NamedTensor, declared: &TensorMetadata, batched: bool) -
         expected: declared.shape.clone(),
         actual: shape.to_vec(),
     })
+}
+
+/// Rejects strings that are not UTF-8.
+fn check_text(input: &NamedTensor) -> Result<(), Error> {
+    if input.tensor.datatype() != DataType::Bytes {
+        return Ok(());
+    }
+    let mut rest = &input.tensor.data()[..];
+    let mut number = 0;
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let (text, after) = after.split_at(u32::from_le_bytes(*length) as usize);
+        from_utf8(text).map_err(|_| Error::NotText { name: input.name.clone(), number })?;
+        (rest, number) = (after, number + 1);
+    }
+    Ok(())
 }
 
 fn names(tensors: &[TensorMetadata]) -> Vec<String> {
@@ -239,6 +263,27 @@ mod tests {
             vec![tensor("a", &[9, 2]), tensor("b", &[9, 1])],
             Err(Error::BatchTooLarge { rows: 9, limit: 8 }),
         );
+    }
+
+    #[test]
+    fn string_that_is_not_text_is_rejected_for_onnx_models() {
+        let mut model =
+            ModelMetadata { inputs: vec![declared("t", "BYTES", &[-1])], ..ModelMetadata::default() };
+        let strings = |bytes: &'static [u8]| {
+            let tensor = Tensor::new(DataType::Bytes, [2].as_slice(), bytes.into()).unwrap();
+            request(vec![NamedTensor::new("t", tensor)])
+        };
+        let (text, binary) =
+            (strings(b"\x02\0\0\0\xc3\xbc\0\0\0\0"), strings(b"\x01\0\0\0a\x02\0\0\0\xff\xfe"));
+        let error = Error::NotText { name: "t".into(), number: 1 };
+        assert_eq!(error.code(), Code::InvalidArgument);
+        for (platform, expected) in
+            [("onnx_tract", Err(error.clone())), ("onnx_onnxruntime", Err(error)), ("python", Ok(2))]
+        {
+            model.platform = platform.into();
+            assert_eq!(validate(&text, &model, Rows::UpTo(8)), Ok(2), "{platform}");
+            assert_eq!(validate(&binary, &model, Rows::UpTo(8)), expected, "{platform}");
+        }
     }
 
     #[test]

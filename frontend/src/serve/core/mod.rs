@@ -4,6 +4,7 @@ mod activity;
 mod bundles;
 mod membership;
 mod outages;
+mod reload;
 mod roles;
 mod settings;
 mod standing;
@@ -22,6 +23,7 @@ use tokio::sync::{Notify, watch};
 
 use self::activity::Activity;
 pub(crate) use self::membership::Departure;
+pub use self::reload::{Dispatch, Reloaded};
 pub(crate) use self::settings::PoolSettingsByModel;
 use super::catalog::Catalog;
 use super::clock::Timers;
@@ -63,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) routes: Routes,
     /// Whether there are upstream servers, and whether there are others.
     pub(crate) reach: Reach,
+    /// Whether any instance has listed its models: until then it is unknown which exist.
+    pub(crate) listed: AtomicBool,
 }
 
 /// Kinds of servers that are known.
@@ -110,6 +114,7 @@ impl Core {
             roster: Roster::default(),
             routes,
             reach: Reach::default(),
+            listed: AtomicBool::new(false),
             config,
         });
         let watch = outages::watch(Arc::downgrade(&core));

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use parm_dispatch::{PolicyKind, PoolSettings};
 
 use super::Core;
-use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::coding::Library;
 use crate::serve::pool::Pool;
@@ -66,25 +65,6 @@ impl Core {
         self.roster.settle(&self.driver, &self.catalog);
         self.examine();
         Ok(changed)
-    }
-
-    /// Replaces all dispatch settings.
-    pub(crate) fn replace_settings(
-        self: &Arc<Self>,
-        default: PoolSettings,
-        models: BTreeMap<String, PoolSettings>,
-    ) -> Result<(), Error> {
-        let next = PoolSettingsByModel { default, models };
-        if self.settings() == next {
-            return Ok(());
-        }
-        self.change_settings(None, |settings| {
-            *settings = next;
-            Ok(())
-        })?;
-        let text = "the configuration was read again".to_owned();
-        self.driver.tell(Kind::Settings, Happening { text, ..Happening::default() });
-        Ok(())
     }
 
     /// Rejects settings that none of the served models concerned could follow.

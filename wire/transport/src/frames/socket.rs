@@ -4,6 +4,7 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -39,6 +40,21 @@ impl From<UnixStream> for Socket {
 }
 
 impl Socket {
+    /// The other side's address; `None` for a Unix socket.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        let address = match self {
+            Socket::Tcp(stream) => stream.peer_addr().ok()?,
+            Socket::Tls(stream) => stream.peer_addr().ok()?,
+            Socket::Unix(_) => return None,
+        };
+        Some(address.ip().to_canonical())
+    }
+
+    /// Whether it is TLS.
+    pub(crate) fn is_secured(&self) -> bool {
+        matches!(self, Socket::Tls(_))
+    }
+
     /// Waits until the peer has sent a byte, or disconnected. The byte is not consumed.
     pub(crate) async fn first_byte(&self) -> io::Result<()> {
         // The readiness of a new socket may be wrong: only peeking tells.

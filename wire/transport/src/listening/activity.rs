@@ -5,9 +5,10 @@
 //! bounded by `unread`. A connection whose client does not read its response can make room for another one: otherwise
 //! clients that never read would hold every place for the whole answer timeout.
 
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -42,8 +43,19 @@ pub struct Activity {
     multiplexed: AtomicBool,
     /// Whether the connection must end with its next response.
     old: AtomicBool,
+    /// The client's end of the connection, once it is ready for requests.
+    client: OnceLock<ClientEnd>,
     /// Responses that the client has not read yet.
     pub(crate) unread: Arc<Unread>,
+}
+
+/// The client's end of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientEnd {
+    /// Its address; `None` for a process of this machine at a Unix socket.
+    pub(crate) address: Option<IpAddr>,
+    /// Whether the connection is TLS.
+    pub(crate) secured: bool,
 }
 
 /// How long a connection has had no request in progress. The least useful connection is the greatest.
@@ -85,6 +97,7 @@ impl Activity {
             evicted: Notify::new(),
             multiplexed: AtomicBool::new(false),
             old: AtomicBool::new(false),
+            client: OnceLock::new(),
             unread,
         }
     }
@@ -121,8 +134,14 @@ impl Activity {
     }
 
     /// Records the end of the TLS handshake: the timeout for heads starts now.
-    pub(super) fn welcomed(&self) {
+    pub(super) fn welcomed(&self, client: ClientEnd) {
         self.welcomed_ms.store(self.age_ms(), Ordering::Relaxed);
+        let _ = self.client.set(client);
+    }
+
+    /// The client's end of the connection.
+    pub(crate) fn client(&self) -> ClientEnd {
+        self.client.get().copied().unwrap_or_default()
     }
 
     fn note(&self) {

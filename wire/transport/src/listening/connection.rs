@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 
-use super::activity::Activity;
+use super::activity::{Activity, ClientEnd};
 use super::protocols;
 use super::room::Place;
 use super::station::{Handler, Setup};
@@ -34,7 +34,7 @@ pub(super) async fn serve<H: Handler>(
         () = activity.evicted() => return,
     };
     let Ok(socket) = welcomed else { return };
-    activity.welcomed();
+    activity.welcomed(ClientEnd { address: socket.peer(), secured: socket.is_secured() });
     let limits = &setup.limits;
     let builder = protocols::builder(limits, setup.spoken);
     let requests = handler.connection(&activity, place);

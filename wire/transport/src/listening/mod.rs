@@ -31,6 +31,7 @@ mod station;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use activity::ClientEnd;
 pub(crate) use activity::Running;
 pub use activity::{Activity, Told};
 pub(crate) use age::Ages;

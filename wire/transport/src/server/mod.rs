@@ -7,6 +7,7 @@ mod auth;
 mod config;
 mod grpc;
 mod guest;
+mod origin;
 mod page;
 mod requests;
 mod rest;

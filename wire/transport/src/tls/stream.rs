@@ -1,6 +1,7 @@
 //! TLS on a TCP connection, as a byte stream.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,6 +38,11 @@ impl Stream {
         stream: TcpStream,
     ) -> io::Result<Self> {
         TlsConnector::from(config).connect(name, stream).await.map(|stream| Self(stream.into(), None))
+    }
+
+    /// The other side's address.
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.get_ref().0.peer_addr()
     }
 
     /// Keeps the server remembered while this connection lasts.

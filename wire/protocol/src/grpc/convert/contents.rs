@@ -28,7 +28,9 @@ pub(super) fn to_bytes(
     {
         return Err(malformed(format!("tensor '{name}' is {datatype} but fills {stray}: use {field}")));
     }
-    let range = |value: String| malformed(format!("tensor '{name}': {value} is not a {datatype} value"));
+    let range = |value: String| {
+        malformed(format!("tensor '{name}': {value} is not {} {datatype} value", datatype.article()))
+    };
     let signed = &contents.int_contents;
     let unsigned = &contents.uint_contents;
     match datatype {
@@ -170,15 +172,15 @@ mod tests {
 
     #[test]
     fn values_outside_a_narrow_datatype_are_rejected() {
-        for (datatype, contents, value) in [
-            (DataType::Int8, signed(&[1, 128]), "128"),
-            (DataType::Int8, signed(&[-129]), "-129"),
-            (DataType::Int16, signed(&[32768]), "32768"),
-            (DataType::Int16, signed(&[-32769]), "-32769"),
-            (DataType::Uint8, unsigned(&[256]), "256"),
-            (DataType::Uint16, unsigned(&[65536]), "65536"),
+        for (datatype, contents, problem) in [
+            (DataType::Int8, signed(&[1, 128]), "128 is not an INT8 value"),
+            (DataType::Int8, signed(&[-129]), "-129 is not an INT8 value"),
+            (DataType::Int16, signed(&[32768]), "32768 is not an INT16 value"),
+            (DataType::Int16, signed(&[-32769]), "-32769 is not an INT16 value"),
+            (DataType::Uint8, unsigned(&[256]), "256 is not a UINT8 value"),
+            (DataType::Uint16, unsigned(&[65536]), "65536 is not a UINT16 value"),
         ] {
-            let message = format!("tensor 'x': {value} is not a {datatype} value");
+            let message = format!("tensor 'x': {problem}");
             assert_eq!(to_bytes("x", datatype, contents), Err(Error::Malformed { message }));
         }
     }

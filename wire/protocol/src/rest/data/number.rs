@@ -5,6 +5,9 @@ use half::{bf16, f16};
 
 use crate::DataType;
 
+/// The largest float up to which floats have all whole numbers.
+const LARGEST_EXACT: f64 = (1u64 << 53) as f64;
+
 /// A JSON value that is not a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scalar<'a> {
@@ -41,7 +44,7 @@ pub(super) fn put(out: &mut BytesMut, datatype: DataType, scalar: Scalar<'_>) ->
             out.put_slice(value.as_bytes());
         }),
     };
-    fits.ok_or_else(|| format!("{} is not a {datatype} value", describe(scalar)))
+    fits.ok_or_else(|| format!("{} is not {} {datatype} value", describe(scalar), datatype.article()))
 }
 
 fn truth(scalar: Scalar<'_>) -> Option<bool> {
@@ -56,6 +59,10 @@ fn whole<T: TryFrom<u64> + TryFrom<i64>>(scalar: Scalar<'_>) -> Option<T> {
     match scalar {
         Scalar::Unsigned(value) => T::try_from(value).ok(),
         Scalar::Signed(value) => T::try_from(value).ok(),
+        // Many clients write every number as a float. Beyond this limit a float may stand for several whole numbers.
+        Scalar::Float(value) if value.fract() == 0.0 && value.abs() <= LARGEST_EXACT => {
+            T::try_from(value as i64).ok()
+        }
         _ => None,
     }
 }
@@ -84,7 +91,7 @@ fn describe(scalar: Scalar<'_>) -> String {
         Scalar::Bool(value) => value.to_string(),
         Scalar::Unsigned(value) => value.to_string(),
         Scalar::Signed(value) => value.to_string(),
-        Scalar::Float(value) => value.to_string(),
+        Scalar::Float(value) => format!("{value:?}"),
         Scalar::Text(value) => format!("the string '{}'", value.chars().take(40).collect::<String>()),
     }
 }

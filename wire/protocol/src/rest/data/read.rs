@@ -170,15 +170,32 @@ mod tests {
             ("[[1, 2]]", &[2], "nested deeper"),
             ("[[1], [2]]", &[1, 2], "a list of 1, but"),
             ("[{}]", &[1], "invalid type: map"),
-            ("[1e39]", &[1], "not a FP32 value"),
+            ("[1e39]", &[1], "not an FP32 value"),
             ("[1e999]", &[1], "number out of range"),
-            ("[\"1\"]", &[1], "the string '1' is not a FP32 value"),
+            ("[\"1\"]", &[1], "the string '1' is not an FP32 value"),
             ("[1]", &[usize::MAX, 2], "more elements than can be addressed"),
             ("[[1, 2, 3]]", &[2, 2, 2], "ragged nesting"),
             ("[]", &[1 << 60], "0 values"),
         ] {
             let error = floats(json, shape).unwrap_err();
             assert!(error.contains(part), "{json} as {shape:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn whole_float_is_a_value_of_whole_numbers() {
+        let bytes = read("[1.0, -2e0, 9007199254740992.0]", DataType::Int64, &[3]).unwrap();
+        let values: Vec<_> =
+            bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect();
+        assert_eq!(values, [1, -2, 1 << 53]);
+        for (json, datatype, part) in [
+            ("[1.5]", DataType::Int64, "1.5 is not an INT64 value"),
+            ("[1e300]", DataType::Int64, "1e300 is not an INT64 value"),
+            ("[256.0]", DataType::Uint8, "256.0 is not a UINT8 value"),
+            ("[-1.0]", DataType::Uint64, "-1.0 is not a UINT64 value"),
+        ] {
+            let error = read(json, datatype, &[1]).unwrap_err();
+            assert!(error.contains(part), "{json}: {error}");
         }
     }
 

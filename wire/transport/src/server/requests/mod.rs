@@ -16,6 +16,7 @@ use tower::Service as _;
 use super::auth::Reach;
 use super::grpc::{self, GrpcService};
 use super::guest::{self, Guest};
+use super::origin::Origin;
 use super::rest;
 use super::shared::Shared;
 use crate::budget::Share;
@@ -59,7 +60,8 @@ impl<S: InferenceService> Handler for App<S> {
 
     fn connection(&self, activity: &Arc<Activity>, place: Place) -> Requests<S> {
         let app = Self { grpc: self.grpc.on_connection(), ..self.clone() };
-        Requests { app, activity: activity.clone(), place }
+        let origin = Origin::of(activity.client());
+        Requests { app, activity: activity.clone(), place, origin }
     }
 }
 
@@ -67,6 +69,7 @@ pub(super) struct Requests<S> {
     app: App<S>,
     activity: Arc<Activity>,
     place: Place,
+    origin: Origin,
 }
 
 /// State that a connection of frames keeps until it ends: its place, and its activity, so that it is not evicted.
@@ -109,13 +112,15 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
             });
         }
         let (shared, mut router, reach) = (self.app.shared.clone(), self.app.router.clone(), self.app.reach);
+        let origin = self.origin.clone();
         let upgrades = request.headers().contains_key(header::UPGRADE);
         let kept = upgrades.then(|| Kept(Arc::new((self.place.clone(), Running::new(activity.clone())))));
         Box::pin(async move {
             let mut response = match rest::admit(&shared, &request, reach) {
                 Ok(visit) => {
                     if shared.service.forwards(request.uri().path()) {
-                        let answered = rest::forward(&shared, request.map(Body::new), visit.caller()).await;
+                        let sender = (visit.caller(), &origin);
+                        let answered = rest::forward(&shared, request.map(Body::new), sender).await;
                         drop(visit);
                         answered
                     } else {

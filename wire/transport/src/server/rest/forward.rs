@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HOST, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri, Version};
 use http_body_util::{BodyExt, Empty};
@@ -24,10 +24,9 @@ use super::{body, json, traceparent, transport_of};
 use crate::end_to_end;
 use crate::keys::Caller;
 use crate::server::grpc::timeout;
+use crate::server::origin::Origin;
 use crate::server::shared::Shared;
 use crate::server::status;
-
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Marks a response that lasts until its body ends.
 #[derive(Clone, Copy)]
@@ -37,10 +36,10 @@ pub(in crate::server) struct Lasting;
 pub(in crate::server) async fn forward<S: InferenceService>(
     shared: &Shared<S>,
     request: Request,
-    caller: &Caller,
+    sender: (&Caller, &Origin),
 ) -> Response {
     let form = ErrorForm::of(request.uri().path(), request.headers());
-    match answered(shared, request, caller).await {
+    match answered(shared, request, sender).await {
         Ok(response) => response,
         Err(error) => problem(shared, &error, form),
     }
@@ -93,7 +92,7 @@ pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error, fo
 async fn answered<S: InferenceService>(
     shared: &Shared<S>,
     request: Request,
-    caller: &Caller,
+    (caller, origin): (&Caller, &Origin),
 ) -> Result<Response, Error> {
     let arrived = Instant::now();
     let transport = transport_of(request.headers());
@@ -110,7 +109,7 @@ async fn answered<S: InferenceService>(
     };
     let deadline = timeout.and_then(|timeout| arrived.checked_add(timeout));
     let (method, target) = (request.method().clone(), target(request.uri()));
-    let headers = passed_on(request.headers().clone(), request.uri(), caller);
+    let headers = passed_on(request.headers().clone(), request.uri(), caller, origin);
     let traceparent = traceparent(&headers);
     let read = match transport {
         Transport::Grpc if request.version() == Version::HTTP_2 => call::read(request, shared).await,
@@ -159,16 +158,14 @@ fn target(uri: &Uri) -> PathAndQuery {
 }
 
 /// The headers that the upstream server gets. A key of parm's is none of the server's.
-fn passed_on(mut headers: HeaderMap, uri: &Uri, caller: &Caller) -> HeaderMap {
+fn passed_on(mut headers: HeaderMap, uri: &Uri, caller: &Caller, origin: &Origin) -> HeaderMap {
     let over_http2 = || uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
     let host = headers.get(HOST).cloned().or_else(over_http2);
     end_to_end::of_request(&mut headers);
     if caller.is_known() {
         headers.remove(AUTHORIZATION);
     }
-    if let Some(host) = host {
-        headers.entry(FORWARDED_HOST).or_insert(host);
-    }
+    origin.state(host, &mut headers);
     headers
 }
 
