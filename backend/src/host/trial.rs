@@ -25,6 +25,15 @@ pub(super) enum Draw {
     Normal,
 }
 
+impl Draw {
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Positive => Self::Normal,
+            Self::Normal => Self::Positive,
+        }
+    }
+}
+
 /// Whether the model runs on any random input.
 pub(super) fn runs(model: &mut dyn Model) -> bool {
     let batched = model.signature().is_batched();
