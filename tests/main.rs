@@ -36,6 +36,7 @@ mod prose;
 mod recording;
 mod robustness;
 mod serving;
+mod silent_faults;
 mod stand_in;
 mod support;
 mod texts;
