@@ -38,7 +38,7 @@ impl Settings {
         // Remote workers come and go, with their models.
         if inside && (reader == Reader::Worker || !outside) {
             self.share.check_instances(self.backend.instances.get())?;
-            if let Some(known) = self.models()? {
+            if let Some(known) = self.known_models()? {
                 self.share.check_models(|model| known.contains(model))?;
             }
         }
@@ -46,14 +46,15 @@ impl Settings {
     }
 
     /// The models that this process can serve; `None` if they are known only to another server.
-    fn models(&self) -> anyhow::Result<Option<BTreeSet<String>>> {
+    pub fn known_models(&self) -> anyhow::Result<Option<BTreeSet<String>>> {
         if self.backend.upstream.url.is_some() {
             return Ok(None);
         }
         let mut known: BTreeSet<String> = self.backend.emulated.keys().cloned().collect();
         for entry in self.backend.models.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten()
         {
-            known.extend(entry?.file_name().into_string().ok());
+            let entry = entry?;
+            known.extend(entry.file_name().into_string().ok().filter(|_| entry.path().is_dir()));
         }
         Ok(Some(known))
     }

@@ -62,6 +62,19 @@ fn demo_runs_outside_of_the_source_folder() {
 }
 
 #[test]
+fn demo_runs_next_to_a_folder_with_other_models() {
+    let folder = tempfile::TempDir::new().unwrap();
+    std::fs::create_dir_all(folder.path().join("models/own/1")).unwrap();
+    let run = |arguments: &[&str]| command().current_dir(folder.path()).args(arguments).output().unwrap();
+    let output = run(&[&BRIEF[..], &["--policies", "equal", "--output", "json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = run(&[&BRIEF[..], &["--model", "missing"]].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("no model 'missing' in models: "), "{errors}");
+    assert!(errors.contains("--models") && errors.contains("--images"), "{errors}");
+}
+
+#[test]
 fn demo_prints_its_summary_when_interrupted() {
     let mut child = command()
         .args(["demo", "--seconds", "3600", "--rate", "40", "--policies", "equal"])

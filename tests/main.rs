@@ -38,6 +38,7 @@ mod prose;
 mod recording;
 mod robustness;
 mod serving;
+mod silent_faults;
 mod stand_in;
 mod support;
 mod texts;

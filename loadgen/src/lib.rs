@@ -6,6 +6,7 @@
 
 pub mod chat;
 mod error;
+pub mod failures;
 pub mod grader;
 pub mod inputs;
 pub mod live;

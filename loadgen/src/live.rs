@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use parm_protocol::Error as Refusal;
 
+use crate::failures::Failures;
 use crate::outcome::{Outcome, Tally};
 use crate::recorder::{Recorder, Sample, histogram, nanos};
 
@@ -21,7 +22,7 @@ pub struct Live {
 struct State {
     recorder: Recorder,
     tally: Tally,
-    first_failure: Option<Refusal>,
+    failures: Failures,
     /// Since the last snapshot, counted or not.
     window: Histogram<u64>,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Ended {
 pub(crate) struct Measured {
     pub(crate) samples: Vec<Sample>,
     pub(crate) tally: Tally,
-    pub(crate) first_failure: Option<Refusal>,
+    pub(crate) failures: Failures,
 }
 
 /// The visible state of a run.
@@ -74,7 +75,7 @@ impl Default for Live {
         let state = State {
             recorder: Recorder::new(0),
             tally: Tally::default(),
-            first_failure: None,
+            failures: Failures::default(),
             window: histogram(),
         };
         Self { state: Mutex::new(state), stopped: AtomicBool::new(false) }
@@ -116,7 +117,7 @@ impl Live {
             state.tally.row(outcome, right);
         }
         if let Some(failure) = ended.failure {
-            state.first_failure.get_or_insert(failure);
+            state.failures.add(&failure);
         }
     }
 
@@ -127,9 +128,9 @@ impl Live {
     pub(crate) fn take(&self) -> Measured {
         let mut state = self.state.lock();
         let recorder = std::mem::replace(&mut state.recorder, Recorder::new(0));
-        let (tally, first_failure) = (std::mem::take(&mut state.tally), state.first_failure.take());
+        let (tally, failures) = (std::mem::take(&mut state.tally), std::mem::take(&mut state.failures));
         drop(state);
-        Measured { samples: recorder.in_order(), tally, first_failure }
+        Measured { samples: recorder.in_order(), tally, failures }
     }
 }
 

@@ -182,7 +182,7 @@ mod tests {
             dropped: 0,
             tally,
             length: Duration::from_millis(count as u64),
-            first_failure: None,
+            failures: crate::failures::Failures::default(),
         }
     }
 

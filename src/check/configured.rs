@@ -16,7 +16,7 @@ use parm_protocol::{Error, ModelRef};
 use parm_transport::keys::{KeyFile, Role};
 use parm_transport::tls::{Standing, Tls};
 
-use super::{Finding, engine, gpu, peers};
+use super::{Finding, engine, gpu, names, peers};
 use crate::cli::{Cli, Command};
 use crate::settings::{Invalid, Settings};
 
@@ -48,6 +48,7 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings.extend(gpu::device(&settings));
     findings.extend(engine::look(&settings));
     findings.extend(models(&settings));
+    findings.extend(names::look(&settings));
     findings.extend(engine::loads(&settings));
     findings.extend(gpu::memory(&settings));
     findings.extend(stand_in(&settings));

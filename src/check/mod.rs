@@ -6,7 +6,9 @@
 mod configured;
 mod engine;
 mod gpu;
+mod names;
 mod peers;
+mod requests;
 mod running;
 
 use std::io::Write;

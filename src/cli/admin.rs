@@ -111,8 +111,8 @@ pub enum CtlCommand {
         /// Model of the queries
         #[arg(long, value_name = "NAME")]
         model: Option<String>,
-        /// Outcome of the queries, such as stand-in
-        #[arg(long, value_name = "NAME")]
+        /// Outcome of the queries
+        #[arg(long, value_name = "NAME", value_parser = OUTCOMES)]
         outcome: Option<String>,
         /// Slowest first
         #[arg(long)]
@@ -127,6 +127,10 @@ pub enum CtlCommand {
         id: String,
     },
 }
+
+/// Outcomes of queries: those of answers, then of errors.
+const OUTCOMES: [&str; 8] =
+    ["exact", "hedged", "reconstructed", "stand-in", "backup", "default", "rejected", "failed"];
 
 pub const CHECK_EXAMPLES: &str = "Examples:
   parm check parm.toml

@@ -57,8 +57,8 @@ pub struct StandInSearch {
     /// Name in the repository for the model of a file [default: the file's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Meaning of all outputs, or of one (repeat): logits, probabilities, values (within 5 %), embedding (cosine of 0.95),
-    /// decision:THRESHOLD for one number, label [default: found from answers and labels, and printed; otherwise values]
+    /// Meaning of all outputs, or of one (repeat): logits, probabilities, values (difference of at most 5 % of their
+    /// size), embedding (cosine of 0.95), decision:THRESHOLD for one number, label [default: found from answers and labels, and printed; otherwise values]
     #[arg(long, value_name = "[OUTPUT=]MEANING", value_parser = meaning)]
     pub meaning: Vec<Answers>,
     /// Output that the labels belong to [default: the scores of classes]

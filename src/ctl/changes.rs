@@ -14,6 +14,25 @@ pub(super) fn changed(before: &Value, after: &Value) -> String {
     if lines.is_empty() { "nothing changed".to_owned() } else { lines.join("\n") }
 }
 
+/// A line for each stand-in in effect that no instance serves.
+pub(super) fn absent_stand_ins(settings: &Value) -> Vec<String> {
+    let mut absent = std::collections::BTreeSet::new();
+    find_absent(&settings[IN_FORCE], &mut absent);
+    let line = |name: String| {
+        format!("note: no instance serves the stand-in '{name}': load it on the workers, or correct the name")
+    };
+    absent.into_iter().map(line).collect()
+}
+
+fn find_absent(value: &Value, absent: &mut std::collections::BTreeSet<String>) {
+    let Value::Object(fields) = value else { return };
+    let stand_in = &value["stand_in"];
+    if stand_in["served"] == false {
+        absent.extend(stand_in["model"].as_str().map(str::to_owned));
+    }
+    fields.values().for_each(|field| find_absent(field, absent));
+}
+
 fn is_effective(path: &str) -> bool {
     path.split('.').any(|name| name == IN_FORCE)
 }
@@ -48,6 +67,21 @@ mod tests {
         let after = json!({"policy": "hedge", "batch": {"max_size": 4}, "in_force": {"a": 2}});
         assert_eq!(changed(&before, &after), "batch.max_size 1 to 4");
         assert_eq!(changed(&before, &before), "nothing changed");
+    }
+
+    #[test]
+    fn stand_in_without_an_instance_is_noted() {
+        let standing =
+            |served: bool| json!({"policy": "stand-in", "stand_in": {"model": "small", "served": served}});
+        let note = "note: no instance serves the stand-in 'small'";
+        let of_model = json!({"in_force": {"1": standing(false), "2": standing(false)}});
+        let of_all = json!({"in_force": {"m": {"1": standing(true)}, "n": {"1": standing(false)}}});
+        for shown in [of_model, of_all] {
+            let notes = absent_stand_ins(&shown);
+            assert!(notes.len() == 1 && notes[0].starts_with(note), "{notes:?}");
+        }
+        assert!(absent_stand_ins(&json!({"in_force": {"1": standing(true)}})).is_empty());
+        assert!(absent_stand_ins(&json!({"policy": "hedge"})).is_empty());
     }
 
     #[test]

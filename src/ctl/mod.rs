@@ -43,7 +43,11 @@ pub fn main(flags: &Ctl) -> Result<(), Failure> {
         let answer = block_on(obey(&admin, &order))?;
         say(match (flags.output, before) {
             (Output::Json, _) => answer.to_string(),
-            (Output::Text, Some(before)) => changes::changed(&before, &answer),
+            (Output::Text, Some(before)) => {
+                let mut lines = vec![changes::changed(&before, &answer)];
+                lines.extend(changes::absent_stand_ins(&answer));
+                lines.join("\n")
+            }
             (Output::Text, None) => worded(&command, &answer)?,
         })?;
     }

@@ -44,11 +44,14 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    /// Returns the folders of the flags. The binary's files replace default folders that do not exist.
+    /// Returns the folders of the flags. The binary's files replace default folders that do not exist, or lack the
+    /// model.
     pub(super) fn of(flags: &cli::Demo) -> anyhow::Result<Self> {
-        let lacks = |path: &Path, default: &str| path == Path::new(default) && !path.is_dir();
-        let lacks_models = flags.model == MODEL && lacks(&flags.models, "models");
-        let lacks_images = lacks(&flags.images, "examples/fashion-mnist");
+        let lacks = |path: &Path, default: &str, own: &Path| path == Path::new(default) && !own.is_dir();
+        // A folder `models` may be the user's, with other models.
+        let own = flags.models.join(MODEL);
+        let lacks_models = flags.model == MODEL && lacks(&flags.models, "models", &own);
+        let lacks_images = lacks(&flags.images, "examples/fashion-mnist", &flags.images);
         let (mut models, mut images) = (flags.models.clone(), flags.images.clone());
         if !lacks_models && !lacks_images {
             return Ok(Self { models, images, unpacked: None });

@@ -99,10 +99,14 @@ async fn demonstrate(flags: &cli::Demo, folders: &Folders) -> anyhow::Result<()>
         spent: Arc::default(),
     };
     let served = Served::read(&folders.models, &flags.model)?;
-    // If the model does not exist, loading it reports that.
-    let there = folders.models.join(&flags.model).is_dir();
     ensure!(
-        served.stand_in.is_some() || !there || !flags.policies.contains(&Policy::StandIn),
+        folders.models.join(&flags.model).is_dir(),
+        "no model '{}' in {}: name a folder that has it with --models, and its images with --images",
+        flags.model,
+        folders.models.display()
+    );
+    ensure!(
+        served.stand_in.is_some() || !flags.policies.contains(&Policy::StandIn),
         "the bundle of '{}' has no stand-in: leave stand-in out of --policies, or give another --model",
         flags.model
     );

@@ -66,6 +66,11 @@ pub enum Error {
     )]
     Labels { right: String, usual: String },
     #[error(
+        "the labels do not fit the model: it is right on {right} % of the rows, on {chance} % with shuffled labels: correct the \
+         labels and their order, name their output with --label-output, or leave them out"
+    )]
+    ChanceLabels { right: String, chance: String },
+    #[error(
         "labels were given, but no output is a class: use --meaning OUTPUT=decision:THRESHOLD or OUTPUT=logits"
     )]
     NoClasses,

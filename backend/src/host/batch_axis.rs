@@ -8,19 +8,28 @@
 //! some models count equal rows, or all. Unless the answers agree, requests stay whole. The same holds if no run succeeds,
 //! because then nothing was shown. A dependency that needs certain values, such as a threshold, is not found.
 //!
+//! Kernels for one row may round otherwise than those for several, and deep networks amplify that to a hundredth on random
+//! input. A small difference from the run alone therefore counts as rounding if the row's answer stays the same with
+//! other rows in the run, and with more of them.
+//!
 //! *Rejected.* Reading the graph: each operator would need a rule, and a missing rule would be a wrong answer.
 
 use std::time::{Duration, Instant};
 
 use parm_protocol::Tensor;
 
-use super::trial::{Draw, OPEN, same, two_rows};
+use super::trial::{Allowed, Draw, NEAR_ZERO, OPEN, same, same_within, two_rows};
 use crate::Error;
 use crate::engine::{Model, guarded};
 
 /// Largest difference by rounding, as a share of the largest value of the output. Kernels for one row and for several
 /// add in another order.
 const ROUNDING: f64 = 2e-3;
+/// Largest difference between kernels for one row and for several, and the same near zero. Up to it, runs with other
+/// rows decide.
+const KERNELS: Allowed = (5e-2, 1e-5);
+/// Largest difference of a row's answer between runs of one shape, which use the same kernels.
+const SAME_KERNELS: Allowed = (1e-4, NEAR_ZERO);
 
 /// Succeeds if rows are independent; otherwise returns the reason why that is not shown. A second draw is compared if
 /// the first took less than half of `time`.
@@ -36,8 +45,13 @@ pub(super) fn shown(model: &mut dyn Model, time: Duration) -> Result<(), String>
             }
             match inputs.and_then(|inputs| both_ways(model, &inputs)) {
                 Ok(ways) => {
-                    is_shown |= compare(model, &ways)?;
-                    copies(model, &ways, time)?;
+                    let Compared { any, near } = compare(model, &ways)?;
+                    is_shown |= any;
+                    let is_same = copies(model, &ways, time)?;
+                    if let Some(output) = near {
+                        let stays = is_same && company(model, &ways, draw.other(), open)?;
+                        stays.then_some(()).ok_or_else(|| depends(&output))?;
+                    }
                 }
                 Err(error) => {
                     problem.get_or_insert(error);
@@ -77,17 +91,18 @@ fn both_ways(model: &mut dyn Model, inputs: &[Tensor]) -> Result<Ways, Error> {
 const MANY: usize = 16;
 const FEW: usize = 4;
 
-/// Fails if a row's answer changes in a run with copies of it. A model that does not run on so many rows shows nothing.
-fn copies(model: &mut dyn Model, ways: &Ways, time: Duration) -> Result<(), String> {
+/// Fails if a row's answer changes in a run with copies of it. Returns false for a model that does not run on so many
+/// rows, which shows nothing.
+fn copies(model: &mut dyn Model, ways: &Ways, time: Duration) -> Result<bool, String> {
     let count = if ways.took * MANY as u32 <= time { MANY } else { FEW };
     if model.most_rows() < count {
-        return Ok(());
+        return Ok(false);
     }
     let repeated = |input: &Tensor| Tensor::concat_rows(&vec![input.clone(); count / 2]).ok();
     let Some(inputs) = ways.inputs.iter().map(repeated).collect::<Option<Vec<Tensor>>>() else {
-        return Ok(());
+        return Ok(false);
     };
-    let Ok(outputs) = guarded(|| model.run(&inputs)) else { return Ok(()) };
+    let Ok(outputs) = guarded(|| model.run(&inputs)) else { return Ok(false) };
     for (at, (output, both)) in outputs.iter().zip(&ways.together).enumerate() {
         let name = model.signature().outputs.get(at).map_or("?", |declared| &declared.name);
         let depends = || format!("a row's output '{name}' depends on the number of rows or on equal rows");
@@ -99,12 +114,59 @@ fn copies(model: &mut dyn Model, ways: &Ways, time: Duration) -> Result<(), Stri
             same(&pair, both, ROUNDING).map_err(|()| depends())?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Whether a number could be compared; an error if the answers differ.
-fn compare(model: &dyn Model, ways: &Ways) -> Result<bool, String> {
-    let mut compared = false;
+/// Whether each row's answer stays the same next to other rows: a copy of it, and the first row of another draw. The run
+/// has the same shape, so that only the other row can change the answer.
+fn company(model: &mut dyn Model, ways: &Ways, draw: Draw, open: usize) -> Result<bool, String> {
+    let other = two_rows(model.signature(), open, draw).and_then(Result::ok);
+    let mut is_shown = false;
+    for row in 0..2 {
+        let own = rows_of(&ways.inputs, row)?;
+        let others = [Some(own.clone()), other.as_ref().and_then(|other| rows_of(other, 0).ok())];
+        for other in others.into_iter().flatten() {
+            let pair = |(own, other): (&Tensor, &Tensor)| {
+                let pair = if row == 0 { [own, other] } else { [other, own] };
+                Tensor::concat_rows(&pair.map(Tensor::clone))
+            };
+            let inputs: Result<Vec<Tensor>, _> = own.iter().zip(&other).map(pair).collect();
+            let Ok(outputs) =
+                inputs.map_err(|_| ()).and_then(|inputs| guarded(|| model.run(&inputs)).map_err(|_| ()))
+            else {
+                continue; // such values may not be valid
+            };
+            is_shown = true;
+            for (one, both) in rows_of(&outputs, row)?.iter().zip(&rows_of(&ways.together, row)?) {
+                if same_within(one, both, SAME_KERNELS).is_err() {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    Ok(is_shown)
+}
+
+fn rows_of(tensors: &[Tensor], row: usize) -> Result<Vec<Tensor>, String> {
+    tensors.iter().map(|tensor| tensor.slice_rows(row, 1).map_err(|error| error.to_string())).collect()
+}
+
+fn depends(output: &str) -> String {
+    format!("a row's output '{output}' depends on the other rows of the request")
+}
+
+/// What the runs together and alone have in common.
+#[derive(Default)]
+struct Compared {
+    /// A number could be compared.
+    any: bool,
+    /// An output whose values differ by more than rounding, and by no more than kernels may.
+    near: Option<String>,
+}
+
+/// Compares the runs; an error if the answers differ.
+fn compare(model: &dyn Model, ways: &Ways) -> Result<Compared, String> {
+    let mut compared = Compared::default();
     for (at, together) in ways.together.iter().enumerate() {
         let name = model.signature().outputs.get(at).map_or("?", |declared| &declared.name);
         for (row, alone) in ways.alone.iter().enumerate() {
@@ -118,9 +180,89 @@ fn compare(model: &dyn Model, ways: &Ways) -> Result<bool, String> {
                 return Err(format!("output '{name}' has shape {two:?} for two rows and {one:?} for one"));
             }
             let own = together.slice_rows(row, 1).map_err(|error| error.to_string())?;
-            compared |= same(&own, alone, ROUNDING)
-                .map_err(|()| format!("a row's output '{name}' depends on the other rows of the request"))?;
+            let is_any = same(&own, alone, ROUNDING).or_else(|()| {
+                compared.near.get_or_insert_with(|| name.to_owned());
+                same_within(&own, alone, KERNELS).map_err(|()| depends(name))
+            })?;
+            compared.any |= is_any;
         }
     }
     Ok(compared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Declared, Signature};
+
+    const WIDTH: usize = 4;
+
+    /// Answers rows of floats with a function of all rows of a run.
+    struct Scripted(Signature, fn(&[&[f32]], usize, f32) -> f32);
+
+    impl Model for Scripted {
+        fn signature(&self) -> &Signature {
+            &self.0
+        }
+
+        fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+            let values = inputs[0].as_f32().unwrap();
+            let rows: Vec<&[f32]> = values.chunks(WIDTH).collect();
+            let answer = |(at, row): (usize, &&[f32])| {
+                row.iter().map(|value| (self.1)(&rows, at, *value)).collect::<Vec<_>>()
+            };
+            let answers: Vec<f32> = rows.iter().enumerate().flat_map(answer).collect();
+            Ok(vec![Tensor::from_f32([rows.len(), WIDTH].as_slice(), &answers).unwrap()])
+        }
+    }
+
+    fn shown_of(answer: fn(&[&[f32]], usize, f32) -> f32) -> Result<(), String> {
+        let tensor = |name: &str| Declared {
+            name: name.into(),
+            datatype: DataType::Fp32,
+            shape: vec![-1, WIDTH as i64],
+        };
+        let signature = Signature { inputs: vec![tensor("x")], outputs: vec![tensor("y")] };
+        shown(&mut Scripted(signature, answer), Duration::from_secs(60))
+    }
+
+    /// The sum of the first values of all rows but one.
+    fn others(rows: &[&[f32]], at: usize) -> f32 {
+        rows.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, row)| row[0]).sum()
+    }
+
+    #[test]
+    fn kernels_that_round_otherwise_show_independent_rows() {
+        for (name, answer) in [
+            ("equal", (|_, _, x| x) as fn(&[&[f32]], usize, f32) -> f32),
+            ("a hundredth", |rows, _, x| if rows.len() > 1 { 1.013 * x } else { x }),
+            ("zeros", |rows, _, _| if rows.len() > 1 { 2e-6 } else { 0.0 }),
+            ("tiny", |rows, _, x| 1e-30 * if rows.len() > 1 { 1.01 * x } else { x }),
+            ("large", |rows, _, x| 1e30 * if rows.len() > 1 { 1.01 * x } else { x }),
+        ] {
+            assert_eq!(shown_of(answer), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn weak_dependencies_between_rows_are_found() {
+        for (name, answer) in [
+            ("another row", (|rows, at, x| x + others(rows, at)) as fn(&[&[f32]], usize, f32) -> f32),
+            ("a hundredth of another", |rows, at, x| x + 0.01 * others(rows, at)),
+            ("near zero", |rows, at, _| 1e-4 * others(rows, at)),
+            ("the number of rows", |rows, _, x| x * (1.0 + 0.01 * rows.len() as f32)),
+            ("the largest value", |rows, _, x| {
+                let largest = rows.iter().flat_map(|row| row.iter()).fold(0f32, |most, x| most.max(x.abs()));
+                // As the quantization of a whole batch rounds.
+                let step = largest / 127.0;
+                (x / step).round() * step
+            }),
+            ("kernels and another row", |rows, at, x| {
+                (if rows.len() > 1 { 1.01 } else { 1.0 }) * x + 0.005 * others(rows, at)
+            }),
+        ] {
+            let reason = shown_of(answer).expect_err(name);
+            assert!(reason.contains("depends on the"), "{name}: {reason}");
+        }
+    }
 }

@@ -27,6 +27,15 @@ pub(super) enum Draw {
     Normal,
 }
 
+impl Draw {
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Positive => Self::Normal,
+            Self::Normal => Self::Positive,
+        }
+    }
+}
+
 /// Whether the model runs on any random input.
 pub(super) fn runs(model: &mut dyn Model) -> bool {
     let batched = model.signature().is_batched();
@@ -96,17 +105,28 @@ fn values(datatype: DataType, count: usize, draw: Draw, random: &mut Random) -> 
     data
 }
 
+/// A difference that is allowed, as a share of the largest value and in addition.
+pub(super) type Allowed = (f64, f64);
+
+/// Largest difference of numbers near zero.
+pub(super) const NEAR_ZERO: f64 = 1e-6;
+
 /// Whether anything but NaN was compared; an error if the tensors differ by more than rounding, as a share of the largest
 /// value.
 pub(super) fn same(one: &Tensor, other: &Tensor, rounding: f64) -> Result<bool, ()> {
-    let Some(rounding) = rounding_of(one.datatype(), rounding) else {
+    same_within(one, other, (rounding_of(one.datatype(), rounding).unwrap_or_default(), NEAR_ZERO))
+}
+
+/// The same with another largest difference. Values other than floats must be equal.
+pub(super) fn same_within(one: &Tensor, other: &Tensor, (share, least): Allowed) -> Result<bool, ()> {
+    if rounding_of(one.datatype(), share).is_none() {
         return if one.data() == other.data() { Ok(true) } else { Err(()) };
-    };
+    }
     let (one, other) = (floats(one), floats(other));
     let largest =
         other.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs()));
     let close = |one: f64, other: f64| {
-        one == other || (one.is_nan() && other.is_nan()) || (one - other).abs() <= rounding * largest + 1e-6
+        one == other || (one.is_nan() && other.is_nan()) || (one - other).abs() <= share * largest + least
     };
     if one.iter().zip(&other).all(|(one, other)| close(*one, *other)) {
         Ok(other.iter().any(|value| !value.is_nan()))

@@ -64,6 +64,13 @@ impl Sums {
         self.rejections[reason].fetch_add(rows as u64, Ordering::Relaxed);
     }
 
+    /// Queries without an answer because of the load: rejected, and expired.
+    pub(crate) fn overloaded(&self) -> [u64; 2] {
+        let [queue_full, overload, _, _, deadline, _] =
+            self.rejections.each_ref().map(|count| count.load(Ordering::Relaxed));
+        [queue_full + overload, deadline]
+    }
+
     /// Counts the time until a query's own prediction.
     pub(crate) fn alone(&self, took: Duration) {
         self.alone.note(took, 1);

@@ -13,6 +13,7 @@ use super::api::Maker;
 use super::exchange::{ChatFailure, FailureKind, Seen};
 use super::{ChatSample, Wire};
 use crate::Error;
+use crate::failures::Failures;
 use crate::live::{Ended, Live};
 use crate::outcome::Outcome;
 use crate::pacer::Continue;
@@ -171,7 +172,7 @@ impl ChatTarget {
                 dropped,
                 tally: measured.tally,
                 length,
-                first_failure: None,
+                failures: Failures::default(),
             },
             samples,
             gaps: records.gaps.clone(),

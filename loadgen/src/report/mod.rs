@@ -9,6 +9,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::failures::FailureClass;
 use crate::outcome::{Count, Outcome};
 use crate::recorder::Sample;
 use crate::requirement::{Finding, Requirement};
@@ -55,8 +56,21 @@ pub struct Report {
     pub validity: Validity,
     /// The requested thresholds.
     pub requirements: Vec<Threshold>,
+    /// The failed requests by reason, the most frequent first.
+    pub failures: Vec<FailureReason>,
     /// The first failure's message.
     pub first_failure: Option<String>,
+}
+
+/// Failed requests with one class of error.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FailureReason {
+    /// The class, such as `overloaded`, `deadline` or `unavailable`.
+    pub reason: String,
+    /// How many.
+    pub requests: u64,
+    /// The first one's message.
+    pub first: String,
 }
 
 /// The configuration of a run.
@@ -167,7 +181,8 @@ impl Report {
             max_ms,
             validity: validity(run, setting.allow_failed),
             requirements: requirements.iter().map(|requirement| threshold(requirement, run)).collect(),
-            first_failure: run.first_failure.as_ref().map(ToString::to_string),
+            failures: run.failures.by_frequency().into_iter().map(FailureReason::from).collect(),
+            first_failure: run.failures.first().map(str::to_owned),
             setting,
         }
     }
@@ -180,6 +195,12 @@ impl Report {
     /// The thresholds that were not shown to hold.
     pub fn missed(&self) -> impl Iterator<Item = &Threshold> {
         self.requirements.iter().filter(|threshold| threshold.finding != MET)
+    }
+}
+
+impl From<FailureClass> for FailureReason {
+    fn from(FailureClass { reason, requests, first }: FailureClass) -> Self {
+        Self { reason: reason.to_owned(), requests, first }
     }
 }
 

@@ -1,7 +1,10 @@
 use std::fs;
 use std::path::Path;
 
+use parm_protocol::Error as Refusal;
+
 use super::*;
+use crate::failures::Failures;
 use crate::outcome::Tally;
 
 fn run(count: u64, slow_every: u64, failed_every: u64) -> Run {
@@ -18,7 +21,7 @@ fn run(count: u64, slow_every: u64, failed_every: u64) -> Run {
         tally.row(sample.outcome, sample.intended.as_millis() % 10 < 9);
     }
     let length = Duration::from_millis(count);
-    Run { samples, offered: count as usize, dropped: 0, tally, length, first_failure: None }
+    Run { samples, offered: count as usize, dropped: 0, tally, length, failures: Failures::default() }
 }
 
 fn setting() -> Setting {
@@ -55,6 +58,17 @@ fn report_prints_rates_outcomes_and_accuracies() {
     let tolerating =
         |allow_failed| Report::of(&run(20_000, 100, 20), Setting { allow_failed, ..setting() }, &[]);
     assert!(!tolerating(0.01).is_valid() && tolerating(0.1).is_valid());
+}
+
+#[test]
+fn report_counts_failures_by_reason_most_frequent_first() {
+    let mut run = run(5_000, 100, u64::MAX);
+    run.failures.add(&Refusal::DeadlineExceeded { waited: Duration::from_secs(2) });
+    (0..434).for_each(|_| run.failures.add(&Refusal::Unavailable { message: "no instance answers".into() }));
+    let text = Report::of(&run, setting(), &[]).to_string();
+    let first = text.find("failed      434 unavailable, the first: no instance answers\n");
+    let second = text.find("failed      1 deadline, the first: the deadline passed after 2s");
+    assert!(first.is_some() && first < second, "{text}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Quantile, Report, Share, Threshold, Validity};
+use super::{FailureReason, Quantile, Report, Share, Threshold, Validity};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,7 +18,9 @@ impl fmt::Display for Report {
             latency(f, quantile)?;
         }
         writeln!(f, "mean        {:.3} ms, longest {:.3} ms", self.mean_ms, self.max_ms)?;
-        verdict(f, &self.requirements, self.first_failure.as_deref(), &self.validity)
+        required(f, &self.requirements)?;
+        self.failures.iter().try_for_each(|failure| failed(f, failure))?;
+        verdict(f, &self.validity)
     }
 }
 
@@ -45,13 +47,8 @@ impl Report {
     }
 }
 
-/// The thresholds, the first failure and the validity of a run.
-pub(crate) fn verdict(
-    f: &mut fmt::Formatter<'_>,
-    requirements: &[Threshold],
-    first_failure: Option<&str>,
-    validity: &Validity,
-) -> fmt::Result {
+/// The thresholds of a run.
+pub(crate) fn required(f: &mut fmt::Formatter<'_>, requirements: &[Threshold]) -> fmt::Result {
     for threshold in requirements {
         write!(f, "require     {}: {}", threshold.requirement, threshold.finding)?;
         match threshold.needed {
@@ -59,9 +56,17 @@ pub(crate) fn verdict(
             None => writeln!(f)?,
         }
     }
-    if let Some(failure) = first_failure {
-        writeln!(f, "failure     {failure}")?;
-    }
+    Ok(())
+}
+
+/// The failed requests of one reason. Their messages may differ.
+fn failed(f: &mut fmt::Formatter<'_>, failure: &FailureReason) -> fmt::Result {
+    let FailureReason { reason, requests, first } = failure;
+    writeln!(f, "failed      {requests} {reason}, the first: {first}")
+}
+
+/// The validity of a run.
+pub(crate) fn verdict(f: &mut fmt::Formatter<'_>, validity: &Validity) -> fmt::Result {
     write!(
         f,
         "{}lag p99 {:.3} ms (limit {:.3}), {:.2} % sent, {:.2} % failed",

@@ -44,8 +44,8 @@ impl Target {
         });
         let length = start.elapsed().saturating_sub(plan.warm_up);
         let recorded = self.live.take();
-        let (samples, tally, first_failure) = (recorded.samples, recorded.tally, recorded.first_failure);
-        Run { offered: samples.len(), dropped: 0, samples, tally, length, first_failure }
+        let (samples, tally, failures) = (recorded.samples, recorded.tally, recorded.failures);
+        Run { offered: samples.len(), dropped: 0, samples, tally, length, failures }
     }
 }
 

@@ -9,7 +9,6 @@ mod open;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_protocol::Error as Refusal;
 use parm_protocol::client::Client;
 use tokio::runtime::Handle;
 
@@ -18,6 +17,7 @@ pub use driver::{Driver, Due, Permit};
 pub use open::Plan;
 
 use crate::Error;
+use crate::failures::Failures;
 use crate::grader::Grader;
 use crate::inputs::Inputs;
 use crate::live::Live;
@@ -55,8 +55,8 @@ pub struct Run {
     pub tally: Tally,
     /// From the end of the warm-up to the last time a request was to be sent, or to the last answer of a closed loop.
     pub length: Duration,
-    /// The first failure, if any.
-    pub first_failure: Option<Refusal>,
+    /// The failed requests by class.
+    pub failures: Failures,
 }
 
 /// Runs an open-loop plan against a server without a viewer. Call it from a thread that may block.

@@ -72,8 +72,8 @@ impl Target {
         driver.wait(plan.deadline + SLACK, || false);
         let length = end.saturating_sub(plan.warm_up);
         let recorded = self.live.take();
-        let (samples, tally, first_failure) = (recorded.samples, recorded.tally, recorded.first_failure);
-        Ok(Run { samples, offered, dropped, tally, length, first_failure })
+        let (samples, tally, failures) = (recorded.samples, recorded.tally, recorded.failures);
+        Ok(Run { samples, offered, dropped, tally, length, failures })
     }
 }
 

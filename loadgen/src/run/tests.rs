@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parm_protocol::client::{BoxFuture, CallContext};
 use parm_protocol::{
-    InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Parameters,
-    ServerMetadata, Tensor, TensorMetadata,
+    Error as Refusal, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
+    NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
 use parm_workload::arrivals::Arrivals;
 use tokio::runtime::Runtime;
@@ -163,7 +163,10 @@ fn unanswered_requests_count_as_late_as_the_deadline() {
     assert!(run.dropped > 0 && run.tally.of(Outcome::Dropped).requests == run.dropped as u64);
     assert_eq!(run.samples.len(), run.offered, "none is forgotten");
     assert!(run.samples.iter().all(|sample| sample.latency >= deadline));
-    assert!(run.first_failure.is_some());
+    let failed = run.failures.by_frequency();
+    assert!(failed.iter().any(|one| (one.reason, one.requests) == ("deadline", 3)), "{failed:?}");
+    let all = failed.iter().map(|one| one.requests).sum::<u64>();
+    assert_eq!(all, run.tally.of(Outcome::Failed).requests);
 }
 
 #[test]

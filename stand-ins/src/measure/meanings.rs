@@ -14,6 +14,11 @@ use serde::Serialize;
 use super::agreement::{Share, numbers};
 use crate::Error;
 
+/// Fewer rows do not tell a model from chance.
+const TELLING: usize = 30;
+/// Standard deviations by which a model must be better than with shuffled labels: chance reaches it once in a thousand.
+const BEYOND_CHANCE: f64 = 3.0;
+
 /// The sum of probabilities may differ from 1 by this.
 const SUM: f64 = 1e-2;
 
@@ -160,22 +165,55 @@ impl Meanings {
 
     /// For each row, whether the answer is the label.
     pub(crate) fn right(&self, answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
+        let (said, labels) = self.said(answers, labels);
+        said.iter().zip(&labels).map(|(said, label)| *said == Some(*label)).collect()
+    }
+
+    /// The class of each answer, and the labels as such classes.
+    fn said(&self, answers: &[Tensor], labels: &[usize]) -> (Vec<Option<usize>>, Vec<usize>) {
         let Some((at, answer)) = self.labelled.and_then(|at| Some((at, answers.get(at)?))) else {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         };
         let values = numbers(answer).unwrap_or_default();
         let each = (values.len() / answer.rows().max(1)).max(1);
         let rows = values.chunks(each);
+        let whole = |row: &[f32]| match row {
+            [value] if *value >= 0.0 && value.fract() == 0.0 => Some(*value as usize),
+            _ => None,
+        };
         match self.outputs[at].meaning {
-            Meaning::Label => rows.zip(labels).map(|(row, label)| row == [*label as f32]).collect(),
-            Meaning::Decision(least) => {
-                rows.zip(labels).map(|(row, label)| usize::from(row[0] >= least) == *label).collect()
+            // Answers are compared as 32-bit floats.
+            Meaning::Label => {
+                (rows.map(whole).collect(), labels.iter().map(|label| *label as f32 as usize).collect())
             }
-            _ => rows.zip(self.columns_of(labels)).map(|(row, label)| best(row) == Some(label)).collect(),
+            Meaning::Decision(least) => {
+                (rows.map(|row| Some(usize::from(row[0] >= least))).collect(), labels.to_vec())
+            }
+            _ => (rows.map(best).collect(), self.columns_of(labels)),
         }
     }
 
-    /// Refuses labels that no output answers, or that contradict the answers: then every accuracy would be untrue.
+    /// The share of the rows on which the answers would be right if the labels were shuffled: its mean and its standard
+    /// deviation over all orders of the labels.
+    fn chance(&self, answers: &[Tensor], labels: &[usize]) -> (f64, f64) {
+        let (said, labels) = self.said(answers, labels);
+        let mut counts = BTreeMap::<usize, (f64, f64)>::new();
+        said.iter().flatten().for_each(|class| counts.entry(*class).or_default().0 += 1.0);
+        labels.iter().for_each(|class| counts.entry(*class).or_default().1 += 1.0);
+        let rows = labels.len().max(2) as f64;
+        let (mut mean, mut both) = (0.0, 0.0);
+        for (p, q) in counts.values().map(|(said, labelled)| (said / rows, labelled / rows)) {
+            mean += p * q;
+            both += p * q * (p + q);
+        }
+        let variance = (mean - both + mean * mean) / (rows - 1.0);
+        (mean, variance.max(0.0).sqrt())
+    }
+
+    /// Refuses labels that no output answers, that contradict the answers, or that fit them by chance only: then every
+    /// accuracy would be untrue.
+    ///
+    /// The most frequent label is no measure for the last: on 99 % rows of one class, a good model is hardly better.
     pub(crate) fn check(&self, answers: &[Tensor], labels: Option<&[usize]>) -> Result<(), Error> {
         let Some(labels) = labels else { return Ok(()) };
         let is_choice = |at: usize| self.outputs[at].meaning.is_choice();
@@ -187,7 +225,15 @@ impl Meanings {
             });
         }
         let right = Share::of(&self.right(answers, labels));
-        if right.high < usual(labels).low { Err(contradiction(right, labels)) } else { Ok(()) }
+        if right.high < usual(labels).low {
+            return Err(contradiction(right, labels));
+        }
+        let (chance, spread) = self.chance(answers, labels);
+        if labels.len() >= TELLING && right.value < 1.0 && right.value <= chance + BEYOND_CHANCE * spread {
+            let percent = |share: f64| format!("{:.1}", 100.0 * share);
+            return Err(Error::ChanceLabels { right: percent(right.value), chance: percent(chance) });
+        }
+        Ok(())
     }
 }
 
@@ -270,6 +316,8 @@ pub(super) fn is_float(tensor: &Tensor) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use parm_random::Random;
+
     use super::*;
 
     fn declared(name: &str) -> Declared {
@@ -304,6 +352,45 @@ mod tests {
         let wrong = [1, 0].repeat(40);
         let refused = meaning(scores, &[], Some(&wrong)).unwrap_err().to_string();
         assert!(refused.contains("right on 0.0 %") && refused.contains("50.0 %"), "{refused}");
+    }
+
+    #[test]
+    fn labels_that_fit_by_chance_are_refused() {
+        const ROWS: usize = 600;
+        let mut random = Random::of(6, [1]);
+        let truth: Vec<usize> = (0..ROWS).map(|_| random.below(10)).collect();
+        // The model is right on nine rows of ten.
+        let mut answers = vec![0.02f32; 10 * ROWS];
+        for (at, label) in truth.iter().enumerate() {
+            answers[10 * at + if at.is_multiple_of(10) { (label + 1) % 10 } else { *label }] = 0.82;
+        }
+        let answers = floats(10, &answers);
+        let meant = |labels: &[usize]| meaning(answers.clone(), &[], Some(labels));
+        assert_eq!(meant(&truth), Ok(Meaning::Probabilities));
+        for round in 0..20 {
+            let mut permuted = truth.clone();
+            (1..ROWS).rev().for_each(|at| permuted.swap(at, random.below(at + 1)));
+            let drawn: Vec<usize> = (0..ROWS).map(|_| random.below(10)).collect();
+            for labels in [permuted, drawn] {
+                let refused = meant(&labels).map_err(|error| error.to_string()).expect_err("by chance");
+                assert!(refused.contains("the labels"), "{round}: {refused}");
+            }
+        }
+        let (half, other) = truth.split_at(ROWS / 2);
+        let noisy = [half, &other.iter().rev().copied().collect::<Vec<_>>()].concat();
+        assert_eq!(meant(&noisy), Ok(Meaning::Probabilities), "half of the labels fit");
+    }
+
+    #[test]
+    fn labels_of_one_frequent_class_are_accepted() {
+        // One row in fifty has class 1, of which the model finds half. Always saying 0 is right on 98 % too.
+        let labels: Vec<usize> = (0..500).map(|at| usize::from(at % 50 == 0)).collect();
+        let of = |at: usize| {
+            let found = [0, 7].contains(&(at % 100));
+            if found { [0.1, 0.9] } else { [0.9, 0.1] }
+        };
+        let answers = floats(2, &(0..500).flat_map(of).collect::<Vec<f32>>());
+        assert_eq!(meaning(answers, &[], Some(&labels)), Ok(Meaning::Probabilities));
     }
 
     #[test]

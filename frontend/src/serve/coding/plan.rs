@@ -48,6 +48,8 @@ pub(crate) struct Standing {
 pub(crate) struct StandInStanding {
     /// The model.
     pub(crate) model: String,
+    /// Whether an instance serves it.
+    pub(crate) served: bool,
     /// Time of its jobs of 1, 2, 4 and 8 rows, relative to a query's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost: Option<[f64; 4]>,

@@ -152,8 +152,8 @@ impl Core {
     pub(crate) fn page(&self, instances: metrics::InstanceCounts, paces: &[metrics::Pace]) -> String {
         for pool in self.catalog.all() {
             if let Some(mut status) = self.driver.status(pool.id) {
-                // The dispatcher also has accounts of stand-ins that the pool could have, or had.
-                if pool.codes().stand_in.is_none() {
+                // The dispatcher also has accounts of stand-ins that the pool could have, or had, or that no instance serves.
+                if self.stand_in_of(&pool.codes()).is_none() {
                     (status.stand_in_cost, status.agreement) = (None, None);
                     (status.withheld, status.in_outage) = (false, false);
                 }

@@ -1,4 +1,5 @@
-//! Writes to the log when no instance answers for a model, when its requests fail and when its budgets are spent.
+//! Writes to the log when no instance answers for a model, when its requests fail or are too many, when its budgets are
+//! spent and when no instance serves its stand-in.
 //!
 //! Once a second, so that a flood of failing requests is one line. A model without an instance is an error, also while
 //! stand-ins answer; the line that ends it says how long it lasted.
@@ -19,7 +20,13 @@ use crate::serve::pool::Pool;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Time after the last failed request during which a model counts as failing.
-const RECENT: Duration = Duration::from_secs(60);
+const RECENT: Duration = Duration::from_secs(15);
+
+/// The load is too high if more than one query in this many has no answer because of it.
+const ONE_IN: u64 = 20;
+
+/// Checks in a row that a stand-in must be missing: servers join at different times.
+const CHECKS: u32 = 5;
 
 /// Models and log lines seen so far.
 #[derive(Default)]
@@ -38,12 +45,38 @@ struct Course {
     /// Counts at the last lines.
     failed: u64,
     refused: [u64; 3],
+    load: Load,
+    absence: Absence,
+}
+
+/// Queries without an answer because of the load.
+#[derive(Default)]
+struct Load {
+    /// Rejected and expired queries at the last check, and arrived ones.
+    seen: [u64; 2],
+    arrived: u64,
+    /// Rejected and expired queries at the last line.
+    told: [u64; 2],
+}
+
+/// A stand-in that no instance serves.
+#[derive(Default)]
+struct Absence {
+    name: String,
+    checks: u32,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Presence {
+    Absent,
+    Appeared,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Subject {
     Failing,
     Budget,
+    Load,
 }
 
 /// Checks until the frontend is gone.
@@ -103,6 +136,35 @@ impl Seen {
             tracing::warn!(model = %name, failed = new, last = %trouble.error, "requests fail");
             model.failed = failed;
         }
+        let lost = pool.sums.overloaded();
+        if model.load.is_high(lost, status.counters.arrived)
+            && self.lines.due(now_ms, (pool.id, Subject::Load)).is_some()
+        {
+            let [rejected, expired] = model.load.untold(lost);
+            tracing::warn!(
+                code = %parm_protocol::StableCode::Overloaded, model = %name, rejected, expired,
+                "the load exceeds the capacity: requests are rejected or miss their deadlines: add instances, batch, or \
+                 limit clients"
+            );
+        }
+        let stand_in = core.stand_in_presence(pool);
+        match model.absence.look(status.usable_instances > 0, stand_in.clone()) {
+            Some(Presence::Absent) => {
+                let stand_in = stand_in.map(|(name, _)| name).unwrap_or_default();
+                tracing::warn!(
+                    model = %name, %stand_in,
+                    "no instance serves the stand-in, so late queries are hedged: load it on the workers, or correct \
+                     stand_in.model or --stand-in"
+                );
+                tell(core, pool, format!("no instance serves {stand_in}, the stand-in of {name}"));
+            }
+            Some(Presence::Appeared) => {
+                let stand_in = stand_in.map(|(name, _)| name).unwrap_or_default();
+                tracing::info!(model = %name, %stand_in, "the stand-in is served");
+                tell(core, pool, format!("{stand_in}, the stand-in of {name}, is served"));
+            }
+            None => {}
+        }
         let refused = refusals(&status.counters);
         let new: [u64; 3] = std::array::from_fn(|at| refused[at] - model.refused[at]);
         if new != [0; 3] && self.lines.due(now_ms, (pool.id, Subject::Budget)).is_some() {
@@ -113,10 +175,83 @@ impl Seen {
     }
 }
 
+impl Load {
+    /// Whether too many queries were lost since the last check.
+    fn is_high(&mut self, lost: [u64; 2], arrived: u64) -> bool {
+        let new = lost.iter().sum::<u64>() - self.seen.iter().sum::<u64>();
+        let all = arrived.saturating_sub(self.arrived);
+        (self.seen, self.arrived) = (lost, arrived);
+        new > 0 && new * ONE_IN >= all
+    }
+
+    /// Lost queries since the last line.
+    fn untold(&mut self, lost: [u64; 2]) -> [u64; 2] {
+        let before = std::mem::replace(&mut self.told, lost);
+        std::array::from_fn(|at| lost[at] - before[at])
+    }
+}
+
+impl Absence {
+    /// Takes the name of a stand-in and whether it is served, or `None` without one. A model that no instance serves says
+    /// nothing about its stand-in. Returns what is new.
+    fn look(&mut self, is_served: bool, stand_in: Option<(String, bool)>) -> Option<Presence> {
+        if !is_served {
+            return None;
+        }
+        let (name, is_present) = stand_in.unwrap_or_default();
+        let was_told = self.checks >= CHECKS;
+        if name != self.name {
+            *self = Self { name, checks: 0 };
+        } else if is_present {
+            self.checks = 0;
+            return was_told.then_some(Presence::Appeared);
+        }
+        if is_present || self.name.is_empty() {
+            return None;
+        }
+        self.checks = self.checks.saturating_add(1);
+        (self.checks == CHECKS).then_some(Presence::Absent)
+    }
+}
+
 fn refusals(counters: &Counters) -> [u64; 3] {
     [counters.retries_refused, counters.hedges_refused, counters.stand_ins_refused]
 }
 
 fn tell(core: &Core, pool: &Pool, text: String) {
     core.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_stand_in_is_told_once_and_when_it_appears() {
+        let mut absence = Absence::default();
+        let missing = || Some(("small".to_owned(), false));
+        let told: Vec<_> = (0..3 * CHECKS).filter_map(|_| absence.look(true, missing())).collect();
+        assert_eq!(told, [Presence::Absent], "not before servers had time to join, and once");
+        assert_eq!(absence.look(false, None), None, "during an outage nothing is known");
+        assert_eq!(absence.look(true, missing()), None);
+        assert_eq!(absence.look(true, Some(("small".into(), true))), Some(Presence::Appeared));
+        assert_eq!(absence.look(true, Some(("small".into(), true))), None);
+        let told: Vec<_> = (0..2 * CHECKS).filter_map(|_| absence.look(true, missing())).collect();
+        assert_eq!(told, [Presence::Absent], "it has gone again");
+        let other = || Some(("other".to_owned(), false));
+        let told: Vec<_> = (0..2 * CHECKS).filter_map(|_| absence.look(true, other())).collect();
+        assert_eq!(told, [Presence::Absent], "another name is told again");
+        assert!((0..2 * CHECKS).all(|_| absence.look(true, None).is_none()));
+    }
+
+    #[test]
+    fn load_is_high_if_one_query_in_twenty_is_lost() {
+        let mut load = Load::default();
+        assert!(!load.is_high([0, 0], 1_000));
+        assert!(!load.is_high([4, 5], 1_200), "9 of 200");
+        assert!(load.is_high([10, 9], 1_400), "10 of 200");
+        assert!(!load.is_high([10, 9], 1_400));
+        assert!(load.is_high([10, 10], 1_400), "it had arrived before");
+        assert_eq!((load.untold([10, 10]), load.untold([12, 10])), ([10, 10], [2, 0]));
+    }
 }

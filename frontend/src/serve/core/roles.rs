@@ -48,10 +48,19 @@ impl Core {
     }
 
     pub(super) fn stand_in_standing(&self, pool: &Pool) -> Option<StandInStanding> {
-        let model = pool.codes().stand_in.as_ref()?.model.name.clone();
+        let codes = pool.codes();
+        let model = codes.stand_in.as_ref()?.model.name.clone();
         let status = self.driver.status(pool.id)?;
-        let cost = status.stand_in_cost.map(|cost| cost.rows);
-        Some(StandInStanding { model, cost, agreement: status.agreement, withheld: status.withheld })
+        let served = self.stand_in_of(&codes).is_some();
+        let cost = status.stand_in_cost.filter(|_| served).map(|cost| cost.rows);
+        Some(StandInStanding { model, served, cost, agreement: status.agreement, withheld: status.withheld })
+    }
+
+    /// The name of the pool's stand-in, and whether an instance serves it.
+    pub(super) fn stand_in_presence(&self, pool: &Pool) -> Option<(String, bool)> {
+        let codes = pool.codes();
+        let name = codes.stand_in.as_ref()?.model.name.clone();
+        Some((name, self.stand_in_of(&codes).is_some()))
     }
 
     /// Checks a new model against the models that it stands in for.

@@ -44,7 +44,11 @@ impl fmt::Display for ChatReport {
             }
         }
         writeln!(f)?;
-        text::verdict(f, &self.requirements, self.first_failure.as_deref(), &self.validity)
+        text::required(f, &self.requirements)?;
+        if let Some(failure) = &self.first_failure {
+            writeln!(f, "failed      the first: {failure}")?;
+        }
+        text::verdict(f, &self.validity)
     }
 }
 

@@ -1,17 +1,21 @@
-//! Checks a running frontend with the first frame of its event stream.
+//! Checks a running frontend with the frames of some seconds of its event stream.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parm_protocol::StableCode;
 use serde_json::Value;
 
 use super::Finding;
+use super::requests::{Recent, SECONDS};
 use crate::admin::{Admin, Rejection};
 use crate::cli::admin::{Check, Reach};
 use crate::top::{State, list};
 
 /// Largest difference of clocks in seconds; beyond it, ages and times on the page are wrong.
 const CLOCKS_S: u64 = 5;
+
+/// Longest time of the readings.
+const PATIENCE: Duration = Duration::from_secs(2 * SECONDS);
 
 /// An instance that takes this many times as long as usual is slow.
 const SLOW: f64 = 2.0;
@@ -37,14 +41,37 @@ pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
         }
     };
     let mut state = State::default();
-    while let Some(lines) = lines.next().await? {
-        let told: Vec<bool> = lines.iter().map(|line| state.take(line)).collect();
-        if told.contains(&true) {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            return Ok(findings(&state, now.as_millis() as u64));
+    let (mut read, mut skew) = (0, None);
+    let reading = async {
+        while read < SECONDS {
+            let Some(lines) = lines.next().await? else { break };
+            for line in &lines {
+                read += u64::from(state.take(line));
+            }
+            if !state.hello.is_null() {
+                skew.get_or_insert_with(now_ms);
+            }
         }
-    }
-    Ok(vec![Finding::fails("the frontend ended the stream", "it may be shutting down: check its log")])
+        anyhow::Ok(())
+    };
+    let is_late = match tokio::time::timeout(PATIENCE, reading).await {
+        Ok(end) => end.map(|()| false)?,
+        Err(_) => true,
+    };
+    Ok(match (read, is_late) {
+        (0, true) => vec![Finding::fails(
+            format!("the frontend sent no reading within {PATIENCE:?}"),
+            "it or its machine may be overloaded: check its log",
+        )],
+        (0, false) => {
+            vec![Finding::fails("the frontend ended the stream", "it may be shutting down: check its log")]
+        }
+        _ => findings(&state, skew.unwrap_or_else(now_ms)),
+    })
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
@@ -108,19 +135,32 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
     // Without an instance every request fails, which was said already.
     let is_new =
         |error: &&str| usable > 0 || is_about_a_key(error) || text(&model["failing_reason"]) != "unavailable";
+    let recent = Recent::of(state, &model["m"]);
     if let Some(error) = model["failing"].as_str().filter(is_new) {
-        findings.push(Finding::fails(
-            format!("model {name}: requests fail: {error}"),
-            failing_remedy(error, text(&model["failing_reason"])),
+        let remedy = failing_remedy(error, text(&model["failing_reason"]));
+        findings.push(if recent.is_well() {
+            Finding::worth(format!("model {name}: requests failed some seconds ago: {error}"), remedy)
+        } else {
+            Finding::fails(format!("model {name}: requests fail: {error}"), remedy)
+        });
+    }
+    findings.extend(recent.finding(&name).filter(|_| usable > 0));
+    if let Some(problem) = model["problem"].as_str() {
+        let wished = text(&model["policy"]);
+        findings.push(Finding::worth(
+            format!("model {name}: policy {wished} is configured, but {policy} runs: {problem}"),
+            match wished {
+                "stand-in" => "make a stand-in with parm stand-in, or configure the policy that runs",
+                "approximate-backup" => "correct backup_model, or configure the policy that runs",
+                _ => "make a bundle with parm train, or configure the policy that runs",
+            },
         ));
     }
-    if let Some(problem) = model["problem"].as_str() {
-        findings.push(Finding::worth(
-            format!(
-                "model {name}: policy {} is configured, but {policy} runs: {problem}",
-                text(&model["policy"])
-            ),
-            "make a bundle with parm train or parm stand-in, or configure the policy that runs",
+    let is_served = |stand_in: &&str| state.models.iter().any(|model| model["name"] == **stand_in);
+    if let Some(stand_in) = model["stand_in"].as_str().filter(|stand_in| !is_served(stand_in)) {
+        findings.push(Finding::fails(
+            format!("model {name}: no instance serves its stand-in '{stand_in}'"),
+            "load it on the workers, or correct stand_in.model or --stand-in",
         ));
     }
     if own.is_some_and(|own| own["outage"] == true) {
@@ -297,105 +337,4 @@ fn text(value: &Value) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::told;
-    use super::*;
-
-    fn lines(all: &[Value]) -> String {
-        let mut state = State::default();
-        for line in all {
-            state.take(line);
-        }
-        told(&findings(&state, 0))
-    }
-
-    #[test]
-    fn outage_is_told_in_one_line_for_all_instances() {
-        let refused = |number: u64| {
-            json!({"number": number, "address": format!("http://w:{number}"), "models": [],
-                "problem": format!("w:{number}: connection refused")})
-        };
-        let said = lines(&[
-            json!({"hello": {"version": "0.1.0", "at": 0, "columns": ["number", "state", "reason", "slowness"],
-                "states": ["connecting", "ready"], "reasons": [null]}}),
-            json!({"models": [{"m": 0, "name": "a", "policy": "hedge", "in_force": "hedge",
-                "failing": "no instance can serve it", "failing_reason": "unavailable"}]}),
-            json!({"instances": [refused(1), refused(2), refused(3)]}),
-            json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 0, 0, 0]}],
-                "instances": [[1, 0, 0, null], [2, 0, 0, null], [3, 0, 0, null]]}}),
-        ]);
-        assert_eq!(said.matches("FAIL").count(), 2, "{said}");
-        assert!(said.contains("FAIL model a: no instance is available"), "{said}");
-        assert!(said.contains("FAIL instance 1 (http://w:1) is not connected"), "{said}");
-        assert!(said.contains("[PARM-0020]; the same: 2, 3\n"), "{said}");
-    }
-
-    #[test]
-    fn advice_names_the_policy_that_keeps_an_instance() {
-        for (policy, kept, advice) in [
-            ("parm", true, "policy parm keeps instances for its redundant jobs: set policy parm+"),
-            ("hedge", true, "see the instances below"),
-            ("parm", false, "redundancy needs a second one: add a worker"),
-        ] {
-            let own = |number: u64| json!({"number": number, "address": "http://w:1", "models": [0]});
-            let all: Vec<_> = (1..=if kept { 2 } else { 1 }).map(own).collect();
-            let said = lines(&[
-                json!({"hello": {"version": "0.1.0", "at": 0}}),
-                json!({"models": [{"m": 0, "name": "a", "policy": policy, "in_force": policy}]}),
-                json!({"instances": all}),
-                json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 1, 1, 1]}], "instances": []}}),
-            ]);
-            assert!(said.contains(advice), "{policy} {kept}: {said}");
-        }
-    }
-
-    #[test]
-    fn each_fault_is_reported_with_its_remedy() {
-        let mut state = State::default();
-        for line in [
-            json!({"hello": {"version": "0.1.0", "at": 100_000, "columns": ["number", "state", "reason", "slowness"],
-                "states": ["connecting", "ready", "draining", "ejected", "refused"],
-                "reasons": [null, "slow", "failing", "wrong", "order"]}}),
-            json!({"models": [
-                {"m": 0, "name": "a", "policy": "parm+", "in_force": "hedge", "problem": "no bundle"},
-                {"m": 1, "name": "b", "policy": "hedge", "in_force": "hedge", "problem": null,
-                 "failing": "every attempt failed: it ran out", "failing_reason": "internal"},
-                {"m": 2, "name": "d", "version": "1", "policy": "none", "in_force": "none", "problem": null,
-                 "failing": "no instance can serve it", "failing_reason": "unavailable"},
-                {"m": 3, "name": "d", "version": "2", "policy": "none", "in_force": "none", "problem": null,
-                 "failing": "every attempt failed: the key is unknown", "failing_reason": "unavailable"}]}),
-            json!({"instances": [{"number": 1, "address": "http://w:1", "node": "n",
-                "absent": [["c", "cannot load it"], ["e", "no operator: engine 'ort' may run it"]]}, {"number": 2, "address": "http://w:2",
-                "node": "n"}, {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"},
-                {"number": 4, "address": "http://w:4", "node": "n", "problem": "a key is required"}]}),
-            json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
-                {"m": 1, "queue": [0, 0, 0, 0, 2, 0]}],
-                "instances": [[1, 1, 0, 1.0], [2, 1, 0, 3.1], [3, 0, 0, null], [4, 0, 0, null]]}}),
-        ] {
-            state.take(&line);
-        }
-        let findings = findings(&state, 160_000);
-        let said = told(&findings);
-        for line in [
-            "ok   admin API: parm 0.1.0 answers\n",
-            "note clock: 60 s different from this machine's\n       synchronize both with NTP",
-            "ok   model a: 2 instances, policy hedge\n",
-            "note model a: policy parm+ is configured, but hedge runs: no bundle\n       make a bundle",
-            "FAIL model a: its stand-in's answers are withheld",
-            "FAIL model b: requests fail: every attempt failed: it ran out\n       try the model with another engine",
-            "FAIL model d/2: requests fail: every attempt failed: the key is unknown\n       set frontend.client.token",
-            "FAIL model c: not loaded on 1 instances: cannot load it\n       correct its file",
-            "FAIL model e: not loaded on 1 instances: no operator: engine 'ort' may run it\n       install ONNX Runtime",
-            "FAIL model b: no instance is available\n       see the instances",
-            "ok   instances: 1 of 4 are healthy\n",
-            "FAIL instance 4 (http://w:4) is not connected: a key is required [PARM-0020]\n       set frontend.client.token",
-            "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
-            "FAIL instance 3 (http://w:3) is not connected: refused [PARM-0020]\n       start it",
-            "note nodes: all instances run on n\n       one slow node",
-        ] {
-            assert!(said.contains(line), "{line:?} is missing in\n{said}");
-        }
-    }
-}
+mod tests;

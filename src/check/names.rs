@@ -1,0 +1,44 @@
+//! Checks the names of models in settings, where this process runs the models and so knows them.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use crate::settings::Settings;
+
+/// Number of known models that are listed.
+const LISTED: usize = 5;
+
+/// Settings that name a model which the repository does not have. They would have no effect.
+pub(super) fn look(settings: &Settings) -> Vec<Finding> {
+    let (frontend, backend) = (&settings.frontend, &settings.backend);
+    let Some(known) = known(settings) else { return Vec::new() };
+    let listed = known.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if known.len() > LISTED { ", ..." } else { "" };
+    // Other servers have other models, and routes are named like models.
+    let is_alone =
+        frontend.workers.is_empty() && frontend.workers_file.is_none() && frontend.upstreams.urls.is_empty();
+    let own: Vec<String> = frontend.models.keys().filter(|_| is_alone).cloned().collect();
+    let unbatched: &[String] = if is_alone { &frontend.unbatched } else { &[] };
+    let named = [
+        ("frontend.models", &own[..]),
+        ("frontend.unbatched", unbatched),
+        ("backend.load", &backend.load),
+        ("backend.batched", &backend.batched),
+        ("backend.unbatched", &backend.unbatched),
+    ];
+    let unknown =
+        named.into_iter().flat_map(|(setting, names)| names.iter().map(move |name| (setting, name)));
+    unknown
+        .filter(|(_, name)| !known.contains(*name))
+        .map(|(setting, name)| {
+            let what =
+                format!("{setting}: the model repository has no model '{name}': it has {listed}{more}");
+            Finding::fails(what, "correct the name, or put the model into the repository")
+        })
+        .collect()
+}
+
+/// The models that this process can serve; `None` if it serves none or cannot know them.
+fn known(settings: &Settings) -> Option<BTreeSet<String>> {
+    settings.known_models().ok().flatten().filter(|known| settings.embeds() && !known.is_empty())
+}

@@ -1,0 +1,110 @@
+//! Tests that faults which stop no process are reported: overload, missing stand-ins and unknown names in settings.
+
+use std::fs;
+use std::process::Stdio;
+
+use tempfile::TempDir;
+
+use crate::support::process::command;
+use crate::support::{Parm, http};
+
+/// Two models with one signature. An instance serves twenty queries of `big` a second.
+const MODELS: &str = r#"
+[backend.emulated.big]
+input = [4]
+outputs = 2
+time_ms = { kind = "constant", value = 50.0 }
+
+[backend.emulated.small]
+input = [4]
+outputs = 2
+time_ms = { kind = "constant", value = 5.0 }
+"#;
+
+fn models() -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.toml");
+    fs::write(&path, MODELS).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+/// Whether `parm check` succeeds, and what it prints.
+fn checked(what: &str) -> (bool, String) {
+    let output = command().args(["check", what]).output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+fn set(parm: &Parm, change: &str) -> String {
+    let url = format!("http://{}", parm.admin.unwrap());
+    let output = command().args(["ctl", "set", "big", change, "--url", &url]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn missing_stand_in_is_reported_until_it_is_corrected() {
+    let (_folder, config) = models();
+    let worker = Parm::start(&["worker", "--config", &config, "--instances", "1"]);
+    let parm = Parm::frontend(&[&worker], &["--stand-in", "nosuch", "--admin", "127.0.0.1:0"]);
+    let url = format!("http://{}", parm.admin.unwrap());
+    let costs = || http::get(parm.metrics, "/metrics").body_text().contains("parm_stand_in_cost{");
+    parm.until("the log warns", |parm| parm.log().contains("no instance serves the stand-in"));
+    assert!(!costs(), "it has no cost");
+    let (is_well, said) = checked(&url);
+    assert!(!is_well && said.contains("FAIL model big: no instance serves its stand-in 'nosuch'"), "{said}");
+    let said = set(&parm, "stand_in.model=alsono");
+    assert!(said.contains("note: no instance serves the stand-in 'alsono'"), "{said}");
+    let said = set(&parm, "stand_in.model=small");
+    assert!(!said.contains("note:"), "{said}");
+    parm.until("the cost of the stand-in is known", |_| costs());
+    let (_, said) = checked(&url);
+    assert!(!said.contains("model big: no instance serves"), "{said}");
+}
+
+#[test]
+fn overload_is_reported_while_it_lasts() {
+    let (_folder, config) = models();
+    let parm = Parm::start(&["serve", "--config", &config, "--instances", "1", "--admin", "127.0.0.1:0"]);
+    let (url, client) = (format!("http://{}", parm.admin.unwrap()), format!("http://{}", parm.http));
+    let load = command()
+        .args(["load", &client, "--model", "big", "--rate", "100", "--seconds", "20", "--deadline-ms", "300"])
+        .args(["--quiet"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    parm.until("the log warns", |parm| parm.log().contains("the load exceeds the capacity"));
+    let reports = |(is_well, said): (bool, String)| {
+        !is_well && said.contains("FAIL model big: ") && said.contains(" queries of the last 5 s fail: ")
+    };
+    parm.until("check fails", |_| reports(checked(&url)));
+    let report = String::from_utf8(load.wait_with_output().unwrap().stdout).unwrap();
+    assert!(report.contains("overloaded, the first: "), "{report}");
+    assert_eq!(parm.log().matches("the load exceeds the capacity").count(), 1, "{}", parm.log());
+    parm.until("check succeeds", |_| checked(&url).0);
+}
+
+#[test]
+fn check_reports_names_of_models_that_do_not_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("parm.toml");
+    let named = |name: &str| {
+        let config = format!(
+            "[backend]\nmodels = \"tests/models\"\nengine.name = \"tract\"\nload = [\"{name}\"]\n\
+             unbatched = [\"{name}\"]\nbatched = [\"{name}\"]\n\
+             [frontend]\nunbatched = [\"{name}\"]\n[frontend.models.{name}]\npolicy = \"none\"\n"
+        );
+        fs::write(&file, config).unwrap();
+        checked(file.to_str().unwrap()).1
+    };
+    let said = named("afine");
+    for setting in
+        ["frontend.models", "frontend.unbatched", "backend.load", "backend.batched", "backend.unbatched"]
+    {
+        let line = format!("FAIL {setting}: the model repository has no model 'afine': it has affine\n");
+        assert!(said.contains(&line), "{line:?} is missing in\n{said}");
+    }
+    let said = named("affine");
+    assert!(!said.contains("the model repository has no model"), "{said}");
+}
