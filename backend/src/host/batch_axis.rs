@@ -192,6 +192,8 @@ fn compare(model: &dyn Model, ways: &Ways) -> Result<Compared, String> {
 
 #[cfg(test)]
 mod tests {
+    use parm_protocol::DataType;
+
     use super::*;
     use crate::engine::{Declared, Signature};
 
