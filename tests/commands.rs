@@ -345,6 +345,8 @@ fn stand_in_search_measures_families_and_bundles_its_choice() {
     let reason = meant["reason"].as_str().unwrap();
     assert!(reason.contains("is the label on") && said.contains(reason), "{said}");
     assert!(said.contains("this takes about") && said.contains("a constant answer agrees"), "{said}");
+    let step = said.find("quantising: int8\n").unwrap_or_else(|| panic!("a log has the steps: {said}"));
+    assert!(step < said.find(": cost ").unwrap_or(said.len()), "steps come before their results: {said}");
     assert_eq!((found["engine"].as_str(), found["calibration_rows"].as_u64()), (Some("tract"), Some(16)));
     let named = |list: &str| -> Vec<String> {
         let list = found[list].as_array().unwrap().iter();

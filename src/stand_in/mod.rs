@@ -106,6 +106,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         | Error::TooManyNodes { .. }
         | Error::NoOutput { .. }
         | Error::OneColumn { .. }
+        | Error::Constant { .. }
         | Error::Labels { .. }
         | Error::NoClasses => Failure::Configuration(error.into()),
         error => Failure::Run(error.into()),

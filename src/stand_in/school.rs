@@ -130,7 +130,7 @@ struct Report<'a> {
 
 impl Report<'_> {
     fn say(&self, how: &str) {
-        self.progress.doing(&format!("teaching {} for {} epochs{how}", self.name, self.epochs));
+        self.progress.within(&format!("teaching {} for {} epochs{how}", self.name, self.epochs));
     }
 }
 

@@ -74,6 +74,11 @@ pub enum Error {
         "labels were given, but no output is a class: use --meaning OUTPUT=decision:THRESHOLD or OUTPUT=logits"
     )]
     NoClasses,
+    #[error(
+        "a constant answer agrees with the deployed model on {agreement} of the {rows} rows that judge, so no stand-in could \
+         be surely better: give rows with more different answers, or more rows"
+    )]
+    Constant { agreement: String, rows: usize },
     #[error("the deployed model answers row {row} with NaN: remove that row")]
     NotFinite { row: usize },
     #[error("cannot write '{}': {message}", path.display())]

@@ -27,7 +27,7 @@ pub use measure::{Difference, Gap, Given, Meanings, Meant, Share, Source, Surene
 pub use publish::{Place, publish};
 pub use rows::Rows;
 pub use search::{
-    Apart, Candidate, Frontier, Grade, Grades, Lessons, Refused, School, Setting, Wish, check_size, grade,
-    make,
+    Apart, Candidate, Frontier, Grade, Grades, Interruption, Lessons, Refused, School, Setting, Wish,
+    check_size, grade, make,
 };
 pub use workshop::{Progress, Runner, Workshop};

@@ -86,5 +86,6 @@ pub(crate) fn setting() -> Setting {
         work: vec![Work { operator: "Conv in groups".into(), share: 0.83 }],
         accuracy: None,
         sureness: None,
+        interruption: None,
     }
 }

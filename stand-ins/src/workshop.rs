@@ -16,6 +16,11 @@ pub trait Progress {
     /// Reports the step that begins now.
     fn doing(&self, what: &str);
 
+    /// Reports how far the present step is, which may be often.
+    fn within(&self, what: &str) {
+        self.doing(what);
+    }
+
     /// Reports a result.
     fn tell(&self, _what: &str) {}
 

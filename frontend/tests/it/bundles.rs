@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, Unsure};
+use parm_dispatch::{Fraction, PolicyKind, Unsure};
 use parm_encoder::{CodeSpec, Kind, Nets};
 use parm_frontend::{Config, Frontend, LoadNets, Timers};
 use parm_parity_models::bundle::{
@@ -151,6 +151,24 @@ async fn cheapest_stand_in_of_bundle_answers_with_confidence() {
         }
         let asked = instances.iter().flat_map(|instance| instance.seen.lock().clone());
         assert!(asked.into_iter().all(|seen| seen.model.name != "dear"));
+    }
+}
+
+/// Uncalibrated scores are not the probability of being right or of agreeing.
+#[tokio::test(start_paused = true)]
+async fn stand_in_without_calibration_has_no_confidence() {
+    for (least, expected) in [(0, "stand-in"), (1, "exact")] {
+        let folder = tempfile::tempdir().unwrap();
+        let uncalibrated = StandIn { calibration: None, ..stand_in("cheap", 0.2, 0.0) };
+        let mut config = standing_in(folder.path(), vec![uncalibrated]);
+        config.dispatch.stand_in.min_confidence = Fraction::percent(least);
+        let instances = workers_with(3, &["double", "cheap"].map(doubler));
+        instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
+        let frontend = over(config, &instances).await;
+        instances[0].then(Act::Answer(200 * MS));
+        let response = infer(&frontend, request(&[1.0])).await.unwrap();
+        assert_eq!(outcome(&response), expected, "least confidence {least} %");
+        assert!(!response.parameters.contains_key("parm_confidence"), "{response:?}");
     }
 }
 

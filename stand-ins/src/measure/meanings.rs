@@ -5,6 +5,7 @@
 //! labels say so, or if the user does. Everything else is values.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use parm_backend::engine::Declared;
 use parm_parity_models::bundle::{Meaning, best};
@@ -105,7 +106,10 @@ impl Meanings {
                     let (output, meaning) = (declared.name.clone(), *meaning);
                     return Err(Error::OneColumn { output, meaning });
                 }
-                Some(Given { meaning, source: Source::Flag, .. }) => (*meaning, "--meaning says so".into()),
+                Some(Given { meaning, source: Source::Flag, .. }) => {
+                    let doubt = doubt(&declared.name, *meaning, answer);
+                    (*meaning, format!("--meaning says so{doubt}"))
+                }
                 Some(Given { meaning, source: Source::Texts, .. }) => {
                     (*meaning, "it is the vector of a text".into())
                 }
@@ -265,16 +269,11 @@ fn found(answer: &Tensor, labels: Option<&[usize]>) -> (Meaning, String) {
     if columns < 2 || values.is_empty() {
         return (Meaning::Values, "it has one column".into());
     }
-    let sums = |of: fn(f32) -> f64, least: f32, most: f32| {
-        values.chunks(columns).all(|row| {
-            let is_within = row.iter().all(|value| (least..=most).contains(value));
-            is_within && (row.iter().map(|value| of(*value)).sum::<f64>() - 1.0).abs() < SUM
-        })
-    };
-    if sums(f64::from, 0.0, f32::INFINITY) {
+    let sums = |of: fn(f32) -> f64, range| sum_to_one(&values, columns, of, range);
+    if sums(f64::from, 0.0..=f32::INFINITY) {
         return (Meaning::Probabilities, "its rows sum to 1".into());
     }
-    if sums(|value| f64::from(value).exp(), f32::NEG_INFINITY, 0.0) {
+    if sums(|value| f64::from(value).exp(), f32::NEG_INFINITY..=0.0) {
         return (Meaning::Logits, "its rows are logarithms of probabilities".into());
     }
     if let Some(labels) = labels.filter(|_| answer.shape().len() == 2) {
@@ -286,6 +285,26 @@ fn found(answer: &Tensor, labels: Option<&[usize]>) -> (Meaning, String) {
         }
     }
     (Meaning::Values, "its rows do not sum to 1, so it may not be classes".into())
+}
+
+/// Whether all values are in the range, and their images in each row sum to 1.
+fn sum_to_one(values: &[f32], columns: usize, of: fn(f32) -> f64, range: RangeInclusive<f32>) -> bool {
+    values.chunks(columns).all(|row| {
+        let is_within = row.iter().all(|value| range.contains(value));
+        is_within && (row.iter().map(|value| of(*value)).sum::<f64>() - 1.0).abs() < SUM
+    })
+}
+
+/// A warning if scores that the user calls logits are probabilities: their softmax is nearly the same for all rows.
+fn doubt(output: &str, meaning: Meaning, answer: &Tensor) -> String {
+    let values = numbers(answer).unwrap_or_default();
+    let is_doubtful = meaning == Meaning::Logits && !values.is_empty();
+    match is_doubtful && sum_to_one(&values, columns(answer), f64::from, 0.0..=1.0) {
+        true => format!(
+            "; warning: all rows are in 0 to 1 and sum to 1, so they are probabilities: use --meaning {output}=probabilities"
+        ),
+        false => String::new(),
+    }
 }
 
 /// The column that the scores prefer where an output of labels has a value, for each value.
@@ -403,6 +422,22 @@ mod tests {
         let given = [Given { output: Some("x".into()), meaning: Meaning::Values, source: Source::Flag }];
         let refused = meaning(floats(1, &[0.3]), &given, None).unwrap_err().to_string();
         assert!(refused.contains("'x'") && refused.contains('y'), "{refused}");
+    }
+
+    #[test]
+    fn logits_that_are_probabilities_are_reported_with_a_warning() {
+        let given = [Given { output: None, meaning: Meaning::Logits, source: Source::Flag }];
+        let reason = |values: &[f32]| {
+            let answers = [floats(2, values)];
+            let found = Meanings::of(&[declared("y")], &answers, &given, Labelled::default()).unwrap();
+            assert_eq!(found.list(), [Meaning::Logits]);
+            found.outputs[0].reason.clone()
+        };
+        let warned = reason(&[0.6, 0.4, 0.1, 0.9]);
+        assert!(warned.contains("warning") && warned.contains("--meaning y=probabilities"), "{warned}");
+        for logits in [[0.6, 0.4, 0.1, 0.8], [1.5, -0.5, 0.1, 0.9]] {
+            assert_eq!(reason(&logits), "--meaning says so");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Wish;
+use super::frontier::Interruption;
 use super::parts::Parts;
 use crate::Error;
 use crate::workshop::Progress;
@@ -30,15 +31,19 @@ pub(super) struct Limited<'a> {
 }
 
 impl Limited<'_> {
-    /// Whether the making of candidates was stopped after these many: they are measured. An error if there are none.
-    pub(super) fn ended(&self, done: Result<(), Error>, made: usize) -> Result<bool, Error> {
+    /// The reason if the making of candidates was stopped after these many: they are measured. An error if there are none.
+    pub(super) fn ended(&self, done: Result<(), Error>, made: usize) -> Result<Option<Interruption>, Error> {
         match done {
             Err(Error::Stopped) if made > 0 => {
-                self.tell(&format!("stopped: measuring the {made} candidates that are made"));
-                Ok(true)
+                let by = match self.progress.is_stopped() {
+                    true => Interruption::User,
+                    false => Interruption::TimeLimit,
+                };
+                self.tell(&format!("{by}: measuring the candidates that are made, {made} so far"));
+                Ok(Some(by))
             }
             Err(Error::Stopped) if !self.progress.is_stopped() => Err(Error::NothingMade),
-            done => done.map(|()| false),
+            done => done.map(|()| None),
         }
     }
 }
@@ -50,6 +55,10 @@ impl Progress for Limited<'_> {
 
     fn tell(&self, what: &str) {
         self.progress.tell(what);
+    }
+
+    fn within(&self, what: &str) {
+        self.progress.within(what);
     }
 
     fn is_stopped(&self) -> bool {
@@ -69,6 +78,10 @@ impl Progress for Finishing<'_> {
         self.0.tell(what);
     }
 
+    fn within(&self, what: &str) {
+        self.0.within(what);
+    }
+
     fn is_stopped(&self) -> bool {
         false
     }
@@ -83,8 +96,8 @@ mod tests {
     fn time_limit_keeps_the_candidates_that_are_made() {
         let limited = Limited { progress: &Alone, until: Some(Instant::now()) };
         assert!(limited.is_stopped());
-        assert_eq!(limited.ended(Err(Error::Stopped), 3), Ok(true));
-        assert_eq!(limited.ended(Ok(()), 3), Ok(false));
+        assert_eq!(limited.ended(Err(Error::Stopped), 3), Ok(Some(Interruption::TimeLimit)));
+        assert_eq!(limited.ended(Ok(()), 3), Ok(None));
         let nothing = limited.ended(Err(Error::Stopped), 0).unwrap_err();
         assert!(nothing.to_string().contains("nothing was measured"), "{nothing}");
     }

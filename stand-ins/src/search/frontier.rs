@@ -60,6 +60,25 @@ pub struct Refused {
     pub reason: String,
 }
 
+/// The reason for which a search ended before all candidates were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interruption {
+    /// The time limit.
+    TimeLimit,
+    /// An interrupt of the user.
+    User,
+}
+
+impl fmt::Display for Interruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TimeLimit => "the time limit ended the search",
+            Self::User => "the search was interrupted",
+        })
+    }
+}
+
 /// The conditions of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Setting {
@@ -91,6 +110,9 @@ pub struct Setting {
     /// Confidence of the deployed model's answers, if labels were given.
     #[serde(rename = "deployed_sureness", skip_serializing_if = "Option::is_none")]
     pub sureness: Option<Sureness>,
+    /// The reason if not all candidates were made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interruption: Option<Interruption>,
 }
 
 /// The result of a search.
@@ -180,6 +202,9 @@ impl Frontier {
             .iter()
             .find(|candidate| candidate.is_useful() && candidate.cost[0] <= MOST_COST)
         {
+            None if self.setting.interruption.is_some() => {
+                format!("no candidate so far costs {MOST_COST} or less and agrees on {}", self.bar())
+            }
             None if !self.candidates.is_empty() => format!(
                 "nothing pays: no candidate at {MOST_COST} or less agrees on {}; hedge instead (--policy \
                  hedge), or give more rows",
@@ -206,7 +231,15 @@ impl Frontier {
                 self.setting.deployed_us
             ),
         };
-        advice + &self.whole()
+        match self.setting.interruption {
+            Some(by @ Interruption::TimeLimit) => {
+                format!("{by} before all candidates were made: raise --time-limit; {advice}")
+            }
+            Some(by @ Interruption::User) => {
+                format!("{by} before all candidates were made: let it finish; {advice}")
+            }
+            None => advice + &self.whole(),
+        }
     }
 
     /// The cheapest candidate that costs slightly more than the limit and errs far less than the chosen one.
@@ -364,5 +397,24 @@ mod tests {
             "{none}"
         );
         assert!(none.ends_with("multiplications are in: Conv in groups 83 %"), "{none}");
+    }
+    #[test]
+    fn verdict_of_a_stopped_search_advises_to_let_it_finish() {
+        let of = |interruption, candidates: Vec<Candidate>| {
+            let setting = Setting { interruption: Some(interruption), ..setting() };
+            Frontier::new("tract", 0.25, setting, candidates, Vec::new()).verdict()
+        };
+        for made in [vec![candidate("exact", 0.99, 1.0)], Vec::new()] {
+            let said = of(Interruption::TimeLimit, made.clone());
+            assert!(said.starts_with("the time limit ended the search"), "{said}");
+            assert!(said.contains("raise --time-limit") && !said.contains("hedge"), "{said}");
+            assert!(!said.contains("nothing pays") && !said.contains("more rows"), "{said}");
+            let said = of(Interruption::User, made);
+            assert!(said.contains("interrupted") && !said.contains("--time-limit"), "{said}");
+        }
+        let dear = of(Interruption::TimeLimit, vec![candidate("int8", 0.5, 0.9)]);
+        assert!(dear.contains("raise --time-limit") && dear.contains("--cost 0.50"), "{dear}");
+        let chosen = of(Interruption::TimeLimit, vec![candidate("int8", 0.2, 0.9)]);
+        assert_eq!(chosen, "int8 costs 0.20 and agrees on 90.0 %");
     }
 }

@@ -26,14 +26,16 @@ use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_protocol::Tensor;
 
-pub use frontier::{Candidate, Frontier, Refused, Setting};
+pub use frontier::{Candidate, Frontier, Interruption, Refused, Setting};
 pub use grades::{Apart, Grade, Grades, grade};
 pub use school::{Lessons, School};
 
 use crate::Error;
 use crate::exact::unpack;
 use crate::graph::{Survey, work};
-use crate::measure::{Costs, Given, Labelled, Meanings, Share, Shares, Truth, constant, costs, sureness};
+use crate::measure::{
+    Costs, Gap, Given, Labelled, Meanings, Share, Shares, Truth, constant, costs, sureness,
+};
 use crate::rows::Rows;
 use crate::workshop::{Clock, Progress, Runner, Workshop};
 use bar::Bar;
@@ -49,6 +51,8 @@ const FEWEST_ROWS: usize = 24;
 /// A candidate is surely nearer to the deployed model if it is nearer by this factor. Candidates with fewer channels
 /// were fitted to the calibration rows, so their distance there is too small.
 const NEARER: f64 = 2.0;
+/// A search is not begun if a constant answer agrees on this share of the rows and no candidate can surely be better.
+const NEARLY_ALL: f64 = 0.95;
 /// Rows per run while answers are gathered.
 const TOGETHER: usize = 8;
 
@@ -135,6 +139,10 @@ pub fn make(
         judged.len(),
         bar::percents(&usual)
     ));
+    // Then even a candidate that always agrees would not be chosen.
+    if usual.value >= NEARLY_ALL && Gap::of(&vec![true; constant.len()], &constant).low <= 0.0 {
+        return Err(Error::Constant { agreement: bar::percents(&usual), rows: judged.len() });
+    }
     progress.tell(&format!("this takes about {}", in_words(estimate(each, &parts, wish))));
     let draft = unpack(Draft::new(model)?)?;
     let work = work(&draft, &Survey::of(workshop, &draft, &calibration)?);
@@ -153,9 +161,9 @@ pub fn make(
     };
     let (mut made, mut refused) = (Vec::new(), Vec::new());
     let done = bench.candidates(&mut made, &mut refused);
-    let mut is_stopped = limited.ended(done, made.len())?;
+    let mut interruption = limited.ended(done, made.len())?;
     let finishing = Finishing(progress);
-    if let Some(school) = school.filter(|_| !is_stopped) {
+    if let Some(school) = school.filter(|_| interruption.is_none()) {
         let seen = match school.rows() {
             Some(given) => given.clone(),
             None => rows.select(&parts.free())?,
@@ -167,9 +175,9 @@ pub fn make(
         let with = (wish, progress, workshop.clock());
         let Costs { shares, .. } = measured(&mut deployed, &mut made, &judged, with)?;
         let done = bench.taught((school, lessons), (&shares, wish.cost), &mut made, &mut refused);
-        is_stopped = limited.ended(done, made.len())?;
+        interruption = limited.ended(done, made.len())?;
     }
-    let progress: &dyn Progress = if is_stopped { &finishing } else { progress };
+    let progress: &dyn Progress = if interruption.is_some() { &finishing } else { progress };
     let with = (wish, progress, workshop.clock());
     let costs = measured(&mut deployed, &mut made, &judged, with)?;
     if let Some(doubt) = costs.doubt() {
@@ -215,12 +223,13 @@ pub fn make(
             sureness: columns
                 .as_deref()
                 .and_then(|labels| sureness(&own, &own, &Truth::Labels(labels), meanings.main())),
+            interruption,
         },
         candidates,
         refused,
     );
     // Without rows of its own, the school has used all the remaining rows.
-    if !is_stopped && school.is_none_or(|school| school.rows().is_some()) {
+    if interruption.is_none() && school.is_none_or(|school| school.rows().is_some()) {
         let all = Wish { labels: wish.labels.as_ref().map(|labels| at(labels, &places)), ..wish.clone() };
         let left = Left::of(rows, (&parts, time), &all)?;
         left.fit(workshop, (&mut deployed, &said_by), &bar, &mut frontier)?;

@@ -99,7 +99,7 @@ impl Bench<'_> {
         let count = parts.len();
         let mut harmful = Vec::new();
         for (at, part) in parts.into_iter().enumerate() {
-            self.progress.doing(&format!("trying layers in 8 bits: {} of {count}", at + 1));
+            self.progress.within(&format!("trying layers in 8 bits: {} of {count}", at + 1));
             let others = all.iter().filter(|name| !part.layers.contains(*name)).cloned().collect();
             let alone = quantise(base, ranges, Scope::All, &cuts.leaving(&others))?;
             // A timeout ends the trials if they take longer than the first one predicted. Untried layers have no

@@ -5,7 +5,7 @@ use parm_parity_models::onnx::{Builder, Conv, Dense, Value};
 use parm_random::Random;
 
 use super::*;
-use crate::measure::Sureness;
+use crate::measure::{Source, Sureness};
 use crate::testing::{Alone, Stage, candidate, setting};
 
 pub(super) const WISH: Wish = Wish {
@@ -257,4 +257,13 @@ fn make_rejects_too_many_nodes_before_any_run() {
     let rows = Rows::new(&signature, &[]).unwrap();
     let refused = make(&stage.workshop, (Path::new("none"), &model), &rows, &WISH, &Alone, None).unwrap_err();
     assert_eq!(refused, Error::TooManyNodes { nodes: MOST_NODES + 1, limit: MOST_NODES });
+}
+
+#[test]
+fn search_ends_early_when_a_constant_answer_always_agrees() {
+    // A decision about probabilities of three classes, none of which is negative.
+    let decision = Given { output: None, meaning: Meaning::Decision(0.0), source: Source::Flag };
+    let stopped = found(60, &Wish { meanings: vec![decision], ..WISH }).unwrap_err();
+    let Error::Constant { rows: 24, .. } = &stopped else { panic!("{stopped:?}") };
+    assert!(stopped.to_string().contains("a constant answer agrees"), "{stopped}");
 }

@@ -19,7 +19,9 @@ pub(crate) struct StandIn {
     pub(crate) model: ModelRef,
     /// SHA-256 of its file, if a bundle chose it.
     pub(super) digest: Option<String>,
-    pub(super) calibration: Calibration,
+    /// Maps scores to the probability of being right or of agreeing; `None` if none was fitted, and answers then have no
+    /// confidence.
+    pub(super) calibration: Option<Calibration>,
     /// Meanings of outputs, by name; empty without a bundle, and answers then have no confidence.
     pub(super) meanings: Vec<(String, Meaning)>,
     /// Its costs in the bundle.
@@ -71,13 +73,7 @@ pub(crate) struct Twin {
 impl StandIn {
     /// A model of which only the name is known.
     pub(super) fn named(model: ModelRef) -> Self {
-        Self {
-            model,
-            digest: None,
-            calibration: Calibration::default(),
-            meanings: Vec::new(),
-            costs: Vec::new(),
-        }
+        Self { model, digest: None, calibration: None, meanings: Vec::new(), costs: Vec::new() }
     }
 
     /// Why a served model cannot stand in for the pool's.
@@ -116,9 +112,9 @@ impl StandIn {
         self.costs.iter().find(fits).map(|cost| Cost { rows: rising(cost.rows) })
     }
 
-    /// Whether its answers have a confidence: the bundle declares an output as classes.
+    /// Whether its answers have a confidence: the bundle has its calibration, and declares an output as classes.
     pub(crate) fn has_confidence(&self) -> bool {
-        self.meanings.iter().any(|(_, meaning)| meaning.has_classes())
+        self.calibration.is_some() && self.meanings.iter().any(|(_, meaning)| meaning.has_classes())
     }
 
     fn meaning(&self, output: &str) -> Option<Meaning> {
@@ -165,19 +161,16 @@ impl Judging {
                 return Judgement::Unfit;
             };
             let classes = tensor.shape().last().copied().unwrap_or(1);
-            let sure = self
-                .stand_in
-                .meaning(&declared.name)
-                .and_then(|meaning| self.stand_in.calibration.confidence(&values, classes, meaning));
+            let calibrated = self.stand_in.calibration.zip(self.stand_in.meaning(&declared.name));
+            let sure = calibrated
+                .and_then(|(calibration, meaning)| calibration.confidence(&values, classes, meaning));
             least = match (least, sure) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
         }
-        if least.is_some_and(|least| least < self.stand_in.calibration.threshold) {
-            return Judgement::Unfit;
-        }
-        Judgement::Fit(least)
+        let is_held = |least: f32| self.stand_in.calibration.is_some_and(|fitted| least < fitted.threshold);
+        if least.is_some_and(is_held) { Judgement::Unfit } else { Judgement::Fit(least) }
     }
 }
 

@@ -122,7 +122,7 @@ fn stand_in(pool: &Pool, wished: &PoolSettings, bundle: Option<&Bundle>) -> Resu
     let digest = known.filter(|_| wished.stand_in.model.is_none()).map(|known| known.model.sha256.clone());
     Ok(StandIn {
         digest,
-        calibration: known.and_then(|known| known.calibration).unwrap_or_default(),
+        calibration: known.and_then(|known| known.calibration),
         costs: known.map(|known| known.costs.clone()).unwrap_or_default(),
         meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),
         ..StandIn::named(model)

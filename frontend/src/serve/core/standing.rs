@@ -24,8 +24,8 @@ fn warn_if_never_sure(pool: &Pool, wished: &PoolSettings, in_force: &InForce, co
         let (model, stand_in) = (&pool.model.name, &stand_in.model.name);
         tracing::warn!(
             %model, %stand_in, min_confidence = least,
-            "answers of the stand-in are never given: no bundle names an output of classes, so they have no confidence: set \
-             stand_in.min_confidence to 0, or describe the stand-in in the model's bundle"
+            "answers of the stand-in are never given: no bundle has an output of classes and a calibration, so they have no confidence: \
+             set stand_in.min_confidence to 0, or describe the stand-in in the model's bundle"
         );
     }
 }
