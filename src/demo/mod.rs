@@ -101,7 +101,7 @@ async fn demonstrate(flags: &cli::Demo, folders: &Folders) -> anyhow::Result<()>
     let served = Served::read(&folders.models, &flags.model)?;
     ensure!(
         folders.models.join(&flags.model).is_dir(),
-        "no model '{}' in {}: name a folder that has it with --models, and its images with --images",
+        "no model '{}' in {}: give --models FOLDER that has it, and --images FOLDER for it",
         flags.model,
         folders.models.display()
     );
