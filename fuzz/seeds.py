@@ -247,8 +247,66 @@ def admin():
     request("foreign", "GET /admin/v1/stream", None, "host: evil.example", "origin: http://evil.example")
 
 
+def opaque_requests():
+    def request(name, *lines, body=b""):
+        save("opaque_requests", name, "\r\n".join([*lines, "", ""]).encode() + body)
+
+    request("get", "GET /v1/models HTTP/1.1", "Host: a")
+    request("post", "POST /v1/chat/completions HTTP/1.1", "Host: a", "Content-Length: 3", "parm-timeout-ms: 50", body=b"ask")
+    request("chunked", "POST /predict HTTP/1.1", "Host: a", "Transfer-Encoding: chunked", body=b"3\r\nask\r\n0\r\nx: y\r\n\r\n")
+    request("both", "POST /predict HTTP/1.1", "Host: a", "Content-Length: 3", "Transfer-Encoding: chunked", body=b"0\r\n\r\nGET / HTTP/1.1\r\n\r\n")
+    request("twice", "POST /predict HTTP/1.1", "Host: a", "Content-Length: 3", "Content-Length: 4", body=b"askk")
+    request("pipelined", "GET /a HTTP/1.1", "Host: a", "", "GET http://b/c?d HTTP/1.1", "Host: b")
+    request("expect", "POST /predict HTTP/1.1", "Host: a", "Expect: 100-continue", "Content-Length: 3", body=b"ask")
+    request("hop", "OPTIONS * HTTP/1.1", "Host: a", "Connection: close, x-mine", "X-Mine: 1", "TE: trailers", "Upgrade: h2c", "Keep-Alive: 5")
+    request("old", "GET / HTTP/1.0")
+    request("connect", "CONNECT b:1 HTTP/1.1", "Host: b:1")
+    request("terms", "PUT /v1/x HTTP/1.1", "Host: a", "parm-priority: 256", "parm-share: x", "Cookie: a=b", "Cookie: c=d", "Content-Length: 0")
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
+    head = bytes.fromhex("828684") + b"\x01\x01a"
+    save("opaque_requests", "http2", preface + struct.pack(">I", len(head))[1:] + b"\x01\x05\x00\x00\x00\x01" + head)
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a.B/C"), (b":authority", b"a"), (b"content-type", b"application/grpc"), (b"te", b"trailers")]
+    head = b"".join(bytes([0, len(name)]) + name + bytes([len(value)]) + value for name, value in fields)
+    call = preface + struct.pack(">I", len(head))[1:] + b"\x01\x04\x00\x00\x00\x01" + head
+    message = b"\0\0\0\0\3abc"
+    data = b"\x00\x00\x08\x00%c\x00\x00\x00\x01"
+    save("opaque_requests", "call", call + data % 1 + message)
+    save("opaque_requests", "open_call", call + data % 0 + message + data % 0 + message)
+
+
+def opaque_answers():
+    def answer(name, choice, *lines, body=b""):
+        save("opaque_answers", name, bytes([choice]) + "\r\n".join([*lines, "", ""]).encode() + body)
+
+    ok, json_type = "HTTP/1.1 200 OK", "Content-Type: application/json"
+    answer("whole", 1, ok, json_type, "Content-Length: 2", body=b"{}")
+    answer("until_close", 2, ok, json_type, body=b"{}")
+    chunks = b'd\r\ndata: {"a":1}\r\n0\r\nx: y\r\n\r\n'
+    answer("chunks", 2, ok, "Transfer-Encoding: chunked", "Trailer: x", body=chunks)
+    answer("cut", 2, ok, "Transfer-Encoding: chunked", body=b'd\r\ndata: {"a":1}\r\n\r\n0\r\n\r\n')
+    role = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
+    token = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+    answer("events", 0, ok, "Content-Type: text/event-stream", body=b": ping\n\n" + role + token + b"data: [DONE]\n\n")
+    answer("lines", 0, ok, "Content-Type: application/x-ndjson", body=b'{"a":1}\n{"a":2}\n')
+    answer("lengths", 1, ok, json_type, "Content-Length: 2, 2", body=b"{}")
+    answer("short", 2, ok, "Content-Length: 9", body=b"ask")
+    answer("long", 3, ok, "Content-Length: 1", body=b"ask")
+    answer("both", 3, ok, "Content-Length: 3", "Transfer-Encoding: chunked", body=b"0\r\n\r\n")
+    answer("busy", 0, "HTTP/1.1 503 Service Unavailable", "Retry-After: 1", "Content-Length: 4", body=b"busy")
+    answer("broken", 2, "HTTP/1.1 500 Internal Server Error", json_type, "Content-Length: 14", body=b'{"error":"no"}')
+    answer("many", 0, "HTTP/1.1 429 Too Many Requests", "Retry-After: 1", "Content-Length: 0")
+    answer("continue", 3, "HTTP/1.1 100 Continue", "", ok, "Content-Length: 0")
+    answer("upgrade", 1, "HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: upgrade")
+    answer("none", 1, "HTTP/1.1 204 No Content", "Content-Length: 5")
+    answer("unchanged", 1, "HTTP/1.1 304 Not Modified", "ETag: 1", "Connection: x-mine", "x-mine: 1")
+    answer("zip", 0, ok, "Content-Type: text/event-stream", "Content-Encoding: gzip", body=b"\x1f\x8b")
+    save("opaque_answers", "garbage", b"\x00\x16\x03\x01\x02")
+
+
 frames()
 admin()
+opaque_requests()
+opaque_answers()
 copies()
 kubernetes()
 workers()

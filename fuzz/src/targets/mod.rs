@@ -5,7 +5,11 @@ pub mod frames;
 pub mod grpc_convert;
 pub mod kubernetes;
 pub mod manifest;
+mod messages;
 pub mod onnx;
+pub mod opaque_answers;
+pub mod opaque_requests;
+mod passage;
 pub mod rest_binary;
 pub mod rest_json;
 pub mod settings;
@@ -18,13 +22,15 @@ mod world;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder of seeds.
-pub const ALL: [(&str, Target); 11] = [
+pub const ALL: [(&str, Target); 13] = [
     ("admin", admin::run),
     ("frames", frames::run),
     ("grpc_convert", grpc_convert::run),
     ("kubernetes", kubernetes::run),
     ("manifest", manifest::run),
     ("onnx", onnx::run),
+    ("opaque_answers", opaque_answers::run),
+    ("opaque_requests", opaque_requests::run),
     ("rest_binary", rest_binary::run),
     ("rest_json", rest_json::run),
     ("settings", settings::run),

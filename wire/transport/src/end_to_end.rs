@@ -36,7 +36,20 @@ pub(crate) fn of_answer(headers: &mut HeaderMap) {
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
+    join_lengths(headers);
     of_connection(headers);
+}
+
+/// Makes a repeated length one (RFC 9110, section 8.6). The reader of the answer checked that all are equal.
+fn join_lengths(headers: &mut HeaderMap) {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next() else { return };
+    let one = first.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
+    if (lengths.next().is_some() || one != first.as_bytes())
+        && let Ok(one) = HeaderValue::from_bytes(one)
+    {
+        headers.insert(CONTENT_LENGTH, one);
+    }
 }
 
 fn of_connection(headers: &mut HeaderMap) {
@@ -97,5 +110,17 @@ mod tests {
         let mut headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("5"))]);
         of_answer(&mut headers);
         assert_eq!(left(&headers), ["content-length"]);
+    }
+
+    #[test]
+    fn repeated_length_of_an_answer_becomes_one() {
+        for lengths in [["5", "5"].as_slice(), &["5, 5"], &["5,5", "5"], &["5"]] {
+            let mut headers = HeaderMap::new();
+            for length in lengths {
+                headers.append(CONTENT_LENGTH, HeaderValue::from_static(length));
+            }
+            of_answer(&mut headers);
+            assert_eq!(headers.get_all(CONTENT_LENGTH).iter().collect::<Vec<_>>(), ["5"], "{lengths:?}");
+        }
     }
 }

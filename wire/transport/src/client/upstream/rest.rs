@@ -34,6 +34,8 @@ pub(super) struct AnswerRest {
     chosen: bool,
     /// Whether trailers came.
     has_trailers: bool,
+    /// The error that cuts the body next.
+    cut: Option<Error>,
 }
 
 /// Longest pause of a conversation, in which silence may be the client's.
@@ -43,7 +45,7 @@ impl AnswerRest {
     pub(super) fn new(open: OpenAnswer, form: BodyForm, stall: Duration) -> Self {
         let heard = Instant::now();
         let patience = Box::pin(sleep_until(heard + stall));
-        Self { open: Some(open), form, stall, patience, heard, chosen: false, has_trailers: false }
+        Self { open: Some(open), form, stall, patience, heard, chosen: false, has_trailers: false, cut: None }
     }
 
     /// When to lose patience with the server. As long as its client may send more, it perhaps waits for that.
@@ -68,16 +70,21 @@ impl AnswerRest {
         Poll::Pending
     }
 
-    /// Ends the answer early.
-    fn fails(&mut self, message: &str) -> Option<Result<Frame<Bytes>, Error>> {
+    /// Ends the answer early. A body is cut only once the connection has sent the part before: hyper drops that with an error, and
+    /// a client that got nothing may send its request again.
+    fn poll_failure(&mut self, message: &str, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let peer = self.open.take().map_or_else(String::new, |open| open.peer().to_owned());
         let error = Error::Transport { peer, message: message.to_owned() };
         tracing::debug!(%error, "an answer ended in its middle");
-        Some(match self.form {
-            BodyForm::Events => Ok(Frame::data(event(&error))),
-            BodyForm::Messages => Ok(Frame::trailers(trailers(&error))),
-            BodyForm::Document | BodyForm::Lines | BodyForm::Bytes => Err(error),
-        })
+        Poll::Ready(Some(Ok(match self.form {
+            BodyForm::Events => Frame::data(event(&error)),
+            BodyForm::Messages => Frame::trailers(trailers(&error)),
+            BodyForm::Document | BodyForm::Lines | BodyForm::Bytes => {
+                self.cut = Some(error);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        })))
     }
 }
 
@@ -106,6 +113,9 @@ impl Body for AnswerRest {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let own = &mut *self;
+        if let Some(error) = own.cut.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let Some(open) = &mut own.open else { return Poll::Ready(None) };
         if !std::mem::replace(&mut own.chosen, true) {
             open.asking().iter().for_each(|asking| asking.choose());
@@ -127,7 +137,7 @@ impl Body for AnswerRest {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Ok(None)) if own.form == BodyForm::Messages && !own.has_trailers => {
-                Poll::Ready(own.fails(NO_STATUS))
+                own.poll_failure(NO_STATUS, cx)
             }
             Poll::Ready(Ok(None)) => {
                 if let Some(open) = own.open.take() {
@@ -135,17 +145,17 @@ impl Body for AnswerRest {
                 }
                 Poll::Ready(None)
             }
-            Poll::Ready(Err(failure)) => Poll::Ready(own.fails(&reason(failure))),
+            Poll::Ready(Err(failure)) => own.poll_failure(&reason(failure), cx),
             Poll::Pending if own.poll_silence(cx).is_ready() => {
                 let message = format!("it sent nothing for {:?} in the middle of its answer", own.stall);
-                Poll::Ready(own.fails(&message))
+                own.poll_failure(&message, cx)
             }
             Poll::Pending => Poll::Pending,
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.open.is_none()
+        self.open.is_none() && self.cut.is_none()
     }
 }
 
