@@ -4,7 +4,7 @@
 //! before (its issue 23006): on an H200 a ResNet-18 then takes 36 to 62 ms instead of 1.3. Batches differ all the time.
 //!
 //! *Choice.* A session for each of a few numbers of rows. Batches of other sizes are filled up or split
-//! ([`crate::engine::listed`]), which needs independent rows. Each session has the weights, so their number is bounded by
+//! ([`mod@crate::engine::listed`]), which needs independent rows. Each session has the weights, so their number is bounded by
 //! memory.
 //!
 //! *Rejected.* A session for each shape that occurs: 64 batch sizes need 64 sessions. Other open dimensions, such as the
