@@ -15,7 +15,7 @@ use tonic::{Code, Status, Streaming};
 use crate::opaque_calls::{Raw, STREAM, raw, serve};
 use crate::support::Parm;
 
-/// What a server's calls do.
+/// The behaviour of a server's calls.
 #[derive(Clone, Copy, PartialEq)]
 enum Does {
     /// Answers each message with itself.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use crate::support::process::command;
+use crate::support::process::{command, configuration};
 use crate::support::{Parm, http};
 
 /// Two models with one signature. An instance serves twenty queries of `big` a second.
@@ -22,14 +22,10 @@ time_ms = { kind = "constant", value = 5.0 }
 "#;
 
 fn models() -> (TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("worker.toml");
-    fs::write(&path, MODELS).unwrap();
-    let path = path.to_str().unwrap().to_owned();
-    (folder, path)
+    configuration(MODELS)
 }
 
-/// Whether `parm check` succeeds, and what it prints.
+/// Runs `parm check`: whether it succeeds, and its output.
 fn checked(what: &str) -> (bool, String) {
     let output = command().args(["check", what]).output().unwrap();
     (output.status.success(), String::from_utf8(output.stdout).unwrap())

@@ -1,6 +1,5 @@
 //! Tests stand-ins with real processes. Two emulated models compute the same, one of them in a quarter of the time.
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +8,7 @@ use parm_protocol::{InferRequest, InferResponse, ModelRef, NamedTensor, Paramete
 use parm_transport::client;
 use tempfile::TempDir;
 
-use crate::support::process::{PATIENCE, command};
+use crate::support::process::{PATIENCE, command, configuration};
 use crate::support::{Parm, http};
 
 /// Two models with one signature, and one with another.
@@ -31,11 +30,7 @@ time_ms = { kind = "constant", value = 5.0 }
 "#;
 
 fn models() -> (TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("worker.toml");
-    fs::write(&path, MODELS).unwrap();
-    let path = path.to_str().unwrap().to_owned();
-    (folder, path)
+    configuration(MODELS)
 }
 
 fn connect(url: String) -> Arc<dyn Client> {

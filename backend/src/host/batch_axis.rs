@@ -155,7 +155,7 @@ fn depends(output: &str) -> String {
     format!("a row's output '{output}' depends on the other rows of the request")
 }
 
-/// What the runs together and alone have in common.
+/// The result of comparing runs together with runs alone.
 #[derive(Default)]
 struct Compared {
     /// A number could be compared.

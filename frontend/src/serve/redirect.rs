@@ -19,7 +19,7 @@ pub(super) struct Addressed {
 }
 
 impl Addressed {
-    /// Of a request with these headers. Does not allocate.
+    /// Reads the address from a request's headers. Does not allocate.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let own = |name| headers.get(name).cloned();
         Self { scheme: own(forwarded::SCHEME), host: own(forwarded::HOST) }

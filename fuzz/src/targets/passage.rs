@@ -34,7 +34,7 @@ thread_local!(static PANICS: Cell<usize> = const { Cell::new(0) });
 /// Answers of the server that a frontend asks whether it is there.
 const WELL: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
 
-/// What the server got and sends.
+/// The requests that the server got, and its answer.
 #[derive(Default)]
 struct Script {
     heard: Mutex<Vec<Vec<u8>>>,
@@ -92,7 +92,7 @@ impl Passage {
 
     /// Sends bytes and reads to the end of the connection. Returns what came back, and the requests that the server got.
     ///
-    /// The server answers with `answer`, or well. Without an answer the client closes its side once nothing happens any more; sooner
+    /// The server answers with `answer`, or well. Without an answer the client closes its side once nothing happens; sooner
     /// it would have left, and need no answer.
     pub(super) fn send(&self, bytes: &[u8], answer: Option<&[u8]>) -> (Vec<u8>, Vec<Vec<u8>>) {
         *self.script.answer.lock().expect("it did not panic") = answer.map(<[u8]>::to_vec);

@@ -217,7 +217,8 @@ impl Meanings {
     /// Refuses labels that no output answers, that contradict the answers, or that fit them by chance only: then every
     /// accuracy would be untrue.
     ///
-    /// The most frequent label is no measure for the last: on 99 % rows of one class, a good model is hardly better.
+    /// A constant answer with the most frequent label would be too strict a measure for the last: if 99 % of the rows have one
+    /// class, a good model is hardly better.
     pub(crate) fn check(&self, answers: &[Tensor], labels: Option<&[usize]>) -> Result<(), Error> {
         let Some(labels) = labels else { return Ok(()) };
         let is_choice = |at: usize| self.outputs[at].meaning.is_choice();

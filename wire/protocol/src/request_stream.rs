@@ -3,9 +3,9 @@
 //! Problem: a copy of a call at another server needs everything that the client has sent, and a client may send without
 //! end.
 //!
-//! Choice: everything is held from the first message on, and each server reads it from its beginning. Beyond a bound, or
-//! once the answer of one server has begun, there are no further copies, and pieces that were sent are dropped. The client
-//! is read no faster than the fastest server reads. Beyond the bound a server that is further behind loses the call.
+//! Choice: everything is held from the first message on, and each server reads it from its beginning. Copies end at a bound,
+//! or once the answer of one server has begun; pieces that were sent are then dropped. The client is read no faster than the
+//! fastest server reads. A server that is further behind than the bound loses the call.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,7 +21,7 @@ pub const LARGEST_COPIED: usize = 1 << 20;
 /// Bytes that the client may send before the fastest server has read them.
 const AHEAD: usize = 256 << 10;
 
-/// What a client has sent of a request that has not ended, shared by the servers that get it.
+/// An unfinished request: all pieces that the client has sent, shared by the servers that get it.
 pub struct RequestStream(Mutex<StreamState>);
 
 struct StreamState {
@@ -85,7 +85,7 @@ impl RequestStream {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reader of everything from the beginning; `None` if there are no further copies.
+    /// A reader of everything from the beginning; `None` if copies have ended.
     pub fn reader(self: &Arc<Self>) -> Option<(StreamReader, ReaderHandle)> {
         let mut state = self.state();
         if !state.copied {
@@ -113,7 +113,7 @@ impl RequestStream {
         self.state().ended
     }
 
-    /// Ready once a server has read most of what the client sent.
+    /// Ready once a server has read most pieces of the client.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
         let ahead = match state.active().map(|place| place.unread).min() {

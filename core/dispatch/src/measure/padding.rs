@@ -8,8 +8,8 @@
 //! single rows. A query may join a batch if the padding that it adds, its own or that of the others, takes less than the
 //! run that it saves.
 //!
-//! Rejected: classes of sizes between which nothing is shared (a row finds less company, and what a class costs depends on
-//! the engine as well); a curve of times for each size (hundreds of pairs of rows and sizes, each with few runs); a cubic
+//! Rejected: classes of sizes between which nothing is shared (a row finds less company, and the cost of a class depends
+//! on the engine as well); a curve of times for each size (hundreds of pairs of rows and sizes, each with few runs); a cubic
 //! term for attention (on one processor core an encoder of 16 to 512 tokens is within a fifth of the line).
 //!
 //! Cold start: queries whose padding is below an eighth of the batch share one.

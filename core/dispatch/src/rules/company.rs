@@ -1,7 +1,7 @@
 //! Chooses which waiting queries of several sizes run in one batch.
 //!
-//! The batch begins with the oldest query of its lane, so none waits for ever. Of the queries behind it those of the
-//! nearest sizes are added first, and each only if its padding pays ([`crate::measure::padding`]). A query of another size is
+//! The batch begins with the oldest query of its lane, so none waits for ever. Those behind it with the nearest
+//! sizes are added first, and each only if its padding pays ([`crate::measure::padding`]). A query of another size is
 //! left for a batch that begins with one like it. Drivers pad; the dispatcher knows the sizes only.
 
 use smallvec::SmallVec;
