@@ -1,5 +1,5 @@
 //! Says for each file and engine whether the model loads and answers as without graph optimisation and as on the other
-//! engine: the table of real models in docs/results/onnx-coverage.md.
+//! engine: the table of real models in docs/results/raw/onnx-coverage.txt.
 
 #![allow(clippy::print_stdout)] // it is the result
 

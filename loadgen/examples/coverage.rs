@@ -1,6 +1,6 @@
 //! Coverage of the intervals of p99.9, on synthetic latencies whose quantiles are known.
 //!
-//! `cargo run --release -p parm-loadgen --example coverage -- RUNS LONGEST` prints the table of docs/results/load.md: for every series
+//! `cargo run --release -p parm-loadgen --example coverage -- RUNS LONGEST` prints the table of docs/results/raw/load.txt: for every series
 //! and length, the share of runs with enough data for an interval, and of these intervals the share that holds the truth.
 
 use std::io::Write;
