@@ -73,10 +73,8 @@ impl Stored {
 
     /// The model.
     pub fn read(&self) -> Result<Bytes, Error> {
-        let failed = |error: std::io::Error| Error::Read {
-            path: self.0.path.clone(),
-            message: error.to_string(),
-        };
+        let failed =
+            |error: std::io::Error| Error::Read { path: self.0.path.clone(), message: error.to_string() };
         Ok(fs::read(&self.0.path).map_err(failed)?.into())
     }
 }

@@ -69,7 +69,8 @@ pub(crate) fn costs(
     progress: &dyn Progress,
 ) -> Result<Costs, Error> {
     // Copies of large rows would count as time of the model.
-    let rows = &rows.first(fitting(COPIED, rows.bytes()).clamp(MEASURED_ROWS[3], TURNS + MEASURED_ROWS[3]))?;
+    let rows =
+        &rows.first(fitting(COPIED, rows.bytes()).clamp(MEASURED_ROWS[3], TURNS + MEASURED_ROWS[3]))?;
     for (place, runner) in runners.iter_mut().enumerate() {
         let counts = if place == 0 { &counts[..1] } else { counts };
         for &count in counts {
@@ -161,8 +162,7 @@ mod tests {
         let mut runners: Vec<Runner> =
             (0..2).map(|_| stage.workshop.load("model", model.bytes()).unwrap()).collect();
         let clock = stage.workshop.clock();
-        let found =
-            costs(&mut runners, (&rows, clock, &MEASURED_ROWS), Duration::ZERO, &Alone).unwrap();
+        let found = costs(&mut runners, (&rows, clock, &MEASURED_ROWS), Duration::ZERO, &Alone).unwrap();
         assert!(found.deployed > Duration::ZERO && found.spread >= 1.0, "{found:?}");
         assert!(found.shares.len() == 1 && found.shares[0].iter().all(|share| *share > 0.0), "{found:?}");
         let few = costs(&mut runners, (&rows, clock, &MEASURED_ROWS[..2]), Duration::ZERO, &Alone).unwrap();

@@ -90,7 +90,10 @@ impl Pruning {
         let (blocks, larger) = gather::affordable(blocks);
         if !larger.is_empty() {
             let most = in_words(gather::MOST_OF_ALL as u64);
-            progress.tell(&format!("{} blocks keep their channels: sums for all take more than {most}", larger.len()));
+            progress.tell(&format!(
+                "{} blocks keep their channels: sums for all take more than {most}",
+                larger.len()
+            ));
             *whole.entry(format!("sums of more than {most}")).or_default() += larger.len();
         }
         let mut ordered = Vec::with_capacity(blocks.len());

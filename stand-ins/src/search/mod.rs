@@ -177,8 +177,12 @@ pub fn make(
         };
         progress.doing("running the deployed model on the rows to teach with");
         let meaning = meanings.main();
-        let lessons =
-            Lessons { said: &answers(&mut workshop.open(path)?, &seen, progress)?, rows: &seen, meaning, progress };
+        let lessons = Lessons {
+            said: &answers(&mut workshop.open(path)?, &seen, progress)?,
+            rows: &seen,
+            meaning,
+            progress,
+        };
         let Costs { shares, .. } = measured((workshop, path), (&made, &need), &judged, (wish, progress))?;
         let done = bench.taught((school, lessons), (&shares, wish.cost), &mut made, &mut refused);
         interruption = limited.ended(done, made.len())?;
@@ -272,7 +276,8 @@ fn measured(
     let mut all = Costs::default();
     for group in groups {
         let runners = made[group].iter().map(|made| workshop.load_stored(&made.model));
-        let mut runners = std::iter::once(workshop.open(deployed)).chain(runners).collect::<Result<Vec<_>, _>>()?;
+        let mut runners =
+            std::iter::once(workshop.open(deployed)).chain(runners).collect::<Result<Vec<_>, _>>()?;
         all.extend(costs(&mut runners, (rows, workshop.clock(), counts), budget, progress)?);
     }
     if made.is_empty() {
