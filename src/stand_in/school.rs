@@ -92,7 +92,7 @@ impl Class {
         let said = said.into_iter().map(array).collect::<anyhow::Result<Vec<_>>>()?;
         let (outputs, _) =
             Parts::join(said).context("the outputs have different numbers of rows, or are not numbers")?;
-        let samples = captured::samples(lessons.rows.inputs())?;
+        let samples = captured::samples(&lessons.rows.inputs()?)?;
         let graph = Model::from_bytes(graph.clone(), &Limits::default())?;
         let materials =
             Materials { samples: &samples, graph: &graph, teacher: None, outputs: Some(&outputs) };

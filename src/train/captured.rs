@@ -27,7 +27,7 @@ pub fn read(source: &str, deployed: &Deployed) -> anyhow::Result<Option<Samples>
         [&found.inputs, &found.outputs].map(|values| values.iter().map(declared).collect());
     let signature = Signature { inputs, outputs };
     let rows = traffic::read(Path::new(folder), &deployed.name, &signature)?;
-    let samples = finite(joined(rows.inputs())?, folder)?;
+    let samples = finite(joined(&rows.inputs()?)?, folder)?;
     Ok(Some(part_in_time(samples, settings).with_context(|| source.to_owned())?))
 }
 

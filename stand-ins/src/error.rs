@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Defect;
 
+use crate::memory::in_words;
+
 /// An error of the search for a stand-in.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
@@ -83,6 +85,13 @@ pub enum Error {
     NotFinite { row: usize },
     #[error("cannot write '{}': {message}", path.display())]
     Write { path: PathBuf, message: String },
+    #[error("cannot read '{}': {message}", path.display())]
+    Read { path: PathBuf, message: String },
+    #[error(
+        "its values of one row take {}, more than {}: it is not tried",
+        in_words(*.bytes), in_words(*.limit)
+    )]
+    Values { bytes: u64, limit: u64 },
     #[error("the time limit ended before a candidate was made, so nothing was measured: raise --time-limit")]
     NothingMade,
     #[error("stopped before the search was finished")]

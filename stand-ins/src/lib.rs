@@ -13,6 +13,7 @@ mod graph;
 mod int8;
 mod layers;
 mod measure;
+mod memory;
 mod prune;
 mod publish;
 mod rows;
@@ -30,4 +31,4 @@ pub use search::{
     Apart, Candidate, Frontier, Grade, Grades, Interruption, Lessons, Refused, School, Setting, Wish,
     check_size, grade, make,
 };
-pub use workshop::{Progress, Runner, Workshop};
+pub use workshop::{Progress, Runner, Stored, Workshop};

@@ -37,7 +37,8 @@ pub struct Place<'a> {
 /// for a stand-in of that name is replaced; costs on other engines are kept if the file is the same.
 pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) -> Result<PathBuf, Error> {
     let deployed = put_model(place.root, place.name, place.deployed, place.beside)?;
-    let model = put_model(place.root, &format!("{}-stand-in", place.name), &candidate.model, place.beside)?;
+    let model =
+        put_model(place.root, &format!("{}-stand-in", place.name), &candidate.model.read()?, place.beside)?;
     let path = place.root.join(place.name).join("parm.toml");
     let found = if path.exists() { Some(Manifest::read(&path)?) } else { None };
     // Entries for another version of the deployed model are invalid for this one.
@@ -128,7 +129,10 @@ mod tests {
             beside: &[],
             command: "parm",
         };
-        let one = Candidate { model: model.bytes().clone(), ..candidate("exact", 0.2, 1.0) };
+        let one = Candidate {
+            model: stage.workshop.store("exact", model.bytes()).unwrap(),
+            ..candidate("exact", 0.2, 1.0)
+        };
         for meaning in [Meaning::Logits, Meaning::Embedding] {
             let found = Frontier {
                 engine: "tract".into(),

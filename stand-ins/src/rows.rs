@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use half::{bf16, f16};
@@ -13,11 +14,13 @@ use crate::Error;
 /// Maximum size of the rows: they stay in memory together with the graph's intermediate values.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Rows of every input, in the model's order and types.
+/// Rows of every input, in the model's order and types. A choice of rows shares the memory of all.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     names: Vec<String>,
     inputs: Vec<Tensor>,
+    /// The chosen rows of the inputs; all if `None`.
+    places: Option<Arc<[usize]>>,
     /// The axes of each input whose size differs between rows.
     varying: Vec<Vec<usize>>,
     /// Whether the model takes any number of rows at a time; otherwise it takes one.
@@ -58,19 +61,21 @@ impl Rows {
         Ok(Self {
             names: declared.iter().map(|input| input.name.clone()).collect(),
             inputs: inputs.collect::<Result<_, _>>()?,
+            places: None,
             varying: declared.iter().map(varying).collect(),
             is_batched,
         })
     }
 
-    /// An array for each input, in the model's order.
-    pub fn inputs(&self) -> &[Tensor] {
-        &self.inputs
+    /// An array for each input, in the model's order: copies if the rows are a choice.
+    pub fn inputs(&self) -> Result<Vec<Tensor>, Error> {
+        self.slice(0, self.len())
     }
 
     /// The number of rows.
     pub fn len(&self) -> usize {
-        self.inputs.first().map_or(0, Tensor::rows)
+        let all = || self.inputs.first().map_or(0, Tensor::rows);
+        self.places.as_ref().map_or_else(all, |places| places.len())
     }
 
     /// Whether it has zero rows.
@@ -113,28 +118,59 @@ impl Rows {
 
     fn hash_of(&self, place: usize) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.inputs.iter().for_each(|input| bytes_at(input, place).hash(&mut hasher));
+        self.inputs.iter().for_each(|input| self.bytes_at(input, place).hash(&mut hasher));
         hasher.finish()
     }
 
     fn is_same(&self, place: usize, others: &Self, other: usize) -> bool {
         let mut pairs = self.inputs.iter().zip(&others.inputs);
-        pairs.all(|(a, b)| a.shape()[1..] == b.shape()[1..] && bytes_at(a, place) == bytes_at(b, other))
+        pairs.all(|(a, b)| {
+            a.shape()[1..] == b.shape()[1..] && self.bytes_at(a, place) == others.bytes_at(b, other)
+        })
     }
 
-    /// Copies these rows, in this order.
+    /// The bytes of a row; of strings, whose rows have no common size, those of all.
+    fn bytes_at(&self, input: &Tensor, place: usize) -> Bytes {
+        self.part(input, place, 1).map_or(Bytes::new(), |row| row.data().clone())
+    }
+
+    /// These rows, in this order, without a copy.
     pub fn select(&self, places: &[usize]) -> Result<Self, Error> {
-        let pick = |input: &Tensor| {
-            let picked = places.iter().map(|&place| input.slice_rows(place, 1));
-            Ok(Tensor::concat_rows(&picked.collect::<Result<Vec<_>, _>>()?)?)
-        };
-        let inputs = self.inputs.iter().map(pick).collect::<Result<_, Error>>()?;
-        Ok(Self { inputs, ..self.clone() })
+        if places.is_empty() {
+            return Err(parm_protocol::Error::NothingToConcatenate.into());
+        }
+        let rows = self.len();
+        if let Some(&start) = places.iter().find(|place| **place >= rows) {
+            return Err(parm_protocol::Error::RowsOutOfRange { start, count: 1, rows }.into());
+        }
+        let own = self.places.as_deref();
+        let places = places.iter().map(|&place| own.map_or(place, |own| own[place])).collect();
+        Ok(Self { places: Some(places), ..self.clone() })
+    }
+
+    /// A copy of the first rows, at most `count`, next to one another: runs of several need no further copy.
+    pub(crate) fn first(&self, count: usize) -> Result<Self, Error> {
+        Ok(Self { inputs: self.slice(0, count.min(self.len()))?, places: None, ..self.clone() })
+    }
+
+    /// The bytes of a row of all inputs.
+    pub(crate) fn bytes(&self) -> u64 {
+        let each = |input: &Tensor| (input.data().len() / input.rows().max(1)) as u64;
+        self.inputs.iter().map(each).sum()
     }
 
     /// The inputs of `count` rows from `start` on.
     pub(crate) fn slice(&self, start: usize, count: usize) -> Result<Vec<Tensor>, Error> {
-        self.inputs.iter().map(|input| Ok(input.slice_rows(start, count)?)).collect()
+        self.inputs.iter().map(|input| self.part(input, start, count)).collect()
+    }
+
+    fn part(&self, input: &Tensor, start: usize, count: usize) -> Result<Tensor, Error> {
+        let Some(places) = &self.places else { return Ok(input.slice_rows(start, count)?) };
+        let rows = places.len();
+        let places = start.checked_add(count).and_then(|end| places.get(start..end));
+        let places = places.ok_or(parm_protocol::Error::RowsOutOfRange { start, count, rows })?;
+        let parts = places.iter().map(|&place| input.slice_rows(place, 1));
+        Ok(Tensor::concat_rows(&parts.collect::<Result<Vec<_>, _>>()?)?)
     }
 
     /// Whether the model takes any number of rows and every row has the same sizes.
@@ -144,7 +180,8 @@ impl Rows {
 
     /// The same rows with the varying axes cut to half; `None` if no axis varies or none can be halved.
     pub(crate) fn halved(&self) -> Result<Option<Self>, Error> {
-        let sizes = self.inputs.iter().zip(&self.varying);
+        let own = self.inputs()?;
+        let sizes = own.iter().zip(&self.varying);
         let mut cut = sizes.flat_map(|(input, axes)| axes.iter().map(|&axis| input.shape()[axis])).peekable();
         if cut.peek().is_none() || cut.any(|size| size < 2) {
             return Ok(None);
@@ -152,8 +189,8 @@ impl Rows {
         let halve = |(input, axes): (&Tensor, &Vec<usize>)| {
             axes.iter().try_fold(input.clone(), |input, &axis| first_half(&input, axis))
         };
-        let inputs = self.inputs.iter().zip(&self.varying).map(halve).collect::<Result<_, _>>()?;
-        Ok(Some(Self { inputs, ..self.clone() }))
+        let inputs = own.iter().zip(&self.varying).map(halve).collect::<Result<_, _>>()?;
+        Ok(Some(Self { inputs, places: None, ..self.clone() }))
     }
 
     /// The sizes of a row of each input.
@@ -163,10 +200,9 @@ impl Rows {
 
     /// The smallest and the largest number of an input; `None` if it is not numeric.
     pub fn range(&self, input: usize) -> Option<(f32, f32)> {
-        let numbers = numbers(&self.inputs[input])?;
-        let (low, high) = numbers
-            .iter()
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &n| (low.min(n), high.max(n)));
+        let own = self.part(&self.inputs[input], 0, self.len()).ok()?;
+        let (low, high) = parm_arrays::numbers(&own)?
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), n| (low.min(n), high.max(n)));
         (low < high).then_some((low as f32, high as f32))
     }
 }
@@ -199,11 +235,9 @@ fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
         wanted: input.datatype.to_string(),
         actual: array.datatype().to_string(),
     };
-    let numbers = numbers(array).ok_or_else(refused)?;
-    finite(
-        input,
-        Tensor::new(input.datatype, shape, bytes_of(input.datatype, &numbers).ok_or_else(refused)?)?,
-    )
+    let numbers = parm_arrays::numbers(array).ok_or_else(refused)?;
+    let data = bytes_of(input.datatype, numbers, array.len()).ok_or_else(refused)?;
+    finite(input, Tensor::new(input.datatype, shape, data)?)
 }
 
 /// Refuses NaN and infinity: the deployed model's answer to them is an accident.
@@ -226,14 +260,6 @@ fn finite(input: &Declared, tensor: Tensor) -> Result<Tensor, Error> {
     }
 }
 
-/// The bytes of a row; of strings, whose rows have no common size, those of all.
-fn bytes_at(tensor: &Tensor, place: usize) -> Bytes {
-    match tensor.slice_rows(place, 1) {
-        Ok(row) => row.data().clone(),
-        Err(_) => Bytes::new(),
-    }
-}
-
 /// The axes of an input, except that of the rows, that have no declared size.
 fn varying(input: &Declared) -> Vec<usize> {
     let axes = input.shape.iter().enumerate().skip(1);
@@ -252,15 +278,12 @@ fn first_half(tensor: &Tensor, axis: usize) -> Result<Tensor, Error> {
     Ok(Tensor::new(tensor.datatype(), shape.as_slice(), data.into())?)
 }
 
-fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
-    parm_arrays::numbers(tensor).map(Iterator::collect)
-}
-
-fn bytes_of(datatype: DataType, numbers: &[f64]) -> Option<Bytes> {
-    let mut data = BytesMut::new();
+/// Numbers in the memory of this type, without a list of them on the way.
+fn bytes_of(datatype: DataType, numbers: impl Iterator<Item = f64>, count: usize) -> Option<Bytes> {
+    let mut data = BytesMut::with_capacity(count * datatype.size()?);
     macro_rules! write {
         ($kind:ty) => {
-            numbers.iter().for_each(|&number| data.put_slice(&(number as $kind).to_le_bytes()))
+            numbers.for_each(|number| data.put_slice(&(number as $kind).to_le_bytes()))
         };
     }
     match datatype {
@@ -275,7 +298,7 @@ fn bytes_of(datatype: DataType, numbers: &[f64]) -> Option<Bytes> {
         DataType::Fp32 => write!(f32),
         DataType::Fp64 => write!(f64),
         DataType::Fp16 => {
-            numbers.iter().for_each(|&number| data.put_slice(&f16::from_f64(number).to_le_bytes()));
+            numbers.for_each(|number| data.put_slice(&f16::from_f64(number).to_le_bytes()));
         }
         _ => return None,
     }
@@ -319,7 +342,7 @@ mod tests {
         let rows = |shape: &[usize], wanted: &[i64]| {
             let array = Tensor::from_f32(shape, &vec![0.0; shape.iter().product()]).unwrap();
             Rows::new(&signature(wanted, DataType::Fp32), &[array])
-                .map(|rows| rows.inputs()[0].shape().to_vec())
+                .map(|rows| rows.inputs().unwrap()[0].shape().to_vec())
         };
         assert_eq!(rows(&[5, 4, 4], &[-1, 1, 4, 4]), Ok(vec![5, 1, 4, 4]));
         assert_eq!(rows(&[5, 4, 4, 1], &[-1, 1, 4, 4]), Ok(vec![5, 1, 4, 4]));
@@ -350,6 +373,24 @@ mod tests {
         assert_eq!(given.distinct(false), [0, 1, 3]);
         assert_eq!(given.distinct(true), [2, 3, 4]);
         assert_eq!(given.outside(&rows(&[3.0, 4.0, 9.0, 9.0])), [0, 2, 3]);
+    }
+
+    #[test]
+    fn choice_of_rows_shares_their_memory() {
+        let array = Tensor::from_f32([4, 2].as_slice(), &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]).unwrap();
+        let all = Rows::new(&signature(&[-1, 2], DataType::Fp32), &[array]).unwrap();
+        let chosen = all.select(&[3, 0, 2]).unwrap().select(&[2, 0]).unwrap();
+        assert_eq!((chosen.len(), chosen.bytes()), (2, 8));
+        assert_eq!(chosen.inputs[0].data().as_ptr(), all.inputs[0].data().as_ptr());
+        let both = chosen.slice(0, 2).unwrap();
+        assert_eq!(both[0].as_f32().unwrap().as_ref(), [4.0, 5.0, 6.0, 7.0]);
+        assert_eq!(chosen.range(0), Some((4.0, 7.0)));
+        assert_eq!((chosen.outside(&all), all.outside(&chosen)), (vec![], vec![0, 1]));
+        let packed = chosen.first(9).unwrap();
+        assert_eq!((packed.len(), packed.places.is_none()), (2, true));
+        for refused in [chosen.select(&[]).err(), chosen.select(&[2]).err(), chosen.slice(1, 2).err()] {
+            assert!(matches!(refused, Some(Error::Tensor(_))), "{refused:?}");
+        }
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! Test kit of the crate: an engine in a temporary folder, models and their answers.
 
-use bytes::Bytes;
 use parm_backend::engine::Options;
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_protocol::Tensor;
 
-use crate::{Candidate, Meanings, Progress, Rows, Setting, Share, Work, Workshop};
+use crate::{Candidate, Meanings, Progress, Rows, Setting, Share, Stored, Work, Workshop};
 
 /// A workshop in a temporary folder.
 pub(crate) struct Stage {
@@ -66,7 +65,7 @@ pub(crate) fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
         cosine: None,
         neighbours: None,
         sureness: None,
-        model: Bytes::new(),
+        model: Stored::default(),
     }
 }
 

@@ -1,15 +1,22 @@
 //! Runs graphs: an engine with a scratch folder for model files.
 
+use std::cell::Cell;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parm_backend::engine::{self, Engine, Options};
 use parm_protocol::{Shape, Tensor};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::memory::{ARENA, RUN, VALUES, fitting};
 use crate::{Error, Rows};
+
+/// Rows of a run while answers are gathered, if their values fit the memory.
+const TOGETHER: usize = 8;
 
 /// Receives the progress of a search and can stop it.
 pub trait Progress {
@@ -34,6 +41,42 @@ pub struct Workshop {
     name: String,
     options: Options,
     folder: PathBuf,
+    /// Bytes that a row of the deployed model needs in a run.
+    live: Cell<u64>,
+    /// The number of stored files.
+    stored: Cell<usize>,
+}
+
+/// A model's file in the folder of a workshop, removed with its last copy. Candidates' files together may be larger than
+/// the memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stored(Arc<File>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct File {
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // The folder is removed at the end, with what is left in it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Stored {
+    /// Its size.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// The model.
+    pub fn read(&self) -> Result<Bytes, Error> {
+        let failed =
+            |error: std::io::Error| Error::Read { path: self.0.path.clone(), message: error.to_string() };
+        Ok(fs::read(&self.0.path).map_err(failed)?.into())
+    }
 }
 
 impl Workshop {
@@ -42,7 +85,27 @@ impl Workshop {
         let failed = |error: std::io::Error| Error::Write { path: folder.into(), message: error.to_string() };
         let chosen = engine::choose(name, &options)?;
         fs::create_dir_all(folder).map_err(failed)?;
-        Ok(Self { engine: chosen.engine, name: chosen.name.into(), options, folder: folder.into() })
+        let (engine, name, folder) = (chosen.engine, chosen.name.into(), folder.into());
+        Ok(Self { engine, name, options, folder, live: Cell::default(), stored: Cell::default() })
+    }
+
+    /// Bounds the rows of later runs by the bytes that a row of the deployed model needs.
+    pub(crate) fn bound(&self, live: u64) {
+        self.live.set(live);
+    }
+
+    /// The rows of a run that returns inner values of so many bytes per row. An error if one row needs too much.
+    pub(crate) fn returning(&self, most: usize, bytes: u64) -> Result<usize, Error> {
+        let limit = 2 * VALUES;
+        if bytes > limit {
+            return Err(Error::Values { bytes, limit });
+        }
+        Ok(fitting(VALUES, bytes).clamp(1, self.together(most, ARENA)))
+    }
+
+    /// The rows of a run, at most `most`, if a row needs `times` as much as in the deployed model.
+    pub(crate) fn together(&self, most: usize, times: u64) -> usize {
+        fitting(RUN, times * self.live.get()).clamp(1, most)
     }
 
     /// The engine's name.
@@ -69,10 +132,22 @@ impl Workshop {
         Ok(path)
     }
 
+    /// Writes a model to a file of its own.
+    pub(crate) fn store(&self, name: &str, model: &[u8]) -> Result<Stored, Error> {
+        self.stored.set(self.stored.get() + 1);
+        let path = self.write(&format!("{name}.{}", self.stored.get()), model)?;
+        Ok(Stored(Arc::new(File { path, bytes: model.len() as u64 })))
+    }
+
+    /// Loads a stored model.
+    pub(crate) fn load_stored(&self, stored: &Stored) -> Result<Runner, Error> {
+        self.open(&stored.0.path)
+    }
+
     /// Loads a file.
     pub fn open(&self, path: &Path) -> Result<Runner, Error> {
         let model = engine::guarded(|| self.engine.load(path, &self.options))?;
-        Ok(Runner { model })
+        Ok(Runner { model, together: self.together(TOGETHER, ARENA) })
     }
 
     /// Loads a deployed model. One whose answers depend on the engine's graph optimisation, or on the engine, is an error.
@@ -113,6 +188,8 @@ impl Clock {
 /// A loaded model.
 pub struct Runner {
     model: Box<dyn engine::Model>,
+    /// Rows of a run while answers are gathered.
+    pub(crate) together: usize,
 }
 
 impl Runner {

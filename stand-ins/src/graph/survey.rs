@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 
+use parm_parity_models::onnx::DataType;
 use parm_parity_models::onnx::rewrite::Draft;
+use parm_protocol::Tensor;
 
 use super::{probe, types};
 use crate::Error;
+use crate::memory::{self, Need, UNFUSED};
 use crate::rows::Rows;
-use crate::workshop::Workshop;
+use crate::workshop::{Runner, Workshop};
 
 /// One size of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,42 +33,91 @@ pub(crate) struct Survey {
     looks: Vec<Look>,
 }
 
+/// A graph that returns the sizes of its values.
+struct Sizes<'a> {
+    draft: &'a Draft,
+    runner: Runner,
+    /// The values whose sizes it returns, in order.
+    values: Vec<String>,
+}
+
+impl<'a> Sizes<'a> {
+    /// `None` if the engine cannot load such a graph. The graph returns sizes, not values: those of all layers of a picture
+    /// fill the memory.
+    fn of(workshop: &Workshop, draft: &'a Draft) -> Option<Self> {
+        let types = types(draft);
+        let made = draft.nodes.iter().flat_map(|node| &node.output);
+        let values: Vec<String> = made.filter(|name| types.contains_key(*name)).cloned().collect();
+        let mut sized = draft.clone();
+        let mut sizes = Vec::with_capacity(values.len());
+        for value in &values {
+            let size = sized.fresh(&format!("{value}/size"));
+            let node = sized.make("Shape", &[value], &size, []);
+            sized.nodes.push(node);
+            sizes.push(size);
+        }
+        let types = sizes.iter().map(|size| (size.clone(), DataType::Int64)).collect();
+        let model = probe(&sized, &sizes, &types).ok()?;
+        Some(Self { draft, runner: workshop.load("survey", model.bytes()).ok()?, values })
+    }
+
+    /// The sizes in a run of the first `count` rows; `None` if it fails.
+    fn look(&mut self, rows: &Rows, count: usize) -> Option<Look> {
+        let outputs = self.runner.run(rows, 0..count).ok()?;
+        let sizes = |output: &Tensor| {
+            let numbers = parm_arrays::numbers(output)?;
+            Some(numbers.map(|size| size as usize).collect::<Vec<usize>>())
+        };
+        let mut look = Look::new();
+        for (value, output) in self.values.iter().zip(&outputs) {
+            look.insert(value.clone(), sizes(output)?);
+        }
+        look.extend(rows.sizes().map(|(name, row)| {
+            (name.to_owned(), std::iter::once(count).chain(row.iter().copied()).collect())
+        }));
+        let constants = self.draft.constants.iter();
+        look.extend(constants.map(|(name, tensor)| (name.clone(), tensor.dims().to_vec())));
+        Some(look)
+    }
+}
+
 impl Survey {
-    /// Runs the graph on two and on three rows, or on one if it takes one at a time, and also on shorter rows if
-    /// their sizes vary. If the engine cannot run the graph with all values as outputs, the survey is empty, and
-    /// rewrites that need sizes are skipped.
+    /// Runs the graph on two and on three rows, on one and on two if rows are large, or on one if it takes one at a time,
+    /// and also on shorter rows if their sizes vary. If the engine cannot run the graph, the survey is empty, and rewrites
+    /// that need sizes are skipped.
     pub(crate) fn of(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<Self, Error> {
         if rows.len() < 3 {
             return Ok(Self::default());
         }
-        let types = types(draft);
-        let made = draft.nodes.iter().flat_map(|node| &node.output);
-        let values: Vec<String> = made.filter(|name| types.contains_key(*name)).cloned().collect();
-        let Ok(mut probed) =
-            probe(draft, &values, &types).and_then(|model| workshop.load("survey", model.bytes()))
-        else {
-            return Ok(Self::default());
+        let Some(mut sized) = Sizes::of(workshop, draft) else { return Ok(Self::default()) };
+        let counts: &[usize] = match workshop.together(3, UNFUSED) {
+            _ if !rows.is_batched() => &[1],
+            3 => &[2, 3],
+            _ => &[1, 2],
         };
-        let mut look = |rows: &Rows, count: usize| -> Option<Look> {
-            let outputs = probed.run(rows, 0..count).ok()?;
-            let mut look: Look =
-                values.iter().cloned().zip(outputs.iter().map(|output| output.shape().to_vec())).collect();
-            look.extend(rows.sizes().map(|(name, row)| {
-                (name.to_owned(), std::iter::once(count).chain(row.iter().copied()).collect())
-            }));
-            look.extend(draft.constants.iter().map(|(name, tensor)| (name.clone(), tensor.dims().to_vec())));
-            Some(look)
-        };
-        let counts: &[usize] = if rows.is_batched() { &[2, 3] } else { &[1] };
-        let looks: Option<Vec<Look>> = counts.iter().map(|&count| look(rows, count)).collect();
+        let looks: Option<Vec<Look>> = counts.iter().map(|&count| sized.look(rows, count)).collect();
         let Some(mut looks) = looks else { return Ok(Self::default()) };
-        let sizes = match &looks[..] {
-            [two, three] if rows.is_fixed() => compared(two, three, draft),
+        let sizes = match (&looks[..], counts) {
+            ([few, more], [a, b]) if rows.is_fixed() => compared((few, *a), (more, *b), draft),
             _ => HashMap::new(),
         };
         // Some graphs fail for other sizes, whatever they declare.
-        looks.extend(rows.halved()?.and_then(|shorter| look(&shorter, counts[0])));
+        let shorter = rows.first(counts[0])?.halved()?;
+        looks.extend(shorter.and_then(|shorter| sized.look(&shorter, counts[0])));
         Ok(Self { sizes, looks })
+    }
+
+    /// The memory that a row needs; `None` if the engine cannot tell the sizes of values.
+    pub(crate) fn need(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Option<Need> {
+        let look = Sizes::of(workshop, draft)?.look(rows, 1)?;
+        Some(Need::of(draft, (&look, &types(draft)), rows.is_batched()))
+    }
+
+    /// The bytes of these values for one row; none if sizes are unknown.
+    pub(crate) fn bytes(workshop: &Workshop, draft: &Draft, values: &[String], rows: &Rows) -> u64 {
+        let look = Sizes::of(workshop, draft).and_then(|mut sized| sized.look(rows, 1));
+        let (types, Some(look)) = (types(draft), look) else { return 0 };
+        values.iter().map(|value| memory::bytes(value, &look, &types)).sum()
     }
 
     /// The sizes of a value, if known.
@@ -97,25 +149,29 @@ impl Survey {
     }
 }
 
-/// Derives the sizes for any number of rows from runs on two and on three.
-fn compared(two: &Look, three: &Look, draft: &Draft) -> HashMap<String, Vec<Size>> {
-    let sizes = two.iter().filter_map(|(name, two)| {
-        let three = three.get(name).filter(|three| three.len() == two.len())?;
+/// Derives the sizes for any number of rows from runs on two numbers of them, of which the second is one more.
+fn compared(
+    (few, a): (&Look, usize),
+    (more, b): (&Look, usize),
+    draft: &Draft,
+) -> HashMap<String, Vec<Size>> {
+    let sizes = few.iter().filter_map(|(name, few)| {
+        let more = more.get(name).filter(|more| more.len() == few.len())?;
         if draft.constants.contains_key(name) {
-            return Some((name.clone(), two.iter().map(|&size| Size::Fixed(size)).collect()));
+            return Some((name.clone(), few.iter().map(|&size| Size::Fixed(size)).collect()));
         }
-        let pairs = two.iter().zip(three);
-        let sizes = pairs.map(|(&two, &three)| size(two, three)).collect::<Option<Vec<Size>>>()?;
+        let pairs = few.iter().zip(more);
+        let sizes = pairs.map(|(&few, &more)| size((few, a), (more, b))).collect::<Option<Vec<Size>>>()?;
         Some((name.clone(), sizes))
     });
     sizes.collect()
 }
 
-fn size(two: usize, three: usize) -> Option<Size> {
-    match (two, three) {
-        (a, b) if a == b => Some(Size::Fixed(a)),
-        (a, b) if a.is_multiple_of(2) && a / 2 * 3 == b => Some(Size::Rows(a / 2)),
-        _ => None,
+/// A size that is `few` for `a` rows and `more` for `b`.
+fn size((few, a): (usize, usize), (more, b): (usize, usize)) -> Option<Size> {
+    match few == more {
+        true => Some(Size::Fixed(few)),
+        false => (few.is_multiple_of(a) && few / a * b == more).then_some(Size::Rows(few / a)),
     }
 }
 
@@ -125,10 +181,13 @@ mod tests {
 
     #[test]
     fn sizes_that_grow_with_the_rows_are_found() {
-        assert_eq!(size(5, 5), Some(Size::Fixed(5)));
-        assert_eq!(size(8, 12), Some(Size::Rows(4)));
-        assert_eq!(size(3, 4), None);
-        assert_eq!(size(2, 9), None);
+        let of = |few, more| size((few, 2), (more, 3));
+        assert_eq!(of(5, 5), Some(Size::Fixed(5)));
+        assert_eq!(of(8, 12), Some(Size::Rows(4)));
+        assert_eq!(of(3, 4), None);
+        assert_eq!(of(2, 9), None);
+        let of = |few, more| size((few, 1), (more, 2));
+        assert_eq!((of(1, 1), of(3, 6), of(3, 4)), (Some(Size::Fixed(1)), Some(Size::Rows(3)), None));
     }
 
     #[test]

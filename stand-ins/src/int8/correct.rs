@@ -20,12 +20,13 @@ use super::write::{Layout, lay_out, lighten, step};
 use super::{Cuts, Ranges, Scope};
 use crate::Error;
 use crate::graph::{Links, NodeExt, add_bias, probe, sort, types, with_axes};
+use crate::memory::COMPARED;
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
 /// The operator version from which reductions read their axes as an input.
 const MEANS_READ_AXES: i64 = 18;
-/// Rows per run.
+/// Rows per run, if their values fit the memory.
 const TOGETHER: usize = 4;
 
 /// A layer in 32 bits and its copy in 8.
@@ -52,8 +53,9 @@ pub(crate) fn correct(
     let values: Vec<String> = pairs.iter().map(|pair| pair.apart.clone()).collect();
     let mut runner = workshop.load("biases", probe(&aside, &values, &types(&aside))?.bytes())?;
     let mut means: Vec<Vec<Mean>> = pairs.iter().map(|pair| vec![Mean::default(); pair.channels]).collect();
-    for start in (0..rows.len()).step_by(TOGETHER) {
-        let made = runner.run(rows, start..(start + TOGETHER).min(rows.len()))?;
+    let together = workshop.together(TOGETHER, COMPARED);
+    for start in (0..rows.len()).step_by(together) {
+        let made = runner.run(rows, start..(start + together).min(rows.len()))?;
         for ((pair, means), apart) in pairs.iter().zip(&mut means).zip(&made) {
             add(means, pair, apart)?;
         }

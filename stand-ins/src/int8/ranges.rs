@@ -10,14 +10,12 @@ use super::tally::Tally;
 use super::weights::Steps;
 use super::write::Scope;
 use crate::Error;
-use crate::graph::{Links, probe, types};
+use crate::graph::{Links, Survey, probe, types};
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
-/// Rows per run while values are gathered. All their values are in memory at once, so a large network runs on one row
-/// at a time.
+/// Rows per run while values are gathered, if all their values fit the memory.
 const TOGETHER: usize = 4;
-const MOST_NUMBERS: usize = 1 << 26;
 
 /// Settings of a copy: the shares of values that ranges leave out (one for all values, exceptions for some), the
 /// steps of weights, and the layers that stay in 32 bits.
@@ -129,18 +127,15 @@ pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<
         }
     }
     if !values.is_empty() {
+        let bytes = Survey::bytes(workshop, draft, &values, rows);
+        let together = workshop.returning(TOGETHER, bytes)?;
         let model = probe(draft, &values, &types(draft))?;
         let mut runner = workshop.load("ranges", model.bytes())?;
-        let (mut start, mut together) = (0, 1);
-        while start < rows.len() {
-            let end = (start + together).min(rows.len());
-            let made = runner.run(rows, start..end)?;
+        for start in (0..rows.len()).step_by(together) {
+            let made = runner.run(rows, start..(start + together).min(rows.len()))?;
             for (name, tensor) in values.iter().zip(&made) {
                 tally(name, tensor)?;
             }
-            let each = made.iter().map(parm_protocol::Tensor::len).sum::<usize>() / (end - start);
-            together = (MOST_NUMBERS / each.max(1)).clamp(1, TOGETHER);
-            start = end;
         }
     }
     Ok(ranges)

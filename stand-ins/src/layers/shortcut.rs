@@ -10,7 +10,7 @@ use crate::prune::{Estimate, Gram, estimate};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
-/// Rows per run.
+/// Rows per run, if their values fit the memory.
 const TOGETHER: usize = 4;
 /// Wider streams take minutes and gigabytes.
 const WIDEST: usize = 1024;
@@ -57,14 +57,15 @@ impl Shortcuts {
             wanted.into_iter().map(|at| (at, Gram::new(2 * width, true))).collect();
         let values: Vec<String> =
             seen.iter().map(|(at, _)| *at).chain([blocks]).map(|at| repeats.values[at].clone()).collect();
+        let together = workshop.returning(TOGETHER, Survey::bytes(workshop, draft, &values, rows))?;
         let mut runner = workshop.load("stream", probe(draft, &values, &types(draft))?.bytes())?;
-        let chunks = rows.len().div_ceil(TOGETHER);
+        let chunks = rows.len().div_ceil(together);
         for chunk in 0..chunks {
             if progress.is_stopped() {
                 return Err(Error::Stopped);
             }
-            let start = chunk * TOGETHER;
-            let made = runner.run(rows, start..(start + TOGETHER).min(rows.len()))?;
+            let start = chunk * together;
+            let made = runner.run(rows, start..(start + together).min(rows.len()))?;
             let Some((last, others)) = made.split_last() else { break };
             let last_values = last.as_f32()?;
             let inner: usize = last.shape()[axis + 1..].iter().product();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parm_protocol::MEASURED_ROWS;
 
 use crate::Error;
+use crate::memory::fitting;
 use crate::rows::Rows;
 use crate::workshop::{Clock, Progress, Runner};
 
@@ -18,6 +19,9 @@ use crate::workshop::{Clock, Progress, Runner};
 const TURNS: usize = 101;
 const FEWEST: usize = 11;
 const FEWEST_TOGETHER: usize = 4;
+
+/// Rows that are copied next to one another, in bytes.
+const COPIED: u64 = 64 << 20;
 
 /// Times of runs of 1, 2, 4 and 8 rows, as shares of the deployed model's time for one.
 pub(crate) type Shares = [f64; 4];
@@ -37,6 +41,14 @@ pub(crate) struct Costs {
 const BUSY: f64 = 1.25;
 
 impl Costs {
+    /// Adds the costs of other candidates, measured later.
+    pub(crate) fn extend(&mut self, other: Self) {
+        let is_first = self.deployed.is_zero();
+        self.deployed = if is_first { other.deployed } else { self.deployed.min(other.deployed) };
+        self.shares.extend(other.shares);
+        self.spread = self.spread.max(other.spread);
+    }
+
     /// The warning that other work disturbed the measurement, if it did.
     pub(crate) fn doubt(&self) -> Option<String> {
         (self.spread > BUSY).then(|| {
@@ -48,15 +60,19 @@ impl Costs {
     }
 }
 
-/// Times the first runner, which is the deployed model, and the candidates behind it for about `budget`.
+/// Times the first runner, which is the deployed model, and the candidates behind it for about `budget`, in runs of
+/// `counts` rows: the first of [`MEASURED_ROWS`]. Runs of more rows take as long as several of the largest.
 pub(crate) fn costs(
-    runners: &mut [&mut Runner],
-    (rows, clock): (&Rows, Clock),
+    runners: &mut [Runner],
+    (rows, clock, counts): (&Rows, Clock, &[usize]),
     budget: Duration,
     progress: &dyn Progress,
 ) -> Result<Costs, Error> {
+    // Copies of large rows would count as time of the model.
+    let rows =
+        &rows.first(fitting(COPIED, rows.bytes()).clamp(MEASURED_ROWS[3], TURNS + MEASURED_ROWS[3]))?;
     for (place, runner) in runners.iter_mut().enumerate() {
-        let counts = if place == 0 { &MEASURED_ROWS[..1] } else { &MEASURED_ROWS[..] };
+        let counts = if place == 0 { &counts[..1] } else { counts };
         for &count in counts {
             runner.prepare(rows, count)?;
             runner.run(rows, 0..count)?;
@@ -76,7 +92,7 @@ pub(crate) fn costs(
         }
         let is_short = is_late && turn >= FEWEST_TOGETHER;
         for (place, runner) in runners.iter_mut().enumerate() {
-            let counts = if place == 0 || is_short { &MEASURED_ROWS[..1] } else { &MEASURED_ROWS[..] };
+            let counts = if place == 0 || is_short { &counts[..1] } else { counts };
             // An untimed run first: the caches hold the previous model's data, whereas a worker runs one model again
             // and again.
             runner.run(rows, 0..1)?;
@@ -91,7 +107,13 @@ pub(crate) fn costs(
     let spread = times.iter_mut().map(|times| spread(&mut times[0])).fold(1.0, f64::max);
     let deployed = quartile(&mut times[0][0]);
     let share = |times: &mut Vec<Duration>| quartile(times).as_secs_f64() / deployed.as_secs_f64().max(1e-9);
-    let shares = times[1..].iter_mut().map(|times| times.each_mut().map(share)).collect();
+    let last = counts.len() - 1;
+    let shares = times[1..].iter_mut().map(|times| {
+        let measured = times.each_mut().map(share);
+        let more = |at: usize| measured[last] * MEASURED_ROWS[at] as f64 / counts[last] as f64;
+        std::array::from_fn(|at| if at <= last { measured[at] } else { more(at) })
+    });
+    let shares = shares.collect();
     Ok(Costs { deployed, shares, spread })
 }
 
@@ -139,9 +161,12 @@ mod tests {
         let rows = stage.rows(&model, &[Tensor::from_f32([16, 64].as_slice(), &values).unwrap()]);
         let mut runners: Vec<Runner> =
             (0..2).map(|_| stage.workshop.load("model", model.bytes()).unwrap()).collect();
-        let mut runners: Vec<&mut Runner> = runners.iter_mut().collect();
-        let found = costs(&mut runners, (&rows, stage.workshop.clock()), Duration::ZERO, &Alone).unwrap();
+        let clock = stage.workshop.clock();
+        let found = costs(&mut runners, (&rows, clock, &MEASURED_ROWS), Duration::ZERO, &Alone).unwrap();
         assert!(found.deployed > Duration::ZERO && found.spread >= 1.0, "{found:?}");
         assert!(found.shares.len() == 1 && found.shares[0].iter().all(|share| *share > 0.0), "{found:?}");
+        let few = costs(&mut runners, (&rows, clock, &MEASURED_ROWS[..2]), Duration::ZERO, &Alone).unwrap();
+        let [_, two, four, eight] = few.shares[0];
+        assert_eq!((four, eight), (2.0 * two, 4.0 * two), "large runs are not made");
     }
 }

@@ -8,40 +8,32 @@ use parm_protocol::Tensor;
 use super::gram::Gram;
 use super::region::{Block, Reader, Reading};
 use crate::Error;
-use crate::graph::{probe, types};
+use crate::graph::{Survey, probe, types};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
-/// Rows per run: all their values are in memory at once.
+/// Rows per run, if their values fit the memory.
 const TOGETHER: usize = 4;
 /// Enough samples per channel, and the minimum: a picture has thousands of similar ones.
 const FOR_EACH: usize = 4;
 const LEAST: usize = 4096;
-/// Maximum size of the sums; more blocks are gathered in several passes.
-pub(super) const MOST_BYTES: usize = 512 << 20;
+/// Maximum size of a block's sums, and of all: each cut needs them again.
+pub(super) const MOST_BYTES: usize = 256 << 20;
+pub(super) const MOST_OF_ALL: usize = 512 << 20;
 
-/// The size of a block's sums.
+/// The size of a block's sums: half of a square for each half of the rows.
 pub(super) fn bytes(block: &Block) -> usize {
-    block.readers.len() * block.width * block.width * 2 * size_of::<f64>()
+    block.readers.len() * block.width * (block.width + 1) * size_of::<f64>()
 }
 
-/// Splits blocks into passes.
-pub(super) fn batches(blocks: Vec<Block>) -> Vec<Vec<Block>> {
-    let (mut batches, mut room) = (Vec::<Vec<Block>>::new(), 0usize);
-    for block in blocks {
-        let bytes = bytes(&block);
-        match batches.last_mut().filter(|_| bytes <= room) {
-            Some(batch) => {
-                room -= bytes;
-                batch.push(block);
-            }
-            None => {
-                room = MOST_BYTES.saturating_sub(bytes);
-                batches.push(vec![block]);
-            }
-        }
-    }
-    batches
+/// Splits blocks into those whose sums fit the memory, in their order, and the others.
+pub(super) fn affordable(blocks: Vec<Block>) -> (Vec<Block>, Vec<Block>) {
+    let mut room = MOST_OF_ALL;
+    blocks.into_iter().partition(|block| {
+        let fits = bytes(block) <= room;
+        room -= if fits { bytes(block) } else { 0 };
+        fits
+    })
 }
 
 /// For every block, the sums over the inputs of each of its readers.
@@ -54,19 +46,20 @@ pub(super) fn gather(
     let readers = || blocks.iter().flat_map(|block| &block.readers);
     let values: BTreeSet<&String> = readers().map(|reader| &reader.value).collect();
     let values: Vec<String> = values.into_iter().cloned().collect();
+    let together = workshop.returning(TOGETHER, Survey::bytes(workshop, draft, &values, rows))?;
     let mut runner = workshop.load("gram", probe(draft, &values, &types(draft))?.bytes())?;
     let empty = |block: &Block| {
         let gram = |reader: &Reader| Gram::new(block.width, is_shiftable(reader.reading));
         block.readers.iter().map(gram).collect::<Vec<_>>()
     };
     let mut grams: Vec<Vec<Gram>> = blocks.iter().map(empty).collect();
-    let chunks = rows.len().div_ceil(TOGETHER);
+    let chunks = rows.len().div_ceil(together);
     for chunk in 0..chunks {
         if progress.is_stopped() {
             return Err(Error::Stopped);
         }
-        let start = chunk * TOGETHER;
-        let made = runner.run(rows, start..(start + TOGETHER).min(rows.len()))?;
+        let start = chunk * together;
+        let made = runner.run(rows, start..(start + together).min(rows.len()))?;
         for (block, grams) in blocks.iter().zip(&mut grams) {
             for (reader, gram) in block.readers.iter().zip(grams) {
                 let Ok(place) = values.binary_search(&reader.value) else { continue };

@@ -17,7 +17,8 @@ pub(crate) struct Gram {
 struct Sums {
     count: f64,
     first: Vec<f64>,
-    second: Square,
+    /// The lower triangle, row by row.
+    second: Vec<f64>,
     /// Samples that wait to be added, by channel.
     waiting: Vec<Vec<f32>>,
 }
@@ -35,7 +36,7 @@ impl Gram {
         let sums = Sums {
             count: 0.0,
             first: vec![0.0; width],
-            second: Square::zeros(width),
+            second: vec![0.0; before(width)],
             waiting: vec![Vec::with_capacity(TOGETHER); width],
         };
         Self { halves: [sums.clone(), sums], is_centred }
@@ -66,23 +67,23 @@ impl Gram {
     pub(super) fn all(&self) -> Moments {
         let [a, b] = &self.halves;
         let first = a.first.iter().zip(&b.first).map(|(a, b)| a + b).collect();
-        let values = a.second.values.iter().zip(&b.second.values).map(|(a, b)| a + b).collect();
-        self.moments(self.count(), first, Square { size: a.second.size, values })
+        let second: Vec<f64> = a.second.iter().zip(&b.second).map(|(a, b)| a + b).collect();
+        self.moments(self.count(), first, &second)
     }
 
     /// The moments of one half.
     pub(super) fn half(&self, half: usize) -> Moments {
         let sums = &self.halves[half % 2];
-        self.moments(sums.count, sums.first.clone(), sums.second.clone())
+        self.moments(sums.count, sums.first.clone(), &sums.second)
     }
 
-    fn moments(&self, count: f64, mut mean: Vec<f64>, mut products: Square) -> Moments {
-        let size = products.size;
+    fn moments(&self, count: f64, mut mean: Vec<f64>, second: &[f64]) -> Moments {
+        let size = mean.len();
+        let mut products = Square::zeros(size);
         mean.iter_mut().for_each(|sum| *sum /= count.max(1.0));
         for row in 0..size {
-            // Only the lower triangle of the sums is stored.
             for column in 0..=row {
-                let mut product = products.at(row, column) / count.max(1.0);
+                let mut product = second[before(row) + column] / count.max(1.0);
                 if self.is_centred {
                     product -= mean[row] * mean[column];
                 }
@@ -97,13 +98,18 @@ impl Gram {
     }
 }
 
+/// The numbers of a triangle before a row.
+fn before(row: usize) -> usize {
+    row * (row + 1) / 2
+}
+
 impl Sums {
     fn settle(&mut self) {
         let samples = self.waiting.first().map_or(0, Vec::len);
         for row in 0..self.first.len() {
             let own = &self.waiting[row];
             self.first[row] += own.iter().map(|&value| f64::from(value)).sum::<f64>();
-            let sums = &mut self.second.values[row * self.first.len()..][..=row];
+            let sums = &mut self.second[before(row)..][..=row];
             for (sum, other) in sums.iter_mut().zip(&self.waiting) {
                 *sum += f64::from(dot(own, other));
             }

@@ -44,6 +44,7 @@ pub(crate) use self::gram::Gram;
 use self::region::Block;
 use crate::Error;
 use crate::graph::{Links, Survey, sort, sweep};
+use crate::memory::in_words;
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
@@ -85,11 +86,20 @@ impl Pruning {
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
         let survey = Survey::of(workshop, draft, rows)?;
-        let region::Found { blocks, whole } = region::find(draft, &Links::of(draft), &survey);
+        let region::Found { blocks, mut whole } = region::find(draft, &Links::of(draft), &survey);
+        let (blocks, larger) = gather::affordable(blocks);
+        if !larger.is_empty() {
+            let most = in_words(gather::MOST_OF_ALL as u64);
+            progress.tell(&format!(
+                "{} blocks keep their channels: sums for all take more than {most}",
+                larger.len()
+            ));
+            *whole.entry(format!("sums of more than {most}")).or_default() += larger.len();
+        }
         let mut ordered = Vec::with_capacity(blocks.len());
-        for batch in gather::batches(blocks) {
-            let grams = gather::gather(workshop, draft, rows, (&batch, progress))?;
-            for (block, grams) in batch.into_iter().zip(grams) {
+        if !blocks.is_empty() {
+            let grams = gather::gather(workshop, draft, rows, (&blocks, progress))?;
+            for (block, grams) in blocks.into_iter().zip(grams) {
                 if progress.is_stopped() {
                     return Err(Error::Stopped);
                 }

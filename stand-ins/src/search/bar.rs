@@ -12,10 +12,10 @@ use crate::measure::{
     Gap, Meanings, Share, Shares, Truth, difference, judge, mean_cosine, neighbours_kept, sureness,
 };
 use crate::rows::Rows;
-use crate::workshop::Progress;
+use crate::workshop::{Progress, Workshop};
 
-/// Maximum bytes of a candidate's answers that are kept: there are twenty candidates.
-const MOST_KEPT: usize = 1 << 26;
+/// Maximum bytes of all candidates' answers that are kept.
+const MOST_KEPT: usize = 1 << 28;
 
 /// A share with its interval, in percent.
 pub(super) fn percents(share: &Share) -> String {
@@ -25,6 +25,7 @@ pub(super) fn percents(share: &Share) -> String {
 
 /// Rows with their correct answers.
 pub(super) struct Bar<'a> {
+    pub(super) workshop: &'a Workshop,
     pub(super) rows: &'a Rows,
     /// The deployed model's answers and their meaning.
     pub(super) said: &'a [Tensor],
@@ -43,9 +44,9 @@ impl Bar<'_> {
         cost: Shares,
         said_by: &mut BTreeMap<String, Tensor>,
     ) -> Result<Candidate, Error> {
-        let Made { name, how, model, mut runner, .. } = made;
+        let Made { name, how, model, .. } = made;
         self.progress.doing(&format!("judging {name}"));
-        let answers = answers(&mut runner, self.rows, self.progress)?;
+        let answers = answers(&mut self.workshop.load_stored(&model)?, self.rows, self.progress)?;
         let (meanings, list) = (self.meanings, self.meanings.list());
         let same = judge(self.said, &answers, &list);
         let accuracy = self.labels.map(|labels| Share::of(&meanings.right(&answers, labels)));
@@ -57,7 +58,8 @@ impl Bar<'_> {
         let neighbours = neighbours_kept(self.said, &answers, &list);
         let difference = difference(self.said, &answers);
         if sureness.is_some() {
-            let first = scores.into_iter().next().filter(|first| first.data().len() <= MOST_KEPT);
+            let kept: usize = said_by.values().map(|scores| scores.data().len()).sum();
+            let first = scores.into_iter().next().filter(|first| kept + first.data().len() <= MOST_KEPT);
             said_by.extend(first.map(|first| (name.clone(), first)));
         }
         let agreement = Share::of(&same);

@@ -17,7 +17,7 @@ use crate::layers::{Shortcuts, repeats};
 use crate::measure::{judge, mean_distance};
 use crate::prune::{Depth, Pruning};
 use crate::rows::Rows;
-use crate::workshop::{Progress, Runner, Workshop};
+use crate::workshop::{Progress, Stored, Workshop};
 
 /// Tolerance for a rewritten graph: sums in another order are rounded differently.
 const ROUNDING: f64 = 1e-4;
@@ -26,16 +26,17 @@ const KEPT: [u32; 3] = [75, 50, 25];
 /// The same if streams are cut too: a layer that reads from a stream inside of a block is cut at both ends.
 const KEPT_OF_ALL: [u32; 4] = [94, 88, 75, 50];
 
-/// Maximum size of all candidates' files: all are loaded while costs are measured.
-const MOST_BYTES: usize = 2 << 30;
+/// Maximum size of all candidates' files, which are stored until the end.
+const MOST_BYTES: u64 = 2 << 30;
 
-/// A candidate, loaded.
+/// A candidate. It is loaded whenever it runs, since an engine keeps the memory of a model's largest run.
 pub(super) struct Made {
     pub(super) name: String,
     /// How it was made, in a few words.
     pub(super) how: String,
-    pub(super) model: Bytes,
-    /// The graph in 32 bits to teach; only of candidates with fewer channels or layers, and of supplied models.
+    pub(super) model: Stored,
+    /// The graph in 32 bits to teach, if there is a school; only of candidates with fewer channels or layers, and of
+    /// supplied models.
     pub(super) float: Option<Draft>,
     /// Distance of its outputs on calibration rows from the deployed model's, relative to their size, by their
     /// meaning.
@@ -44,7 +45,6 @@ pub(super) struct Made {
     pub(super) apart: f64,
     /// The share of calibration rows on which it agrees with the deployed model.
     pub(super) alike: f64,
-    pub(super) runner: Runner,
 }
 
 /// The inputs of the search for candidates.
@@ -59,6 +59,8 @@ pub(super) struct Bench<'a> {
     pub(super) fitted: Rows,
     /// ONNX files that the user supplied, by name.
     pub(super) brought: &'a [(String, Bytes)],
+    /// Whether candidates may be taught.
+    pub(super) teaches: bool,
     pub(super) progress: &'a dyn Progress,
     /// Whether 8-bit copies of smaller graphs are worth making.
     pub(super) is_light_faster: Cell<bool>,
@@ -146,12 +148,12 @@ impl Bench<'_> {
         refused: &mut Vec<Refused>,
     ) -> Result<(), Error> {
         self.progress.doing(&format!("cutting: {name}"));
-        if made.iter().map(|made| made.model.len()).sum::<usize>() > MOST_BYTES {
+        if made.iter().map(|made| made.model.bytes()).sum::<u64>() > MOST_BYTES {
             let reason = "the candidates before it have more than 2 GiB together".into();
             refused.push(Refused { name: name.into(), reason });
             return Ok(());
         }
-        let float = Some(draft.clone());
+        let float = self.teaches.then(|| draft.clone());
         let draft = &quicken(self.workshop, draft, &self.rows)?;
         let Some(smaller) = found(name, self.load(name, how.clone(), draft), refused)? else {
             return Ok(());
@@ -184,14 +186,14 @@ impl Bench<'_> {
 
     /// Loads a graph.
     pub(super) fn load(&self, name: &str, how: String, draft: &Draft) -> Result<Made, Error> {
-        let model = draft.clone().finish()?.bytes().clone();
-        let mut runner = self.workshop.load(name, &model)?;
+        let model = self.workshop.store(name, draft.clone().finish()?.bytes())?;
+        let mut runner = self.workshop.load_stored(&model)?;
         let answers = answers(&mut runner, &self.rows, self.progress)?;
         let distance = mean_distance(&self.said, &answers, &self.meanings);
         let apart = mean_distance(&self.said, &answers, &[]);
         let same = judge(&self.said, &answers, &self.meanings);
         let alike = same.iter().filter(|same| **same).count() as f64 / same.len().max(1) as f64;
-        Ok(Made { name: name.into(), how, model, float: None, distance, apart, alike, runner })
+        Ok(Made { name: name.into(), how, model, float: None, distance, apart, alike })
     }
 }
 

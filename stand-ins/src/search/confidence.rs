@@ -5,6 +5,7 @@
 //! only candidates on the frontier need one. Therefore they answer the remaining rows as well.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use parm_protocol::Tensor;
@@ -16,7 +17,7 @@ use super::{Frontier, Wish, answers};
 use crate::Error;
 use crate::measure::{Truth, sureness};
 use crate::rows::Rows;
-use crate::workshop::{Runner, Workshop};
+use crate::workshop::Workshop;
 
 /// Maximum number of rows, and maximum time of the deployed model for them.
 const MOST_ROWS: usize = 6_000;
@@ -51,14 +52,14 @@ impl Left {
     pub(super) fn fit(
         &self,
         workshop: &Workshop,
-        (deployed, said_by): (&mut Runner, &BTreeMap<String, Tensor>),
+        (deployed, said_by): (&Path, &BTreeMap<String, Tensor>),
         bar: &Bar<'_>,
         frontier: &mut Frontier,
     ) -> Result<(), Error> {
         if self.rows.is_empty() || said_by.is_empty() {
             return Ok(());
         }
-        let said = answers(deployed, &self.rows, bar.progress)?;
+        let said = answers(&mut workshop.open(deployed)?, &self.rows, bar.progress)?;
         let both = |judged: &Tensor, left: Vec<Tensor>| -> Result<Vec<Tensor>, Error> {
             let Some(left) = left.into_iter().next() else { return Ok(Vec::new()) };
             Ok(vec![Tensor::concat_rows(&[judged.clone(), left])?])
@@ -74,7 +75,7 @@ impl Left {
         for (one, _) in frontier.candidates.iter_mut().zip(on).filter(|(_, is_on)| *is_on) {
             let Some(judged) = said_by.get(&one.name) else { continue };
             bar.progress.doing(&format!("fitting the confidence of {}", one.name));
-            let left = answers(&mut workshop.load(&one.name, &one.model)?, &self.rows, bar.progress)?;
+            let left = answers(&mut workshop.load_stored(&one.model)?, &self.rows, bar.progress)?;
             let threshold = one.sureness.map(|sureness| sureness.calibration.threshold);
             one.sureness = sureness(&said, &both(judged, bar.meanings.scores(&left))?, &truth(), meaning);
             // A threshold is not fitted for several outputs: the least confident counts for all, but the labels
@@ -111,7 +112,7 @@ mod tests {
         let array = Tensor::from_f32([COUNT, 2].as_slice(), &values).unwrap();
         let rows = stage.rows(&builder.build().unwrap(), &[array]);
         let left = Left::of(&rows, (&Parts::draw(COUNT, wish), each), wish).unwrap();
-        let places = left.rows.inputs()[0].as_f32().unwrap().chunks(2).map(|row| row[0]).collect();
+        let places = left.rows.inputs().unwrap()[0].as_f32().unwrap().chunks(2).map(|row| row[0]).collect();
         (left, places)
     }
 

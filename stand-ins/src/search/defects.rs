@@ -115,7 +115,7 @@ fn told_figures_hold_on_unseen_rows_or_are_refused() {
         let unseen = Rows::new(deployed.signature(), &[unseen]).unwrap();
         let said = answers(&mut deployed, &unseen, &Alone).unwrap();
         for one in &found.candidates {
-            let mut runner = stage.workshop.load("candidate", &one.model).unwrap();
+            let mut runner = stage.workshop.load_stored(&one.model).unwrap();
             let own = answers(&mut runner, &unseen, &Alone).unwrap();
             let truth = Share::of(&judge(&said, &own, &[expected]));
             told += 1;

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use bytes::Bytes;
 use serde::Serialize;
 
 use crate::graph::Work;
 use crate::measure::{Difference, Meanings, Share, Shares, Sureness};
+use crate::workshop::Stored;
 
 /// A candidate with less agreement is not chosen, whatever its cost. Servers withhold it: this is the default of
 /// `frontend.dispatch.stand_in.agreement.floor`.
@@ -48,7 +48,7 @@ pub struct Candidate {
     pub sureness: Option<Sureness>,
     /// The ONNX file.
     #[serde(skip)]
-    pub model: Bytes,
+    pub model: Stored,
 }
 
 /// A candidate that was rejected, with the reason.

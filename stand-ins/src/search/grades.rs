@@ -89,7 +89,7 @@ pub fn grade(
     let mut candidates = Vec::new();
     for candidate in frontier.candidates.iter().filter(|candidate| frontier.is_on(candidate)) {
         progress.doing(&format!("grading {}", candidate.name));
-        let answers = answers(&mut workshop.load(&candidate.name, &candidate.model)?, apart.rows, progress)?;
+        let answers = answers(&mut workshop.load_stored(&candidate.model)?, apart.rows, progress)?;
         let own = apart.labels.map(|labels| meanings.right(&answers, labels));
         candidates.push(Grade {
             name: candidate.name.clone(),

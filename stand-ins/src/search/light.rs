@@ -58,9 +58,9 @@ impl Bench<'_> {
             seen.push(draft.nodes.len());
             self.progress.doing(&format!("quantising: {name}"));
             let best = self.best_range(name, base, (&ranges, scope), &LEFT_OUT);
-            let Some(Some((cuts, mut best))) = found(name, best, refused)? else { continue };
+            let Some(Some((cuts, best))) = found(name, best, refused)? else { continue };
             if scope == Scope::All {
-                self.is_light_faster.set(self.is_faster(&mut best, base)?);
+                self.is_light_faster.set(self.is_faster(&best, base)?);
                 if self.is_light_faster.get() {
                     self.spared(base, (&ranges, &cuts), &best, made, refused)?;
                 }
@@ -104,11 +104,12 @@ impl Bench<'_> {
     /// Whether an 8-bit copy is faster than its original. On many engines and processors it is not; then its ranges
     /// need not be the best, and smaller graphs need no copies. Compares the fastest of a few runs each; exact costs
     /// are measured later.
-    fn is_faster(&self, light: &mut Made, whole: &Draft) -> Result<bool, Error> {
+    fn is_faster(&self, light: &Made, whole: &Draft) -> Result<bool, Error> {
+        let mut light = self.workshop.load_stored(&light.model)?;
         let mut whole = self.workshop.load("base", whole.clone().finish()?.bytes())?;
         let mut least = [Duration::MAX; 2];
         for _ in 0..5 {
-            for (runner, least) in [&mut light.runner, &mut whole].into_iter().zip(&mut least) {
+            for (runner, least) in [&mut light, &mut whole].into_iter().zip(&mut least) {
                 let started = Instant::now();
                 runner.run(&self.rows, 0..1)?;
                 *least = started.elapsed().min(*least);
@@ -150,7 +151,7 @@ impl Bench<'_> {
             }
         }
         let mut values = measured(base, scope);
-        let Some((_, first)) = best.first_mut() else { return Ok(None) };
+        let Some((_, first)) = best.first() else { return Ok(None) };
         if values.len() > FEW_VALUES || shares.len() < 2 || !self.is_faster(first, base)? {
             values.clear();
         }

@@ -11,6 +11,7 @@ mod exported;
 mod frontier;
 mod grades;
 mod light;
+mod needs;
 mod parts;
 mod picture;
 mod school;
@@ -37,11 +38,12 @@ use crate::measure::{
     Costs, Gap, Given, Labelled, Meanings, Share, Shares, Truth, constant, costs, sureness,
 };
 use crate::rows::Rows;
-use crate::workshop::{Clock, Progress, Runner, Workshop};
+use crate::workshop::{Progress, Runner, Workshop};
 use bar::Bar;
 use candidates::{Bench, Made};
 use confidence::Left;
 use duration::{Finishing, Limited, estimate, in_words};
+use needs::Needs;
 use parts::Parts;
 
 /// Maximum nodes of a graph: families visit each of them many times.
@@ -53,8 +55,6 @@ const FEWEST_ROWS: usize = 24;
 const NEARER: f64 = 2.0;
 /// A search is not begun if a constant answer agrees on this share of the rows and no candidate can surely be better.
 const NEARLY_ALL: f64 = 0.95;
-/// Rows per run while answers are gathered.
-const TOGETHER: usize = 8;
 
 /// Settings of a search.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,9 +117,14 @@ pub fn make(
     }
     let (rows, labels) = (&given.select(&places)?, wish.labels.as_ref().map(|labels| at(labels, &places)));
     progress.doing("running the deployed model");
+    let draft = unpack(Draft::new(model)?)?;
+    let need = Needs::of(workshop, (model, &draft), rows, wish)?;
+    let wish = &Wish { judged: need.judged, ..wish.clone() };
+    need.tell(progress);
     let parts = Parts::draw(rows.len(), wish);
     let (calibration, judged) = (rows.select(&parts.calibration)?, rows.select(&parts.judged)?);
     let mut deployed = workshop.open(path)?;
+    let signature = deployed.signature().clone();
     let started = Instant::now();
     let said = answers(&mut deployed, &judged, progress)?;
     let each = started.elapsed().as_secs_f64() / judged.len() as f64;
@@ -128,7 +133,7 @@ pub fn make(
     }
     let judged_labels = labels.as_ref().map(|labels| at(labels, &parts.judged));
     let labelled = Labelled { labels: judged_labels.as_deref(), output: wish.label_output.as_deref() };
-    let meanings = Meanings::of(&deployed.signature().outputs, &said, &wish.meanings, labelled)?;
+    let meanings = Meanings::of(&signature.outputs, &said, &wish.meanings, labelled)?;
     for one in &meanings.outputs {
         progress.tell(&format!("output '{}' is taken for {}: {}", one.output, one.meaning, one.reason));
     }
@@ -144,13 +149,13 @@ pub fn make(
         return Err(Error::Constant { agreement: bar::percents(&usual), rows: judged.len() });
     }
     progress.tell(&format!("this takes about {}", in_words(estimate(each, &parts, wish))));
-    let draft = unpack(Draft::new(model)?)?;
     let work = work(&draft, &Survey::of(workshop, &draft, &calibration)?);
     let limited = Limited { progress, until: wish.time.map(|time| Instant::now() + time) };
     let bench = Bench {
         workshop,
         deployed: draft,
         said: answers(&mut deployed, &calibration, progress)?,
+        teaches: school.is_some(),
         meanings: meanings.list(),
         rows: calibration,
         fitted: rows.select(&[parts.calibration.as_slice(), &parts.fitted].concat())?,
@@ -159,6 +164,8 @@ pub fn make(
         is_light_faster: Cell::new(false),
         steps: Cell::default(),
     };
+    // Its engine keeps the memory of its largest run.
+    drop(deployed);
     let (mut made, mut refused) = (Vec::new(), Vec::new());
     let done = bench.candidates(&mut made, &mut refused);
     let mut interruption = limited.ended(done, made.len())?;
@@ -170,16 +177,18 @@ pub fn make(
         };
         progress.doing("running the deployed model on the rows to teach with");
         let meaning = meanings.main();
-        let lessons =
-            Lessons { said: &answers(&mut deployed, &seen, progress)?, rows: &seen, meaning, progress };
-        let with = (wish, progress, workshop.clock());
-        let Costs { shares, .. } = measured(&mut deployed, &mut made, &judged, with)?;
+        let lessons = Lessons {
+            said: &answers(&mut workshop.open(path)?, &seen, progress)?,
+            rows: &seen,
+            meaning,
+            progress,
+        };
+        let Costs { shares, .. } = measured((workshop, path), (&made, &need), &judged, (wish, progress))?;
         let done = bench.taught((school, lessons), (&shares, wish.cost), &mut made, &mut refused);
         interruption = limited.ended(done, made.len())?;
     }
     let progress: &dyn Progress = if interruption.is_some() { &finishing } else { progress };
-    let with = (wish, progress, workshop.clock());
-    let costs = measured(&mut deployed, &mut made, &judged, with)?;
+    let costs = measured((workshop, path), (&made, &need), &judged, (wish, progress))?;
     if let Some(doubt) = costs.doubt() {
         progress.tell(&doubt);
     }
@@ -187,6 +196,7 @@ pub fn make(
 
     let labels = judged_labels;
     let bar = Bar {
+        workshop,
         rows: &judged,
         said: &said,
         meanings: &meanings,
@@ -232,7 +242,7 @@ pub fn make(
     if interruption.is_none() && school.is_none_or(|school| school.rows().is_some()) {
         let all = Wish { labels: wish.labels.as_ref().map(|labels| at(labels, &places)), ..wish.clone() };
         let left = Left::of(rows, (&parts, time), &all)?;
-        left.fit(workshop, (&mut deployed, &said_by), &bar, &mut frontier)?;
+        left.fit(workshop, (path, &said_by), &bar, &mut frontier)?;
     }
     Ok(frontier)
 }
@@ -251,17 +261,30 @@ fn first_nan(said: &[Tensor]) -> Option<usize> {
     rows.min()
 }
 
-/// Measures the costs of all candidates.
+/// Measures the costs of all candidates. Those that fit the memory take turns with the deployed model.
 fn measured(
-    deployed: &mut Runner,
-    made: &mut [Made],
+    (workshop, deployed): (&Workshop, &Path),
+    (made, need): (&[Made], &Needs),
     rows: &Rows,
-    (wish, progress, clock): (&Wish, &dyn Progress, Clock),
+    (wish, progress): (&Wish, &dyn Progress),
 ) -> Result<Costs, Error> {
     progress.doing("measuring costs");
-    let mut runners: Vec<&mut Runner> = vec![deployed];
-    runners.extend(made.iter_mut().map(|made| &mut made.runner));
-    costs(&mut runners, (rows, clock), wish.measure, progress)
+    let files: Vec<u64> = made.iter().map(|made| made.model.bytes()).collect();
+    let groups = need.row.groups(need.file, &files);
+    let counts = need.row.measured(need.file);
+    let budget = wish.measure / groups.len().max(1) as u32;
+    let mut all = Costs::default();
+    for group in groups {
+        let runners = made[group].iter().map(|made| workshop.load_stored(&made.model));
+        let mut runners =
+            std::iter::once(workshop.open(deployed)).chain(runners).collect::<Result<Vec<_>, _>>()?;
+        all.extend(costs(&mut runners, (rows, workshop.clock(), counts), budget, progress)?);
+    }
+    if made.is_empty() {
+        let mut alone = [workshop.open(deployed)?];
+        all = costs(&mut alone, (rows, workshop.clock(), counts), budget, progress)?;
+    }
+    Ok(all)
 }
 
 /// Why a candidate need not be judged: it is not faster, or another costs no more and is far nearer to the deployed
@@ -284,11 +307,11 @@ fn refusal(made: &[Made], shares: &[Shares], at: usize) -> Option<String> {
 /// A model's outputs for all rows. A deployed model's output that is not finite is an error.
 fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<Vec<Tensor>, Error> {
     let mut parts: Vec<Vec<Tensor>> = Vec::new();
-    for start in (0..rows.len()).step_by(TOGETHER) {
+    for start in (0..rows.len()).step_by(runner.together) {
         if progress.is_stopped() {
             return Err(Error::Stopped);
         }
-        let places = start..(start + TOGETHER).min(rows.len());
+        let places = start..(start + runner.together).min(rows.len());
         let count = places.len();
         let outputs = runner.run(rows, places)?;
         parts.resize_with(outputs.len(), Vec::new);

@@ -199,6 +199,7 @@ mod tests {
             fitted: rows.clone(),
             rows,
             brought: &[],
+            teaches: false,
             progress,
             is_light_faster: Cell::new(true),
             steps: Cell::default(),

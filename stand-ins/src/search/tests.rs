@@ -203,7 +203,7 @@ fn grades_cover_the_frontier_with_paired_gaps() {
         |(at, row): (usize, &[f32])| if at.is_multiple_of(10) { (best(row) + 1) % 3 } else { best(row) };
     let labels: Vec<usize> = said.chunks(3).enumerate().map(label).collect();
     let candidate = |name: &str, cost, agreement| Candidate {
-        model: model.bytes().clone(),
+        model: stage.workshop.store(name, model.bytes()).unwrap(),
         ..candidate(name, cost, agreement)
     };
     let both = vec![candidate("dear", 0.5, 0.9), candidate("cheap", 0.2, 0.95)];
@@ -228,7 +228,11 @@ fn confidence_from_labels_is_not_graded_without_labels() {
     std::fs::write(&path, model.bytes()).unwrap();
     let rows = stage.rows(&model, &[pictures(40)]);
     let sureness = Some(Sureness { calibration: Calibration::default(), expected_error: 0.1 });
-    let one = Candidate { sureness, model: model.bytes().clone(), ..candidate("one", 0.2, 0.9) };
+    let one = Candidate {
+        sureness,
+        model: stage.workshop.store("one", model.bytes()).unwrap(),
+        ..candidate("one", 0.2, 0.9)
+    };
     let share = Share { value: 0.9, low: 0.8, high: 1.0 };
     for accuracy in [None, Some(share)] {
         let setting = Setting { accuracy, ..setting() };

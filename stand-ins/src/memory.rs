@@ -1,0 +1,220 @@
+//! Bounds of a search's memory, and an estimate beforehand.
+//!
+//! Audio and pictures have tens of megabytes of values per row and layer, so a run of several rows, a run that returns
+//! all values, or twenty loaded candidates fill a machine. One run of a single row gives the sizes of all values. From
+//! these and the order of the nodes follows how many bytes are needed at a time ([`live`]), and from that the rows of
+//! each run and the candidates that are loaded together.
+//!
+//! Rejected: measuring the process, whose memory depends on its allocator and on other threads; engines that return
+//! memory after each run, since servers run without that, and costs would not be theirs.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use parm_parity_models::onnx::DataType;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_protocol::MEASURED_ROWS;
+
+use crate::graph::{Links, Look, NodeExt};
+
+/// Memory for a run while candidates are made.
+pub(crate) const RUN: u64 = 768 << 20;
+/// Memory for the models that take turns while costs are measured.
+const TURNS: u64 = 1280 << 20;
+/// Memory for one model's answers to the rows that judge. Some copies exist while they are compared.
+const ANSWERS: u64 = 64 << 20;
+/// Memory for inner values that a run returns: the engine has them, and so do we.
+pub(crate) const VALUES: u64 = 256 << 20;
+/// ONNX Runtime keeps blocks whose sizes are powers of two.
+pub(crate) const ARENA: u64 = 2;
+/// Sessions have the weights, and the same weights in another order.
+const WEIGHTS: u64 = 2;
+/// Runs without fused operators, as when the sizes of all values are wanted.
+pub(crate) const UNFUSED: u64 = 2 * ARENA;
+/// Runs that compare each layer with its 8-bit copy.
+pub(crate) const COMPARED: u64 = 3 * ARENA;
+/// The program, its libraries and the sums of a search.
+const REST: u64 = 300 << 20;
+
+/// Bytes that a row of the deployed model needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// The values that exist at the same time.
+    pub(crate) live: u64,
+    /// The answers.
+    pub(crate) answers: u64,
+    /// Whether a run may have several rows.
+    pub(crate) is_batched: bool,
+}
+
+impl Need {
+    /// From the sizes of a run of one row.
+    pub(crate) fn of(
+        draft: &Draft,
+        (look, types): (&Look, &HashMap<String, DataType>),
+        is_batched: bool,
+    ) -> Self {
+        let bytes = |name: &str| bytes(name, look, types);
+        let answers = draft.graph().output.iter().map(|output| bytes(&output.name)).sum();
+        Self { live: live(draft, bytes), answers, is_batched }
+    }
+
+    /// The most rows whose answers fit, but enough to measure costs on.
+    pub(crate) fn judged(&self, wanted: usize) -> usize {
+        wanted.min(fitting(ANSWERS, self.answers)).max(MEASURED_ROWS[3])
+    }
+
+    /// The numbers of rows in a run that costs are measured for: at least one.
+    pub(crate) fn measured(&self, file: u64) -> &'static [usize] {
+        let fits = |rows: usize| self.loaded(file, 1) + self.loaded(file, rows) <= TURNS;
+        let count = MEASURED_ROWS.iter().take_while(|rows| fits(**rows)).count();
+        &MEASURED_ROWS[..count.max(1)]
+    }
+
+    /// Splits candidates into groups that are loaded with the deployed model at the same time, by the sizes of their files.
+    pub(crate) fn groups(&self, deployed: u64, files: &[u64]) -> Vec<Range<usize>> {
+        let rows = self.measured(deployed).last().copied().unwrap_or(1);
+        let room = TURNS.saturating_sub(self.loaded(deployed, 1));
+        let (mut groups, mut left) = (Vec::<Range<usize>>::new(), 0);
+        for (at, file) in files.iter().enumerate() {
+            let size = self.loaded(*file, rows);
+            match groups.last_mut().filter(|_| size <= left) {
+                Some(group) => {
+                    group.end = at + 1;
+                    left -= size;
+                }
+                None => {
+                    groups.push(at..at + 1);
+                    left = room.saturating_sub(size);
+                }
+            }
+        }
+        groups
+    }
+
+    /// About how much a search needs.
+    pub(crate) fn estimate(&self, (rows, file, judged): (u64, u64, usize)) -> u64 {
+        let together = |most: usize, times: u64| {
+            let most = if self.is_batched { most } else { 1 };
+            fitting(RUN, times * self.live).clamp(1, most) as u64
+        };
+        let survey = together(3, UNFUSED).max(if self.is_batched { 2 } else { 1 });
+        let runs = [(together(8, ARENA), ARENA), (survey, UNFUSED), (together(4, COMPARED), COMPARED)];
+        let run = runs.map(|(rows, times)| rows * times * self.live + WEIGHTS * file);
+        let largest = self.measured(file).last().copied().unwrap_or(1);
+        // Several candidates take turns if they fit.
+        let turns = (self.loaded(file, 1) + 20 * self.loaded(file, largest)).min(TURNS);
+        let turns = turns.max(self.loaded(file, 1) + self.loaded(file, largest));
+        // The file itself and its constants.
+        REST + rows + 2 * file + 4 * judged as u64 * self.answers + run.into_iter().fold(turns, u64::max)
+    }
+
+    /// A model's memory after runs of so many rows.
+    fn loaded(&self, file: u64, rows: usize) -> u64 {
+        let rows = if self.is_batched { rows as u64 } else { 1 };
+        WEIGHTS * file + ARENA * rows * self.live
+    }
+}
+
+/// How many things of this size fit.
+pub(crate) fn fitting(room: u64, each: u64) -> usize {
+    usize::try_from(room / each.max(1)).unwrap_or(usize::MAX)
+}
+
+/// A size in words.
+pub(crate) fn in_words(bytes: u64) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
+}
+
+/// The bytes of a value.
+pub(crate) fn bytes(name: &str, look: &Look, types: &HashMap<String, DataType>) -> u64 {
+    let each = match types.get(name) {
+        Some(DataType::Double | DataType::Int64 | DataType::Uint64) => 8,
+        Some(DataType::Float16 | DataType::Bfloat16 | DataType::Int16 | DataType::Uint16) => 2,
+        Some(DataType::Bool | DataType::Int8 | DataType::Uint8) => 1,
+        _ => 4,
+    };
+    let count = look.get(name).map_or(0, |dims| dims.iter().map(|&size| size as u64).product());
+    each * count
+}
+
+/// The most bytes that values of a run need at a time, if each is freed behind its last reader. An operator that changes
+/// values one by one writes over them.
+fn live(draft: &Draft, bytes: impl Fn(&str) -> u64) -> u64 {
+    let links = Links::of(draft);
+    let is_inner = |name: &str| links.maker(name).is_some();
+    let last = |name: &str| links.readers(name).iter().copied().max();
+    let (mut now, mut most) = (0u64, 0u64);
+    for (at, node) in draft.nodes.iter().enumerate() {
+        let mut read: Vec<&String> = node.input.iter().filter(|name| is_inner(name)).collect();
+        read.sort_unstable();
+        read.dedup();
+        let freed: u64 = read
+            .iter()
+            .filter(|name| last(name) == Some(at) && !links.is_kept(name))
+            .map(|name| bytes(name))
+            .sum();
+        let made: u64 = node.output.iter().filter(|name| !name.is_empty()).map(|name| bytes(name)).sum();
+        let in_place = !node.is(&ELSEWHERE) && made <= freed;
+        most = most.max(if in_place { now } else { now + made });
+        now = (now + made).saturating_sub(freed);
+        most = most.max(now);
+    }
+    most
+}
+
+/// Operators whose outputs need memory of their own.
+const ELSEWHERE: [&str; 8] =
+    ["Conv", "ConvTranspose", "MatMul", "Gemm", "Transpose", "Concat", "MaxPool", "AveragePool"];
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::{Builder, Conv, Value};
+
+    use super::*;
+    use crate::graph::types;
+
+    #[test]
+    fn live_values_are_those_with_readers_to_come() {
+        let mut builder = Builder::new("network", 1);
+        let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+        let wide = builder.conv("wide", &x, Conv::same(1, 16, 3)).unwrap();
+        let relu = builder.node("Relu", "relu", &[&wide]);
+        let narrow = builder.conv("narrow", &relu, Conv::same(16, 4, 3)).unwrap();
+        builder.node("Relu", "y", &[&narrow]);
+        builder.output(Value::batch_of_f32("y", &[4, 8, 8]));
+        let draft = Draft::new(&builder.build().unwrap()).unwrap();
+        let sizes = [("x", 1), ("wide", 16), ("relu", 16), ("narrow", 4), ("y", 4)];
+        let look: Look =
+            sizes.into_iter().map(|(name, channels)| (name.to_owned(), vec![1, channels, 8, 8])).collect();
+        let need = Need::of(&draft, (&look, &types(&draft)), true);
+        assert_eq!((need.live, need.answers), ((16 + 4) * 64 * 4, 4 * 64 * 4));
+    }
+
+    #[test]
+    fn large_rows_are_measured_alone_and_in_smaller_runs() {
+        let need = |live, answers| Need { live, answers, is_batched: true };
+        let small = need(1 << 10, 40);
+        assert_eq!(small.measured(1 << 20), MEASURED_ROWS);
+        assert_eq!(small.groups(1 << 20, &[1 << 20; 20]), [0..20], "all take turns");
+        assert_eq!(small.judged(2_000), 2_000);
+        let large = need(110 << 20, 1 << 20);
+        assert_eq!(large.measured(1 << 20), [1, 2, 4]);
+        assert_eq!(large.groups(1 << 20, &[1 << 20; 3]), [0..1, 1..2, 2..3]);
+        assert_eq!(large.judged(2_000), 64);
+        let huge = need(4 << 30, 1 << 40);
+        assert_eq!((huge.measured(0), huge.judged(2_000)), (&MEASURED_ROWS[..1], MEASURED_ROWS[3]));
+        assert!(small.groups(0, &[]).is_empty());
+        let alone = Need { is_batched: false, ..large };
+        assert_eq!(alone.measured(1 << 20), MEASURED_ROWS, "each row runs alone");
+    }
+
+    #[test]
+    fn search_of_audio_needs_two_gigabytes_or_less() {
+        // 260 rows of 9 s.
+        let need = Need { live: 111 << 20, answers: 12, is_batched: true };
+        let bytes = need.estimate((260 * 144_160 * 4, 1 << 20, 2_000));
+        assert!((1 << 30..2_000_000_000).contains(&bytes), "{bytes}");
+        assert_eq!(in_words(bytes), format!("{:.1} GB", bytes as f64 / 1e9));
+    }
+}
