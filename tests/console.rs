@@ -44,6 +44,16 @@ fn ctl_changes_a_frontend_and_shows_its_state() {
     assert!(story.contains("It arrived.") && story.contains("got it."), "{story}");
     assert!(said(&parm, &["ctl", "queries", "--slowest"]).contains("frame-88"));
 
+    parm.until("batches are shown", |parm| {
+        infer(parm, "frame-89");
+        let models = said(parm, &["ctl", "models", "--output", "json"]);
+        let models: Value = serde_json::from_str(&models).unwrap();
+        let (rows, used) = (models[0]["rows_per_batch"].as_f64(), models[0]["objective_used"].as_f64());
+        models[0]["model"] == "affine" && rows == Some(1.0) && used.is_some_and(|used| used < 1.0)
+    });
+    let models = said(&parm, &["ctl", "models"]);
+    assert!(models.starts_with("MODEL ") && models.contains("\naffine "), "{models}");
+
     let top = said(&parm, &["top", "--once"]);
     assert!(top.contains("affine") && top.contains("embedded:0") && top.contains("settings"), "{top}");
 }

@@ -102,7 +102,7 @@ function drawModel(model, hello, list, fresh) {
   parts.savings.draw(model, now);
   show(place('groups'), parts.groups.draw(now.latest?.groups, now, fresh));
   parts.controls.draw(model, hello.policies, view.may);
-  parts.queue.draw(now.latest, parts.controls.settings);
+  parts.queue.draw(now, parts.controls.settings);
   parts.queries.draw(model, hello.outcomes);
 }
 

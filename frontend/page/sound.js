@@ -25,13 +25,13 @@ const groups = or(fields({ open: list(open), ended: list(tuple(whole(GROUP), who
 
 const part = ({ outcomes, counts, rejections, roles }) => fields({
   m: count, latency: list(histogram, outcomes.length), alone: histogram, alone_unknown: count, rejections: list(count, rejections.length), counts: list(count, counts.length),
-  work_us: list(count, roles.length), queue: list(count, 6), queue_limit: count, busy: or(number), service_us: or(tuple(number, number)), late_us: or(number),
+  work_us: list(count, roles.length), queue: list(count, 6), queue_limit: count, busy: or(number), service_us: or(tuple(number, number)), late_us: or(number), objective_us: pair,
   budgets: tuple(pair, pair, pair), approximate: or(tuple(number, number, positive)), agreement: or(number), groups,
 });
 const named = (names) => (is) => list(text)(is) && names.split(' ').every((name) => is.includes(name));
 /** Names by which the page looks up figures. */
 const OUTCOMES = 'exact hedged reconstructed stand-in backup default rejected failed';
-const COUNTS = `arrived hedges hedges_won hedges_refused explored retries retries_refused groups groups_partial groups_dissolved parities parities_late reconstructions_served
+const COUNTS = `arrived batches batch_rows hedges hedges_won hedges_refused explored retries retries_refused groups groups_partial groups_dissolved parities parities_late reconstructions_served
 reconstructions_unsure stand_ins_spare stand_ins_late stand_ins_served`.replace('\n', ' ');
 const COLUMNS = 'number state reason inflight slots jobs failures p50_us p99_us slowness oldest_ms agreed compared retry_in_ms slower';
 const known = new Set(COLUMNS.split(' ').slice(0, 7));

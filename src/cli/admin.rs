@@ -48,6 +48,8 @@ pub struct Ctl {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum CtlCommand {
+    /// List the models with their latencies, the rows of a batch and the used share of the latency objective
+    Models,
     /// List the instances
     Instances,
     /// List the shares of the instances' time, with use, weight and waiting queries

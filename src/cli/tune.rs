@@ -103,6 +103,9 @@ pub struct Cluster {
     /// Time of each further row of a batch, as a share of the first [default: as measured, otherwise 1]
     #[arg(long, value_name = "SHARE", help_heading = "The cluster")]
     pub row_share: Option<f64>,
+    /// Batches of queries whose run times follow their lengths
+    #[arg(long, value_enum, default_value_t = Unequal::Mixed, help_heading = "The cluster")]
+    pub lengths: Unequal,
     /// Fault scenario of `parm simulate --list` or of --scenarios [default: as recorded, otherwise clean]
     #[arg(long, value_name = "NAME", help_heading = "The cluster")]
     pub scenario: Option<String>,
@@ -135,6 +138,17 @@ pub struct Worth {
     /// Stand-in: its time as a share of the deployed model's, and its accuracy [default: of the recording or the bundle]
     #[arg(long, value_name = "[SHARE=]A", help_heading = "Accuracies and costs")]
     pub stand_in: Option<StandIn>,
+}
+
+/// Which queries of unequal lengths share a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Unequal {
+    /// All, without regard to lengths
+    Mixed,
+    /// Those of equal lengths, as for a model without padding
+    Equal,
+    /// Those whose padding costs less than a run, as for a model with padding
+    Padded,
 }
 
 /// The figure to optimize.

@@ -12,6 +12,7 @@ use crate::Failure;
 use crate::admin::{Admin, block_on};
 use crate::cli::Output;
 use crate::cli::admin::{Ctl, CtlCommand};
+use crate::top::{self, ModelFigures, State};
 
 /// A request to the admin API.
 #[derive(Debug, PartialEq)]
@@ -28,6 +29,13 @@ pub fn main(flags: &Ctl) -> Result<(), Failure> {
     let mut say = |text: String| writeln!(out, "{text}").map_err(anyhow::Error::from);
     match &flags.command {
         CtlCommand::Events => say(block_on(events(&admin))?)?,
+        CtlCommand::Models => {
+            let models = block_on(models(&admin))?;
+            say(match flags.output {
+                Output::Json => serde_json::to_string(&models).map_err(anyhow::Error::from)?,
+                Output::Text => top::table(&models).trim_end().to_owned(),
+            })?;
+        }
         CtlCommand::Export => {
             let settings = block_on(admin.call("GET", "/admin/v1/settings", None))?;
             say(changes::exported(&settings)?)?;
@@ -87,7 +95,24 @@ async fn events(admin: &Admin) -> anyhow::Result<String> {
             return Ok(rows(events.as_array().into_iter().flatten(), event));
         }
     }
-    Err(anyhow!("the frontend ended the stream: check its log"))
+    Err(ended())
+}
+
+/// The figures of all models at the next frame.
+async fn models(admin: &Admin) -> anyhow::Result<Vec<ModelFigures>> {
+    let mut lines = admin.lines("/admin/v1/stream").await?;
+    let mut state = State::default();
+    while let Some(lines) = lines.next().await? {
+        // Each line counts, also those behind the frame.
+        if lines.iter().fold(false, |current, line| state.take(line) || current) {
+            return Ok(top::figures(&state));
+        }
+    }
+    Err(ended())
+}
+
+fn ended() -> anyhow::Error {
+    anyhow!("the frontend ended the stream: check its log")
 }
 
 async fn obey(admin: &Admin, order: &Order) -> anyhow::Result<Value> {
@@ -130,7 +155,7 @@ fn orders(command: &CtlCommand) -> anyhow::Result<Vec<Order>> {
             };
             urls.iter().map(add).collect()
         }
-        CtlCommand::Events | CtlCommand::Export => Vec::new(),
+        CtlCommand::Events | CtlCommand::Export | CtlCommand::Models => Vec::new(),
         CtlCommand::Queries { model, outcome, slowest, limit } => {
             let mut path = format!("queries?slowest={slowest}&limit={limit}");
             for (name, value) in [("model", model), ("outcome", outcome)] {
@@ -209,7 +234,7 @@ fn worded(command: &CtlCommand, answer: &Value) -> anyhow::Result<String> {
         CtlCommand::Queries { .. } => rows(answer["queries"].as_array().into_iter().flatten(), query),
         CtlCommand::Query { .. } => story(answer),
         CtlCommand::Settings { .. } | CtlCommand::Set { .. } => serde_json::to_string_pretty(answer)?,
-        CtlCommand::Events | CtlCommand::Export => String::new(),
+        CtlCommand::Events | CtlCommand::Export | CtlCommand::Models => String::new(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! `parm top`: shows a running frontend in the terminal, from the event stream of the admin page.
 
+mod models;
 mod state;
 mod view;
 
@@ -9,6 +10,7 @@ use crate::Failure;
 use crate::admin::{Admin, block_on};
 use crate::cli::admin::Top;
 
+pub use models::{ModelFigures, figures, table};
 pub use state::{State, list};
 
 /// Clears the terminal and moves the cursor to its top.

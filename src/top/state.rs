@@ -84,6 +84,13 @@ impl State {
         times
     }
 
+    /// Returns a count of a model, over all frames.
+    pub fn counted(&self, m: &Value, name: &str) -> u64 {
+        let Some(at) = list(&self.hello["counts"]).iter().position(|known| known == name) else { return 0 };
+        let parts = self.frames.iter().filter_map(|frame| self.of_model(frame, m));
+        parts.filter_map(|own| own["counts"][at].as_u64()).sum()
+    }
+
     /// Returns the milliseconds that the frames cover.
     pub fn covered_ms(&self) -> u64 {
         self.frames.iter().filter_map(|frame| frame["over_ms"].as_u64()).sum()

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::models::{figures, table};
 use super::state::{State, list};
 
 /// Number of instances that are shown, unhealthy and slow ones first.
@@ -15,7 +16,7 @@ pub fn page(state: &State) -> String {
     let Some(frame) = state.frames.back() else { return page };
     // Writing to a string cannot fail.
     let _ = head(&mut page, state);
-    let _ = models(&mut page, state, frame);
+    let _ = write!(page, "\n{}", table(&figures(state)));
     let _ = instances(&mut page, state, frame);
     let _ = events(&mut page, state);
     page
@@ -27,43 +28,6 @@ fn head(page: &mut String, state: &State) -> std::fmt::Result {
     let up = at.saturating_sub(hello["started_at"].as_u64().unwrap_or(at)) / 1000;
     let missed = if state.dropped > 0 { format!(", {} frames missed", state.dropped) } else { String::new() };
     writeln!(page, "parm {} up {up} s{missed}", text(&hello["version"]))
-}
-
-fn models(page: &mut String, state: &State, frame: &Value) -> std::fmt::Result {
-    let seconds = (state.covered_ms() as f64 / 1e3).max(1e-3);
-    writeln!(
-        page,
-        "\n{:<24} {:<18} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>7}",
-        "MODEL", "POLICY", "QUERIES", "p50 ms", "p99 ms", "p99.9 ms", "approx", "errors", "queue", "busy"
-    )?;
-    for model in &state.models {
-        let Some(own) = state.of_model(frame, &model["m"]) else { continue };
-        let answers = state.times(&model["m"], |outcome| !is_error(outcome));
-        let errors = state.times(&model["m"], is_error).count;
-        let approximate = state.times(&model["m"], is_approximate).count;
-        let quantile = |share| answers.quantile(share).map(|bucket| state.millis(bucket as f64));
-        let time = |share| quantile(share).map_or("-".to_owned(), |ms| format!("{ms:.1}"));
-        let all = answers.count + errors;
-        let share = |part: u64| match all {
-            0 => "-".to_owned(),
-            all => format!("{:.2} %", 100.0 * part as f64 / all as f64),
-        };
-        writeln!(
-            page,
-            "{:<24} {:<18} {:>6.0}/s {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>7}",
-            cut(&state.title(model), 24),
-            text(&model["in_force"]),
-            all as f64 / seconds,
-            time(0.5),
-            time(0.99),
-            time(0.999),
-            share(approximate),
-            share(errors),
-            own["queue"][0].to_string(),
-            format!("{:.1}/{}", own["busy"].as_f64().unwrap_or_default(), own["queue"][5]),
-        )?;
-    }
-    Ok(())
 }
 
 fn instances(page: &mut String, state: &State, frame: &Value) -> std::fmt::Result {
@@ -123,22 +87,6 @@ fn events(page: &mut String, state: &State) -> std::fmt::Result {
         writeln!(page, "{ago:>5} s ago  {kind}{}: {what}{}", of.unwrap_or_default(), by.unwrap_or_default())?;
     }
     Ok(())
-}
-
-fn is_error(outcome: &str) -> bool {
-    matches!(outcome, "rejected" | "failed")
-}
-
-fn is_approximate(outcome: &str) -> bool {
-    matches!(outcome, "reconstructed" | "stand-in" | "backup" | "default")
-}
-
-fn cut(name: &str, most: usize) -> String {
-    if name.chars().count() <= most {
-        name.to_owned()
-    } else {
-        name.chars().take(most - 1).chain(['…']).collect()
-    }
 }
 
 fn text(value: &Value) -> &str {

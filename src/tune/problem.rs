@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use parm_experiments::Config;
 use parm_protocol::client::Client;
+use parm_simulator::Lengths;
 use parm_transport::client::{self, Endpoint};
 use parm_tuner::{Limits, Objective, Problem, Profile, Recording, fit, measure};
 use parm_workload::Faults;
@@ -18,7 +19,7 @@ use parm_workload::{PROFILES, SCENARIOS, Scenario};
 use super::worth;
 use crate::Failure;
 use crate::bar::Bar;
-use crate::cli::tune::{Cluster, Tune, Wanted};
+use crate::cli::tune::{Cluster, Tune, Unequal, Wanted};
 use crate::simulate::folder_of;
 
 /// Builds the problem that the flags describe.
@@ -45,6 +46,11 @@ pub fn of(flags: &Tune) -> Result<Problem, Failure> {
         arrivals,
         service,
         faults,
+        lengths: match cluster.lengths {
+            Unequal::Mixed => Lengths::Mixed,
+            Unequal::Equal => Lengths::Equal,
+            Unequal::Padded => Lengths::Padded,
+        },
         instances,
         slots: cluster.slots.max(1),
         max_batch: cluster.max_batch.max(1),

@@ -5,13 +5,19 @@ use std::time::Duration;
 use parm_shares::Account;
 
 use crate::api::{
-    Held, InstanceId, InstanceReading, OpenGroup, Payer, PolicyKind, PoolId, PoolReading, PoolStatus, Time,
+    Held, InstanceId, InstanceReading, LatencyReading, OpenGroup, Payer, PolicyKind, PoolId, PoolReading,
+    PoolStatus, Time,
 };
 use crate::dispatcher::Dispatcher;
 use crate::policy::late_to_hedges;
+use crate::rules::batching::objective;
 use crate::state::group::Stage;
 use crate::state::instance::{Instance, Serves};
 use crate::state::keys::GroupKey;
+use crate::state::pool::Pool;
+
+/// The quantile of latencies that is compared with the objective.
+const TAIL: f64 = 0.99;
 
 impl Dispatcher {
     /// The state of a pool; `None` if it is unknown.
@@ -106,6 +112,7 @@ impl Dispatcher {
             agreement: pool.stand_ins.as_ref().and_then(|stand_ins| stand_ins.agreement()),
             in_outage: pool.outage_since.is_some(),
             withheld: pool.stand_ins.as_ref().is_some_and(|stand_ins| stand_ins.withheld),
+            latency: latency(pool),
             counters: pool.counters,
         })
     }
@@ -147,4 +154,10 @@ impl Dispatcher {
     pub fn watch_groups(&mut self, watched: bool) {
         self.state.watched = watched;
     }
+}
+
+/// The tail of a pool's predictions next to its objective, once both are known.
+fn latency(pool: &Pool) -> Option<LatencyReading> {
+    pool.response.reading()?;
+    Some(LatencyReading { p99: pool.response.quantile(TAIL), objective: objective(pool)? })
 }

@@ -60,6 +60,11 @@ pub enum Error {
         "invalid service time of {mean_ms} ms and {row_share} of it per further row: give a finite mean above 0 and a share from 0 to 1000"
     )]
     BadService { mean_ms: f64, row_share: f64 },
+    /// Times of batches that cannot be.
+    #[error(
+        "invalid `row_times`: give pairs of rows and time from small to large, the first one [1, 1.0], each time at least that of the pair before"
+    )]
+    BadRowTimes,
     #[error("{name} of fault {fault} is {value}: give a number {range}")]
     BadFault { fault: usize, name: &'static str, value: f64, range: &'static str },
     #[error(

@@ -18,6 +18,10 @@ pub struct Service {
     pub row_share: f64,
     /// Rows that an engine computes at a time: a batch takes as long as the next multiple. Default 1.
     pub row_step: NonZeroU16,
+    /// Measured batches instead of `row_share` and `row_step`: pairs of rows and time, in times of one row, from small to
+    /// large. A batch takes as long as the next listed one; a larger one than all of them runs in several parts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub row_times: Vec<(u16, f64)>,
 }
 
 impl Default for Service {
@@ -26,6 +30,7 @@ impl Default for Service {
             time_ms: Distribution::Lognormal { median: 20.0, sigma: 0.05 },
             row_share: 1.0,
             row_step: NonZeroU16::MIN,
+            row_times: Vec::new(),
         }
     }
 }
@@ -36,7 +41,21 @@ impl Service {
         self.time_ms.check()?;
         let (mean_ms, row_share) = (self.time_ms.mean(), self.row_share);
         let good = mean_ms > 0.0 && mean_ms.is_finite() && (0.0..=1e3).contains(&row_share);
-        if good { Ok(()) } else { Err(Error::BadService { mean_ms, row_share }) }
+        if !good {
+            return Err(Error::BadService { mean_ms, row_share });
+        }
+        let one = self.row_times.first().is_none_or(|first| *first == (1, 1.0));
+        let rising = self.row_times.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
+        let bounded = self.row_times.iter().all(|(_, time)| (0.0..=1e6).contains(time));
+        if one && rising && bounded { Ok(()) } else { Err(Error::BadRowTimes) }
+    }
+
+    /// Whether a batch takes less time than its rows one by one.
+    pub fn gains(&self) -> bool {
+        match self.row_times.as_slice() {
+            [] => self.row_share < 1.0 || self.row_step > NonZeroU16::MIN,
+            times => times.iter().any(|(rows, time)| *time < f64::from(*rows)),
+        }
     }
 
     /// Mean time for one row, in seconds.
@@ -52,6 +71,12 @@ impl Service {
 
     /// Time of a batch, in times of one row.
     pub fn rows(&self, rows: usize) -> f64 {
+        if let Some((most, longest)) = self.row_times.last() {
+            let (full, rest) = (rows.saturating_sub(1) / usize::from(*most), rows.max(1) - 1);
+            let rest = rest % usize::from(*most) + 1;
+            let at = self.row_times.partition_point(|(listed, _)| usize::from(*listed) < rest);
+            return full as f64 * longest + self.row_times[at].1;
+        }
         let steps = rows.div_ceil(self.row_step.get().into());
         1.0 + self.row_share * steps.saturating_sub(1) as f64
     }
@@ -87,6 +112,28 @@ mod tests {
         assert_eq!([1, 2, 5].map(|rows| service.nanos(rows, RUN)), [20e6, 25e6, 40e6]);
         let stepped = Service { row_step: NonZeroU16::new(4).unwrap(), ..service };
         assert_eq!([1, 4, 5, 9].map(|rows| stepped.nanos(rows, RUN)), [20e6, 20e6, 25e6, 30e6]);
+    }
+
+    #[test]
+    fn batch_takes_as_long_as_the_next_listed_one() {
+        let time_ms = Distribution::Constant { value: 2.0 };
+        let service =
+            Service { time_ms, row_times: vec![(1, 1.0), (4, 1.5), (8, 2.5)], ..Service::default() };
+        assert_eq!(service.check(), Ok(()));
+        assert_eq!(
+            [0, 1, 2, 4, 5, 8, 9, 20].map(|rows| service.rows(rows)),
+            [1.0, 1.0, 1.5, 1.5, 2.5, 2.5, 3.5, 6.5]
+        );
+        assert!(service.gains());
+        for row_times in [
+            vec![(2, 1.0)],
+            vec![(1, 1.0), (1, 2.0)],
+            vec![(1, 1.0), (2, 0.5)],
+            vec![(1, 1.0), (2, f64::NAN)],
+        ] {
+            let refused = Service { row_times, ..service.clone() };
+            assert_eq!(refused.check(), Err(Error::BadRowTimes), "{refused:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // A simulated cluster: queries, stragglers, a slow node, ejections, and the resulting latencies. Each second draws
 // all its queries, so that the figures shown together are consistent. Random numbers are seeded.
 
-const COUNTS = ['arrived', 'cancelled', 'given_up', 'jobs', 'dropped', 'hedges', 'hedges_refused', 'hedges_won', 'explored', 'groups', 'groups_partial',
+const COUNTS = ['arrived', 'cancelled', 'given_up', 'jobs', 'batches', 'batch_rows', 'dropped', 'hedges', 'hedges_refused', 'hedges_won', 'explored', 'groups', 'groups_partial',
   'groups_dissolved', 'parities', 'parities_unsent', 'parities_late', 'reconstructions', 'reconstructions_served',
   'reconstructions_unsure', 'backups_served', 'stand_ins_spare', 'stand_ins_late', 'stand_ins_refused', 'stand_ins_served',
   'stand_ins_unsure', 'stand_ins_over_bound', 'stand_ins_wasted', 'retries', 'retries_refused', 'ejected_slow', 'compared',
@@ -192,6 +192,8 @@ export class Cluster {
       const one = this.pick(usable);
       one.jobs += 1;
       counts.jobs += 1;
+      counts.batches += 1;
+      counts.batch_rows += 1;
       const straggles = this.random() < (trouble ? 0.028 : 0.007);
       const time = one.stopped ? Infinity
         : model.median * one.factor * Math.exp(0.07 * normal(this.random)) * (straggles ? 2.6 + 3.2 * this.random() : 1);
@@ -236,6 +238,7 @@ export class Cluster {
       queue: [Math.max(0, Math.round((busy / Math.max(1, slots) - 0.8) * 60 + this.random() * 2)), Math.round(busy) + 2, Math.round(busy), slots,
         this.instances.length, slots],
       queue_limit: own.queue_limit, busy, service_us: arrived ? [model.median, Math.round(late)] : null, late_us: arrived ? Math.round(late) : null,
+      objective_us: arrived ? [Math.round(late * 1.3), 1_000_000] : null,
       budgets: [[model.tokens.retry, BURSTS.retry], [model.tokens.hedge, BURSTS.hedge],
         policy === 'stand-in' ? [model.tokens.stand_in, BURSTS.stand_in] : null],
       approximate: policy === 'stand-in' ? [Math.round(model.given), Math.floor(own.stand_in.bound * own.stand_in.bound_window), own.stand_in.bound_window] : null,

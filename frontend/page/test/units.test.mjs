@@ -11,6 +11,7 @@ import { deepest, quantile, slower, sum, total } from '../histogram.js';
 import { History } from '../history.js';
 import { remark, sorted, state, tone } from '../instances.js';
 import { nodes } from '../nodes.js';
+import { Queue, runs } from '../queue.js';
 import { Lines, wait } from '../stream.js';
 import { summary } from '../summary.js';
 import { jobs } from '../timeline.js';
@@ -70,7 +71,7 @@ function part(latency, more = {}) {
   const flat = (pairs) => [...(pairs ?? [])].sort((a, b) => a[0] - b[0]).flatMap(([us, count]) => [bucket(us), count]);
   return { m: 0, latency: hello.outcomes.map((name) => flat(latency[name])), alone: flat(more.alone ?? latency.exact), alone_unknown: more.never ?? 0,
     rejections: more.rejections ?? [0, 0, 0, 0, 0, 0], counts: hello.counts.map(() => 0), work_us: [100, 5, 0, 0, 0], queue: more.queue ?? [0, 9, 9, 12, 12, 12], queue_limit: 1024, busy: 6,
-    service_us: [20_000, 38_000], late_us: more.late ?? 26_000, budgets: [[100, 100], [10, 10], null], approximate: null, agreement: null, withheld: false, groups: null, ...more.also };
+    service_us: [20_000, 38_000], late_us: more.late ?? 26_000, objective_us: null, budgets: [[100, 100], [10, 10], null], approximate: null, agreement: null, withheld: false, groups: null, ...more.also };
 }
 const model = (policy, more = {}) => ({ m: 0, name: 'resnet50', policy, in_force: policy, problem: null, codes: [], ...more });
 const said = (policy, latency, more) => verdict(model(policy), summary([part(latency, more)], hello));
@@ -123,6 +124,15 @@ test('node_is_slow_if_all_its_instances_are', () => {
   assert.ok(others.every((node) => !node.slow));
   assert.deepEqual(nodes([row(1, { slowness: 9 }), row(2), row(3), row(4)], 2).filter((node) => node.slow), [], 'one slow instance is no slow node');
   assert.deepEqual(nodes([row(1, { node: null })], 2), []);
+});
+
+test('queue_shows_rows_of_batches_and_share_of_the_objective', () => {
+  const now = part({ exact: [[20_000, 100]] }, { also: { objective_us: [95_000, 100_000] } });
+  assert.match(runs(now, { batches: 40, batch_rows: 100 }), / A batch has 2\.5 rows on average\.$/);
+  assert.doesNotMatch(runs(now, { batches: 0, batch_rows: 0 }), /batch/);
+  const meter = (part) => Queue.prototype.list(part, null).find(([name]) => name === 'Objective');
+  assert.deepEqual(meter(now), ['Objective', 95_000, 100_000, 'p99 95 ms of 100 ms', true]);
+  assert.equal(meter(part({ exact: [[20_000, 100]] })), undefined);
 });
 
 test('notes_name_nodes_instances_queues_and_bounds', () => {

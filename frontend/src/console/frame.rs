@@ -35,6 +35,8 @@ struct ModelFrame {
     busy: f64,
     service_us: Option<[u64; 2]>,
     late_us: Option<u64>,
+    /// The p99 from arrival to prediction, and the objective.
+    objective_us: Option<[u64; 2]>,
     budgets: [Option<[f64; 2]>; 3],
     approximate: Option<[u32; 3]>,
     agreement: Option<f64>,
@@ -143,6 +145,7 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
         busy: rounded(reading.busy, 100.0),
         service_us: reading.service.map(|times| times.map(micros)),
         late_us: reading.late_after.map(micros),
+        objective_us: status.latency.map(|latency| [latency.p99, latency.objective].map(micros)),
         budgets: [Some(reading.retries), Some(reading.hedges), reading.stand_ins].map(tokens),
         approximate: reading.approximate.filter(|_| now.stands_in),
         agreement: status.agreement.filter(|_| now.stands_in).map(|share| rounded(share, 1e4)),

@@ -21,7 +21,7 @@ use parm_dispatch::{Account, Payer, PolicyKind};
 use parm_protocol::Error;
 use prometheus::core::Collector;
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, exponential_buckets,
 };
 
@@ -50,6 +50,18 @@ const DISPATCHED: &[Count] = &[
             ("job", |c| c.jobs),
             ("job_dropped", |c| c.dropped),
         ],
+    },
+    Count {
+        name: "parm_batches_total",
+        help: "Batches of queries started; the rows of a batch are parm_batch_rows_total over this",
+        label: "",
+        counts: &[("", |c| c.batches)],
+    },
+    Count {
+        name: "parm_batch_rows_total",
+        help: "Queries in the batches started",
+        label: "",
+        counts: &[("", |c| c.batch_rows)],
     },
     Count {
         name: "parm_hedges_total",
@@ -120,6 +132,7 @@ pub(crate) struct Metrics {
     queue_depth: IntGaugeVec,
     jobs_running: IntGaugeVec,
     usable: IntGaugeVec,
+    objective_used: GaugeVec,
     dispatched: Counts,
     inflight: IntGaugeVec,
     service_time: HistogramVec,
@@ -169,6 +182,10 @@ impl Metrics {
             "parm_instances_refused_total",
             "Instances rejected because their model differs from that of other instances",
         );
+        let objective_used = Opts::new(
+            "parm_objective_used",
+            "p99 from arrival to prediction, as a share of the time that queries usually have until their deadlines",
+        );
         let neighbours = Opts::new("parm_neighbours", "Other frontends that report their load to this one");
         let lines = Opts::new("parm_workers_file_bad_lines", "Invalid lines of the workers file");
         Self {
@@ -200,6 +217,7 @@ impl Metrics {
             queue_depth: gauge("parm_queue_depth", "Queries waiting for an instance", MODEL),
             jobs_running: gauge("parm_jobs_running", "Jobs at instances", MODEL),
             usable: gauge("parm_usable_instances", "Instances that accept jobs of the model", MODEL),
+            objective_used: register(&registry, GaugeVec::new(objective_used, MODEL)),
             dispatched: Counts::new(&registry, DISPATCHED),
             inflight: gauge("parm_instance_inflight", "Jobs that an instance holds", &["instance"]),
             service_time: histogram(
@@ -288,6 +306,7 @@ impl Metrics {
                 jobs_running: Series::new(&self.jobs_running, &labels),
                 usable: Series::new(&self.usable, &labels),
                 utilisation: Series::new(&self.paces.utilisation, &labels),
+                objective_used: Series::new(&self.objective_used, &labels),
             },
             reasons: Mutex::new(Some(BTreeSet::new())),
         }

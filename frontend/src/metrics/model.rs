@@ -42,7 +42,9 @@ pub(super) struct Status {
     pub(super) jobs_running: Series<IntGaugeVec>,
     pub(super) usable: Series<IntGaugeVec>,
     pub(super) utilisation: Series<GaugeVec>,
+    pub(super) objective_used: Series<GaugeVec>,
 }
+
 impl PoolMetrics {
     /// Counts an answered request.
     pub(crate) fn answered(&self, outcome: Outcome, rows: usize, took: Duration) {
@@ -75,6 +77,9 @@ impl PoolMetrics {
         if let Some(share) = utilisation {
             self.status.utilisation.set(share);
         }
+        if let Some(latency) = status.latency {
+            self.status.objective_used.set(latency.used());
+        }
         let is_coded = self.coding.codes.is_used();
         if is_coded {
             self.coding.begin();
@@ -95,9 +100,9 @@ impl PoolMetrics {
         let counters = [&self.success, &self.inferences, &self.executions];
         let times = [&self.request_time, &self.queue_time, &self.compute_time];
         counters.into_iter().chain(times).for_each(Series::forget);
-        let Status { pending, queue_depth, jobs_running, usable, utilisation } = &self.status;
+        let Status { pending, queue_depth, jobs_running, usable, utilisation, objective_used } = &self.status;
         [pending, queue_depth, jobs_running, usable].into_iter().for_each(Series::forget);
-        utilisation.forget();
+        [utilisation, objective_used].into_iter().for_each(Series::forget);
         self.coding.forget();
         self.stand_ins.forget();
         self.dispatched.forget();

@@ -85,11 +85,16 @@ async fn watcher_gets_names_first_and_then_a_frame_per_second() {
     let own = &frame["models"][0];
     let column =
         |name: &str| hello["columns"].as_array().unwrap().iter().position(|known| known == name).unwrap();
-    let counted = hello["counts"].as_array().unwrap().iter().position(|name| name == "arrived").unwrap();
+    let place =
+        |count: &str| hello["counts"].as_array().unwrap().iter().position(|name| name == count).unwrap();
+    let counted = place("arrived");
     assert_eq!((&frame["over_ms"], &own["counts"][counted]), (&json!(1000), &json!(20)));
     assert_eq!((sum(&own["latency"][0]), sum(&own["alone"]), &own["alone_unknown"]), (20, 20, &json!(0)));
     assert_eq!(own["work_us"], json!([400_000, 0, 0, 0, 0]));
     assert_eq!(own["groups"], json!(null));
+    assert_eq!(["batches", "batch_rows"].map(|count| &own["counts"][place(count)]), [&json!(20); 2]);
+    let [p99, objective] = [0, 1].map(|at| own["objective_us"][at].as_u64().unwrap());
+    assert!((19_000..21_000).contains(&p99) && objective > 40_000, "{p99} of {objective}");
     let jobs: u64 = [0, 1].iter().map(|at| frame["instances"][*at][column("jobs")].as_u64().unwrap()).sum();
     let row = &frame["instances"][0];
     assert_eq!((jobs, &row[column("state")], &row[column("oldest_ms")]), (20, &json!(1), &json!(null)));

@@ -1,6 +1,7 @@
 //! Tests of the metrics page, whose names dashboards rely on.
 
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU16};
+use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
 
@@ -34,6 +35,23 @@ async fn page_has_the_names_that_dashboards_use() {
     ] {
         assert!(page.lines().any(|had| had == line), "{line}\n{page}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_and_objective_of_a_model_are_shown() {
+    let instance = Scripted::quick("a", 50);
+    let mut config = config(PolicyKind::None);
+    config.dispatch.batch.max_size = NonZeroU16::new(4).unwrap().into();
+    config.requests.default_deadline = Duration::from_secs(1);
+    let frontend = frontend(config, &[&instance]).await;
+    infer(&frontend, request(&[1.0; 16])).await.unwrap();
+    let value = |name| metric(&frontend, name, &[]);
+    assert_eq!(value("parm_batch_rows_total"), 16.0);
+    let batches = value("parm_batches_total");
+    assert!((4.0..=5.0).contains(&batches), "one row may start at once: {batches} batches");
+    // The last batch ends after 50 ms for each.
+    let used = value("parm_objective_used");
+    assert!((used / (0.05 * batches) - 1.0).abs() < 0.05, "{used} after {batches} batches");
 }
 
 #[tokio::test(start_paused = true)]

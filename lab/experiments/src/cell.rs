@@ -157,6 +157,7 @@ impl Config {
             fleet,
             settings: settings.clone(),
             deadline: self.deadline,
+            lengths: contender.lengths,
             encode: self.encode,
             decode: self.decode,
         };

@@ -3,6 +3,7 @@
 use std::num::{NonZeroU8, NonZeroU32};
 
 use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_simulator::Lengths;
 use serde::{Deserialize, Serialize};
 
 /// A policy and its instances.
@@ -21,13 +22,25 @@ pub struct Contender {
     pub tokens: bool,
     /// Whether frontends without tokens report to each other what they hold. Default false.
     pub neighbours: bool,
+    /// How batches treat queries of unequal lengths, in a simulation: `mixed` without regard to them, `equal` lengths only,
+    /// or `padded` where that pays. Default `mixed`.
+    pub lengths: Lengths,
 }
 
 impl Default for Contender {
     fn default() -> Self {
         let dispatch = PoolSettings::default();
         let frontends = NonZeroU32::MIN;
-        Self { dispatch, instances: None, parity_only: 0, frontends, tokens: true, neighbours: false }
+        let lengths = Lengths::default();
+        Self {
+            dispatch,
+            instances: None,
+            parity_only: 0,
+            frontends,
+            tokens: true,
+            neighbours: false,
+            lengths,
+        }
     }
 }
 

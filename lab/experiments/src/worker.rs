@@ -141,6 +141,10 @@ const RESTART: std::time::Duration = std::time::Duration::from_secs(10);
 /// Writes the configuration of workers that emulate a model and its stand-in.
 pub(crate) fn emulated(folder: &Path, config: &crate::Config) -> Result<PathBuf, Error> {
     let (processes, service) = (&config.processes, &config.service);
+    if !service.row_times.is_empty() {
+        let reason = "`row_times` is for simulations: give `row_share` for real processes, or --simulate";
+        return Err(Error::ConfigFile(reason.into()));
+    }
     let mean = service.time_ms.mean();
     let model = |time_ms: Distribution, per_row_ms: f64| {
         json!({

@@ -24,7 +24,7 @@ use crate::front::{Coded, Front};
 use crate::in_flight;
 use crate::tally::Ended;
 use crate::witness::{Answered, Execution, Witness};
-use crate::{Error, Progress, Run, Tally};
+use crate::{Error, Lengths, Progress, Run, Tally};
 
 /// A run in progress.
 pub(crate) struct Engine<'a> {
@@ -94,6 +94,9 @@ const REPORT_EVERY: u64 = 1 << 14;
 
 const POOL: PoolId = PoolId(0);
 const SHAPE: ShapeId = ShapeId(0);
+
+/// The size of a query with factor 1, about the tokens of a sentence.
+const USUAL_SIZE: f64 = 16.0;
 
 /// Separates these draws from all others.
 const STREAM: u64 = 0xF1EE7;
@@ -181,19 +184,30 @@ impl<'a> Engine<'a> {
         if let Some(witness) = &mut self.witness {
             witness.arrived(self.now);
         }
+        let size = self.size(query.number);
         let query = QuerySpec {
             id,
             pool: POOL,
-            shape: SHAPE,
+            shape: if self.run.lengths == Lengths::Equal { ShapeId(size) } else { SHAPE },
             deadline: time(self.now + self.run.deadline),
             priority: 0,
             share: None,
             accept: Accept::Any,
             codable: true,
-            size: 1,
-            padded: false,
+            size,
+            padded: self.run.lengths == Lengths::Padded,
         };
         self.tell(front as u32, Event::QueryArrived(query));
+    }
+
+    /// Returns the size of a query that the dispatcher learns.
+    fn size(&self, number: u64) -> u32 {
+        if self.run.lengths == Lengths::Mixed || !self.cluster.follows_queries() {
+            return 1;
+        }
+        // A fault may leave some instances out.
+        let factors = (0..self.cluster.len()).map(|instance| self.cluster.longest(instance, [number]));
+        (factors.fold(0.0, f64::max) * USUAL_SIZE).ceil().max(1.0) as u32
     }
 
     fn happens(&mut self) {

@@ -25,7 +25,7 @@ mod witness;
 pub use error::Error;
 pub use parm_workload::Outcome;
 pub use progress::{Progress, Quiet};
-pub use run::{Fleet, Run, Shape, StandIn};
+pub use run::{Fleet, Lengths, Run, Shape, StandIn};
 pub use tally::{BLOCKS, Ended, KeptTally, STRETCHES, Tally};
 pub use tenants::{Bill, Demand, Tenancy, Tenant};
 pub use witness::{Answered, Execution, Witness};

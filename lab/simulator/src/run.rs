@@ -7,6 +7,8 @@ use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::service::Service;
 
+use serde::{Deserialize, Serialize};
+
 use crate::engine::Engine;
 use crate::{Error, Progress, Tally, Witness};
 
@@ -39,10 +41,25 @@ pub struct Run {
     pub settings: PoolSettings,
     /// How long a query may wait for its answer.
     pub deadline: Duration,
+    /// How batches treat queries of unequal lengths.
+    pub lengths: Lengths,
     /// Time to encode a group, off the dispatch path.
     pub encode: Duration,
     /// Time to decode a slot.
     pub decode: Duration,
+}
+
+/// How batches treat queries of unequal lengths. A batch takes as long as its longest query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lengths {
+    /// All share batches: the dispatcher knows no lengths.
+    #[default]
+    Mixed,
+    /// Only equal lengths share a batch, as for a model without padding.
+    Equal,
+    /// Lengths share a batch if the padding costs less than a run, as for a model with padding.
+    Padded,
 }
 
 /// A stand-in.

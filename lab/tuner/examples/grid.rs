@@ -8,7 +8,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use parm_simulator::Quiet;
+use parm_simulator::{Lengths, Quiet};
 use parm_tuner::{Candidate, Coded, Limits, Objective, Plan, Problem, Quality, Search};
 use parm_workload::arrivals::Arrivals;
 use parm_workload::service::Service;
@@ -67,6 +67,7 @@ fn paper(rate: f64) -> Problem {
         arrivals: Arrivals::Poisson { rate },
         service: Service::default(),
         faults: Faults(vec![TRANSFERS]),
+        lengths: Lengths::default(),
         instances: 18,
         slots: 1,
         max_batch: 1,

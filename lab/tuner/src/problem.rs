@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_dispatch::{Cost, PoolSettings};
-use parm_simulator::{Run, Shape, StandIn};
+use parm_simulator::{Lengths, Run, Shape, StandIn};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -23,6 +23,8 @@ pub struct Problem {
     pub service: Service,
     /// The faults.
     pub faults: Faults,
+    /// How batches treat queries of unequal lengths.
+    pub lengths: Lengths,
     /// Number of instances.
     pub instances: u32,
     /// Jobs that an instance holds.
@@ -93,9 +95,9 @@ impl Problem {
 
     /// Returns the queries per second that the instances can serve without faults, in the largest batches.
     pub fn capacity(&self) -> f64 {
-        let rows = f64::from(self.max_batch.max(1));
-        let batch = self.service.mean_seconds() * (1.0 + self.service.row_share * (rows - 1.0));
-        f64::from(self.instances) * rows / batch
+        let rows = self.max_batch.max(1);
+        let batch = self.service.mean_seconds() * self.service.rows(rows.into());
+        f64::from(self.instances) * f64::from(rows) / batch
     }
 
     /// Returns the arrival rate as a share of the capacity.
@@ -143,6 +145,7 @@ impl Problem {
             fleet: parm_simulator::Fleet::default(),
             settings,
             deadline: self.deadline,
+            lengths: self.lengths,
             encode: ENCODE,
             decode: DECODE,
         }
@@ -165,6 +168,7 @@ pub(crate) mod tests {
             arrivals: Arrivals::Poisson { rate: 270.0 },
             service: Service::default(),
             faults: Scenario::named("shuffles").expect("the scenario is predefined").faults,
+            lengths: Lengths::default(),
             instances: 18,
             slots: 1,
             max_batch: 1,

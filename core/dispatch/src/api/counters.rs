@@ -32,6 +32,10 @@ counters! {
     given_up,
     /// Jobs started, of every role.
     jobs,
+    /// Batches started: the first jobs of queries.
+    batches,
+    /// Queries in these batches.
+    batch_rows,
     /// Jobs dropped while they ran because no query needed them.
     dropped,
     /// Late jobs that were duplicated.

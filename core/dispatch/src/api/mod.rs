@@ -30,7 +30,7 @@ pub use ids::{
 };
 pub use in_force::{Coding, InForce};
 pub use payer::{Payer, Wanted};
-pub use reading::{EndedGroup, Held, InstanceReading, OpenGroup, PoolReading, PoolStatus};
+pub use reading::{EndedGroup, Held, InstanceReading, LatencyReading, OpenGroup, PoolReading, PoolStatus};
 pub use settings::{
     AgreementSettings, BatchSettings, BatchSize, BudgetSettings, CodingSettings, DetectionSettings,
     EjectionSettings, Factor, Fraction, GraceSettings, HedgeSettings, InOutage, NotAFactor, NotAFraction,

@@ -81,8 +81,26 @@ pub struct PoolStatus {
     pub withheld: bool,
     /// Stand-ins answer because no instance with the deployed model does.
     pub in_outage: bool,
+    /// The latency of its predictions, once enough are known.
+    pub latency: Option<LatencyReading>,
     /// Events so far.
     pub counters: Counters,
+}
+
+/// The tail of a pool's predictions next to the objective that limits automatic batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatencyReading {
+    /// The 99th percentile of the time from a query's arrival to its prediction.
+    pub p99: Duration,
+    /// The time that queries usually have until their deadlines.
+    pub objective: Duration,
+}
+
+impl LatencyReading {
+    /// The p99 as a share of the objective.
+    pub fn used(&self) -> f64 {
+        self.p99.as_secs_f64() / self.objective.as_secs_f64().max(1e-9)
+    }
 }
 
 /// Sizes of a dispatcher's state.

@@ -133,6 +133,8 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
     pool.running += 1;
     pool.counters.jobs += 1;
     if fresh {
+        pool.counters.batches += 1;
+        pool.counters.batch_rows += count as u64;
         pool.load.note(turn.now);
         pool.usual_rows += (taken - pool.usual_rows) / ROWS_WINDOW;
         pool.hedges.earn();

@@ -52,6 +52,12 @@ pub(crate) fn most_rows(pool: &Pool) -> u16 {
     size.min(pool.in_force.max_rows.get())
 }
 
+/// The latency objective that limits batches: the time that queries usually have until their deadlines. `None` before
+/// the first query.
+pub(crate) fn objective(pool: &Pool) -> Option<Duration> {
+    Some(pool.deadlines.typical()).filter(|typical| typical.is_finite()).map(nanos)
+}
+
 /// Whether a query with so much time until its deadline could be in time, as far as known.
 pub(crate) fn may_be_served(pool: &Pool, within: Duration) -> bool {
     pool.curve.sizes(1).next().is_none_or(|(_, time)| within.as_nanos() as f64 >= time)
@@ -160,7 +166,8 @@ pub(crate) fn time_of_row(pool: &Pool) -> Option<Duration> {
 /// instance and for the run.
 fn sizes(pool: &Pool, most: u16) -> impl Iterator<Item = (u16, f64)> {
     let turns = 1.0 + slots(pool).max(1.0).recip();
-    let longest = pool.deadlines.typical() / (MARGIN * turns);
+    let limit = objective(pool).map_or(f64::INFINITY, |objective| objective.as_nanos() as f64);
+    let longest = limit / (MARGIN * turns);
     pool.curve.sizes(most).take_while(move |(rows, time)| *rows == 1 || *time <= longest)
 }
 

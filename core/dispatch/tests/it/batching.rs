@@ -4,7 +4,7 @@ use parm_dispatch::{BatchSettings, BatchSize, PolicyKind, PoolSettings, QueryId}
 
 use super::script::Step::{Done, Join, Wait, Within};
 use super::script::{act, play};
-use super::world::World;
+use super::world::{POOL, World};
 
 fn auto() -> PoolSettings {
     let batch = BatchSettings { max_size: BatchSize::Auto, ..BatchSettings::default() };
@@ -136,4 +136,20 @@ fn query_that_has_no_time_for_company_starts_at_once() {
     assert_eq!(world.running().count(), 2, "company did not come");
     [Within(7002, 25), Within(7003, 60_000), Done(1)].iter().for_each(|step| act(&mut world, step));
     assert!(world.running().any(|(_, held)| held.rows.contains(&QueryId(7002))), "an instance is free");
+}
+
+#[test]
+fn status_has_rows_of_batches_and_the_objective() {
+    let (world, sizes) = run(|rows| 20 + rows / 4);
+    let status = world.dispatcher.status(POOL).expect("it has been used");
+    let counted = (status.counters.batches, status.counters.batch_rows);
+    assert_eq!(counted, (10 + sizes.len() as u64, 910));
+    let latency = status.latency.expect("many answers");
+    let off = latency.objective.as_secs_f64() / 60.0 - 1.0;
+    assert!(off.abs() < 1e-6, "the deadline of all queries: {latency:?}");
+    // All arrived at once, so the last batches have the p99.
+    let took: u64 = sizes.iter().map(|rows| 20 + *rows as u64 / 4).sum();
+    let part = latency.p99.as_secs_f64() * 1e3 / took as f64;
+    assert!((0.9..1.05).contains(&part), "{latency:?} of {took} ms");
+    assert!((latency.used() - latency.p99.as_secs_f64() / 60.0).abs() < 1e-6);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_dispatch::{BatchSize, PolicyKind, PoolSettings};
-use parm_simulator::{Quiet, Run, Shape, Tally};
+use parm_simulator::{Lengths, Quiet, Run, Shape, Tally};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -31,6 +31,7 @@ pub(crate) fn run(instances: u32, load: f64) -> Run {
         fleet: parm_simulator::Fleet::default(),
         settings,
         deadline: Duration::from_secs(60),
+        lengths: Lengths::default(),
         encode: Duration::from_micros(93),
         decode: Duration::from_micros(8),
     }

@@ -99,7 +99,7 @@ fn ejection() -> Dimension {
 
 /// Larger batches are offered only if a further row costs less than the first.
 fn batches(problem: &Problem) -> Dimension {
-    let gains = problem.service.row_share < 1.0;
+    let gains = problem.service.gains();
     let most = if gains { problem.max_batch } else { 1 };
     let tenth_us = (problem.service.mean_seconds() * 1e5) as u64;
     let auto = (most > 1).then_some(Knob::Batch(BatchSize::Auto, 0));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parm_dispatch::PoolSettings;
 use parm_loadgen::statistics::bootstrap::quantile_of;
-use parm_simulator::{Answered, Fleet, Outcome, Progress, Run, Shape, StandIn, Witness};
+use parm_simulator::{Answered, Fleet, Lengths, Outcome, Progress, Run, Shape, StandIn, Witness};
 use serde::Serialize;
 
 use crate::{Error, Profile, Recording};
@@ -81,6 +81,7 @@ impl Replay<'_> {
             fleet: Fleet::default(),
             settings: settings.clone(),
             deadline: *deadline,
+            lengths: Lengths::default(),
             encode: ENCODE,
             decode: DECODE,
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, PoolSettings};
-use parm_simulator::{Fleet, Quiet, Run, Shape, StandIn};
+use parm_simulator::{Fleet, Lengths, Quiet, Run, Shape, StandIn};
 use parm_tuner::{COUNTS, Cause, Findings, Setup, fit, why};
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -64,6 +64,7 @@ fn clean(draw: &mut Random, seed: u64) -> Run {
         fleet: Fleet::default(),
         settings: PoolSettings { policy, ..PoolSettings::default() },
         deadline: Duration::from_secs(10),
+        lengths: Lengths::default(),
         encode: Duration::from_micros(93),
         decode: Duration::from_micros(8),
     }

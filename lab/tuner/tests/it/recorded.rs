@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, PoolSettings};
-use parm_simulator::{Quiet, Run, Shape};
+use parm_simulator::{Lengths, Quiet, Run, Shape};
 use parm_tuner::{Error, Profile, Recording, fit};
 use parm_workload::Scenario;
 use parm_workload::arrivals::Arrivals;
@@ -30,6 +30,7 @@ fn run(faults: Faults, policy: PolicyKind, ejection: bool) -> Run {
         fleet: parm_simulator::Fleet::default(),
         settings,
         deadline: Duration::from_secs(10),
+        lengths: Lengths::default(),
         encode: Duration::from_micros(93),
         decode: Duration::from_micros(8),
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
-use parm_simulator::Quiet;
+use parm_simulator::{Lengths, Quiet};
 use parm_tuner::{
     Coded, Error, Limits, Objective, Plan, Problem, Quality, Report, Search, StandInWorth, to_toml,
 };
@@ -21,6 +21,7 @@ fn problem() -> Problem {
         arrivals: Arrivals::Poisson { rate: 270.0 },
         service: Service::default(),
         faults: Scenario::named("shuffles").unwrap().faults,
+        lengths: Lengths::default(),
         instances: 18,
         slots: 1,
         max_batch: 1,
