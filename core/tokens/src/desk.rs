@@ -38,7 +38,7 @@ pub struct Reservation<K> {
     pub key: K,
     /// Urgency.
     pub class: Class,
-    /// Order of arrival, shared with jobs.
+    /// Order of arrival of its job, at the frontend as far as known: nanoseconds on the clock of the owner's jobs.
     pub number: u64,
     /// The frontend's own number for it.
     pub note: Note,
@@ -106,18 +106,22 @@ impl<K: Ord + Clone> Desk<K> {
         }
     }
 
-    /// Handles an order of a frontend; `number` is its order of arrival.
+    /// Handles an order of a frontend; `number` is its order of arrival, in nanoseconds.
     pub fn told(&mut self, frontend: Frontend, order: Order<K>, number: u64) {
         if !self.frontends.contains(&frontend) {
             return; // it has left
         }
         match order {
-            Order::Reserve(key, class, note) => {
+            Order::Reserve(key, class, note, waited) => {
+                let waited = waited.min(self.settings.longest_wait);
+                let number = number.saturating_sub(waited.as_nanos() as u64);
                 let same = |known: &&mut Reservation<K>| {
                     known.frontend == frontend && known.key == key && known.class == class
                 };
                 if let Some(known) = self.reservations.iter_mut().find(same) {
                     known.note = note;
+                    // Frontends that do not report waits keep their place.
+                    known.number = if waited.is_zero() { known.number } else { number };
                 } else if self.reservations.len() < self.settings.most_reservations {
                     self.reservations.push(Reservation { frontend, key, class, number, note });
                 }
@@ -325,7 +329,7 @@ mod tests {
     }
 
     fn reserve(desk: &mut Desk<&'static str>, frontend: Frontend, class: Class, number: u64, now: Duration) {
-        desk.told(frontend, Order::Reserve("m", class, Note::default()), number);
+        desk.told(frontend, Order::Reserve("m", class, Note::default(), Duration::ZERO), number);
         desk.settle(now, None, |known| (known.class, known.number));
     }
 
@@ -405,6 +409,44 @@ mod tests {
         assert!(desk.settle(2 * MS, Some((Class::Query, 2)), rank));
     }
 
+    fn reserve_after(desk: &mut Desk<&'static str>, frontend: Frontend, waited: Duration, now: Duration) {
+        let order = Order::Reserve("m", Class::Query, Note::default(), waited);
+        desk.told(frontend, order, now.as_nanos() as u64);
+    }
+
+    #[test]
+    fn oldest_query_gets_the_token_whoever_reserved_first() {
+        let mut desk = desk(1);
+        let number = |known: &Reservation<&'static str>| known.number;
+        desk.begin(false, MS);
+        reserve_after(&mut desk, ONE, 2 * MS, 10 * MS);
+        reserve_after(&mut desk, TWO, 5 * MS, 11 * MS);
+        desk.end();
+        desk.settle(12 * MS, None, number);
+        let token = granted(&mut desk, TWO).token;
+        assert!(desk.redeem(TWO, token));
+        desk.begin(true, 12 * MS);
+        // Its next query is younger than the one that still waits.
+        reserve_after(&mut desk, TWO, MS, 12 * MS);
+        desk.end();
+        desk.settle(13 * MS, None, number);
+        granted(&mut desk, ONE);
+    }
+
+    #[test]
+    fn repeated_reservation_counts_its_latest_wait_within_limit() {
+        let mut desk = desk(1);
+        desk.begin(false, MS);
+        let mut number = |waited| {
+            reserve_after(&mut desk, ONE, waited, 30_000 * MS);
+            Duration::from_nanos(desk.reservations()[0].number)
+        };
+        assert_eq!(number(40 * MS), 29_960 * MS);
+        assert_eq!(number(10 * MS), 29_990 * MS);
+        assert_eq!(number(Duration::ZERO), 29_990 * MS, "a frontend that reports no waits keeps its place");
+        assert_eq!(number(Duration::MAX), 20_000 * MS);
+    }
+
     #[test]
     fn job_without_token_starts_and_recalls_promised_token() {
         let mut desk = desk(1);
@@ -448,7 +490,7 @@ mod tests {
         desk.mail();
         desk.leave(ONE);
         assert_eq!((desk.out(), desk.home()), (1, 1));
-        desk.told(ONE, Order::Reserve("m", Class::Query, Note::default()), 1);
+        desk.told(ONE, Order::Reserve("m", Class::Query, Note::default(), Duration::ZERO), 1);
         assert!(!desk.is_wanted(), "the frontend has left");
         // Either the other frontend's token or its return was lost.
         assert_eq!(desk.tick(MS), Some(105 * MS));
@@ -463,7 +505,7 @@ mod tests {
         [ONE, TWO].into_iter().for_each(|frontend| desk.join(frontend));
         desk.begin(false, MS);
         for model in ["a", "a", "b", "c"] {
-            desk.told(ONE, Order::Reserve(model, Class::Query, Note::default()), 1);
+            desk.told(ONE, Order::Reserve(model, Class::Query, Note::default(), Duration::ZERO), 1);
         }
         let known: Vec<_> = desk.reservations().iter().map(|known| known.key).collect();
         assert_eq!(known, ["a", "b"]);
