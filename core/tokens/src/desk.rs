@@ -409,44 +409,6 @@ mod tests {
         assert!(desk.settle(2 * MS, Some((Class::Query, 2)), rank));
     }
 
-    fn reserve_after(desk: &mut Desk<&'static str>, frontend: Frontend, waited: Duration, now: Duration) {
-        let order = Order::Reserve("m", Class::Query, Note::default(), waited);
-        desk.told(frontend, order, now.as_nanos() as u64);
-    }
-
-    #[test]
-    fn oldest_query_gets_the_token_whoever_reserved_first() {
-        let mut desk = desk(1);
-        let number = |known: &Reservation<&'static str>| known.number;
-        desk.begin(false, MS);
-        reserve_after(&mut desk, ONE, 2 * MS, 10 * MS);
-        reserve_after(&mut desk, TWO, 5 * MS, 11 * MS);
-        desk.end();
-        desk.settle(12 * MS, None, number);
-        let token = granted(&mut desk, TWO).token;
-        assert!(desk.redeem(TWO, token));
-        desk.begin(true, 12 * MS);
-        // Its next query is younger than the one that still waits.
-        reserve_after(&mut desk, TWO, MS, 12 * MS);
-        desk.end();
-        desk.settle(13 * MS, None, number);
-        granted(&mut desk, ONE);
-    }
-
-    #[test]
-    fn repeated_reservation_counts_its_latest_wait_within_limit() {
-        let mut desk = desk(1);
-        desk.begin(false, MS);
-        let mut number = |waited| {
-            reserve_after(&mut desk, ONE, waited, 30_000 * MS);
-            Duration::from_nanos(desk.reservations()[0].number)
-        };
-        assert_eq!(number(40 * MS), 29_960 * MS);
-        assert_eq!(number(10 * MS), 29_990 * MS);
-        assert_eq!(number(Duration::ZERO), 29_990 * MS, "a frontend that reports no waits keeps its place");
-        assert_eq!(number(Duration::MAX), 20_000 * MS);
-    }
-
     #[test]
     fn job_without_token_starts_and_recalls_promised_token() {
         let mut desk = desk(1);
