@@ -123,7 +123,8 @@ pub struct Tokens {
 impl Tokens {
     pub(crate) fn settings(&self) -> parm_tokens::Settings {
         let Self { lease, young, recall, .. } = *self;
-        parm_tokens::Settings { lease, young, recall, most_reservations: self.most_reservations.get() }
+        let most_reservations = self.most_reservations.get();
+        parm_tokens::Settings { lease, young, recall, most_reservations, ..Default::default() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parm_protocol::fleet::{Caller, Mailbox, Wish};
 use parm_shares::{Book, Charge, Due, Table, Terms, Work};
-use parm_tokens::{Class, Desk, Frontend, Message, Order, Reservation};
+use parm_tokens::{Arrivals, Class, Desk, Frontend, Message, Order, Reservation};
 use tokio::time::Instant;
 
 use super::Job;
@@ -28,7 +28,7 @@ pub(super) struct State {
     promised: VecDeque<Job>,
     /// Number of waiting jobs.
     pub(super) waiting: usize,
-    next: u64,
+    arrivals: Arrivals,
     /// Instances: the number of jobs that run at a time.
     threads: usize,
     /// Busy instances, on their own thread or on a reading thread.
@@ -86,7 +86,7 @@ impl State {
             weights: config.weights.clone(),
             promised: VecDeque::new(),
             waiting: 0,
-            next: 0,
+            arrivals: Arrivals::default(),
             threads,
             busy: 0,
             open: true,
@@ -111,8 +111,8 @@ impl State {
 
     /// The next number in the order of arrival.
     pub(super) fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+        let now = self.now();
+        self.arrivals.number(now)
     }
 
     /// Queues a job whose token is valid. Returns any other job, which is still to be queued.
@@ -163,7 +163,9 @@ impl State {
     pub(super) fn told(&mut self, frontend: Frontend, order: Order<Wish>) {
         let number = self.number();
         let order = match order {
-            Order::Reserve(wish, class, note) => Order::Reserve(self.wanted(wish), class, note),
+            Order::Reserve(wish, class, note, waited) => {
+                Order::Reserve(self.wanted(wish), class, note, waited)
+            }
             Order::Withdraw(wish) => Order::Withdraw(self.wanted(wish)),
             Order::GiveBack(token) => Order::GiveBack(token),
         };

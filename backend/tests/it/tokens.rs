@@ -45,7 +45,12 @@ impl Front {
     }
 
     fn reserve(&self, class: Class) {
-        self.giver.told(self.frontend, Order::Reserve(Wish::of("m"), class, Note(7)));
+        self.reserve_after(class, Duration::ZERO);
+    }
+
+    /// Reserves for a query that has waited so long.
+    fn reserve_after(&self, class: Class, waited: Duration) {
+        self.giver.told(self.frontend, Order::Reserve(Wish::of("m"), class, Note(7), waited));
     }
 
     async fn hears(&mut self) -> Message {
@@ -119,6 +124,26 @@ async fn reservations_are_served_in_order_and_late_ones_first() {
 }
 
 #[tokio::test]
+async fn token_goes_to_the_query_that_waited_longest() {
+    let mut patient = config();
+    patient.tokens.young = LONG;
+    let served = Served::start(patient);
+    let [busy, mut young, mut old] = [(); 3].map(|()| Front::join(&served));
+    served.stall();
+    let running = served.send_as(request(&[0.; 4]), busy.context(None)).await;
+    served.until_pending(0.0).await;
+    young.reserve(Class::Query);
+    // Longer than any pause between the two reservations.
+    old.reserve_after(Class::Query, LONG);
+    served.release();
+    running.await.unwrap().unwrap();
+    let grant = old.granted().await;
+    assert!(grant.contended && young.mail.try_recv().is_err());
+    old.giver.told(old.frontend, Order::GiveBack(grant.token));
+    young.granted().await;
+}
+
+#[tokio::test]
 async fn unreturned_token_expires_and_another_gets_the_instance() {
     let served = Served::start(config());
     let [mut dead, mut alive] = [(); 2].map(|()| Front::join(&served));
@@ -170,7 +195,7 @@ async fn share_with_a_reserved_instance_is_next_for_queries() {
     served.until_pending(0.0).await;
     late.reserve(Class::Late);
     let wish = Wish { share: Some("kept".into()), ..Wish::of("m") };
-    kept.giver.told(kept.frontend, Order::Reserve(wish, Class::Query, Note::default()));
+    kept.giver.told(kept.frontend, Order::Reserve(wish, Class::Query, Note::default(), Duration::ZERO));
     served.release();
     running.await.unwrap().unwrap();
     let grant = kept.granted().await;

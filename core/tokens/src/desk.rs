@@ -38,7 +38,7 @@ pub struct Reservation<K> {
     pub key: K,
     /// Urgency.
     pub class: Class,
-    /// Order of arrival, shared with jobs.
+    /// Order of arrival of its job, at the frontend as far as known: nanoseconds on the clock of the owner's jobs.
     pub number: u64,
     /// The frontend's own number for it.
     pub note: Note,
@@ -106,18 +106,22 @@ impl<K: Ord + Clone> Desk<K> {
         }
     }
 
-    /// Handles an order of a frontend; `number` is its order of arrival.
+    /// Handles an order of a frontend; `number` is its order of arrival, in nanoseconds.
     pub fn told(&mut self, frontend: Frontend, order: Order<K>, number: u64) {
         if !self.frontends.contains(&frontend) {
             return; // it has left
         }
         match order {
-            Order::Reserve(key, class, note) => {
+            Order::Reserve(key, class, note, waited) => {
+                let waited = waited.min(self.settings.longest_wait);
+                let number = number.saturating_sub(waited.as_nanos() as u64);
                 let same = |known: &&mut Reservation<K>| {
                     known.frontend == frontend && known.key == key && known.class == class
                 };
                 if let Some(known) = self.reservations.iter_mut().find(same) {
                     known.note = note;
+                    // Frontends that do not report waits keep their place.
+                    known.number = if waited.is_zero() { known.number } else { number };
                 } else if self.reservations.len() < self.settings.most_reservations {
                     self.reservations.push(Reservation { frontend, key, class, number, note });
                 }
@@ -325,7 +329,7 @@ mod tests {
     }
 
     fn reserve(desk: &mut Desk<&'static str>, frontend: Frontend, class: Class, number: u64, now: Duration) {
-        desk.told(frontend, Order::Reserve("m", class, Note::default()), number);
+        desk.told(frontend, Order::Reserve("m", class, Note::default(), Duration::ZERO), number);
         desk.settle(now, None, |known| (known.class, known.number));
     }
 
@@ -448,7 +452,7 @@ mod tests {
         desk.mail();
         desk.leave(ONE);
         assert_eq!((desk.out(), desk.home()), (1, 1));
-        desk.told(ONE, Order::Reserve("m", Class::Query, Note::default()), 1);
+        desk.told(ONE, Order::Reserve("m", Class::Query, Note::default(), Duration::ZERO), 1);
         assert!(!desk.is_wanted(), "the frontend has left");
         // Either the other frontend's token or its return was lost.
         assert_eq!(desk.tick(MS), Some(105 * MS));
@@ -463,7 +467,7 @@ mod tests {
         [ONE, TWO].into_iter().for_each(|frontend| desk.join(frontend));
         desk.begin(false, MS);
         for model in ["a", "a", "b", "c"] {
-            desk.told(ONE, Order::Reserve(model, Class::Query, Note::default()), 1);
+            desk.told(ONE, Order::Reserve(model, Class::Query, Note::default(), Duration::ZERO), 1);
         }
         let known: Vec<_> = desk.reservations().iter().map(|known| known.key).collect();
         assert_eq!(known, ["a", "b"]);

@@ -11,7 +11,7 @@
 //! workers and keeps the query. The first worker that reaches its reservation grants a token, and only then is the
 //! query bound to an instance (late binding). Until then the query can be cancelled, answered by a stand-in or sent
 //! elsewhere. A worker orders reservations together with its waiting jobs, so late work goes first, whichever frontend
-//! it comes from.
+//! it comes from. Within a class the query that has waited longest goes first: a reservation reports its wait.
 //!
 //! When a job ends and no reservation waits, the token goes with the answer to the frontend that sent the job.
 //! Frontends thus keep about as many tokens as they use, and nearly all queries find one without a message. If a
@@ -33,10 +33,12 @@
 //!
 //! Cold start: no frontend has a token. It reserves for its first jobs, and each answer brings one.
 
+mod arrivals;
 mod desk;
 mod message;
 mod settings;
 
+pub use arrivals::Arrivals;
 pub use desk::{Desk, Reservation};
 pub use message::{Class, Frontend, Grant, Message, Note, Order, Token};
 pub use settings::Settings;

@@ -59,8 +59,8 @@ pub enum Message {
 /// Message from a frontend to a worker. Each states what holds from now on, so duplicates are harmless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order<K> {
-    /// A job of this key (its model) waits for the next free instance.
-    Reserve(K, Class, Note),
+    /// A job of this key (its model) waits for the next free instance, and has waited this long already.
+    Reserve(K, Class, Note, Duration),
     /// No job of this key waits.
     Withdraw(K),
     /// A token is returned unused.

@@ -11,6 +11,8 @@ pub struct Settings {
     pub young: Duration,
     /// Time after which a recalled token is void, even if it was not returned.
     pub recall: Duration,
+    /// Longest wait that a reservation counts for: a wrong report must not precede all others forever.
+    pub longest_wait: Duration,
     /// Maximum reservations of all frontends; further ones are ignored, and repeated by frontends that still wait.
     pub most_reservations: usize,
 }
@@ -21,6 +23,7 @@ impl Default for Settings {
             lease: Duration::from_millis(100),
             young: Duration::from_millis(1),
             recall: Duration::from_millis(5),
+            longest_wait: Duration::from_secs(10),
             most_reservations: 1024,
         }
     }

@@ -219,7 +219,9 @@ impl State {
         };
         let order = match order {
             Order::GiveBack(token) => Some(Order::GiveBack(token)),
-            Order::Reserve(wanted, class, note) => wish(wanted).map(|wish| Order::Reserve(wish, class, note)),
+            Order::Reserve(wanted, class, note, waited) => {
+                wish(wanted).map(|wish| Order::Reserve(wish, class, note, waited))
+            }
             Order::Withdraw(wanted) => wish(wanted).map(Order::Withdraw),
         };
         effects.extend(order.map(|order| Effect::Wish(instance.clone(), order)));

@@ -21,7 +21,7 @@ async fn query_waits_at_frontend_until_a_token_is_granted() {
     let frontend = frontend(config(PolicyKind::Equal), &instances.each_ref()).await;
     instances.iter().for_each(|instance| instance.says(1, News::Offered));
     let answer = start(&frontend, request(&[1.0]));
-    let reserved = |wish: &Order<Wish>| matches!(wish, Order::Reserve(wish, Class::Query, _) if *wish == Wish::of("double"));
+    let reserved = |wish: &Order<Wish>| matches!(wish, Order::Reserve(wish, Class::Query, ..) if *wish == Wish::of("double"));
     until("both instances have a reservation", || {
         instances.iter().all(|at| at.wishes.lock().iter().any(reserved))
     })
@@ -35,6 +35,26 @@ async fn query_waits_at_frontend_until_a_token_is_granted() {
     assert_eq!(*instances[1].redeemed.lock(), [Some(Token(7))]);
     assert!(instances.iter().all(|at| at.wishes.lock().iter().filter(|wish| reserved(wish)).count() == 1));
     assert_eq!(instances[0].wishes.lock()[1..], [Order::Withdraw(Wish::of("double"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reservation_reports_how_long_its_query_has_waited() {
+    let instance = Scripted::quick("a", 10);
+    let frontend = frontend(config(PolicyKind::Equal), &[&instance]).await;
+    instance.says(1, News::Offered);
+    let answer = start(&frontend, request(&[1.0]));
+    let waits = || -> Vec<Duration> {
+        let waited = |wish: &Order<Wish>| match wish {
+            Order::Reserve(_, _, _, waited) => Some(*waited),
+            _ => None,
+        };
+        instance.wishes.lock().iter().filter_map(waited).collect()
+    };
+    until("the reservation is repeated", || waits().len() == 2).await;
+    assert!(waits()[0] < Duration::from_millis(10), "{:?}", waits());
+    assert!(waits()[1] >= Duration::from_millis(50), "{:?}", waits());
+    instance.says(1, granted(7, false));
+    answer.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

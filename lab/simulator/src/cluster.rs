@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use parm_dispatch::{Class, InstanceId, JobId, Order, Token};
-use parm_tokens::{Desk, Frontend, Message, Settings};
+use parm_tokens::{Arrivals, Desk, Frontend, Message, Settings};
 use parm_workload::clock::Moment;
 use parm_workload::service::{self, Service};
 use parm_workload::{Ending, Schedule, State};
@@ -31,7 +31,7 @@ struct Instance {
     /// Jobs that arrived with a token, for which the instance stays idle.
     promised: VecDeque<Work>,
     desk: Desk<()>,
-    arrived: u64,
+    arrivals: Arrivals,
     /// The next scheduled check of its tokens.
     tick: Option<Moment>,
 }
@@ -117,14 +117,14 @@ impl Cluster {
         let here = &mut self.instances[instance as usize];
         let holder = Frontend(work.job.front.into());
         let redeemed = work.token.is_some_and(|token| here.desk.redeem(holder, token));
-        here.arrived += 1;
+        let number = here.arrivals.number(age(now));
         if redeemed && work.class != Class::Spare {
             here.promised.push_back(work);
         } else {
             if redeemed {
                 here.desk.let_go();
             }
-            here.waiting.insert((work.class, here.arrived), work);
+            here.waiting.insert((work.class, number), work);
         }
         self.proceed(instance, now)
     }
@@ -162,8 +162,7 @@ impl Cluster {
     /// Handles a frontend's order about an instance's tokens.
     pub(crate) fn told(&mut self, instance: u32, front: u32, order: Order<()>, now: Moment) -> Option<End> {
         let here = &mut self.instances[instance as usize];
-        here.arrived += 1;
-        let number = here.arrived;
+        let number = here.arrivals.number(age(now));
         here.desk.told(Frontend(front.into()), order, number);
         self.proceed(instance, now)
     }
@@ -253,7 +252,7 @@ impl Instance {
             waiting: BTreeMap::new(),
             promised: VecDeque::new(),
             desk: Desk::new(1, Settings::default()),
-            arrived: 0,
+            arrivals: Arrivals::default(),
             tick: None,
         }
     }

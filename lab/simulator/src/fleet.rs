@@ -22,7 +22,7 @@ impl Engine<'_> {
     pub(crate) fn send(&mut self, front: u32, id: InstanceId, order: Order<Wanted>) {
         self.tally.messages += 1;
         let order = match order {
-            Order::Reserve(_, class, note) => Order::Reserve((), class, note),
+            Order::Reserve(_, class, note, waited) => Order::Reserve((), class, note, waited),
             Order::Withdraw(_) => Order::Withdraw(()),
             Order::GiveBack(token) => Order::GiveBack(token),
         };

@@ -16,13 +16,13 @@
 //! An overdue run has its mean residual life left, or no end if none ran so long: otherwise a hung instance would keep
 //! a slow idle one waiting.
 //!
-//! Several frontends: an instance used by another has half a run left. With tokens, the others' queues count as long
-//! as ours.
+//! Several frontends: an instance used by another has half a run left. With tokens, the others' queues are estimated
+//! from ours and the load.
 //!
 //! Rejected: a factor above which an instance is avoided (at 0.7 of the capacity slow ones are needed, at half they
 //! are not); the k-th query before the first on the slow instance with the first in line (the oldest would get the
-//! longest run). Not built: run times that workers report to all frontends (at half load, three frontends lacked the
-//! wait at instances that the others use).
+//! longest run); the others' queues as long as ours (it sent twelve times as many queries to a slow instance as one
+//! frontend does); the true rest of the others' runs, reported by workers (it gained nothing).
 //!
 //! Cold start: without known times nothing is compared, and instances take turns.
 
@@ -128,12 +128,24 @@ pub(crate) fn waits_for_faster(state: &State, turn: &Turn, key: PoolKey, own: In
     }
     let tokens = state.instances.at(own).tokens.as_ref();
     let frontends = tokens.map_or(1, |tokens| usize::from(tokens.sharers().max(1)));
-    let place = (frontends * pool.queue.waiting().max(1) as usize - 1) / rows_of_next(pool);
+    let waiting = waiting_everywhere(pool.queue.waiting(), frontends, pool.utilisation(turn.now));
+    let place = (waiting.round() as usize - 1) / rows_of_next(pool);
     faster.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     let (_, wait) = faster.get(place)?;
     let until = turn.now + Duration::from_nanos(wait.max(here * LEAST) as u64);
     let longest = waits_until(state, turn, key, here);
     Some(longest.map_or(until, |longest| until.min(longest)).max(turn.now + SHORTEST))
+}
+
+/// The queries that probably wait at all frontends together, if so many wait here and this frontend alone makes this
+/// use of the instances.
+///
+/// The length of a queue is geometric, and each query is at any frontend with the same chance. Given those here, the
+/// others follow a negative binomial distribution, whose mean this adds.
+fn waiting_everywhere(here: u32, frontends: usize, utilisation: f64) -> f64 {
+    let (here, frontends) = (f64::from(here.max(1)), frontends as f64);
+    let elsewhere = (utilisation * frontends).min(1.0) * (frontends - 1.0) / frontends;
+    here + (here + 1.0) * elsewhere / (1.0 - elsewhere)
 }
 
 /// The time until which the oldest query of a pool may wait for faster instances, if a slow one needs so many
@@ -177,4 +189,18 @@ pub(crate) fn takes_last(state: &State, turn: &Turn, key: PoolKey, own: Instance
     let slow = instance.serves(key).is_some_and(|serves| !pool.pace.is_fast(&serves.speed));
     let run = run_at(pool, key, instance, size_of_next(state, pool));
     slow && !run.is_some_and(|run| is_overdue(state, turn, key, run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_of_other_frontends_follow_load_and_own_queue() {
+        let of_three = |here, load: f64| waiting_everywhere(here, 3, load / 3.0);
+        assert_eq!(waiting_everywhere(4, 1, 0.7), 4.0, "there is no other frontend");
+        assert_eq!(of_three(4, 0.0), 4.0);
+        assert!((of_three(4, 0.75) - 9.0).abs() < 1e-9, "{}", of_three(4, 0.75));
+        assert!((of_three(4, 1.0) - 14.0).abs() < 1e-9 && of_three(4, 9.0) == of_three(4, 1.0));
+    }
 }

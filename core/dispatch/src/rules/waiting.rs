@@ -1,6 +1,6 @@
 //! Work that waits in a pool.
 
-use crate::api::{Class, Payer};
+use crate::api::{Class, Payer, Time};
 use crate::state::State;
 use crate::state::extra::Extra;
 use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
@@ -29,6 +29,18 @@ pub(crate) fn queries_without_instance(state: &State, key: PoolKey) -> Keys {
     let extras = pool.urgent.iter().flat_map(|extra| extra.rows.iter().copied());
     let unheld = |query: &QueryKey| state.queries.get(*query).is_some_and(|query| query.jobs.is_empty());
     pool.queue.iter().filter(queued).chain(extras.filter(unheld)).collect()
+}
+
+/// The arrival of the query that a payer's next token of this class would serve.
+pub(crate) fn first_arrival(state: &State, key: PoolKey, payer: Payer, class: Class) -> Option<Time> {
+    let pool = state.pools.at(key);
+    if class != Class::Late {
+        return pool.queue.first_arrival(payer);
+    }
+    let stand_ins = pool.stand_ins.iter().flat_map(|own| own.line(StandInLine::Late));
+    let late = pool.urgent.iter().filter_map(|extra| extra.rows.first()).chain(stand_ins);
+    let own = late.filter_map(|query| state.queries.get(*query)).filter(|query| query.payer == payer);
+    own.map(|query| query.arrived).min()
 }
 
 /// The waiting late jobs and batches of a pool, by payer. Spare work makes no reservations.

@@ -128,6 +128,13 @@ impl Queue {
         (0..count).filter_map(move |at| Some(entries?.get(place(at))?.query))
     }
 
+    /// The arrival of the query that a payer's next job begins with: the oldest of its most urgent ones.
+    pub(crate) fn first_arrival(&self, payer: Payer) -> Option<Time> {
+        let own = self.lanes.iter().filter(|(id, lane)| id.payer == payer && lane.alive > 0);
+        let first = own.filter_map(|(id, lane)| Some((id.priority, lane.entries.front()?.arrived)));
+        first.min().map(|(_, arrived)| arrived)
+    }
+
     /// Waiting queries of a lane.
     pub(crate) fn waiting_in(&self, id: LaneId) -> u32 {
         self.find(id).map_or(0, |index| self.lanes[index].1.alive)
@@ -295,6 +302,7 @@ mod tests {
             .zip(0..)
             .for_each(|(lane, raw)| queue.push(lane, key(raw), at(raw)));
         assert_eq!(queue.waiting_of(Payer::Share(ShareId(1))), 2);
+        assert_eq!(queue.first_arrival(Payer::Share(ShareId(7))), Some(at(1)));
         let lane = queue.ready(at(9), batch(8, 0), |lane, _| std::cmp::Reverse(lane.payer)).unwrap().1;
         assert_eq!((lane, queue.take(lane, 8, false, |_| true).as_slice()), (paid(7), &[key(1)][..]));
         assert_eq!(queue.take(paid(1), 8, false, |_| true).as_slice(), [key(0), key(2)]);

@@ -12,6 +12,8 @@ pub(crate) struct Asked {
     pub(crate) payer: Payer,
     pub(crate) class: Class,
     pub(crate) since: Time,
+    /// The arrival of its query, as last reported.
+    pub(crate) first: Time,
     pub(crate) note: Note,
 }
 
@@ -21,6 +23,8 @@ pub(crate) struct Asking {
     pub(crate) reserved: ByPayer,
     /// Reservations in addition to the first ones.
     pub(crate) widened: u32,
+    /// The payer whose reservations were last brought up to date, and the arrival of its first query then.
+    pub(crate) counted: Option<(Payer, Time)>,
     /// The pool is in the list of pools with reservations.
     pub(crate) listed: bool,
     /// The timer for more reservations is set.

@@ -14,7 +14,7 @@ use parm_dispatch::{
     JobId, JobSpec, Judgement, Order, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Reject, Served,
     Settings, ShapeId, Site, Time, Token,
 };
-use parm_tokens::{Desk, Frontend, Message};
+use parm_tokens::{Arrivals, Desk, Frontend, Message};
 use proptest::prelude::*;
 
 const POOL: PoolId = PoolId(0);
@@ -106,6 +106,8 @@ struct Worker {
     promised: VecDeque<Work>,
     waiting: BTreeMap<(Class, u64), Work>,
     running: BTreeMap<u64, Work>,
+    arrivals: Arrivals,
+    /// Jobs that were started.
     next: u64,
     /// The next look at its tokens.
     tick: Option<u64>,
@@ -142,6 +144,7 @@ impl Fleet {
                 promised: VecDeque::new(),
                 waiting: BTreeMap::new(),
                 running: BTreeMap::new(),
+                arrivals: Arrivals::default(),
                 next: 0,
                 tick: None,
                 alive: true,
@@ -295,8 +298,8 @@ impl Fleet {
             Happens::Job(worker, front, job) => self.given(worker, front, job),
             Happens::Order(worker, front, order) => {
                 let here = &mut self.workers[worker];
-                here.next += 1;
-                here.desk.told(Frontend(front as u64), order, here.next);
+                let number = here.arrivals.number(Duration::from_micros(self.now));
+                here.desk.told(Frontend(front as u64), order, number);
                 self.proceed(worker, None);
             }
             Happens::Done(worker, number) => self.done(worker, number),
@@ -353,9 +356,9 @@ impl Fleet {
                 }
                 Action::Tell(id, order) => {
                     let order = match order {
-                        Order::Reserve(_, class, note) => {
+                        Order::Reserve(_, class, note, waited) => {
                             assert_ne!(class, Class::Spare, "spare work reserves nothing");
-                            Order::Reserve((), class, note)
+                            Order::Reserve((), class, note, waited)
                         }
                         Order::Withdraw(_) => Order::Withdraw(()),
                         Order::GiveBack(token) => Order::GiveBack(token),
@@ -400,7 +403,7 @@ impl Fleet {
             return; // the frontend knows that it left, or is no more
         }
         let here = &mut self.workers[worker];
-        here.next += 1;
+        let number = here.arrivals.number(Duration::from_micros(self.now));
         let redeemed = job.token.is_some_and(|token: Token| here.desk.redeem(Frontend(front as u64), token));
         let work = Work { front, job };
         if redeemed && (job.class != Class::Spare || !here.desk.is_wanted()) {
@@ -416,7 +419,7 @@ impl Fleet {
         if redeemed {
             here.desk.let_go();
         }
-        here.waiting.insert((job.class, here.next), work);
+        here.waiting.insert((job.class, number), work);
         self.proceed(worker, None);
     }
 

@@ -34,5 +34,6 @@ mod stand_in_rows;
 mod token_events;
 mod twins;
 mod urgency;
+mod waits;
 mod withheld;
 mod world;

@@ -189,7 +189,7 @@ fn token_serves_the_reserving_share_or_others_if_it_left() {
         // The first is due here: it arrived first, and neither has used any time.
         [(1, 0), (2, 1)].into_iter().for_each(|(id, share)| ask_as(&mut world, id, HEAVY, Some(share), 0));
         let notes = world.log.iter().filter_map(|(_, action)| match action {
-            Action::Tell(_, Order::Reserve(wanted, _, note)) => Some((wanted.payer, *note)),
+            Action::Tell(_, Order::Reserve(wanted, _, note, _)) => Some((wanted.payer, *note)),
             _ => None,
         });
         let notes: BTreeMap<Payer, Note> = notes.collect();

@@ -40,7 +40,7 @@ pub(crate) fn token_event(world: &World, id: InstanceId, name: u32, change: &Tok
         Tokens::Shared(alone) => Event::TokensShared(id, NonZeroU16::new(alone)),
         Tokens::Granted { lease, contended, reserved, sharers, met } => {
             let reservation = world.log.iter().rev().find_map(|(_, action)| match action {
-                Action::Tell(of, Order::Reserve(_, _, note)) if *of == id => Some(*note),
+                Action::Tell(of, Order::Reserve(_, _, note, _)) if *of == id => Some(*note),
                 _ => None,
             });
             let met = reservation.filter(|_| met).unwrap_or_default();

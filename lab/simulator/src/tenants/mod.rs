@@ -208,11 +208,11 @@ impl<'a> House<'a> {
                     self.tell(front, Event::TokensShared(id, None));
                 }
                 Some(Occurrence::Given(id, job)) => {
-                    self.workers[id.0 as usize].give(job);
+                    self.workers[id.0 as usize].give(job, self.now);
                     self.proceed(id, None);
                 }
                 Some(Occurrence::Wished(id, front, order)) => {
-                    self.workers[id.0 as usize].told(Frontend(front as u64), order);
+                    self.workers[id.0 as usize].told(Frontend(front as u64), order, self.now);
                     self.proceed(id, None);
                 }
                 Some(Occurrence::Ends(id)) => self.ends(id),

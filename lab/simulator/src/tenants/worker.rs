@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parm_dispatch::{Class, JobSpec, Order, Payer, PoolId, ShareId, Terms, Wanted};
 use parm_shares::{Book, Charge, Due, Work};
-use parm_tokens::{Desk, Frontend, Message, Settings};
+use parm_tokens::{Arrivals, Desk, Frontend, Message, Settings};
 use parm_workload::clock::Moment;
 
 /// A job of a frontend.
@@ -28,7 +28,7 @@ pub(super) struct Worker {
     waiting: BTreeMap<u64, Job>,
     promised: VecDeque<Job>,
     running: Option<(Job, Charge, Moment)>,
-    arrived: u64,
+    arrivals: Arrivals,
     tick: Option<Moment>,
 }
 
@@ -44,28 +44,27 @@ impl Worker {
             waiting: BTreeMap::new(),
             promised: VecDeque::new(),
             running: None,
-            arrived: 0,
+            arrivals: Arrivals::default(),
             tick: None,
         }
     }
 
     /// Accepts a job.
-    pub(super) fn give(&mut self, job: Job) {
+    pub(super) fn give(&mut self, job: Job, now: Moment) {
         let redeemed =
             job.spec.token.is_some_and(|token| self.desk.redeem(Frontend(job.front as u64), token));
         if redeemed {
             self.promised.push_back(job);
             return;
         }
-        self.arrived += 1;
         self.book.wait(&job.spec.payer);
-        self.waiting.insert(self.arrived, job);
+        self.waiting.insert(self.arrivals.number(age(now)), job);
     }
 
     /// Handles a frontend's order.
-    pub(super) fn told(&mut self, frontend: Frontend, order: Order<Wanted>) {
-        self.arrived += 1;
-        self.desk.told(frontend, order, self.arrived);
+    pub(super) fn told(&mut self, frontend: Frontend, order: Order<Wanted>, now: Moment) {
+        let number = self.arrivals.number(age(now));
+        self.desk.told(frontend, order, number);
     }
 
     /// Handles the scheduled check of its tokens.
@@ -84,7 +83,7 @@ impl Worker {
 
     /// Starts the next job of an idle instance and returns its end. `answering` just had a job here.
     pub(super) fn proceed(&mut self, now: Moment, answering: Option<Frontend>) -> Option<Moment> {
-        let at = Duration::from_nanos(now.as_nanos());
+        let at = age(now);
         self.desk.tick(at);
         self.book.wish(self.desk.reservations().iter().map(|known| &known.key.payer));
         self.desk.keep(self.book.unused() as usize);
@@ -123,12 +122,16 @@ impl Worker {
     /// Returns its messages, and the time of its next check of tokens if that has changed.
     pub(super) fn mail(&mut self, now: Moment) -> (Vec<(Frontend, Message)>, Option<Moment>) {
         let mail = self.desk.mail();
-        let next = self.desk.tick(Duration::from_nanos(now.as_nanos()));
+        let next = self.desk.tick(age(now));
         let next = next.map(|at| Moment::from_nanos(at.as_nanos() as u64));
         let news = next.filter(|at| self.tick.is_none_or(|noted| *at < noted));
         self.tick = news.or(self.tick);
         (mail, news)
     }
+}
+
+fn age(now: Moment) -> Duration {
+    Duration::from_nanos(now.as_nanos())
 }
 
 fn rank(book: &Book<Payer, PoolId>, payer: Payer, (class, number): (Class, u64)) -> Rank {

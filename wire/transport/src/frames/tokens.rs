@@ -5,7 +5,7 @@
 //! recalled, given back   id: token
 //! sharing   id: jobs that the server runs at a time, if the client is its only one, otherwise 0
 //! met       id: the note of a reservation; the token that is granted next meets it. Only where it had a note
-//! reserve   id: the client's note of it, or 0   head: model, class u8, share   withdraw   head: model, share      the share is missing where it is the model's own
+//! reserve   id: the client's note of it u32, or 0 | wait of its query in microseconds u32   head: model, class u8, share   withdraw   head: model, share      the share is missing where it is the model's own
 //! redeem    id: token; the next request of the connection uses it
 //! ```
 
@@ -57,9 +57,12 @@ pub(super) fn read_message(header: &Header, met: &mut Note) -> Option<Message> {
 /// Encodes an order. For a server without shares all jobs of a model are one: it receives reservations, but no
 /// withdrawals.
 pub(super) fn order(order: &Order<Wish>, shares: bool) -> Option<Result<Frame, Error>> {
-    let (kind, wish, class, note) = match order {
+    let (kind, wish, class, id) = match order {
         Order::GiveBack(token) => return Some(Ok(Frame::bare(Kind::GiveBack, token.0.into()))),
-        Order::Reserve(wish, class, note) => (Kind::Reserve, wish, Some(class), note.0),
+        Order::Reserve(wish, class, note, waited) => {
+            let waited = u32::try_from(waited.as_micros()).unwrap_or(u32::MAX);
+            (Kind::Reserve, wish, Some(class), u64::from(note.0) | u64::from(waited) << 32)
+        }
         Order::Withdraw(Wish { share: Some(_), .. }) if !shares => return None,
         Order::Withdraw(wish) => (Kind::Withdraw, wish, None, 0),
     };
@@ -68,7 +71,7 @@ pub(super) fn order(order: &Order<Wish>, shares: bool) -> Option<Result<Frame, E
     put_text(builder.head(), &wish.model);
     class.iter().for_each(|class| builder.head().put_u8(class.byte()));
     share.iter().for_each(|share| put_text(builder.head(), share));
-    Some(builder.finish(kind, note.into(), std::iter::empty(), usize::MAX))
+    Some(builder.finish(kind, id, std::iter::empty(), usize::MAX))
 }
 
 /// Decodes a client's frame; `None` if it is not an order.
@@ -81,7 +84,10 @@ pub(super) fn read_order(header: &Header, body: &Bytes) -> Option<Result<Order<W
         head.finish()?;
         data.finish()?;
         Ok(match class {
-            Some(class) => Order::Reserve(wish, class, Note(header.id as u32)),
+            Some(class) => {
+                let waited = Duration::from_micros(header.id >> 32);
+                Order::Reserve(wish, class, Note(header.id as u32), waited)
+            }
             None => Order::Withdraw(wish),
         })
     };
@@ -156,9 +162,10 @@ mod tests {
     #[test]
     fn orders_survive_the_wire_and_broken_ones_are_malformed() {
         let of_a_share = Wish { model: "model".into(), share: Some("share".into()) };
+        let longest = Duration::from_micros(u32::MAX.into());
         let wishes = [
-            Order::Reserve(Wish::of("model"), Class::Late, Note::default()),
-            Order::Reserve(of_a_share.clone(), Class::Query, Note(u32::MAX)),
+            Order::Reserve(Wish::of("model"), Class::Late, Note::default(), Duration::ZERO),
+            Order::Reserve(of_a_share.clone(), Class::Query, Note(u32::MAX), longest),
             Order::Withdraw(Wish::of("model")),
             Order::Withdraw(of_a_share.clone()),
             Order::GiveBack(Token(9)),
@@ -167,7 +174,7 @@ mod tests {
             assert_eq!(received(&wish, true), Some(wish));
         }
         // A server without shares ignores the share of an order.
-        let reserve = |wish| Order::Reserve(wish, Class::Query, Note(1));
+        let reserve = |wish| Order::Reserve(wish, Class::Query, Note(1), Duration::from_micros(1));
         let all_are_one = reserve(Wish::of("model"));
         assert_eq!(received(&reserve(of_a_share.clone()), false), Some(all_are_one));
         assert_eq!(received(&Order::Withdraw(of_a_share), false), None, "other jobs may wait for the model");

@@ -119,7 +119,12 @@ async fn tokens_and_wishes(
     connection.watch(3, &watcher);
     assert_eq!(told.recv().await, Some((3, News::Offered)));
     assert_eq!(hears.recv().await, Some(Heard::Joined));
-    let wish = Order::Reserve(Wish { share: Some("s".into()), ..Wish::of("m") }, Class::Late, Note(8));
+    let wish = Order::Reserve(
+        Wish { share: Some("s".into()), ..Wish::of("m") },
+        Class::Late,
+        Note(8),
+        Duration::from_millis(40),
+    );
     connection.tell(&wish);
     assert_eq!(hears.recv().await, Some(Heard::Told(wish)));
 
@@ -147,7 +152,7 @@ async fn order_is_received_when_the_byte_budget_is_spent() {
     spent.grow(100_000).unwrap();
     let (connection, _giving, mut hears) = within(budget, (near.into(), far.into()), true, true);
     assert_eq!(hears.recv().await, Some(Heard::Joined));
-    let reserve = Order::Reserve(Wish::of("m"), Class::Late, Note(8));
+    let reserve = Order::Reserve(Wish::of("m"), Class::Late, Note(8), Duration::ZERO);
     for order in [reserve, Order::Withdraw(Wish::of("m")), Order::GiveBack(Token(5))] {
         connection.tell(&order);
         assert_eq!(hears.recv().await, Some(Heard::Told(order)));
