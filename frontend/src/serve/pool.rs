@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU16, NonZeroUsize};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -49,8 +49,8 @@ pub(crate) struct Pool {
     pub(crate) is_route: bool,
     /// Whether its policy sends each query once.
     once: AtomicBool,
-    /// Whether its settings allow another attempt at a query that an instance rejected.
-    retries: AtomicBool,
+    /// Attempts at a query that its settings allow.
+    attempts: AtomicU8,
     /// Whether rows of different requests may share a batch.
     pub(crate) batched: bool,
     pub(crate) shapes: Shapes,
@@ -116,7 +116,7 @@ impl Pool {
             config: Mutex::new(stated(&metadata, config, batched)),
             is_route: metadata.platform == ROUTE,
             once: AtomicBool::new(false),
-            retries: AtomicBool::new(true),
+            attempts: AtomicU8::new(u8::MAX),
             batched,
             shapes: Shapes::of(&metadata, batched),
             metrics,
@@ -200,16 +200,18 @@ impl Pool {
         self.once.load(Ordering::Relaxed)
     }
 
-    /// Whether a query fails once one instance has rejected it, although others may have the model: a new description of the
-    /// instances does not help it.
-    pub(crate) fn gives_up_early(&self) -> bool {
-        self.is_once() || (!self.retries.load(Ordering::Relaxed) && self.members.workers().len() > 1)
+    /// Whether a query that failed after so many attempts was not tried at all instances that may have the model, because no
+    /// retry was allowed or left: a new description of the instances does not help it.
+    pub(crate) fn gives_up_early(&self, attempts: u8) -> bool {
+        let (allowed, workers) = (self.attempts.load(Ordering::Relaxed), self.members.workers().len());
+        let is_early = allowed == 1 || usize::from(attempts) < workers.min(allowed.into());
+        self.is_once() || (is_early && workers > 1)
     }
 
     /// Sets its effective settings; `wished` are those that it was given.
     pub(crate) fn set_standing(&self, standing: Standing, wished: &PoolSettings) {
         let pays = wished.retry.burst > 0 || wished.retry.ratio.get() >= 1.0;
-        self.retries.store(pays && wished.max_attempts.get() > 1, Ordering::Relaxed);
+        self.attempts.store(if pays { wished.max_attempts.get() } else { 1 }, Ordering::Relaxed);
         self.once.store(standing.in_force.policy == PolicyKind::Once, Ordering::Relaxed);
         let batches = standing.in_force.batch.max_size.fixed() != Some(NonZeroU16::MIN);
         self.pads.store(batches && self.padding().is_some(), Ordering::Relaxed);

@@ -40,13 +40,13 @@ const EXTENSIONS: [&str; 5] =
 /// Why a request has no answer.
 struct FailedRequest {
     error: Error,
-    /// Whether an instance did not know the model at the last attempt.
-    is_unknown: bool,
+    /// Whether an instance did not know the model at the last attempt, and a new description of all may help.
+    is_outdated: bool,
 }
 
 impl From<Error> for FailedRequest {
     fn from(error: Error) -> Self {
-        Self { error, is_unknown: false }
+        Self { error, is_outdated: false }
     }
 }
 
@@ -155,7 +155,8 @@ impl Frontend {
         let answers = verdict.map_err(|failed| {
             pool.sums.rejected(failed.why, rows, age(context));
             let is_unknown = failed.last.as_ref().is_some_and(|last| last.code() == Code::NotFound);
-            FailedRequest { error: refusal::error(pool, failed, age(context), retry_after), is_unknown }
+            let is_outdated = is_unknown && !pool.gives_up_early(failed.attempts);
+            FailedRequest { error: refusal::error(pool, failed, age(context), retry_after), is_outdated }
         })?;
         let (outcome, response) = outputs::response(pool, reply, answers)?;
         if let Some((sampler, inputs)) = drawn {
@@ -213,12 +214,12 @@ impl Frontend {
         let inputs = submission.inputs.clone();
         let failed = match self.traced(pool, submission, context).await {
             Ok(answered) => return Ok(answered),
-            Err(FailedRequest { error, is_unknown }) => match error.code() {
-                Code::Unavailable | Code::NotFound => FailedRequest { error, is_unknown },
-                _ => return Err(error),
+            Err(failed) => match failed.error.code() {
+                Code::Unavailable | Code::NotFound => failed,
+                _ => return Err(failed.error),
             },
         };
-        if failed.is_unknown && !pool.gives_up_early() {
+        if failed.is_outdated {
             // Its instances have replaced or unloaded it since they were described.
             let patience = Instant::now() + core.config.instances.health_timeout;
             self.fleet.describe_again(pool, patience.min(core.driver.clock.instant(terms.deadline))).await;
