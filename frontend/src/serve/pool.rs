@@ -26,6 +26,9 @@ use parm_transport::client::ROUTE;
 const UNSTATED: u16 = 8;
 const LARGEST_OF_SERVER: u16 = 64;
 
+/// The largest row in bytes that others are padded to: 64 of them are no more than a large request.
+const LARGEST_PADDED: usize = 256 << 10;
+
 /// An instance's description of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Description {
@@ -243,7 +246,11 @@ impl Pool {
         if !self.pads.load(Ordering::Relaxed) || self.coded.load(Ordering::Relaxed) {
             return None;
         }
-        Padding::length(&self.metadata, inputs).and_then(|length| u32::try_from(length).ok())
+        let length = Padding::length(&self.metadata, inputs)?;
+        let rows = inputs.first()?.tensor.rows().max(1);
+        let bytes: usize = inputs.iter().map(|input| input.tensor.data().len() / rows).sum();
+        let fits = bytes <= LARGEST_PADDED && self.padding()?.is_masked(inputs);
+        u32::try_from(length).ok().filter(|_| fits)
     }
 
     /// Queries that each instance gets at a time for its own batches, if it batches itself.

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use parm_captures::Source;
 use parm_protocol::client::Client;
-use parm_protocol::validate::{in_model_order, independent, validate};
+use parm_protocol::validate::{in_model_order, independent, padded, validate};
 use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
-    ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, Rows, ServerMetadata, Transport,
+    ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, PADDED, Rows, ServerMetadata,
+    Transport,
 };
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -175,6 +176,9 @@ impl Frontend {
     ) -> Result<Submission, Error> {
         let limits = &self.core.config.requests;
         independent(&request, pool.batched)?;
+        if request.parameters.contains_key(PADDED) {
+            padded(&request, &pool.config())?;
+        }
         let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
         let span = trace::query(&request, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
