@@ -121,7 +121,8 @@ fn compared(model: &mut dyn Model, mask: usize, lengths: [usize; 2], seed: u64) 
     let mut run = |inputs: &[Tensor]| guarded(|| model.run(inputs)).map_err(|error| error.to_string());
     let alone = [run(&rows[0])?, run(&rows[1])?];
     let together = run(&together)?;
-    let mut padding = Padding::default();
+    let mask = model.signature().inputs[mask].name.clone();
+    let mut padding = Padding { mask, ..Padding::default() };
     for (at, declared) in model.signature().outputs.iter().enumerate() {
         let outputs = [&alone[0], &alone[1], &together].map(|outputs| outputs.get(at));
         let [Some(one), Some(other), Some(both)] = outputs else { return Err("an output is missing".into()) };

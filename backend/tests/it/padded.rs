@@ -72,8 +72,8 @@ fn config(served: &Served, name: &str) -> ModelConfig {
     served.worker.model_config(&ModelRef::latest(name)).unwrap()
 }
 
-fn by_token() -> Option<Padding> {
-    Some(Padding { axes: [("tokens".to_owned(), vec![1])].into() })
+fn by_token(mask: &str) -> Option<Padding> {
+    Some(Padding { mask: mask.into(), axes: [("tokens".to_owned(), vec![1])].into() })
 }
 
 const USUAL: [&str; 2] = ["input_ids", "attention_mask"];
@@ -90,8 +90,8 @@ async fn padding_is_stated_only_if_answers_stay_the_same() {
     write(root.path(), "forbidden", USUAL, true);
     declare(root.path(), "forbidden", "");
     let served = start(root.path());
-    for name in ["masked", "declared"] {
-        assert_eq!(config(&served, name).padding(), by_token(), "{name}");
+    for (name, mask) in [("masked", "attention_mask"), ("declared", "valid")] {
+        assert_eq!(config(&served, name).padding(), by_token(mask), "{name}");
     }
     for name in ["unmasked", "other", "forbidden"] {
         assert_eq!(config(&served, name).padding(), None, "{name}");

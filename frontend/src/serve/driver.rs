@@ -134,7 +134,7 @@ impl Driver {
             let mut state = self.state.lock();
             if submission.pool.removed.load(Ordering::Acquire) {
                 // The dispatcher would take it for a model whose instances are about to join.
-                let _ = told.send(Err(Failed { why: Reject::NoInstance, last: None }));
+                let _ = told.send(Err(Failed { why: Reject::NoInstance, last: None, attempts: 0 }));
                 return Ticket { driver: self.clone(), call: None, verdict };
             }
             let call = state.ledger.open(submission.pool.clone(), told);
@@ -433,7 +433,7 @@ impl Ticket {
     pub(crate) async fn verdict(mut self) -> Verdict {
         let verdict = (&mut self.verdict).await;
         self.call = None;
-        verdict.unwrap_or(Err(Failed { why: Reject::Failed, last: None }))
+        verdict.unwrap_or(Err(Failed { why: Reject::Failed, last: None, attempts: 0 }))
     }
 }
 

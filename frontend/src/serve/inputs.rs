@@ -34,7 +34,12 @@ const LARGEST_SAMPLE: usize = 16 << 20;
 impl Inputs {
     /// The size of one of its queries for the dispatcher: 256 bytes each of an opaque request. Rows count as equal.
     pub(crate) fn size(&self) -> u32 {
-        let bytes = self.opaque.as_ref().map_or(0, |request| request.body.len());
+        // Of a client that still sends, those that came until now.
+        let bytes = |request: &OpaqueRequest| match &request.stream {
+            Some(stream) => stream.held(),
+            None => request.body.len(),
+        };
+        let bytes = self.opaque.as_deref().map_or(0, bytes);
         u32::try_from(bytes / 256).unwrap_or(u32::MAX).max(1)
     }
 

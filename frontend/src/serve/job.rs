@@ -129,9 +129,7 @@ impl Launch {
             Ok(asks) => asks,
             Err(error) => return Ending::Failed(Failure::Query, error),
         };
-        if let Ask::Forward(request) = &request
-            && request.stream.as_ref().is_some_and(|stream| !stream.is_copied())
-        {
+        if self.is_too_long() {
             let message = "its client has sent too much for another attempt".into();
             return Ending::Failed(Failure::Withheld, Error::Unavailable { message });
         }
@@ -173,6 +171,12 @@ impl Launch {
             // The instance left.
             Err(_) => Ending::GivenUp,
         }
+    }
+
+    /// Whether its client has sent too much for a server that gets the request from now on.
+    fn is_too_long(&self) -> bool {
+        let opaque = self.task.queries().first().and_then(|row| row.inputs.opaque.as_ref());
+        opaque.and_then(|request| request.stream.as_ref()).is_some_and(|stream| !stream.is_copied())
     }
 
     /// The request, and the outputs that it names.
@@ -267,7 +271,11 @@ impl Launch {
                 Ending::Completed(outputs)
             }
             Err(error) => {
-                let failure = failure(&error);
+                let failure = match failure(&error) {
+                    // The client, not the instance, is the reason why it did not get all of it.
+                    Failure::Unsent if self.is_too_long() => return Ending::Failed(Failure::Withheld, error),
+                    failure => failure,
+                };
                 if failure != Failure::Query {
                     self.instance.failed(&self.task.model(&self.pool.model).name, &error);
                     tracing::debug!(instance = %self.instance.name, %error, "instance failed a job");

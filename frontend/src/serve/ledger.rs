@@ -29,6 +29,8 @@ pub(crate) struct Failed {
     pub(crate) why: parm_dispatch::Reject,
     /// The last instance's error.
     pub(crate) last: Option<Error>,
+    /// Attempts that failed.
+    pub(crate) attempts: u8,
 }
 
 /// Id of a request: its slot, and a serial number that tells it from earlier ones in the slot.
@@ -59,6 +61,8 @@ pub(crate) struct Waiting {
     pub(crate) sent: bool,
     /// The last instance's error.
     pub(crate) failure: Option<Error>,
+    /// Attempts that failed.
+    pub(crate) attempts: u8,
     /// Whether its prediction arrived, or its time no longer matters.
     pub(crate) came: bool,
     /// Its story so far.
@@ -73,6 +77,7 @@ pub(crate) struct Waiting {
 pub(crate) struct Settled {
     pub(crate) call: CallId,
     pub(crate) failure: Option<Error>,
+    pub(crate) attempts: u8,
     index: usize,
     rows: usize,
     /// Its inputs, if no job holds them.
@@ -149,6 +154,7 @@ impl Ledger {
             deadline,
             sent: false,
             failure: None,
+            attempts: 0,
             came: false,
             story,
             jobs: 0,
@@ -209,13 +215,13 @@ impl Ledger {
     pub(crate) fn settle(&mut self, id: QueryId) -> Option<Settled> {
         let query = self.query(id)?;
         query.answered = true;
-        let (call, failure) = (query.call, query.failure.take());
+        let (call, failure, attempts) = (query.call, query.failure.take(), query.attempts);
         let (index, rows) = (query.row.index, query.row.inputs.rows);
         let held = query.jobs > 0;
         let came = query.came;
         let gone = (!held).then(|| self.queries.remove(place(id)).row.inputs);
         let never_comes = gone.is_some() && !came;
-        Some(Settled { call, failure, index, rows, gone, never_comes })
+        Some(Settled { call, failure, attempts, index, rows, gone, never_comes })
     }
 
     /// Cancels a query whose client went away: it counts as answered, and the time of its prediction no longer matters.

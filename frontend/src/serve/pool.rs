@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU16, NonZeroUsize};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,6 +25,9 @@ use parm_transport::client::ROUTE;
 /// The assumed largest batch of a server that states none, and the largest that counts.
 const UNSTATED: u16 = 8;
 const LARGEST_OF_SERVER: u16 = 64;
+
+/// The largest row in bytes that others are padded to: 64 of them are no more than a large request.
+const LARGEST_PADDED: usize = 256 << 10;
 
 /// An instance's description of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,8 +52,8 @@ pub(crate) struct Pool {
     pub(crate) is_route: bool,
     /// Whether its policy sends each query once.
     once: AtomicBool,
-    /// Whether its settings allow another attempt at a query that an instance rejected.
-    retries: AtomicBool,
+    /// Attempts at a query that its settings allow.
+    attempts: AtomicU8,
     /// Whether rows of different requests may share a batch.
     pub(crate) batched: bool,
     pub(crate) shapes: Shapes,
@@ -116,7 +119,7 @@ impl Pool {
             config: Mutex::new(stated(&metadata, config, batched)),
             is_route: metadata.platform == ROUTE,
             once: AtomicBool::new(false),
-            retries: AtomicBool::new(true),
+            attempts: AtomicU8::new(u8::MAX),
             batched,
             shapes: Shapes::of(&metadata, batched),
             metrics,
@@ -200,16 +203,18 @@ impl Pool {
         self.once.load(Ordering::Relaxed)
     }
 
-    /// Whether a query fails once one instance has rejected it, although others may have the model: a new description of the
-    /// instances does not help it.
-    pub(crate) fn gives_up_early(&self) -> bool {
-        self.is_once() || (!self.retries.load(Ordering::Relaxed) && self.members.workers().len() > 1)
+    /// Whether a query that failed after so many attempts was not tried at all instances that may have the model, because no
+    /// retry was allowed or left: a new description of the instances does not help it.
+    pub(crate) fn gives_up_early(&self, attempts: u8) -> bool {
+        let (allowed, workers) = (self.attempts.load(Ordering::Relaxed), self.members.workers().len());
+        let is_early = allowed == 1 || usize::from(attempts) < workers.min(allowed.into());
+        self.is_once() || (is_early && workers > 1)
     }
 
     /// Sets its effective settings; `wished` are those that it was given.
     pub(crate) fn set_standing(&self, standing: Standing, wished: &PoolSettings) {
         let pays = wished.retry.burst > 0 || wished.retry.ratio.get() >= 1.0;
-        self.retries.store(pays && wished.max_attempts.get() > 1, Ordering::Relaxed);
+        self.attempts.store(if pays { wished.max_attempts.get() } else { 1 }, Ordering::Relaxed);
         self.once.store(standing.in_force.policy == PolicyKind::Once, Ordering::Relaxed);
         let batches = standing.in_force.batch.max_size.fixed() != Some(NonZeroU16::MIN);
         self.pads.store(batches && self.padding().is_some(), Ordering::Relaxed);
@@ -241,7 +246,11 @@ impl Pool {
         if !self.pads.load(Ordering::Relaxed) || self.coded.load(Ordering::Relaxed) {
             return None;
         }
-        Padding::length(&self.metadata, inputs).and_then(|length| u32::try_from(length).ok())
+        let length = Padding::length(&self.metadata, inputs)?;
+        let rows = inputs.first()?.tensor.rows().max(1);
+        let bytes: usize = inputs.iter().map(|input| input.tensor.data().len() / rows).sum();
+        let fits = bytes <= LARGEST_PADDED && self.padding()?.is_masked(inputs);
+        u32::try_from(length).ok().filter(|_| fits)
     }
 
     /// Queries that each instance gets at a time for its own batches, if it batches itself.

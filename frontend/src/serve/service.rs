@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use parm_captures::Source;
 use parm_protocol::client::Client;
-use parm_protocol::validate::{in_model_order, independent, validate};
+use parm_protocol::validate::{in_model_order, independent, padded, validate};
 use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
-    ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, Rows, ServerMetadata, Transport,
+    ModelMetadata, ModelRef, ModelStatistics, OpaqueAnswer, OpaqueRequest, PADDED, Rows, ServerMetadata,
+    Transport,
 };
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -40,13 +41,13 @@ const EXTENSIONS: [&str; 5] =
 /// Why a request has no answer.
 struct FailedRequest {
     error: Error,
-    /// Whether an instance did not know the model at the last attempt.
-    is_unknown: bool,
+    /// Whether an instance did not know the model at the last attempt, and a new description of all may help.
+    is_outdated: bool,
 }
 
 impl From<Error> for FailedRequest {
     fn from(error: Error) -> Self {
-        Self { error, is_unknown: false }
+        Self { error, is_outdated: false }
     }
 }
 
@@ -155,7 +156,8 @@ impl Frontend {
         let answers = verdict.map_err(|failed| {
             pool.sums.rejected(failed.why, rows, age(context));
             let is_unknown = failed.last.as_ref().is_some_and(|last| last.code() == Code::NotFound);
-            FailedRequest { error: refusal::error(pool, failed, age(context), retry_after), is_unknown }
+            let is_outdated = is_unknown && !pool.gives_up_early(failed.attempts);
+            FailedRequest { error: refusal::error(pool, failed, age(context), retry_after), is_outdated }
         })?;
         let (outcome, response) = outputs::response(pool, reply, answers)?;
         if let Some((sampler, inputs)) = drawn {
@@ -174,6 +176,9 @@ impl Frontend {
     ) -> Result<Submission, Error> {
         let limits = &self.core.config.requests;
         independent(&request, pool.batched)?;
+        if request.parameters.contains_key(PADDED) {
+            padded(&request, &pool.config())?;
+        }
         let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
         let span = trace::query(&request, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
@@ -213,12 +218,12 @@ impl Frontend {
         let inputs = submission.inputs.clone();
         let failed = match self.traced(pool, submission, context).await {
             Ok(answered) => return Ok(answered),
-            Err(FailedRequest { error, is_unknown }) => match error.code() {
-                Code::Unavailable | Code::NotFound => FailedRequest { error, is_unknown },
-                _ => return Err(error),
+            Err(failed) => match failed.error.code() {
+                Code::Unavailable | Code::NotFound => failed,
+                _ => return Err(failed.error),
             },
         };
-        if failed.is_unknown && !pool.gives_up_early() {
+        if failed.is_outdated {
             // Its instances have replaced or unloaded it since they were described.
             let patience = Instant::now() + core.config.instances.health_timeout;
             self.fleet.describe_again(pool, patience.min(core.driver.clock.instant(terms.deadline))).await;

@@ -272,7 +272,8 @@ impl State {
                 Answer::Rejected(why) => why,
                 _ => Reject::Deadline,
             };
-            self.failing.push((settled.call, Failed { why, last: settled.failure }));
+            self.failing
+                .push((settled.call, Failed { why, last: settled.failure, attempts: settled.attempts }));
             return;
         };
         let (confidence, group) = match answer {
@@ -342,6 +343,7 @@ impl State {
                         // Its earlier failure is the reason why a job was withheld.
                         let earlier = waiting.failure.take().filter(|_| failure == Failure::Withheld);
                         waiting.failure = earlier.or_else(|| Some(error.clone()));
+                        waiting.attempts = waiting.attempts.saturating_add(1);
                     }
                 }
                 Event::JobFailed(job, failure)

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use parm_dispatch::{Accept, ShareId, Time};
 use parm_protocol::fleet::{ROWS, SHARE};
-use parm_protocol::{Context, Error, InferRequest, Parameter, Parameters};
+use parm_protocol::{Context, Error, InferRequest, PADDED, Parameter, Parameters};
 use parm_shares::{Asked, Refusal, Table};
 
 use super::clock::Clock;
 use crate::config::Requests;
 
-/// Parameters that are not forwarded to the instance.
-const OURS: [&str; 5] = ["timeout", "priority", "parm_accept", SHARE, ROWS];
+/// Parameters that are not forwarded to the instance. It would reject some that jobs have of their own, by no fault of its own.
+const OURS: [&str; 6] = ["timeout", "priority", "parm_accept", SHARE, ROWS, PADDED];
 
 /// Parameters that only stateful models support.
 const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];

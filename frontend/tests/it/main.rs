@@ -11,6 +11,7 @@ mod followed;
 mod hung_instances;
 mod instances;
 mod kubernetes;
+mod lost_calls;
 mod metrics;
 mod neighbour_load;
 mod recording;

@@ -224,6 +224,19 @@ async fn rejected_request_fails_at_once_when_none_is_retried() {
             assert!(began.elapsed() < 100 * MS, "{:?}: {answer:?}", began.elapsed());
         }
     }
+    // The same if retries are allowed and all are used up.
+    let mut spent = config(PolicyKind::Hedge);
+    spent.dispatch.retry = BudgetSettings { ratio: Fraction::percent(0), burst: 1 };
+    let instances = workers(3, 10);
+    let frontend = over(spent, &instances).await;
+    instances[0].serve(&[version(2)]);
+    let mut failed = 0;
+    for _ in 0..6 {
+        let began = tokio::time::Instant::now();
+        failed += u32::from(infer(&frontend, request(&[1.0])).await.is_err());
+        assert!(began.elapsed() < 100 * MS, "{:?}, {failed} failed", began.elapsed());
+    }
+    assert!(failed > 0, "all were retried");
     // One that a single instance serves waits for its new version.
     let mut config = config(PolicyKind::Hedge);
     config.dispatch.retry = BudgetSettings { ratio: Fraction::percent(20), burst: 0 };

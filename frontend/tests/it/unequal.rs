@@ -26,7 +26,7 @@ fn instance(name: &str, pads: bool) -> Arc<Scripted> {
     instance.serve(&[variable()]);
     let axes = ["y", "z"].map(|name| (name.to_owned(), vec![1]));
     let mut stated = ModelConfig { max_batch_size: 64, ..ModelConfig::default() }.with_digest("a");
-    stated.set_padding(pads.then_some(&Padding { axes: axes.into() }));
+    stated.set_padding(pads.then_some(&Padding { mask: "x".into(), axes: axes.into() }));
     instance.says_config(stated);
     instance
 }
@@ -43,7 +43,11 @@ fn eight() -> BatchSize {
 
 /// A request of one row of ones, so long.
 fn row(length: usize) -> InferRequest {
-    let x = Tensor::from_f32([1, length].as_slice(), &vec![1.0; length]).unwrap();
+    row_of(1.0, length)
+}
+
+fn row_of(value: f32, length: usize) -> InferRequest {
+    let x = Tensor::from_f32([1, length].as_slice(), &vec![value; length]).unwrap();
     InferRequest {
         model: ModelRef::latest("double"),
         id: String::new(),
@@ -89,6 +93,54 @@ async fn rows_are_padded_and_their_answers_cut_back() {
         [true, true, false],
         "the nearest first: {x:?}"
     );
+}
+
+/// The lengths of rows are known to cost nothing.
+async fn of_flat_time() -> (Arc<Scripted>, Frontend) {
+    let instance = instance("a", true);
+    let frontend = frontend(batches(eight(), PolicyKind::None), &[&instance]).await;
+    for round in 0..40 {
+        infer(&frontend, row(1 + round * 7 % 40)).await.unwrap();
+    }
+    instance.seen.lock().clear();
+    (instance, frontend)
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_are_not_padded_to_the_length_of_a_huge_one() {
+    let (instance, frontend) = of_flat_time().await;
+    let huge = 1 << 20;
+    let shapes = shapes(&frontend, &[&instance], &[2, 30, huge, 5]).await;
+    assert_eq!(shapes, [[1, 40], [1, huge], [3, 30]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_without_a_mask_is_not_padded() {
+    let (instance, frontend) = of_flat_time().await;
+    let busy = start(&frontend, row(40));
+    until("the first row runs", || !instance.seen.lock().is_empty()).await;
+    let asked = [row(2), row_of(0.0, 3), row(4)].map(|row| start(&frontend, row));
+    for asked in asked {
+        asked.await.unwrap().unwrap();
+    }
+    busy.await.unwrap().unwrap();
+    let mut shapes: Vec<_> =
+        instance.seen.lock().iter().map(|asked| asked.inputs[0].tensor.shape().to_vec()).collect();
+    shapes.sort();
+    assert_eq!(shapes, [[1, 3], [1, 40], [2, 4]]);
+}
+
+/// A worker rejects padded rows if its model takes none, and each such rejection would count against it.
+#[tokio::test(start_paused = true)]
+async fn instance_gets_no_statement_of_a_client_about_padding() {
+    for pads in [true, false] {
+        let instance = instance("a", pads);
+        let frontend = frontend(batches(eight(), PolicyKind::Hedge), &[&instance]).await;
+        let answer = infer(&frontend, with(row(3), PADDED, true)).await;
+        assert_eq!(answer.is_ok(), pads, "{answer:?}");
+        let states = |asked: &InferRequest| asked.parameters.contains_key(PADDED);
+        assert!(!instance.seen.lock().iter().any(states));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,7 +29,7 @@ use crate::scripted::{Act, Scripted};
 
 /// Reaction of a server to a request.
 #[derive(Clone, Debug)]
-enum Does {
+pub(crate) enum Does {
     /// Answers after a while with its name.
     Answers(Duration),
     /// Begins an answer after a while, and ends it 10 ms later.
@@ -39,7 +39,7 @@ enum Does {
 }
 
 /// A scripted upstream server.
-struct Server {
+pub(crate) struct Server {
     name: String,
     does: Mutex<Does>,
     seen: Mutex<Vec<Arc<OpaqueRequest>>>,
@@ -56,7 +56,7 @@ impl Drop for Pending<'_> {
 }
 
 impl Server {
-    fn new(name: &str, does: Does) -> Arc<Self> {
+    pub(crate) fn new(name: &str, does: Does) -> Arc<Self> {
         let routes = upstreams::Config::default().client().unwrap().routes;
         Self::at(format!("upstream+http://{name}:1"), routes, does)
     }
@@ -82,6 +82,8 @@ impl Server {
     }
 
     async fn answer(&self, request: Arc<OpaqueRequest>) -> Result<OpaqueAnswer, Error> {
+        // A client that still sends sends more than is held.
+        request.stream.iter().for_each(|stream| stream.push(vec![0; 2 << 20].into()));
         self.seen.lock().push(request);
         let mut pending = Pending(self, false);
         let does = self.does.lock().clone();
@@ -160,7 +162,7 @@ impl Connect for Servers {
     }
 }
 
-async fn over(policy: PolicyKind, servers: &[&Arc<Server>]) -> Frontend {
+pub(crate) async fn over(policy: PolicyKind, servers: &[&Arc<Server>]) -> Frontend {
     let mut config = Config::default();
     config.dispatch.policy = policy;
     start(config, servers).await
@@ -175,7 +177,7 @@ async fn start(mut config: Config, servers: &[&Arc<Server>]) -> Frontend {
     frontend
 }
 
-fn request(method: Method, path: &str) -> OpaqueRequest {
+pub(crate) fn request(method: Method, path: &str) -> OpaqueRequest {
     OpaqueRequest {
         method,
         target: path.parse().unwrap(),
@@ -192,7 +194,7 @@ fn context() -> Context {
     Context::new(arrived, transport)
 }
 
-async fn send(frontend: &Frontend, request: OpaqueRequest) -> Result<OpaqueAnswer, Error> {
+pub(crate) async fn send(frontend: &Frontend, request: OpaqueRequest) -> Result<OpaqueAnswer, Error> {
     frontend.forward(request, context()).await
 }
 

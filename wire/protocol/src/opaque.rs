@@ -24,9 +24,9 @@ pub struct OpaqueRequest {
     pub target: PathAndQuery,
     /// Headers, without those of the client's connection.
     pub headers: HeaderMap,
-    /// The whole body, or its first messages if the client may send more.
+    /// The whole body; empty if the client may send more.
     pub body: Bytes,
-    /// The request from its beginning on, if the client may send more.
+    /// The body from its beginning on, if the client may send more.
     pub stream: Option<Arc<RequestStream>>,
     /// Whether a server may run it twice.
     pub repeatable: bool,

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     DataType, Error, ModelConfig, ModelMetadata, ModelParameter, NamedTensor, Tensor, TensorMetadata,
 };
@@ -16,8 +18,10 @@ const NAME: &str = "parm_padding";
 pub const PADDED: &str = "parm_padded";
 
 /// How the rows of a model are padded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Padding {
+    /// The input that masks the padding.
+    pub mask: String,
     /// The axes of outputs that are as long as the inputs, by output. Axis 0 counts rows.
     pub axes: BTreeMap<String, Vec<usize>>,
 }
@@ -36,6 +40,20 @@ impl Padding {
         lengths.all(|other| other == Some(length)).then_some(length)
     }
 
+    /// Whether padding cannot change the answer to any of these rows: each mask has an element above zero. Models that add a
+    /// large number where the mask is zero do not mask the padding of a row without one.
+    pub fn is_masked(&self, inputs: &[NamedTensor]) -> bool {
+        let Some(mask) = inputs.iter().find(|input| input.name == self.mask) else { return false };
+        let (rows, datatype) = (mask.tensor.rows(), mask.tensor.datatype());
+        let data = mask.tensor.data();
+        let Some(size) = datatype.size().filter(|_| rows > 0) else { return false };
+        let is_above = |number: &[u8]| {
+            let is_negative = datatype.is_signed() && number.last().is_some_and(|last| last & 0x80 != 0);
+            !is_negative && number.iter().any(|byte| *byte != 0)
+        };
+        data.len() >= rows && data.chunks(data.len() / rows).all(|row| row.chunks(size).any(is_above))
+    }
+
     /// A row of an output, cut back to its own length.
     pub fn cut(&self, output: &str, row: Tensor, length: usize) -> Result<Tensor, Error> {
         let axes = self.axes.get(output).map(Vec::as_slice).unwrap_or_default();
@@ -47,18 +65,17 @@ impl ModelConfig {
     /// Sets how rows are padded; `None` if they must not be.
     pub fn set_padding(&mut self, padding: Option<&Padding>) {
         self.parameters.remove(NAME);
-        if let Some(Padding { axes }) = padding {
-            let axes = serde_json::json!(axes).to_string();
-            self.parameters.insert(NAME.into(), ModelParameter { string_value: axes });
+        if let Some(padding) = padding {
+            let string_value = serde_json::json!(padding).to_string();
+            self.parameters.insert(NAME.into(), ModelParameter { string_value });
         }
     }
 
     /// How the server pads rows; invalid values are ignored.
     pub fn padding(&self) -> Option<Padding> {
-        let axes: BTreeMap<String, Vec<usize>> =
-            serde_json::from_str(&self.parameters.get(NAME)?.string_value).ok()?;
+        let padding: Padding = serde_json::from_str(&self.parameters.get(NAME)?.string_value).ok()?;
         // The first axis counts rows.
-        axes.values().flatten().all(|axis| *axis > 0).then_some(Padding { axes })
+        padding.axes.values().flatten().all(|axis| *axis > 0).then_some(padding)
     }
 }
 
@@ -101,12 +118,12 @@ mod tests {
         let mut config = ModelConfig::default();
         assert_eq!(config.padding(), None);
         let axes = [("a:1,b".to_owned(), vec![1]), ("scores".to_owned(), vec![2, 3])].into();
-        let padding = Padding { axes };
+        let padding = Padding { mask: "attention_mask".into(), axes };
         config.set_padding(Some(&padding));
         assert_eq!(config.padding(), Some(padding));
         config.set_padding(Some(&Padding::default()));
         assert_eq!(config.padding(), Some(Padding::default()), "no output has the length");
-        for invalid in ["", "1", "{\"y\":[0]}", "{\"y\":[-1]}", "[]"] {
+        for invalid in ["", "1", "{\"y\":[1]}", "{\"mask\":\"m\",\"axes\":{\"y\":[0]}}", "[]"] {
             config.parameters.insert(NAME.into(), ModelParameter { string_value: invalid.into() });
             assert_eq!(config.padding(), None, "{invalid}");
         }
@@ -132,6 +149,24 @@ mod tests {
         assert!(matches!(wide.resized(1, usize::MAX / 4), Err(Error::ShapeOverflow { .. })));
         let strings = Tensor::new(DataType::Bytes, [1, 1].as_slice(), vec![0; 4].into()).unwrap();
         assert!(strings.resized(1, 2).is_err());
+    }
+
+    #[test]
+    fn rows_need_an_element_above_zero_in_their_mask() {
+        let padding = Padding { mask: "m".into(), ..Padding::default() };
+        let masked = |tensor| padding.is_masked(&[NamedTensor::new("m", tensor)]);
+        let integers = |values: [i64; 4]| {
+            let data: Vec<u8> = values.into_iter().flat_map(i64::to_le_bytes).collect();
+            Tensor::new(DataType::Int64, [2, 2].as_slice(), data.into()).unwrap()
+        };
+        assert!(masked(integers([1, 0, 0, 1])) && masked(integers([0, 256, -1, 1])));
+        assert!(!masked(integers([1, 1, 0, 0])) && !masked(integers([-1, -1, 1, 1])));
+        assert!(masked(floats(&[1, 2], &[0.0, 0.5])) && !masked(floats(&[1, 2], &[-0.0, -1.0])));
+        let switch = |on| Tensor::new(DataType::Bool, [1, 1].as_slice(), vec![on].into()).unwrap();
+        assert!(masked(switch(1)) && !masked(switch(0)));
+        let bytes = Tensor::new(DataType::Uint8, [1, 1].as_slice(), vec![0x80].into()).unwrap();
+        assert!(masked(bytes) && !masked(floats(&[0, 2], &[])) && !masked(floats(&[2, 0], &[])));
+        assert!(!padding.is_masked(&[]), "the mask is missing");
     }
 
     #[test]

@@ -37,6 +37,8 @@ struct StreamState {
     copied: bool,
     ended: Option<Instant>,
     readers: Vec<ReaderPlace>,
+    /// Readers that were too far behind.
+    lost: Vec<usize>,
     next: usize,
     /// The task that reads the client.
     filler: Option<Waker>,
@@ -51,6 +53,8 @@ struct ReaderPlace {
     /// Whether it gets nothing more, because another server has answered.
     parked: bool,
     waker: Option<Waker>,
+    /// The task that waits for its answer.
+    watcher: Option<Waker>,
 }
 
 /// The rest of a request that its reader does not get.
@@ -76,6 +80,7 @@ impl RequestStream {
             copied: true,
             ended: None,
             readers: Vec::new(),
+            lost: Vec::new(),
             next: 0,
             filler: None,
         })))
@@ -94,7 +99,8 @@ impl RequestStream {
         let id = state.next;
         state.next += 1;
         let unread = state.bytes;
-        state.readers.push(ReaderPlace { id, piece: 0, unread, parked: false, waker: None });
+        let place = ReaderPlace { id, piece: 0, unread, parked: false, waker: None, watcher: None };
+        state.readers.push(place);
         Some((StreamReader(self.clone(), id), ReaderHandle(self.clone(), id)))
     }
 
@@ -176,7 +182,9 @@ impl StreamState {
                 }
                 let slowest = self.readers.iter().position(|place| !place.parked && place.piece == needed);
                 if let Some(slowest) = slowest {
-                    self.readers.swap_remove(slowest).wake();
+                    let mut place = self.readers.swap_remove(slowest);
+                    self.lost.push(place.id);
+                    place.wake();
                 }
             }
         }
@@ -188,9 +196,7 @@ impl StreamState {
 
 impl ReaderPlace {
     fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.waker.take().into_iter().chain(self.watcher.take()).for_each(Waker::wake);
     }
 }
 
@@ -241,6 +247,18 @@ impl ReaderHandle {
     /// When the client ended its request, if it has.
     pub fn ended(&self) -> Option<Instant> {
         self.0.ended()
+    }
+
+    /// Ready once its reader was too far behind and gets nothing more.
+    pub fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.state();
+        if state.lost.contains(&self.1) {
+            return Poll::Ready(());
+        }
+        if let Some(place) = state.readers.iter_mut().find(|place| place.id == self.1) {
+            place.watcher = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 }
 
@@ -329,8 +347,10 @@ mod tests {
     #[test]
     fn slow_reader_loses_a_long_request_that_another_has_read() {
         let stream = RequestStream::new("a".into());
-        let ((mut fast, _fast), (mut slow, _slow)) = (stream.reader().unwrap(), stream.reader().unwrap());
+        let ((mut fast, ahead), (mut slow, behind)) = (stream.reader().unwrap(), stream.reader().unwrap());
+        let is_lost = |of: &ReaderHandle| of.poll_lost(&mut Context::from_waker(Waker::noop())).is_ready();
         assert_eq!((polled(&mut fast), polled(&mut slow)), (piece("a"), piece("a")));
+        assert!(!is_lost(&behind));
         for count in 0..100 {
             stream.push(large());
             assert_eq!(polled(&mut fast), piece(large()));
@@ -338,6 +358,9 @@ mod tests {
         }
         assert!(stream.reader().is_none() && !stream.is_copied());
         assert_eq!(polled(&mut slow), Poll::Ready(Some(Err(Withdrawn))));
+        assert_eq!((is_lost(&behind), is_lost(&ahead)), (true, false));
+        drop(fast);
+        assert!(!is_lost(&ahead), "it had everything");
     }
 
     #[test]

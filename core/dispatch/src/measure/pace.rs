@@ -11,8 +11,9 @@
 //! makes none of them slow. Chance is in [`Rest`].
 //!
 //! A size's mean begins with its first run alone. If that one was far too short, the runs after it make every instance
-//! seem slow, and runs of all other sizes seem to take for ever: a hung one is then never late. So no run is expected
-//! to take more than a few times the longest one, or in proportion to its size.
+//! seem slow, and runs of all other sizes seem to take for ever: a hung one is then never late. So the mean is the median of
+//! the first few runs if they contradict each other, and no run is expected to take more than a few times the longest one,
+//! or in proportion to its size.
 //!
 //! Rejected: a cost of rows that is configured (it differs between engines and machines by more than the speeds
 //! do); the size of variable tensors (with run times that follow the input, log-normal of sigma 0.35, it gained less
@@ -54,6 +55,9 @@ const STEEPEST: f32 = 1.0;
 
 /// The logarithm of how many times as long as the longest run a run may be expected to take, at a slow instance.
 const REACH: f32 = 2.1;
+
+/// The first runs of a size. Their median is its mean if they are further apart than [`REACH`].
+const FIRST: usize = 5;
 
 /// Runs for which the longest one counts, twice that at most.
 const REMEMBERED: u32 = 256;
@@ -116,6 +120,20 @@ struct Class {
     runs: f32,
     /// The mean of the logarithm of their size.
     size: f32,
+    /// The logarithms of the first runs.
+    first: [f32; FIRST],
+}
+
+impl Class {
+    /// Notes one of the first runs. Returns their median if they contradict each other; of two, it is the longer.
+    fn begin(&mut self, log: f32) -> Option<f32> {
+        let count = self.runs as usize;
+        *self.first.get_mut(count)? = log;
+        let mut first = self.first;
+        let first = &mut first[..=count];
+        first.sort_unstable_by(f32::total_cmp);
+        (first[count] - first[0] > REACH).then(|| first[first.len() / 2])
+    }
 }
 
 impl Default for Pace {
@@ -164,9 +182,12 @@ impl Pace {
         let usual = self.of_size(size).unwrap_or_default();
         let of = &mut self.sizes[class(size)];
         let residual = log - usual - speed.mean().unwrap_or(self.median);
+        let own = if of.runs == 0.0 { of.mean } else { of.mean + residual };
+        let contradiction = of.begin(own);
         of.runs = (of.runs + 1.0).min(WINDOW);
         of.size += (log_of(size) - of.size) / of.runs;
-        of.mean += residual.clamp(-STEP * deviation, STEP * deviation) / of.runs;
+        of.mean =
+            contradiction.unwrap_or(of.mean + residual.clamp(-STEP * deviation, STEP * deviation) / of.runs);
         let of_size = self.of_size(size).unwrap_or_default();
         let log = log - of_size;
         let residual = speed.note(log, deviation).clamp(-STEP * deviation, STEP * deviation);
@@ -352,6 +373,18 @@ mod tests {
         // The bound follows the runs.
         (0..2 * REMEMBERED).for_each(|_| _ = pace.note(&mut speed, 1, MS / 10));
         assert!(of(&pace, 1) < 1.0, "{} ms for runs of 0.1 ms", of(&pace, 1));
+    }
+
+    #[test]
+    fn first_runs_that_contradict_count_by_their_median() {
+        let (mut pace, mut speed) = (Pace::default(), Speed::default());
+        (0..40).for_each(|_| _ = pace.note(&mut speed, 1, 3 * MS));
+        // A run without a time, and later a straggler.
+        for (takes, expected) in [(0, 0), (6, 6), (6, 6), (90, 6), (6, 6), (6, 6)] {
+            pace.note(&mut speed, 4, takes * MS);
+            let log = pace.of_size(4).unwrap() + speed.mean().unwrap();
+            assert!((log.exp() - (expected * MS).as_nanos().max(1) as f32).abs() < 0.5e6, "{takes} ms");
+        }
     }
 
     #[test]

@@ -89,15 +89,15 @@ fn may_start(pool: &Pool, class: ExtraLine) -> bool {
     }
 }
 
-/// Removes the extra job at a place, without answered queries, and for a retry without queries that a replica
-/// runs. Jobs without queries are dropped on the way.
+/// Removes the extra job at a place, without queries that are answered or get no further jobs, and for a retry without
+/// queries that a replica runs. Jobs without queries are dropped on the way.
 fn first_wanted(state: &mut State, turn: &Turn, key: PoolKey, class: ExtraLine, at: usize) -> Option<Extra> {
     loop {
         let mut extra = state.pools.at_mut(key).extras(class).remove(at)?;
         let (retry, mut taken_over) = (extra.role == Role::Deployed, Keys::new());
         extra.rows.retain(|key| match state.queries.get_mut(*key) {
-            Some(query) if retry && !query.jobs.is_empty() => {
-                query.extras -= 1;
+            Some(query) if query.withheld || retry && !query.jobs.is_empty() => {
+                query.extras -= u8::from(class == ExtraLine::Urgent);
                 taken_over.push(*key);
                 false
             }

@@ -1,7 +1,8 @@
 //! Stand-ins find an instance: spare ones if an instance is idle, late ones before all other work.
 //!
 //! The rows of a job are gathered when an instance takes it, oldest first. Before that a query may be answered or
-//! become late. An instance never runs the stand-in of a query that it holds itself.
+//! become late. An instance never runs the stand-in of a query that it holds itself: such queries are passed over, because
+//! those behind them may run there.
 
 use smallvec::SmallVec;
 
@@ -10,7 +11,7 @@ use crate::moves::line_up::leave_queue;
 use crate::moves::start::{Start, start};
 use crate::rules::sites::sites_of_query;
 use crate::rules::stand_in::{
-    holds, is_slow, may_stand_in, may_stand_in_apart, may_stand_in_for, wants_stand_in,
+    holds, is_slow, may_stand_in, may_stand_in_apart, may_stand_in_for, takes_stand_ins, wants_stand_in,
 };
 use crate::state::State;
 use crate::state::instance::Serves;
@@ -18,7 +19,7 @@ use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
 use crate::state::stand_ins::StandInLine;
 use crate::turn::Turn;
 
-/// Queries that are examined for the rows of a job.
+/// Queries of a line that are examined for a job, and for its rows.
 const LOOK_AT: usize = 16;
 
 /// Gives a pool's stand-ins to instances with room, first to those without the deployed model: they fail with other
@@ -26,26 +27,18 @@ const LOOK_AT: usize = 16;
 pub(crate) fn place_stand_ins(state: &mut State, turn: &mut Turn, pool: PoolKey, line: StandInLine) {
     place_apart(state, turn, pool, line);
     while !state.pools.at(pool).idle.is_empty() && may_stand_in(state, turn, pool, line) {
-        let Some(first) = first_without(state, pool, line) else { return };
+        if first_that(state, pool, line, |_, _| Some(())).is_none() {
+            return;
+        }
         // The choice is random. In turns with queries an instance would always serve the same other one, and
         // comparisons of the two would not show which is wrong.
         let chance = state.random();
-        let idle = &state.pools.at(pool).idle;
-        let others = sites_of_query(state, first);
-        let suits = |index: usize| {
-            state.instances.key_at(index).is_some_and(|key| may_stand_in_for(state, pool, key, first, line))
-        };
-        // A slow instance may be slow again, and so may the neighbours of the instance that holds the query.
-        let well = |index: usize, wish: Apart| {
-            let instance = state.instances.key_at(index).and_then(|key| state.instances.get(key));
-            instance.is_some_and(|instance| {
-                !is_slow(state.pools.at(pool), pool, instance)
-                    && instance.site.apart_from_all(&others) >= wish
-            })
-        };
-        let chosen = farthest(&others, |wish| idle.any(chance, |index| well(index, wish) && suits(index)))
-            .or_else(|| idle.any(chance, suits));
-        let chosen = chosen.and_then(|index| state.instances.key_at(index));
+        let takes =
+            |index| state.instances.key_at(index).is_some_and(|key| takes_stand_ins(state, pool, key, line));
+        if state.pools.at(pool).idle.any(chance, takes).is_none() {
+            return;
+        }
+        let chosen = first_that(state, pool, line, |state, query| choose(state, pool, query, line, chance));
         let Some(instance) = chosen else { return };
         if !stand_in(state, turn, pool, instance, line) {
             return;
@@ -53,14 +46,41 @@ pub(crate) fn place_stand_ins(state: &mut State, turn: &mut Turn, pool: PoolKey,
     }
 }
 
+/// Chooses an instance with the deployed model for a query's stand-in, far from those that hold the query.
+fn choose(
+    state: &State,
+    pool: PoolKey,
+    query: QueryKey,
+    line: StandInLine,
+    chance: f64,
+) -> Option<InstanceKey> {
+    let idle = &state.pools.at(pool).idle;
+    let others = sites_of_query(state, query);
+    let suits = |index: usize| {
+        state.instances.key_at(index).is_some_and(|key| may_stand_in_for(state, pool, key, query, line))
+    };
+    // A slow instance may be slow again, and so may the neighbours of the instance that holds the query.
+    let well = |index: usize, wish: Apart| {
+        let instance = state.instances.key_at(index).and_then(|key| state.instances.get(key));
+        instance.is_some_and(|instance| {
+            !is_slow(state.pools.at(pool), pool, instance) && instance.site.apart_from_all(&others) >= wish
+        })
+    };
+    let chosen = farthest(&others, |wish| idle.any(chance, |index| well(index, wish) && suits(index)));
+    chosen.or_else(|| idle.any(chance, suits)).and_then(|index| state.instances.key_at(index))
+}
+
 fn place_apart(state: &mut State, turn: &mut Turn, pool: PoolKey, line: StandInLine) {
     while may_stand_in_apart(state, pool, line) {
-        let Some(first) = first_without(state, pool, line) else { return };
-        let suits = |index: usize| {
-            state.instances.key_at(index).is_some_and(|key| may_stand_in_for(state, pool, key, first, line))
-        };
-        let idle = &state.pools.at(pool).apart_idle;
-        let Some(found) = idle.find(suits) else { return };
+        let found = first_that(state, pool, line, |state, query| {
+            state.pools.at(pool).apart_idle.find(|index| {
+                state
+                    .instances
+                    .key_at(index)
+                    .is_some_and(|key| may_stand_in_for(state, pool, key, query, line))
+            })
+        });
+        let Some(found) = found else { return };
         let Some(instance) = state.instances.key_at(found.index) else { return };
         state.pools.at_mut(pool).apart_idle.go_on_after(found);
         if !stand_in(state, turn, pool, instance, line) {
@@ -82,30 +102,38 @@ pub(crate) fn take_stand_in(
         let apart = serves.is_apart();
         let may =
             apart && may_stand_in_apart(state, pool, line) || !apart && may_stand_in(state, turn, pool, line);
-        if !may {
+        if !may || !takes_stand_ins(state, pool, instance, line) {
             continue;
         }
-        let Some(first) = first_without(state, pool, line) else { continue };
-        if may_stand_in_for(state, pool, instance, first, line) && stand_in(state, turn, pool, instance, line)
-        {
+        let suits = |state: &State, query| (!holds(state, instance, query)).then_some(());
+        if first_that(state, pool, line, suits).is_some() && stand_in(state, turn, pool, instance, line) {
             return true;
         }
     }
     false
 }
 
-/// The first query of a line that needs a stand-in. Others before it are removed.
-fn first_without(state: &mut State, key: PoolKey, line: StandInLine) -> Option<QueryKey> {
-    loop {
-        let pool = state.pools.at_mut(key);
-        let stand_ins = pool.stand_ins.as_mut()?;
-        let first = *stand_ins.waiting(line).front()?;
-        let pool = state.pools.at(key);
-        if state.queries.get(first).is_some_and(|query| wants_stand_in(query, pool)) {
-            return Some(first);
+/// The first result for the queries of a line that need a stand-in. Others before it are removed.
+fn first_that<T>(
+    state: &mut State,
+    key: PoolKey,
+    line: StandInLine,
+    suits: impl Fn(&State, QueryKey) -> Option<T>,
+) -> Option<T> {
+    for at in 0..LOOK_AT {
+        let query = loop {
+            let next = *state.pools.at(key).stand_ins.as_ref()?.line(line).get(at)?;
+            let pool = state.pools.at(key);
+            if state.queries.get(next).is_some_and(|query| wants_stand_in(query, pool)) {
+                break next;
+            }
+            state.pools.at_mut(key).stand_ins.as_mut()?.waiting(line).remove(at);
+        };
+        if let Some(found) = suits(state, query) {
+            return Some(found);
         }
-        state.pools.at_mut(key).stand_ins.as_mut()?.waiting(line).pop_front();
     }
+    None
 }
 
 /// Starts a stand-in job on an instance with room. False if the budget does not pay for it.

@@ -29,8 +29,6 @@ pub(crate) struct Retry {
     pub(crate) refused: bool,
     /// The instance did not get the job.
     pub(crate) unsent: bool,
-    /// It must not run elsewhere.
-    pub(crate) withheld: bool,
 }
 
 /// Whether this is the first request for a copy.
@@ -42,14 +40,14 @@ pub(crate) enum Ask {
 
 /// Tries a job's queries again, within the budget.
 pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry) {
-    let Retry { rows: again, spoiled, refused, unsent, withheld } = retry;
+    let Retry { rows: again, spoiled, refused, unsent } = retry;
     if again.is_empty() {
         return;
     }
     let pool = state.pools.at_mut(job.pool);
     let refusal = if pool.removed {
         Some(Reject::NoInstance)
-    } else if withheld || (!pool.policy.repeats() && !unsent) {
+    } else if !pool.policy.repeats() && !unsent {
         Some(Reject::Failed)
     } else if spoiled || pool.retries.spend() {
         pool.counters.retries += 1;

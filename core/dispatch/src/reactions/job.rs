@@ -131,8 +131,10 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         waiting.jobs.retain(|holder| *holder != key);
         waiting.failures = waiting.failures.saturating_add(u8::from(own));
         waiting.withheld |= failure == Failure::Withheld;
-        let held = !waiting.jobs.is_empty() || waiting.extras > 0;
-        if waiting.jobs.is_empty() && waiting.extras > 0 {
+        // A waiting copy of a withheld query is dropped.
+        let waits = waiting.extras > 0 && !waiting.withheld;
+        let held = !waiting.jobs.is_empty() || waits;
+        if waiting.jobs.is_empty() && waits {
             carried.push(*query);
         } else if held {
             left.push(*query);
@@ -154,6 +156,8 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
             // Retries of bad queries must not use up the budget for failing instances.
             (0..retried).for_each(|_| state.pools.at_mut(job.pool).retries.refund());
             answer(state, turn, *query, Answer::Rejected(Reject::BadQuery));
+        } else if !held && waiting.withheld {
+            answer(state, turn, *query, Answer::Rejected(Reject::Failed));
         } else if !held && own && waiting.failures >= most {
             if left_to_stand_in(state, turn, *query) {
                 continue;
@@ -186,8 +190,7 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         _ => {}
     }
     let (refused, unsent) = (failure == Failure::Query, failure == Failure::Unsent);
-    let withheld = failure == Failure::Withheld;
-    retry(state, turn, &job, Retry { rows: again, spoiled, refused, unsent, withheld });
+    retry(state, turn, &job, Retry { rows: again, spoiled, refused, unsent });
     if !carried.is_empty() {
         turn_hedges_into_retries(state, turn, &job, &carried);
     }

@@ -43,7 +43,7 @@ use crate::state::State;
 use crate::state::extra::{Extra, ExtraLine, Purpose};
 use crate::state::job::Job;
 use crate::state::keys::{Avoid, InstanceKey, JobKey, PoolKey, QueryKey};
-use crate::state::query::StandInState;
+use crate::state::query::{Query, StandInState};
 use crate::state::timers::Timer;
 use crate::turn::Turn;
 
@@ -194,7 +194,8 @@ fn move_ahead(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
         if !pools.contains(&pool) {
             pools.push(pool);
         }
-        rows.retain(|query| state.queries.get(*query).is_some_and(|query| all_jobs_are_silent(state, query)));
+        let moves = |query: &Query| !query.withheld && all_jobs_are_silent(state, query);
+        rows.retain(|query| state.queries.get(*query).is_some_and(moves));
         if rows.is_empty() {
             continue;
         }

@@ -30,7 +30,7 @@ use crate::state::query::{Query, StandInState};
 use crate::state::stand_ins::StandInLine;
 use crate::turn::Turn;
 
-/// Extra jobs of a pool that are examined: placing looks at least so far.
+/// Extra jobs and late queries of a pool that are examined: placing looks at least so far.
 const EXTRAS: usize = 16;
 
 /// Finds a query without a job, timer or line, a query next to a free slot, or an output without a reader.
@@ -49,12 +49,10 @@ fn check_room(state: &State, turn: &Turn) -> Result<(), String> {
             is_free(of) && of.serves(key).is_some_and(|serves| serves.is_apart() && serves.takes_stand_ins())
         };
         let late = || pool.stand_ins.iter().flat_map(|own| &own.late);
-        let first =
-            || late().find(|query| state.queries.get(**query).is_some_and(|of| wants_stand_in(of, pool)));
+        let wants = |query: &&QueryKey| state.queries.get(**query).is_some_and(|of| wants_stand_in(of, pool));
         for (instance, _) in state.instances.iter().filter(|(_, of)| apart(of)) {
-            if let Some(first) = first()
-                && may_stand_in_for(state, key, instance, *first, StandInLine::Late)
-            {
+            let suits = |query: &QueryKey| may_stand_in_for(state, key, instance, *query, StandInLine::Late);
+            if late().filter(wants).take(EXTRAS).any(suits) {
                 return Err(format!("a late query of {:?} waits next to a free instance apart", pool.id));
             }
         }

@@ -90,13 +90,18 @@ pub(crate) fn may_stand_in_for(
     query: QueryKey,
     line: StandInLine,
 ) -> bool {
-    let instance_of = state.instances.at(instance);
+    takes_stand_ins(state, pool, instance, line) && !holds(state, instance, query)
+}
+
+/// Whether an instance may run stand-ins of a line, room aside.
+pub(crate) fn takes_stand_ins(state: &State, pool: PoolKey, key: InstanceKey, line: StandInLine) -> bool {
+    let instance = state.instances.at(key);
     // A spare stand-in must not wait behind other jobs.
-    let idle = instance_of.jobs.is_empty() && instance_of.is_ours();
+    let idle = instance.jobs.is_empty() && instance.is_ours();
     let free = line == StandInLine::Late || idle;
-    let serves = instance_of.serves(pool).is_some_and(Serves::takes_stand_ins);
-    let reserved = instance_of.tokens.as_ref().is_some_and(Tokens::are_reserved);
-    free && serves && !reserved && !holds(state, instance, query) && runs_soon(state, pool, instance)
+    let serves = instance.serves(pool).is_some_and(Serves::takes_stand_ins);
+    let reserved = instance.tokens.as_ref().is_some_and(Tokens::are_reserved);
+    free && serves && !reserved && runs_soon(state, pool, key)
 }
 
 /// Whether an instance is fast enough for a stand-in: it must end there before a fast instance would answer the

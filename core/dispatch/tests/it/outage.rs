@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Fraction, InOutage, PolicyKind, PoolSettings};
+use parm_dispatch::{
+    BudgetSettings, Event, Fraction, InOutage, InstanceSpec, PolicyKind, PoolSettings, Served, Site,
+};
 
 use super::script::Step::*;
-use super::script::{Step, check, one_by_one, play, words};
+use super::script::{Step, act, check, one_by_one, play, words};
 use super::world::POOL;
 
 /// Clients get approximate answers in outages only.
@@ -52,6 +54,23 @@ fn punctual_query_gets_no_stand_in_apart() {
     let settings = PoolSettings { stand_in: Default::default(), ..exact_otherwise() };
     let alone = [Cost([25, 50, 100, 200]), Join(1), Warm(80), JoinApart(9), Quiet, Query(1), Wait(19)];
     check(settings, &alone, &["1600 run 1 on 1"]);
+}
+
+#[test]
+fn query_is_not_held_up_by_one_that_runs_at_the_instance_apart() {
+    let mut settings = PoolSettings { stand_in: Default::default(), ..exact_otherwise() };
+    (settings.stand_in.spare, settings.stand_in.hedge) = (false, false);
+    let fleet = [Cost([25, 50, 100, 200]), Join(1), Warm(80), Join(2), Quiet, Query(1), Query(2)];
+    let mut world = play(settings, &fleet);
+    let holder = world.running().find(|(_, held)| held.rows[0].0 == 1).expect("it runs").1.job.instance;
+    // It lost the deployed model and has a free slot.
+    let spec =
+        InstanceSpec { serves: vec![Served::stand_in(POOL)], slots: 2, site: Site::default(), learns: false };
+    world.send(Event::InstanceJoined(holder, spec));
+    act(&mut world, &Wait(30));
+    let last = words(&world).pop().expect("an action");
+    assert!(last.ends_with(&format!("late stand-in 2 on {}", holder.0)), "{last}");
+    act(&mut world, &Cancel(1));
 }
 
 #[test]

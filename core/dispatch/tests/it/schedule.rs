@@ -137,7 +137,7 @@ fn arrival() -> impl Strategy<Value = Happening> {
 }
 
 fn joining() -> impl Strategy<Value = Joining> {
-    let fixed = (1..3u16, Just(false));
+    let fixed = (1..5u16, Just(false));
     let learned = (1..12u16, Just(true));
     let slots = prop_oneof![2 => fixed.boxed(), 1 => learned.boxed()];
     let apart = prop::bool::weighted(0.3);

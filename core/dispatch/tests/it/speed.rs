@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    BudgetSettings, Event, Failure, Fraction, HedgeSettings, InstanceId, PolicyKind, PoolId, PoolSettings,
-    Role,
+    Action, BudgetSettings, Event, Failure, Fraction, HedgeSettings, InstanceId, PolicyKind, PoolId,
+    PoolSettings, QuerySpec, Role,
 };
 
-use super::script::one_by_one;
+use super::schedule::complete_all;
+use super::script::Step::{Join, Quiet, Wait, Warm};
+use super::script::{act, one_by_one, play, query};
 use super::servers::{Servers, ms};
 use super::world::POOL;
 
@@ -243,4 +245,21 @@ fn exploring_copies_do_not_count_as_times_of_the_model() {
     servers.load(1, ms(1000), ms(60_000));
     let [median, high] = servers.world.dispatcher.service(POOL).expect("known");
     assert!(median < ms(22) && high < ms(22), "{median:?} {high:?}");
+}
+
+#[test]
+fn runs_after_one_without_a_time_eject_no_instance() {
+    let mut settings = policy(PolicyKind::None);
+    settings.ejection.slow_start = Duration::ZERO;
+    let fleet = [Join(1), Warm(80), Join(2), Join(3), Quiet];
+    let mut world = play(settings, &fleet);
+    // The first run of this size takes no time, such as one that a cache answers.
+    for (id, takes) in (101..).zip([0].into_iter().chain([20; 30])) {
+        let deadline = world.now + Duration::from_secs(1);
+        world.send(Event::QueryArrived(QuerySpec { size: 2, ..query(id, deadline) }));
+        act(&mut world, &Wait(takes));
+        complete_all(&mut world);
+    }
+    let ejected = world.log.iter().find(|(_, action)| matches!(action, Action::Ejected(..)));
+    assert_eq!(ejected, None);
 }

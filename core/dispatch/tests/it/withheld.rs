@@ -4,7 +4,7 @@ use parm_dispatch::{Action, Answer, Event, Failure, JobId, PolicyKind, PoolSetti
 
 use super::script::one_by_one;
 use super::servers::{Servers, ms};
-use super::world::Fate;
+use super::world::{Fate, POOL};
 
 /// Servers with known times, the next query of which takes two seconds.
 fn slow_next() -> (Servers, QueryId, JobId) {
@@ -48,6 +48,45 @@ fn withheld_retry_ends_its_query() {
     servers.send(Event::JobFailed(first, Failure::Instance));
     let retry = servers.first_job_of(query);
     servers.send(Event::JobFailed(retry, Failure::Withheld));
+    let fate = servers.world.queries[&query].fate;
+    assert!(matches!(fate, Fate::Answered(Answer::Rejected(Reject::Failed))), "{fate:?}");
+}
+
+#[test]
+fn waiting_copy_is_dropped_when_its_query_is_withheld() {
+    // At some of these times a copy waits, because short runs keep the other servers busy.
+    for wait in 0..80 {
+        let (mut servers, query, first) = slow_next();
+        (1..=3).for_each(|number| servers.takes(number, 20));
+        for _ in 0..wait {
+            servers.queries(u32::from(servers.world.running().count() < 3));
+            servers.pass(ms(1));
+        }
+        servers.queries(2);
+        copies(&servers).into_iter().for_each(|copy| servers.send(Event::JobCompleted(copy)));
+        if servers.answered(query).is_some() {
+            break;
+        }
+        servers.send(Event::JobFailed(first, Failure::Withheld));
+        let fate = servers.world.queries[&query].fate;
+        assert!(
+            matches!(fate, Fate::Answered(Answer::Rejected(Reject::Failed))),
+            "after {wait} ms: {fate:?}"
+        );
+    }
+}
+
+#[test]
+fn withheld_query_ends_when_its_first_job_fails() {
+    let (mut servers, query, first) = slow_next();
+    let max_attempts = std::num::NonZeroU8::new(9).expect("positive");
+    let settings = PoolSettings { max_attempts, policy: PolicyKind::Hedge, ..one_by_one() };
+    servers.send(Event::settings(POOL, settings));
+    servers.pass(ms(200));
+    let late = copies(&servers);
+    assert!(!late.is_empty(), "the query is late");
+    late.into_iter().for_each(|copy| servers.send(Event::JobFailed(copy, Failure::Withheld)));
+    servers.send(Event::JobFailed(first, Failure::Instance));
     let fate = servers.world.queries[&query].fate;
     assert!(matches!(fate, Fate::Answered(Answer::Rejected(Reject::Failed))), "{fate:?}");
 }

@@ -42,6 +42,8 @@ pub(crate) struct Tracked {
     pub(crate) fate: Fate,
     /// It ran at least once.
     pub(crate) tried: bool,
+    /// A job of it was withheld.
+    withheld: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -119,7 +121,8 @@ impl World {
     pub(crate) fn send(&mut self, event: Event) {
         match &event {
             Event::QueryArrived(query) => {
-                let tracked = Tracked { query: *query, fate: Fate::Waiting, tried: false };
+                let (query, fate) = (*query, Fate::Waiting);
+                let tracked = Tracked { query, fate, tried: false, withheld: false };
                 assert!(self.queries.insert(query.id, tracked).is_none(), "the script reuses {:?}", query.id);
             }
             Event::QueryCancelled(id) => {
@@ -132,6 +135,9 @@ impl World {
             }
             Event::JobCompleted(id) => self.end(*id, State::Completed),
             Event::JobFailed(id, failure) => {
+                if *failure == Failure::Withheld {
+                    self.withhold(*id);
+                }
                 self.end(*id, State::Failed);
                 let batch = self.jobs.get(id).map(|held| held.rows.clone()).filter(|rows| rows.len() > 1);
                 let apart = batch.filter(|_| matches!(failure, Failure::Model | Failure::Query));
@@ -239,6 +245,17 @@ impl World {
         self.jobs.values().filter(failed).count() as u64
     }
 
+    /// Notes that the queries of a running job get no further jobs, unless it only explores.
+    fn withhold(&mut self, id: JobId) {
+        let is_own = |held: &&Held| {
+            let role = held.job.role;
+            held.state == State::Running
+                && (role == Role::Deployed || role == Role::Copy && held.job.class != Class::Spare)
+        };
+        let rows = self.jobs.get(&id).filter(is_own).map(|held| held.rows.clone()).unwrap_or_default();
+        rows.iter().for_each(|row| self.queries.get_mut(row).expect("known").withheld = true);
+    }
+
     fn end(&mut self, id: JobId, state: State) {
         if let Some(held) = self.jobs.get_mut(&id).filter(|held| held.state == State::Running) {
             held.state = state;
@@ -317,6 +334,8 @@ impl World {
             let tracked = &self.queries[id];
             assert_eq!(tracked.fate, Fate::Waiting, "{job:?}: {id:?} is answered already");
             assert_eq!(tracked.query.pool, job.pool);
+            let again = matches!(job.role, Role::Deployed | Role::Copy);
+            assert!(!(again && tracked.withheld), "{job:?}: {id:?} gets no further jobs");
             // Stand-ins and backups are other models, which may not take padded rows.
             let other = matches!(job.role, Role::StandIn(_) | Role::Backup) && tracked.query.padded;
             shapes.insert((tracked.query.shape, if other { tracked.query.size } else { 0 }));

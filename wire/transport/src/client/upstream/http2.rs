@@ -46,6 +46,9 @@ const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 /// Requests of a connection after the library has ended another one for its pieces. Each further end halves them.
 const AFTER_AN_END: usize = 64;
 
+/// The error of a request that this server cannot get from its beginning to its end.
+const TOO_LONG: &str = "its client has sent too much for a copy";
+
 /// Shared connections to one server.
 pub(super) struct Http2 {
     dialer: Dialer,
@@ -87,6 +90,29 @@ pub(super) struct OpenStream {
     load: Arc<Load>,
     /// Its own request, if the client may send more.
     pub(super) asking: Option<ReaderHandle>,
+}
+
+impl OpenStream {
+    /// Waits for the head of the answer, as long as the server gets its own request.
+    async fn unless_lost<T>(&self, head: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let mut head = std::pin::pin!(head);
+        poll_fn(|cx| {
+            let head = head.as_mut().poll(cx);
+            let is_open = matches!(head, Poll::Pending | Poll::Ready(Err(_)));
+            if is_open && self.is_lost(cx) { Poll::Ready(Err(Self::lost())) } else { head }
+        })
+        .await
+    }
+
+    /// Whether its own request was lost, because the server reads it too slowly.
+    pub(super) fn is_lost(&self, cx: &mut Context<'_>) -> bool {
+        self.asking.as_ref().is_some_and(|asking| asking.poll_lost(cx).is_ready())
+    }
+
+    /// The failure of such a request, which is not the server's fault.
+    pub(super) fn lost() -> Failure {
+        Failure::Unsent(TOO_LONG.into())
+    }
 }
 
 impl Drop for OpenStream {
@@ -160,7 +186,7 @@ impl Http2 {
         let (connection, mut stream) = self.connection().await?;
         let was_used = connection.used.load(Ordering::Relaxed);
         let request = self.request(asked.clone(), &mut stream)?;
-        match self.head(&connection, request).await {
+        match stream.unless_lost(self.head(&connection, request)).await {
             Ok(response) => return Ok((response, stream)),
             Err(Failure::Unsent(_)) => {}
             Err(Failure::NoAnswer(_)) if was_used && repeatable => {}
@@ -169,8 +195,8 @@ impl Http2 {
         drop(stream);
         let (connection, mut stream) = self.connection().await?;
         let request = self.request(asked, &mut stream)?;
-        let response = self.head(&connection, request).await.map_err(|failure| self.explain(failure))?;
-        Ok((response, stream))
+        let response = stream.unless_lost(self.head(&connection, request)).await;
+        Ok((response.map_err(|failure| self.explain(failure))?, stream))
     }
 
     /// Whether the server answers a request in any way: with a head, or with a reset of this request alone. A status from
@@ -200,7 +226,7 @@ impl Http2 {
         let sent = match stream {
             None => Sent::Whole { body, has_length: !is_call },
             Some(stream) => {
-                let unsent = || self.unsent("its client has sent too much for a copy".into());
+                let unsent = || self.unsent(TOO_LONG.into());
                 let (reader, handle) = stream.reader().ok_or_else(unsent)?;
                 on.asking = Some(handle);
                 Sent::Streamed(reader)

@@ -193,8 +193,11 @@ impl OpenAnswer {
             Line::Http1(connection, _) => {
                 connection.poll_chunk(&mut self.body, cx).map_ok(|bytes| bytes.map(Frame::data))
             }
-            Line::Http2 { .. } => {
+            Line::Http2 { stream, .. } => {
                 let frame = std::pin::Pin::new(&mut self.body).poll_frame(cx);
+                if matches!(frame, Poll::Pending | Poll::Ready(Some(Err(_)))) && stream.is_lost(cx) {
+                    return Poll::Ready(Err(OpenStream::lost()));
+                }
                 frame.map(|frame| frame.transpose().map_err(|error| Failure::of(&error)))
             }
         }

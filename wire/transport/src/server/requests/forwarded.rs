@@ -1,6 +1,9 @@
 //! Requests that are passed on, and clients that do not read the answers.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
@@ -10,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::tests::connect;
 use super::*;
+use crate::budget::Budget;
 use crate::keys::Keys;
 use crate::scripted::any_model;
 use crate::server::Config;
@@ -109,4 +113,52 @@ async fn answer_without_a_body_may_state_a_length() {
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
         }
     }
+}
+
+/// Reads calls as fast as they come, and tells how many bytes of them it keeps and how many are counted.
+struct Reading(tokio::sync::mpsc::UnboundedSender<(usize, usize)>, OnceLock<Arc<Budget>>);
+
+impl InferenceService for Reading {
+    any_model!(orders);
+    async fn infer(&self, _: InferRequest, _: Context) -> Result<InferResponse, Error> {
+        panic!("everything is forwarded")
+    }
+    fn forwards(&self, _: &str) -> bool {
+        true
+    }
+    async fn forward(&self, request: OpaqueRequest, _: Context) -> Result<OpaqueAnswer, Error> {
+        let stream = request.stream.clone().expect("its client sends more");
+        let (mut reader, _handle) = stream.reader().expect("copies have not ended");
+        let mut read = 0;
+        while read < 2 * LARGE {
+            read += std::future::poll_fn(|cx| reader.poll_next(cx)).await.unwrap().unwrap().len();
+        }
+        // What came last is counted by another task.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let budget = self.1.get().expect("the server has one");
+        self.0.send((request.body.len() + stream.held(), budget.held())).unwrap();
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn first_message_of_a_call_counts_while_it_is_kept() {
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let service = Arc::new(Reading(tell, OnceLock::new()));
+    let shared = Shared::new(Config::default(), service.clone(), Keys::none());
+    service.1.set(shared.budget.clone()).unwrap();
+    let (stream, _served) = connect(&shared);
+    let (mut client, driver) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(driver);
+    let length = u32::try_from(LARGE).unwrap().to_be_bytes();
+    let message: Bytes = [&[0], &length[..], &vec![7; LARGE]].concat().into();
+    let messages = futures::stream::iter([message.clone(), message]).chain(futures::stream::pending());
+    let body = StreamBody::new(messages.map(|message| Ok::<_, Error>(Frame::data(message))));
+    let request = Request::post("http://a/S/Call").header(header::CONTENT_TYPE, "application/grpc");
+    let _answer = tokio::spawn(client.send_request(request.body(body).unwrap()));
+    let (kept, counted) = told.recv().await.unwrap();
+    assert!(counted >= kept, "{kept} bytes are kept, {counted} are counted");
 }

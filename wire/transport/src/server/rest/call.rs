@@ -75,7 +75,7 @@ pub(super) async fn read<S: InferenceService>(
     Ok((held, Some(Asking { stream, failed: Some(failed), _filler: filler })))
 }
 
-/// The beginning of a call, and whether it is all of it.
+/// The beginning of a call, and whether it is all of it. The limit holds for the first message: later ones are passed on.
 async fn begin(arriving: &mut Counted<'_>, limit: usize) -> Result<(Bytes, bool), Error> {
     let Some(first) = arriving.next().await? else { return Ok((Bytes::new(), true)) };
     if first.len() > limit {
@@ -84,9 +84,12 @@ async fn begin(arriving: &mut Counted<'_>, limit: usize) -> Result<(Bytes, bool)
     let mut whole = BytesMut::new();
     loop {
         let begun = if whole.is_empty() { &first[..] } else { &whole[..] };
-        let next = match has_message(begun) {
+        let is_passed_on = has_message(begun);
+        let next = match is_passed_on {
             false => arriving.next().await?,
-            true if begun.len() > first.len() + LARGEST_COPIED => return Ok((whole.freeze(), false)),
+            true if begun.len() > limit.min(first.len() + LARGEST_COPIED) => {
+                return Ok((if whole.is_empty() { first } else { whole.freeze() }, false));
+            }
             true => match arriving.next().now_or_never() {
                 Some(next) => next?,
                 None if whole.is_empty() => return Ok((first, false)),
@@ -96,7 +99,7 @@ async fn begin(arriving: &mut Counted<'_>, limit: usize) -> Result<(Bytes, bool)
         let Some(bytes) = next else {
             return Ok((if whole.is_empty() { first } else { whole.freeze() }, true));
         };
-        if begun.len() + bytes.len() > limit {
+        if !is_passed_on && begun.len() + bytes.len() > limit {
             return Err(Error::BodyTooLarge { limit });
         }
         if whole.is_empty() {
@@ -124,5 +127,36 @@ async fn fill(mut body: Body, stream: &RequestStream, share: &Share) -> Result<(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::budget::Budget;
+
+    /// A message of so many bytes.
+    fn message(size: usize) -> Bytes {
+        let length = u32::try_from(size).unwrap().to_be_bytes();
+        [&[0], &length[..], &vec![7; size]].concat().into()
+    }
+
+    async fn begun(pieces: Vec<Bytes>, limit: usize) -> Result<(usize, bool), Error> {
+        let budget = Budget::new(1 << 30);
+        let share = budget.share();
+        let pieces = futures::stream::iter(pieces.into_iter().map(Ok::<_, Infallible>));
+        let mut arriving = Counted { body: Body::from_stream(pieces), share: &share };
+        begin(&mut arriving, limit).await.map(|(bytes, has_ended)| (bytes.len(), has_ended))
+    }
+
+    #[tokio::test]
+    async fn limit_holds_for_the_first_message_only() {
+        let fast = vec![message(600), message(600), message(600)];
+        assert_eq!(begun(fast, 1000).await, Ok((1210, false)), "the third message follows");
+        let [head, tail] = [message(1200).slice(..605), message(1200).slice(605..)];
+        assert_eq!(begun(vec![head, tail], 1000).await, Err(Error::BodyTooLarge { limit: 1000 }));
+        assert_eq!(begun(vec![message(600), message(300)], 1000).await, Ok((910, true)));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri, Version};
@@ -118,7 +119,9 @@ async fn answered<S: InferenceService>(
     // Answers that have begun may exceed the byte budget, and then no further request adds to them.
     let read = read.and_then(|(held, asking)| held.share.grow(0).map(|()| (held, asking)));
     let (held, mut asking) = read.map_err(|error| shared.rejected(error, transport))?;
-    let (body, stream) = (held.bytes, asking.as_ref().map(|asking| asking.stream.clone()));
+    let stream = asking.as_ref().map(|asking| asking.stream.clone());
+    // The stream drops and counts the first message by itself.
+    let body = if stream.is_some() { Bytes::new() } else { held.bytes };
     // The service decides whether it may be repeated.
     let (repeatable, stall) = (false, Duration::ZERO);
     let request = OpaqueRequest { method, target, headers, body, stream, repeatable, stall };
@@ -171,7 +174,7 @@ fn passed_on(mut headers: HeaderMap, uri: &Uri, caller: &Caller, origin: &Origin
 
 /// The beginning of a body and its rest.
 struct Joined {
-    first: Option<bytes::Bytes>,
+    first: Option<Bytes>,
     rest: RestOfBody,
     /// The request, if its client may send more.
     asking: Option<Asking>,
@@ -182,7 +185,7 @@ impl Joined {
     fn poll_rest(
         &mut self,
         cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Error>>> {
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Error>>> {
         let next = self.rest.as_mut().poll_frame(cx);
         if let (true, Some(asking)) = (next.is_pending(), &mut self.asking)
             && let std::task::Poll::Ready(error) = asking.poll_failed(cx)
@@ -198,13 +201,13 @@ impl Joined {
 }
 
 impl hyper::body::Body for Joined {
-    type Data = bytes::Bytes;
+    type Data = Bytes;
     type Error = Error;
 
     fn poll_frame(
         mut self: std::pin::Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Error>>> {
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Error>>> {
         match self.first.take().filter(|first| !first.is_empty()) {
             Some(first) => std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(first)))),
             None => self.poll_rest(cx),

@@ -112,3 +112,34 @@ async fn server_that_ends_early_ends_the_request() {
     let error = pair.client.forward(request, CallContext::default()).await.unwrap_err();
     assert!(matches!(error, Error::Unsent { .. }) && error.code() == Code::Unavailable, "{error:?}");
 }
+
+#[tokio::test]
+async fn call_read_too_slowly_is_lost_by_no_fault_of_its_server() {
+    let (tell, told) = oneshot::channel();
+    let tell = std::sync::Mutex::new(Some(tell));
+    let pair = Pair::new(move |_, request, mut respond| {
+        let tell = tell.lock().unwrap().take().unwrap();
+        async move {
+            let _body = request.into_body();
+            tell.send(()).unwrap();
+            poll_fn(|cx| respond.poll_reset(cx)).await.unwrap();
+        }
+    })
+    .await;
+    let (request, stream) = opened();
+    let (mut fast, _handle) = stream.reader().unwrap();
+    let sends = async {
+        told.await.unwrap();
+        poll_fn(|cx| fast.poll_next(cx)).await;
+        for _ in 0..64 {
+            stream.push(vec![0; 64 << 10].into());
+            poll_fn(|cx| fast.poll_next(cx)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let lost = tokio::select! {
+        answer = pair.client.forward(request, CallContext::default()) => answer.unwrap_err(),
+        () = sends => unreachable!(),
+    };
+    assert!(matches!(lost, Error::Unsent { .. }), "{lost:?}");
+}
