@@ -59,11 +59,13 @@ impl Summary {
              Predictions are real. Service times are emulated ({service} ms), so that all\n\
              policies fit on a laptop at once.{others}\n\
              All policies get the same faults: {share:.0} % of the runs\n\
-             take {least:.0} to {most:.0} times as long, instances are {slow:.0} times slower for a while, and\n\
-             one hangs. Queries that take over {deadline} s are missed. Seed {seed}; Ctrl-C ends it early.\n",
+             take {least:.0} to {most:.0} times as long, instance 1 is always {sick} times slower, three others\n\
+             {slow:.0} times for a while, and one hangs. Queries that take over {deadline} s are missed.\n\
+             Seed {seed}; Ctrl-C ends it early.\n",
             instances = script::INSTANCES,
             service = super::SERVICE_MS,
             share = 100.0 * script::STRAGGLERS,
+            sick = script::SICK,
             slow = script::SLOW,
             deadline = DEADLINE.as_secs(),
         )
