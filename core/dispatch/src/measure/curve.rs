@@ -5,11 +5,9 @@
 //!
 //! Choice: a running mean of the times of each size, up to 8 rows exactly, then four sizes for each power of two. A run
 //! counts at most twice the mean, so that a straggler does not decide. A time is never below that of a smaller batch.
-//! Sizes up to twice the largest known one are tried as long as the last doubling lowered the time per row. On a graphics
-//! card one doubling may save nothing and the next one much, so after a while sizes up to four times the best one are tried
-//! too. Until a size is known, a further row is assumed to cost a tenth of an earlier one, also between known sizes: on a
-//! line between the steps of an engine the best size would seem bad, and never be tried. The shortest of two runs ends this
-//! hope. Sizes that were not seen for a long while are forgotten and so tried again.
+//! The times of other sizes lie on a line between those of known ones. Sizes up to twice the largest known one are tried
+//! as long as the last doubling lowered the time per row. Until they are known, a further row is assumed to cost a tenth
+//! of an earlier one. Sizes that were not seen for a long while are forgotten and so tried again.
 //!
 //! Few runs are uncertain, and a size that seemed slow by chance would never be used again. So a mean counts less two of
 //! its standard errors.
@@ -31,9 +29,6 @@ const ROWS: [u16; 20] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32,
 /// Runs after which the time of a size is known, which is then their median: the first one may warm up.
 const KNOWN: u32 = 8;
 
-/// Runs after which the shortest one of an unknown size counts, so that a bad one is given up early.
-const FEW: usize = 2;
-
 /// Runs that a mean remembers.
 const WINDOW: u32 = 256;
 
@@ -51,12 +46,6 @@ const ASSUMED: f32 = 0.01;
 
 /// A doubling pays if it lowers the time per row to less than this part.
 const PAYS: f32 = 0.99;
-
-/// Batches clearly pay if they lower the time per row to less than this part.
-const GAINS: f32 = 0.9;
-
-/// Runs before sizes beyond a doubling that saved nothing are tried: batches that save nothing delay their queries.
-const PATIENCE: u32 = 256;
 
 /// Runs after which sizes without runs are forgotten and a lowered limit doubles.
 const SWEEP: u32 = 32_768;
@@ -160,50 +149,27 @@ impl Curve {
         for at in (1..ROWS.len()).filter(|at| self.classes[*at].runs >= KNOWN) {
             let time = self.least(at).max(self.times[last]);
             let slope = (time - self.times[last]) / rows(last, at);
-            for between in last + 1..at {
-                self.times[between] = self.hoped(between, last, slope).min(time);
+            for between in last + 1..=at {
+                self.times[between] = self.times[last] + slope * rows(last, between);
             }
-            (self.times[at], last) = (time, at);
+            last = at;
         }
         let half = (0..last).rev().find(|at| self.is_known(*at) && 2 * ROWS[*at] <= ROWS[last]).unwrap_or(0);
-        let pays = last == 0 || self.each(last) < PAYS * self.each(half);
-        let doubled = if pays { 2 * ROWS[last] } else { 0 };
-        let most = doubled.max(self.beyond());
+        let each = |at: usize| self.classes[at].mean / f32::from(ROWS[at]);
+        let pays = last == 0 || each(last) < PAYS * each(half);
         let before =
             if last == 0 { self.times[0] } else { (self.times[last] - self.times[half]) / rows(half, last) };
-        let tried = ROWS[last..].iter().take_while(|size| **size <= most).count();
+        let tried = ROWS[last..].iter().take_while(|size| pays && **size <= 2 * ROWS[last]).count();
         for at in last + 1..last + tried {
-            self.times[at] = self.hoped(at, last, before);
+            self.times[at] = self.times[last] + HOPED * before * rows(last, at);
         }
         self.open = last + tried.max(1);
     }
 
-    /// The time of an unknown size beyond a known one, before which a row cost so much.
-    fn hoped(&self, at: usize, known: usize, row: f32) -> f32 {
-        let hoped = self.times[known] + HOPED * row * rows(known, at);
-        self.classes[at].shortest().map_or(hoped, |shortest| self.doubted(at, shortest).max(hoped))
-    }
-
-    /// The largest size that is tried even if a doubling saves nothing: two doublings beyond the best size.
-    fn beyond(&self) -> u16 {
-        let known = (1..ROWS.len()).filter(|at| self.is_known(*at));
-        let best = known.fold(0, |best, at| if self.each(at) < PAYS * self.each(best) { at } else { best });
-        if self.each(best) < GAINS * self.each(0) && self.runs >= PATIENCE { 4 * ROWS[best] } else { 0 }
-    }
-
-    /// The mean time for a row of a known size.
-    fn each(&self, at: usize) -> f32 {
-        self.classes[at].mean / f32::from(ROWS[at])
-    }
-
     /// The mean time of a size, if chance made it seem long.
     fn least(&self, at: usize) -> f32 {
-        self.doubted(at, self.classes[at].mean)
-    }
-
-    fn doubted(&self, at: usize, time: f32) -> f32 {
-        let runs = self.classes[at].runs as f32;
-        time * (1.0 - DOUBT * (self.variance / runs).sqrt()).max(0.5)
+        let Timed { mean, runs, .. } = self.classes[at];
+        mean * (1.0 - DOUBT * (self.variance / runs as f32).sqrt()).max(0.5)
     }
 
     fn is_known(&self, at: usize) -> bool {
@@ -212,12 +178,6 @@ impl Curve {
 }
 
 impl Timed {
-    /// The shortest of a few runs of an unknown size.
-    fn shortest(&self) -> Option<f32> {
-        let few = self.first.get(..self.runs as usize).filter(|few| few.len() >= FEW)?;
-        few.iter().copied().min_by(f32::total_cmp)
-    }
-
     /// Notes a run. Returns how far it is off the mean, in means, if that is known.
     fn note(&mut self, nanos: f32) -> Option<f32> {
         self.seen = true;
@@ -287,34 +247,6 @@ mod tests {
         let linear = learned(|rows| 20.0 * f64::from(rows));
         assert_eq!(largest(&linear), 2, "two rows were tried, and nothing after them");
         assert!((ms(&linear, 2) / 40.0 - 1.0).abs() < 0.02);
-    }
-
-    #[test]
-    fn sizes_beyond_a_doubling_that_saves_nothing_are_tried() {
-        // Sessions of a card for 1, 2, 4, ... rows: 16 take twice as long as 8, and 32 less than that.
-        let card = |rows: u16| match rows.next_power_of_two() {
-            rows @ ..=8 => 1.0 + 0.5 * f64::from(rows),
-            16 => 10.4,
-            rows => 0.55 * f64::from(rows),
-        };
-        assert_eq!(largest(&learned(card)), 64);
-        let flat = learned(|rows| 20.0 * f64::from(rows.div_ceil(4)));
-        assert_eq!(largest(&flat), 16, "two doublings beyond four rows");
-    }
-
-    #[test]
-    fn size_between_known_ones_is_tried_and_given_up_if_bad() {
-        let mut curve = Curve::default();
-        for (rows, time) in [(1, 10), (8, 20), (16, 60)] {
-            (0..WINDOW).for_each(|_| curve.note(rows, Duration::from_millis(time)));
-        }
-        assert!(
-            ms(&curve, 12) < 25.0,
-            "an engine may take twelve rows as fast as eight: {} ms",
-            ms(&curve, 12)
-        );
-        (0..FEW).for_each(|_| curve.note(12, Duration::from_millis(55)));
-        assert!((48.0..56.0).contains(&ms(&curve, 12)), "{} ms", ms(&curve, 12));
     }
 
     #[test]
