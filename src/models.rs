@@ -203,6 +203,9 @@ fn locate(model: &str, version: Option<u64>, repository: &Path) -> anyhow::Resul
     if Path::new(model).is_file() {
         return Ok(PathBuf::from(model));
     }
+    if model.contains('/') || model.ends_with(".onnx") {
+        bail!("'{model}' is not a file: give an ONNX file, or the name of a model in --models FOLDER");
+    }
     let repository = Repository::open(repository)?;
     let found = repository.model(model).with_context(|| {
         let names: Vec<String> =

@@ -187,6 +187,8 @@ fn models_are_listed_and_inspected() {
         "the error lists the known models: {}",
         text(&missing.stderr)
     );
+    let no_file = run(&["models", "inspect", "nothing.onnx"]);
+    assert!(text(&no_file.stderr).contains("'nothing.onnx' is not a file"), "{}", text(&no_file.stderr));
 }
 
 #[test]

@@ -100,17 +100,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         (found, grades)
     });
     watch.done();
-    let (found, grades) = graded.map_err(|error| match error {
-        Error::TooFewRows { .. }
-        | Error::TooFewDistinct { .. }
-        | Error::TooManyNodes { .. }
-        | Error::NoOutput { .. }
-        | Error::OneColumn { .. }
-        | Error::Constant { .. }
-        | Error::Labels { .. }
-        | Error::NoClasses => Failure::Configuration(error.into()),
-        error => Failure::Run(error.into()),
-    })?;
+    let (found, grades) = graded.map_err(failure)?;
     if let Some(school) = school {
         school.forget();
     }
@@ -126,6 +116,23 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         command: &command_line(),
     };
     report(flags, (&found, grades.as_ref()), &place).map_err(Failure::Run)
+}
+
+/// Rows, labels and flags that do not suit the model end with the status of a configuration.
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::TooFewRows { .. }
+        | Error::TooFewDistinct { .. }
+        | Error::TooManyNodes { .. }
+        | Error::NoOutput { .. }
+        | Error::OneColumn { .. }
+        | Error::Constant { .. }
+        | Error::Labels { .. }
+        | Error::ChanceLabels { .. }
+        | Error::NotFinite { .. }
+        | Error::NoClasses => Failure::Configuration(error.into()),
+        error => Failure::Run(error.into()),
+    }
 }
 
 /// Prints the table or the JSON, and writes the picture and the bundle.
@@ -276,4 +283,18 @@ fn meanings(flags: &StandInSearch, original: &Original, graph: &Signature) -> Ve
 fn command_line() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("parm {}", arguments.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_that_fit_by_chance_are_a_wrong_configuration() {
+        let share = || "33.0".to_owned();
+        let chance = Error::ChanceLabels { right: share(), chance: share() };
+        assert!(matches!(failure(chance), Failure::Configuration(_)));
+        assert!(matches!(failure(Error::NotFinite { row: 3 }), Failure::Configuration(_)));
+        assert!(matches!(failure(Error::Stopped), Failure::Run(_)));
+    }
 }

@@ -163,7 +163,7 @@ struct Queries(Vec<RawLine>);
 impl Queries {
     fn keep(&mut self, answered: Answered, warm_up: bool) {
         let Answered { number, arrived, latency, outcome, wrong, .. } = answered;
-        let right = (!outcome.is_approximate()).then_some(!wrong);
+        let right = (outcome.is_answer() && !outcome.is_approximate()).then_some(!wrong);
         let (intended, latency) = (Duration::from_nanos(arrived.as_nanos()), Duration::from_nanos(latency));
         let sample = Sample { intended, latency, lag: Duration::ZERO, outcome };
         self.0.push(RawLine { number, warm_up, sample, right });

@@ -119,7 +119,7 @@ impl Laboratory<'_> {
                     number: graded.number,
                     warm_up: graded.number < what.warm_up,
                     sample: graded.sample,
-                    right: Some(graded.right),
+                    right: graded.sample.outcome.is_answer().then_some(graded.right),
                 });
                 Some(self.folder.keep_raw(cell, repeat, lines)?)
             } else {

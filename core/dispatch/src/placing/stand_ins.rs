@@ -102,7 +102,9 @@ pub(crate) fn take_stand_in(
         let apart = serves.is_apart();
         let may =
             apart && may_stand_in_apart(state, pool, line) || !apart && may_stand_in(state, turn, pool, line);
-        if !may || !takes_stand_ins(state, pool, instance, line) {
+        // Queries at the front that need none are removed first: a token would be reserved for them again and again.
+        let waits = may && first_that(state, pool, line, |_, _| Some(())).is_some();
+        if !waits || !takes_stand_ins(state, pool, instance, line) {
             continue;
         }
         let suits = |state: &State, query| (!holds(state, instance, query)).then_some(());

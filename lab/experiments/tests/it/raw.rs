@@ -58,6 +58,23 @@ fn raw_data_of_simulations_gives_the_reported_figures() {
 }
 
 #[test]
+fn query_without_an_answer_is_neither_right_nor_wrong() {
+    let path = TempDir::new().unwrap();
+    let folder = Folder::create(&path.path().join("results")).unwrap();
+    let deadline = std::time::Duration::from_millis(40);
+    Experiment::new(Config { deadline, ..config(&["equal"]) })
+        .unwrap()
+        .run_keeping(2, &Quiet, &folder)
+        .unwrap();
+    let runs = std::fs::read_to_string(folder.path().join("runs.jsonl")).unwrap();
+    let run: Value = serde_json::from_str(&runs).unwrap();
+    let raw = std::fs::read_to_string(folder.path().join(run["raw"].as_str().unwrap())).unwrap();
+    let ends: Vec<&str> =
+        raw.lines().filter_map(|line| line.split_once(",failed,")).map(|(_, right)| right).collect();
+    assert!(!ends.is_empty() && ends.iter().all(|right| right.is_empty()), "{ends:?}");
+}
+
+#[test]
 fn loss_is_refused_unless_a_policy_has_tokens() {
     let lossy = |frontends| {
         let mut config = Config { loss: 0.5, ..config(&["mine"]) };
