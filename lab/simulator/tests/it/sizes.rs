@@ -100,10 +100,7 @@ fn texts(lengths: Lengths) -> (f64, f64) {
 fn batches_of_similar_lengths_save_work() {
     let [mixed, equal, padded] = [Lengths::Mixed, Lengths::Equal, Lengths::Padded].map(texts);
     assert!(padded.0 < 0.95 * mixed.0, "padding costs less: {padded:?}, {mixed:?}");
-    assert!(
-        padded.0 < 0.95 * equal.0 && padded.1 > equal.1,
-        "more rows share a batch: {padded:?}, {equal:?}"
-    );
+    assert!(equal.0 < 0.95 * mixed.0, "nothing is padded: {equal:?}, {mixed:?}");
 }
 
 #[test]
