@@ -104,7 +104,11 @@ async fn models(admin: &Admin) -> anyhow::Result<Vec<ModelFigures>> {
     let mut state = State::default();
     while let Some(lines) = lines.next().await? {
         // Each line counts, also those behind the frame.
-        if lines.iter().fold(false, |current, line| state.take(line) || current) {
+        let mut current = false;
+        for line in &lines {
+            current |= state.take(line);
+        }
+        if current {
             return Ok(top::figures(&state));
         }
     }

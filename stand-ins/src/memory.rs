@@ -196,7 +196,7 @@ mod tests {
         let need = |live, answers| Need { live, answers, is_batched: true };
         let small = need(1 << 10, 40);
         assert_eq!(small.measured(1 << 20), MEASURED_ROWS);
-        assert_eq!(small.groups(1 << 20, &[1 << 20; 20]), [0..20], "all take turns");
+        assert_eq!(small.groups(1 << 20, &[1 << 20; 20]), std::slice::from_ref(&(0..20)), "all take turns");
         assert_eq!(small.judged(2_000), 2_000);
         let large = need(110 << 20, 1 << 20);
         assert_eq!(large.measured(1 << 20), [1, 2, 4]);

@@ -116,7 +116,7 @@ async fn answer_without_a_body_may_state_a_length() {
 }
 
 /// Reads calls as fast as they come, and tells how many bytes of them it keeps and how many are counted.
-struct Reading(tokio::sync::mpsc::UnboundedSender<(usize, usize)>, OnceLock<Arc<Budget>>);
+struct Reading(tokio::sync::mpsc::Sender<(usize, usize)>, OnceLock<Arc<Budget>>);
 
 impl InferenceService for Reading {
     any_model!(orders);
@@ -138,14 +138,14 @@ impl InferenceService for Reading {
             tokio::task::yield_now().await;
         }
         let budget = self.1.get().expect("the server has one");
-        self.0.send((request.body.len() + stream.held(), budget.held())).unwrap();
+        self.0.try_send((request.body.len() + stream.held(), budget.held())).unwrap();
         std::future::pending().await
     }
 }
 
 #[tokio::test]
 async fn first_message_of_a_call_counts_while_it_is_kept() {
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (tell, mut told) = tokio::sync::mpsc::channel(1);
     let service = Arc::new(Reading(tell, OnceLock::new()));
     let shared = Shared::new(Config::default(), service.clone(), Keys::none());
     service.1.set(shared.budget.clone()).unwrap();
