@@ -14,7 +14,7 @@ use crate::workshop::{Progress, Workshop};
 /// If an engine cannot tell the sizes of values, they are taken for so many times the input.
 const INPUTS: u64 = 64;
 
-/// What a search needs.
+/// The memory that a search needs, by its rows and its model.
 pub(super) struct Needs {
     /// For one row.
     pub(super) row: Need,
@@ -44,7 +44,7 @@ impl Needs {
         Ok(Self { row, file, judged, wanted, bytes })
     }
 
-    /// Reports the estimate, and what is left out to stay near it.
+    /// Reports the estimate, and the measurements that are left out to stay near it.
     pub(super) fn tell(&self, progress: &dyn Progress) {
         progress.tell(&format!("this needs about {} of memory", in_words(self.bytes)));
         if self.judged < self.wanted {
