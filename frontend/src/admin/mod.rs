@@ -122,8 +122,9 @@ impl Api {
         Ok(Some(Bound { station, router: self.router() }))
     }
 
-    /// Returns the routes, for servers of the embedding program.
+    /// Returns the routes, for servers of the embedding program. From then on the frontend keeps frames for its watchers.
     pub fn router(self) -> Router {
+        self.frontend.start_frames();
         let hosts = Arc::<[String]>::from(self.frontend.core.config.admin.hosts.clone());
         let gate = self.gate();
         let api = api().router().layer(map_response(uncached)).layer(map_request(body::in_time));
