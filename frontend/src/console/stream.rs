@@ -24,6 +24,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use parm_transport::keys::Caller;
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{MissedTickBehavior, interval};
@@ -105,8 +106,9 @@ impl Watcher {
 }
 
 impl Frontend {
-    /// Adds a watcher: it receives everything kept that is later than `since`, then live lines.
-    pub(crate) fn watch(&self, caller: &Caller, since: u64) -> Result<Watcher, Error> {
+    /// Adds a watcher: it receives everything kept that is later than `since`, then live lines. `faults` are those of the
+    /// server's files.
+    pub(crate) fn watch(&self, caller: &Caller, since: u64, faults: &Value) -> Result<Watcher, Error> {
         let mut hub = self.core.stream.0.lock();
         hub.watching.retain(|watching| !watching.lines.is_closed());
         if hub.watching.len() >= WATCHERS {
@@ -114,7 +116,7 @@ impl Frontend {
         }
         let (events, event) = self.core.driver.journal.since(0);
         let mut replay = VecDeque::from([
-            line("hello", &hello(self, caller)),
+            line("hello", &hello(self, caller, faults)),
             line("models", &names::models(self)),
             line("instances", &names::instances(self)),
             line("events", &events),

@@ -78,6 +78,7 @@ fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
     let version = text(&state.hello["version"]);
     let mut findings = vec![Finding::well(format!("admin API: parm {version} answers"))];
     findings.push(clock(state, now_ms));
+    findings.extend(files(state));
     findings.extend(models(state));
     findings.extend(absent(state));
     findings.extend(instances(state));
@@ -93,6 +94,26 @@ fn clock(state: &State, now_ms: u64) -> Finding {
             "synchronize both with NTP: times in logs and on the page cannot be compared",
         ),
     }
+}
+
+/// The faults of the key file and of the TLS files; nothing from an older frontend.
+fn files(state: &State) -> Vec<Finding> {
+    let faults = list(&state.hello["faults"]);
+    if faults.is_empty() && state.hello["faults"].is_array() {
+        return vec![Finding::well("keys and TLS files: no faults")];
+    }
+    let finding = |fault: &Value| {
+        let code = text(&fault["code"]);
+        let what = format!("files: {} [{code}]", text(&fault["text"]));
+        let is = |known: StableCode| known.name() == code;
+        let remedy = match () {
+            () if is(StableCode::KeyFile) => "correct the file: it is read again without a restart",
+            () if is(StableCode::TlsFiles) => "replace certificate and key together: they are read again without a restart",
+            () => "issue a new certificate and replace both files: they are read again without a restart",
+        };
+        if fault["fails"] == true { Finding::fails(what, remedy) } else { Finding::worth(what, remedy) }
+    };
+    faults.iter().map(finding).collect()
 }
 
 fn models(state: &State) -> Vec<Finding> {
