@@ -101,6 +101,27 @@ fn folder_without_models_is_reported_with_the_cure() {
 }
 
 #[test]
+fn loose_file_next_to_models_is_reported_everywhere() {
+    let folder = TempDir::new().unwrap();
+    write_softmax(folder.path());
+    fs::write(folder.path().join("my.onnx"), b"").unwrap();
+    let root = folder.path().to_str().unwrap();
+    let said = format!("{root}/my.onnx is not in a model's folder, so not served: mkdir -p {root}/my/1");
+    let worker = Parm::start(&["worker", "--models", root, "--instances", "1"]);
+    assert!(worker.log().contains(&said), "{}", worker.log());
+    for words in [&["models", "list"][..], &["models", "inspect", "soft"]] {
+        let output = command().args(words).args(["--models", root]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.contains(&said), "{words:?}: {told}");
+    }
+    let config = folder.path().join("config.toml");
+    fs::write(&config, format!("[backend]\nmodels = \"{root}\"\n")).unwrap();
+    let output = command().arg("check").arg(&config).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains(&format!("note models: {said}")), "{told}");
+}
+
+#[test]
 fn model_that_does_not_load_is_named_everywhere() {
     let folder = TempDir::new().unwrap();
     write_softmax(folder.path());

@@ -197,6 +197,9 @@ fn repository(folder: &Path) -> Vec<Finding> {
         let remedy = "put its file at NAME/VERSION/model.onnx";
         findings.push(Finding::fails(format!("models: {model}: {problem}"), remedy));
     }
+    if let Some(cure) = repository.loose_files(&scan).filter(|_| !scan.models.is_empty()) {
+        findings.push(Finding::worth(format!("models: {cure}"), "move or delete the file"));
+    }
     for model in scan.models.values().filter(|model| model.bundle.is_some()) {
         let name = &model.name;
         findings.push(match bundle::verify(&repository, name) {

@@ -41,6 +41,8 @@ impl Host {
             }
             if let Some(cure) = repository.vacancy(&scan) {
                 tracing::warn!(code = %parm_protocol::StableCode::NoModels, "no model to serve: {cure}");
+            } else if let Some(cure) = repository.loose_files(&scan) {
+                tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, "ignored: {cure}");
             }
             names.extend(scan.models.into_keys());
         }
