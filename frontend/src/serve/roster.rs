@@ -111,15 +111,14 @@ impl Roster {
     }
 
     /// The models of an instance whose files differ from another instance's of the same version, with the name of that one.
-    pub(crate) fn with_other_files(
-        &self,
-        own: InstanceId,
-        models: &[Description],
-    ) -> Vec<(ModelRef, String)> {
+    /// Two instances of this process read one repository, and their descriptions differ only until both are read again.
+    pub(crate) fn with_other_files(&self, own: &Instance, models: &[Description]) -> Vec<(ModelRef, String)> {
         let digest =
             |of: &Description| of.config.as_ref().and_then(|config| config.digest().map(str::to_owned));
         let all = self.joined.lock();
-        let others = || all.values().filter(|joined| joined.instance.id != own);
+        let is_comparable =
+            |other: &Instance| other.id != own.id && (other.may_be_shared() || own.may_be_shared());
+        let others = || all.values().filter(|joined| is_comparable(&joined.instance));
         let other = |model: &Description| {
             let known = digest(model)?;
             let differs =
