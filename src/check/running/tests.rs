@@ -76,6 +76,22 @@ fn advice_names_the_policy_that_keeps_an_instance() {
 }
 
 #[test]
+fn note_of_several_models_is_reported_once() {
+    let model =
+        |m: u64| json!({"m": m, "name": format!("route-{m}"), "policy": "hedge", "in_force": "hedge"});
+    let own = |m: u64| json!({"m": m, "queue": [0, 0, 0, 1, 1, 1]});
+    let said = lines(&[
+        json!({"hello": {"version": "0.1.0", "at": 0}}),
+        json!({"models": (0..14).map(model).collect::<Vec<_>>()}),
+        json!({"instances": [{"number": 1, "address": "http://w:1", "models": (0..14).collect::<Vec<_>>()}]}),
+        json!({"frame": {"models": (0..14).map(own).collect::<Vec<_>>(), "instances": []}}),
+    ]);
+    assert_eq!(said.matches("redundancy needs a second one").count(), 1, "{said}");
+    assert!(said.contains("note model route-0: one instance; the same: route-1, route-2, "), "{said}");
+    assert!(said.contains(", route-13\n"), "{said}");
+}
+
+#[test]
 fn stand_in_that_no_instance_serves_fails() {
     let said = |others: &[&str]| {
         let own =
