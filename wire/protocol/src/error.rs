@@ -70,6 +70,8 @@ pub enum Error {
         "input '{name}' has a string that is not UTF-8, number {number} from 0: the model takes text: encode bytes as text"
     )]
     NotText { name: String, number: usize },
+    #[error("the request has no rows: input '{name}' has shape {shape:?}: send at least one row")]
+    NoRows { name: String, shape: Vec<usize> },
     #[error("shape {shape:?} has more elements than can be addressed")]
     ShapeOverflow { shape: Vec<usize> },
     #[error("shape {shape:?} needs {expected} bytes of data, got {actual}")]
@@ -183,6 +185,7 @@ impl Error {
             | WrongDatatype { .. }
             | WrongInputDatatype { .. }
             | WrongShape { .. }
+            | NoRows { .. }
             | NotText { .. }
             | ShapeOverflow { .. }
             | SizeMismatch { .. }

@@ -147,6 +147,9 @@ fn check_tensor(input: &NamedTensor, declared: &TensorMetadata, batched: bool) -
     if fits && has_rows {
         return Ok(());
     }
+    if fits && !shape.is_empty() {
+        return Err(Error::NoRows { name: input.name.clone(), shape: shape.to_vec() });
+    }
     Err(Error::WrongShape {
         name: input.name.clone(),
         expected: declared.shape.clone(),
@@ -251,7 +254,8 @@ mod tests {
             vec![NamedTensor::new("a", strings), b()],
             Err(Error::WrongInputDatatype { name: name("a"), expected, actual }),
         );
-        for shape in [&[1, 3][..], &[2], &[1, 2, 1], &[0, 2]] {
+        check(vec![tensor("a", &[0, 2]), b()], Err(Error::NoRows { name: name("a"), shape: vec![0, 2] }));
+        for shape in [&[1, 3][..], &[2], &[1, 2, 1], &[0, 3]] {
             let error = Error::WrongShape { name: name("a"), expected: vec![-1, 2], actual: shape.to_vec() };
             check(vec![tensor("a", shape), b()], Err(error));
         }
