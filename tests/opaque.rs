@@ -346,6 +346,8 @@ fn wrong_upstreams_are_explained_at_start() {
         (&["--upstream", "http://a"][..], "port"),
         (&["--upstream", "grpc://a"], "port"),
         (&["--upstream", "frames://a:1"], "invalid server address"),
+        (&["--upstream", "ftp://a:1"], "'ftp://a:1' is not a server address: use http://host:port or grpc://host:port"),
+        (&["--upstream", "dns+ftp://a:1"], "invalid server address 'dns+ftp://a:1'"),
         (
             &["--upstream", "http://a:1", "--set", "frontend.upstreams.probe=health"],
             "frontend.upstreams.probe",
@@ -355,5 +357,6 @@ fn wrong_upstreams_are_explained_at_start() {
         let output = crate::support::process::command().arg("serve").args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(part), "{arguments:?}: {said}");
+        assert!(!said.contains("upstream+"), "the address is quoted as it was written: {said}");
     }
 }

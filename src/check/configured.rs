@@ -278,7 +278,7 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         match Name::read(url) {
             None => urls.push(url.clone()),
             Some(Err(problem)) => {
-                findings.push(Finding::fails(format!("workers: {url}: {problem}"), "correct it"))
+                findings.push(Finding::fails(format!("workers: {}: {problem}", written(url)), "correct it"))
             }
             Some(Ok(name)) => match within(wire.resolve(&name)).await {
                 Ok(Ok(servers)) if !servers.is_empty() => {
@@ -296,7 +296,7 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         let has_key = settings.frontend.client.token.is_some();
         match offer(&wire, &url, has_key).await {
             Err(error) => findings.push(Finding::fails(
-                format!("worker {url}: {error}"),
+                format!("{} {}: {error}", kind(&url), written(&url)),
                 peers::key_remedy(error.code()).unwrap_or(
                     "start it, or correct frontend.workers; the frontend starts without it and retries",
                 ),
@@ -312,8 +312,8 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
                     (first != tensors).then(|| (model.clone(), at.clone()))
                 });
                 findings.push(match other {
-                    None if url.starts_with("upstream+") => {
-                        Finding::well(format!("server {}: it answers", &url["upstream+".len()..]))
+                    None if kind(&url) == "server" => {
+                        Finding::well(format!("server {}: it answers", written(&url)))
                     }
                     None => Finding::well(format!("worker {url}: {}", counted(offer.len()))),
                     Some((model, at)) => Finding::fails(
@@ -325,6 +325,16 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Returns an address as its operator wrote it.
+fn written(url: &str) -> String {
+    url.replacen("upstream+", "", 1)
+}
+
+/// Returns what an address is in findings: an upstream server is not a worker.
+fn kind(url: &str) -> &'static str {
+    if url.starts_with("upstream+") { "server" } else { "worker" }
 }
 
 /// Checks that a Service of Kubernetes can be watched: the API server answers and permits it, and the Service has pods.
