@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use parm_dispatch::Reject;
 use parm_protocol::{
     Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueRequest, Parameters, is_grpc, terms,
 };
@@ -120,6 +121,10 @@ impl Frontend {
         pool.sums.rejected(failed.why, 1, age(context));
         Err(match failed {
             Failed { last: Some(Error::Answered(answer)), .. } => Error::Answered(answer),
+            // A server that closed the connection may be the only one: its health check has taken it out of service since.
+            Failed { why: Reject::NoInstance, last: Some(last), .. } => {
+                Error::Attempts { last: Box::new(last) }
+            }
             failed => refusal::error(pool, failed, age(context), self.core.config.requests.retry_after),
         })
     }
