@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parm_parity_models::onnx;
+use parm_parity_models::repository::{POOLING, TOKENIZER};
 use parm_protocol::texts::{TokenIds, ids_of};
 use parm_protocol::{DataType, Tensor};
 
@@ -46,7 +47,7 @@ impl Texts {
     }
 
     /// The names of the files that its stand-ins need as well, relative to the model's folder.
-    pub const FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "1_Pooling/config.json"];
+    pub const FILES: [&str; 3] = [TOKENIZER, "tokenizer_config.json", POOLING];
 
     /// The inputs and outputs with which a graph is served; an error if its inputs are not those of an encoder.
     pub fn served(&self, graph: &Signature) -> Result<Signature, Error> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use parm_parity_models::repository::POOLING;
 use parm_protocol::Tensor;
 use serde::Deserialize;
 
@@ -32,7 +33,7 @@ const MODE: &str = "pooling_mode_";
 impl Pooling {
     /// As the files next to a model say; the mean if they do not. Another mode is an error: its vectors would be others.
     pub(super) fn beside(model: &Path) -> Result<Self, Error> {
-        let path = model.with_file_name("1_Pooling").join("config.json");
+        let path = model.with_file_name(POOLING);
         let Ok(bytes) = fs::read(&path) else { return Ok(Self::Mean) };
         let refused = |message: String| Error::Load { path: path.clone(), message };
         let config: PoolingConfig =
