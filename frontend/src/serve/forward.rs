@@ -54,7 +54,8 @@ impl Frontend {
     ) -> Result<OpaqueAnswer, Error> {
         let _active = self.core.activity.enter();
         let is_call = is_grpc(&request.headers);
-        let route = self.core.routes.find(&request.method, request.target.path(), is_call).clone();
+        let (path, body) = (request.target.path(), &request.body);
+        let route = self.core.routes.find(&request.method, path, body, is_call).clone();
         let model = ModelRef::latest(&*route.name);
         let pool = self.core.catalog.find(&model).map_err(|_| match is_call {
             true => Error::Unavailable { message: NO_CALLS.into() },

@@ -34,8 +34,8 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Paths; `{NAME}` stands for a part between slashes, or for its beginning or end. Default: none, which turns a known
-    /// route off.
+    /// Paths; `{NAME}` stands for a part between slashes, or for its beginning or end. With `?model=NAME` after a path only
+    /// requests whose JSON body has this `model`, which go first. Default: none, which turns a known route off.
     pub paths: Vec<String>,
     /// Method. Default `POST`.
     pub method: String,

@@ -235,6 +235,29 @@ async fn request_arrives_as_it_is_and_its_answer_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn model_of_the_body_chooses_the_pool() {
+    let big = upstreams::RouteConfig {
+        paths: vec!["/v1/chat/completions?model=big".into()],
+        repeatable: false,
+        ..upstreams::RouteConfig::default()
+    };
+    let mut config = Config::default();
+    config.upstreams.routes.insert("big".into(), big);
+    let routes = config.upstreams.client().unwrap().routes;
+    let server = Server::at("upstream+http://a:1".into(), routes, Does::Answers(5 * MS));
+    let frontend = start(config, &[&server]).await;
+    for (model, is_repeatable) in [("big", false), ("small", true)] {
+        let mut asked = request(Method::POST, "/v1/chat/completions");
+        asked.body = json!({ "messages": [], "model": model }).to_string().into();
+        send(&frontend, asked).await.unwrap();
+        assert_eq!(server.seen.lock().last().unwrap().repeatable, is_repeatable, "{model}");
+    }
+    for pool in ["model=\"big\"", "model=\"chat\""] {
+        assert_eq!(metric(&frontend, "nv_inference_request_success", &[pool]), 1.0, "{pool}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn stream_passes_on_and_frees_its_place_with_its_first_content() {
     let server = Server::new("a", Does::Streams(5 * MS));
     let mut config = Config::default();
