@@ -50,7 +50,7 @@ pub struct RouteConfig {
     /// Timeout until an answer begins. Default 60000.
     #[serde(rename = "deadline_ms", with = "PositiveMillis")]
     pub deadline: Duration,
-    /// Longest pause in the middle of an answer. Default 60000.
+    /// Longest pause in the middle of an answer. Most routes learn a shorter one. Default 60000.
     #[serde(rename = "stall_ms", with = "PositiveMillis")]
     pub stall: Duration,
 }

@@ -6,6 +6,7 @@
 mod config;
 mod named_model;
 mod pattern;
+mod pauses;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -14,11 +15,13 @@ use std::time::Duration;
 
 use http::Method;
 use parm_dispatch::Fraction;
+use parm_protocol::RestOfBody;
 use parm_transport::client::UpstreamConfig;
 
 use self::config::MINUTE;
 pub use self::config::{Config, RouteConfig};
 use self::pattern::Pattern;
+use self::pauses::{Paced, Pauses};
 use crate::error::Error;
 
 /// Routes of known model servers.
@@ -59,6 +62,8 @@ pub(crate) struct Route {
     pub(crate) deadline: Duration,
     /// Longest pause in the middle of an answer.
     pub(crate) stall: Duration,
+    /// The pauses of its answers, unless its requests are of all kinds.
+    pauses: Option<Arc<Pauses>>,
 }
 
 #[derive(Clone, Debug)]
@@ -125,6 +130,7 @@ impl Routes {
                 copies: None,
                 deadline: MINUTE,
                 stall: MINUTE,
+                pauses: None,
             })
         };
         Ok(Self {
@@ -174,6 +180,21 @@ impl Routes {
     }
 }
 
+impl Route {
+    /// Longest pause of an answer that begins now.
+    pub(crate) fn patience(&self) -> Duration {
+        self.pauses.as_ref().map_or(self.stall, |pauses| pauses.patience(self.stall))
+    }
+
+    /// The rest of an answer, from whose pauses the route learns.
+    pub(crate) fn paced(&self, rest: RestOfBody) -> RestOfBody {
+        match &self.pauses {
+            Some(pauses) => Box::pin(Paced::new(rest, pauses.clone())),
+            None => rest,
+        }
+    }
+}
+
 impl RouteRow {
     fn read((name, config): (&String, &RouteConfig)) -> Result<Self, String> {
         let RouteConfig { paths, method, grpc, repeatable, copies, deadline, stall } = config;
@@ -196,7 +217,9 @@ impl RouteRow {
         }
         let (name, grpc, repeatable, copies) = (name.clone(), *grpc, *repeatable, *copies);
         let (deadline, stall) = (*deadline, *stall);
-        Ok(Self { method, paths, route: Arc::new(Route { name, grpc, repeatable, copies, deadline, stall }) })
+        let pauses = Some(Arc::default());
+        let route = Route { name, grpc, repeatable, copies, deadline, stall, pauses };
+        Ok(Self { method, paths, route: Arc::new(route) })
     }
 
     /// Takes the share of copies from the known route of the same path, if it is a route of a model without its own.

@@ -34,6 +34,8 @@ pub(crate) enum Does {
     Answers(Duration),
     /// Begins an answer after a while, and ends it 10 ms later.
     Streams(Duration),
+    /// Begins an answer at once, and ends it after a while.
+    Pauses(Duration),
     Fails(Error),
     Hangs,
 }
@@ -94,10 +96,15 @@ impl Server {
                 tokio::time::sleep(after).await;
                 Ok(OpaqueAnswer { status, headers, body: OpaqueBody::Whole(name) })
             }
-            Does::Streams(after) => {
+            Does::Streams(_) | Does::Pauses(_) => {
+                let (after, pause) = match does {
+                    Does::Pauses(pause) => (Duration::ZERO, pause),
+                    Does::Streams(after) => (after, 10 * MS),
+                    _ => unreachable!(),
+                };
                 tokio::time::sleep(after).await;
-                let rest = futures::stream::once(async {
-                    tokio::time::sleep(10 * MS).await;
+                let rest = futures::stream::once(async move {
+                    tokio::time::sleep(pause).await;
                     Ok(Frame::data(Bytes::from(" ends")))
                 });
                 let body = OpaqueBody::Begun(name, Box::pin(StreamBody::new(rest)));
@@ -208,6 +215,30 @@ async fn text(answer: OpaqueAnswer) -> String {
         OpaqueBody::Begun(first, rest) => [first, rest.collect().await.unwrap().to_bytes()].concat(),
     };
     String::from_utf8(bytes).unwrap()
+}
+
+/// The longest pause that the server's last answer may have.
+async fn patience(frontend: &Frontend, server: &Server) -> Duration {
+    text(chat(frontend).await.unwrap()).await;
+    server.seen.lock().last().unwrap().stall
+}
+
+#[tokio::test(start_paused = true)]
+async fn patience_with_a_silent_server_is_learned() {
+    let server = Server::new("a", Does::Pauses(10 * MS));
+    let frontend = over(PolicyKind::Hedge, &[&server]).await;
+    assert_eq!(patience(&frontend, &server).await, 60_000 * MS, "nothing is known");
+    for _ in 0..256 {
+        patience(&frontend, &server).await;
+    }
+    assert_eq!(patience(&frontend, &server).await, 10_000 * MS, "its longest pause was 10 ms");
+    server.now(Does::Pauses(2_000 * MS));
+    patience(&frontend, &server).await;
+    assert_eq!(patience(&frontend, &server).await, 40_000 * MS);
+    server.now(Does::Pauses(30_000 * MS));
+    drop(chat(&frontend).await.unwrap());
+    assert_eq!(patience(&frontend, &server).await, 40_000 * MS, "a client that left before the pause");
+    assert_eq!(patience(&frontend, &server).await, 60_000 * MS, "stall_ms is the most");
 }
 
 /// Answers requests until service times are known.
