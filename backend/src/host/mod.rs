@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use parm_parity_models::repository::Repository;
 use parm_protocol::fleet::{Caller, Giver, SHARE};
+use parm_protocol::texts::{check_ids, set_tokens};
 use parm_protocol::{
     Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Place, Rows, validate,
 };
@@ -202,6 +203,7 @@ impl Host {
         validate::independent(&request, model.rows() != Rows::Whole)?;
         validate::padded(&request, &model.config)?;
         let rows = validate(&request, &model.metadata, model.rows())?;
+        check_ids(&request, &model.metadata, || model.config.clone())?;
         refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());
         let priority = match number("priority") {
@@ -223,7 +225,16 @@ impl Host {
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
         let lost = |_| Refusal::Unavailable { message: "the instance has stopped: try another".into() };
         let answer = tokio::time::timeout_at(deadline, answer).await.map_err(|_| late())?;
-        let outputs = answer.map_err(lost)??;
+        let mut outputs = answer.map_err(lost)??;
+        let mut parameters = Parameters::new();
+        if model.counts_tokens
+            && let Some(tokens) = outputs.pop()
+        {
+            let counts = tokens.data().chunks_exact(4);
+            let counts =
+                counts.map(|count| u32::from_le_bytes([count[0], count[1], count[2], count[3]]).into());
+            set_tokens(&mut parameters, counts);
+        }
         let named = model.metadata.outputs.iter().zip(outputs);
         let wanted = |name: &str| {
             request.outputs.is_empty() || request.outputs.iter().any(|wanted| wanted.name == *name)
@@ -233,7 +244,7 @@ impl Host {
             model_name: model.metadata.name.clone(),
             model_version: model.version.clone(),
             id: request.id,
-            parameters: Parameters::new(),
+            parameters,
             outputs: outputs.map(|(declared, tensor)| NamedTensor::new(&*declared.name, tensor)).collect(),
         })
     }

@@ -149,6 +149,9 @@ fn is_onnx(path: &Path) -> bool {
 /// The file of a tokenizer, next to that of its model.
 pub const TOKENIZER: &str = "tokenizer.json";
 
+/// The pooling of a sentence encoder, relative to its folder.
+pub const POOLING: &str = "1_Pooling/config.json";
+
 /// The commands that put a loose file into a repository.
 fn shelve(file: &Path, root: &Path) -> String {
     let (name, root) = (file.file_stem().unwrap_or_default().to_string_lossy(), root.display());
@@ -236,7 +239,9 @@ fn read_version(folder: &Path) -> Result<Version, Error> {
 
 fn stamp(folder: &Path) -> Result<Vec<(String, u64, Option<SystemTime>)>, Error> {
     let mut files = Vec::new();
-    for (name, path) in entries(folder)? {
+    let pooling = (POOLING.to_owned(), folder.join(POOLING));
+    let pooling = Some(pooling).filter(|(_, path)| path.is_file());
+    for (name, path) in entries(folder)?.into_iter().chain(pooling) {
         let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
         if !metadata.is_file() {
             continue;
