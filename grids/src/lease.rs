@@ -185,8 +185,11 @@ impl Lease {
 
     /// Ends it after the result was written: removes all leases of the cell.
     pub fn finish(&self) -> io::Result<()> {
-        // The newest goes last: until then no other process can take the next number of a cell that seems free.
-        (1..=self.generation).map(|number| self.leases.path(&self.key, number)).try_for_each(|path| {
+        // The newest goes last: until then no other process can take the next number of a cell that seems free. A number may be
+        // billions if the file of another program has such a name.
+        let listing = Listing::read(&self.leases.folder)?;
+        let known = listing.generations(&self.key).take_while(|number| *number <= self.generation);
+        known.map(|number| self.leases.path(&self.key, number)).try_for_each(|path| {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
                 _ => Ok(()),

@@ -23,11 +23,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use parm_parity_models::repository::Repository;
 use parm_protocol::fleet::{Caller, Giver, SHARE};
 use parm_protocol::texts::{check_ids, set_tokens};
 use parm_protocol::{
-    Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Place, Rows, validate,
+    Error as Refusal, InferRequest, InferResponse, ModelIndex, ModelRef, NamedTensor, Parameters, Place,
+    Rows, validate,
 };
 use parm_shares::Table;
 use prometheus::Registry;
@@ -66,6 +68,8 @@ pub(crate) struct Host {
     /// The server whose models are served, if there is one.
     origin: Option<upstream::Origin>,
     catalogue: Catalogue,
+    /// Entries of the repository and configured names that are not models, with the reasons.
+    ignored: Mutex<Vec<ModelIndex>>,
     shares: Table,
     orders: Orders,
     queues: Vec<Arc<Queue>>,
@@ -129,6 +133,7 @@ impl Host {
             repository,
             origin,
             catalogue: Catalogue::default(),
+            ignored: Mutex::default(),
             orders: Orders::default(),
             runners: runners.take(count).collect(),
             seats: Seats::default(),
@@ -141,6 +146,13 @@ impl Host {
 
     pub(crate) fn catalogue(&self) -> &Catalogue {
         &self.catalogue
+    }
+
+    /// Models that are not loaded, with the reasons.
+    pub(crate) fn absent(&self) -> Vec<ModelIndex> {
+        let mut absent = self.catalogue.absent();
+        absent.extend(self.ignored.lock().iter().cloned());
+        absent
     }
 
     pub(crate) fn faults(&self) -> Result<&Faults, Error> {

@@ -240,3 +240,28 @@ async fn tokenizer_that_cannot_be_read_is_an_error_with_its_path() {
     let index = served.worker.repository_index(false).unwrap();
     assert!(index[0].reason.contains("tokenizer.json"), "{index:?}");
 }
+
+/// Reading this file ends in a panic of the tokenizer's library.
+fn hostile() -> String {
+    let normalizer = r#""normalizer": { "type": "Precompiled", "precompiled_charsmap": "AAAAAA==" }"#;
+    let token = r#"[{ "id": 5, "content": "pink", "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": true, "special": false }]"#;
+    TOKENIZER
+        .replace(r#""normalizer": null"#, normalizer)
+        .replace(r#""added_tokens": []"#, &format!(r#""added_tokens": {token}"#))
+}
+
+#[tokio::test]
+async fn tokenizer_that_panics_hides_no_other_model() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "broken", false, &[("tokenizer.json", &hostile())]);
+    write(folder.path(), "good", false, &[("tokenizer.json", TOKENIZER)]);
+    let served = start(folder.path());
+    let index = served.worker.repository_index(false).unwrap();
+    let broken = index.iter().find(|model| model.name == "broken").unwrap();
+    assert!(
+        broken.reason.contains("panicked") || broken.reason.contains("index out of bounds"),
+        "{broken:?}"
+    );
+    assert_eq!(values(&served.infer(request("good", 1, &["red"])).await.unwrap()), [1.0, 0.0]);
+}

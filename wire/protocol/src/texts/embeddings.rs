@@ -15,8 +15,7 @@ use crate::{Error, InferResponse};
 pub struct Embeddings {
     model: String,
     input: TextsOrIds,
-    #[serde(default)]
-    encoding_format: Encoding,
+    encoding_format: Option<Encoding>,
     dimensions: Option<usize>,
 }
 
@@ -90,7 +89,7 @@ impl Exchange for Embeddings {
             return Err(Error::Malformed { message });
         }
         let item = |(index, vector): (usize, &[f32])| {
-            let embedding = self.encoding_format.of(normalised(vector));
+            let embedding = self.encoding_format.unwrap_or_default().of(normalised(vector));
             Item { object: "embedding", index, embedding }
         };
         let data = values.chunks(width).enumerate().map(item).collect();
@@ -104,12 +103,7 @@ impl Exchange for Embeddings {
 #[derive(Debug, Deserialize)]
 pub struct Embed {
     inputs: TextsOrIds,
-    #[serde(default = "yes")]
-    normalize: bool,
-}
-
-fn yes() -> bool {
-    true
+    normalize: Option<bool>,
 }
 
 impl Exchange for Embed {
@@ -126,7 +120,7 @@ impl Exchange for Embed {
 
     fn answer(&self, response: &InferResponse, rows: usize) -> Result<Bytes, Error> {
         let (values, width) = output(response, rows)?;
-        let vector = |row: &[f32]| if self.normalize { normalised(row) } else { row.to_vec() };
+        let vector = |row: &[f32]| if self.normalize != Some(false) { normalised(row) } else { row.to_vec() };
         written(&values.chunks(width).map(vector).collect::<Vec<_>>())
     }
 }
@@ -163,6 +157,15 @@ mod tests {
         assert_eq!(usage(&response), json!({ "prompt_tokens": 0, "total_tokens": 0 }), "not counted");
         crate::texts::set_tokens(&mut response.parameters, [5, 7].into_iter());
         assert_eq!(usage(&response), json!({ "prompt_tokens": 12, "total_tokens": 12 }));
+    }
+
+    #[test]
+    fn absent_options_may_be_null() {
+        let response = answer(&[1, 2], &[3.0, 4.0]);
+        let request =
+            r#"{"model": "m", "input": "a", "encoding_format": null, "dimensions": null, "user": null}"#;
+        assert_eq!(body::<Embeddings>(request, &response)["data"][0]["embedding"], json!([0.6, 0.8]));
+        assert_eq!(body::<Embed>(r#"{"inputs": "a", "normalize": null}"#, &response), json!([[0.6, 0.8]]));
     }
 
     #[test]
