@@ -30,6 +30,7 @@ mod silence;
 mod sites;
 mod speed;
 mod stand_in;
+mod stand_in_cost;
 mod stand_in_rows;
 mod token_events;
 mod twins;
