@@ -108,7 +108,12 @@ impl Dispatcher {
             unanswered: pool.unanswered,
             running: pool.running,
             usable_instances: pool.usable,
-            stand_in_cost: pool.stand_ins.is_some().then(|| pool.stand_in_cost()),
+            stand_in_cost: pool.stand_ins.is_some().then(|| pool.stand_in_cost_at(false)),
+            stand_in_cost_apart: pool
+                .stand_ins
+                .as_ref()
+                .filter(|_| pool.apart > 0)
+                .map(|_| pool.stand_in_cost_at(true)),
             agreement: pool.stand_ins.as_ref().and_then(|stand_ins| stand_ins.agreement()),
             in_outage: pool.outage_since.is_some(),
             withheld: pool.stand_ins.as_ref().is_some_and(|stand_ins| stand_ins.withheld),

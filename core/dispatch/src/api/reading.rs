@@ -73,8 +73,10 @@ pub struct PoolStatus {
     pub running: u32,
     /// Instances that take the deployed model's jobs: neither draining nor ejected.
     pub usable_instances: u32,
-    /// The cost of its stand-in, as far as known.
+    /// The cost of its stand-in at the speed of the deployed model's instances, as far as known.
     pub stand_in_cost: Option<Cost>,
+    /// The same on instances without the deployed model, which may be faster or slower; `None` without such instances.
+    pub stand_in_cost_apart: Option<Cost>,
     /// Share of the latest predictions that their stand-ins agreed with.
     pub agreement: Option<f64>,
     /// The agreement is below the floor: clients receive no stand-in's answer.

@@ -5,10 +5,13 @@
 //! some machines eight rows take little longer than one, on others eight times as long.
 //!
 //! Choice: the worker's measurement at load time counts first. Later the median of observed times for 1, 2, 4 and
-//! 8 rows counts, divided by the median of the deployed model. Costs in between are interpolated. Costs beyond 8
+//! 8 rows counts, divided by the median of the deployed model. Both are times at an instance of usual speed: queries go
+//! to fast instances and stand-ins to idle ones, which are often slow. Costs in between are interpolated. Costs beyond 8
 //! rows grow as from 4 to 8.
 //!
-//! Rejected: means (a straggler moves them); a line through all points (overheads and caches bend it).
+//! Rejected: means (a straggler moves them); a line through all points (overheads and caches bend it); the same for
+//! instances without the deployed model (nothing tells their speed from the stand-in's cost, so these have costs of
+//! their own).
 //!
 //! Cold start: until the worker's figures arrive, the configured cost for one row, in proportion for more.
 

@@ -41,6 +41,10 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
     // Queries do not run where copies explore.
     if !matches!(job.role, Role::Parity(..)) && !job.explores {
         pool.service.add(took);
+        if let Some(stand_ins) = &mut pool.stand_ins {
+            let at = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
+            stand_ins.queries.add(at.map_or(took, |at| at.at_usual_speed(took)));
+        }
     }
     if matches!(job.role, Role::Deployed | Role::Copy) {
         learn_concurrency(state, turn, job, took);
@@ -118,10 +122,12 @@ pub(crate) fn confirm_failures(
 pub(crate) fn record_stand_in_time(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
     let pool = state.pools.at(job.pool);
     let (settings, took) = (&pool.settings.ejection, turn.now.since(job.started));
-    if state.instances.get(job.instance)?.serves(job.pool).is_some_and(Serves::is_apart) {
+    let serves = state.instances.get(job.instance)?.serves(job.pool);
+    if serves.is_some_and(Serves::is_apart) {
         // A loaded frontend is slow as a whole, and pools seldom have several such instances to compare.
         return None;
     }
+    let took = serves.map_or(took, |serves| serves.at_usual_speed(took));
     let usual = pool.stand_ins.as_ref()?.costs.usual(job.rows.len())?;
     let slow = took.as_secs_f64() > usual.as_secs_f64() * settings.slow_factor.get();
     let slow = slow && took > pool.settings.hedge.min_delay;

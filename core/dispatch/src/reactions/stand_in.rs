@@ -59,10 +59,12 @@ pub(crate) fn stand_in_completed(state: &mut State, turn: &mut Turn, key: JobKey
     state.shelf.open(id, job.pool, job.instance);
     let at = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
     let apart = at.is_some_and(Serves::is_apart);
+    let took = turn.now.since(job.started);
+    let took = at.map_or(took, |at| at.at_usual_speed(took));
     let pool = state.pools.at_mut(job.pool);
     if let Some(stand_ins) = &mut pool.stand_ins {
         let costs = if apart { &mut stand_ins.costs_apart } else { &mut stand_ins.costs };
-        costs.note(job.rows.len(), turn.now.since(job.started));
+        costs.note(job.rows.len(), took);
     }
     for (row, query) in job.rows.iter().enumerate() {
         match state.queries.get_mut(*query).filter(|query| query.stand_in == StandInState::Runs(key)) {

@@ -99,7 +99,8 @@ pub(crate) fn stand_in_within(state: &State, job: &Job) -> Option<Duration> {
     let pool = state.pools.at(job.pool);
     let serves = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
     let cost = pool.stand_in_cost_at(serves.is_some_and(Serves::is_apart));
-    Some(times(pool.usual_service()?, TARDY * cost.of(job.rows.len())))
+    let slower = serves.map_or(1.0, |serves| f64::from(serves.speed.factor()));
+    Some(times(pool.usual_service()?, TARDY * slower * cost.of(job.rows.len())))
 }
 
 /// The age at which a query may receive its stand-in's answer.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::{Elsewhere, InstanceId, Site, Time};
+use crate::api::{Elsewhere, InstanceId, Site, Time, times};
 use crate::measure::concurrency::Concurrency;
 use crate::measure::doubt::Doubt;
 use crate::measure::health::Health;
@@ -121,6 +121,11 @@ impl Serves {
     /// Whether it holds the stand-in and not the deployed model: outages of the deployed model spare it.
     pub(crate) fn is_apart(&self) -> bool {
         self.stand_in && !self.deployed
+    }
+
+    /// The time that a run which took so long here takes at an instance of usual speed.
+    pub(crate) fn at_usual_speed(&self, took: Duration) -> Duration {
+        times(took, f64::from(self.speed.factor()).recip())
     }
 
     /// Whether it takes stand-ins of this pool, while the instance is usable.

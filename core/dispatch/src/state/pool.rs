@@ -12,7 +12,6 @@ use crate::measure::alone::Alone;
 use crate::measure::arrivals::Arrivals;
 use crate::measure::bound::Bound;
 use crate::measure::budget::Budget;
-use crate::measure::cost::Costs;
 use crate::measure::curve::Curve;
 use crate::measure::deadlines::Deadlines;
 use crate::measure::doubt::Tally;
@@ -349,8 +348,10 @@ impl Pool {
     /// The cost of a stand-in on instances with the deployed model, or on those apart.
     pub(crate) fn stand_in_cost_at(&self, apart: bool) -> Cost {
         let assumed = self.settings.stand_in.cost.get();
-        let known = |costs: &Costs| costs.known(self.usual_service(), assumed);
-        let costs = |own: &StandIns| known(if apart { &own.costs_apart } else { &own.costs });
+        let costs = |own: &StandIns| {
+            let query = own.queries.reading().map(|reading| reading.median).or(self.usual_service());
+            if apart { &own.costs_apart } else { &own.costs }.known(query, assumed)
+        };
         self.stand_ins.as_deref().map_or(Cost::linear(assumed), costs)
     }
 

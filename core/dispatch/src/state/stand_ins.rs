@@ -6,6 +6,7 @@ use crate::api::{Cost, StandInSettings, Urgency};
 use crate::measure::bound::Bound;
 use crate::measure::budget::Budget;
 use crate::measure::cost::Costs;
+use crate::measure::quantile::Quantiles;
 use crate::measure::window::Window;
 use crate::state::keys::QueryKey;
 
@@ -18,8 +19,10 @@ pub(crate) struct StandIns {
     pub(crate) early: VecDeque<QueryKey>,
     /// Late queries, running or waiting. Answered ones are skipped.
     pub(crate) late: VecDeque<QueryKey>,
-    /// Costs on instances with the deployed model.
+    /// Costs on instances with the deployed model, for instances of usual speed.
     pub(crate) costs: Costs,
+    /// Times of the deployed model's jobs, as an instance of usual speed would take.
+    pub(crate) queries: Quantiles,
     /// Costs on instances without it, which may be other machines.
     pub(crate) costs_apart: Costs,
     pub(crate) bound: Bound,
@@ -75,6 +78,7 @@ impl StandIns {
             early: VecDeque::new(),
             late: VecDeque::new(),
             costs: Costs::default(),
+            queries: Quantiles::new(0.9),
             costs_apart: Costs::default(),
             bound: Bound::new(settings),
             work: Budget::new(&settings.late_budget),

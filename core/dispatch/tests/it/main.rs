@@ -31,6 +31,7 @@ mod sites;
 mod slots;
 mod speed;
 mod stand_in;
+mod stand_in_cost;
 mod stand_in_rows;
 mod token_events;
 mod twins;

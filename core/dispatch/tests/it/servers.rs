@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Event, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, QueryId, QuerySpec, Role,
-    Served, Settings, ShapeId, Site, Time,
+    Accept, Action, Event, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus, QueryId,
+    QuerySpec, Role, Served, Settings, ShapeId, Site, Time,
 };
 
 use super::world::{Fate, Held, POOL, World};
@@ -19,6 +19,8 @@ pub(crate) struct Servers {
     /// The time of a run at each server; none if it hangs.
     takes: BTreeMap<InstanceId, Option<Duration>>,
     ends: BTreeSet<(Time, JobId)>,
+    /// The time of a stand-in's run relative to that of another one.
+    stand_ins: f64,
     /// Actions that were read.
     read: usize,
     next: u64,
@@ -47,14 +49,31 @@ impl Servers {
 
     pub(crate) fn without(settings: PoolSettings) -> Self {
         let world = World::new(Settings::uniform(settings), 7);
-        Self { world, takes: BTreeMap::new(), ends: BTreeSet::new(), read: 0, next: 0 }
+        Self { world, takes: BTreeMap::new(), ends: BTreeSet::new(), stand_ins: 1.0, read: 0, next: 0 }
     }
 
     pub(crate) fn join(&mut self, number: u32, slots: u16, pools: &[PoolId], takes: u64) {
+        self.join_with(number, slots, pools.iter().map(|pool| Served::all(*pool)).collect(), takes);
+    }
+
+    /// A server with one slot for such work.
+    pub(crate) fn join_serving(&mut self, number: u32, serves: Vec<Served>, takes: u64) {
+        self.join_with(number, 1, serves, takes);
+    }
+
+    fn join_with(&mut self, number: u32, slots: u16, serves: Vec<Served>, takes: u64) {
         self.takes.insert(InstanceId(number), Some(ms(takes)));
-        let serves = pools.iter().map(|pool| Served::all(*pool)).collect();
         let spec = InstanceSpec { serves, slots, site: Site::default(), learns: false };
         self.send(Event::InstanceJoined(InstanceId(number), spec));
+    }
+
+    /// Sets the time of stand-ins that start from now on, relative to that of other runs.
+    pub(crate) fn stand_ins_take(&mut self, share: f64) {
+        self.stand_ins = share;
+    }
+
+    pub(crate) fn status(&self) -> PoolStatus {
+        self.world.dispatcher.status(POOL).expect("it has been used")
     }
 
     /// Changes the time of runs that start from now on.
@@ -171,8 +190,9 @@ impl Servers {
             if let Action::Run(job, _) = action
                 && let Some(takes) = self.takes[&job.instance]
             {
+                let share = if matches!(job.role, Role::StandIn(_)) { self.stand_ins } else { 1.0 };
                 let vary = 0.95 + 0.01 * (job.id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33 & 7) as f64;
-                self.ends.insert((*at + takes.mul_f64(vary), job.id));
+                self.ends.insert((*at + takes.mul_f64(share * vary), job.id));
             }
         }
     }
