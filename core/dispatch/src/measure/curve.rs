@@ -10,8 +10,8 @@
 //!
 //! Until a size is known, a further row is assumed to cost as little as it does between the two known sizes that differ
 //! least. This also holds between known sizes: on a line between the steps of an engine the best size would seem bad, and
-//! never be tried. An engine without steps shows its line early, and large sizes are not tried for nothing. Sizes that were not seen for a
-//! long while are forgotten and so tried again. A size is tried only when so many queries wait.
+//! never be tried. An engine without steps shows its line early, and large sizes are not tried for nothing. Sizes that
+//! were not seen for a long while are forgotten and so tried again. A size is tried only when so many queries wait.
 //!
 //! Few runs are uncertain, and a size that seemed slow by chance would never be used again. So an estimate counts less two
 //! of its standard errors.
@@ -165,14 +165,12 @@ impl Curve {
         self.times = times;
     }
 
-    /// The least time that a row surely adds no more than, between any two known sizes.
+    /// The least time that a further row adds between two neighbouring known sizes.
     fn flattest(&self) -> f32 {
         let known = |at: &usize| self.classes[*at].is_known();
         let pairs = (0..ROWS.len()).filter(known).zip((0..ROWS.len()).filter(known).skip(1));
-        let slope = |(left, right)| {
-            let (less, more) = (self.own(left), self.own(right));
-            let chance = DOUBT * (less.variance + more.variance).sqrt();
-            ((more.time - less.time).max(0.0) + chance) / rows(left, right)
+        let slope = |(less, more): (usize, usize)| {
+            (self.classes[more].mean - self.classes[less].mean).max(0.0) / rows(less, more)
         };
         pairs.map(slope).fold(f32::INFINITY, f32::min)
     }
