@@ -3,52 +3,56 @@
 //! Problem: whether larger batches pay depends on the model, the engine and the machine. On one a batch of eight takes
 //! as long as one row, on another eight times as long, on a third it steps at each multiple of four.
 //!
-//! Choice: a running mean of the times of each size, up to 8 rows exactly, then four sizes for each power of two. A run
-//! counts at most twice the mean, so that a straggler does not decide. A time is never below that of a smaller batch.
-//! The times of other sizes lie on a line between those of known ones. Sizes up to twice the largest known one are tried
-//! as long as the last doubling lowered the time per row. Until they are known, a further row is assumed to cost a tenth
-//! of an earlier one. Sizes that were not seen for a long while are forgotten and so tried again.
+//! Choice: the mean time of each size ([`Timed`]), up to 8 rows exactly, then four sizes for each power of two. A time is
+//! never below that of a smaller batch. Sizes up to twice the largest known one are tried as long as the last doubling
+//! lowered the time per row. On a graphics card one doubling may save nothing and the next one much. So where batches
+//! clearly pay, sizes up to four times the best one are tried after a while, too.
 //!
-//! Few runs are uncertain, and a size that seemed slow by chance would never be used again. So a mean counts less two of
-//! its standard errors.
+//! Until a size is known, a further row is assumed to cost as little as it does between the two known sizes that differ
+//! least. This also holds between known sizes: on a line between the steps of an engine the best size would seem bad, and
+//! never be tried. An engine without steps shows its line early, and large sizes are not tried for nothing. Sizes that
+//! were not seen for a long while are forgotten and so tried again. A size is tried only when so many queries wait.
+//!
+//! Few runs are uncertain, and a size that seemed slow by chance would never be used again. So an estimate counts less two
+//! of its standard errors.
 //!
 //! A server may refuse batches. Three batches in a row that failed as a whole halve the limit, which doubles again
 //! after many runs.
 //!
 //! Rejected: [`Pace`](super::pace::Pace), which has one class for each power of two (a step at 5 rows would spoil the
 //! time of 4); a straight line through all sizes (it hides steps); times measured by workers at load (foreign servers
-//! report none).
+//! report none); giving up an unknown size after the shorter one of two runs (the times of padded batches vary more, and
+//! their batches stayed small).
 //!
 //! Cold start: before the time of one row is known nothing is batched.
 
 use std::time::Duration;
 
+use crate::measure::timed::{Estimate, Timed, WINDOW};
+
 /// The sizes of which times are kept.
 const ROWS: [u16; 20] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64];
 
-/// Runs after which the time of a size is known, which is then their median: the first one may warm up.
-const KNOWN: u32 = 8;
-
-/// Runs that a mean remembers.
-const WINDOW: u32 = 256;
-
-/// A run counts so many means at most.
-const CLIP: f32 = 2.0;
-
-/// The assumed cost of each further row of an unknown size, in those of the rows before it.
+/// The assumed cost of further rows while only single ones are known, in runs of one.
 const HOPED: f32 = 0.1;
 
 /// Standard errors by which a mean may be too high.
 const DOUBT: f32 = 2.0;
 
-/// The relative variance of run times that is assumed at first.
-const ASSUMED: f32 = 0.01;
+/// The relative variance of run times that is assumed at first, and the runs for which the assumption counts.
+const ASSUMED: (f32, u32) = (0.01, 16);
 
 /// A doubling pays if it lowers the time per row to less than this part.
 const PAYS: f32 = 0.99;
 
+/// Batches clearly pay if they lower the time per row to less than this part.
+const GAINS: f32 = 0.9;
+
+/// Runs before sizes beyond a doubling that saved nothing are tried: on most engines they only delay their queries.
+const PATIENCE: u64 = 256;
+
 /// Runs after which sizes without runs are forgotten and a lowered limit doubles.
-const SWEEP: u32 = 32_768;
+const SWEEP: u64 = 32_768;
 
 /// Batches in a row that fail as a whole before the limit is halved.
 const BROKEN: u8 = 3;
@@ -63,19 +67,10 @@ pub(crate) struct Curve {
     /// The largest size that the server is believed to take.
     limit: u16,
     broken: u8,
-    runs: u32,
-    /// The relative variance of run times.
-    variance: f32,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Timed {
-    /// The times of the first runs.
-    first: [f32; KNOWN as usize],
-    mean: f32,
-    runs: u32,
-    /// Seen since the last sweep.
-    seen: bool,
+    /// All runs.
+    runs: u64,
+    /// The relative variance of run times, and the runs that it rests on.
+    variance: (f32, u32),
 }
 
 impl Default for Curve {
@@ -92,11 +87,14 @@ impl Curve {
         let Some(of) = self.classes.get_mut(at) else { return };
         // Twice the mean is more than the mean only if that is not zero.
         let nanos = ((took.as_secs_f64() * 1e9) as f32).max(1.0);
-        let off = of.note(nanos).unwrap_or(ASSUMED.sqrt());
-        self.variance += (off * off - self.variance) / WINDOW as f32;
+        if let Some(off) = of.note(nanos) {
+            let (variance, runs) = &mut self.variance;
+            *runs = (*runs + 1).min(WINDOW);
+            *variance += (off * off - *variance) / *runs as f32;
+        }
         self.broken = if rows > 1 { 0 } else { self.broken };
         self.runs += 1;
-        if self.runs == SWEEP {
+        if self.runs.is_multiple_of(SWEEP) {
             self.sweep();
         }
         self.draw();
@@ -130,7 +128,6 @@ impl Curve {
     }
 
     fn sweep(&mut self) {
-        self.runs = 0;
         self.limit = self.limit.saturating_mul(2);
         for class in &mut self.classes[1..] {
             class.runs = if class.seen { class.runs } else { 0 };
@@ -141,60 +138,71 @@ impl Curve {
     /// Computes the expected time of each size.
     fn draw(&mut self) {
         self.open = 0;
-        if !self.is_known(0) {
+        if !self.classes[0].is_known() {
             return;
         }
-        let mut last = 0;
-        self.times[0] = self.least(0);
-        for at in (1..ROWS.len()).filter(|at| self.classes[*at].runs >= KNOWN) {
-            let time = self.least(at).max(self.times[last]);
-            let slope = (time - self.times[last]) / rows(last, at);
-            for between in last + 1..=at {
-                self.times[between] = self.times[last] + slope * rows(last, between);
-            }
-            last = at;
+        let mut known = (1..ROWS.len()).filter(|at| self.classes[*at].is_known()).peekable();
+        let flattest = self.flattest();
+        let (mut times, mut last) = ([0.0; ROWS.len()], 0);
+        times[0] = least(self.own(0));
+        while let Some(at) = known.next() {
+            let own = self.own(at);
+            let estimate = known.peek().map_or(own, |next| {
+                own.between(self.own(last), self.own(*next), rows(last, at) / rows(last, *next))
+            });
+            let time = least(estimate).max(times[last]);
+            let row = (time - times[last]) / rows(last, at);
+            hope(&mut times[last..at], last, row.min(flattest));
+            (times[at], last) = (time, at);
         }
-        let half = (0..last).rev().find(|at| self.is_known(*at) && 2 * ROWS[*at] <= ROWS[last]).unwrap_or(0);
-        let each = |at: usize| self.classes[at].mean / f32::from(ROWS[at]);
-        let pays = last == 0 || each(last) < PAYS * each(half);
-        let before =
-            if last == 0 { self.times[0] } else { (self.times[last] - self.times[half]) / rows(half, last) };
-        let tried = ROWS[last..].iter().take_while(|size| pays && **size <= 2 * ROWS[last]).count();
-        for at in last + 1..last + tried {
-            self.times[at] = self.times[last] + HOPED * before * rows(last, at);
-        }
-        self.open = last + tried.max(1);
+        let is_half = |at: &usize| self.classes[*at].is_known() && 2 * ROWS[*at] <= ROWS[last];
+        let half = (0..last).rev().find(is_half).unwrap_or(0);
+        let pays = last == 0 || self.each(last) < PAYS * self.each(half);
+        let row = if last == 0 { HOPED * times[0] } else { (times[last] - times[half]) / rows(half, last) };
+        let most = self.beyond().max(if pays { 2 * ROWS[last] } else { 0 });
+        self.open = ROWS.partition_point(|size| *size <= most).max(last + 1);
+        hope(&mut times[last..self.open], last, row.min(flattest));
+        self.times = times;
     }
 
-    /// The mean time of a size, if chance made it seem long.
-    fn least(&self, at: usize) -> f32 {
-        let Timed { mean, runs, .. } = self.classes[at];
-        mean * (1.0 - DOUBT * (self.variance / runs as f32).sqrt()).max(0.5)
+    /// The least time that a further row adds between two neighbouring known sizes.
+    fn flattest(&self) -> f32 {
+        let known = |at: &usize| self.classes[*at].is_known();
+        let pairs = (0..ROWS.len()).filter(known).zip((0..ROWS.len()).filter(known).skip(1));
+        let slope = |(less, more): (usize, usize)| {
+            (self.classes[more].mean - self.classes[less].mean).max(0.0) / rows(less, more)
+        };
+        pairs.map(slope).fold(f32::INFINITY, f32::min)
     }
 
-    fn is_known(&self, at: usize) -> bool {
-        self.classes[at].runs >= KNOWN
+    /// The largest size that is tried even if a doubling saved nothing: two doublings beyond the best size.
+    fn beyond(&self) -> u16 {
+        let known = (1..ROWS.len()).filter(|at| self.classes[*at].is_known());
+        let best = known.fold(0, |best, at| if self.each(at) < PAYS * self.each(best) { at } else { best });
+        if self.each(best) < GAINS * self.each(0) && self.runs >= PATIENCE { 4 * ROWS[best] } else { 0 }
+    }
+
+    /// The mean time for a row of a known size.
+    fn each(&self, at: usize) -> f32 {
+        self.classes[at].mean / f32::from(ROWS[at])
+    }
+
+    /// The estimate of a known size from its own runs.
+    fn own(&self, at: usize) -> Estimate {
+        self.classes[at].estimate(self.variance.0)
     }
 }
 
-impl Timed {
-    /// Notes a run. Returns how far it is off the mean, in means, if that is known.
-    fn note(&mut self, nanos: f32) -> Option<f32> {
-        self.seen = true;
-        if let Some(first) = self.first.get_mut(self.runs as usize) {
-            *first = nanos;
-            self.runs += 1;
-            if self.runs == KNOWN {
-                self.first.sort_unstable_by(f32::total_cmp);
-                self.mean = self.first[KNOWN as usize / 2];
-            }
-            return None;
-        }
-        self.runs = (self.runs + 1).min(WINDOW);
-        let counted = nanos.min(CLIP * self.mean);
-        let off = counted / self.mean - 1.0;
-        self.mean += (counted - self.mean) / self.runs as f32;
-        Some(off)
+/// The time of a size, if chance made it seem long.
+fn least(Estimate { time, variance }: Estimate) -> f32 {
+    (time - DOUBT * variance.sqrt()).max(0.5 * time)
+}
+
+/// Sets the assumed times of unknown sizes after a known one, if a further row costs so much.
+fn hope(times: &mut [f32], known: usize, row: f32) {
+    let first = times[0];
+    for (further, time) in times.iter_mut().enumerate().skip(1) {
+        *time = first + row * rows(known, known + further);
     }
 }
 
@@ -211,6 +219,7 @@ fn rows(from: usize, to: usize) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::timed::KNOWN;
 
     /// A curve that learned from an engine until it tries nothing new.
     fn learned(time: impl Fn(u16) -> f64) -> Curve {
@@ -247,6 +256,47 @@ mod tests {
         let linear = learned(|rows| 20.0 * f64::from(rows));
         assert_eq!(largest(&linear), 2, "two rows were tried, and nothing after them");
         assert!((ms(&linear, 2) / 40.0 - 1.0).abs() < 0.02);
+    }
+
+    #[test]
+    fn sizes_beyond_a_flat_doubling_are_tried() {
+        // Sessions of a card for 1, 2, 4, ... rows: 16 take as long for each row as 8, and 32 less.
+        let card = |rows: u16| match rows.next_power_of_two() {
+            rows @ ..=8 => 1.0 + 0.5 * f64::from(rows),
+            16 => 10.4,
+            rows => 0.55 * f64::from(rows),
+        };
+        assert_eq!(largest(&learned(card)), 64);
+        let flat = learned(|rows| 20.0 * f64::from(rows.div_ceil(4)));
+        assert_eq!(largest(&flat), 16, "two doublings beyond four rows");
+    }
+
+    #[test]
+    fn size_between_known_ones_is_tried() {
+        let mut curve = Curve::default();
+        for (rows, time) in [(1, 10), (8, 20), (16, 60)] {
+            (0..WINDOW).for_each(|_| curve.note(rows, Duration::from_millis(time)));
+        }
+        assert!(ms(&curve, 12) < 27.0, "a row may cost as little as it does up to 8: {} ms", ms(&curve, 12));
+        (0..KNOWN).for_each(|_| curve.note(12, Duration::from_millis(60)));
+        assert!(ms(&curve, 12) > 50.0, "it does not: {} ms", ms(&curve, 12));
+    }
+
+    #[test]
+    fn size_that_seems_slow_by_chance_is_on_the_line() {
+        let mut curve = Curve::default();
+        for rows in [1, 8, 10, 12] {
+            for run in 0..WINDOW {
+                let off = if run % 2 == 0 { 0.9 } else { 1.1 };
+                let took = (10.0 + 10.0 * rows as f64) * off;
+                let runs = if rows == 10 { KNOWN } else { WINDOW };
+                if run < runs {
+                    curve.note(rows, Duration::from_secs_f64(took / 1e3));
+                }
+            }
+        }
+        // The upper one of two middle runs: ten percent too long.
+        assert!((ms(&curve, 10) / 110.0 - 1.0).abs() < 0.03, "{} ms", ms(&curve, 10));
     }
 
     #[test]

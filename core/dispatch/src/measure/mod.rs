@@ -19,4 +19,5 @@ pub(crate) mod padding;
 pub(crate) mod quantile;
 pub(crate) mod rest;
 pub(crate) mod speed;
+pub(crate) mod timed;
 pub(crate) mod window;
