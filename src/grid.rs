@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn panic_of_a_run_ends_the_wait_for_signals() {
-        let (tell, told) = mpsc::channel();
+        let (tell, told) = mpsc::sync_channel(1);
         thread::spawn(move || {
             let results = tempfile::tempdir().unwrap();
             let folder = Folder::open(results.path(), "test", Duration::from_secs(60)).unwrap();

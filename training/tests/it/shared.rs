@@ -120,7 +120,7 @@ fn matrix_of_two_processes_equals_that_of_one() {
 
 #[test]
 fn panic_in_a_cell_ends_the_run_and_frees_the_cell() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let shared = Shared::new();
         let folder = Folder::open(&shared.results("many"), GRID, Duration::from_secs(60)).expect("a folder");
