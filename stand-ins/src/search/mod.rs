@@ -34,9 +34,7 @@ pub use school::{Lessons, School};
 use crate::Error;
 use crate::exact::unpack;
 use crate::graph::{Survey, work};
-use crate::measure::{
-    Costs, Gap, Given, Labelled, Meanings, Share, Shares, Truth, constant, costs, sureness,
-};
+use crate::measure::{Costs, Gap, Given, Labelled, Meanings, Share, Shares, constant, costs, sureness};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 use bar::Bar;
@@ -212,8 +210,8 @@ pub fn make(
             None => candidates.push(bar.judge(one, cost, &mut said_by)?),
         }
     }
-    let (own, columns) =
-        (meanings.scores(&said), labels.as_deref().map(|labels| meanings.columns_of(labels)));
+    let own = meanings.scores(&said);
+    let truth = meanings.truth(own.clone(), labels.as_deref());
     let mut frontier = Frontier::new(
         workshop.engine(),
         wish.cost,
@@ -230,9 +228,7 @@ pub fn make(
             constant: usual,
             work,
             accuracy: labels.as_deref().map(|labels| Share::of(&meanings.right(&said, labels))),
-            sureness: columns
-                .as_deref()
-                .and_then(|labels| sureness(&own, &own, &Truth::Labels(labels), meanings.main())),
+            sureness: if truth.is_labelled() { sureness(&own, &truth) } else { None },
             interruption,
         },
         candidates,
@@ -241,7 +237,7 @@ pub fn make(
     // Without rows of its own, the school has used all the remaining rows.
     if interruption.is_none() && school.is_none_or(|school| school.rows().is_some()) {
         let all = Wish { labels: wish.labels.as_ref().map(|labels| at(labels, &places)), ..wish.clone() };
-        let left = Left::of(rows, (&parts, time), &all)?;
+        let left = Left::of(rows, (&parts, time, own.bytes() / parts.judged.len()), &all)?;
         left.fit(workshop, (path, &said_by), &bar, &mut frontier)?;
     }
     Ok(frontier)
