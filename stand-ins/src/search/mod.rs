@@ -187,8 +187,9 @@ pub fn make(
     }
     let progress: &dyn Progress = if interruption.is_some() { &finishing } else { progress };
     let costs = measured((workshop, path), (&made, &need), &judged, (wish, progress))?;
-    if let Some(doubt) = costs.doubt() {
-        progress.tell(&doubt);
+    let doubt = costs.doubt();
+    if let Some(doubt) = &doubt {
+        progress.tell(&format!("warning: {doubt}"));
     }
     let Costs { deployed: time, shares, .. } = costs;
 
@@ -230,6 +231,7 @@ pub fn make(
             accuracy: labels.as_deref().map(|labels| Share::of(&meanings.right(&said, labels))),
             sureness: if truth.is_labelled() { sureness(&own, &truth) } else { None },
             interruption,
+            doubt,
         },
         candidates,
         refused,
