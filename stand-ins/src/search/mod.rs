@@ -116,7 +116,9 @@ pub fn make(
     let (rows, labels) = (&given.select(&places)?, wish.labels.as_ref().map(|labels| at(labels, &places)));
     progress.doing("running the deployed model");
     let draft = unpack(Draft::new(model)?)?;
-    let need = Needs::of(workshop, (model, &draft), rows, wish)?;
+    let lessons = school.map(|school| school.rows().unwrap_or(rows));
+    let lessons = lessons.map(|lessons| lessons.len() as u64 * lessons.bytes());
+    let need = Needs::of(workshop, (model, &draft), (rows, lessons), wish)?;
     let wish = &Wish { judged: need.judged, ..wish.clone() };
     need.tell(progress);
     let parts = Parts::draw(rows.len(), wish);
@@ -179,6 +181,7 @@ pub fn make(
             said: &answers(&mut workshop.open(path)?, &seen, progress)?,
             rows: &seen,
             meaning,
+            together: need.row.taught(),
             progress,
         };
         let Costs { shares, .. } = measured((workshop, path), (&made, &need), &judged, (wish, progress))?;
