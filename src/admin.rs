@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use parm_protocol::StableCode;
@@ -154,6 +154,12 @@ impl StreamLines {
     }
 }
 
+/// Waits for something that a frontend sends at once or every second.
+pub async fn soon<T>(wait: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let waited = tokio::time::timeout(PATIENCE, wait).await;
+    waited.map_err(|_| anyhow!("the frontend sent nothing for 10 s: check its log"))?
+}
+
 /// Runs a future that calls a frontend.
 pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -180,9 +186,13 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    async fn read(response: Response<Incoming>, has_key: bool) -> Self {
+    async fn read<B>(response: Response<B>, has_key: bool) -> Self
+    where
+        B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
         let status = response.status();
-        let body = Limited::new(response.into_body(), REFUSAL).collect().await;
+        let body = soon(async { Ok(Limited::new(response.into_body(), REFUSAL).collect().await) }).await;
+        let body = body.ok().and_then(Result::ok);
         let text =
             body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
         let said = serde_json::from_str::<Value>(&text).ok();
@@ -210,3 +220,29 @@ impl fmt::Display for Rejection {
 }
 
 impl std::error::Error for Rejection {}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn rejection_whose_body_never_ends_is_reported() {
+        let body = StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let response = Response::builder().status(404).body(body).unwrap();
+        let rejection = tokio::time::timeout(Duration::from_secs(60), Rejection::read(response, false));
+        let said = rejection.await.expect("it waits for ever").to_string();
+        assert!(said.contains("(404): not an admin API"), "{said}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_stream_of_a_frontend_is_an_error() {
+        let silent = soon(std::future::pending::<anyhow::Result<()>>());
+        let waited = tokio::time::timeout(Duration::from_secs(60), silent).await.expect("it waits for ever");
+        assert!(waited.unwrap_err().to_string().contains("sent nothing for 10 s"));
+    }
+}

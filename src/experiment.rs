@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use parm_experiments::Config;
 use parm_experiments::{
-    Folder, GRID, Laboratory, Mode, Observer, Position, Results, Stop, Validity, machine,
+    Folder, GRID, Laboratory, Mode, Observer, Position, Results, Stop, Validity, line_of, machine,
 };
 use parm_grids::Queue;
 
@@ -17,15 +17,14 @@ use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::experiment::Experiment;
 use crate::grid::{self, Task};
-use crate::simulate::{folder_of, print, replace, scenarios};
+use crate::simulate::{placed, print, read, replace, scenarios};
 
 /// Runs the command. An invalid file ends with status 64. An experiment that ends early has status 1, and the folder holds
 /// its results so far.
 pub fn main(flags: &Experiment) -> Result<(), Failure> {
-    let config = config(flags).map_err(Failure::Configuration)?;
+    let (config, text) = config(flags).map_err(Failure::Configuration)?;
     let experiment = parm_experiments::Experiment::new(config);
-    let experiment =
-        experiment.with_context(|| flags.file.display().to_string()).map_err(Failure::Configuration)?;
+    let experiment = experiment.map_err(|error| Failure::Configuration(placed(error, &flags.file, &text)))?;
     let task = Task::of(&flags.grid);
     if !matches!(task, Task::Whole) {
         return share(flags, &experiment, task);
@@ -36,7 +35,12 @@ pub fn main(flags: &Experiment) -> Result<(), Failure> {
     let results = if flags.simulate {
         simulated(&experiment, &folder, command, flags.raw)
     } else {
-        with_processes(&experiment, &folder, command)
+        // Most of these errors are about processes.
+        let told = |error| match line_of(&text, &error) {
+            Some(_) => placed(error, &flags.file, &text),
+            None => error.into(),
+        };
+        with_processes(&experiment, &folder, command, told)
     };
     let results = results.map_err(Failure::Run)?;
     print(&results.report, flags.output).map_err(Failure::Run)?;
@@ -144,13 +148,14 @@ fn with_processes(
     experiment: &parm_experiments::Experiment,
     folder: &Folder,
     command: String,
+    told: impl FnOnce(parm_experiments::Error) -> anyhow::Error,
 ) -> anyhow::Result<Results> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let stop = Stop::default();
     runtime.spawn(interrupted(stop.clone()));
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let laboratory = Laboratory { binary, folder, command, stop, runtime: runtime.handle() };
-    let results = laboratory.run(experiment, &Lines)?;
+    let results = laboratory.run(experiment, &Lines).map_err(told)?;
     // Tasks that still wait for an answer would not get one.
     runtime.shutdown_background();
     Ok(results)
@@ -186,13 +191,10 @@ impl Observer for Lines {
     }
 }
 
-/// Reads the experiment file, with the changes of the flags.
-fn config(flags: &Experiment) -> anyhow::Result<Config> {
-    let named = || flags.file.display().to_string();
-    let text = std::fs::read_to_string(&flags.file).with_context(|| format!("cannot read {}", named()))?;
-    let mut config = Config::parse(&text).with_context(named)?;
+/// Reads the experiment file, with the changes of the flags. Returns its text as well.
+fn config(flags: &Experiment) -> anyhow::Result<(Config, String)> {
+    let (mut config, text) = read(&flags.file)?;
     replace(&mut config.policies, &flags.policy);
-    config.read_files(&folder_of(&flags.file)).with_context(named)?;
     replace(&mut config.scenarios, &scenarios(&flags.scenario, &flags.profile)?);
     if !flags.load.is_empty() {
         (config.loads, config.rates) = (flags.load.clone(), Vec::new());
@@ -200,7 +202,7 @@ fn config(flags: &Experiment) -> anyhow::Result<Config> {
     config.queries = flags.queries.unwrap_or(config.queries);
     config.repeats = flags.repeats.unwrap_or(config.repeats);
     config.seed = flags.seed.unwrap_or(config.seed);
-    Ok(config)
+    Ok((config, text))
 }
 
 /// Returns `results/NAME`, or the first of `results/NAME-2`, `-3`, ... that does not exist.

@@ -20,12 +20,20 @@ pub fn main(flags: &Explain) -> anyhow::Result<()> {
 }
 
 fn explained(code: &str) -> anyhow::Result<String> {
-    let name = code.trim_matches(['[', ']']).to_ascii_uppercase();
+    let name = name_of(code);
     let known = StableCode::ALL.iter().any(|code| code.name() == name);
     let section = section(&name).filter(|_| known);
     let section =
         section.ok_or_else(|| anyhow!("unknown code '{code}': list all codes with parm explain"))?;
     Ok(format!("{}\n", section.trim_end()))
+}
+
+/// The name of a code, which may be given as its number alone.
+fn name_of(code: &str) -> String {
+    let name = code.trim_matches(['[', ']']).to_ascii_uppercase();
+    let number = name.strip_prefix("PARM-").unwrap_or(&name);
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { format!("PARM-{number:0>4}") } else { name }
 }
 
 /// The section of a code, without the mark of its heading.
@@ -72,5 +80,14 @@ mod tests {
             assert_eq!(error, format!("unknown code '{code}': list all codes with parm explain"));
         }
         assert_eq!(explained("[parm-0003]").unwrap(), explained("PARM-0003").unwrap());
+    }
+
+    #[test]
+    fn bare_number_of_a_code_is_explained() {
+        for number in ["12", "0012", "parm-12"] {
+            assert_eq!(explained(number).unwrap(), explained("PARM-0012").unwrap(), "{number}");
+        }
+        explained("0").unwrap_err();
+        explained("00012").unwrap_err();
     }
 }

@@ -94,6 +94,7 @@ pub fn until_signal<T>(queue: &Queue<'_>, work: impl FnOnce() -> T) -> anyhow::R
     };
     let ended = AtomicBool::new(false);
     let result = thread::scope(|scope| {
+        let _set_also_after_a_panic = SetAtEnd(&ended);
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
                 if signal.is_cancelled() {
@@ -105,10 +106,39 @@ pub fn until_signal<T>(queue: &Queue<'_>, work: impl FnOnce() -> T) -> anyhow::R
                 thread::sleep(Duration::from_millis(20));
             }
         });
-        let result = work();
-        ended.store(true, Ordering::Relaxed);
-        result
+        work()
     });
     runtime.shutdown_background();
     Ok(result)
+}
+
+/// Sets a flag when it is dropped: a scope waits for its threads before it passes a panic on.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn panic_of_a_run_ends_the_wait_for_signals() {
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let results = tempfile::tempdir().unwrap();
+            let folder = Folder::open(results.path(), "test", Duration::from_secs(60)).unwrap();
+            let queue = Queue::new(&folder, Vec::new());
+            let run = || until_signal(&queue, || panic!("a defect of a run"));
+            let ended: Result<anyhow::Result<()>, _> = catch_unwind(AssertUnwindSafe(run));
+            tell.send(ended.is_err()).unwrap();
+        });
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true), "it waits for ever");
+    }
 }

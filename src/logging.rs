@@ -71,12 +71,7 @@ impl Drop for Guard {
 
 /// Installs logging for the process. Must be called inside the runtime when a collector is named.
 pub fn install(config: &Config, service: &'static str) -> anyhow::Result<Guard> {
-    let mut filter = EnvFilter::try_new(&config.level)
-        .with_context(|| format!("log.level: cannot read '{}' as a log filter", config.level))?;
-    if !config.level.contains("tract") {
-        // It warns of each model whose operator set is newer than its own, and runs most of them.
-        filter = filter.add_directive("tract_onnx=error".parse()?);
-    }
+    let filter = filter(&config.level)?;
     let colour = std::io::stderr().is_terminal() && !crate::environment::no_color();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour);
     let lines = match config.format {
@@ -94,11 +89,25 @@ pub fn install(config: &Config, service: &'static str) -> anyhow::Result<Guard> 
     Ok(Guard(provider))
 }
 
+/// Makes the filter of log lines. tract's own lines are left out unless the level names it.
+fn filter(level: &str) -> anyhow::Result<EnvFilter> {
+    let named = || format!("log.level: cannot read '{level}' as a log filter");
+    let filter = EnvFilter::try_new(level).with_context(named)?;
+    if level.contains("tract") {
+        return Ok(filter);
+    }
+    // It warns of each model whose operator set is newer than its own, and runs most of them. It also states the
+    // processor's features.
+    Ok(filter.add_directive("tract_onnx=error".parse()?).add_directive("tract_linalg=warn".parse()?))
+}
+
 /// Formats fields as `name=value`, after the message. Names and errors may quote a client's text, so characters that are
 /// not printable are escaped: a client can neither forge a log line nor send control sequences to a terminal.
 fn fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     let field = debug_fn(|writer, field, value| match field.name() {
         "message" => write!(Escaped(writer), "{value:?}"),
+        // Lines of the crate `log` have the path of their file on the machine that built it.
+        name if name.starts_with("log.") => Ok(()),
         name => {
             write!(writer, "{name}=")?;
             write!(Escaped(writer), "{value:?}")
@@ -173,6 +182,23 @@ mod tests {
         fn make_writer(&'a self) -> Self {
             self.clone()
         }
+    }
+
+    #[test]
+    fn paths_of_the_build_machine_are_left_out() {
+        let page = Page::default();
+        let lines = tracing_subscriber::fmt::layer().with_writer(page.clone()).with_ansi(false);
+        let lines = lines.without_time().with_target(false).fmt_fields(fields());
+        let lines = lines.with_filter(filter("info").unwrap());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            tracing::info!(log.file = "/build/registry/x.rs", log.line = 7, count = 3, "activated");
+            tracing::info!(target: "tract_linalg::x86_64", "features of the processor");
+            tracing::warn!(target: "tract_linalg::x86_64", "a fault");
+        });
+        let written = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        assert!(written.contains("activated") && written.contains("count=3"), "{written}");
+        assert!(!written.contains("/build") && !written.contains("features"), "{written}");
+        assert!(written.contains("a fault"), "{written}");
     }
 
     #[test]

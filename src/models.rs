@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use parm_parity_models::bundle;
 use parm_parity_models::onnx::{Limits, Model};
-use parm_parity_models::repository::{Format, Repository};
+use parm_parity_models::repository::{Format, Repository, Scan};
 use serde::Serialize;
 
 use crate::cli::{ModelsCommand, Output, View};
@@ -60,11 +60,19 @@ fn list(view: &View) -> anyhow::Result<()> {
     for (model, problem) in &scan.problems {
         eprintln!("parm: {model}: {problem}");
     }
+    note_loose_files(&repository, &scan);
     if scan.problems.is_empty() {
         Ok(())
     } else {
         let count = scan.problems.len();
         bail!("{count} problem{} in the repository", if count == 1 { "" } else { "s" })
+    }
+}
+
+/// Prints a note about files that are not served.
+fn note_loose_files(repository: &Repository, scan: &Scan) {
+    if let Some(cure) = repository.loose_files(scan) {
+        eprintln!("parm: note: {cure}");
     }
 }
 
@@ -212,6 +220,9 @@ fn locate(model: &str, version: Option<u64>, repository: &Path) -> anyhow::Resul
             repository.scan().map(|scan| scan.models.into_keys().collect()).unwrap_or_default();
         format!("no model '{model}' in {}: it holds {}", repository.root().display(), names.join(", "))
     })?;
+    if let Ok(scan) = repository.scan() {
+        note_loose_files(&repository, &scan);
+    }
     let chosen = match version {
         Some(number) => found.versions.get(&number),
         None => found.latest().map(|(_, version)| version),

@@ -140,6 +140,13 @@ fn every_class_of_errors_but_two_has_a_code() {
     let of = |code| Error::Remote { code, message: String::new() }.stable_code();
     assert_eq!(of(Code::Overloaded), Some(StableCode::Overloaded));
     assert_eq!(of(Code::TooManyRequests), Some(StableCode::RateLimited));
+    let broken = Error::Transport { peer: "upstream+http://a:1".into(), message: "closed".into() };
+    let broken = Error::Attempts { last: Box::new(broken) };
+    assert_eq!(broken.stable_code(), Some(StableCode::Unreachable));
+    assert_eq!(
+        broken.to_string(),
+        "every attempt failed: last error: connection to http://a:1 failed: closed"
+    );
     assert_eq!([of(Code::InvalidArgument), of(Code::Unimplemented)], [None, None]);
 }
 

@@ -145,7 +145,7 @@ fn invalid_file_is_named_with_its_line() {
     let folder = TempDir::new().unwrap();
     for (text_of_file, said) in [
         ("seed = 1\nqueris = 5\n", vec!["trouble.toml", "line 2", "queris"]),
-        ("policies = [\"hope\"]\n", vec!["trouble.toml", "hope", "parm+"]),
+        ("seed = 1\npolicies = [\"hope\"]\n", vec!["trouble.toml, line 2: ", "hope", "parm+"]),
         ("[[scenario.x.faults]]\nkind = \"hang\"\n", vec!["trouble.toml", "when"]),
     ] {
         let output = experiment(folder.path(), text_of_file).output().unwrap();

@@ -30,6 +30,16 @@ fn write_softmax(root: &Path) {
     fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
 }
 
+/// A linear model of this many inputs, in the folder of a version.
+fn write_dense(folder: &Path, inputs: usize, seed: u64) {
+    let mut graph = Builder::new("m", seed);
+    let x = graph.input(Value::batch_of_f32("x", &[inputs]));
+    let y = graph.dense("y", &x, Dense { inputs, outputs: 2 }).unwrap();
+    graph.output(Value::batch_of_f32(&y, &[2]));
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
+}
+
 #[test]
 fn frontend_answers_like_a_worker_where_rows_are_no_batch() {
     let folder = TempDir::new().unwrap();
@@ -57,13 +67,7 @@ fn frontend_answers_like_a_worker_where_rows_are_no_batch() {
 fn frontend_warns_when_workers_have_other_files_of_a_version() {
     let folders: Vec<TempDir> = (0..2).map(|_| TempDir::new().unwrap()).collect();
     for (seed, folder) in folders.iter().enumerate() {
-        let mut graph = Builder::new("m", seed as u64);
-        let x = graph.input(Value::batch_of_f32("x", &[2]));
-        let y = graph.dense("y", &x, Dense { inputs: 2, outputs: 2 }).unwrap();
-        graph.output(Value::batch_of_f32(&y, &[2]));
-        let folder = folder.path().join("m/1");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
+        write_dense(&folder.path().join("m/1"), 2, seed as u64);
     }
     let start = |folder: &TempDir| {
         Parm::start(&["worker", "--models", folder.path().to_str().unwrap(), "--instances", "1"])
@@ -74,6 +78,29 @@ fn frontend_warns_when_workers_have_other_files_of_a_version() {
     let warning = "version 1 of m is another file than at";
     mixed.until("the log warns", |parm| parm.log().contains(warning));
     assert!(!same.log().contains(warning), "{}", same.log());
+}
+
+#[test]
+fn default_version_with_other_inputs_is_a_warning() {
+    let folder = TempDir::new().unwrap();
+    let put = |version: u32, inputs: usize| {
+        let aside = folder.path().join(".new");
+        write_dense(&aside, inputs, version.into());
+        fs::create_dir_all(folder.path().join("m")).unwrap();
+        fs::rename(aside, folder.path().join(format!("m/{version}"))).unwrap();
+    };
+    put(1, 2);
+    let models = folder.path().to_str().unwrap();
+    let parm =
+        Parm::start(&["serve", "--models", models, "--instances", "1", "--set", "backend.reload_ms=100"]);
+    put(2, 3);
+    let warning = "inputs x FP32[-1, 2] became x FP32[-1, 3]: change its clients";
+    parm.until("the log warns", |parm| {
+        parm.log().lines().any(|line| line.contains("WARN") && line.contains(warning))
+    });
+    put(3, 3);
+    parm.until("the next version serves", |parm| parm.log().contains("default version changed"));
+    assert_eq!(parm.log().matches("a model of another form").count(), 1, "{}", parm.log());
 }
 
 #[test]
@@ -98,6 +125,27 @@ fn folder_without_models_is_reported_with_the_cure() {
     );
     let missing = refusal(&["serve", "--models", "no-such-folder"]);
     assert!(missing.contains("'no-such-folder'") && missing.contains("PARM-0004"), "{missing}");
+}
+
+#[test]
+fn loose_file_next_to_models_is_reported_everywhere() {
+    let folder = TempDir::new().unwrap();
+    write_softmax(folder.path());
+    fs::write(folder.path().join("my.onnx"), b"").unwrap();
+    let root = folder.path().to_str().unwrap();
+    let said = format!("{root}/my.onnx is not in a model's folder, so not served: mkdir -p {root}/my/1");
+    let worker = Parm::start(&["worker", "--models", root, "--instances", "1"]);
+    assert!(worker.log().contains(&said), "{}", worker.log());
+    for words in [&["models", "list"][..], &["models", "inspect", "soft"]] {
+        let output = command().args(words).args(["--models", root]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.contains(&said), "{words:?}: {told}");
+    }
+    let config = folder.path().join("config.toml");
+    fs::write(&config, format!("[backend]\nmodels = \"{root}\"\n")).unwrap();
+    let output = command().arg("check").arg(&config).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains(&format!("note models: {said}")), "{told}");
 }
 
 #[test]

@@ -411,6 +411,24 @@ fn keys_are_created_listed_and_checked() {
 }
 
 #[test]
+fn check_of_a_frontend_reports_an_unusable_key_file() {
+    let ring = Ring::new();
+    let parm = Parm::serve(&["--instances", "1", "--admin", "127.0.0.1:0", "--set", &ring.setting()]);
+    let url = format!("http://{}", parm.admin.unwrap());
+    let check = || {
+        let output = command().args(["check", &url]).env("PARM_KEY", ring.of(Role::Read)).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let well = check();
+    assert!(well.contains("ok   keys and TLS files: no faults"), "{well}");
+    fs::write(ring.path(), "nonsense").unwrap();
+    parm.until("the log has the fault", |parm| parm.log().contains("PARM-0010"));
+    let told = check();
+    let line = "FAIL files: cannot use the key file";
+    assert!(told.contains(line) && told.contains("[PARM-0010]"), "{told}");
+}
+
+#[test]
 fn check_tries_the_keys_of_a_configuration() {
     let ring = Ring::new();
     let worker = ring.worker(&[]);

@@ -341,11 +341,31 @@ fn redirect_to_the_server_itself_leads_to_parm() {
 }
 
 #[test]
+fn connection_closed_by_the_upstream_is_named_in_the_error() {
+    let server = Upstream::start(|_, _| false);
+    let parm = over(&[&server], &[]);
+    // A route that may run twice, and one that may not.
+    for path in [CHAT, "/elsewhere"] {
+        let answer = http::post(parm.http, path, b"{}");
+        let said = answer.body_text();
+        assert_eq!(answer.status, 503, "{said}");
+        let closed = format!("connection to {} failed: ", server.url());
+        assert!(said.contains(&closed) && said.contains("closed"), "{path}: {said}");
+        assert_eq!(answer.header("parm-error-code").as_deref(), Some("PARM-0020"), "{path}: {said}");
+    }
+}
+
+#[test]
 fn wrong_upstreams_are_explained_at_start() {
     for (arguments, part) in [
         (&["--upstream", "http://a"][..], "port"),
         (&["--upstream", "grpc://a"], "port"),
         (&["--upstream", "frames://a:1"], "invalid server address"),
+        (
+            &["--upstream", "ftp://a:1"],
+            "'ftp://a:1' is not a server address: use http://host:port or grpc://host:port",
+        ),
+        (&["--upstream", "dns+ftp://a:1"], "invalid server address 'dns+ftp://a:1'"),
         (
             &["--upstream", "http://a:1", "--set", "frontend.upstreams.probe=health"],
             "frontend.upstreams.probe",
@@ -355,5 +375,6 @@ fn wrong_upstreams_are_explained_at_start() {
         let output = crate::support::process::command().arg("serve").args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(part), "{arguments:?}: {said}");
+        assert!(!said.contains("upstream+"), "the address is quoted as it was written: {said}");
     }
 }

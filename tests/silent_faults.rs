@@ -104,3 +104,29 @@ fn check_reports_names_of_models_that_do_not_exist() {
     let said = named("affine");
     assert!(!said.contains("the model repository has no model"), "{said}");
 }
+
+/// An address of this machine that is free now.
+fn free() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn check_reports_settings_that_have_one_port() {
+    let address = free();
+    let server = format!(
+        "[server]\nhttp = \"{address}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"{address}\"\n[frontend.admin]\naddress = \"127.0.0.1:0\"\n"
+    );
+    let (_folder, config) = configuration(&format!("{server}{MODELS}"));
+    let (is_well, said) = checked(&config);
+    assert!(!is_well && said.contains(&format!("ok   port: server.http {address} is free")), "{said}");
+    assert!(said.contains(&format!("FAIL port: server.metrics {address}: ")), "{said}");
+    assert!(said.contains("server.http has this port\n       give each its own port"), "{said}");
+}
+
+#[test]
+fn check_names_the_setting_of_an_upstream_server() {
+    let (_folder, config) = configuration(&format!("[frontend.upstreams]\nurls = [\"http://{}\"]\n", free()));
+    let (is_well, said) = checked(&config);
+    assert!(!is_well && said.contains("FAIL server http://127.0.0.1:"), "{said}");
+    assert!(said.contains("correct frontend.upstreams.urls"), "{said}");
+}

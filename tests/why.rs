@@ -67,6 +67,37 @@ fn slow_instance_of_a_recording_is_named_with_its_cost() {
     assert!((recorded / whole - 1.0).abs() < 0.1, "{recorded} {whole}");
 }
 
+/// Bursts of jobs wait at a worker behind jobs of other frontends: the recording has their times, not the reason.
+#[test]
+fn no_cause_is_named_when_the_replay_differs_widely() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let mut lines = vec![
+        json!({"recording": {"format": 1, "unix_ms": 0}}),
+        json!({"model": {"number": 0, "name": "m", "version": "1"}}),
+        json!({"instance": {"number": 0, "name": "http://worker"}}),
+    ];
+    for number in 0..12_000u64 {
+        // Four jobs at a time are at one worker, which the replay gives one at a time.
+        let at = 10_000 * number;
+        lines.push(json!({"query": {"at_us": at, "model": 0, "rows": 1}}));
+        lines.push(
+            json!({"job": {"at_us": at, "took_us": 40_000 + number % 7, "model": 0, "instance": 0, "rows": 1,
+                                  "role": "deployed", "ok": true, "arrived_us": at}}),
+        );
+    }
+    fs::write(&path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    let file = path.to_str().unwrap();
+    let output = why(&[file, "--policy", "equal", "--repeats", "1"]);
+    let said = text(&output.stdout);
+    assert!(said.starts_with("p99.9 is 40.0 ms") && said.contains("No cause is named: the replay"), "{said}");
+    assert!(!said.contains("Queries wait for an instance"), "{said}");
+    assert!(said.contains("other frontends use the same workers") && said.contains("--config"), "{said}");
+    let output = why(&[file, "--policy", "equal", "--repeats", "1", "--output", "json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&found["reproduced"], &found["suspects"]), (&json!(false), &json!([])), "{found}");
+}
+
 #[test]
 fn short_recording_gives_p99_and_a_shorter_one_an_error() {
     let folder = TempDir::new().unwrap();

@@ -41,7 +41,7 @@ impl Embedded {
 
     /// Models that are not loaded, with the reasons.
     pub fn absent(&self) -> Vec<ModelIndex> {
-        self.host.catalogue().absent()
+        self.host.absent()
     }
 
     /// Waits until all current requests are answered.

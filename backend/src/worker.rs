@@ -44,7 +44,7 @@ impl Worker {
 
     /// Models that are not loaded, with the reasons.
     pub fn absent(&self) -> Vec<ModelIndex> {
-        self.host.catalogue().absent()
+        self.host.absent()
     }
 
     /// Becomes not ready, and waits until all current requests are answered.

@@ -85,3 +85,15 @@ pub enum Error {
     #[error("invalid length of the recording: {seconds} s: use 1 to {limit}")]
     RecordingLength { seconds: u64, limit: u64 },
 }
+
+impl Error {
+    /// The same error with a server's address as the operator wrote it.
+    pub(crate) fn with_url(self, written: &str) -> Self {
+        let written = written.to_owned();
+        match self {
+            Self::BadUrl { reason, .. } => Self::BadUrl { url: written, reason },
+            Self::Service { reason, .. } => Self::Service { url: written, reason },
+            other => other,
+        }
+    }
+}

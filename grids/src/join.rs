@@ -22,6 +22,7 @@ pub struct Joined {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the messages say it
 pub enum Problem {
+    NoFolder { path: PathBuf },
     Missing { name: String, key: String },
     Damaged { path: PathBuf, reason: String },
     OtherVersion { path: PathBuf, version: String },
@@ -32,6 +33,9 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoFolder { path } => {
+                write!(f, "not joined: no folder '{}': name folders that --results named", path.display())
+            }
             Self::Missing { name, key } => write!(f, "missing: {name}: run it with --cell {key}"),
             Self::Damaged { path, reason } => {
                 write!(f, "not joined: {}: {reason}: run its cell again", path.display())
@@ -64,6 +68,9 @@ pub fn join(folders: &[PathBuf], grid: &str, cells: &[Cell]) -> Result<Joined, E
     let keys: BTreeSet<&str> = cells.iter().map(|cell| cell.key.as_str()).collect();
     let folders: Vec<PathBuf> = folders.iter().map(|folder| folder.join("cells")).collect();
     for folder in &folders {
+        if matches!(folder.try_exists(), Ok(false)) {
+            joined.problems.push(Problem::NoFolder { path: folder.clone() });
+        }
         let listing = Listing::read(folder).map_err(Error::file("read", folder))?;
         let others = listing.results().iter().filter(|key| !keys.contains(key.as_str()));
         joined.foreign.extend(others.map(|key| folder.join(format!("{key}.json"))));

@@ -4,10 +4,12 @@
 //!
 //! Choice: lease number n of a cell is the file `KEY.lease.n`, and the newest one counts. A process takes a cell by
 //! creating the next number, which a file system allows only once, so two processes that find the same expired lease
-//! cannot both take it. A heartbeat stamps the file. A holder that finds a newer number, or whose file is gone or has the
-//! mark of another lease, has lost the cell. Files are removed only when the result exists. A lease expires after the limit
-//! in its file, because the limit of another process may be shorter than a heartbeat. A time in the future, from a clock
-//! that was set back, is replaced by the time at which it was first seen, so that such a lease expires as well.
+//! cannot both take it. The lease before it must exist, because numbers begin anew after a result. A heartbeat stamps the
+//! file. A holder that finds a newer number, or whose file is gone or has the mark of another lease, has lost the cell.
+//! Files are removed only when the result exists. A lease expires after the limit in its file, because the limit of
+//! another process may be shorter than a heartbeat. A damaged file has lost that limit: the limit of its reader counts, so
+//! processes of one folder should have equal limits. A time in the future, from a clock that was set back, is replaced by
+//! the time at which it was first seen, so that such a lease expires as well.
 //!
 //! Rejected: renaming or removing an expired lease, because the file may be a new lease by then. Locks of the operating
 //! system, because several network file systems do not carry them.
@@ -67,7 +69,8 @@ impl Leases {
     /// Takes the lease of a cell. Returns `None` if another process holds it or has just taken it.
     pub fn claim(&self, key: &str, listing: &Listing) -> io::Result<Option<Lease>> {
         let newest = listing.generation(key);
-        if self.live(key, newest, || self.clock.now())?.is_some() {
+        // The listing may be old: if the cell got a result since, and lost it again, numbers began anew.
+        if !self.stands(key, newest)? || self.live(key, newest, || self.clock.now())?.is_some() {
             return Ok(None);
         }
         // No process takes so many leases: the name is of another program.
@@ -77,6 +80,8 @@ impl Leases {
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
             Err(error) => Err(error),
+            // The same, if this process paused here.
+            Ok(_) if !self.stands(key, newest)? => fs::remove_file(&path).map(|()| None),
             Ok(_) => {
                 let stamp = Stamp { holder: self.holder.clone(), mark: mark(), limit: self.limit };
                 let lease = Lease { leases: self.clone(), key: key.into(), generation, stamp };
@@ -89,6 +94,11 @@ impl Leases {
     /// Returns the holder of a lease that has not expired, also in a folder that this process cannot write.
     pub(crate) fn holder_of(&self, key: &str, generation: u32) -> io::Result<Option<String>> {
         self.live(key, generation, || Ok(self.clock.now().unwrap_or_else(|_| SystemTime::now())))
+    }
+
+    /// Whether the file of a lease exists. Every cell has a lease 0.
+    fn stands(&self, key: &str, generation: u32) -> io::Result<bool> {
+        Ok(generation == 0 || self.path(key, generation).try_exists()?)
     }
 
     fn live(
@@ -175,8 +185,11 @@ impl Lease {
 
     /// Ends it after the result was written: removes all leases of the cell.
     pub fn finish(&self) -> io::Result<()> {
-        // The newest goes last: until then no other process can take the next number of a cell that seems free.
-        (1..=self.generation).map(|number| self.leases.path(&self.key, number)).try_for_each(|path| {
+        // The newest goes last: until then no other process can take the next number of a cell that seems free. A number may be
+        // billions if the file of another program has such a name.
+        let listing = Listing::read(&self.leases.folder)?;
+        let known = listing.generations(&self.key).take_while(|number| *number <= self.generation);
+        known.map(|number| self.leases.path(&self.key, number)).try_for_each(|path| {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
                 _ => Ok(()),

@@ -1,6 +1,6 @@
 //! One reading of a folder of cells: which have a result, and the newest lease of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// The entries of a folder at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    leases: BTreeMap<String, u32>,
+    leases: BTreeMap<String, BTreeSet<u32>>,
     results: Vec<String>,
 }
 
@@ -28,8 +28,7 @@ impl Listing {
             } else if let Some((key, generation)) = name.split_once(".lease.")
                 && let Ok(generation) = generation.parse::<u32>()
             {
-                let newest = listing.leases.entry(key.to_owned()).or_default();
-                *newest = generation.max(*newest);
+                listing.leases.entry(key.to_owned()).or_default().insert(generation);
             }
         }
         listing.results.sort_unstable();
@@ -38,7 +37,12 @@ impl Listing {
 
     /// Returns the generation of the newest lease of a cell; 0 if it has none.
     pub fn generation(&self, key: &str) -> u32 {
-        self.leases.get(key).copied().unwrap_or_default()
+        self.generations(key).last().unwrap_or_default()
+    }
+
+    /// Returns the generations of all leases of a cell, in order.
+    pub(crate) fn generations(&self, key: &str) -> impl Iterator<Item = u32> {
+        self.leases.get(key).into_iter().flatten().copied()
     }
 
     /// Whether a cell has a result file.

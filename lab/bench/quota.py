@@ -3,8 +3,9 @@
 
 The workers run magika with one thread each. The first is in a cgroup with a quota in percent of a core and a period of
 100 ms, as a container with a CPU limit: it runs normally and then stands still for the rest of the period. Arrivals are
-Poisson, rows are random. Without --rate the rate is half of the rate that all workers answer together without a quota.
-Contenders take turns. Needs root and cgroups, version 1 or 2.
+Poisson unless a trace is given, of which each repeat takes another part, at the same mean rate. Rows are random. Without
+--rate the rate is half of the rate that all workers answer together without a quota. Contenders take turns. Needs root
+and cgroups, version 1 or 2.
 
     lab/bench/quota.py [--engine ort --onnxruntime FILE | --engine tract] [--quota 0 15] [--rate N]
 
@@ -14,10 +15,13 @@ waiting for a core.
 
 import argparse
 import contextlib
+import csv
+import datetime
 import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -108,17 +112,41 @@ def capacity(fleet):
     return json.loads(done.stdout)["answered_per_second"]
 
 
+WARM_UP = 3.0
+
+
+def times(path):
+    """Returns the seconds of a trace of Azure, with the column TIMESTAMP."""
+    with open(path, newline="") as lines:
+        stamps = [row["TIMESTAMP"][:26] for row in csv.DictReader(lines)]
+    moments = [datetime.datetime.fromisoformat(stamp) for stamp in stamps]
+    return [(moment - moments[0]).total_seconds() for moment in moments]
+
+
+def part(trace, seed, rate, seconds):
+    """Returns the lines of the part of a trace for this repeat, at the given mean rate."""
+    count = int(rate * (seconds + WARM_UP))
+    start = (seed - 1) * count
+    if start + count > len(trace):
+        sys.exit(f"the trace has {len(trace)} requests, too few for repeat {seed}: give fewer --repeats or --seconds")
+    chosen = trace[start:start + count]
+    speed = (chosen[-1] - chosen[0]) * rate / count
+    return "".join(f"{(moment - chosen[0]) / speed:.6f}\n" for moment in chosen)
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--engine", choices=["ort", "tract"], default="tract")
     arguments.add_argument("--onnxruntime", help="path of ONNX Runtime's shared library")
     arguments.add_argument("--quota", type=float, nargs="+", default=[0, 15], help="percent of a core; 0 is none")
     arguments.add_argument("--rate", type=float, help="queries a second; half of the capacity unless given")
+    arguments.add_argument("--trace", type=pathlib.Path, help="arrivals from a trace of Azure (CSV)")
     arguments.add_argument("--seconds", type=float, default=15)
     arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--only", nargs="*", default=["equal", "none", "hedge"], help="policies")
     arguments.add_argument("--raw", type=pathlib.Path, help="existing folder for all samples")
     options = arguments.parse_args()
+    trace = times(options.trace) if options.trace else None
     fleet = [Worker(options) for _ in range(WORKERS)]
     for worker in fleet:
         worker.ready()
@@ -133,7 +161,12 @@ def main():
                 front = Front(name, fleet)
                 front.start()
                 before = quota.throttled()
-                found = trial(front, MODEL, rate, options.seconds, seed)
+                with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+                    if trace:
+                        file.write(part(trace, seed, rate, options.seconds))
+                        file.flush()
+                    arrivals = f"trace:{file.name}" if trace else "poisson"
+                    found = trial(front, MODEL, rate, options.seconds, seed, WARM_UP, arrivals)
                 found["note"] = f", throttled in {quota.throttled() - before} periods"
                 front.kill()
                 if options.raw:

@@ -42,13 +42,13 @@ def quantile(values, share):
     return values[min(int(share * len(values)), len(values) - 1)]
 
 
-def trial(front, model, rate, seconds, seed, warm_up=3.0):
+def trial(front, model, rate, seconds, seed, warm_up=3.0, arrivals="poisson"):
     """Loads a started server and returns its latencies in milliseconds, outcomes and counts."""
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         idle, ticks = processor()
         done = subprocess.run(
-            [PARM, "load", f"http://{front.http}", "--model", model, "--rate", str(rate), "--seconds", str(seconds),
-             "--warm-up", str(warm_up), "--seed", str(seed), "--deadline-ms", "2000", "--allow-failed", "100",
+            [PARM, "load", f"http://{front.http}", "--model", model, "--rate", str(rate), "--arrivals", arrivals, "--seconds",
+             str(seconds), "--warm-up", str(warm_up), "--seed", str(seed), "--deadline-ms", "2000", "--allow-failed", "100",
              "--samples", file.name, "--quiet", "--output", "json"], stdout=subprocess.PIPE, text=True, check=False)
         report = json.loads(done.stdout)
         still, later = processor()

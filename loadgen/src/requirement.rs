@@ -111,7 +111,7 @@ impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Requirement::Quantile(share, limit) => {
-                write!(f, "p{}<={}ms", (share * 1e5).round() / 1e3, limit.as_secs_f64() * 1e3)
+                write!(f, "p{}<={}ms", (share * 1e8).round() / 1e6, limit.as_secs_f64() * 1e3)
             }
             Requirement::Failed(share) => write!(f, "failed<={}%", (share * 1e8).round() / 1e6),
             Requirement::Accuracy(share) => write!(f, "accuracy>={}%", (share * 1e8).round() / 1e6),
@@ -147,6 +147,7 @@ mod tests {
             let again = read.to_string().parse::<Requirement>().map(|again| again.to_string());
             assert_eq!(again, Ok(read.to_string()));
         }
+        assert_eq!("p99.9999<=5ms".parse::<Requirement>().unwrap().to_string(), "p99.9999<=5ms");
         for bad in [
             "",
             "p99",

@@ -23,6 +23,9 @@ use crate::settings::{Invalid, Settings};
 /// Timeout of a request to a worker.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Before the scheme of an upstream server's address.
+const UPSTREAM: &str = "upstream+";
+
 /// A certificate that expires sooner is reported.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
 
@@ -75,8 +78,9 @@ fn ports(settings: &Settings) -> Vec<Finding> {
         ("server.metrics", server.metrics.0),
     ];
     let admin = settings.frontend.admin.address.map(|address| ("frontend.admin.address", address));
+    let mut bound = Vec::new();
     let mut findings: Vec<Finding> =
-        own.into_iter().chain(admin).map(|(name, address)| port(name, address)).collect();
+        own.into_iter().chain(admin).map(|(name, address)| port(name, address, &mut bound)).collect();
     match settings.frontend.admin.address {
         Some(address) if !address.ip().is_loopback() && !asks_for_keys(settings) => {
             findings.push(Finding::fails(
@@ -162,13 +166,27 @@ fn secrecy(settings: &mut Settings) -> Vec<Finding> {
     findings
 }
 
-fn port(name: &str, address: SocketAddr) -> Finding {
+/// Checks an address next to those that are bound already: two settings with one port would each find it free.
+fn port(
+    name: &'static str,
+    address: SocketAddr,
+    bound: &mut Vec<(&'static str, u16, TcpListener)>,
+) -> Finding {
     match TcpListener::bind(address) {
-        Ok(_) => Finding::well(format!("port: {name} {address} is free")),
-        Err(error) => Finding::fails(
-            format!("port: {name} {address}: {error}"),
-            "end the process that listens there (ss -ltnp shows it), or choose another address",
-        ),
+        Ok(listener) => {
+            bound.push((name, address.port(), listener));
+            Finding::well(format!("port: {name} {address} is free"))
+        }
+        Err(error) => match bound.iter().find(|(_, port, _)| *port == address.port()) {
+            Some((other, ..)) => Finding::fails(
+                format!("port: {name} {address}: {error}: {other} has this port"),
+                "give each its own port; the frontend would not start",
+            ),
+            None => Finding::fails(
+                format!("port: {name} {address}: {error}"),
+                "end the process that listens there (ss -ltnp shows it), or choose another address",
+            ),
+        },
     }
 }
 
@@ -196,6 +214,9 @@ fn repository(folder: &Path) -> Vec<Finding> {
     for (model, problem) in &scan.problems {
         let remedy = "put its file at NAME/VERSION/model.onnx";
         findings.push(Finding::fails(format!("models: {model}: {problem}"), remedy));
+    }
+    if let Some(cure) = repository.loose_files(&scan).filter(|_| !scan.models.is_empty()) {
+        findings.push(Finding::worth(format!("models: {cure}"), "move or delete the file"));
     }
     for model in scan.models.values().filter(|model| model.bundle.is_some()) {
         let name = &model.name;
@@ -275,7 +296,7 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         match Name::read(url) {
             None => urls.push(url.clone()),
             Some(Err(problem)) => {
-                findings.push(Finding::fails(format!("workers: {url}: {problem}"), "correct it"))
+                findings.push(Finding::fails(format!("workers: {}: {problem}", written(url)), "correct it"))
             }
             Some(Ok(name)) => match within(wire.resolve(&name)).await {
                 Ok(Ok(servers)) if !servers.is_empty() => {
@@ -292,12 +313,7 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
     for url in urls {
         let has_key = settings.frontend.client.token.is_some();
         match offer(&wire, &url, has_key).await {
-            Err(error) => findings.push(Finding::fails(
-                format!("worker {url}: {error}"),
-                peers::key_remedy(error.code()).unwrap_or(
-                    "start it, or correct frontend.workers; the frontend starts without it and retries",
-                ),
-            )),
+            Err(error) => findings.push(unusable(&url, &error)),
             Ok(offer) if offer.is_empty() => {
                 findings
                     .push(Finding::fails(format!("worker {url}: it serves no models"), "load a model on it"));
@@ -308,12 +324,10 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
                         known.entry(model.clone()).or_insert_with(|| (url.clone(), tensors.clone()));
                     (first != tensors).then(|| (model.clone(), at.clone()))
                 });
-                findings.push(match other {
-                    None if url.starts_with("upstream+") => {
-                        Finding::well(format!("server {}: it answers", &url["upstream+".len()..]))
-                    }
-                    None => Finding::well(format!("worker {url}: {}", counted(offer.len()))),
-                    Some((model, at)) => Finding::fails(
+                findings.push(match (other, url.strip_prefix(UPSTREAM)) {
+                    (None, Some(server)) => Finding::well(format!("server {server}: it answers")),
+                    (None, None) => Finding::well(format!("worker {url}: {}", counted(offer.len()))),
+                    (Some((model, at)), _) => Finding::fails(
                         format!("worker {url}: {model} has other tensors than at {at}"),
                         "give one of them another version, or serve the same file on both",
                     ),
@@ -322,6 +336,11 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Returns an address as its operator wrote it.
+fn written(url: &str) -> String {
+    url.replacen(UPSTREAM, "", 1)
 }
 
 /// Checks that a Service of Kubernetes can be watched: the API server answers and permits it, and the Service has pods.
@@ -357,6 +376,19 @@ async fn pods(
             (vec![Finding::well(what)], found)
         }
     }
+}
+
+/// The finding of a server that does not answer.
+fn unusable(url: &str, error: &Error) -> Finding {
+    if let Some(server) = url.strip_prefix(UPSTREAM) {
+        return Finding::fails(
+            format!("server {server}: {error}"),
+            "start it, or correct frontend.upstreams.urls; the frontend starts without it and retries",
+        );
+    }
+    let remedy = peers::key_remedy(error.code())
+        .unwrap_or("start it, or correct frontend.workers; the frontend starts without it and retries");
+    Finding::fails(format!("worker {url}: {error}"), remedy)
 }
 
 fn unresolved(url: &str, problem: &str) -> Finding {

@@ -371,7 +371,7 @@ pub struct Worker {
 /// `parm explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Code, such as PARM-0007 [default: list all codes]
+    /// Code, such as PARM-0007 or 7 [default: list all codes]
     pub code: Option<String>,
 }
 

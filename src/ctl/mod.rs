@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
-use crate::admin::{Admin, block_on};
+use crate::admin::{Admin, block_on, soon};
 use crate::cli::Output;
 use crate::cli::admin::{Ctl, CtlCommand};
 use crate::top::{self, ModelFigures, State};
@@ -90,7 +90,7 @@ async fn numbered(admin: &Admin, command: &CtlCommand) -> anyhow::Result<CtlComm
 /// The kept events, oldest first.
 async fn events(admin: &Admin) -> anyhow::Result<String> {
     let mut lines = admin.lines("/admin/v1/stream").await?;
-    while let Some(lines) = lines.next().await? {
+    while let Some(lines) = soon(lines.next()).await? {
         if let Some(events) = lines.iter().find_map(|line| line.get("events")) {
             return Ok(rows(events.as_array().into_iter().flatten(), event));
         }
@@ -102,7 +102,7 @@ async fn events(admin: &Admin) -> anyhow::Result<String> {
 async fn models(admin: &Admin) -> anyhow::Result<Vec<ModelFigures>> {
     let mut lines = admin.lines("/admin/v1/stream").await?;
     let mut state = State::default();
-    while let Some(lines) = lines.next().await? {
+    while let Some(lines) = soon(lines.next()).await? {
         // Each line counts, also those behind the frame.
         let mut current = false;
         for line in &lines {

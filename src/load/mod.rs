@@ -111,6 +111,9 @@ fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Resul
     let (inputs, live) = (inputs(flags, &model)?, Arc::new(Live::default()));
     if let (Some(grader), Some(labels)) = (&grader, inputs.all_labels()) {
         grader.check(labels)?;
+        if let Some(note) = grader.doubt(labels) {
+            eprintln!("parm: note: {note}");
+        }
     }
     Ok(Target { client, inputs, grader, runtime: runtime.handle().clone(), live })
 }

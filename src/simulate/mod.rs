@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::Context;
-use parm_experiments::{Config, Experiment, POLICIES, StandInCost};
+use parm_experiments::{Config, Experiment, POLICIES, StandInCost, line_of};
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use crate::Failure;
@@ -24,8 +24,12 @@ pub fn main(flags: &Simulate) -> Result<(), Failure> {
     if let Some(path) = &flags.requests {
         return replay::main(path, flags);
     }
-    let config = config(flags).map_err(Failure::Configuration)?;
-    let experiment = Experiment::new(config).map_err(|error| Failure::Configuration(error.into()))?;
+    let (config, text) = config(flags).map_err(Failure::Configuration)?;
+    let experiment = Experiment::new(config).map_err(|error| match &flags.experiment {
+        Some(path) => placed(error, path, &text),
+        None => error.into(),
+    });
+    let experiment = experiment.map_err(Failure::Configuration)?;
     let threads = flags.threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let bar = Bar::new(experiment.queries(), "queries");
     let report = experiment.run(threads, &bar).map_err(|error| Failure::Run(error.into()))?;
@@ -33,17 +37,27 @@ pub fn main(flags: &Simulate) -> Result<(), Failure> {
     print(&report, flags.output).map_err(Failure::Run)
 }
 
-/// Reads the experiment file, with the changes of the flags.
-fn config(flags: &Simulate) -> anyhow::Result<Config> {
-    let mut config = match &flags.experiment {
-        Some(path) => {
-            let named = || path.display().to_string();
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", named()))?;
-            let mut config = Config::parse(&text).with_context(named)?;
-            config.read_files(&folder_of(path)).with_context(named)?;
-            config
-        }
-        None => Config::default(),
+/// Reads an experiment file and the files that it names. Returns its text as well.
+pub fn read(path: &Path) -> anyhow::Result<(Config, String)> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut config = Config::parse(&text).map_err(|error| placed(error, path, &text))?;
+    config.read_files(&folder_of(path)).map_err(|error| placed(error, path, &text))?;
+    Ok((config, text))
+}
+
+/// Adds the file to an error of an experiment, and the line that it is about.
+pub fn placed(error: parm_experiments::Error, path: &Path, text: &str) -> anyhow::Error {
+    let shown = path.display();
+    let place =
+        line_of(text, &error).map_or_else(|| shown.to_string(), |line| format!("{shown}, line {line}"));
+    anyhow::Error::from(error).context(place)
+}
+
+/// Reads the experiment file, with the changes of the flags. Returns its text as well.
+fn config(flags: &Simulate) -> anyhow::Result<(Config, String)> {
+    let (mut config, text) = match &flags.experiment {
+        Some(path) => read(path)?,
+        None => Default::default(),
     };
     if let Some(path) = &flags.recording {
         recorded(&mut config, path, flags.model.as_deref())?;
@@ -59,7 +73,7 @@ fn config(flags: &Simulate) -> anyhow::Result<Config> {
     config.instances = flags.instances.unwrap_or(config.instances);
     config.deployed = flags.deployed.unwrap_or(config.deployed);
     config.seed = flags.seed.unwrap_or(config.seed);
-    Ok(config)
+    Ok((config, text))
 }
 
 /// Adds the scenario `recorded` with the arrivals, service times and faults of a recording, at its rate. A stand-in has the

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use parm_protocol::texts::TokenIds;
 use parm_protocol::{Shape, Tensor};
 
 use super::{Model, Signature};
@@ -88,6 +89,10 @@ impl Model for Listed {
 
     fn declares_rows(&self) -> bool {
         self.model.declares_rows()
+    }
+
+    fn token_ids(&self) -> Option<&TokenIds> {
+        self.model.token_ids()
     }
 
     fn is_steady(&self) -> bool {

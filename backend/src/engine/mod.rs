@@ -22,6 +22,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use parm_protocol::client::BoxFuture;
+use parm_protocol::texts::TokenIds;
 use parm_protocol::{Shape, Tensor};
 
 pub use compare::compare;
@@ -31,7 +32,7 @@ pub use guard::guarded;
 pub(crate) use guard::guarded_future;
 pub(crate) use listed::listed;
 pub use signature::{Declared, Signature};
-pub use strings::unpack as texts_of;
+pub use strings::texts_of;
 pub use text::Texts;
 pub use upstream::Upstream;
 pub(crate) use upstream::{Channel, Description};
@@ -73,7 +74,7 @@ pub trait Model: Send {
     /// Its declared tensors.
     fn signature(&self) -> &Signature;
 
-    /// Runs inputs in declared order; returns outputs in declared order.
+    /// Runs inputs in declared order; returns outputs in declared order. A text model adds the number of tokens of each row.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error>;
 
     /// A run on another server that this thread only awaits. `None` if the run happens here.
@@ -95,6 +96,11 @@ pub trait Model: Send {
     /// that are prepared; none if any number is as fast.
     fn fix_rows(&mut self, _wanted: &[usize]) -> Result<Vec<usize>, Error> {
         Ok(Vec::new())
+    }
+
+    /// The token ids that rows may have in place of texts, if it is a text model.
+    fn token_ids(&self) -> Option<&TokenIds> {
+        None
     }
 
     /// Whether runs of one shape take about the same time and never wait.

@@ -167,7 +167,10 @@ struct Compared {
 /// Compares the runs; an error if the answers differ.
 fn compare(model: &dyn Model, ways: &Ways) -> Result<Compared, String> {
     let mut compared = Compared::default();
-    for (at, together) in ways.together.iter().enumerate() {
+    // Equal numbers of tokens show nothing.
+    let counted = usize::from(model.token_ids().is_some());
+    let outputs = ways.together.len().saturating_sub(counted);
+    for (at, together) in ways.together.iter().take(outputs).enumerate() {
         let name = model.signature().outputs.get(at).map_or("?", |declared| &declared.name);
         for (row, alone) in ways.alone.iter().enumerate() {
             let Some(alone) = alone.get(at) else { continue };

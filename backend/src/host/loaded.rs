@@ -17,6 +17,8 @@ pub(crate) struct Loaded {
     pub(crate) metadata: ModelMetadata,
     pub(crate) config: ModelConfig,
     pub(crate) version: String,
+    /// Whether a run returns the number of tokens of each row after the outputs.
+    pub(super) counts_tokens: bool,
     /// The share of requests that name none.
     pub(crate) payer: Payer,
     /// Maximum rows of a batch; 1 if batching does not pay.

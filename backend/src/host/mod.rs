@@ -23,10 +23,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use parm_parity_models::repository::Repository;
 use parm_protocol::fleet::{Caller, Giver, SHARE};
+use parm_protocol::texts::{check_ids, set_tokens};
 use parm_protocol::{
-    Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Place, Rows, validate,
+    Error as Refusal, InferRequest, InferResponse, ModelIndex, ModelRef, NamedTensor, Parameters, Place,
+    Rows, validate,
 };
 use parm_shares::Table;
 use prometheus::Registry;
@@ -65,6 +68,8 @@ pub(crate) struct Host {
     /// The server whose models are served, if there is one.
     origin: Option<upstream::Origin>,
     catalogue: Catalogue,
+    /// Entries of the repository and configured names that are not models, with the reasons.
+    ignored: Mutex<Vec<ModelIndex>>,
     shares: Table,
     orders: Orders,
     queues: Vec<Arc<Queue>>,
@@ -128,6 +133,7 @@ impl Host {
             repository,
             origin,
             catalogue: Catalogue::default(),
+            ignored: Mutex::default(),
             orders: Orders::default(),
             runners: runners.take(count).collect(),
             seats: Seats::default(),
@@ -140,6 +146,13 @@ impl Host {
 
     pub(crate) fn catalogue(&self) -> &Catalogue {
         &self.catalogue
+    }
+
+    /// Models that are not loaded, with the reasons.
+    pub(crate) fn absent(&self) -> Vec<ModelIndex> {
+        let mut absent = self.catalogue.absent();
+        absent.extend(self.ignored.lock().iter().cloned());
+        absent
     }
 
     pub(crate) fn faults(&self) -> Result<&Faults, Error> {
@@ -202,6 +215,7 @@ impl Host {
         validate::independent(&request, model.rows() != Rows::Whole)?;
         validate::padded(&request, &model.config)?;
         let rows = validate(&request, &model.metadata, model.rows())?;
+        check_ids(&request, &model.metadata, || model.config.clone())?;
         refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());
         let priority = match number("priority") {
@@ -223,7 +237,16 @@ impl Host {
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
         let lost = |_| Refusal::Unavailable { message: "the instance has stopped: try another".into() };
         let answer = tokio::time::timeout_at(deadline, answer).await.map_err(|_| late())?;
-        let outputs = answer.map_err(lost)??;
+        let mut outputs = answer.map_err(lost)??;
+        let mut parameters = Parameters::new();
+        if model.counts_tokens
+            && let Some(tokens) = outputs.pop()
+        {
+            let counts = tokens.data().chunks_exact(4);
+            let counts =
+                counts.map(|count| u32::from_le_bytes([count[0], count[1], count[2], count[3]]).into());
+            set_tokens(&mut parameters, counts);
+        }
         let named = model.metadata.outputs.iter().zip(outputs);
         let wanted = |name: &str| {
             request.outputs.is_empty() || request.outputs.iter().any(|wanted| wanted.name == *name)
@@ -233,7 +256,7 @@ impl Host {
             model_name: model.metadata.name.clone(),
             model_version: model.version.clone(),
             id: request.id,
-            parameters: Parameters::new(),
+            parameters,
             outputs: outputs.map(|(declared, tensor)| NamedTensor::new(&*declared.name, tensor)).collect(),
         })
     }

@@ -7,10 +7,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parm_parity_models::repository::{Change, Watch};
+use parm_protocol::ModelIndex;
 
 use super::load::Source;
 use super::order::Asked;
 use super::{Host, Loaded};
+use crate::engine::guarded;
 use crate::{Error, VersionPolicy};
 
 /// The time for which the loader waits for requests on a replaced version before freeing it. After that the last of
@@ -41,6 +43,12 @@ impl Host {
             }
             if let Some(cure) = repository.vacancy(&scan) {
                 tracing::warn!(code = %parm_protocol::StableCode::NoModels, "no model to serve: {cure}");
+            } else if let Some(cure) = repository.loose_files(&scan) {
+                tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, "ignored: {cure}");
+            }
+            let unnamed = |name: &String| self.config.load.is_empty() && !scan.models.contains_key(name);
+            for (name, error) in scan.problems.iter().filter(|(name, _)| unnamed(name)) {
+                self.ignore(name, error);
             }
             names.extend(scan.models.into_keys());
         }
@@ -54,11 +62,21 @@ impl Host {
             }
         }
         for name in names {
-            // Errors are in the log and in the index.
-            let _ = self.load_now(&name, self.orders.ask());
+            // Errors are in the log and in the index, which has no unknown names.
+            if let Err(error) = self.load_now(&name, self.orders.ask())
+                && self.catalogue.known(&name).is_empty()
+            {
+                self.ignore(&name, &error);
+            }
         }
         self.started.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Remembers a name for which the index has no version.
+    fn ignore(&self, name: &str, error: &impl std::fmt::Display) {
+        let (name, reason) = (name.to_owned(), error.to_string());
+        self.ignored.lock().push(ModelIndex { name, reason, ..ModelIndex::default() });
     }
 
     /// Loads, or reloads, a model by name. Blocks until it is loaded.
@@ -140,7 +158,8 @@ impl Host {
 
     fn install(&self, name: &str, version: u64, source: &Source) -> Result<(), Error> {
         self.catalogue.loading(name, version);
-        let outcome = self.load(name, version, source).map(Arc::new);
+        // A panic, such as of the tokenizer's library, must not end the loading of other models.
+        let outcome = guarded(|| self.load(name, version, source)).map(Arc::new);
         let error = outcome.as_ref().err().cloned();
         retire(self.catalogue.put(name, version, outcome));
         error.map_or(Ok(()), Err)
@@ -283,6 +302,27 @@ mod tests {
             host.apply(&[Change::Removed("m".into(), 2)]);
             assert_eq!(host.catalogue.known("m"), [1], "{versions:?}, before: {before:?}");
         }
+    }
+
+    #[test]
+    fn entry_that_is_no_model_is_absent() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), 1, 1);
+        // Its version is missing, and another version of `m` is not needed.
+        fs::create_dir_all(root.path().join("flat")).unwrap();
+        fs::write(root.path().join("flat/model.onnx"), "").unwrap();
+        fs::create_dir_all(root.path().join("m/2")).unwrap();
+        let absent = |load: &[&str]| {
+            let load = load.iter().map(|name| (*name).to_owned()).collect();
+            let config = Config { models: Some(root.path().into()), load, ..Config::default() };
+            let host =
+                Host::start(config, Metrics::worker(&Registry::new()).unwrap(), Layout::Shared).unwrap();
+            host.load_all().unwrap();
+            host.absent().into_iter().map(|model| model.name).collect::<Vec<_>>()
+        };
+        assert_eq!(absent(&[]), ["flat"]);
+        assert_eq!(absent(&["m"]), [""; 0]);
+        assert_eq!(absent(&["m", "mistyped"]), ["mistyped"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 use parm_backend::engine::{Options, Texts, by_name};
 use parm_backend::{Config, EngineConfig};
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Limits, Model, Tensor as Weights, Value};
+use parm_protocol::texts::tokens;
 use parm_protocol::{
     DataType as Type, Error, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
 };
@@ -31,7 +32,7 @@ const TOKENIZER: &str = r#"{
 /// Vectors of unknown words, padding, "red", "green" and "blue".
 const VECTORS: [[f32; 2]; 5] = [[9.0, 9.0], [100.0, 100.0], [1.0, 0.0], [0.0, 1.0], [3.0, 5.0]];
 
-fn tokens(name: &str) -> Value {
+fn of_tokens(name: &str) -> Value {
     let shape = ["batch", "tokens"].map(|name| Dim::Symbol(name.into()));
     Value { name: name.into(), datatype: DataType::Int64, shape: Some(shape.into()) }
 }
@@ -44,10 +45,10 @@ fn floats(name: String, dims: &[&str]) -> Value {
 /// A graph that looks each token up, and gives a vector for each token, or the number of tokens of the second text.
 fn graph(scores: bool) -> Vec<u8> {
     let mut graph = Builder::new("encoder", 1);
-    let ids = graph.input(tokens("input_ids"));
-    let mask = graph.input(tokens("attention_mask"));
+    let ids = graph.input(of_tokens("input_ids"));
+    let mask = graph.input(of_tokens("attention_mask"));
     if scores {
-        let kinds = graph.input(tokens("token_type_ids"));
+        let kinds = graph.input(of_tokens("token_type_ids"));
         let seen = graph.node("Mul", "seen", &[&kinds, &mask]);
         let as_float = [("to", Attribute::Int(1))];
         let seen = graph.node_with("Cast", "float", &[&seen], as_float);
@@ -116,6 +117,48 @@ async fn vector_of_a_text_is_the_mean_of_its_tokens() {
     let texts = ["red", "red blue", "pink", &long];
     let together = served.infer(request("encoder", 1, &texts)).await.unwrap();
     assert_eq!(values(&together), [1.0, 0.0, 2.0, 2.5, 9.0, 9.0, 1.0, 0.0]);
+}
+
+/// Rows of token ids.
+fn ids(model: &str, rows: &[&[u32]]) -> InferRequest {
+    let row = |row: &&[u32]| {
+        let ids = std::iter::once(0xff).chain(row.iter().flat_map(|id| id.to_le_bytes()));
+        (1 + 4 * row.len() as u32).to_le_bytes().into_iter().chain(ids).collect::<Vec<u8>>()
+    };
+    let data = rows.iter().flat_map(row).collect::<Vec<u8>>();
+    let mut request = request(model, 1, &[]);
+    let tensor = Tensor::new(Type::Bytes, [rows.len(), 1].as_slice(), data.into()).unwrap();
+    request.inputs[0].tensor = tensor;
+    request
+}
+
+#[tokio::test]
+async fn token_ids_give_the_vector_of_their_text() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER)]);
+    let served = start(folder.path());
+    let answer = served.infer(ids("encoder", &[&[2], &[2, 4]])).await.unwrap();
+    assert_eq!(values(&answer), [1.0, 0.0, 2.0, 2.5]);
+    let error = served.infer(ids("encoder", &[&[2], &[5]])).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Malformed { message } if message.contains("id 5 is not below 5")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn tokens_of_each_row_are_counted_without_padding() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "encoder", false, &[("tokenizer.json", TOKENIZER)]);
+    write(folder.path(), "scorer", true, &[("tokenizer.json", TOKENIZER)]);
+    let served = start(folder.path());
+    let long = ["red"; 40].join(" ");
+    let answer = served.infer(request("encoder", 1, &["red", "", &long, "red pink"])).await.unwrap();
+    assert_eq!((tokens(&answer.parameters), answer.outputs.len()), (Some(vec![1, 0, 40, 2]), 1));
+    let answer = served.infer(ids("encoder", &[&[2, 3, 4], &[2]])).await.unwrap();
+    assert_eq!(tokens(&answer.parameters), Some(vec![3, 1]));
+    let answer = served.infer(request("scorer", 2, &["red", "blue", "red", ""])).await.unwrap();
+    assert_eq!(tokens(&answer.parameters), Some(vec![2, 1]), "both texts of a pair");
 }
 
 #[tokio::test]
@@ -196,4 +239,29 @@ async fn tokenizer_that_cannot_be_read_is_an_error_with_its_path() {
     let served = start(folder.path());
     let index = served.worker.repository_index(false).unwrap();
     assert!(index[0].reason.contains("tokenizer.json"), "{index:?}");
+}
+
+/// Reading this file ends in a panic of the tokenizer's library.
+fn hostile() -> String {
+    let normalizer = r#""normalizer": { "type": "Precompiled", "precompiled_charsmap": "AAAAAA==" }"#;
+    let token = r#"[{ "id": 5, "content": "pink", "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": true, "special": false }]"#;
+    TOKENIZER
+        .replace(r#""normalizer": null"#, normalizer)
+        .replace(r#""added_tokens": []"#, &format!(r#""added_tokens": {token}"#))
+}
+
+#[tokio::test]
+async fn tokenizer_that_panics_hides_no_other_model() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "broken", false, &[("tokenizer.json", &hostile())]);
+    write(folder.path(), "good", false, &[("tokenizer.json", TOKENIZER)]);
+    let served = start(folder.path());
+    let index = served.worker.repository_index(false).unwrap();
+    let broken = index.iter().find(|model| model.name == "broken").unwrap();
+    assert!(
+        broken.reason.contains("panicked") || broken.reason.contains("index out of bounds"),
+        "{broken:?}"
+    );
+    assert_eq!(values(&served.infer(request("good", 1, &["red"])).await.unwrap()), [1.0, 0.0]);
 }

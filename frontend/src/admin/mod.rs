@@ -7,6 +7,7 @@ mod auth;
 mod body;
 mod change;
 mod differences;
+mod files;
 mod held;
 mod instances;
 mod origin;
@@ -23,12 +24,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, Method};
 use axum::middleware::{from_fn_with_state, map_request, map_response};
 use axum::response::Response;
+use axum::{Extension, Router};
 use parm_transport::client::Token;
 use parm_transport::keys::Keys;
 use parm_transport::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Routed, Station};
@@ -40,6 +41,7 @@ use serde::{Deserialize, Serialize};
 pub use self::access::ROUTES;
 use self::auth::Gate;
 pub use self::differences::{Difference, differences};
+use self::files::FollowedFiles;
 use crate::error::Error;
 use crate::serve::Frontend;
 
@@ -122,11 +124,17 @@ impl Api {
         Ok(Some(Bound { station, router: self.router() }))
     }
 
-    /// Returns the routes, for servers of the embedding program.
+    /// Returns the routes, for servers of the embedding program. From then on the frontend keeps frames for its watchers.
     pub fn router(self) -> Router {
+        self.frontend.start_frames();
+        let files = FollowedFiles { keys: self.keys.clone(), tls: self.tls.clone() };
         let hosts = Arc::<[String]>::from(self.frontend.core.config.admin.hosts.clone());
         let gate = self.gate();
-        let api = api().router().layer(map_response(uncached)).layer(map_request(body::in_time));
+        let api = api()
+            .router()
+            .layer(map_response(uncached))
+            .layer(map_request(body::in_time))
+            .layer(Extension(files));
         let api = api.layer(DefaultBodyLimit::max(MAX_BODY));
         page()
             .router()

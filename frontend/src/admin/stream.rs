@@ -12,6 +12,7 @@ use futures::stream;
 use parm_transport::keys::{Access, Caller};
 use serde::Deserialize;
 
+use super::files::FollowedFiles;
 use super::refusal::Refusal;
 use crate::serve::Frontend;
 
@@ -26,10 +27,11 @@ pub(super) struct Resume {
 pub(super) async fn watch(
     State(frontend): State<Frontend>,
     Extension(caller): Extension<Caller>,
+    Extension(files): Extension<FollowedFiles>,
     known: Result<Query<Resume>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let Query(Resume { since }) = known?;
-    let watcher = frontend.watch(&caller, since)?;
+    let watcher = frontend.watch(&caller, since, &files.faults())?;
     let lines = stream::unfold((watcher, caller), |(mut watcher, caller)| async {
         let line = watcher.next().await?;
         // Revoking a key ends its open streams.

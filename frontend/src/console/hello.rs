@@ -23,8 +23,8 @@ pub(crate) fn outcomes() -> impl Iterator<Item = &'static str> {
     Outcome::ALL.map(Outcome::name).into_iter().chain(["rejected", "failed"])
 }
 
-/// The first line for a caller.
-pub(super) fn hello(frontend: &Frontend, caller: &Caller) -> Value {
+/// The first line for a caller, with the faults of the server's files.
+pub(super) fn hello(frontend: &Frontend, caller: &Caller, faults: &Value) -> Value {
     let driver = &frontend.core.driver;
     json!({
         "format": FORMAT,
@@ -33,6 +33,7 @@ pub(super) fn hello(frontend: &Frontend, caller: &Caller) -> Value {
         "started_at": driver.wall_ms(parm_dispatch::Time::ZERO),
         "role": caller.role(),
         "key": caller.name(),
+        "faults": faults,
         "interval_ms": INTERVAL.as_millis() as u64,
         "history_s": HISTORY.as_secs(),
         "outcomes": outcomes().collect::<Vec<_>>(),

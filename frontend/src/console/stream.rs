@@ -1,17 +1,19 @@
-//! Stream of frames to watchers, with one frame per second for all of them and none without watchers.
+//! Stream of frames to watchers, with one frame per second for all of them.
 //!
 //! Problem: an open page must not slow down the frontend, however many are open and however slowly they read.
 //!
-//! Choice: one task makes a frame per second while there are watchers, and sends all of them the same bytes. Each
+//! Choice: one task makes a frame per second while the admin API is on, and sends all watchers the same bytes. Each
 //! watcher has a short buffer. If it is full, frames are left out and counted, so a slow reader loses frames and delays
 //! no other. Other lines must arrive: if one does not fit, the stream ends, and a watcher that reconnects receives the
 //! full state again. The stream also ends for a watcher that took no line for thirty seconds, because places are
-//! limited. Frames of the last minutes are kept, without their instances, for later watchers.
+//! limited. Frames of the last minutes are kept, without their instances, for later watchers: figures of the last minute
+//! are true for a watcher that has just come.
 //!
 //! Rejected: frames for each watcher at its own time, because each page would take the dispatcher's lock; a broadcast
-//! channel, because it drops other lines as well as frames.
+//! channel, because it drops other lines as well as frames; frames only with watchers, because the past then has
+//! gaps, and a rate over it mixes seconds of now with those of an earlier visit.
 //!
-//! Cold start: the first frame after a time without watchers covers the time since the first watcher came.
+//! Cold start: the first frame covers the time since the admin API was made.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use parm_transport::keys::Caller;
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{MissedTickBehavior, interval};
@@ -39,6 +42,9 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which frames are kept.
 pub(super) const HISTORY: Duration = Duration::from_secs(300);
 
+/// Maximum bytes of the kept frames: five minutes of about a hundred models. More models have a shorter past.
+const PAST_BYTES: usize = 16 << 20;
+
 /// Maximum watchers.
 const WATCHERS: usize = 8;
 
@@ -54,7 +60,9 @@ struct Hub {
     watching: Vec<Watching>,
     /// Time and line of each kept frame.
     past: VecDeque<(u64, Bytes)>,
-    /// Moment of the last frame; `None` without watchers.
+    /// Their bytes.
+    kept: usize,
+    /// Moment of the last frame; `None` before the first and after the frontend's end.
     last: Option<Moment>,
     models: Bytes,
     instances: Bytes,
@@ -98,8 +106,9 @@ impl Watcher {
 }
 
 impl Frontend {
-    /// Adds a watcher: it receives everything kept that is later than `since`, then live lines.
-    pub(crate) fn watch(&self, caller: &Caller, since: u64) -> Result<Watcher, Error> {
+    /// Adds a watcher: it receives everything kept that is later than `since`, then live lines. `faults` are those of the
+    /// server's files.
+    pub(crate) fn watch(&self, caller: &Caller, since: u64, faults: &Value) -> Result<Watcher, Error> {
         let mut hub = self.core.stream.0.lock();
         hub.watching.retain(|watching| !watching.lines.is_closed());
         if hub.watching.len() >= WATCHERS {
@@ -107,7 +116,7 @@ impl Frontend {
         }
         let (events, event) = self.core.driver.journal.since(0);
         let mut replay = VecDeque::from([
-            line("hello", &hello(self, caller)),
+            line("hello", &hello(self, caller, faults)),
             line("models", &names::models(self)),
             line("instances", &names::instances(self)),
             line("events", &events),
@@ -117,35 +126,56 @@ impl Frontend {
         let taken = Arc::<AtomicU64>::default();
         let watching =
             Watching { lines: sender, taken: taken.clone(), seen: 0, silent: 0, dropped: 0, event };
-        hub.watching.push(watching);
-        if hub.last.is_none() {
+        if hub.watching.is_empty() {
             self.core.driver.watch_groups(true);
-            hub.last = Some(Moment::now(self));
-            drop(hub);
-            let frontend = self.clone();
-            self.spawn("frame stream", async move { frontend.stream().await });
         }
+        hub.watching.push(watching);
+        self.make_frames(&mut hub);
         Ok(Watcher { replay, lines, taken })
     }
 
-    /// Makes frames while there are watchers.
-    async fn stream(self) {
-        let mut ticks = interval(INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks.reset();
-        loop {
-            ticks.tick().await;
-            let mut hub = self.core.stream.0.lock();
-            hub.watching.retain(|watching| !watching.lines.is_closed());
-            // Streams end with the frontend; otherwise shutdown would wait for them.
-            if hub.watching.is_empty() || self.core.activity.is_draining() {
-                hub.watching.clear();
-                hub.last = None;
-                self.core.driver.watch_groups(false);
-                return;
-            }
-            hub.tick(&self);
+    /// Makes frames from now on, for the watchers that come.
+    pub(crate) fn start_frames(&self) {
+        self.make_frames(&mut self.core.stream.0.lock());
+    }
+
+    fn make_frames(&self, hub: &mut Hub) {
+        if hub.last.is_some() {
+            return;
         }
+        hub.last = Some(Moment::now(self));
+        // The task must not keep a frontend that its program has dropped.
+        let (core, fleet) = (Arc::downgrade(&self.core), Arc::downgrade(&self.fleet));
+        self.spawn("frame stream", async move {
+            let mut ticks = interval(INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks.reset();
+            loop {
+                ticks.tick().await;
+                let Some((core, fleet)) = core.upgrade().zip(fleet.upgrade()) else { return };
+                if !(Self { core, fleet }).make_frame() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Makes a frame. False at the end of the frontend, with which streams end: otherwise shutdown would wait for them.
+    fn make_frame(&self) -> bool {
+        let mut hub = self.core.stream.0.lock();
+        let watched = !hub.watching.is_empty();
+        hub.watching.retain(|watching| !watching.lines.is_closed());
+        let over = self.core.activity.is_draining();
+        if over {
+            hub.watching.clear();
+            hub.last = None;
+        } else {
+            hub.tick(self);
+        }
+        if watched && hub.watching.is_empty() {
+            self.core.driver.watch_groups(false);
+        }
+        !over
     }
 }
 
@@ -155,9 +185,10 @@ impl Hub {
         let Some(last) = self.last.replace(now) else { return };
         let Some(now) = &self.last else { return };
         let mut frame = Frame::between(&last, now, frontend.core.config.instances.slots.get());
-        let told = line("frame", &frame);
+        let told = (!self.watching.is_empty()).then(|| line("frame", &frame));
         frame.instances = None;
         self.keep(frame.at, line("past", &frame));
+        let Some(told) = told else { return };
 
         let (models, instances) =
             (line("models", &names::models(frontend)), line("instances", &names::instances(frontend)));
@@ -184,9 +215,13 @@ impl Hub {
     }
 
     fn keep(&mut self, at: u64, past: Bytes) {
+        self.kept += past.len();
         self.past.push_back((at, past));
         let oldest = at.saturating_sub(HISTORY.as_millis() as u64);
-        while self.past.front().is_some_and(|(at, _)| *at <= oldest) {
+        while let Some((at, past)) = self.past.front()
+            && (*at <= oldest || self.kept > PAST_BYTES)
+        {
+            self.kept -= past.len();
             self.past.pop_front();
         }
     }

@@ -62,13 +62,11 @@ impl Fleet {
         let config = &fleet.core.config;
         fleet.core.reach.upstreams.fetch_or(!config.upstreams.urls.is_empty(), Ordering::Relaxed);
         fleet.note_kinds(&fleet.members.lock());
-        let upstreams = config.upstreams.urls.iter().map(|url| upstreams::address(url));
-        for url in &config.workers.iter().cloned().chain(upstreams).collect::<Vec<_>>() {
-            match (Service::read(url), Name::read(url)) {
-                (Some(service), _) => fleet.follow_service(url, service)?,
-                (None, Some(name)) => fleet.follow(url, name)?,
-                (None, None) => fleet.add(url, Source::Static).map(|_| ())?,
-            }
+        for url in &config.workers {
+            fleet.add_configured(url)?;
+        }
+        for url in &config.upstreams.urls {
+            fleet.add_configured(&upstreams::address(url)).map_err(|error| error.with_url(url))?;
         }
         if let Some(path) = &config.workers_file {
             let watch = file::watch(Arc::downgrade(&fleet), path.clone(), config.instances.file_interval);
@@ -76,6 +74,15 @@ impl Fleet {
         }
         fleet.spawn("the reminder", reminder::run(Arc::downgrade(&fleet)));
         Ok(fleet)
+    }
+
+    /// Adds a server of the configuration, or follows the name of several.
+    fn add_configured(self: &Arc<Self>, url: &str) -> Result<(), Error> {
+        match (Service::read(url), Name::read(url)) {
+            (Some(service), _) => self.follow_service(url, service),
+            (None, Some(name)) => self.follow(url, name),
+            (None, None) => self.add(url, Source::Static).map(|_| ()),
+        }
     }
 
     /// Follows a DNS name.

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use parm_dispatch::{InstanceId, PoolId};
-use parm_protocol::{Error, ModelRef, TensorMetadata};
+use parm_protocol::{Error, ModelMetadata, ModelRef, TensorMetadata};
 
 use super::instance::Instance;
 use super::pool::{Description, Pool};
@@ -52,6 +52,15 @@ struct Model {
     versions: BTreeMap<Version, Arc<Pool>>,
     /// Default version, for requests without one.
     chosen: Option<Version>,
+    /// The inputs and outputs of the default version. Its pool may be gone once another is the default.
+    form: Option<Form>,
+}
+
+/// The inputs and the outputs of a model in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Form {
+    inputs: String,
+    outputs: String,
 }
 
 /// Versions in order: others by their text, then numbers by value.
@@ -62,7 +71,7 @@ impl Catalog {
     /// The pool of a request: its version, otherwise the default version.
     pub(crate) fn find(&self, model: &ModelRef) -> Result<Arc<Pool>, Error> {
         let models = self.models.read();
-        let Model { versions, chosen } =
+        let Model { versions, chosen, .. } =
             models.get(&model.name).ok_or_else(|| Error::UnknownModel { name: model.name.clone() })?;
         let found = match &model.version {
             Some(version) => versions.get(&Version::read(version)),
@@ -150,15 +159,23 @@ impl Catalog {
     /// Recomputes a model's default version after its instances changed.
     pub(crate) fn weigh(&self, name: &str, share: f64) {
         let mut models = self.models.write();
-        let Some(Model { versions, chosen }) = models.get_mut(name) else { return };
+        let Some(Model { versions, chosen, form }) = models.get_mut(name) else { return };
         let workers: Vec<_> = versions.values().map(|pool| pool.members.workers()).collect();
         let Some(best) = choice(&workers, share) else { return };
-        let best = versions.keys().nth(best).cloned();
-        if chosen.is_some() && *chosen != best {
-            let version = best.as_ref().map(|version| &*version.1);
+        let Some((best, pool)) = versions.iter().nth(best) else { return };
+        let (version, now) = (&*best.1, Form::of(&pool.metadata));
+        let difference = form.as_ref().and_then(|before| before.difference(&now));
+        if let Some(difference) = difference {
+            tracing::warn!(
+                model = name,
+                version,
+                "requests without a version go to a model of another form: {difference}: change its clients, or serve it under \
+                 another name"
+            );
+        } else if chosen.as_ref().is_some_and(|chosen| chosen != best) {
             tracing::info!(model = name, version, "default version changed");
         }
-        *chosen = best;
+        (*chosen, *form) = (Some(best.clone()), Some(now));
     }
 }
 
@@ -178,6 +195,21 @@ pub(crate) struct Admitted {
     pub(crate) pool: Arc<Pool>,
     pub(crate) is_new: bool,
     pub(crate) replaced: Option<Arc<Pool>>,
+}
+
+impl Form {
+    fn of(metadata: &ModelMetadata) -> Self {
+        Self { inputs: listed(&metadata.inputs), outputs: listed(&metadata.outputs) }
+    }
+
+    /// The difference to a later form in words.
+    fn difference(&self, now: &Self) -> Option<String> {
+        let sides = [("inputs", &self.inputs, &now.inputs), ("outputs", &self.outputs, &now.outputs)];
+        let changed = sides.into_iter().filter(|(_, before, now)| before != now);
+        let changed: Vec<_> =
+            changed.map(|(what, before, now)| format!("{what} {before} became {now}")).collect();
+        (!changed.is_empty()).then(|| changed.join(", "))
+    }
 }
 
 impl Version {
@@ -216,7 +248,6 @@ fn listed(tensors: &[TensorMetadata]) -> String {
 #[cfg(test)]
 mod tests {
     use parm_dispatch::PolicyKind;
-    use parm_protocol::ModelMetadata;
     use parm_transport::client;
 
     use super::*;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use parm_dispatch::Reject;
 use parm_protocol::{
-    Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueRequest, Parameters, is_grpc, terms,
+    Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, Parameters, is_grpc,
+    terms,
 };
 use parm_transport::keys;
 
@@ -54,7 +56,8 @@ impl Frontend {
     ) -> Result<OpaqueAnswer, Error> {
         let _active = self.core.activity.enter();
         let is_call = is_grpc(&request.headers);
-        let route = self.core.routes.find(&request.method, request.target.path(), is_call).clone();
+        let (path, body) = (request.target.path(), &request.body);
+        let route = self.core.routes.find(&request.method, path, body, is_call).clone();
         let model = ModelRef::latest(&*route.name);
         let pool = self.core.catalog.find(&model).map_err(|_| match is_call {
             true => Error::Unavailable { message: NO_CALLS.into() },
@@ -99,7 +102,10 @@ impl Frontend {
         context: &Context,
     ) -> Result<(Outcome, OpaqueAnswer), Error> {
         let terms = self.terms_of(route, &mut request.headers, context)?;
-        (request.repeatable, request.stall) = (route.repeatable, route.stall);
+        // In a conversation the silence may be the client's.
+        let talks = request.stream.is_some();
+        request.repeatable = route.repeatable;
+        request.stall = if talks { route.stall } else { route.patience() };
         let inputs = Arc::new(Inputs {
             id: String::new(),
             parameters: Parameters::new(),
@@ -114,12 +120,23 @@ impl Frontend {
         let submission =
             Submission { pool: pool.clone(), inputs, shape, terms, codable: false, padded: None };
         let failed = match self.core.driver.submit(submission).verdict().await {
-            Ok(answers) => return opened(answers),
+            Ok(answers) => {
+                let (outcome, mut answer) = opened(answers)?;
+                answer.body = match answer.body {
+                    OpaqueBody::Begun(first, rest) if !talks => OpaqueBody::Begun(first, route.paced(rest)),
+                    other => other,
+                };
+                return Ok((outcome, answer));
+            }
             Err(failed) => failed,
         };
         pool.sums.rejected(failed.why, 1, age(context));
         Err(match failed {
             Failed { last: Some(Error::Answered(answer)), .. } => Error::Answered(answer),
+            // A server that closed the connection may be the only one: its health check has taken it out of service since.
+            Failed { why: Reject::NoInstance, last: Some(last), .. } => {
+                Error::Attempts { last: Box::new(last) }
+            }
             failed => refusal::error(pool, failed, age(context), self.core.config.requests.retry_after),
         })
     }

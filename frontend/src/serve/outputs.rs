@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use parm_protocol::{
     Error, InferResponse, ModelMetadata, NamedTensor, OpaqueAnswer, Parameter, Parameters, RequestedOutput,
-    Tensor,
+    Tensor, texts,
 };
 use smallvec::SmallVec;
 
@@ -153,7 +153,25 @@ fn parameters(answers: &[RowAnswer], worst: Outcome) -> Parameters {
     if let Some(group) = answers.iter().find_map(|answer| answer.group) {
         parameters.insert("parm_group".into(), group.into());
     }
+    if let Some(rows) = tokens(answers) {
+        texts::set_tokens(&mut parameters, rows.into_iter());
+    }
     parameters
+}
+
+/// The tokens that text models read of each row; `None` unless all are counted.
+fn tokens(answers: &[RowAnswer]) -> Option<Vec<u64>> {
+    // One job often answers many rows: its list is read once.
+    let (mut of, mut listed) = (None, Vec::new());
+    let count = |answer: &RowAnswer| {
+        let outputs = &answer.outputs;
+        if of != Some(Arc::as_ptr(outputs)) {
+            listed = texts::tokens(&outputs.parameters)?;
+            of = Some(Arc::as_ptr(outputs));
+        }
+        listed.get(answer.row).copied()
+    };
+    answers.iter().map(count).collect()
 }
 
 /// Whether the answers are all rows of their job, in order.
@@ -233,6 +251,34 @@ mod tests {
         assert_eq!(gathered(&answers, &["y"]).unwrap()[0].tensor.rows(), 2);
         let error = gathered(&answers, &["y", "z"]).unwrap_err().to_string();
         assert!(error.contains("(backup) lacks output 'z'"), "{error}");
+    }
+
+    #[test]
+    fn tokens_are_those_of_the_rows_own_jobs() {
+        let job = |listed: Option<&[u64]>| {
+            let mut outputs = Outputs::row(Vec::new());
+            if let Some(listed) = listed {
+                texts::set_tokens(&mut outputs.parameters, listed.iter().copied());
+            }
+            Arc::new(outputs)
+        };
+        let answer = |outputs: &Arc<Outputs>, row, outcome| RowAnswer {
+            outcome,
+            outputs: outputs.clone(),
+            row,
+            confidence: None,
+            group: None,
+        };
+        let (one, other, uncounted) = (job(Some(&[5, 6, 7])), job(Some(&[9])), job(None));
+        let listed = |answers: &[RowAnswer]| texts::tokens(&parameters(answers, Outcome::Exact));
+        let answers = [
+            answer(&one, 2, Outcome::Exact),
+            answer(&other, 0, Outcome::StandIn),
+            answer(&one, 0, Outcome::Exact),
+        ];
+        assert_eq!(listed(&answers), Some(vec![7, 9, 5]));
+        assert_eq!(listed(&[answer(&one, 0, Outcome::Exact), answer(&uncounted, 0, Outcome::Exact)]), None);
+        assert_eq!(listed(&[answer(&other, 1, Outcome::Exact)]), None, "a list that is too short");
     }
 
     #[test]

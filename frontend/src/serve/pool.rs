@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use parm_dispatch::{BatchSize, PolicyKind, PoolId, PoolSettings};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
-    BatchStatistics, Code, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
-    NamedTensor, Padding, Rows,
+    BatchStatistics, Code, DataType, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef,
+    ModelStatistics, NamedTensor, Padding, Rows, TensorMetadata,
 };
 
 use super::coding::{Codes, Linearity, Standing};
@@ -28,6 +28,9 @@ const LARGEST_OF_SERVER: u16 = 64;
 
 /// The largest row in bytes that others are padded to: 64 of them are no more than a large request.
 const LARGEST_PADDED: usize = 256 << 10;
+
+/// The largest batch of padded rows in bytes of its inputs and outputs: an answer of an instance may have as many by default.
+const LARGEST_BATCH: usize = 64 << 20;
 
 /// An instance's description of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -251,6 +254,27 @@ impl Pool {
         let bytes: usize = inputs.iter().map(|input| input.tensor.data().len() / rows).sum();
         let fits = bytes <= LARGEST_PADDED && self.padding()?.is_masked(inputs);
         u32::try_from(length).ok().filter(|_| fits)
+    }
+
+    /// The largest batch of padded rows: its rows times the longest length. Outputs may be as long as the rows, and each
+    /// of their elements many times as large as that of an input.
+    pub(crate) fn largest_padded(&self) -> u32 {
+        let Some(padding) = self.padding() else { return u32::MAX };
+        let bytes = |tensor: &TensorMetadata| {
+            let size = tensor.datatype.parse::<DataType>().ok().and_then(DataType::size).unwrap_or(1);
+            let fixed = tensor.shape.iter().filter_map(|dimension| usize::try_from(*dimension).ok());
+            fixed.fold(size, usize::saturating_mul)
+        };
+        let own: usize = self.metadata.inputs.iter().filter(|input| Padding::pads(input)).map(bytes).sum();
+        let longest = LARGEST_PADDED / own.max(1);
+        let output = |output: &TensorMetadata| {
+            let axes = padding.axes.get(&output.name).map_or(0, Vec::len);
+            // An output with two such axes has the square of the length.
+            let others = (1..axes).fold(1, |product: usize, _| product.saturating_mul(longest));
+            if axes == 0 { 0 } else { bytes(output).saturating_mul(others) }
+        };
+        let each = self.metadata.outputs.iter().map(output).fold(own, usize::saturating_add);
+        u32::try_from(LARGEST_BATCH / each.max(1)).unwrap_or(u32::MAX)
     }
 
     /// Queries that each instance gets at a time for its own batches, if it batches itself.

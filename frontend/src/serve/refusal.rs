@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_dispatch::Reject;
-use parm_protocol::{Code, Error};
+use parm_protocol::Error;
 
 use super::ledger::Failed;
 use super::pool::Pool;
@@ -27,14 +27,7 @@ pub(super) fn error(pool: &Pool, failed: Failed, waited: Duration, retry_after: 
         (Reject::Deadline, _) => Error::DeadlineExceeded { waited },
         (Reject::NoInstance, _) => Error::NoInstance { model: model.clone() },
         (Reject::BadQuery, Some(last)) => last,
-        (Reject::Failed, Some(last)) => {
-            // Clients cannot act on an instance's statement about load or models.
-            let code = match last.code() {
-                Code::Internal => Code::Internal,
-                _ => Code::Unavailable,
-            };
-            Error::Remote { code, message: format!("every attempt failed: last error: {last}") }
-        }
+        (Reject::Failed, Some(last)) => Error::Attempts { last: Box::new(last) },
         (Reject::Failed | Reject::BadQuery, None) => Error::Unavailable {
             message: format!("no instance could run model '{model}': check the instances' health"),
         },

@@ -5,6 +5,7 @@
 //! settings.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -60,6 +61,7 @@ impl Joined {
     /// Its specification for these pools, and problems of its parity models and stand-ins.
     fn spec(&self, pools: &[Arc<Pool>]) -> (InstanceSpec, Vec<String>) {
         let own = self.instance.pools();
+        let slots = own.iter().filter_map(|pool| pool.server_batches()).fold(self.slots, u16::max);
         let mut problems = Vec::new();
         let mut serves = Vec::new();
         for pool in pools {
@@ -75,11 +77,11 @@ impl Joined {
             let stand_in = found.is_some() && problem.is_none();
             problems.extend(problem);
             if deployed || parity || backup || stand_in {
-                serves.push(Served { pool: pool.id, deployed, parity, backup, stand_in });
+                let at_once = pool.server_batches().map_or(self.slots, |most| most.max(self.slots));
+                let at_once = NonZeroU16::new(at_once).filter(|most| most.get() < slots);
+                serves.push(Served { pool: pool.id, deployed, parity, backup, stand_in, at_once });
             }
         }
-        let at_once = own.iter().filter_map(|pool| pool.server_batches()).max();
-        let slots = self.slots.max(at_once.unwrap_or(1));
         (InstanceSpec { serves, slots, site: self.site, learns: self.learns }, problems)
     }
 
@@ -111,15 +113,14 @@ impl Roster {
     }
 
     /// The models of an instance whose files differ from another instance's of the same version, with the name of that one.
-    pub(crate) fn with_other_files(
-        &self,
-        own: InstanceId,
-        models: &[Description],
-    ) -> Vec<(ModelRef, String)> {
+    /// Two instances of this process read one repository, and their descriptions differ only until both are read again.
+    pub(crate) fn with_other_files(&self, own: &Instance, models: &[Description]) -> Vec<(ModelRef, String)> {
         let digest =
             |of: &Description| of.config.as_ref().and_then(|config| config.digest().map(str::to_owned));
         let all = self.joined.lock();
-        let others = || all.values().filter(|joined| joined.instance.id != own);
+        let is_comparable =
+            |other: &Instance| other.id != own.id && (other.may_be_shared() || own.may_be_shared());
+        let others = || all.values().filter(|joined| is_comparable(&joined.instance));
         let other = |model: &Description| {
             let known = digest(model)?;
             let differs =

@@ -34,8 +34,8 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Paths; `{NAME}` stands for a part between slashes, or for its beginning or end. Default: none, which turns a known
-    /// route off.
+    /// Paths; `{NAME}` stands for a part between slashes, or for its beginning or end. With `?model=NAME` after a path only
+    /// requests whose JSON body has this `model`, which go first. Default: none, which turns a known route off.
     pub paths: Vec<String>,
     /// Method. Default `POST`.
     pub method: String,
@@ -50,7 +50,7 @@ pub struct RouteConfig {
     /// Timeout until an answer begins. Default 60000.
     #[serde(rename = "deadline_ms", with = "PositiveMillis")]
     pub deadline: Duration,
-    /// Longest pause in the middle of an answer. Default 60000.
+    /// Longest pause in the middle of an answer. Most routes learn a shorter one. Default 60000.
     #[serde(rename = "stall_ms", with = "PositiveMillis")]
     pub stall: Duration,
 }

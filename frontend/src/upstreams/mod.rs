@@ -4,19 +4,24 @@
 //! metrics. Reading order: `routes.toml` lists those of known model servers, `config` the operator's.
 
 mod config;
+mod named_model;
 mod pattern;
+mod pauses;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use parm_dispatch::Fraction;
+use parm_protocol::RestOfBody;
 use parm_transport::client::UpstreamConfig;
 
 use self::config::MINUTE;
 pub use self::config::{Config, RouteConfig};
 use self::pattern::Pattern;
+use self::pauses::{Paced, Pauses};
 use crate::error::Error;
 
 /// Routes of known model servers.
@@ -44,7 +49,7 @@ pub(crate) struct Routes {
 }
 
 /// A route.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) name: String,
     /// Whether its requests are gRPC calls.
@@ -57,14 +62,27 @@ pub(crate) struct Route {
     pub(crate) deadline: Duration,
     /// Longest pause in the middle of an answer.
     pub(crate) stall: Duration,
+    /// The pauses of its answers, unless its requests are of all kinds.
+    pauses: Option<Arc<Pauses>>,
 }
 
 #[derive(Clone, Debug)]
 struct RouteRow {
     method: Method,
-    paths: Vec<Pattern>,
+    paths: Vec<RoutePath>,
     route: Arc<Route>,
 }
+
+/// A path of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RoutePath {
+    pattern: Pattern,
+    /// The only model whose requests are of the route.
+    model: Option<String>,
+}
+
+/// The part of a path before the name of a model.
+const MODEL: &str = "?model=";
 
 impl Config {
     /// The settings for clients of these servers, or the error in them.
@@ -100,8 +118,10 @@ impl Routes {
         }
         let known: BTreeMap<String, RouteConfig> =
             toml::from_str(KNOWN).map_err(|error| error.to_string())?;
-        let known = known.iter().filter(|(name, _)| !config.routes.contains_key(*name));
-        let rows = config.routes.iter().chain(known).map(RouteRow::read).collect::<Result<Vec<_>, _>>()?;
+        let known = known.iter().map(RouteRow::read).collect::<Result<Vec<_>, _>>()?;
+        let mut rows = config.routes.iter().map(RouteRow::read).collect::<Result<Vec<_>, _>>()?;
+        rows.iter_mut().for_each(|row| row.inherit(&known));
+        rows.extend(known.into_iter().filter(|row| !config.routes.contains_key(&row.route.name)));
         let default = |name: &str, repeatable, grpc| {
             Arc::new(Route {
                 name: name.to_owned(),
@@ -110,6 +130,7 @@ impl Routes {
                 copies: None,
                 deadline: MINUTE,
                 stall: MINUTE,
+                pauses: None,
             })
         };
         Ok(Self {
@@ -120,14 +141,18 @@ impl Routes {
         })
     }
 
-    /// The route of a request, which may be a gRPC call.
-    pub(crate) fn find(&self, method: &Method, path: &str, is_call: bool) -> &Arc<Route> {
-        let fits = |row: &&RouteRow| {
-            row.route.grpc == is_call
-                && row.method == *method
-                && row.paths.iter().any(|pattern| pattern.fits(path))
+    /// The route of a request, which may be a gRPC call. Routes of its model go first; the body is read only for them.
+    pub(crate) fn find(&self, method: &Method, path: &str, body: &[u8], is_call: bool) -> &Arc<Route> {
+        let named = OnceCell::new();
+        let is_named =
+            |model: &str| named.get_or_init(|| named_model::of_body(body)).as_deref() == Some(model);
+        let is_of_model = |own: &RoutePath| {
+            own.model.as_deref().is_some_and(|model| own.pattern.fits(path) && is_named(model))
         };
-        match self.rows.iter().find(fits) {
+        let is_of_any = |own: &RoutePath| own.model.is_none() && own.pattern.fits(path);
+        let mut rows = self.rows.iter().filter(|row| row.route.grpc == is_call && row.method == *method);
+        let of_model = rows.clone().find(|row| row.paths.iter().any(is_of_model));
+        match of_model.or_else(|| rows.find(|row| row.paths.iter().any(is_of_any))) {
             Some(row) => &row.route,
             None if is_call => &self.other_calls,
             None if method.is_safe() => &self.read,
@@ -155,6 +180,21 @@ impl Routes {
     }
 }
 
+impl Route {
+    /// Longest pause of an answer that begins now.
+    pub(crate) fn patience(&self) -> Duration {
+        self.pauses.as_ref().map_or(self.stall, |pauses| pauses.patience(self.stall))
+    }
+
+    /// The rest of an answer, from whose pauses the route learns.
+    pub(crate) fn paced(&self, rest: RestOfBody) -> RestOfBody {
+        match &self.pauses {
+            Some(pauses) => Box::pin(Paced::new(rest, pauses.clone())),
+            None => rest,
+        }
+    }
+}
+
 impl RouteRow {
     fn read((name, config): (&String, &RouteConfig)) -> Result<Self, String> {
         let RouteConfig { paths, method, grpc, repeatable, copies, deadline, stall } = config;
@@ -170,11 +210,38 @@ impl RouteRow {
         let found = known.into_iter().find(|known| known.as_str() == method);
         let method =
             found.ok_or_else(|| of(format!(".method: '{method}' is none of HTTP's methods in capitals")))?;
-        let read = |path: &String| Pattern::read(path).map_err(|problem| of(format!(".paths: {problem}")));
-        let paths = paths.iter().map(read).collect::<Result<_, _>>()?;
+        let read = |path: &String| RoutePath::read(path).map_err(|problem| of(format!(".paths: {problem}")));
+        let paths = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        if *grpc && paths.iter().any(|path| path.model.is_some()) {
+            return Err(of(format!(".paths: a gRPC call has no JSON body: remove {MODEL}")));
+        }
         let (name, grpc, repeatable, copies) = (name.clone(), *grpc, *repeatable, *copies);
         let (deadline, stall) = (*deadline, *stall);
-        Ok(Self { method, paths, route: Arc::new(Route { name, grpc, repeatable, copies, deadline, stall }) })
+        let pauses = Some(Arc::default());
+        let route = Route { name, grpc, repeatable, copies, deadline, stall, pauses };
+        Ok(Self { method, paths, route: Arc::new(route) })
+    }
+
+    /// Takes the share of copies from the known route of the same path, if it is a route of a model without its own.
+    fn inherit(&mut self, known: &[RouteRow]) {
+        let Some(path) = self.paths.iter().find(|path| path.model.is_some()) else { return };
+        let is_same = |row: &&RouteRow| row.paths.iter().any(|own| own.pattern == path.pattern);
+        if let (None, Some(copies)) =
+            (self.route.copies, known.iter().find(is_same).and_then(|row| row.route.copies))
+        {
+            self.route = Arc::new(Route { copies: Some(copies), ..Route::clone(&self.route) });
+        }
+    }
+}
+
+impl RoutePath {
+    fn read(text: &str) -> Result<Self, String> {
+        let (path, model) = match text.split_once(MODEL) {
+            Some((_, "")) => return Err(format!("path '{text}' names no model after {MODEL}")),
+            Some((path, model)) => (path, Some(model.to_owned())),
+            None => (text, None),
+        };
+        Ok(Self { pattern: Pattern::read(path)?, model })
     }
 }
 
@@ -209,7 +276,7 @@ mod tests {
     #[test]
     fn requests_of_known_servers_have_routes() {
         let routes = routes("").unwrap();
-        let name = |method: Method, path| routes.find(&method, path, false).name.clone();
+        let name = |method: Method, path| routes.find(&method, path, b"", false).name.clone();
         for (path, expected) in [
             ("/v1/chat/completions", "chat"),
             ("/v1/embeddings", "embeddings"),
@@ -243,8 +310,8 @@ mod tests {
             ("/my.Service/Ask", "mine"),
             ("/v1/chat/completions", "grpc-other"),
         ] {
-            assert_eq!(routes.find(&Method::POST, path, true).name, expected, "{path}");
-            assert_ne!(routes.find(&Method::POST, path, false).name, expected, "{path} without gRPC");
+            assert_eq!(routes.find(&Method::POST, path, b"", true).name, expected, "{path}");
+            assert_ne!(routes.find(&Method::POST, path, b"", false).name, expected, "{path} without gRPC");
         }
         assert!(routes.is_once("grpc-other") && !routes.is_once("grpc-infer"));
     }
@@ -267,15 +334,53 @@ mod tests {
     fn route_of_the_operator_replaces_a_known_one() {
         let text = "[routes.chat]\npaths = ['/ask/{who}']\nrepeatable = false\ndeadline_ms = 5";
         let routes = routes(text).unwrap();
-        let own = routes.find(&Method::POST, "/ask/me", false);
+        let own = routes.find(&Method::POST, "/ask/me", b"", false);
         assert_eq!((&*own.name, own.repeatable, own.deadline), ("chat", false, Duration::from_millis(5)));
-        assert_eq!(routes.find(&Method::POST, "/v1/chat/completions", false).name, "other");
+        assert_eq!(routes.find(&Method::POST, "/v1/chat/completions", b"", false).name, "other");
+    }
+
+    #[test]
+    fn request_of_a_model_has_the_route_of_its_model() {
+        let text = "
+            [routes.all]
+            paths = ['/v1/completions']
+            [routes.big]
+            paths = ['/v1/chat/completions?model=org/big', '/v1/completions?model=org/big']
+            [routes.small]
+            paths = ['/v1/chat/completions?model=small']
+            copies = 0.5
+            [routes.vectors]
+            paths = ['/v1/embeddings?model=e']";
+        let routes = routes(text).unwrap();
+        let name = |path: &str, model: &str| {
+            let body = format!(r#"{{"messages": [], "model": "{model}"}}"#);
+            routes.find(&Method::POST, path, body.as_bytes(), false).name.clone()
+        };
+        for (path, model, expected) in [
+            ("/v1/chat/completions", "org/big", "big"),
+            ("/v1/completions", "org/big", "big"),
+            ("/v1/completions", "small", "all"),
+            ("/v1/chat/completions", "small", "small"),
+            ("/v1/chat/completions", "another", "chat"),
+            ("/v1/chat/completions", "", "chat"),
+            ("/v1/embeddings", "e", "vectors"),
+            ("/v1/responses", "org/big", "other"),
+        ] {
+            assert_eq!(name(path, model), expected, "{path} {model}");
+        }
+        assert_eq!(routes.find(&Method::POST, "/v1/chat/completions", b"no JSON", false).name, "chat");
+        let copies = ["chat", "big", "small", "vectors"].map(|name| routes.copies(name).map(Fraction::get));
+        assert_eq!(
+            copies,
+            [Some(0.003), Some(0.003), Some(0.5), None],
+            "those of the known route of the path"
+        );
     }
 
     #[test]
     fn route_without_paths_turns_a_known_one_off() {
         let routes = routes("[routes.chat]").unwrap();
-        assert_eq!(routes.find(&Method::POST, "/v1/chat/completions", false).name, "other");
+        assert_eq!(routes.find(&Method::POST, "/v1/chat/completions", b"", false).name, "other");
     }
 
     #[test]
@@ -284,6 +389,9 @@ mod tests {
             ("[routes.'a b']\npaths = ['/a']", "routes.a b: write"),
             ("[routes.other]\npaths = ['/a']", "choose another"),
             ("[routes.a]\npaths = ['a']", ".routes.a.paths: path 'a' must begin with /"),
+            ("[routes.a]\npaths = ['/a?model=']", ".routes.a.paths: path '/a?model=' names no model"),
+            ("[routes.a]\npaths = ['/a?b=c']", ".routes.a.paths: path '/a?b=c' must not"),
+            ("[routes.a]\ngrpc = true\npaths = ['/a.S/{b}?model=m']", "a gRPC call has no JSON body"),
             ("[routes.a]\nmethod = 'post'", ".routes.a.method: 'post'"),
             ("probe = 'health'", ".probe: 'health'"),
         ] {

@@ -106,24 +106,29 @@ async fn watcher_gets_names_first_and_then_a_frame_per_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frames_are_made_only_with_watchers_and_past_is_kept() {
+async fn past_covers_the_seconds_without_watchers() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
     let mut first = watch(&frontend, 0).await;
+    let hello = first.next("hello").await;
+    let arrived = hello["counts"].as_array().unwrap().iter().position(|count| count == "arrived").unwrap();
     let seen = [first.next("frame").await, first.next("frame").await];
     drop(first);
-    sleep(Duration::from_secs(60)).await;
+    for _ in 0..60 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+        sleep(Duration::from_millis(980)).await;
+    }
     let mut second = watch(&frontend, 0).await;
-    let past = [second.next("past").await, second.next("past").await];
-    assert_eq!(past.each_ref().map(|past| &past["at"]), seen.each_ref().map(|frame| &frame["at"]));
-    assert!(past.iter().all(|past| past.get("instances").is_none()), "{past:?}");
     let next = second.next("frame").await;
-    assert!(
-        second.lines.iter().filter(|line| line.get("past").is_some()).count() == 2,
-        "no frame may be made without watchers"
-    );
-    let gap = next["at"].as_u64().unwrap() - seen[1]["at"].as_u64().unwrap();
-    assert_eq!((next["over_ms"].clone(), gap > 60_000), (json!(1000), true));
-    let mut third = watch(&frontend, seen[1]["at"].as_u64().unwrap()).await;
+    let past: Vec<&Value> = second.lines.iter().filter_map(|line| line.get("past")).collect();
+    let at = |frame: &Value| frame["at"].as_u64().unwrap();
+    assert_eq!(past[..2].iter().map(|past| at(past)).collect::<Vec<_>>(), seen.each_ref().map(at));
+    assert!(past.iter().all(|past| past.get("instances").is_none()), "{past:?}");
+    let frames: Vec<&Value> = past.iter().copied().chain([&next]).collect();
+    let between = frames.windows(2).map(|pair| (at(pair[1]) - at(pair[0]), &pair[1]["over_ms"]));
+    assert!(between.clone().all(|pair| pair == (1000, &json!(1000))), "{:?}", between.collect::<Vec<_>>());
+    let queries = frames.iter().map(|frame| frame["models"][0]["counts"][arrived].as_u64().unwrap());
+    assert_eq!((frames.len() > 60, queries.sum::<u64>()), (true, 60), "{} frames", frames.len());
+    let mut third = watch(&frontend, at(past[past.len() - 1])).await;
     assert_eq!(third.next("past").await["at"], next["at"], "known frames must be left out");
 }
 

@@ -3,12 +3,16 @@
 use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
 use parm_dispatch::{BatchSize, BudgetSettings, Fraction, PolicyKind};
-use parm_frontend::Frontend;
+use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::{InferenceService, ModelMetadata, ModelRef};
+use tower::ServiceExt;
 
 use crate::fleet::{MS, coded, over, workers};
-use crate::rig::{column, config, get, infer, metric, ready, request, start, until, with};
+use crate::rig::{Network, column, config, get, infer, metric, ready, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
 const LOOK: Duration = Duration::from_secs(6);
@@ -115,6 +119,42 @@ async fn model_is_tried_again_when_its_file_changes() {
     });
     tokio::time::sleep(2 * LOOK).await;
     assert_eq!(in_force(&frontend).await, ("parm+".into(), String::new()));
+}
+
+/// Texts of the journal's events.
+async fn journal(frontend: &Frontend) -> String {
+    let request = Request::get("/admin/v1/stream").body(Body::empty()).unwrap();
+    let mut lines = frontend.admin().router().oneshot(request).await.unwrap().into_body();
+    loop {
+        let line = lines.frame().await.unwrap().unwrap().into_data().unwrap();
+        if line.starts_with(b"{\"events\"") {
+            return String::from_utf8_lossy(&line).into_owned();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn embedded_instances_cause_no_warning_when_a_file_is_replaced() {
+    for embedded in [true, false] {
+        let urls = ["test://a", "test://b"];
+        let instances = urls.map(|url| Scripted::quick(url, 10));
+        instances.iter().for_each(|instance| instance.says_digest("a"));
+        let frontend = if embedded {
+            over(config(PolicyKind::Hedge), &instances).await
+        } else {
+            let config = Config { workers: urls.map(str::to_owned).into(), ..config(PolicyKind::Hedge) };
+            let network = Network::with(&instances.each_ref());
+            Frontend::start(config, network, Timers::Runtime).unwrap()
+        };
+        until("both joined", || ready(&frontend) == 2.0).await;
+        // The second one is read again somewhat later.
+        instances[0].says_digest("b");
+        tokio::time::sleep(LOOK).await;
+        instances[1].says_digest("b");
+        tokio::time::sleep(LOOK).await;
+        let told = journal(&frontend).await;
+        assert_eq!(told.contains("is another file than at"), !embedded, "{told}");
+    }
 }
 
 /// Requests by name and without a version while the default version is unloaded.

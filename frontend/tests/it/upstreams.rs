@@ -34,6 +34,8 @@ pub(crate) enum Does {
     Answers(Duration),
     /// Begins an answer after a while, and ends it 10 ms later.
     Streams(Duration),
+    /// Begins an answer at once, and ends it after a while.
+    Pauses(Duration),
     Fails(Error),
     Hangs,
 }
@@ -94,10 +96,15 @@ impl Server {
                 tokio::time::sleep(after).await;
                 Ok(OpaqueAnswer { status, headers, body: OpaqueBody::Whole(name) })
             }
-            Does::Streams(after) => {
+            Does::Streams(_) | Does::Pauses(_) => {
+                let (after, pause) = match does {
+                    Does::Pauses(pause) => (Duration::ZERO, pause),
+                    Does::Streams(after) => (after, 10 * MS),
+                    _ => unreachable!(),
+                };
                 tokio::time::sleep(after).await;
-                let rest = futures::stream::once(async {
-                    tokio::time::sleep(10 * MS).await;
+                let rest = futures::stream::once(async move {
+                    tokio::time::sleep(pause).await;
                     Ok(Frame::data(Bytes::from(" ends")))
                 });
                 let body = OpaqueBody::Begun(name, Box::pin(StreamBody::new(rest)));
@@ -210,6 +217,30 @@ async fn text(answer: OpaqueAnswer) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// The longest pause that the server's last answer may have.
+async fn patience(frontend: &Frontend, server: &Server) -> Duration {
+    text(chat(frontend).await.unwrap()).await;
+    server.seen.lock().last().unwrap().stall
+}
+
+#[tokio::test(start_paused = true)]
+async fn patience_with_a_silent_server_is_learned() {
+    let server = Server::new("a", Does::Pauses(10 * MS));
+    let frontend = over(PolicyKind::Hedge, &[&server]).await;
+    assert_eq!(patience(&frontend, &server).await, 60_000 * MS, "nothing is known");
+    for _ in 0..256 {
+        patience(&frontend, &server).await;
+    }
+    assert_eq!(patience(&frontend, &server).await, 10_000 * MS, "its longest pause was 10 ms");
+    server.now(Does::Pauses(2_000 * MS));
+    patience(&frontend, &server).await;
+    assert_eq!(patience(&frontend, &server).await, 40_000 * MS);
+    server.now(Does::Pauses(30_000 * MS));
+    drop(chat(&frontend).await.unwrap());
+    assert_eq!(patience(&frontend, &server).await, 40_000 * MS, "a client that left before the pause");
+    assert_eq!(patience(&frontend, &server).await, 60_000 * MS, "stall_ms is the most");
+}
+
 /// Answers requests until service times are known.
 async fn warm(frontend: &Frontend) {
     for _ in 0..64 {
@@ -232,6 +263,29 @@ async fn request_arrives_as_it_is_and_its_answer_too() {
     assert_eq!(seen.headers.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["x-mine"]);
     assert!(seen.repeatable);
     assert_eq!(metric(&frontend, "nv_inference_request_success", &["model=\"chat\""]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn model_of_the_body_chooses_the_pool() {
+    let big = upstreams::RouteConfig {
+        paths: vec!["/v1/chat/completions?model=big".into()],
+        repeatable: false,
+        ..upstreams::RouteConfig::default()
+    };
+    let mut config = Config::default();
+    config.upstreams.routes.insert("big".into(), big);
+    let routes = config.upstreams.client().unwrap().routes;
+    let server = Server::at("upstream+http://a:1".into(), routes, Does::Answers(5 * MS));
+    let frontend = start(config, &[&server]).await;
+    for (model, is_repeatable) in [("big", false), ("small", true)] {
+        let mut asked = request(Method::POST, "/v1/chat/completions");
+        asked.body = json!({ "messages": [], "model": model }).to_string().into();
+        send(&frontend, asked).await.unwrap();
+        assert_eq!(server.seen.lock().last().unwrap().repeatable, is_repeatable, "{model}");
+    }
+    for pool in ["model=\"big\"", "model=\"chat\""] {
+        assert_eq!(metric(&frontend, "nv_inference_request_success", &[pool]), 1.0, "{pool}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -108,6 +108,26 @@ fn lease_file_with_the_largest_number_is_an_error() {
 }
 
 #[test]
+fn lease_file_with_a_huge_number_does_not_delay_a_result() {
+    let results = TempDir::new().unwrap();
+    let path = results.path().to_owned();
+    fs::create_dir(path.join("cells")).unwrap();
+    for generation in [1, 4_000_000_000] {
+        fs::write(lease_path(&results, generation), "left by a test").unwrap();
+    }
+    // It would take an hour.
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let ran = run(&Folder::open(&path, "test", LIMIT).unwrap());
+        tell.send(ran).unwrap();
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Ok(true)));
+    let files = fs::read_dir(results.path().join("cells")).unwrap();
+    let names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(names.iter().filter(|name| name.contains(".lease.")).count(), 0, "{names:?}");
+}
+
+#[test]
 fn result_of_another_version_is_reported_not_used() {
     let results = TempDir::new().unwrap();
     let folder = folder(&results);

@@ -38,6 +38,15 @@ fn folders_are_joined_and_missing_cells_named() {
 }
 
 #[test]
+fn folder_that_does_not_exist_is_a_problem() {
+    let root = TempDir::new().unwrap();
+    let (a, b) = (ran(&root, "a", &[(cell(1), 1)]), root.path().join("mistyped"));
+    let joined = joined(&[a, b.clone()], &[cell(1)]);
+    assert_eq!(joined.records.len(), 1);
+    assert_eq!(joined.problems, [Problem::NoFolder { path: b.join("cells") }]);
+}
+
+#[test]
 fn torn_and_foreign_files_are_never_joined() {
     let root = TempDir::new().unwrap();
     let a = ran(&root, "a", &[(cell(1), 1), (cell(2), 2), (cell(3), 3), (cell(4), 4)]);

@@ -82,6 +82,8 @@ struct Process {
     lease: Option<Lease>,
     /// When it last renewed its lease.
     renewed: u64,
+    /// Whether its lease file lost its text, and with it the limit, after that.
+    damaged: bool,
     paused: bool,
 }
 
@@ -144,6 +146,7 @@ impl World {
                 if path.exists() {
                     // Its time is that of the machine: far in the virtual future.
                     File::create(path).unwrap();
+                    self.processes.iter_mut().for_each(|process| process.damaged = process.lease.is_some());
                 }
             }
             Step::Forget => self.has_result = false,
@@ -157,7 +160,7 @@ impl World {
         let now = self.clock.at();
         for process in self.processes.iter_mut().filter(|process| !process.paused) {
             match &process.lease {
-                Some(lease) if lease.renew().unwrap() => process.renewed = now,
+                Some(lease) if lease.renew().unwrap() => (process.renewed, process.damaged) = (now, false),
                 _ => process.lease = None,
             }
         }
@@ -190,6 +193,8 @@ impl World {
         }
         for (process, limit) in self.processes.iter().zip(LIMITS) {
             let runs = process.lease.is_some();
+            // Of a damaged lease a process knows no limit but its own.
+            let limit = if process.damaged { LIMITS[of] } else { limit };
             let expired = now - process.renewed > limit;
             prop_assert!(
                 !runs || expired,
@@ -197,7 +202,8 @@ impl World {
                 process.renewed
             );
         }
-        (self.processes[of].lease, self.processes[of].renewed) = (Some(lease), now);
+        let process = &mut self.processes[of];
+        (process.lease, process.renewed, process.damaged) = (Some(lease), now, false);
         Ok(())
     }
 }
@@ -226,6 +232,27 @@ fn lease_of_a_killed_holder_expires_and_one_process_takes_it() {
         world.step(step).unwrap();
     }
     assert!(world.processes[1].lease.is_some() && world.processes[2].lease.is_none());
+}
+
+#[test]
+fn old_reading_takes_no_cell_whose_numbers_began_anew() {
+    let mut world = World::new();
+    let before = [Step::Claim(0), Step::Free(0), Step::Read(1), Step::Claim(1), Step::Read(1)];
+    let anew = [Step::Finish(1), Step::Forget, Step::Claim(1), Step::Claim(0)];
+    before.into_iter().chain(anew).for_each(|step| world.step(step).unwrap());
+    assert!(world.processes[1].lease.is_none() && world.processes[0].lease.is_some());
+}
+
+#[test]
+fn damaged_lease_expires_after_the_limit_of_its_reader() {
+    let mut world = World::new();
+    let damage = [Step::Claim(0), Step::Read(1), Step::Read(2), Step::Truncate, Step::Pause(0)];
+    let before = [Step::Claim(1), Step::Claim(2), Step::Wait(SHORT + 1), Step::Claim(1)];
+    damage.into_iter().chain(before).for_each(|step| world.step(step).unwrap());
+    assert!(world.processes[1].lease.is_none() && world.processes[2].lease.is_none());
+    world.step(Step::Claim(2)).unwrap();
+    assert!(world.processes[2].lease.is_some(), "its own limit is over");
+    assert!(!world.processes[0].lease.as_ref().unwrap().renew().unwrap(), "the holder lost it");
 }
 
 #[test]

@@ -139,7 +139,8 @@ impl Config {
             return Err(Error::NoDeployedInstance { policy: name.clone(), instances, parity });
         }
         let what = self.scenario(scenario)?;
-        what.faults.check(instances)?;
+        let bad = |error| Error::Scenario { scenario: scenario.to_owned(), error };
+        what.faults.check(instances).map_err(bad)?;
         let (queries, warm_up) = what.length(self.queries.get(), self.warm_up);
         let stand_in = self.stand_in()?;
         let fleet = self.fleet(contender)?;

@@ -106,7 +106,7 @@ impl Config {
         let mut config: Self = toml::from_str(text).map_err(|error| Error::ConfigFile(error.to_string()))?;
         if !config.rates.is_empty() {
             if toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("loads")) {
-                return Err(Error::ConfigFile("it has both `loads` and `rates`: keep one of them".into()));
+                return Err(Error::LoadsAndRates);
             }
             config.loads.clear();
         }

@@ -48,6 +48,10 @@ pub enum Error {
     Nothing { what: &'static str },
     #[error("invalid experiment file: {0}")]
     ConfigFile(String),
+    #[error("invalid experiment file: it has both `loads` and `rates`: keep one of them")]
+    LoadsAndRates,
+    #[error("invalid scenario '{scenario}': {error}")]
+    Scenario { scenario: String, error: parm_workload::Error },
     #[error(transparent)]
     Grid(#[from] parm_grids::Error),
     #[error(transparent)]

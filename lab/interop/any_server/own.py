@@ -36,6 +36,7 @@ def asks():
     yield post("/v1/completions", {"model": "m", "prompt": "abc"})
     yield post("/v1/embeddings", {"model": "m", "input": ["a", "b"]})
     yield post("/v1/embeddings", {"model": "m", "input": "a", "encoding_format": "base64"})
+    yield post("/v1/embeddings", {"model": "m", "input": [[101, 7, 102], [101, 102]]})
     yield post("/embed", {"inputs": ["a", "b"]})
     yield post("/embed_sparse", {"inputs": ["a", "b"]})
     yield post("/rerank", {"query": "q", "texts": ["a", "b", "c"]})

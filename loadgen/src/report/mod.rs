@@ -37,9 +37,9 @@ pub struct Report {
     pub dropped: usize,
     /// Requests per second that should have been sent.
     pub offered_per_second: f64,
-    /// Requests per second that were answered.
+    /// Requests per second that were answered, until the last answer.
     pub answered_per_second: f64,
-    /// Rows per second that were answered.
+    /// Rows per second that were answered, until the last answer.
     pub rows_per_second: f64,
     /// Requests by outcome; only outcomes that occurred.
     pub outcomes: Vec<Share>,
@@ -163,17 +163,23 @@ impl Report {
         let mean_ms = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
         let max_ms = latencies.iter().copied().fold(0.0, f64::max);
         let series = latencies.clone();
-        let seconds = run.length.as_secs_f64();
-        let per_second = |count: usize| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-        let answered = run.samples.iter().filter(|sample| sample.outcome.is_answer()).count();
+        let per_second = |count: usize, length: Duration| {
+            if length.is_zero() { 0.0 } else { count as f64 / length.as_secs_f64() }
+        };
+        let answers = || run.samples.iter().filter(|sample| sample.outcome.is_answer());
+        let answered = answers().count();
+        // Answers of an overloaded server come long after the last request.
+        let ended = answers().map(|sample| sample.intended + sample.latency).max().unwrap_or_default();
+        let warm_up = Duration::try_from_secs_f64(setting.warm_up_seconds).unwrap_or_default();
+        let busy = run.length.max(ended.saturating_sub(warm_up));
         Self {
-            seconds,
+            seconds: run.length.as_secs_f64(),
             offered: run.offered,
             sent: run.samples.len() - run.dropped.min(run.samples.len()),
             dropped: run.dropped,
-            offered_per_second: per_second(run.offered),
-            answered_per_second: per_second(answered),
-            rows_per_second: per_second(answered) * setting.rows as f64,
+            offered_per_second: per_second(run.offered, run.length),
+            answered_per_second: per_second(answered, busy),
+            rows_per_second: per_second(answered, busy) * setting.rows as f64,
             outcomes: Outcome::ALL.into_iter().filter_map(|outcome| share(run, outcome)).collect(),
             accuracy: run.tally.total().accuracy(),
             latency: QUANTILES.map(|share| quantile(&mut latencies, &series, share)).to_vec(),

@@ -14,5 +14,5 @@ mod watch;
 
 pub use name::check_name;
 pub use pbtxt::TritonConfig;
-pub use scan::{Format, ModelFolder, Repository, Scan, TOKENIZER, Version};
+pub use scan::{Format, ModelFolder, POOLING, Repository, Scan, TOKENIZER, Version};
 pub use watch::{Change, Poll, Watch};

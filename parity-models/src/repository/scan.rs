@@ -62,6 +62,8 @@ pub struct Scan {
     pub models: BTreeMap<String, ModelFolder>,
     /// Errors, by the name of their model.
     pub problems: Vec<(String, Error)>,
+    /// ONNX files next to the models' folders, which are not served.
+    pub loose: Vec<PathBuf>,
 }
 
 impl Repository {
@@ -87,7 +89,10 @@ impl Repository {
     /// Scans all models of the repository. Ignores hidden entries and files that are not in a model's folder.
     pub fn scan(&self) -> Result<Scan, Error> {
         let mut scan = Scan::default();
-        for (name, path) in folders(&self.root)? {
+        let (folders, files): (Vec<_>, Vec<_>) =
+            entries(&self.root)?.into_iter().partition(|(_, path)| path.is_dir());
+        scan.loose = files.into_iter().map(|(_, path)| path).filter(|path| is_onnx(path)).collect();
+        for (name, path) in folders {
             match check_name(&name).and_then(|()| read_model(&name, &path, &mut scan.problems)) {
                 Ok(model) => drop(scan.models.insert(name, model)),
                 // Its versions have problems of their own.
@@ -104,13 +109,21 @@ impl Repository {
             return None;
         }
         let root = self.root.display();
-        let files = fs::read_dir(&self.root).into_iter().flatten().flatten();
-        let mut loose: Vec<_> = files.map(|file| file.path()).filter(|path| is_onnx(path)).collect();
-        loose.sort();
-        Some(match loose.first() {
+        Some(match scan.loose.first() {
             None => format!("'{root}' has no models: put one at {root}/NAME/1/model.onnx"),
             Some(file) => format!("'{root}' has no models: {}", shelve(file, &self.root)),
         })
+    }
+
+    /// What to do about ONNX files next to the models' folders; `None` without any.
+    pub fn loose_files(&self, scan: &Scan) -> Option<String> {
+        let first = scan.loose.first()?;
+        let more = match scan.loose.len() - 1 {
+            0 => "is".to_owned(),
+            more => format!("and {more} more are"),
+        };
+        let (file, cure) = (first.display(), shelve(first, &self.root));
+        Some(format!("{file} {more} not in a model's folder, so not served: {cure}"))
     }
 
     /// Scans one model. The name may come from a client.
@@ -135,6 +148,9 @@ fn is_onnx(path: &Path) -> bool {
 
 /// The file of a tokenizer, next to that of its model.
 pub const TOKENIZER: &str = "tokenizer.json";
+
+/// The pooling of a sentence encoder, relative to its folder.
+pub const POOLING: &str = "1_Pooling/config.json";
 
 /// The commands that put a loose file into a repository.
 fn shelve(file: &Path, root: &Path) -> String {
@@ -223,7 +239,9 @@ fn read_version(folder: &Path) -> Result<Version, Error> {
 
 fn stamp(folder: &Path) -> Result<Vec<(String, u64, Option<SystemTime>)>, Error> {
     let mut files = Vec::new();
-    for (name, path) in entries(folder)? {
+    let pooling = (POOLING.to_owned(), folder.join(POOLING));
+    let pooling = Some(pooling).filter(|(_, path)| path.is_file());
+    for (name, path) in entries(folder)?.into_iter().chain(pooling) {
         let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
         if !metadata.is_file() {
             continue;
@@ -293,8 +311,9 @@ mod tests {
         write(root.path(), "a/parm.toml", "");
         write(root.path(), "b/2/model.toml", "");
         write(root.path(), "README.md", "not a model");
-        let scan = Repository::open(root.path()).unwrap().scan().unwrap();
-        assert_eq!(scan.problems, vec![]);
+        let repository = Repository::open(root.path()).unwrap();
+        let scan = repository.scan().unwrap();
+        assert_eq!((&scan.problems, repository.loose_files(&scan)), (&vec![], None));
         let a = &scan.models["a"];
         assert_eq!(a.latest().unwrap().0, 10);
         assert_eq!(a.bundle, Some(root.path().join("a/parm.toml")));
@@ -333,6 +352,28 @@ mod tests {
         let empty = scan.problems.iter().filter(|(name, _)| name == "empty").count();
         assert_eq!(empty, 1, "one fault is one problem");
         assert_eq!(repository.model("empty"), Err(Error::NoModelFile { path: path("empty/1") }));
+    }
+
+    #[test]
+    fn loose_onnx_files_are_named_with_the_cure() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "one");
+        write(root.path(), "b.onnx", "not served");
+        let repository = Repository::open(root.path()).unwrap();
+        let said = |scan: &Scan| repository.loose_files(scan).unwrap();
+        let at = root.path().display();
+        let scan = repository.scan().unwrap();
+        let cure = format!("mkdir -p {at}/b/1 && cp {at}/b.onnx {at}/b/1/model.onnx");
+        let one = format!("{at}/b.onnx is not in a model's folder, so not served: {cure}");
+        assert!(said(&scan).starts_with(&one), "{}", said(&scan));
+        assert_eq!(
+            (scan.models.len(), &scan.problems),
+            (1, &vec![]),
+            "it hides no model and is not a problem"
+        );
+        write(root.path(), "c.onnx", "not served");
+        let scan = repository.scan().unwrap();
+        assert!(said(&scan).contains("b.onnx and 1 more are not in"), "{}", said(&scan));
     }
 
     #[test]

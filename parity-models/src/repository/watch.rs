@@ -199,6 +199,22 @@ mod tests {
     }
 
     #[test]
+    fn changed_pooling_is_a_change() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "a", 1);
+        let mut watch = watch(root.path());
+        let changed = [Change::Changed("a".into(), 1)];
+        for (content, seconds) in [("new", 2), ("other", 3)] {
+            write(root.path(), "a/1/1_Pooling/config.json", content, seconds);
+            assert_eq!((changes(&mut watch), &changes(&mut watch)[..]), (vec![], &changed[..]), "{content}");
+        }
+        fs::remove_dir_all(root.path().join("a/1/1_Pooling")).unwrap();
+        assert_eq!((changes(&mut watch), &changes(&mut watch)[..]), (vec![], &changed[..]), "removed");
+        write(root.path(), "a/1/1_Pooling/notes.txt", "another file", 4);
+        assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
+    }
+
+    #[test]
     fn changed_external_data_is_a_change() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "a/1/model.onnx", "a", 1);

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parm_protocol::StableCode;
 use serde_json::Value;
 
-use super::Finding;
 use super::requests::{Recent, SECONDS};
+use super::{Finding, Verdict};
 use crate::admin::{Admin, Rejection};
 use crate::cli::admin::{Check, Reach};
 use crate::top::{State, list};
@@ -78,6 +78,7 @@ fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
     let version = text(&state.hello["version"]);
     let mut findings = vec![Finding::well(format!("admin API: parm {version} answers"))];
     findings.push(clock(state, now_ms));
+    findings.extend(files(state));
     findings.extend(models(state));
     findings.extend(absent(state));
     findings.extend(instances(state));
@@ -95,13 +96,49 @@ fn clock(state: &State, now_ms: u64) -> Finding {
     }
 }
 
+/// The faults of the key file and of the TLS files; nothing from an older frontend.
+fn files(state: &State) -> Vec<Finding> {
+    let faults = list(&state.hello["faults"]);
+    if faults.is_empty() && state.hello["faults"].is_array() {
+        return vec![Finding::well("keys and TLS files: no faults")];
+    }
+    let finding = |fault: &Value| {
+        let code = text(&fault["code"]);
+        let what = format!("files: {} [{code}]", text(&fault["text"]));
+        let is = |known: StableCode| known.name() == code;
+        let remedy = match () {
+            () if is(StableCode::KeyFile) => "correct the file: it is read again without a restart",
+            () if is(StableCode::TlsFiles) => {
+                "replace certificate and key together: they are read again without a restart"
+            }
+            () => "issue a new certificate and replace both files: they are read again without a restart",
+        };
+        if fault["fails"] == true { Finding::fails(what, remedy) } else { Finding::worth(what, remedy) }
+    };
+    faults.iter().map(finding).collect()
+}
+
 fn models(state: &State) -> Vec<Finding> {
     if state.models.is_empty() {
         let remedy =
             "name workers with --worker or models with --models, and check that workers have loaded models";
         return vec![Finding::fails("models: none served", remedy)];
     }
-    state.models.iter().flat_map(|model| model_findings(state, model)).collect()
+    merged(state.models.iter().flat_map(|model| model_faults(state, model)).collect())
+}
+
+/// The findings of a model. A note is the same for all models that it fits: an upstream server has a model per route.
+fn model_faults(state: &State, model: &Value) -> Vec<Fault> {
+    let label = state.title(model);
+    let prefix = format!("model {label}: ");
+    let fault = |finding: Finding| {
+        let what = match finding.verdict {
+            Verdict::Worth => finding.what.strip_prefix(&prefix).unwrap_or(&finding.what),
+            Verdict::Well | Verdict::Fails => &finding.what,
+        };
+        Fault { label: label.clone(), kind: format!("{what}\n{}", finding.remedy), finding }
+    };
+    model_findings(state, model).into_iter().map(fault).collect()
 }
 
 fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
@@ -244,20 +281,21 @@ fn instances(state: &State) -> Vec<Finding> {
     findings
 }
 
-/// The fault of an instance.
+/// The fault of an instance or a model.
 struct Fault {
-    number: u64,
-    /// The same for all instances with the same fault.
+    /// The number of the instance, or the name of the model.
+    label: String,
+    /// The same for all with the same fault.
     kind: String,
     finding: Finding,
 }
 
-/// The findings, with one for all instances that have the same fault.
+/// The findings, with one for all instances, or models, that have the same fault.
 fn merged(faults: Vec<Fault>) -> Vec<Finding> {
     let mut merged: Vec<(String, Finding, Vec<String>)> = Vec::new();
-    for Fault { number, kind, finding } in faults {
+    for Fault { label, kind, finding } in faults {
         match merged.iter_mut().find(|(known, ..)| *known == kind) {
-            Some((.., others)) => others.push(number.to_string()),
+            Some((.., others)) => others.push(label),
             None => merged.push((kind, finding, Vec::new())),
         }
     }
@@ -321,7 +359,7 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
     };
     let authority = address.split_once("://").map_or(address, |(_, authority)| authority);
     let kind = [&finding.what, &finding.remedy].map(|text| anonymous(text, authority, number)).join("\n");
-    Some(Fault { number, kind, finding })
+    Some(Fault { label: number.to_string(), kind, finding })
 }
 
 /// A text without the address and the number of its instance.

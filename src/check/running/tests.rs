@@ -35,6 +35,28 @@ fn outage_is_told_in_one_line_for_all_instances() {
 }
 
 #[test]
+fn faults_of_keys_and_certificates_are_reported_with_codes() {
+    let said = |faults: Value| {
+        lines(&[
+            json!({"hello": {"version": "0.1.0", "at": 0, "faults": faults}}),
+            json!({"frame": {"models": [], "instances": []}}),
+        ])
+    };
+    let fault = |code: &str, fails: bool| json!({"code": code, "text": "it is bad", "fails": fails});
+    let all = said(json!([fault("PARM-0010", true), fault("PARM-0011", true), fault("PARM-0012", false)]));
+    for line in [
+        "FAIL files: it is bad [PARM-0010]\n       correct the file",
+        "FAIL files: it is bad [PARM-0011]\n       replace certificate and key together",
+        "note files: it is bad [PARM-0012]\n       issue a new certificate",
+    ] {
+        assert!(all.contains(line), "{line:?} is missing in\n{all}");
+    }
+    assert!(said(json!([])).contains("ok   keys and TLS files: no faults\n"));
+    let older = said(Value::Null);
+    assert!(!older.contains("files"), "{older}");
+}
+
+#[test]
 fn advice_names_the_policy_that_keeps_an_instance() {
     for (policy, kept, advice) in [
         ("parm", true, "policy parm keeps instances for its redundant jobs: set policy parm+"),
@@ -51,6 +73,22 @@ fn advice_names_the_policy_that_keeps_an_instance() {
         ]);
         assert!(said.contains(advice), "{policy} {kept}: {said}");
     }
+}
+
+#[test]
+fn note_of_several_models_is_reported_once() {
+    let model =
+        |m: u64| json!({"m": m, "name": format!("route-{m}"), "policy": "hedge", "in_force": "hedge"});
+    let own = |m: u64| json!({"m": m, "queue": [0, 0, 0, 1, 1, 1]});
+    let said = lines(&[
+        json!({"hello": {"version": "0.1.0", "at": 0}}),
+        json!({"models": (0..14).map(model).collect::<Vec<_>>()}),
+        json!({"instances": [{"number": 1, "address": "http://w:1", "models": (0..14).collect::<Vec<_>>()}]}),
+        json!({"frame": {"models": (0..14).map(own).collect::<Vec<_>>(), "instances": []}}),
+    ]);
+    assert_eq!(said.matches("redundancy needs a second one").count(), 1, "{said}");
+    assert!(said.contains("note model route-0: one instance; the same: route-1, route-2, "), "{said}");
+    assert!(said.contains(", route-13\n"), "{said}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use parm_grids::{Cell as GridCell, Folder, Held, Product, Queue, Record, Selection};
@@ -115,10 +115,8 @@ impl Runner<'_> {
                     thread::park_timeout(LOOK);
                 }
             });
-            let result = run(&Runner { stop: &own, ..*self });
-            ended.store(true, Ordering::Relaxed);
-            watcher.thread().unpark();
-            result
+            let _ends = WatchEnd { ended: &ended, watcher: watcher.thread() };
+            run(&Runner { stop: &own, ..*self })
         })
     }
 
@@ -150,6 +148,20 @@ impl Runner<'_> {
             Way::Code(recipe) => recipe.run.epochs,
         };
         data.train.inputs.data().len() as f64 * epochs as f64 * PACE
+    }
+}
+
+/// Ends the watch of a cell when it is dropped, also after a panic: the scope waits for the watcher, and the cell's lease would be
+/// renewed for ever.
+struct WatchEnd<'a> {
+    ended: &'a AtomicBool,
+    watcher: &'a Thread,
+}
+
+impl Drop for WatchEnd<'_> {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.watcher.unpark();
     }
 }
 

@@ -119,6 +119,27 @@ fn matrix_of_two_processes_equals_that_of_one() {
 }
 
 #[test]
+fn panic_in_a_cell_ends_the_run_and_frees_the_cell() {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let shared = Shared::new();
+        let folder = Folder::open(&shared.results("many"), GRID, Duration::from_secs(60)).expect("a folder");
+        let run = |runner: &Runner<'_>| {
+            let broken = Runner { clock: &|_| panic!("a defect of a run"), ..*runner };
+            broken.run_shared(&folder, &Selection::Share("0/1".parse().expect("a share")))
+        };
+        let run = || shared.with("many", false, run).0;
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        let cells = shared.matrix.grid();
+        let summary = parm_grids::Summary::read(&folder, &cells).expect("a summary");
+        let is_held = |one: &parm_grids::Standing| matches!(one.state, parm_grids::State::Held { .. });
+        tell.send((ended.is_err(), summary.cells.iter().any(is_held))).expect("a receiver");
+    });
+    let ended = told.recv_timeout(Duration::from_secs(240));
+    assert_eq!(ended, Ok((true, false)), "whether it panicked, and whether a cell is held");
+}
+
+#[test]
 fn stopped_cell_is_free_and_continues_from_its_checkpoint() {
     let shared = Shared::new();
     let (stopped, begun) = shared.share("many", "0/1", true);

@@ -131,6 +131,17 @@ mod tests {
     }
 
     #[test]
+    fn gzipped_file_may_have_several_parts() {
+        let part = |bytes: &[u8]| {
+            let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+            packed.write_all(bytes).unwrap();
+            packed.finish().unwrap()
+        };
+        let parts = [part(&IDX[..15]), part(&IDX[15..])].concat();
+        assert_eq!(written(&parts).unwrap(), written(IDX).unwrap());
+    }
+
+    #[test]
     fn file_beyond_the_limit_is_not_unpacked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bomb.gz");

@@ -90,6 +90,9 @@ impl Error {
             Self::KeyFile { .. } => StableCode::KeyFile,
             Self::Tls { .. } => StableCode::TlsFiles,
             Self::Transport { .. } | Self::Unsent { .. } => StableCode::Unreachable,
+            Self::Attempts { last } if matches!(**last, Self::Transport { .. } | Self::Unsent { .. }) => {
+                StableCode::Unreachable
+            }
             _ => match self.code() {
                 Code::NotFound => StableCode::UnknownModel,
                 Code::TooLarge => StableCode::TooLarge,

@@ -70,6 +70,8 @@ pub enum Error {
         "input '{name}' has a string that is not UTF-8, number {number} from 0: the model takes text: encode bytes as text"
     )]
     NotText { name: String, number: usize },
+    #[error("the request has no rows: input '{name}' has shape {shape:?}: send at least one row")]
+    NoRows { name: String, shape: Vec<usize> },
     #[error("shape {shape:?} has more elements than can be addressed")]
     ShapeOverflow { shape: Vec<usize> },
     #[error("shape {shape:?} needs {expected} bytes of data, got {actual}")]
@@ -149,11 +151,15 @@ pub enum Error {
     #[error("{0}")]
     Answered(Box<FailedAnswer>),
     /// A request that was certainly not sent.
-    #[error("cannot reach {peer}: {message}")]
+    #[error("cannot reach {}: {message}", written(peer))]
     Unsent { peer: String, message: String },
     /// The transport to a remote server broke; whether the request ran there is unknown.
-    #[error("connection to {peer} failed: {message}")]
+    #[error("connection to {} failed: {message}", written(peer))]
     Transport { peer: String, message: String },
+    /// A request that no server answered. Clients cannot act on a server's statement about load or models, so its class is
+    /// one of two.
+    #[error("every attempt failed: last error: {last}")]
+    Attempts { last: Box<Error> },
 }
 
 /// What to do about an unknown path. Scrapers often ask for metrics at the address of clients.
@@ -162,6 +168,11 @@ fn remedy_of(path: &str) -> &'static str {
         "/metrics" => "metrics have an address of their own, --metrics",
         _ => "see /v2/openapi.json",
     }
+}
+
+/// The address of a server as its operator wrote it.
+fn written(peer: &str) -> &str {
+    peer.strip_prefix("upstream+").unwrap_or(peer)
 }
 
 impl Error {
@@ -183,6 +194,7 @@ impl Error {
             | WrongDatatype { .. }
             | WrongInputDatatype { .. }
             | WrongShape { .. }
+            | NoRows { .. }
             | NotText { .. }
             | ShapeOverflow { .. }
             | SizeMismatch { .. }
@@ -203,6 +215,8 @@ impl Error {
             Unimplemented { .. } => Code::Unimplemented,
             Internal { .. } | Listen { .. } | KeyFile { .. } | Tls { .. } => Code::Internal,
             Remote { code, .. } => *code,
+            Attempts { last } if last.code() == Code::Internal => Code::Internal,
+            Attempts { .. } => Code::Unavailable,
             Answered(answer) if answer.is_unavailable() => Code::Unavailable,
             Answered(_) => Code::Internal,
         }

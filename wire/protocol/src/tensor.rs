@@ -101,6 +101,17 @@ impl Tensor {
         Ok(Cow::Owned(values.collect()))
     }
 
+    /// The elements of a `BYTES` tensor.
+    pub fn strings(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.data[..];
+        std::iter::from_fn(move || {
+            let (length, tail) = rest.split_first_chunk::<4>()?;
+            let (string, tail) = tail.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            rest = tail;
+            Some(string)
+        })
+    }
+
     /// Rows `start..start + count` along the first dimension, sharing the bytes.
     pub fn slice_rows(&self, start: usize, count: usize) -> Result<Tensor, Error> {
         let rows = self.rows();

@@ -7,6 +7,7 @@
 use std::str::from_utf8;
 
 use crate::fleet::ROWS;
+use crate::texts::is_marked;
 use crate::{
     Code, DataType, Error, InferRequest, ModelConfig, ModelMetadata, NamedTensor, PADDED, TensorMetadata,
 };
@@ -56,7 +57,7 @@ pub fn padded(request: &InferRequest, config: &ModelConfig) -> Result<(), Error>
 pub fn validate(request: &InferRequest, model: &ModelMetadata, limit: Rows) -> Result<usize, Error> {
     check_names(request, model)?;
     let batched = limit != Rows::Whole;
-    let takes_text = TAKE_TEXT.contains(&&*model.platform);
+    let takes_text = takes_text(model);
     let mut rows = None;
     for declared in &model.inputs {
         let input = find(request, model, declared)?;
@@ -83,6 +84,11 @@ pub fn validate(request: &InferRequest, model: &ModelMetadata, limit: Rows) -> R
 pub fn has_batch_dimension(model: &ModelMetadata) -> bool {
     let varies = |tensor: &TensorMetadata| tensor.shape.first() == Some(&-1);
     !model.inputs.is_empty() && model.inputs.iter().chain(&model.outputs).all(varies)
+}
+
+/// Whether a model's strings must be UTF-8, or rows of token ids if it takes them.
+pub(crate) fn takes_text(model: &ModelMetadata) -> bool {
+    TAKE_TEXT.contains(&&*model.platform)
 }
 
 /// Puts the inputs of a validated request into the model's order. Most clients send them in that order already.
@@ -147,6 +153,9 @@ fn check_tensor(input: &NamedTensor, declared: &TensorMetadata, batched: bool) -
     if fits && has_rows {
         return Ok(());
     }
+    if fits && !shape.is_empty() {
+        return Err(Error::NoRows { name: input.name.clone(), shape: shape.to_vec() });
+    }
     Err(Error::WrongShape {
         name: input.name.clone(),
         expected: declared.shape.clone(),
@@ -154,19 +163,16 @@ fn check_tensor(input: &NamedTensor, declared: &TensorMetadata, batched: bool) -
     })
 }
 
-/// Rejects strings that are not UTF-8.
+/// Rejects strings that are neither UTF-8 nor rows of token ids, which [`check_ids`](crate::texts::check_ids) checks.
 fn check_text(input: &NamedTensor) -> Result<(), Error> {
     if input.tensor.datatype() != DataType::Bytes {
         return Ok(());
     }
-    let mut rest = &input.tensor.data()[..];
-    let mut number = 0;
-    while let Some((length, after)) = rest.split_first_chunk::<4>() {
-        let (text, after) = after.split_at(u32::from_le_bytes(*length) as usize);
-        from_utf8(text).map_err(|_| Error::NotText { name: input.name.clone(), number })?;
-        (rest, number) = (after, number + 1);
+    let is_valid = |text: &[u8]| from_utf8(text).is_ok() || is_marked(text);
+    match input.tensor.strings().position(|text| !is_valid(text)) {
+        Some(number) => Err(Error::NotText { name: input.name.clone(), number }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn names(tensors: &[TensorMetadata]) -> Vec<String> {
@@ -251,7 +257,8 @@ mod tests {
             vec![NamedTensor::new("a", strings), b()],
             Err(Error::WrongInputDatatype { name: name("a"), expected, actual }),
         );
-        for shape in [&[1, 3][..], &[2], &[1, 2, 1], &[0, 2]] {
+        check(vec![tensor("a", &[0, 2]), b()], Err(Error::NoRows { name: name("a"), shape: vec![0, 2] }));
+        for shape in [&[1, 3][..], &[2], &[1, 2, 1], &[0, 3]] {
             let error = Error::WrongShape { name: name("a"), expected: vec![-1, 2], actual: shape.to_vec() };
             check(vec![tensor("a", shape), b()], Err(error));
         }

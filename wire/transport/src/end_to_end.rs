@@ -40,6 +40,15 @@ pub(crate) fn of_answer(headers: &mut HeaderMap) {
     of_connection(headers);
 }
 
+/// The transfer coding of a body other than chunks, if it has one. Its bytes are not those of the content, and without the header
+/// nothing would say so.
+pub(crate) fn other_coding(headers: &HeaderMap) -> Option<String> {
+    let codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let codings: Vec<_> = codings.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    let all = codings.join(", ");
+    (!all.is_empty() && !all.trim().eq_ignore_ascii_case("chunked")).then_some(all)
+}
+
 /// Makes a repeated length one (RFC 9110, section 8.6). The reader of the answer checked that all are equal.
 fn join_lengths(headers: &mut HeaderMap) {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
@@ -110,6 +119,20 @@ mod tests {
         let mut headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("5"))]);
         of_answer(&mut headers);
         assert_eq!(left(&headers), ["content-length"]);
+    }
+
+    #[test]
+    fn coding_other_than_chunks_is_found() {
+        let found = |values: &[&'static str]| {
+            let values = values.iter().map(|&value| (TRANSFER_ENCODING, HeaderValue::from_static(value)));
+            let mut headers = HeaderMap::new();
+            values.for_each(|(name, value)| _ = headers.append(name, value));
+            other_coding(&headers)
+        };
+        assert_eq!((found(&[]), found(&["Chunked "])), (None, None));
+        for values in [&["gzip, chunked"][..], &["gzip", "chunked"], &["gzip"], &["chunked, chunked"]] {
+            assert_eq!(found(values), Some(values.join(", ")));
+        }
     }
 
     #[test]

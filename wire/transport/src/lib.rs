@@ -8,6 +8,7 @@
 mod budget;
 pub mod client;
 mod end_to_end;
+mod file_fault;
 pub mod frames;
 pub mod grpc;
 pub mod keys;
@@ -21,4 +22,5 @@ pub mod trace;
 mod unread;
 
 pub use budget::Budget;
+pub use file_fault::FileFault;
 pub use settling::Settling;

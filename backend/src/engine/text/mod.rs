@@ -6,6 +6,7 @@
 //! *Choice.* Such a model is served with one input of strings. A row is a text, or a pair if the graph returns one score.
 //! The texts of a run are padded to one length, and a mask hides the padding. Outputs with a vector for each token are
 //! pooled to one for each row. Everything behind the engine then works as for other models: batches, stand-ins, hedges.
+//! A row may also be the token ids of a text, and each run returns the number of tokens of each row after the outputs.
 //!
 //! *Rejected.* The tokenizer in the frontend: it has no files of a worker's models.
 
@@ -17,12 +18,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parm_parity_models::onnx;
+use parm_parity_models::repository::{POOLING, TOKENIZER};
+use parm_protocol::texts::{TokenIds, ids_of};
 use parm_protocol::{DataType, Tensor};
 
 use super::{Declared, Model, Signature, strings};
 use crate::Error;
 use pooling::Pooling;
-use tokens::{Tokenised, Tokeniser};
+use tokens::{TextRow, Tokenised, Tokeniser};
 
 /// The name of the one input.
 const INPUT: &str = "text";
@@ -44,7 +47,7 @@ impl Texts {
     }
 
     /// The names of the files that its stand-ins need as well, relative to the model's folder.
-    pub const FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "1_Pooling/config.json"];
+    pub const FILES: [&str; 3] = [TOKENIZER, "tokenizer_config.json", POOLING];
 
     /// The inputs and outputs with which a graph is served; an error if its inputs are not those of an encoder.
     pub fn served(&self, graph: &Signature) -> Result<Signature, Error> {
@@ -56,7 +59,8 @@ impl Texts {
         let interface = self.interface(graph)?;
         let tokeniser = self.tokeniser.limited(interface.length, interface.texts);
         let tokeniser = tokeniser.map_err(|message| Error::Run { message })?;
-        let tokenised = tokeniser.rows(texts, interface.texts, interface.length, STEP)?;
+        let rows = texts.chunks(interface.texts).map(|row| TextRow::Texts(row.to_vec()));
+        let tokenised = tokeniser.rows(&rows.collect::<Vec<_>>(), interface.length, STEP)?;
         interface.inputs.iter().map(|(role, datatype)| tokenised.tensor(*role, *datatype)).collect()
     }
 
@@ -81,10 +85,13 @@ impl Texts {
         let read = || {
             let interface = Interface::of(model.signature(), self.pooling)?;
             let tokeniser = self.tokeniser.limited(interface.length, interface.texts)?;
-            Ok((Arc::new(tokeniser), Arc::new(interface)))
+            let ids = tokeniser.token_ids()?;
+            Ok((Arc::new(tokeniser), Arc::new(interface), Arc::new(ids)))
         };
         match read() {
-            Ok((tokeniser, interface)) => (Box::new(TextModel { model, tokeniser, interface }), None),
+            Ok((tokeniser, interface, ids)) => {
+                (Box::new(TextModel { model, tokeniser, interface, ids }), None)
+            }
             Err(reason) => (model, Some(reason)),
         }
     }
@@ -152,6 +159,28 @@ struct TextModel {
     model: Box<dyn Model>,
     tokeniser: Arc<Tokeniser>,
     interface: Arc<Interface>,
+    ids: Arc<TokenIds>,
+}
+
+impl Interface {
+    /// The rows of the input.
+    fn rows(&self, text: &Tensor) -> Result<Vec<TextRow>, Error> {
+        let strings: Vec<&[u8]> = text.strings().collect();
+        let row = |row: &[&[u8]]| {
+            let [only] = row else {
+                return row
+                    .iter()
+                    .map(|text| strings::text_of(text))
+                    .collect::<Result<_, _>>()
+                    .map(TextRow::Texts);
+            };
+            match ids_of(only) {
+                Some(ids) => Ok(TextRow::Ids(ids)),
+                None => Ok(TextRow::Texts(vec![strings::text_of(only)?])),
+            }
+        };
+        strings.chunks(self.texts).map(row).collect()
+    }
 }
 
 impl Model for TextModel {
@@ -166,8 +195,8 @@ impl Model for TextModel {
         if text.shape().get(1) != Some(in_row) {
             return Err(failed(format!("a row has {in_row} texts, and the shape is {:?}", text.shape())));
         }
-        let texts = strings::unpack(text)?;
-        let tokenised = self.tokeniser.rows(&texts, *in_row, *length, STEP)?;
+        let rows = self.interface.rows(text)?;
+        let tokenised = self.tokeniser.rows(&rows, *length, STEP)?;
         let inputs: Vec<Tensor> = roles
             .iter()
             .map(|(role, datatype)| tokenised.tensor(*role, *datatype))
@@ -178,7 +207,11 @@ impl Model for TextModel {
             Some(pooling) => pooling.rows(&output, &tokenised),
             None => Ok(output),
         };
-        outputs.into_iter().map(pool).collect()
+        outputs.into_iter().map(pool).chain([tokenised.counted()]).collect()
+    }
+
+    fn token_ids(&self) -> Option<&TokenIds> {
+        Some(&self.ids)
     }
 
     fn most_rows(&self) -> usize {
@@ -195,12 +228,21 @@ impl Model for TextModel {
     }
 
     fn replica(&self) -> Option<Box<dyn Model>> {
-        let (tokeniser, interface) = (self.tokeniser.clone(), self.interface.clone());
-        self.model.replica().map(|model| Box::new(Self { model, tokeniser, interface }) as Box<dyn Model>)
+        let (tokeniser, interface, ids) = (self.tokeniser.clone(), self.interface.clone(), self.ids.clone());
+        self.model
+            .replica()
+            .map(|model| Box::new(Self { model, tokeniser, interface, ids }) as Box<dyn Model>)
     }
 }
 
 impl Tokenised {
+    /// The tokens of each row, as the last tensor of a run.
+    fn counted(&self) -> Result<Tensor, Error> {
+        let data: Vec<u8> = self.counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+        Tensor::new(DataType::Uint32, [self.rows].as_slice(), data.into())
+            .map_err(|error| Error::Run { message: error.to_string() })
+    }
+
     fn tensor(&self, role: Role, datatype: DataType) -> Result<Tensor, Error> {
         let values = match role {
             Role::Ids => &self.ids,

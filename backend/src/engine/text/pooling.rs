@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use parm_parity_models::repository::POOLING;
 use parm_protocol::Tensor;
 use serde::Deserialize;
 
@@ -32,7 +33,7 @@ const MODE: &str = "pooling_mode_";
 impl Pooling {
     /// As the files next to a model say; the mean if they do not. Another mode is an error: its vectors would be others.
     pub(super) fn beside(model: &Path) -> Result<Self, Error> {
-        let path = model.with_file_name("1_Pooling").join("config.json");
+        let path = model.with_file_name(POOLING);
         let Ok(bytes) = fs::read(&path) else { return Ok(Self::Mean) };
         let refused = |message: String| Error::Load { path: path.clone(), message };
         let config: PoolingConfig =
@@ -90,8 +91,8 @@ mod tests {
 
     #[test]
     fn padding_is_left_out_of_the_mean() {
-        let tokens =
-            Tokenised { rows: 2, length: 2, ids: vec![7; 4], mask: vec![1, 0, 1, 1], kinds: vec![0; 4] };
+        let (ids, mask, kinds) = (vec![7; 4], vec![1, 0, 1, 1], vec![0; 4]);
+        let tokens = Tokenised { rows: 2, length: 2, ids, mask, kinds, counts: vec![1, 2] };
         let output = Tensor::from_f32([2, 2, 1].as_slice(), &[1.0, 9.0, 2.0, 4.0]).unwrap();
         let rows = |pooling: Pooling| pooling.rows(&output, &tokens).unwrap().as_f32().unwrap().into_owned();
         assert_eq!([Pooling::Mean, Pooling::First].map(rows), [[1.0, 3.0], [1.0, 2.0]]);

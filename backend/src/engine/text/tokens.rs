@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use parm_parity_models::repository::TOKENIZER;
+use parm_protocol::texts::TokenIds;
 use serde::Deserialize;
 use tokenizers::{EncodeInput, Encoding, PostProcessor as _, Tokenizer, TruncationParams};
 
@@ -20,7 +21,16 @@ const BYTES: usize = 1024;
 pub(super) struct Tokeniser {
     tokenizer: Tokenizer,
     most: usize,
-    padding: u32,
+    /// The id of padding, if it is known.
+    padding: Option<u32>,
+}
+
+/// A row of a text model.
+pub(super) enum TextRow {
+    /// A text, or the two of a pair.
+    Texts(Vec<String>),
+    /// The ids of one text, from a client with its own tokenizer.
+    Ids(Vec<u32>),
 }
 
 /// The token ids of rows, padded to one length.
@@ -32,6 +42,15 @@ pub(super) struct Tokenised {
     pub(super) mask: Vec<u32>,
     /// 1 for the second text of a pair.
     pub(super) kinds: Vec<u32>,
+    /// The tokens of each row, without padding.
+    pub(super) counts: Vec<u32>,
+}
+
+/// The tokens of one row.
+struct RowTokens {
+    ids: Vec<u32>,
+    mask: Vec<u32>,
+    kinds: Vec<u32>,
 }
 
 /// `tokenizer_config.json`, as far as it is read.
@@ -54,8 +73,8 @@ impl Tokeniser {
         let own = tokenizer.get_truncation().map(|cut| cut.max_length);
         let most = own.unwrap_or_else(|| configured(&model.with_file_name("tokenizer_config.json"))).max(1);
         let padding = match tokenizer.get_padding() {
-            Some(padding) => padding.pad_id,
-            None => ["[PAD]", "<pad>"].iter().find_map(|token| tokenizer.token_to_id(token)).unwrap_or(0),
+            Some(padding) => Some(padding.pad_id),
+            None => ["[PAD]", "<pad>"].iter().find_map(|token| tokenizer.token_to_id(token)),
         };
         tokenizer.with_padding(None);
         Ok(Some(Self { tokenizer, most, padding }))
@@ -76,34 +95,72 @@ impl Tokeniser {
         Ok(Self { tokenizer, most, padding })
     }
 
-    /// The tokens of rows of texts, in a fixed length or in a multiple of `step`.
+    /// The token ids that rows of one text may have in place of it.
+    pub(super) fn token_ids(&self) -> Result<TokenIds, String> {
+        let (first, last) = self.framing().map_err(|error| error.to_string())?;
+        let vocabulary = self.tokenizer.get_vocab(true).into_values();
+        let largest = vocabulary.chain(first.iter().chain(&last).copied()).max();
+        let vocabulary = largest.map_or(0, |largest| largest.saturating_add(1));
+        // Some models end a row with the token that also pads.
+        let padding = self.padding.filter(|padding| !first.contains(padding) && !last.contains(padding));
+        Ok(TokenIds { vocabulary, first, last, padding, longest: self.most })
+    }
+
+    /// The special tokens that it adds before and after each text.
+    fn framing(&self) -> tokenizers::Result<(Vec<u32>, Vec<u32>)> {
+        let sample = self.tokenizer.encode("a", true)?;
+        let tokens =
+            || sample.get_ids().iter().copied().zip(sample.get_special_tokens_mask().iter().copied());
+        let special = |token: &(u32, u32)| token.1 == 1;
+        let first: Vec<u32> = tokens().take_while(special).map(|token| token.0).collect();
+        let mut last: Vec<u32> = tokens().rev().take_while(special).map(|token| token.0).collect();
+        last.reverse();
+        // A tokenizer that makes no token of the sample does not show the place of its special tokens.
+        let added = self.tokenizer.get_post_processor().map_or(0, |it| it.added_tokens(false));
+        Ok(if first.len() + last.len() == added { (first, last) } else { Default::default() })
+    }
+
+    /// The tokens of rows, in a fixed length or in a multiple of `step`.
     pub(super) fn rows(
         &self,
-        texts: &[String],
-        in_row: usize,
+        rows: &[TextRow],
         fixed: Option<usize>,
         step: usize,
     ) -> Result<Tokenised, Error> {
-        let rows = texts.chunks(in_row).map(|row| self.row(row)).collect::<Result<Vec<_>, _>>()?;
-        let longest = rows.iter().map(Encoding::len).max().unwrap_or(1).max(1);
+        let rows = rows.iter().map(|row| self.row(row)).collect::<Result<Vec<_>, _>>()?;
+        let longest = rows.iter().map(|row| row.ids.len()).max().unwrap_or(1).max(1);
         let length = fixed.unwrap_or_else(|| longest.next_multiple_of(step).min(self.most.max(longest)));
-        let padded = |of: fn(&Encoding) -> &[u32], padding: u32| {
-            let row = |row: &Encoding| {
-                let own = of(row).to_vec();
-                own.into_iter().chain(std::iter::repeat(padding)).take(length)
-            };
+        let padded = |of: fn(&RowTokens) -> &[u32], padding: u32| {
+            let row = |row| of(row).iter().copied().chain(std::iter::repeat(padding)).take(length);
             rows.iter().flat_map(row).collect()
         };
         Ok(Tokenised {
             rows: rows.len(),
             length,
-            ids: padded(Encoding::get_ids, self.padding),
-            mask: padded(Encoding::get_attention_mask, 0),
-            kinds: padded(Encoding::get_type_ids, 0),
+            ids: padded(|row| &row.ids, self.padding.unwrap_or(0)),
+            mask: padded(|row| &row.mask, 0),
+            kinds: padded(|row| &row.kinds, 0),
+            counts: rows.iter().map(|row| row.ids.len() as u32).collect(),
         })
     }
 
-    fn row(&self, row: &[String]) -> Result<Encoding, Error> {
+    fn row(&self, row: &TextRow) -> Result<RowTokens, Error> {
+        match row {
+            TextRow::Texts(texts) => {
+                let tokens = self.encoded(texts)?;
+                let [ids, mask, kinds] =
+                    [tokens.get_ids(), tokens.get_attention_mask(), tokens.get_type_ids()]
+                        .map(<[u32]>::to_vec);
+                Ok(RowTokens { ids, mask, kinds })
+            }
+            TextRow::Ids(ids) => {
+                let (mask, kinds) = (vec![1; ids.len()], vec![0; ids.len()]);
+                Ok(RowTokens { ids: ids.clone(), mask, kinds })
+            }
+        }
+    }
+
+    fn encoded(&self, row: &[String]) -> Result<Encoding, Error> {
         let cut = |text: &String| {
             let end = text.floor_char_boundary(self.most.saturating_mul(BYTES));
             text[..end].to_owned()
@@ -147,11 +204,27 @@ mod tests {
         let row = |texts: &[&str]| {
             let texts: Vec<_> = texts.iter().map(|text| (*text).to_owned()).collect();
             let tokeniser = tokeniser().limited(None, texts.len()).unwrap();
-            tokeniser.row(&texts).unwrap().get_ids().to_vec()
+            tokeniser.row(&TextRow::Texts(texts)).unwrap().ids
         };
         assert_eq!(row(&["1 2 3"]), [8, 1, 2, 3, 9]);
         assert_eq!(row(&["0 0 1 2 3 4"]), [8, 1, 2, 3, 4, 9]);
         assert_eq!(row(&["1 2 3", "4"]), [8, 2, 3, 9, 4, 9]);
+    }
+
+    #[test]
+    fn ids_are_those_of_the_vocabulary_between_special_tokens() {
+        let ids = tokeniser().limited(None, 1).unwrap().token_ids().unwrap();
+        let wanted = TokenIds { vocabulary: 10, first: vec![8], last: vec![9], padding: None, longest: 6 };
+        assert_eq!(ids, wanted);
+    }
+
+    #[test]
+    fn rows_are_counted_without_padding() {
+        let rows = [TextRow::Texts(vec!["1 2 3".into()]), TextRow::Ids(vec![8, 4, 9])];
+        let tokens = tokeniser().limited(None, 1).unwrap().rows(&rows, None, 16).unwrap();
+        assert_eq!((tokens.length, &tokens.counts[..]), (6, &[5, 3][..]));
+        assert_eq!(tokens.ids, [8, 1, 2, 3, 9, 0, 8, 4, 9, 0, 0, 0]);
+        assert_eq!(tokens.mask, [1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0]);
     }
 
     #[test]

@@ -12,12 +12,14 @@
 
 mod convert;
 mod declared;
+mod operators;
 mod softmax;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use parm_protocol::{Shape, Tensor};
+use tract_onnx::pb::ModelProto;
 use tract_onnx::prelude::{
     Framework, InferenceModel, InferenceModelExt, IntoRunnable, TVec, TractError, TractResult,
     TypedRunnableModel,
@@ -31,9 +33,6 @@ use crate::Error;
 struct Tract {
     optimises: bool,
 }
-
-/// What to do about a graph that tract cannot run.
-const ORT: &str = ": engine 'ort' may run it (pip install onnxruntime)";
 
 /// The engine.
 pub(super) fn engine() -> Box<dyn Engine> {
@@ -61,14 +60,16 @@ impl Engine for Tract {
     }
 
     fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
-        let loaded =
-            guarded(|| TractModel::read(path, options, self.optimises)).map_err(|error| match error {
-                Error::Panicked { message } | Error::Run { message } => {
-                    Error::Load { path: path.into(), message: message + ORT }
-                }
-                error => error,
-            })?;
-        Ok(Box::new(loaded))
+        let advised = |error: Error, advice: &str| match error {
+            Error::Panicked { message } | Error::Run { message } => {
+                Error::Load { path: path.into(), message: message + advice }
+            }
+            error => error,
+        };
+        let proto = guarded(|| read(path)).map_err(|error| advised(error, operators::ORT))?;
+        let advice = operators::advice(&proto);
+        let loaded = guarded(|| TractModel::of(proto, path, options, self.optimises));
+        Ok(Box::new(loaded.map_err(|error| advised(error, &advice))?))
     }
 
     fn shares_weights(&self) -> bool {
@@ -90,19 +91,24 @@ impl Engine for Tract {
 const TREES: &str =
     "trees run hundreds of times slower on tract than on ONNX Runtime: pip install onnxruntime";
 
+/// Reads a file.
+fn read(path: &Path) -> Result<ModelProto, Error> {
+    let damaged = |error: TractError| {
+        let message = format!("{}: the file is damaged or is not an ONNX model", describe(&error));
+        Error::Load { path: path.into(), message }
+    };
+    let proto = tract_onnx::onnx().proto_model_for_path(path).map_err(damaged)?;
+    if proto.graph.is_none() {
+        let message = "it has no graph: the file is empty or is not an ONNX model".into();
+        return Err(Error::Load { path: path.into(), message });
+    }
+    Ok(proto)
+}
+
 impl TractModel {
-    fn read(path: &Path, options: &Options, optimises: bool) -> Result<Self, Error> {
+    fn of(mut proto: ModelProto, path: &Path, options: &Options, optimises: bool) -> Result<Self, Error> {
         // Exporters record inner shapes for their own batch size, which do not hold here.
         let onnx = tract_onnx::onnx().with_ignore_value_info(true);
-        let damaged = |error: TractError| {
-            let message = format!("{}: the file is damaged or is not an ONNX model", describe(&error));
-            Error::Load { path: path.into(), message }
-        };
-        let mut proto = onnx.proto_model_for_path(path).map_err(damaged)?;
-        if proto.graph.is_none() {
-            let message = "it has no graph: the file is empty or is not an ONNX model".into();
-            return Err(Error::Load { path: path.into(), message });
-        }
         if optimises {
             softmax::spell_out(&mut proto);
             let mut nodes = proto.graph.iter().flat_map(|graph| &graph.node);
@@ -111,9 +117,7 @@ impl TractModel {
             }
         }
         let folder = path.parent().and_then(Path::to_str);
-        let parsed = onnx
-            .parse(&proto, folder)
-            .map_err(|error| Error::Load { path: path.into(), message: describe(&error) + ORT })?;
+        let parsed = onnx.parse(&proto, folder).map_err(failed)?;
         if !parsed.unresolved_inputs.is_empty() {
             let message = format!("its nodes read {:?}, which no node produces", parsed.unresolved_inputs);
             return Err(Error::Load { path: path.into(), message });

@@ -86,6 +86,9 @@ pub struct Served {
     pub backup: bool,
     /// It holds the pool's stand-in.
     pub stand_in: bool,
+    /// Jobs of the pool that it may hold at a time, if they are fewer than its slots.
+    #[serde(default)]
+    pub at_once: Option<NonZeroU16>,
 }
 
 /// An instance that can take jobs.
@@ -221,16 +224,16 @@ impl Event {
 impl Served {
     /// All models of a pool.
     pub const fn all(pool: PoolId) -> Self {
-        Self { pool, deployed: true, parity: true, backup: true, stand_in: true }
+        Self { pool, deployed: true, parity: true, backup: true, stand_in: true, at_once: None }
     }
 
     /// The deployed model only, as on a server without parity models.
     pub const fn deployed(pool: PoolId) -> Self {
-        Self { pool, deployed: true, parity: false, backup: false, stand_in: false }
+        Self { pool, deployed: true, parity: false, backup: false, stand_in: false, at_once: None }
     }
 
     /// The stand-in only: outages of the deployed model spare it.
     pub const fn stand_in(pool: PoolId) -> Self {
-        Self { pool, deployed: false, parity: false, backup: false, stand_in: true }
+        Self { pool, deployed: false, parity: false, backup: false, stand_in: true, at_once: None }
     }
 }

@@ -24,6 +24,9 @@ pub struct InForce {
     pub batch: BatchSettings,
     /// The largest batch that the model takes.
     pub max_rows: NonZeroU16,
+    /// The largest padded size of a batch with queries of several sizes: its rows times the size of the largest.
+    #[serde(default = "any_size", skip_serializing_if = "is_any_size")]
+    pub max_padded: u32,
     /// Whether the model's default answer is given when the deadline passes.
     pub default_answer: bool,
     /// How queries are coded.
@@ -39,6 +42,15 @@ pub struct Coding {
     pub min_confidence: Fraction,
 }
 
+fn any_size() -> u32 {
+    u32::MAX
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde requires the reference
+fn is_any_size(size: &u32) -> bool {
+    *size == any_size()
+}
+
 impl InForce {
     /// The settings as written.
     pub fn as_wished(settings: &PoolSettings) -> Self {
@@ -47,6 +59,7 @@ impl InForce {
             policy: settings.policy,
             batch: settings.batch.clone(),
             max_rows: NonZeroU16::MAX,
+            max_padded: any_size(),
             default_answer: settings.default_answer,
             coding: if coded { Coding::as_wished(&settings.coding) } else { Coding::default() },
         }

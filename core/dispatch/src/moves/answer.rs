@@ -7,6 +7,7 @@ use crate::rules::outage::bridges;
 use crate::state::State;
 use crate::state::keys::{JobKey, PoolKey, QueryKey};
 use crate::state::pool::Pool;
+use crate::state::query::StandInState;
 use crate::turn::Turn;
 
 /// Answers a query, unless it has been.
@@ -25,8 +26,20 @@ pub(crate) fn answer(state: &mut State, turn: &mut Turn, key: QueryKey, answer: 
         }
         pair_answers(state, turn, key, &answer);
     }
+    if !approximate {
+        count_wasted(state, key);
+    }
     if let Some(pool) = forget(state, turn, key) {
         retire(state, pool);
+    }
+}
+
+/// Counts the answer of a query's stand-in as one that no client receives, if it has arrived.
+pub(crate) fn count_wasted(state: &mut State, key: QueryKey) {
+    if let Some(query) = state.queries.get(key)
+        && matches!(query.stand_in, StandInState::In(_) | StandInState::Judged(_))
+    {
+        state.pools.at_mut(query.pool).counters.stand_ins_wasted += 1;
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) fn leave_instance(state: &mut State, turn: &mut Turn, key: JobKey) ->
     state.book.end(&job.payer, &state.pools.at(pool).id, job.charge, turn.now.since(job.started));
     if let Some(instance) = state.instances.get_mut(instance_key) {
         let next = instance.remove_job(key);
+        let own = instance.serves.iter_mut().find(|serves| serves.pool == pool);
+        own.into_iter().for_each(|serves| serves.held = serves.held.saturating_sub(1));
         let was_silent = std::mem::take(&mut instance.silent);
         instance.heard = turn.now;
         next.into_iter().for_each(|next| begin(state, turn, next));

@@ -58,6 +58,7 @@ pub(crate) fn join_group(state: &mut State, turn: &mut Turn, pool_key: PoolKey, 
 
 fn add_member(state: &mut State, turn: &mut Turn, key: GroupKey, job: JobKey) {
     let group = state.groups.at_mut(key);
+    group.size = group.size.max(state.jobs.at(job).size);
     let slot = group.slots.len() as u8;
     group.slots.push(Slot { members: SmallVec::new() });
     let Some(Slot { members }) = group.slots.last_mut() else { return };

@@ -10,11 +10,6 @@ use crate::turn::Turn;
 /// Pairs the answer of a query with its other answer, present or future, for a comparison.
 pub(crate) fn pair_answers(state: &mut State, turn: &mut Turn, key: QueryKey, answer: &Answer) {
     let query = state.queries.at(key);
-    if matches!(query.stand_in, StandInState::In(_) | StandInState::Judged(_))
-        && !matches!(answer, Answer::StandIn { .. })
-    {
-        state.pools.at_mut(query.pool).counters.stand_ins_wasted += 1;
-    }
     match (query.stand_in, *answer) {
         (StandInState::Runs(stand_in), Answer::Exact { job, row } | Answer::Hedged { job, row }) => {
             let Some(at) = state.jobs.get(stand_in).and_then(|job| job.row_of(key)) else { return };

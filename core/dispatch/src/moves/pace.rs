@@ -8,6 +8,7 @@ use crate::api::{Role, times};
 use crate::measure::pace::Pace;
 use crate::measure::speed::Speed;
 use crate::moves::room::{recount_pools_of, refresh};
+use crate::moves::watch::watch_jobs_of;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::keys::PoolKey;
@@ -40,6 +41,8 @@ pub(crate) fn learn_concurrency(state: &mut State, turn: &mut Turn, job: &Job, t
     known.note(job.beside.into(), held, log);
     let slots = known.limit();
     if std::mem::replace(&mut instance.slots, slots) != slots {
+        instance.use_slots();
+        watch_jobs_of(state, turn, job.instance);
         refresh(state, turn, job.instance);
         recount_pools_of(state, turn, job.instance);
     }

@@ -15,6 +15,7 @@
 //! Rejected: a reservation for each query by name, fetched by that name. Queries of a pool are alike, so the first
 //! may use the token, and a name would have to be withdrawn at every worker when its query is answered otherwise.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -22,6 +23,7 @@ use smallvec::SmallVec;
 use crate::api::{Action, Class, Note, Order, Payer, Wanted};
 use crate::moves::neighbours::{limit_neighbour_wait, limit_neighbour_waits_of};
 use crate::rules::finish::waits_for_faster;
+use crate::rules::late_work::suits_late_work;
 use crate::rules::unexplored::is_unexplored;
 use crate::rules::waiting::{first_arrival, waiting_jobs};
 use crate::state::State;
@@ -128,7 +130,8 @@ fn reserve_more(
         for at in 0..keys.len() {
             let at = keys[(from + at) % keys.len()];
             let now = turn.now;
-            if waits_for_faster(state, turn, key, at).is_some() {
+            let late = class == Class::Late && suits_late_work(state, turn, key, at);
+            if !late && waits_for_faster(state, turn, key, at).is_some() {
                 // Its token would be returned at once, and reserved again; but a copy may explore it now and then.
                 if turn.now < state.pools.at(key).explore_at || !is_unexplored(state, turn, key, at) {
                     continue;
@@ -280,5 +283,15 @@ pub(crate) fn restore_reservations(
 /// Forgets the tokens of an instance.
 pub(crate) fn forget_tokens(state: &mut State, key: InstanceKey) {
     clear_reservations(state, key);
-    state.token_givers -= u32::from(state.instances.at_mut(key).tokens.take().is_some());
+    let Some(tokens) = state.instances.at_mut(key).tokens.take() else { return };
+    state.token_givers -= 1;
+    state.shared_givers -= u32::from(tokens.are_needed());
+}
+
+/// Notes whether other frontends share an instance that gives tokens.
+pub(crate) fn note_sharing(state: &mut State, key: InstanceKey, alone: Option<NonZeroU16>) {
+    let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
+    state.shared_givers -= u32::from(tokens.are_needed());
+    tokens.alone = alone;
+    state.shared_givers += u32::from(tokens.are_needed());
 }

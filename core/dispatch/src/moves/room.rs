@@ -1,5 +1,7 @@
 //! Counts of a pool: its usable instances, and their room.
 
+use std::num::NonZeroU16;
+
 use crate::api::Time;
 use crate::moves::hold::surrender;
 use crate::rules::outage::silent_from;
@@ -16,6 +18,7 @@ pub(crate) fn refresh(state: &mut State, turn: &mut Turn, key: InstanceKey) {
     let instance = state.instances.at(key);
     let room = instance.room();
     for serves in &instance.serves {
+        let room = if instance.has_place_for(serves) { room } else { Room::None };
         let pool = state.pools.at_mut(serves.pool);
         pool.idle.set(key.index(), if serves.takes_queries() { room } else { Room::None });
         pool.redundancy_idle.set(key.index(), if serves.takes_redundancy() { room } else { Room::None });
@@ -73,11 +76,11 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
         serves.data = deployed && !keep;
         serves.redundancy = (keep || !splits) && (serves.parity || serves.backup);
         gains |= serves.data && !before.0 || serves.redundancy && !before.1;
-        let (data, takes) = (serves.data, serves.takes_queries());
+        let (data, takes, most) = (serves.data, serves.takes_queries(), serves.at_once);
         members += u32::from(data && !instance.draining);
         if takes && instance.usable() {
             usable += 1;
-            slots += u32::from(instance.slots);
+            slots += u32::from(most.map_or(u16::MAX, NonZeroU16::get).min(instance.capacity()));
         }
         slow += u32::from(takes && instance.slow_only());
         refresh(state, turn, instance_key);
@@ -128,10 +131,12 @@ pub(crate) fn look_for_outage(state: &mut State, key: PoolKey, at: Time) {
     }
 }
 
-/// Sets the timer that looks for silent instances while jobs run, unless one is set.
+/// Sets the timer that looks for silent instances while jobs run or queries wait, unless one is set. Jobs of other models may
+/// keep all instances from these queries.
 pub(crate) fn look_for_silence(state: &mut State, turn: &Turn, key: PoolKey) {
     let pool = state.pools.at(key);
-    if pool.apart > 0 && pool.running > 0 && pool.outage_timer.is_none() {
+    let has_work = pool.running > 0 || pool.queue.waiting() > 0;
+    if pool.apart > 0 && has_work && pool.outage_timer.is_none() {
         let silent_at = silent_from(pool, turn.now);
         silent_at.into_iter().for_each(|at| look_for_outage(state, key, at));
     }
@@ -140,8 +145,9 @@ pub(crate) fn look_for_silence(state: &mut State, turn: &Turn, key: PoolKey) {
 /// Sets the timer after which queries without an instance are rejected.
 pub(crate) fn wait_for_instances(state: &mut State, turn: &Turn, key: PoolKey) {
     let pool = state.pools.at_mut(key);
-    if pool.no_instance_timer.is_none() && pool.unanswered > 0 {
-        let at = turn.now + pool.settings.no_instance_grace;
+    let at = turn.now + pool.settings.no_instance_grace;
+    // The grace may have become shorter.
+    if pool.no_instance_timer.is_none_or(|set| at < set) && pool.unanswered > 0 {
         pool.no_instance_timer = Some(at);
         state.timers.set(at, Timer::NoInstance(key));
     }

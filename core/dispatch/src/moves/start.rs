@@ -27,8 +27,11 @@ pub(crate) struct Start {
 /// Batches that the mean number of rows remembers.
 const ROWS_WINDOW: f32 = 32.0;
 
-/// The size of the inputs of these queries. A parity has that of a member, of which the job knows none.
-fn size_of(state: &State, rows: &Keys) -> u32 {
+/// The size of the inputs of a job: of these queries, or of the members that a parity encodes.
+fn size_of(state: &State, role: Role, rows: &Keys) -> u32 {
+    if let Role::Parity(group, _) = role {
+        return state.groups.get(Key::from(group)).map_or(1, |group| group.size);
+    }
     let sizes = rows.iter().filter_map(|query| state.queries.get(*query)).map(|query| query.size.max(1));
     if is_padded(state, rows) {
         return sizes.max().unwrap_or(1).saturating_mul(rows.len() as u32);
@@ -62,7 +65,7 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
         charge,
         // No query waits for an exploring copy.
         waiting: if explores { 0 } else { rows.len() as u16 },
-        size: size_of(state, &rows),
+        size: size_of(state, role, &rows),
         padded: is_padded(state, &rows),
         rows,
         group: None,
@@ -105,21 +108,22 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
     }
     let count = ids.len();
     let instance = state.instances.at_mut(instance_key);
-    // The first job behind those that run starts the clock again: with a token it may precede the answer of the last one.
-    if alone || instance.jobs.len() == usize::from(instance.slots_told()) {
+    let token = instance.tokens.as_mut().and_then(|tokens| tokens.spend(role));
+    instance.add_job(key, token.is_some());
+    // The first job behind those that run starts the clock again.
+    if alone || instance.behind.as_slice() == [key] {
         instance.heard = turn.now;
     }
-    instance.jobs.push(key);
-    if matches!(role, Role::Deployed | Role::Copy)
-        && let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == pool_key)
-    {
-        serves.ran_at = turn.now;
+    if let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == pool_key) {
+        serves.held = serves.held.saturating_add(1);
+        if matches!(role, Role::Deployed | Role::Copy) {
+            serves.ran_at = turn.now;
+        }
     }
     if instance.allow(pool_key, state.pools.at(pool_key).allowed_ahead()) {
         // With its first job of a fast model an instance may hold more of them.
         state.unplaced.extend(instance.serves.iter().map(|serves| serves.pool));
     }
-    let token = instance.tokens.as_mut().and_then(|tokens| tokens.spend(role));
     if !alone {
         watch_silence(state, instance_key);
     }

@@ -38,7 +38,8 @@ pub(crate) fn place_batches(state: &mut State, turn: &mut Turn, key: PoolKey) ->
 pub(crate) fn take_batch(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
     let mut best: Option<(_, _, _)> = None;
     let mut waiting: SmallVec<[(PoolKey, Time); 2]> = SmallVec::new();
-    for serves in state.instances.at(key).serves.iter().filter(|serves| serves.takes_queries()) {
+    let of = state.instances.at(key);
+    for serves in of.serves.iter().filter(|serves| serves.takes_queries() && of.has_place_for(serves)) {
         if let Some((rank, lane)) = next_lane(state, turn, serves.pool)
             && best.as_ref().is_none_or(|(first, ..)| rank < *first)
         {

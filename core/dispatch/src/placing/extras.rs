@@ -63,9 +63,10 @@ pub(crate) fn take_extra(
     class: ExtraLine,
 ) -> bool {
     for index in 0..state.instances.at(instance).serves.len() {
-        let of = state.instances.at(instance).serves[index].pool;
+        let own = state.instances.at(instance);
+        let (of, is_full) = (own.serves[index].pool, !own.has_place_for(&own.serves[index]));
         let mut walk = Walk::default();
-        if !may_start(state.pools.at(of), class) {
+        if is_full || !may_start(state.pools.at(of), class) {
             continue;
         }
         while walk.goes_on() {
@@ -143,6 +144,7 @@ fn settle(
     }
     let Extra { role, rows, purpose, .. } = extra;
     let class = class.among_all();
+    state.pools.at_mut(pool).counters.hedges += u64::from(purpose == Purpose::Hedge);
     start(state, turn, Start { pool, instance, role, rows, class, purpose: Some(purpose) });
 }
 

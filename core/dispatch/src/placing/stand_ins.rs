@@ -97,9 +97,12 @@ pub(crate) fn take_stand_in(
     line: StandInLine,
 ) -> bool {
     for index in 0..state.instances.at(instance).serves.len() {
-        let serves = &state.instances.at(instance).serves[index];
-        let pool = serves.pool;
-        let apart = serves.is_apart();
+        let of = state.instances.at(instance);
+        let serves = &of.serves[index];
+        let (pool, apart) = (serves.pool, serves.is_apart());
+        if !of.has_place_for(serves) {
+            continue;
+        }
         let may =
             apart && may_stand_in_apart(state, pool, line) || !apart && may_stand_in(state, turn, pool, line);
         // Queries at the front that need none are removed first: a token would be reserved for them again and again.

@@ -101,7 +101,7 @@ pub(crate) fn turn_hedges_into_retries(state: &mut State, turn: &mut Turn, job: 
         extra.avoid.get_or_insert((job.instance, until));
     }
     state.timers.set(until, Timer::Elsewhere(job.pool));
-    if state.pools.at(job.pool).usable == 0 {
+    if state.pools.at(job.pool).usable == 0 || state.pools.at(job.pool).outage_since.is_some() {
         wait_for_instances(state, turn, job.pool);
     }
     place(state, turn, job.pool);
@@ -132,7 +132,6 @@ pub(crate) fn hedge(
         holders.into_iter().for_each(|job| look_again(state, turn, job));
         return;
     }
-    pool.counters.hedges += 1;
     add_extra(
         state,
         turn,

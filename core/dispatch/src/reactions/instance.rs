@@ -44,6 +44,8 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
             parity: served.parity,
             backup: served.backup,
             stand_in: served.stand_in,
+            at_once: served.at_once,
+            held: known.map_or(0, |key| jobs_of(state, key, pool)),
             data: false,
             redundancy: false,
             allowed: None,
@@ -67,11 +69,12 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
         for before in std::mem::replace(&mut instance.serves, serves) {
             recount(state, turn, before.pool);
         }
+        state.instances.at_mut(key).use_slots();
         watch_jobs_of(state, turn, key);
         readmit(state, turn, key);
         return;
     }
-    let (health, jobs) = (Health::new(), Default::default());
+    let health = Health::new();
     let concurrency = spec.learns.then(|| Box::new(Concurrency::new(most)));
     let instance = Instance {
         id,
@@ -83,7 +86,8 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
         silent: false,
         watched: false,
         serves,
-        jobs,
+        jobs: Default::default(),
+        behind: Default::default(),
         draining: false,
         health,
         tokens: None,
@@ -95,6 +99,12 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
     state.instance_names.insert(id, key);
     warm_up(state, turn, key);
     readmit(state, turn, key);
+}
+
+/// The jobs of a pool that an instance holds, perhaps since it served the pool before.
+fn jobs_of(state: &State, key: InstanceKey, pool: PoolKey) -> u16 {
+    let held = state.instances.at(key).jobs.iter().filter_map(|job| state.jobs.get(*job));
+    held.filter(|job| job.pool == pool).count() as u16
 }
 
 pub(crate) fn draining(state: &mut State, turn: &mut Turn, id: InstanceId) {

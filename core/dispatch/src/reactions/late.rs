@@ -178,8 +178,7 @@ pub(crate) fn silence_timer_fired(state: &mut State, turn: &mut Turn, key: Insta
 /// Moves queued batches of a silent instance. Returns whether some of them stay for now.
 fn move_ahead(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
     let instance = state.instances.at(key);
-    let behind: SmallVec<[JobKey; 16]> =
-        instance.jobs.iter().skip(usize::from(instance.slots_told())).copied().collect();
+    let behind: SmallVec<[JobKey; 16]> = instance.behind.iter().copied().collect();
     let (mut stays, mut pools) = (false, SmallVec::<[PoolKey; 2]>::new());
     for job in behind {
         let Some(Job { pool, rows, role: Role::Deployed | Role::Copy, .. }) = state.jobs.get(job) else {

@@ -5,7 +5,7 @@ use crate::moves::answer::{answer, retire};
 use crate::moves::group::finish;
 use crate::moves::line_up::forget_extras;
 use crate::moves::pools::{pool_named, promise_own};
-use crate::moves::room::recount;
+use crate::moves::room::{recount, wait_for_instances};
 use crate::moves::watch::watch_jobs_in;
 use crate::placing::extras::place_extras;
 use crate::placing::{place, place_queue};
@@ -31,6 +31,9 @@ pub(crate) fn settings_changed(
     state.pools.at_mut(pool).change(settings, in_force);
     watch_jobs_in(state, turn, pool);
     recount(state, turn, pool);
+    if state.pools.at(pool).no_instance_timer.is_some() {
+        wait_for_instances(state, turn, pool);
+    }
     place(state, turn, pool);
 }
 

@@ -1,11 +1,11 @@
 //! Arrival, cancellation and deadline of a query.
 
 use crate::api::{Action, Answer, Payer, QueryId, QuerySpec, Reject, Step};
-use crate::moves::answer::{forget, retire, without_prediction};
+use crate::moves::answer::{count_wasted, forget, retire, without_prediction};
 use crate::moves::pools::pool_named;
 use crate::moves::resize::{note_deadline, resize_batches};
 use crate::moves::retries::give_retries_back;
-use crate::moves::room::wait_for_instances;
+use crate::moves::room::{look_for_silence, wait_for_instances};
 use crate::moves::tell::trace;
 use crate::placing::{call_back, place_queue, started_at_once};
 use crate::reactions::again::run_on_deployed;
@@ -99,6 +99,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
     } else {
         place_queue(state, turn, key);
     }
+    look_for_silence(state, turn, key);
     if state.traced && state.queries.get(waiting).is_some_and(|query| query.queued) {
         let before = state.pools.get(key).map_or(0, |pool| pool.queue.waiting().saturating_sub(1));
         trace(state, turn, waiting, Step::Queued(before));
@@ -108,6 +109,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
 pub(crate) fn cancelled(state: &mut State, turn: &mut Turn, id: QueryId) {
     let Some(key) = state.query_names.get(id) else { return };
     give_retries_back(state, key);
+    count_wasted(state, key);
     if let Some(pool) = forget(state, turn, key) {
         state.pools.at_mut(pool).counters.cancelled += 1;
         retire(state, pool);

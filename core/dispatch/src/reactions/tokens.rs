@@ -14,10 +14,10 @@ use crate::api::{Action, Elsewhere, Grant, InstanceId, Order, Time, Token};
 use crate::moves::hold::give_back;
 use crate::moves::neighbours::{limit_neighbour_wait, limit_neighbour_waits_of};
 use crate::moves::reserve::{
-    clear_reservations, forget_tokens, late_reservations, request_reservations_at, reservation_of,
-    restore_reservations,
+    clear_reservations, forget_tokens, late_reservations, note_sharing, request_reservations_at,
+    reservation_of, restore_reservations,
 };
-use crate::moves::room::refresh;
+use crate::moves::room::{recount_pools_of, refresh};
 use crate::moves::watch::watch_jobs_of;
 use crate::placing::{fill, take_urgent};
 use crate::rules::waiting::has_pressing_work;
@@ -37,6 +37,8 @@ pub(crate) fn tokens_offered(state: &mut State, turn: &mut Turn, id: InstanceId)
     forget_tokens(state, key);
     state.instances.at_mut(key).tokens = Some(Tokens::default());
     state.token_givers += 1;
+    state.shared_givers += 1;
+    recount_pools_of(state, turn, key);
     refresh(state, turn, key);
     request_reservations_at(state, turn, key);
 }
@@ -44,11 +46,16 @@ pub(crate) fn tokens_offered(state: &mut State, turn: &mut Turn, id: InstanceId)
 /// Notes whether other frontends share an instance.
 pub(crate) fn tokens_shared(state: &mut State, turn: &mut Turn, id: InstanceId, alone: Option<NonZeroU16>) {
     let Some(key) = state.instance_names.get(id) else { return };
+    note_sharing(state, key, alone);
     let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
-    tokens.alone = alone;
+    let told = alone.map_or(tokens.told, NonZeroU16::get);
+    if std::mem::replace(&mut tokens.told, told) != told {
+        recount_pools_of(state, turn, key);
+    }
     if alone.is_some() {
         clear_reservations(state, key);
     }
+    state.instances.at_mut(key).use_slots();
     watch_jobs_of(state, turn, key);
     refresh(state, turn, key);
     fill(state, turn, key);
@@ -61,6 +68,7 @@ pub(crate) fn tokens_shared(state: &mut State, turn: &mut Turn, id: InstanceId, 
 pub(crate) fn tokens_ended(state: &mut State, turn: &mut Turn, id: InstanceId) {
     let Some(key) = state.instance_names.get(id) else { return };
     forget_tokens(state, key);
+    recount_pools_of(state, turn, key);
     refresh(state, turn, key);
     fill(state, turn, key);
 }
@@ -77,12 +85,12 @@ pub(crate) fn token_granted(state: &mut State, turn: &mut Turn, id: InstanceId, 
     let late = if reserved { late_reservations(state, key) } else { SmallVec::new() };
     clear_reservations(state, key);
     let usable = state.instances.at(key).usable();
-    let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
-    tokens.sharers = sharers;
     if sharers > 1 {
         // The message that it is shared again may have been lost.
-        tokens.alone = None;
+        note_sharing(state, key, None);
     }
+    let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
+    tokens.sharers = sharers;
     if tokens.held.iter().any(|held| held.token == token) {
         return; // it came twice
     }

@@ -18,7 +18,7 @@ pub(crate) fn can_lose(state: &State, key: InstanceKey, pool_key: PoolKey) -> bo
 /// Whether the other instances would not be too busy without a slow one.
 pub(crate) fn can_spare(state: &State, turn: &Turn, key: InstanceKey) -> bool {
     let instance = state.instances.at(key);
-    let slots = instance.slots;
+    let slots = instance.capacity();
     let pools: SmallVec<[_; 2]> =
         instance.serves.iter().filter(|serves| serves.data).map(|serves| serves.pool).collect();
     pools.into_iter().all(|pool_key| {
@@ -53,7 +53,7 @@ fn slow_beside(state: &State, pool: PoolKey, key: InstanceKey) -> u32 {
             && instance.serves(pool).is_some_and(|serves| serves.data)
     };
     let others = state.instances.iter().filter(|(other, instance)| *other != key && slow(instance));
-    others.map(|(_, instance)| u32::from(instance.slots)).sum()
+    others.map(|(_, instance)| u32::from(instance.capacity())).sum()
 }
 
 /// The ejection settings of a pool's model on an instance. Those of the whole instance are the settings of its

@@ -24,7 +24,7 @@ use crate::state::arena::Key;
 use crate::state::extra::{Extra, Purpose};
 use crate::state::group::Decoding;
 use crate::state::idle::Room;
-use crate::state::instance::Instance;
+use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, JobKey, Keys, QueryKey};
 use crate::state::query::{Query, StandInState};
 use crate::state::stand_ins::StandInLine;
@@ -43,10 +43,12 @@ pub(crate) fn check(state: &State, turn: &Turn) -> Result<(), String> {
 /// Finds a waiting query, retry or late stand-in next to an instance with a free slot that may run it.
 fn check_room(state: &State, turn: &Turn) -> Result<(), String> {
     // Whether a batch may be queued ahead depends on the time, so only free slots count.
-    let is_free = |of: &Instance| of.room() != Room::None && of.jobs.len() < usize::from(of.slots_told());
+    let is_free = |of: &Instance| of.room() != Room::None && of.can_begin();
     for (key, pool) in state.pools.iter().filter(|(_, pool)| !pool.removed) {
         let apart = |of: &Instance| {
-            is_free(of) && of.serves(key).is_some_and(|serves| serves.is_apart() && serves.takes_stand_ins())
+            let takes =
+                |serves: &Serves| serves.is_apart() && serves.takes_stand_ins() && of.has_place_for(serves);
+            is_free(of) && of.serves(key).is_some_and(takes)
         };
         let late = || pool.stand_ins.iter().flat_map(|own| &own.late);
         let wants = |query: &&QueryKey| state.queries.get(**query).is_some_and(|of| wants_stand_in(of, pool));
@@ -56,8 +58,10 @@ fn check_room(state: &State, turn: &Turn) -> Result<(), String> {
                 return Err(format!("a late query of {:?} waits next to a free instance apart", pool.id));
             }
         }
-        let takes =
-            |of: &Instance| is_free(of) && of.serves(key).is_some_and(|serves| serves.takes_queries());
+        let takes = |of: &Instance| {
+            let takes = |serves: &Serves| serves.takes_queries() && of.has_place_for(serves);
+            is_free(of) && of.serves(key).is_some_and(takes)
+        };
         let free: SmallVec<[InstanceKey; 4]> =
             state.instances.iter().filter(|(_, of)| takes(of)).map(|(instance, _)| instance).collect();
         if free.is_empty() {
@@ -105,7 +109,8 @@ fn check_queries(state: &State, turn: &Turn) -> Result<(), String> {
         }
         let waits = query.queued || query.extras > 0;
         let pool = state.pools.at(query.pool);
-        let deserted = pool.usable == 0 && pool.no_instance_timer.is_none() && !pool.removed;
+        let is_out = pool.usable == 0 || pool.outage_since.is_some();
+        let deserted = is_out && pool.no_instance_timer.is_none() && !pool.removed;
         if waits && query.jobs.is_empty() && deserted {
             return lost("waits in a pool without instances, and no timer is set");
         }

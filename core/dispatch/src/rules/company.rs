@@ -47,6 +47,9 @@ pub(crate) fn company(
             break;
         }
         let joined = batch.with(size);
+        if joined.units() > u64::from(pool.in_force.max_padded) {
+            continue;
+        }
         let in_time = size <= batch.largest
             || padding.expected(joined).is_none_or(|nanos| has_time(state, turn, oldest, nanos));
         if in_time && padding.pays(batch, joined) {

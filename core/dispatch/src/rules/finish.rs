@@ -85,7 +85,7 @@ pub(crate) fn rest_of(state: &State, turn: &Turn, key: JobKey) -> Option<f64> {
 
 /// The expected nanoseconds until an instance has ended one of its jobs: 0 if it has room.
 pub(crate) fn wait_at(state: &State, turn: &Turn, key: PoolKey, instance: &Instance) -> Option<f64> {
-    if instance.jobs.len() < usize::from(instance.slots_told()) {
+    if instance.can_begin() && instance.serves(key).is_none_or(|serves| instance.has_place_for(serves)) {
         if instance.room() != Room::None {
             return Some(0.0);
         }

@@ -8,6 +8,7 @@ pub(crate) mod company;
 pub(crate) mod finish;
 pub(crate) mod gain;
 pub(crate) mod hedging;
+pub(crate) mod late_work;
 pub(crate) mod lateness;
 pub(crate) mod outage;
 pub(crate) mod overload;

@@ -41,7 +41,8 @@ pub(crate) fn may_run(
     else {
         return false;
     };
-    let reserved = state.instances.at(instance).tokens.as_ref().map_or(!leaves, Tokens::are_reserved);
+    let tokens = of.tokens.as_ref().filter(|tokens| tokens.are_needed());
+    let reserved = tokens.map_or(!leaves, Tokens::are_reserved);
     if reserved && serves.takes_queries() && is_redundancy(state, turn, extra) {
         return false;
     }

@@ -24,8 +24,8 @@ pub(crate) fn next_lane(state: &State, turn: &Turn, key: PoolKey) -> Option<(Ran
     let pool = state.pools.at(key);
     pool.queue.ready(turn.now, pool.readiness, |lane, arrived| {
         let account = state.book.turn(&lane.payer, Work::Query);
-        // Workers that give tokens know best which reserved instances are in use.
-        let waits_its_turn = account.waits_its_turn || (state.token_givers > 0 && !turn.for_reserved);
+        // Workers that several frontends share know best which reserved instances are in use.
+        let waits_its_turn = account.waits_its_turn || (state.shared_givers > 0 && !turn.for_reserved);
         let first = if state.settings.shares.is_empty() { lane.priority } else { 0 };
         let others = turn.met.is_some_and(|met| met != (key, lane.payer));
         (waits_its_turn, first, others, account.due, lane.priority, arrived)
@@ -45,7 +45,7 @@ pub(crate) fn leaves_reserved(state: &State, turn: &Turn, key: PoolKey) -> bool 
     let unused = state.book.unused();
     // With tokens, the tokens show reservations.
     unused == 0
-        || state.token_givers > 0
+        || state.shared_givers > 0
         || more_idle_than(state, key, unused)
         || next_lane(state, turn, key).is_some()
 }

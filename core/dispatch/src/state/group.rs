@@ -21,6 +21,8 @@ pub(crate) struct Group {
     /// The driver encodes it and must be told when to forget it.
     pub(crate) encoded: bool,
     pub(crate) slots: SmallVec<[Slot; 4]>,
+    /// The size of its largest batch, which its parities have too.
+    pub(crate) size: u32,
     pub(crate) parities: SmallVec<[Parity; 2]>,
     /// Encodings, decodings and comparisons in progress. Until they end the driver reads the group's outputs.
     pub(crate) pending: u16,
@@ -136,6 +138,7 @@ impl Group {
             watch: Watch::Off,
             encoded: false,
             slots: SmallVec::new(),
+            size: 1,
             parities: SmallVec::from_elem(Parity::Coming, code.recovery.parities),
             pending: 0,
             outputs: SmallVec::new(),

@@ -1,5 +1,6 @@
 //! An instance as the dispatcher knows it: its pools, its jobs, and its health.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -31,6 +32,8 @@ pub(crate) struct Instance {
     pub(crate) watched: bool,
     pub(crate) serves: SmallVec<[Serves; 2]>,
     pub(crate) jobs: SmallVec<[JobKey; 2]>,
+    /// Those of its jobs that wait behind others, as far as known.
+    pub(crate) behind: SmallVec<[JobKey; 2]>,
     pub(crate) draining: bool,
     /// Its record over all models.
     pub(crate) health: Health,
@@ -56,6 +59,10 @@ pub(crate) struct Serves {
     pub(crate) data: bool,
     /// It takes parities and backups of this pool.
     pub(crate) redundancy: bool,
+    /// The slots that jobs of this pool may use, if not all.
+    pub(crate) at_once: Option<NonZeroU16>,
+    /// The jobs of this pool that it holds.
+    pub(crate) held: u16,
     /// Batches that this pool lets it hold for each slot; `None` before its first job.
     pub(crate) allowed: Option<u16>,
     /// The evidence for wrong answers.
@@ -156,26 +163,62 @@ impl Instance {
         self.slots.max(self.tokens.as_ref().map_or(0, Tokens::slots))
     }
 
+    /// Whether a pool may use one more of its slots, room aside.
+    pub(crate) fn has_place_for(&self, serves: &Serves) -> bool {
+        let ahead = if self.silent { 1 } else { self.ahead };
+        serves.at_once.is_none_or(|most| serves.held < most.get().saturating_mul(ahead))
+    }
+
+    /// Jobs that it runs at a time for all frontends together, as far as known.
+    pub(crate) fn capacity(&self) -> u16 {
+        self.slots.max(self.tokens.as_ref().map_or(0, |tokens| tokens.told))
+    }
+
     /// Whether it can begin at once or completes jobs at the usual pace. No batch should wait behind a slow one.
     pub(crate) fn is_lively(&self, now: Time, longest: Option<Duration>) -> bool {
-        self.jobs.len() < usize::from(self.slots_told())
-            || longest.is_none_or(|longest| now.since(self.heard) <= longest)
+        self.can_begin() || longest.is_none_or(|longest| now.since(self.heard) <= longest)
     }
 
     /// Whether a job that it holds runs instead of waiting behind others.
     pub(crate) fn runs(&self, job: JobKey) -> bool {
-        self.jobs.iter().take(usize::from(self.slots_told())).any(|held| *held == job)
+        self.jobs.contains(&job) && !self.behind.contains(&job)
+    }
+
+    /// Whether a job that is sent now runs at once.
+    pub(crate) fn can_begin(&self) -> bool {
+        self.tokens.as_ref().is_some_and(Tokens::is_there) || self.has_free_slot()
+    }
+
+    fn has_free_slot(&self) -> bool {
+        self.jobs.len() - self.behind.len() < usize::from(self.slots_told())
+    }
+
+    /// Adds a job. Without a token it waits behind those that use all slots. A worker with several instances gives as many
+    /// tokens, and how many it has is not known.
+    pub(crate) fn add_job(&mut self, job: JobKey, has_token: bool) {
+        if !has_token && !self.has_free_slot() {
+            self.behind.push(job);
+        }
+        self.jobs.push(job);
     }
 
     /// Removes a job. Returns the waiting job that begins now, if any.
     pub(crate) fn remove_job(&mut self, job: JobKey) -> Option<JobKey> {
         let ran = self.runs(job);
         self.jobs.retain(|held| *held != job);
-        self.jobs.get(usize::from(self.slots_told()) - 1).copied().filter(|_| ran)
+        self.behind.retain(|held| *held != job);
+        (ran && !self.behind.is_empty()).then(|| self.behind.remove(0))
+    }
+
+    /// Lets waiting jobs run for which there is a slot by now. Those that run go on if it has fewer.
+    pub(crate) fn use_slots(&mut self) {
+        while !self.behind.is_empty() && self.has_free_slot() {
+            self.behind.remove(0);
+        }
     }
 
     pub(crate) fn holds_more_than_it_runs(&self) -> bool {
-        self.jobs.len() > usize::from(self.slots_told())
+        !self.behind.is_empty()
     }
 
     /// Whether a batch may be queued ahead without a token.

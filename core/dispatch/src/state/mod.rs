@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub(crate) shelf: Shelf,
     /// Instances that give tokens.
     pub(crate) token_givers: u32,
+    /// Those of them that other frontends share, so that jobs need a token.
+    pub(crate) shared_givers: u32,
     /// Instances at which other frontends hold jobs.
     pub(crate) crowded: u32,
     /// Instances whose home is another frontend.
@@ -97,6 +99,7 @@ impl State {
             timers: Timers::new(),
             shelf: Shelf::default(),
             token_givers: 0,
+            shared_givers: 0,
             crowded: 0,
             abroad: 0,
             asking: Vec::new(),

@@ -18,6 +18,8 @@ pub(crate) struct Tokens {
     pub(crate) sharers: u16,
     /// The jobs that it runs at a time while no other frontend shares it: no token is needed.
     pub(crate) alone: Option<NonZeroU16>,
+    /// The jobs that it runs at a time for all frontends together, as last reported; 0 if it never was.
+    pub(crate) told: u16,
     /// The time of the lease timer, if one is set.
     pub(crate) watched: Option<Time>,
 }

@@ -1,16 +1,16 @@
 //! The dispatcher's behaviour with coding groups, situation by situation.
 
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
 use parm_dispatch::{
-    CodingSettings, DetectionSettings, Fraction, GraceSettings, ParmPlusSettings, PolicyKind, PoolSettings,
-    Unsure,
+    Action, BatchSettings, CodingSettings, DetectionSettings, Fraction, GraceSettings, ParmPlusSettings,
+    PolicyKind, PoolSettings, Unsure,
 };
 use parm_encoder::Kind;
 
 use super::script::Step::*;
-use super::script::{Step, check, one_by_one, play};
+use super::script::{Step, act, check, one_by_one, play};
 use super::world::POOL;
 
 /// Groups of `k`, held back for 30 ms, on a shared pool.
@@ -350,4 +350,33 @@ fn reconstruction_without_confidence_fails_a_minimum() {
 fn parity_instance_takes_parities_when_it_has_another_home() {
     let steps = [&[Elsewhere(3, 0, false)][..], &GROUP].concat();
     check_on_three(parm(), &steps, &STARTED);
+}
+
+#[test]
+fn parity_of_batches_is_not_slow_next_to_single_rows() {
+    // A row alone takes 10 ms, and eight rows take 40, as does their parity.
+    let max_size = NonZeroU16::new(8).expect("positive");
+    let batch = BatchSettings { max_size: max_size.into(), max_delay: Duration::from_millis(5) };
+    let mut world = play(PoolSettings { batch, ..parm() }, &THREE);
+    let mut next = 0;
+    for round in 0..70 {
+        let (count, time) = if round < 12 { (1, 10) } else { (16, 40) };
+        (0..count).for_each(|row| act(&mut world, &Query(next + row)));
+        next += count;
+        act(&mut world, &Wait(5));
+        if count > 1 {
+            act(&mut world, &Encoded);
+        }
+        act(&mut world, &Wait(time));
+        // The members end first, so nothing is reconstructed.
+        for instance in 1..=3 {
+            if world.running().any(|(_, held)| held.job.instance.0 == instance) {
+                act(&mut world, &Done(instance));
+            }
+        }
+        act(&mut world, &Wait(20));
+    }
+    assert!(world.log.iter().any(|(_, action)| matches!(action, Action::Run(job, _) if job.instance.0 == 3)));
+    let ejected = world.log.iter().find(|(_, action)| matches!(action, Action::Ejected(..)));
+    assert_eq!(ejected, None, "each run takes as long as always");
 }

@@ -12,7 +12,7 @@ use parm_dispatch::{
 
 use super::script::Step::{self, *};
 use super::script::{act, one_by_one, play, query, words};
-use super::world::World;
+use super::world::{POOL, World};
 
 /// Service times are known, and the next query goes to instance 2, then to 3.
 const WARM: [Step; 6] = [Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Join(3), Quiet];
@@ -292,4 +292,14 @@ fn hung_job_is_copied_when_a_run_of_another_size_was_too_short() {
     [Join(2), Query(1), Wait(400)].iter().for_each(|step| act(&mut world, step));
     let of_query: Vec<_> = words(&world).into_iter().filter(|word| word.contains(" 1 on ")).collect();
     assert!(of_query.len() > 1, "{of_query:?}");
+}
+
+#[test]
+fn copy_counts_as_a_hedge_only_when_it_starts() {
+    // The other instance is busy while query 1 is late.
+    let late = [Query(1), Wait(5), Query(2), Wait(20), Done(1), Done(2)];
+    let steps = [&[Join(1), Warm(80), Join(2), Quiet], &late[..]].concat();
+    let world = play(PoolSettings { policy: PolicyKind::Hedge, ..one_by_one() }, &steps);
+    let counters = world.dispatcher.status(POOL).expect("the pool").counters;
+    assert_eq!(counters.hedges, 0, "{:?}", words(&world));
 }

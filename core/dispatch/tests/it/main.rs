@@ -28,6 +28,7 @@ mod servers;
 mod shares;
 mod silence;
 mod sites;
+mod slots;
 mod speed;
 mod stand_in;
 mod stand_in_cost;

@@ -1,14 +1,16 @@
 //! Outages while the fleet, the settings or a query's jobs change.
 
 use std::num::{NonZeroU8, NonZeroU32};
+use std::time::Duration;
 
 use parm_dispatch::{
-    Action, BudgetSettings, Event, Fraction, InOutage, InstanceId, PolicyKind, PoolSettings, Role,
+    Accept, Action, BudgetSettings, Event, Fraction, InOutage, InstanceId, InstanceSpec, PolicyKind, PoolId,
+    PoolSettings, QuerySpec, Role, Served, Site,
 };
 
 use super::outage::exact_otherwise;
 use super::script::Step::*;
-use super::script::{Step, act, one_by_one, play, words};
+use super::script::{Step, act, one_by_one, play, query, words};
 use super::world::{POOL, World};
 
 /// Run times are known and do not vary. Instances 1 to 3 have all models.
@@ -260,4 +262,74 @@ fn query_that_left_the_queue_is_not_lost_when_an_outage_begins() {
         act(&mut world, &step);
     }
     assert!(words(&world).iter().any(|word| word.ends_with("answer 4 stand-in")), "{:?}", words(&world));
+}
+
+#[test]
+fn outage_begins_when_jobs_of_another_model_hang() {
+    let other = PoolId(1);
+    let mut settings = exact_otherwise();
+    settings.stand_in.spare = false;
+    let mut world = play(settings, &[Cost([25, 50, 100, 200])]);
+    let join = |world: &mut World, id| {
+        let serves = vec![Served::all(POOL), Served::all(other)];
+        let spec = InstanceSpec { serves, slots: 1, site: Site::default(), learns: false };
+        world.send(Event::InstanceJoined(InstanceId(id), spec));
+    };
+    let ask = |world: &mut World, id| {
+        let asked = query(id, world.now + Duration::from_secs(60));
+        world.send(Event::QueryArrived(QuerySpec { pool: other, ..asked }));
+    };
+    join(&mut world, 1);
+    act(&mut world, &Warm(80));
+    for id in 100..180 {
+        ask(&mut world, id);
+        act(&mut world, &Wait(20));
+        act(&mut world, &Done(1));
+    }
+    [2, 3].into_iter().for_each(|id| join(&mut world, id));
+    act(&mut world, &JoinApart(9));
+    (1..=3).for_each(|id| ask(&mut world, id));
+    for step in [Wait(100), Quiet, Query(10), Wait(10)] {
+        act(&mut world, &step);
+    }
+    assert!(is_out(&world), "no instance answers: {:?}", words(&world));
+    assert_eq!(busy_with(&world, 9), [10]);
+}
+
+/// The queries of the job that an instance holds.
+fn busy_with(world: &World, instance: u32) -> Vec<u64> {
+    let held = world.running().find(|(_, held)| held.job.instance.0 == instance);
+    held.map_or(Vec::new(), |(_, held)| held.rows.iter().map(|query| query.0).collect())
+}
+
+#[test]
+fn query_with_waiting_copy_is_refused_when_its_instance_leaves() {
+    let mut settings = exact_otherwise();
+    (settings.stand_in.spare, settings.stand_in.hedge) = (false, true);
+    let mut world = play(settings, &[&FLEET[..], &[JoinApart(9)]].concat());
+    let asked = query(1, world.now + Duration::from_secs(60));
+    world.send(Event::QueryArrived(QuerySpec { accept: Accept::Exact, ..asked }));
+    let holder = busy(&world).expect("it runs");
+    // Its copy waits for the two others, which hang as well. The grace passes while its own instance may still answer.
+    for step in [Wait(10), Query(2), Query(3), Wait(590)] {
+        act(&mut world, &step);
+    }
+    assert!(is_out(&world), "{:?}", words(&world));
+    for step in [Quiet, Leave(holder), Wait(301)] {
+        act(&mut world, &step);
+    }
+    let said = words(&world);
+    assert!(said.iter().any(|word| word.ends_with("answer 1 NoInstance")), "it waits for nothing: {said:?}");
+}
+
+#[test]
+fn shorter_grace_holds_for_queries_that_wait_already() {
+    let patient = PoolSettings { no_instance_grace: Duration::from_secs(600), ..exact_otherwise() };
+    let mut world = play(patient, &FLEET);
+    [Leave(1), Leave(2), Leave(3)].iter().for_each(|step| act(&mut world, step));
+    world.send(Event::QueryArrived(query(1, world.now + Duration::from_secs(60))));
+    for step in [Settings(Box::new(exact_otherwise())), Wait(301)] {
+        act(&mut world, &step);
+    }
+    assert!(words(&world).iter().any(|word| word.ends_with("answer 1 NoInstance")), "{:?}", words(&world));
 }

@@ -182,6 +182,18 @@ fn reserved_share_goes_first_despite_its_usage() {
 }
 
 #[test]
+fn reserved_share_goes_first_at_a_worker_of_one_frontend() {
+    let mut world = one_instance(with_shares(&[(100.0, 0), (1.0, 1)], plain()));
+    world.send(Event::TokensOffered(InstanceId(1)));
+    world.send(Event::TokensShared(InstanceId(1), NonZeroU16::new(1)));
+    (0..40).for_each(|id| ask_as(&mut world, id, LIGHT, Some(id as u32 % 2), 0));
+    end(&mut world);
+    // The queries wait at the frontend, so the worker cannot prefer any.
+    let kept = Payer::Share(ShareId(1));
+    (0..10).for_each(|_| assert_eq!(end_of(&mut world).1, kept, "far beyond its weight"));
+}
+
+#[test]
 fn token_serves_the_reserving_share_or_others_if_it_left() {
     for cancelled in [false, true] {
         let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], plain()));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, BudgetSettings, Event, Failure, Fraction, HedgeSettings, InstanceId, PolicyKind, PoolId,
-    PoolSettings, QuerySpec, Role,
+    Action, BudgetSettings, Class, Event, Failure, Fraction, Grant, HedgeSettings, InstanceId, Note, Order,
+    PolicyKind, PoolId, PoolSettings, QuerySpec, Role, Token,
 };
 
 use super::schedule::complete_all;
@@ -262,4 +262,31 @@ fn runs_after_one_without_a_time_eject_no_instance() {
     }
     let ejected = world.log.iter().find(|(_, action)| matches!(action, Action::Ejected(..)));
     assert_eq!(ejected, None);
+}
+
+#[test]
+fn retry_reserves_at_a_slow_instance_when_a_fast_one_failed_it() {
+    let mut servers = known(policy(PolicyKind::Hedge), &[20, SLOW]);
+    // A copy explores the slow instance, so that none is due for a while.
+    servers.query();
+    servers.pass(ms(60));
+    [1, 2].into_iter().for_each(|id| servers.send(Event::TokensOffered(InstanceId(id))));
+    let grant = |servers: &mut Servers, id, met| {
+        let grant =
+            Grant { token: Token(id), lease: None, contended: false, reserved: false, sharers: 2, met };
+        servers.send(Event::TokenGranted(InstanceId(id), grant));
+    };
+    grant(&mut servers, 1, Note(0));
+    let query = servers.query();
+    let job = servers.first_job_of(query);
+    let now = servers.world.now;
+    servers.send(Event::JobFailed(job, Failure::Instance));
+    let reserves =
+        servers.world.log.iter().filter(|(at, _)| *at >= now).find_map(|(_, action)| match action {
+            Action::Tell(InstanceId(2), Order::Reserve(_, Class::Late, note, _)) => Some(*note),
+            _ => None,
+        });
+    let note = reserves.expect("the slow instance is the only one that has not failed the query");
+    grant(&mut servers, 2, note);
+    assert_eq!(servers.job_at(2), Some(servers.first_job_of(query)));
 }

@@ -11,7 +11,7 @@ use parm_dispatch::{
 
 use super::script::Step::*;
 use super::script::{Step, act, check, one_by_one, play, words};
-use super::world::World;
+use super::world::{POOL, World};
 
 fn standing_in() -> PoolSettings {
     let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..one_by_one() };
@@ -273,4 +273,15 @@ fn idle_homes_of_neighbours_count_for_reservations() {
     [&WARM[..], &steps].concat().iter().for_each(|step| act(&mut world, step));
     let said = words(&world);
     assert!(said.iter().any(|word| word.contains("late stand-in 1 on")), "{said:?}");
+}
+
+#[test]
+fn answer_counts_as_wasted_when_its_query_ends_without_one() {
+    for end in [Cancel(1), Wait(2000)] {
+        let mut settings = with(|stand_in| stand_in.bound = Fraction::percent(0));
+        settings.stand_in.hedge = false;
+        let world = play(settings, &[&WARM[..], &[Query(1), Wait(5), Done(3), end]].concat());
+        let counters = world.dispatcher.status(POOL).expect("the pool").counters;
+        assert_eq!(counters.stand_ins_wasted, 1, "{:?}", words(&world));
+    }
 }

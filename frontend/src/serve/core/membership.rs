@@ -86,7 +86,7 @@ impl Core {
 
     /// Warns if an instance has other files of a version than the others: answers depend on who gives them.
     fn tell_other_files(&self, instance: &Instance, models: &[Description]) {
-        for (model, other) in self.roster.with_other_files(instance.id, models) {
+        for (model, other) in self.roster.with_other_files(instance, models) {
             let version = model.version.as_deref().unwrap_or_default();
             let text = format!(
                 "{}: version {version} of {} is another file than at {other}: answers differ by instance: serve the same files \

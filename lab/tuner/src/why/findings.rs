@@ -22,6 +22,8 @@ pub struct Findings {
     pub recorded: Option<Tail>,
     /// The latencies of the replay.
     pub replayed: Tail,
+    /// Whether they are like the recorded ones. Otherwise no cause is examined.
+    pub reproduced: bool,
     /// All examined causes, the most expensive first.
     pub suspects: Vec<Suspect>,
     /// The latencies without all causes but queueing, if only several together make a difference.
@@ -47,6 +49,9 @@ const ENOUGH: usize = 10_000;
 const KNOWN: f64 = 0.95;
 /// Difference between the recorded and the replayed tail that is mentioned.
 const APART: f64 = 0.15;
+/// Ratio of the recorded and the replayed tail, either way, from which no cause is named. A cause is named from a fifth of
+/// the tail, which says nothing about a tail that the replay has missed by this much.
+const UNLIKE: f64 = 2.0;
 
 impl Findings {
     pub(super) fn new(
@@ -65,6 +70,7 @@ impl Findings {
             queries,
             recorded: recorded(recording),
             replayed,
+            reproduced: is_reproduced(recording, replayed),
             suspects,
             together,
             said: Vec::new(),
@@ -86,6 +92,19 @@ impl Findings {
     fn sentences(&self, profile: &Profile, policy: PolicyKind) -> Vec<String> {
         let name = self.name();
         let whole = self.replayed.at(self.quantile);
+        if let Some(recorded) = self.recorded.filter(|_| !self.reproduced) {
+            return vec![
+                format!("{name} is {:.1} ms, p50 {:.1} ms.", recorded.at(self.quantile), recorded.p50_ms),
+                format!(
+                    "No cause is named: the replay of the recording has a {name} of {whole:.1} ms, so it differs by more \
+                     than {UNLIKE:.0} times."
+                ),
+                "Jobs that waited at a worker count as long runs. If other frontends use the same workers, compare \
+                 nv_inference_queue_duration_us there."
+                    .to_owned(),
+                "Otherwise give the settings of the recorded frontend with --config or --policy.".to_owned(),
+            ];
+        }
         let mut said = vec![format!("{name} is {whole:.1} ms, p50 {:.1} ms.", self.replayed.p50_ms)];
         let named: Vec<&Suspect> = self.named().collect();
         if named.is_empty() {
@@ -126,6 +145,7 @@ impl Findings {
         let replayed = self.replayed.at(self.quantile);
         if let Some(recorded) = self.recorded.map(|tail| tail.at(self.quantile))
             && (replayed / recorded - 1.0).abs() > APART
+            && self.reproduced
         {
             said.push(format!(
                 "the recorded {} is {recorded:.1} ms: the replay does not reproduce it, so the costs are rough; check \
@@ -159,6 +179,15 @@ impl Tail {
     pub fn at(&self, quantile: f64) -> f64 {
         if quantile < 0.999 { self.p99_ms } else { self.p999_ms }
     }
+}
+
+/// Whether a replay has a tail like the recorded one, as far as the recording shows that.
+pub(super) fn is_reproduced(recording: &Recording, replayed: Tail) -> bool {
+    let quantile = quantile(recording);
+    recorded(recording).is_none_or(|recorded| {
+        let ratio = replayed.at(quantile) / recorded.at(quantile);
+        (1.0 / UNLIKE..=UNLIKE).contains(&ratio)
+    })
 }
 
 /// Returns what a cause is, as a sentence, and its remedy.

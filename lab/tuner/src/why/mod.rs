@@ -2,7 +2,8 @@
 //!
 //! [`why()`] replays the recorded arrivals on the fitted instances, with the faults when they happened. Then it removes one
 //! cause at a time and replays again: the difference is the cost of the cause. If no cause alone makes a difference, one hides
-//! behind the other, and all of them are removed together.
+//! behind the other, and all of them are removed together. If the replay's tail differs from the recorded one by more than
+//! twice, no cause is named: a replay that misses the tail says nothing about it.
 //!
 //! Rejected: shares of the tail by cause, from a regression. They explain latencies and do not say what a remedy gains.
 
@@ -31,6 +32,9 @@ pub fn why(
 ) -> Result<Findings, Error> {
     let replay = Replay { recording, setup, progress };
     let whole = replay.tail(profile, 0)?;
+    if !findings::is_reproduced(recording, whole) {
+        return Ok(Findings::new(recording, profile, setup, whole, Vec::new(), None));
+    }
     let causes = Cause::all(profile);
     let mut suspects = Vec::new();
     for cause in causes {

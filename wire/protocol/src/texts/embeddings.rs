@@ -5,7 +5,8 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Exchange, Packed, normalised, output, written};
+use super::packed::TextsOrIds;
+use super::{Exchange, Packed, normalised, output, usage, written};
 use crate::bounds::Room;
 use crate::{Error, InferResponse};
 
@@ -13,9 +14,8 @@ use crate::{Error, InferResponse};
 #[derive(Debug, Deserialize)]
 pub struct Embeddings {
     model: String,
-    input: Packed,
-    #[serde(default)]
-    encoding_format: Encoding,
+    input: TextsOrIds,
+    encoding_format: Option<Encoding>,
     dimensions: Option<usize>,
 }
 
@@ -50,8 +50,8 @@ enum Vector {
     Base64(String),
 }
 
-/// Zeros: the model's tokens are not counted.
-#[derive(Default, Serialize)]
+/// The tokens that the model read.
+#[derive(Serialize)]
 struct Usage {
     prompt_tokens: u64,
     total_tokens: u64,
@@ -78,7 +78,7 @@ impl Exchange for Embeddings {
     }
 
     fn rows(&mut self, _room: &mut Room) -> Result<Packed, Error> {
-        Ok(std::mem::take(&mut self.input))
+        Ok(std::mem::take(&mut self.input.0))
     }
 
     fn answer(&self, response: &InferResponse, rows: usize) -> Result<Bytes, Error> {
@@ -89,24 +89,21 @@ impl Exchange for Embeddings {
             return Err(Error::Malformed { message });
         }
         let item = |(index, vector): (usize, &[f32])| {
-            let embedding = self.encoding_format.of(normalised(vector));
+            let embedding = self.encoding_format.unwrap_or_default().of(normalised(vector));
             Item { object: "embedding", index, embedding }
         };
         let data = values.chunks(width).enumerate().map(item).collect();
-        written(&List { object: "list", data, model: &self.model, usage: Usage::default() })
+        let tokens = usage::total(response);
+        let usage = Usage { prompt_tokens: tokens, total_tokens: tokens };
+        written(&List { object: "list", data, model: &self.model, usage })
     }
 }
 
 /// `POST /embed` of Text Embeddings Inference. Its other fields change nothing here: long texts are always cut.
 #[derive(Debug, Deserialize)]
 pub struct Embed {
-    inputs: Packed,
-    #[serde(default = "yes")]
-    normalize: bool,
-}
-
-fn yes() -> bool {
-    true
+    inputs: TextsOrIds,
+    normalize: Option<bool>,
 }
 
 impl Exchange for Embed {
@@ -118,12 +115,12 @@ impl Exchange for Embed {
     }
 
     fn rows(&mut self, _room: &mut Room) -> Result<Packed, Error> {
-        Ok(std::mem::take(&mut self.inputs))
+        Ok(std::mem::take(&mut self.inputs.0))
     }
 
     fn answer(&self, response: &InferResponse, rows: usize) -> Result<Bytes, Error> {
         let (values, width) = output(response, rows)?;
-        let vector = |row: &[f32]| if self.normalize { normalised(row) } else { row.to_vec() };
+        let vector = |row: &[f32]| if self.normalize != Some(false) { normalised(row) } else { row.to_vec() };
         written(&values.chunks(width).map(vector).collect::<Vec<_>>())
     }
 }
@@ -149,6 +146,26 @@ mod tests {
         assert_eq!(body::<Embed>(r#"{"inputs": "a"}"#, &response), json!([[0.6, 0.8], [0.0, 0.0]]));
         let raw = body::<Embed>(r#"{"inputs": ["a", "b"], "normalize": false, "truncate": true}"#, &response);
         assert_eq!(raw, json!([[3.0, 4.0], [0.0, 0.0]]));
+    }
+
+    #[test]
+    fn usage_is_the_sum_of_the_rows_tokens() {
+        let mut response = answer(&[2, 2], &[3.0, 4.0, 0.0, 0.0]);
+        let usage = |response: &InferResponse| {
+            body::<Embeddings>(r#"{"model": "m", "input": ["a", "b"]}"#, response)["usage"].take()
+        };
+        assert_eq!(usage(&response), json!({ "prompt_tokens": 0, "total_tokens": 0 }), "not counted");
+        crate::texts::set_tokens(&mut response.parameters, [5, 7].into_iter());
+        assert_eq!(usage(&response), json!({ "prompt_tokens": 12, "total_tokens": 12 }));
+    }
+
+    #[test]
+    fn absent_options_may_be_null() {
+        let response = answer(&[1, 2], &[3.0, 4.0]);
+        let request =
+            r#"{"model": "m", "input": "a", "encoding_format": null, "dimensions": null, "user": null}"#;
+        assert_eq!(body::<Embeddings>(request, &response)["data"][0]["embedding"], json!([0.6, 0.8]));
+        assert_eq!(body::<Embed>(r#"{"inputs": "a", "normalize": null}"#, &response), json!([[0.6, 0.8]]));
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! of parm's own text models or any other of this form.
 
 mod embeddings;
+mod ids;
 mod packed;
 mod rerank;
+mod usage;
 
 use std::borrow::Cow;
 
@@ -15,8 +17,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use embeddings::{Embed, Embeddings};
+pub(crate) use ids::is_marked;
+pub use ids::{TokenIds, check_ids, ids_of};
 pub use packed::Packed;
 pub use rerank::{Rerank, ScoreDocuments};
+pub use usage::{set_tokens, tokens};
 
 use crate::bounds::Room;
 use crate::{

@@ -12,10 +12,8 @@ use crate::{Error, InferResponse};
 pub struct Rerank {
     query: String,
     texts: Packed,
-    #[serde(default)]
-    raw_scores: bool,
-    #[serde(default)]
-    return_text: bool,
+    raw_scores: Option<bool>,
+    return_text: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -33,8 +31,7 @@ pub struct ScoreDocuments {
     query: String,
     documents: Packed,
     top_n: Option<usize>,
-    #[serde(default)]
-    return_documents: bool,
+    return_documents: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -56,7 +53,7 @@ struct Returned<'a> {
     text: &'a str,
 }
 
-/// The texts by falling score.
+/// The texts by falling score of the model: a score from 0 to 1 is equal for all high ones.
 fn ranked<'a>(
     response: &InferResponse,
     texts: &'a Packed,
@@ -67,14 +64,10 @@ fn ranked<'a>(
         let message = format!("model '{}' gives {width} values for a pair, not a score", response.model_name);
         return Err(Error::Malformed { message });
     }
-    let mut ranked: Vec<_> = values
-        .iter()
-        .zip(texts.iter())
-        .enumerate()
-        .map(|(at, (value, text))| (at, score(*value), text))
-        .collect();
+    let mut ranked: Vec<_> =
+        values.iter().zip(texts.iter()).enumerate().map(|(at, (value, text))| (at, *value, text)).collect();
     ranked.sort_by(|(_, one, _), (_, other, _)| other.total_cmp(one));
-    Ok(ranked)
+    Ok(ranked.into_iter().map(|(at, value, text)| (at, score(value), text)).collect())
 }
 
 fn sigmoid(value: f32) -> f32 {
@@ -94,9 +87,13 @@ impl Exchange for Rerank {
     }
 
     fn answer(&self, response: &InferResponse, _: usize) -> Result<Bytes, Error> {
-        let score = |value| if self.raw_scores { value } else { sigmoid(value) };
+        let score = |value| if self.raw_scores == Some(true) { value } else { sigmoid(value) };
         let ranked = ranked(response, &self.texts, score)?;
-        let shown = |(index, score, text)| Ranked { index, score, text: self.return_text.then_some(text) };
+        let shown = |(index, score, text)| Ranked {
+            index,
+            score,
+            text: (self.return_text == Some(true)).then_some(text),
+        };
         written(&ranked.into_iter().map(shown).collect::<Vec<_>>())
     }
 }
@@ -116,7 +113,7 @@ impl Exchange for ScoreDocuments {
     fn answer(&self, response: &InferResponse, _: usize) -> Result<Bytes, Error> {
         let ranked = ranked(response, &self.documents, sigmoid)?;
         let shown = |(index, relevance_score, text)| {
-            let document = self.return_documents.then_some(Returned { text });
+            let document = (self.return_documents == Some(true)).then_some(Returned { text });
             Relevant { index, relevance_score, document }
         };
         let results = ranked.into_iter().take(self.top_n.unwrap_or(usize::MAX)).map(shown).collect();
@@ -148,6 +145,33 @@ mod tests {
             best["results"][1],
             json!({ "index": 0, "relevance_score": 0.5, "document": { "text": "a" } })
         );
+    }
+
+    #[test]
+    fn absent_options_may_be_null() {
+        let response = answer(&[1, 1], &[0.0]);
+        let ranked = body::<Rerank>(
+            r#"{"query": "q", "texts": ["a"], "raw_scores": null, "return_text": null}"#,
+            &response,
+        );
+        assert_eq!(ranked, json!([{ "index": 0, "score": 0.5 }]));
+        let request =
+            r#"{"model": "m", "query": "q", "documents": ["a"], "top_n": null, "return_documents": null}"#;
+        let results = body::<ScoreDocuments>(request, &response);
+        assert_eq!(results["results"], json!([{ "index": 0, "relevance_score": 0.5 }]));
+    }
+
+    #[test]
+    fn high_scores_are_ranked_by_the_model() {
+        let response = answer(&[3, 1], &[18.0, 40.0, 25.0]);
+        for request in [
+            r#"{"query": "q", "texts": ["a", "b", "c"]}"#,
+            r#"{"query": "q", "texts": ["a", "b", "c"], "raw_scores": true}"#,
+        ] {
+            let ranked = body::<Rerank>(request, &response);
+            let order: Vec<_> = ranked.as_array().unwrap().iter().map(|text| &text["index"]).collect();
+            assert_eq!(order, [&json!(1), &json!(2), &json!(0)], "{ranked}");
+        }
     }
 
     #[test]

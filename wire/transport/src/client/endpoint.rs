@@ -78,6 +78,12 @@ impl FromStr for Endpoint {
                 return Ok(Self { scheme, secured: false, address: DialAddress::Unix(path.into()) });
             }
         }
+        if text.starts_with(UPSTREAM) {
+            return Err(invalid(
+                text,
+                "use http://host:port or grpc://host:port (with TLS https://, grpcs://), unix:/path or grpc+unix:/path",
+            ));
+        }
         Err(invalid(
             text,
             "use http://host:port, grpc://host:port, frames://host:port (with TLS https://, grpcs://, frames+tls://) or \
@@ -99,7 +105,11 @@ fn authority(text: &str, rest: &str) -> Result<String, Error> {
     }
 }
 
+/// The beginning of an address whose server gets requests of any kind. Operators do not write it.
+const UPSTREAM: &str = "upstream+";
+
 fn invalid(text: &str, hint: &str) -> Error {
+    let text = text.strip_prefix(UPSTREAM).unwrap_or(text);
     Error::Malformed { message: format!("'{text}' is not a server address: {hint}") }
 }
 
@@ -195,5 +205,8 @@ mod tests {
             let error = text.parse::<Endpoint>().unwrap_err();
             assert!(error.to_string().contains("host"), "{text}: {error}");
         }
+        let error = "upstream+ftp://w:1".parse::<Endpoint>().unwrap_err().to_string();
+        assert!(error.contains("'ftp://w:1'") && error.contains("grpc+unix:/path"), "{error}");
+        assert!(!error.contains("frames"), "{error}");
     }
 }

@@ -37,10 +37,12 @@ impl Keys {
         match read.and_then(|text| KeyFile::read(&text)) {
             Ok(file) => {
                 self.replace(&file.keys);
+                self.set_stale(None);
                 tracing::info!(file = %path.display(), keys = file.keys.len(), "keys");
             }
             Err(reason) => {
                 tracing::warn!(code = %parm_protocol::StableCode::KeyFile, file = %path.display(), %reason, "cannot use the key file: the previous keys stay valid");
+                self.set_stale(Some(reason));
             }
         }
     }

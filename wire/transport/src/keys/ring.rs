@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use parking_lot::RwLock;
-use parm_protocol::Error;
+use parm_protocol::{Error, StableCode};
 
 use super::caller::{Caller, Visit};
 use super::limit::Limit;
 use super::{Access, Digest, Entry, KeyFile, Role, credential};
+use crate::FileFault;
 
 /// The keys of a server; cheap to clone. Whether keys are required is decided at the start: no change of the file can
 /// open a server.
@@ -22,6 +23,8 @@ struct Ring {
     /// Their file, if they come from one.
     file: Option<PathBuf>,
     known: RwLock<Arc<Holders>>,
+    /// Why the current file is invalid, if it is.
+    stale: RwLock<Option<String>>,
 }
 
 /// The holder of each key.
@@ -56,7 +59,7 @@ impl Keys {
 
     fn with(file: Option<PathBuf>, entries: &[Entry]) -> Self {
         let known = RwLock::new(Arc::new(known(entries, &Holders::new())));
-        Self(Some(Arc::new(Ring { file, known })))
+        Self(Some(Arc::new(Ring { file, known, stale: RwLock::default() })))
     }
 
     /// Whether callers need a key.
@@ -67,6 +70,22 @@ impl Keys {
     /// The file of the keys.
     pub(super) fn file(&self) -> Option<&Path> {
         self.0.as_ref()?.file.as_deref()
+    }
+
+    /// Returns the fault of the file now, if it was changed and cannot be used.
+    pub fn fault(&self) -> Option<FileFault> {
+        let ring = self.0.as_ref()?;
+        let (reason, file) = (ring.stale.read().clone()?, ring.file.as_ref()?);
+        let text =
+            format!("cannot use the key file {}: {reason}: the previous keys stay valid", file.display());
+        Some(FileFault { code: StableCode::KeyFile, text, fails: true })
+    }
+
+    /// Sets why the current file is invalid; `None` if it is valid.
+    pub(super) fn set_stale(&self, reason: Option<String>) {
+        if let Some(ring) = &self.0 {
+            *ring.stale.write() = reason;
+        }
     }
 
     /// Replaces the keys. Remaining holders keep the usage of their limits.

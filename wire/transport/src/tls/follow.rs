@@ -4,7 +4,6 @@
 //! and some write them in place.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -40,7 +39,7 @@ impl Tls {
 impl Charter {
     fn changed(self: &Arc<Self>, read: Result<Files, String>) {
         let taken = read.and_then(|files| self.take(&files));
-        self.counts.stale.store(taken.is_err(), Ordering::Relaxed);
+        *self.counts.stale.lock() = taken.as_ref().err().cloned();
         match taken {
             Ok(()) => tracing::info!("TLS: new connections use the changed files"),
             Err(reason) => {

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use parm_protocol::Error;
 use tokio::sync::Semaphore;
 
@@ -15,7 +15,7 @@ use super::memory::Memory;
 use super::{Config, Mode, Spoken, Welcome};
 
 /// A certificate that expires within this time causes a warning.
-const SOON: Duration = Duration::from_secs(7 * 86_400);
+pub(super) const SOON: Duration = Duration::from_secs(7 * 86_400);
 
 /// TLS of a process; cheap to clone. Off by default.
 #[derive(Clone, Default)]
@@ -45,8 +45,8 @@ pub(super) struct Counts {
     pub(super) fallbacks: AtomicU64,
     /// Changes of the files that were applied.
     pub(super) reloads: AtomicU64,
-    /// Whether the current files are invalid.
-    pub(super) stale: AtomicBool,
+    /// Why the current files are invalid, if they are.
+    pub(super) stale: Mutex<Option<String>>,
 }
 
 /// The state of TLS.

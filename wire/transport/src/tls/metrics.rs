@@ -29,7 +29,7 @@ impl Tls {
                 "1 while the files of [tls] are invalid and the previous ones are in use",
             ),
             "gauge",
-            &[("", u64::from(counts.stale.load(Ordering::Relaxed)))],
+            &[("", u64::from(counts.stale.lock().is_some()))],
         );
         family(
             &mut page,

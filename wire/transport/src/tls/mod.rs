@@ -22,6 +22,7 @@
 
 mod advice;
 mod config;
+mod fault;
 mod files;
 mod follow;
 mod handle;

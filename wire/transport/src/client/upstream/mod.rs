@@ -105,6 +105,11 @@ impl Upstream {
         if status.is_informational() {
             return Err(self.broken(Failure::Broken(format!("it answered {status}, which nobody asked for"))));
         }
+        if let Some(coding) = end_to_end::other_coding(&headers).filter(|_| !arriving.is_end()) {
+            let coding: String = coding.chars().take(100).collect();
+            let message = format!("its answer has the transfer coding '{coding}', which nothing asked for");
+            return Err(self.broken(Failure::Broken(message)));
+        }
         end_to_end::of_answer(&mut headers);
         let form = BodyForm::of(&headers);
         let mut begun = Begun::default();

@@ -86,6 +86,20 @@ async fn connect_is_not_passed_on() {
     assert!(heard.starts_with("HTTP/1.1 400") && heard.contains("CONNECT is not passed on"), "{heard}");
 }
 
+#[tokio::test]
+async fn coded_body_is_not_passed_on_as_if_it_were_plain() {
+    let shared = passing(Config::default(), |_| panic!("it was passed on"));
+    for coding in ["gzip, chunked", "chunked, chunked"] {
+        let (mut stream, _served) = connect(&shared);
+        let head = format!("POST /embed HTTP/1.1\r\nhost: a\r\ntransfer-encoding: {coding}\r\n\r\n");
+        stream.write_all(format!("{head}1\r\nx\r\n0\r\n\r\n").as_bytes()).await.unwrap();
+        let mut heard = vec![0; 1024];
+        let count = stream.read(&mut heard).await.unwrap();
+        let heard = String::from_utf8_lossy(&heard[..count]);
+        assert!(heard.starts_with("HTTP/1.1 501") && heard.contains(coding), "{heard}");
+    }
+}
+
 /// An answer without a body that states the length of the one that it does not have.
 fn bodiless(request: OpaqueRequest) -> OpaqueAnswer {
     let status = request.target.path()[1..].parse().unwrap();

@@ -19,6 +19,7 @@ use super::guest::{self, Guest};
 use super::origin::Origin;
 use super::rest;
 use super::shared::Shared;
+use super::unfinished::Unfinished;
 use crate::budget::Share;
 use crate::listening::{Activity, Handler, Place, Running, Told};
 
@@ -81,7 +82,7 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let activity = self.activity.clone();
         let running = Running::new(activity.clone());
         activity.note_version(request.version());
@@ -102,13 +103,16 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
         if let Some(guest) = guest.cloned() {
             let (shared, reach) = (self.app.shared.clone(), self.app.reach);
             return Box::pin(async move {
-                let request = request.map(Body::new);
-                let mut response = guest::respond(&shared, guest, request, reach).await;
+                let (request, unfinished) = Unfinished::lend(request);
+                let mut response = guest::respond(&shared, guest, request.map(Body::new), reach).await;
                 announce_last(&mut response, activity.is_old() || !shared.service.is_ready());
-                Ok(response.map(|body| match body.size_hint().exact() {
-                    Some(_) => Body::new(Told::whole(body, &activity, None)),
-                    None => Body::new(Told::messages(body, running)),
-                }))
+                if response.body().size_hint().exact().is_none() {
+                    return Ok(response.map(|body| Body::new(Told::messages(body, running))));
+                }
+                let running = pass_over(&shared, unfinished, running).await;
+                let response = response.map(|body| Body::new(Told::whole(body, &activity, None)));
+                drop(running);
+                Ok(response)
             });
         }
         let (shared, mut router, reach) = (self.app.shared.clone(), self.app.router.clone(), self.app.reach);
@@ -116,6 +120,8 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
         let upgrades = request.headers().contains_key(header::UPGRADE);
         let kept = upgrades.then(|| Kept(Arc::new((self.place.clone(), Running::new(activity.clone())))));
         Box::pin(async move {
+            let is_call = is_grpc(&request);
+            let (mut request, unfinished) = Unfinished::lend(request);
             let mut response = match rest::admit(&shared, &request, reach) {
                 Ok(visit) => {
                     if shared.service.forwards(request.uri().path()) {
@@ -134,18 +140,40 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
                         answered?
                     }
                 }
-                Err(refusal) => *refusal,
+                Err(refusal) => {
+                    drop(request);
+                    *refusal
+                }
             };
             announce_last(&mut response, activity.is_old() || !shared.service.is_ready());
             if response.extensions_mut().remove::<rest::Lasting>().is_some() {
                 return Ok(response.map(|body| Body::new(Told::messages(body, running))));
             }
             let share = response.extensions_mut().remove::<Arc<Share>>();
+            // The client of a call may wait for the answer before it ends its request, and knows such resets.
+            let running = if is_call { Some(running) } else { pass_over(&shared, unfinished, running).await };
             let response = response.map(|body| Body::new(Told::whole(body, &activity, share)));
             drop(running);
             Ok(response)
         })
     }
+}
+
+/// Reads the rest of a request whose response exists. A client that sends it slowly does not keep its connection from making
+/// room for another.
+async fn pass_over<S>(
+    shared: &Shared<S>,
+    unfinished: Unfinished<Incoming>,
+    running: Running,
+) -> Option<Running> {
+    // A body little larger than the limit gets the answer that says so.
+    let most = shared.config.max_body_bytes.get().saturating_mul(2);
+    if !unfinished.is_left(most) {
+        return Some(running);
+    }
+    drop(running);
+    unfinished.pass_over(most, shared.config.body_timeout).await;
+    None
 }
 
 /// Announces the last response of a connection that is old, draining, or not ready yet: the client's next request should
@@ -166,5 +194,7 @@ fn is_grpc<B>(request: &Request<B>) -> bool {
 mod forwarded;
 #[cfg(test)]
 mod panics;
+#[cfg(test)]
+mod refused;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use parm_protocol::{Error, InferenceService};
 
 use super::inflate::Coding;
 use crate::budget::Share;
+use crate::end_to_end::other_coding;
 use crate::server::shared::Shared;
 
 /// Most bytes reserved before any arrived: the announced length may be wrong.
@@ -41,6 +42,11 @@ pub(super) async fn read_as_sent<S: InferenceService>(
     request: Request,
     shared: &Shared<S>,
 ) -> Result<Held, Error> {
+    if let Some(coding) = other_coding(request.headers()) {
+        let coding: String = coding.chars().take(100).collect();
+        let what = format!("the transfer coding '{coding}': send 'chunked' alone, or a content-length");
+        return Err(Error::Unimplemented { what });
+    }
     let config = &shared.config;
     let limit = config.max_body_bytes.get();
     let announced =
@@ -50,13 +56,7 @@ pub(super) async fn read_as_sent<S: InferenceService>(
     }
     let share = shared.budget.share();
     let mut body = Counted { body: request.into_body(), share: &share };
-    let collect = async {
-        let collected = collect(&mut body, announced.unwrap_or(0), limit).await;
-        if matches!(collected, Err(Error::Overloaded { .. })) {
-            body.pass_over(limit).await;
-        }
-        collected
-    };
+    let collect = collect(&mut body, announced.unwrap_or(0), limit);
     let late = |_| {
         let message = format!("the body did not arrive within {:?}: send it faster", config.body_timeout);
         Error::Malformed { message }
@@ -112,15 +112,5 @@ impl Counted<'_> {
             }
         }
         Ok(None)
-    }
-
-    /// Reads the rest and drops it: a client that is still sending when its connection closes never sees the response.
-    async fn pass_over(&mut self, most: usize) {
-        let mut passed = 0;
-        while passed <= most
-            && let Some(Ok(frame)) = self.body.frame().await
-        {
-            passed += frame.data_ref().map_or(0, Bytes::len);
-        }
     }
 }

@@ -87,6 +87,10 @@ async fn read<S: InferenceService, E: Exchange>(
         None => only(shared, E::IN_ROW)?,
     };
     let rows = exchange.rows(&mut Room::of(shared.config.max_body_bytes.get()))?;
+    if rows.has_ids() && shared.service.model_config(&model)?.token_ids().is_none() {
+        let message = format!("model '{}' takes no token ids: send texts", model.name);
+        return Err(Error::Malformed { message });
+    }
     let request = texts::request(model, &metadata, rows, parameters)?;
     shared.holds(&held.share, &request)?;
     Ok((exchange, request, held.share))

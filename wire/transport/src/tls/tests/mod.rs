@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{
-    DataType, Error, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Tensor,
+    DataType, Error, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, StableCode, Tensor,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -45,6 +45,7 @@ async fn changed_files_are_applied_and_invalid_ones_ignored() {
     assert!(followed.says(&format!("parm_tls_certificate_expires_seconds {first}")));
     followed.looks().await;
     assert!(followed.says("parm_tls_reloads_total 0") && followed.says("parm_tls_files_stale 0"));
+    assert_eq!(followed.tls.faults(), []);
 
     scene.authority.issue_until(&["127.0.0.1"], 3001).write(scene.folder.path(), "a");
     followed.looks().await;
@@ -56,6 +57,8 @@ async fn changed_files_are_applied_and_invalid_ones_ignored() {
     std::fs::write(config.certificate.as_ref().unwrap(), &next.certificate).unwrap();
     followed.looks().await;
     assert!(followed.expires() == second && followed.says("parm_tls_files_stale 1"));
+    let codes: Vec<_> = followed.tls.faults().iter().map(|fault| (fault.code, fault.fails)).collect();
+    assert_eq!(codes, [(StableCode::TlsFiles, true)]);
     std::fs::remove_file(config.key.as_ref().unwrap()).unwrap();
     followed.looks().await;
     assert!(followed.expires() == second && followed.says("parm_tls_files_stale 1"));
@@ -66,6 +69,16 @@ async fn changed_files_are_applied_and_invalid_ones_ignored() {
     next.write(scene.folder.path(), "a");
     followed.looks().await;
     assert!(followed.expires() > second && followed.says("parm_tls_files_stale 0"));
+    assert_eq!(followed.tls.faults(), []);
+}
+
+#[test]
+fn certificate_is_a_fault_when_it_has_expired() {
+    let scene = Scene::new();
+    let config = scene.config(Mode::Require, &scene.authority.issue_until(&["127.0.0.1"], 2020), "a");
+    let codes: Vec<_> =
+        Tls::open(&config).unwrap().faults().iter().map(|fault| (fault.code, fault.fails)).collect();
+    assert_eq!(codes, [(StableCode::CertificateExpired, true)]);
 }
 
 #[tokio::test]
