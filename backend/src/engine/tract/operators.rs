@@ -30,7 +30,9 @@ const STANDARD: &str = "Abs Acos Acosh Add Affine AffineGrid And ArgMax ArgMin A
 
 /// Returns the end of an error about this model.
 pub(super) fn advice(proto: &ModelProto) -> String {
-    let own = |node: &NodeProto| proto.functions.iter().any(|function| function.name == node.op_type);
+    let own = |node: &NodeProto| {
+        proto.functions.iter().any(|function| function.name.as_deref() == Some(&*node.op_type))
+    };
     let is_unknown = |node: &NodeProto| !is_known(node) && !own(node);
     match proto.graph.as_ref().and_then(|graph| find(graph, &is_unknown)) {
         None => ORT.to_owned(),
