@@ -75,6 +75,13 @@ impl Class {
         }
     }
 
+    /// The settings with as many rows in a step as fit the memory. Noisier gradients need smaller steps.
+    fn fitting(&self, together: usize) -> Settings {
+        let batch = self.settings.batch.min(together.max(1));
+        let share = batch as f32 / self.settings.batch as f32;
+        Settings { batch, rate: self.settings.rate * share.sqrt(), ..self.settings.clone() }
+    }
+
     fn lesson(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> anyhow::Result<Bytes> {
         let rows = lessons.rows.len();
         if rows < FEWEST {
@@ -99,7 +106,7 @@ impl Class {
         let recipe = StandInRecipe {
             width: 1.0,
             meaning: Some(lessons.meaning),
-            run: self.settings.clone(),
+            run: self.fitting(lessons.together),
             ..StandInRecipe::default()
         };
         let checkpoint = self.folder.join(format!("{}{name}{CHECKPOINT}", self.name));
@@ -217,8 +224,13 @@ mod tests {
         let said = answers(network(activation, outputs, 1).bytes(), &tensor);
         let candidate = network(activation, outputs, 2);
         let patience = Patience(std::cell::Cell::new(u32::MAX));
-        let lessons =
-            Lessons { rows: &rows, said: std::slice::from_ref(&said), meaning, progress: &patience };
+        let lessons = Lessons {
+            rows: &rows,
+            said: std::slice::from_ref(&said),
+            meaning,
+            together: 64,
+            progress: &patience,
+        };
         let folder = tempfile::tempdir().unwrap();
         let taught = class(folder.path(), 30).teach("candidate", candidate.bytes(), &lessons).unwrap();
         [candidate.bytes(), &taught].map(|model| apart(&said, &answers(model, &tensor)))
@@ -260,7 +272,8 @@ mod tests {
         let class = Tensor::new(parm_protocol::DataType::Int64, [ROWS].as_slice(), vec![0; 8 * ROWS].into());
         let said = [class.unwrap(), told[0].clone(), told[1].clone()];
         let patience = Patience(std::cell::Cell::new(u32::MAX));
-        let lessons = Lessons { rows: &rows, said: &said, meaning: Meaning::Values, progress: &patience };
+        let lessons =
+            Lessons { rows: &rows, said: &said, meaning: Meaning::Values, together: 64, progress: &patience };
         let folder = tempfile::tempdir().unwrap();
         let taught = self::class(folder.path(), 30).teach("candidate", candidate.bytes(), &lessons).unwrap();
         let (before, after) = (all_answers(candidate.bytes(), &tensor), all_answers(&taught, &tensor));
@@ -278,7 +291,7 @@ mod tests {
         let teach = |patience: u32, epochs: u64| {
             let progress = Patience(std::cell::Cell::new(patience));
             let (said, meaning) = (std::slice::from_ref(&said), Meaning::Probabilities);
-            let lessons = Lessons { rows: &rows, said, meaning, progress: &progress };
+            let lessons = Lessons { rows: &rows, said, meaning, together: 64, progress: &progress };
             class(folder.path(), epochs).teach("candidate", candidate.bytes(), &lessons)
         };
         let path = folder.path().join("m-taught-candidate.checkpoint");
@@ -292,6 +305,16 @@ mod tests {
     }
 
     #[test]
+    fn steps_have_as_many_rows_as_fit() {
+        let class = class(std::path::Path::new("runs"), 2);
+        let fitting = |together| {
+            let settings = class.fitting(together);
+            (settings.batch, settings.rate / class.settings.rate)
+        };
+        assert_eq!([64, 4_000, 16, 1].map(fitting), [(64, 1.0), (64, 1.0), (16, 0.5), (1, 0.125)]);
+    }
+
+    #[test]
     fn too_few_rows_or_too_many_dimensions_are_refused() {
         let (rows, tensor) = pictures();
         let (few, model) = (rows.select(&[0, 1, 2]).unwrap(), network("Softmax", 4, 1));
@@ -299,7 +322,8 @@ mod tests {
         let patience = Patience(std::cell::Cell::new(u32::MAX));
         let folder = tempfile::tempdir().unwrap();
         let refused = |rows: &Rows, said: &[Tensor]| {
-            let lessons = Lessons { rows, said, meaning: Meaning::Probabilities, progress: &patience };
+            let lessons =
+                Lessons { rows, said, meaning: Meaning::Probabilities, together: 64, progress: &patience };
             class(folder.path(), 2).teach("candidate", model.bytes(), &lessons).unwrap_err()
         };
         assert!(refused(&few, std::slice::from_ref(&said)).contains("3 rows are too few"));

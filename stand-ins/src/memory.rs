@@ -33,6 +33,11 @@ const WEIGHTS: u64 = 2;
 pub(crate) const UNFUSED: u64 = 2 * ARENA;
 /// Runs that compare each layer with its 8-bit copy.
 pub(crate) const COMPARED: u64 = 3 * ARENA;
+/// Memory for a step of teaching, whose rows need their values, gradients of these, and the columns of convolutions.
+pub(crate) const STEP: u64 = 1 << 30;
+const TAUGHT: u64 = 6;
+/// Weights while a model is taught: their gradients and two means of these.
+const TRAINED: u64 = 4;
 /// The program, its libraries and the sums of a search.
 const REST: u64 = 300 << 20;
 
@@ -41,6 +46,8 @@ const REST: u64 = 300 << 20;
 pub(crate) struct Need {
     /// The values that exist at the same time.
     pub(crate) live: u64,
+    /// All values of a run.
+    pub(crate) values: u64,
     /// The answers.
     pub(crate) answers: u64,
     /// Whether a run may have several rows.
@@ -56,7 +63,23 @@ impl Need {
     ) -> Self {
         let bytes = |name: &str| bytes(name, look, types);
         let answers = draft.graph().output.iter().map(|output| bytes(&output.name)).sum();
-        Self { live: live(draft, bytes), answers, is_batched }
+        let values = draft.nodes.iter().flat_map(|node| &node.output).map(|name| bytes(name)).sum();
+        Self { live: live(draft, bytes), values, answers, is_batched }
+    }
+
+    /// The rows of a step of teaching; 0 if one row needs too much.
+    pub(crate) fn taught(&self) -> usize {
+        fitting(STEP, self.step())
+    }
+
+    /// The bytes that a row needs in a step of teaching.
+    pub(crate) fn step(&self) -> u64 {
+        TAUGHT * self.values
+    }
+
+    /// About how much teaching needs: each row is copied.
+    pub(crate) fn teaching(&self, rows: u64, file: u64) -> u64 {
+        REST + 2 * rows + TRAINED * file + STEP
     }
 
     /// The most rows whose answers fit, but enough to measure costs on.
@@ -189,11 +212,22 @@ mod tests {
             sizes.into_iter().map(|(name, channels)| (name.to_owned(), vec![1, channels, 8, 8])).collect();
         let need = Need::of(&draft, (&look, &types(&draft)), true);
         assert_eq!((need.live, need.answers), ((16 + 4) * 64 * 4, 4 * 64 * 4));
+        assert_eq!(need.values, (16 + 16 + 4 + 4) * 64 * 4, "gradients need all values");
+    }
+
+    #[test]
+    fn steps_of_teaching_fit_a_gigabyte() {
+        let need = |values| Need { values, ..Need::default() };
+        assert_eq!(need(40 << 10).taught(), 4_369);
+        // 9 s of sound.
+        assert_eq!(need(40 << 20).taught(), 4);
+        assert_eq!(need(400 << 20).taught(), 0, "not even one row");
+        assert_eq!(need(0).teaching(100, 10), REST + 200 + 40 + STEP);
     }
 
     #[test]
     fn large_rows_are_measured_alone_and_in_smaller_runs() {
-        let need = |live, answers| Need { live, answers, is_batched: true };
+        let need = |live, answers| Need { live, values: 4 * live, answers, is_batched: true };
         let small = need(1 << 10, 40);
         assert_eq!(small.measured(1 << 20), MEASURED_ROWS);
         assert_eq!(small.groups(1 << 20, &[1 << 20; 20]), std::slice::from_ref(&(0..20)), "all take turns");
@@ -212,7 +246,7 @@ mod tests {
     #[test]
     fn search_of_audio_needs_two_gigabytes_or_less() {
         // 260 rows of 9 s.
-        let need = Need { live: 111 << 20, answers: 12, is_batched: true };
+        let need = Need { live: 111 << 20, values: 900 << 20, answers: 12, is_batched: true };
         let bytes = need.estimate((260 * 144_160 * 4, 1 << 20, 2_000));
         assert!((1 << 30..2_000_000_000).contains(&bytes), "{bytes}");
         assert_eq!(in_words(bytes), format!("{:.1} GB", bytes as f64 / 1e9));

@@ -86,5 +86,6 @@ pub(crate) fn setting() -> Setting {
         accuracy: None,
         sureness: None,
         interruption: None,
+        doubt: None,
     }
 }

@@ -174,6 +174,11 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
+    /// The processor time of the calling thread, if it is the one that runs.
+    pub(crate) fn used(self) -> Option<Duration> {
+        matches!(self, Self::Processor).then(|| self.now())
+    }
+
     pub(crate) fn now(self) -> Duration {
         match self {
             Self::Wall(since) => since.elapsed(),

@@ -11,6 +11,7 @@ use super::{MODEL, register};
 pub(super) struct StandInFamilies {
     counts: Counts,
     cost: GaugeVec,
+    cost_apart: GaugeVec,
     agreement: GaugeVec,
     withheld: IntGaugeVec,
     in_outage: IntGaugeVec,
@@ -20,6 +21,7 @@ pub(super) struct StandInFamilies {
 pub(super) struct StandIns {
     pub(super) counted: Counted,
     cost: [Series<GaugeVec>; 4],
+    cost_apart: [Series<GaugeVec>; 4],
     agreement: Series<GaugeVec>,
     withheld: Series<IntGaugeVec>,
     in_outage: Series<IntGaugeVec>,
@@ -53,7 +55,17 @@ impl StandInFamilies {
                 GaugeVec::new(
                     Opts::new(
                         "parm_stand_in_cost",
-                        "Time of a stand-in's job by rows, relative to a query's; NaN without a stand-in",
+                        "Time of a stand-in's job by rows, relative to a query's, each divided by the speed of its instance; NaN without a stand-in",
+                    ),
+                    &["model", "version", "rows"],
+                ),
+            ),
+            cost_apart: register(
+                registry,
+                GaugeVec::new(
+                    Opts::new(
+                        "parm_stand_in_cost_apart",
+                        "Time of a stand-in's job by rows on instances without the model, relative to a query's on its own instances, so that faster or slower processors count; NaN without such instances",
                     ),
                     &["model", "version", "rows"],
                 ),
@@ -95,6 +107,7 @@ impl StandInFamilies {
         StandIns {
             counted: self.counts.of(labels),
             cost: ROWS.map(|rows| Series::new(&self.cost, &[labels[0], labels[1], rows])),
+            cost_apart: ROWS.map(|rows| Series::new(&self.cost_apart, &[labels[0], labels[1], rows])),
             agreement: Series::new(&self.agreement, &labels),
             withheld: Series::new(&self.withheld, &labels),
             in_outage: Series::new(&self.in_outage, &labels),
@@ -108,10 +121,13 @@ impl StandIns {
         status.stand_in_cost.is_some() || self.withheld.is_used()
     }
 
-    /// Updates cost and agreement; unknown values are NaN.
+    /// Updates costs and agreement; unknown values are NaN.
     pub(super) fn refresh(&self, status: &PoolStatus) {
-        for (at, gauge) in self.cost.iter().enumerate() {
-            gauge.set(status.stand_in_cost.map_or(f64::NAN, |cost| cost.rows[at]));
+        let costs = [(&self.cost, status.stand_in_cost), (&self.cost_apart, status.stand_in_cost_apart)];
+        for (gauges, cost) in costs {
+            for (at, gauge) in gauges.iter().enumerate() {
+                gauge.set(cost.map_or(f64::NAN, |cost| cost.rows[at]));
+            }
         }
         self.agreement.set(status.agreement.unwrap_or(f64::NAN));
         self.withheld.set(status.withheld.into());
@@ -121,7 +137,7 @@ impl StandIns {
     /// Removes the series from the page.
     pub(super) fn forget(&self) {
         self.counted.forget();
-        self.cost.iter().chain([&self.agreement]).for_each(Series::forget);
+        self.cost.iter().chain(&self.cost_apart).chain([&self.agreement]).for_each(Series::forget);
         self.withheld.forget();
         self.in_outage.forget();
     }

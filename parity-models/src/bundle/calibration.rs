@@ -5,9 +5,13 @@
 //! learned from softened labels are underconfident if right and overconfident if wrong, which no temperature corrects.
 //! For them a curve maps confidence to observed accuracy. The threshold is the lowest confidence from which on
 //! approximate answers are about as accurate as predictions; it holds back at most half of them.
+//!
+//! The least confident position of an answer counts, in the fit as in the server. Answers with several positions have the
+//! temperature at which this confidence fits best: the classes of single positions would leave them overconfident.
 
 use serde::{Deserialize, Serialize};
 
+use super::class_scores::{Case, ClassScores};
 use super::curve::{self, Curve, along};
 use super::{Meaning, Problem};
 
@@ -17,6 +21,10 @@ const UNLIKELY: f32 = 1e-30;
 const SLACK: f64 = 0.005;
 /// Iterations of the search for the temperature.
 const HALVINGS: usize = 40;
+/// The most scores from which a temperature is searched; answers beyond are left out at even distances.
+const MOST_SCORES: usize = 1 << 23;
+/// A confidence is at least this far from 0 and 1 when its logarithm is used.
+const SURELY: f64 = 1e-6;
 /// Bins of confidence in which it is compared with observed accuracy.
 const BINS: usize = 15;
 
@@ -40,36 +48,20 @@ impl Default for Calibration {
     }
 }
 
-/// An answer and its true class.
-#[derive(Clone, Copy, Debug)]
-pub struct Case<'a> {
-    /// Scores or probabilities of the classes.
-    pub scores: &'a [f32],
-    /// The true class; cases whose true class has no score are ignored.
-    pub truth: usize,
-}
-
 impl Calibration {
     /// Fits a calibration to answers whose truth is known. `available` is the accuracy of predictions. Returns the
-    /// default if the values are not scores of classes.
-    pub fn fit(cases: &[Case<'_>], meaning: Meaning, available: f64) -> Self {
-        if !meaning.has_classes() {
+    /// default if no answer has scores of classes.
+    pub fn fit(cases: &[Case<'_>], available: f64) -> Self {
+        let scores: usize = cases.iter().flat_map(|case| &case.answer).map(|output| output.len()).sum();
+        let few = || cases.iter().step_by(scores.div_ceil(MOST_SCORES).max(1));
+        let is_single = few().all(|case| positions(&case.answer).nth(1).is_none());
+        let Some(temperature) = (if is_single { of_classes(few()) } else { of_answers(few()) }) else {
             return Self::default();
-        }
-        let logits: Vec<(Vec<f32>, usize)> = cases
-            .iter()
-            .filter(|case| case.truth < case.scores.len() && case.scores[case.truth].is_finite())
-            .filter(|case| case.scores.iter().all(|score| *score < f32::INFINITY))
-            .map(|case| (logits(case.scores, meaning).collect(), case.truth))
-            .collect();
-        if logits.is_empty() {
-            return Self::default();
-        }
-        let temperature = coolest(&logits);
+        };
         let cooled = Self { temperature, ..Self::default() };
-        let sure: Vec<(f32, bool)> = cases.iter().map(|case| cooled.sure(*case, meaning)).collect();
+        let sure: Vec<(f32, bool)> = cases.iter().map(|case| cooled.sure(case)).collect();
         let fitted = Self { curve: curve::fit(&sure), ..cooled };
-        let sure = cases.iter().map(|case| fitted.sure(*case, meaning)).collect();
+        let sure = cases.iter().map(|case| fitted.sure(case)).collect();
         Self { threshold: threshold(sure, available).clamp(0.0, 1.0), ..fitted }
     }
 
@@ -83,30 +75,35 @@ impl Calibration {
         curve.is_some_and(|curve| !curve::is_sound(&curve)).then_some(Problem::Curve)
     }
 
-    /// The confidence of one output whose last axis has `classes` scores; the least confident position counts. `None`
-    /// if the values are not scores of classes; 0 if they are not numbers.
-    pub fn confidence(&self, values: &[f32], classes: usize, meaning: Meaning) -> Option<f32> {
-        if !meaning.has_classes() || classes < 2 || values.len() < classes {
-            return None;
-        }
-        let top = |scores: &[f32]| {
-            let logits = || logits(scores, meaning).map(|logit| logit / self.temperature);
-            let largest = logits().fold(f32::NEG_INFINITY, f32::max);
-            let sure = 1.0 / logits().map(|logit| (logit - largest).exp()).sum::<f32>();
-            match sure.is_finite() {
-                true => self.curve.map_or(sure, |curve| along(&curve, sure)),
-                false => 0.0,
-            }
+    /// The confidence of an answer: that of its least confident position in any of the outputs. `None` without scores of
+    /// classes; 0 if they are not numbers.
+    pub fn confidence<'a>(&self, answer: impl IntoIterator<Item = ClassScores<'a>>) -> Option<f32> {
+        let least = |output: ClassScores<'a>| {
+            let all = output.positions().map(|scores| self.of_position(scores, output.meaning()));
+            all.min_by(f32::total_cmp)
         };
-        values.chunks_exact(classes).map(top).min_by(f32::total_cmp)
+        answer.into_iter().filter_map(least).min_by(f32::total_cmp)
+    }
+
+    fn of_position(&self, scores: &[f32], meaning: Meaning) -> f32 {
+        let logits = || logits(scores, meaning).map(|logit| logit / self.temperature);
+        let largest = logits().fold(f32::NEG_INFINITY, f32::max);
+        let sure = 1.0 / logits().map(|logit| (logit - largest).exp()).sum::<f32>();
+        match sure.is_finite() {
+            true => self.curve.map_or(sure, |curve| along(&curve, sure)),
+            false => 0.0,
+        }
     }
 
     /// The confidence of an answer, and whether it is right.
-    pub fn sure(&self, case: Case<'_>, meaning: Meaning) -> (f32, bool) {
-        let best = case.scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
-        let confidence = self.confidence(case.scores, case.scores.len(), meaning);
-        (confidence.unwrap_or(0.0), best.is_some_and(|(class, _)| class == case.truth))
+    pub fn sure(&self, case: &Case<'_>) -> (f32, bool) {
+        (self.confidence(case.answer.iter().copied()).unwrap_or(0.0), case.is_right())
     }
+}
+
+/// The positions of an answer, with the meaning of their scores.
+fn positions<'a>(answer: &[ClassScores<'a>]) -> impl Iterator<Item = (&'a [f32], Meaning)> {
+    answer.iter().flat_map(|output| output.positions().map(|scores| (scores, output.meaning())))
 }
 
 /// Expected calibration error: the mean distance of confidence from observed accuracy, over fifteen bins of confidence.
@@ -129,18 +126,44 @@ fn logits(scores: &[f32], meaning: Meaning) -> impl Iterator<Item = f32> + Clone
     })
 }
 
-/// The temperature of the smallest negative log-likelihood, by golden-section search over its logarithm.
-fn coolest(cases: &[(Vec<f32>, usize)]) -> f32 {
-    let surprise = |log: f64| -> f64 {
-        let inverse = (-log).exp();
+/// The temperature of the smallest negative log-likelihood of the true classes. Ignores answers whose true class has no
+/// finite score.
+fn of_classes<'a>(cases: impl Iterator<Item = &'a Case<'a>>) -> Option<f32> {
+    let known = |case: &'a Case<'a>| {
+        let (scores, meaning) = positions(&case.answer).next()?;
+        let truth = *case.truth.first()?;
+        let is_usable = scores.get(truth)?.is_finite() && scores.iter().all(|score| *score < f32::INFINITY);
+        is_usable.then(|| (logits(scores, meaning).collect::<Vec<f32>>(), truth))
+    };
+    let known: Vec<(Vec<f32>, usize)> = cases.filter_map(known).collect();
+    let surprise = |inverse: f64| -> f64 {
         let of = |(scores, truth): &(Vec<f32>, usize)| {
             let largest = scores.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
             let exp = |&score: &f32| (f64::from(score - largest) * inverse).exp();
             let sum: f64 = scores.iter().map(exp).sum();
             sum.ln() - f64::from(scores[*truth] - largest) * inverse
         };
-        cases.iter().map(of).sum()
+        known.iter().map(of).sum()
     };
+    (!known.is_empty()).then(|| coolest(surprise))
+}
+
+/// The temperature at which the confidence of whole answers has the smallest negative log-likelihood.
+fn of_answers<'a>(cases: impl Iterator<Item = &'a Case<'a>> + Clone) -> Option<f32> {
+    let surprise = |inverse: f64| -> f64 {
+        let cooled = Calibration { temperature: inverse.recip() as f32, ..Calibration::default() };
+        let of = |(sure, is_right): (f32, bool)| {
+            let sure = f64::from(sure).clamp(SURELY, 1.0 - SURELY);
+            -(if is_right { sure } else { 1.0 - sure }).ln()
+        };
+        cases.clone().map(|case| of(cooled.sure(case))).sum()
+    };
+    cases.clone().next().map(|_| coolest(surprise))
+}
+
+/// The temperature of the smallest surprise, by golden-section search over its logarithm. `surprise` takes the inverse.
+fn coolest(surprise: impl Fn(f64) -> f64) -> f32 {
+    let surprise = |log: f64| surprise((-log).exp());
     let golden = (5f64.sqrt() - 1.0) / 2.0;
     let (mut low, mut high) = (0.05f64.ln(), 20f64.ln());
     for _ in 0..HALVINGS {
@@ -178,8 +201,8 @@ mod tests {
     #[test]
     fn confidence_is_the_softmax_of_the_best_class() {
         let check = |values: &[f32], classes, meaning, temperature, expect: Option<f32>| {
-            let had =
-                Calibration { temperature, ..Calibration::default() }.confidence(values, classes, meaning);
+            let scores = ClassScores::new(values, classes, meaning);
+            let had = Calibration { temperature, ..Calibration::default() }.confidence(scores);
             let same = had.zip(expect).map_or(had == expect, |(had, expect)| (had - expect).abs() < 1e-5);
             assert!(same, "{values:?}: {had:?}, not {expect:?}");
         };
@@ -200,13 +223,13 @@ mod tests {
             [(Meaning::Logits, [9.0, 0.0]), (Meaning::Probabilities, [0.999_876_6, 0.000_123_4])]
         {
             // The scores claim far more than the 70 % that are right.
-            let case = |at: usize| Case { scores: &scores, truth: usize::from(at % 10 >= 7) };
+            let case = |at: usize| Case::single(&scores, meaning, usize::from(at % 10 >= 7));
             let cases: Vec<Case<'_>> = (0..1000).map(case).collect();
-            let fitted = Calibration::fit(&cases, meaning, 0.7);
-            let sure = fitted.confidence(&scores, 2, meaning).unwrap();
+            let fitted = Calibration::fit(&cases, 0.7);
+            let sure = fitted.confidence(ClassScores::new(&scores, 2, meaning)).unwrap();
             assert!((sure - 0.7).abs() < 0.01 && fitted.threshold == 0.0, "{meaning:?} {fitted:?}: {sure}");
             let error = |calibration: Calibration| {
-                expected_error(&cases.iter().map(|case| calibration.sure(*case, meaning)).collect::<Vec<_>>())
+                expected_error(&cases.iter().map(|case| calibration.sure(case)).collect::<Vec<_>>())
             };
             let (before, after) = (error(Calibration::default()), error(fitted));
             assert!((before - 0.3).abs() < 0.01 && after < 0.01, "{meaning:?}: {before}, {after}");
@@ -227,11 +250,11 @@ mod tests {
     fn curve_corrects_more_than_a_temperature() {
         let answers = softened([(0.7, 5), (0.85, 10)]);
         let cases: Vec<Case<'_>> =
-            answers.iter().map(|(scores, truth)| Case { scores, truth: *truth }).collect();
-        let fitted = Calibration::fit(&cases, Meaning::Logits, 0.75);
-        let sure: Vec<(f32, bool)> = cases.iter().map(|case| fitted.sure(*case, Meaning::Logits)).collect();
+            answers.iter().map(|(scores, truth)| Case::single(scores, Meaning::Logits, *truth)).collect();
+        let fitted = Calibration::fit(&cases, 0.75);
+        let sure: Vec<(f32, bool)> = cases.iter().map(|case| fitted.sure(case)).collect();
         let cooled = Calibration { curve: None, ..fitted };
-        let cooled: Vec<(f32, bool)> = cases.iter().map(|case| cooled.sure(*case, Meaning::Logits)).collect();
+        let cooled: Vec<(f32, bool)> = cases.iter().map(|case| cooled.sure(case)).collect();
         let (before, after) = (expected_error(&cooled), expected_error(&sure));
         assert!(before > 0.08 && after < 0.02, "{before}, {after}: {fitted:?}");
         let rises = |at: usize| fitted.curve.unwrap().windows(2).all(|pair| pair[0][at] <= pair[1][at]);
@@ -242,26 +265,28 @@ mod tests {
     fn curve_is_not_fitted_to_few_answers() {
         let fit = |answers: &[([f32; 2], usize)]| {
             let cases: Vec<Case<'_>> =
-                answers.iter().map(|(scores, truth)| Case { scores, truth: *truth }).collect();
-            Calibration::fit(&cases, Meaning::Logits, 0.75)
+                answers.iter().map(|(scores, truth)| Case::single(scores, Meaning::Logits, *truth)).collect();
+            Calibration::fit(&cases, 0.75)
         };
         assert_eq!(fit(&softened([(0.7, 5), (0.85, 10)])[..180]).curve, None);
     }
 
     #[test]
     fn infinite_scores_do_not_change_the_temperature() {
-        let case = |at: usize| Case { scores: &[9.0, 0.0], truth: usize::from(at % 10 >= 7) };
-        let mut cases: Vec<Case<'_>> = (0..1000).map(case).collect();
-        cases.push(Case { scores: &[0.0, f32::NEG_INFINITY], truth: 1 });
-        cases.push(Case { scores: &[0.0, f32::NAN], truth: 0 });
-        let fitted = Calibration::fit(&cases, Meaning::Logits, 0.7);
+        let logits = |scores, truth| Case::single(scores, Meaning::Logits, truth);
+        let mut cases: Vec<Case<'_>> =
+            (0..1000).map(|at| logits(&[9.0, 0.0], usize::from(at % 10 >= 7))).collect();
+        cases.push(logits(&[0.0, f32::NEG_INFINITY], 1));
+        cases.push(logits(&[0.0, f32::NAN], 0));
+        let fitted = Calibration::fit(&cases, 0.7);
         assert!((fitted.temperature - 10.6).abs() < 0.3, "{fitted:?}");
     }
 
     #[test]
     fn confidence_of_nan_is_zero_with_a_curve() {
         let curve = Calibration { curve: Some([[0.5, 0.7]; KNOTS]), ..Calibration::default() };
-        assert_eq!(curve.confidence(&[f32::NAN, 0.0], 2, Meaning::Logits), Some(0.0));
+        let scores = ClassScores::new(&[f32::NAN, 0.0], 2, Meaning::Logits);
+        assert_eq!(curve.confidence(scores), Some(0.0));
     }
 
     #[test]
@@ -279,10 +304,36 @@ mod tests {
 
     #[test]
     fn unusable_cases_give_the_default_calibration() {
-        let strange = [Case { scores: &[1.0, 0.0], truth: 7 }];
-        assert_eq!(Calibration::fit(&strange, Meaning::Logits, 1.0), Calibration::default());
-        let case = [Case { scores: &[1.0, 0.0], truth: 0 }];
-        assert_eq!(Calibration::fit(&case, Meaning::Values, 1.0), Calibration::default());
+        let strange = [Case::single(&[1.0, 0.0], Meaning::Logits, 7)];
+        assert_eq!(Calibration::fit(&strange, 1.0), Calibration::default());
+        let case = [Case::single(&[1.0, 0.0], Meaning::Values, 0)];
+        assert_eq!(Calibration::fit(&case, 1.0), Calibration::default());
+    }
+
+    #[test]
+    fn least_confident_position_of_any_output_counts() {
+        let y = [9.0, 0.0, 3.0f32.ln(), 0.0];
+        let confidence = |z: &[f32]| {
+            let outputs =
+                [ClassScores::new(&y, 2, Meaning::Logits), ClassScores::new(z, 2, Meaning::Probabilities)];
+            Calibration::default().confidence(outputs.into_iter().flatten()).unwrap()
+        };
+        assert!((confidence(&[0.1, 0.9]) - 0.75).abs() < 1e-5, "the second position of y");
+        assert!((confidence(&[0.4, 0.6]) - 0.6).abs() < 1e-5, "z");
+    }
+
+    #[test]
+    fn temperature_of_several_positions_is_that_of_whole_answers() {
+        // Each position claims 0.9 and is right on that share, so all four are right on two thirds of the answers.
+        let scores = [9.0f32.ln(), 0.0].repeat(4);
+        let case = |at: usize| {
+            let wrong = |position: u32| usize::from(at / 10usize.pow(position) % 10 == 0);
+            let answer = ClassScores::new(&scores, 2, Meaning::Logits).into_iter().collect();
+            Case { answer, truth: (0..4).map(wrong).collect() }
+        };
+        let cases: Vec<Case<'_>> = (0..10_000).map(case).collect();
+        let sure = Calibration::fit(&cases, 0.0).confidence(cases[0].answer.iter().copied()).unwrap();
+        assert!((sure - 0.9f32.powi(4)).abs() < 0.02, "{sure}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! against it before they are served.
 
 mod calibration;
+mod class_scores;
 mod curve;
 mod deployed;
 mod manifest;
@@ -19,7 +20,8 @@ mod signature;
 mod stand_in;
 mod verify;
 
-pub use calibration::{Calibration, Case, expected_error};
+pub use calibration::{Calibration, expected_error};
+pub use class_scores::{Case, ClassScores, floats};
 pub use deployed::{Deployed, Input, Output, Preprocessing, Range};
 pub use manifest::{FORMAT, Manifest};
 pub use meaning::{Meaning, TOLERANCE, best, cosine, distance};

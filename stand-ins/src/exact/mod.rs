@@ -8,6 +8,7 @@
 //! The rule of a rewrite says that no output changes, and a check confirms it: the rewritten graph must give the
 //! deployed model's outputs on calibration rows, up to rounding. Otherwise it is not used.
 
+mod dynamic;
 mod fold;
 mod idle;
 mod lookup;

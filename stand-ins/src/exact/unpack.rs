@@ -7,11 +7,12 @@ use parm_parity_models::onnx::proto::{NodeProto, ValueInfoProto};
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{DataType, Defect, Tensor, Value};
 
+use super::dynamic::widen;
 use crate::graph::NodeExt;
 
-/// Replaces such nodes by their result, and computes a graph with 16-bit weights in 32 bits.
+/// Replaces such nodes by their result, and computes a graph with 16-bit weights, or products of 8-bit values, in 32 bits.
 pub(crate) fn unpack(draft: Draft) -> Result<Draft, Defect> {
-    widened(converted(draft)?)
+    widened(converted(widen(draft)?)?)
 }
 
 fn converted(mut draft: Draft) -> Result<Draft, Defect> {

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use half::{bf16, f16};
-use parm_parity_models::bundle::{Meaning, TOLERANCE, best, cosine, distance};
+use parm_parity_models::bundle::{Meaning, TOLERANCE, best, cosine, distance, floats};
 use parm_protocol::{DataType, Tensor};
 use serde::Serialize;
 
@@ -64,19 +63,11 @@ fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> Vec<bool> {
     pairs.map(|(a_row, b_row)| meaning.agree(a_row, b_row, columns(a), TOLERANCE)).collect()
 }
 
-/// The numbers of an output of floats.
-fn floats(tensor: &Tensor) -> Option<Vec<f32>> {
-    if is_float(tensor) { numbers(tensor) } else { None }
-}
-
 /// The numbers of a tensor; `None` for strings.
 pub(super) fn numbers(tensor: &Tensor) -> Option<Vec<f32>> {
-    let two = || tensor.data().as_chunks::<2>().0.iter().copied();
-    match tensor.datatype() {
-        DataType::Fp32 => tensor.as_f32().ok().map(|values| values.into_owned()),
-        DataType::Fp16 => Some(two().map(|bytes| f16::from_le_bytes(bytes).to_f32()).collect()),
-        DataType::Bf16 => Some(two().map(|bytes| bf16::from_le_bytes(bytes).to_f32()).collect()),
-        _ => parm_arrays::numbers(tensor).map(|numbers| numbers.map(|number| number as f32).collect()),
+    match floats(tensor) {
+        Some(values) => Some(values.into_owned()),
+        None => parm_arrays::numbers(tensor).map(|numbers| numbers.map(|number| number as f32).collect()),
     }
 }
 
@@ -155,7 +146,7 @@ pub(crate) fn difference(deployed: &[Tensor], other: &[Tensor]) -> Option<Differ
     let (mut sum, mut count, mut largest) = (0.0, 0usize, 0.0f64);
     for (a, b) in deployed.iter().zip(other) {
         let Some((a, b)) = floats(a).zip(floats(b)) else { continue };
-        for (a, b) in a.iter().zip(&b) {
+        for (a, b) in a.iter().zip(b.iter()) {
             let apart = if a == b { 0.0 } else { f64::from((a - b).abs()) };
             let apart = if apart.is_nan() { f64::INFINITY } else { apart };
             sum += apart;
@@ -228,15 +219,6 @@ fn mean(output: &Tensor) -> Option<Tensor> {
     (output.datatype() == DataType::Fp32).then(|| Tensor::from_f32(output.shape(), &row.repeat(rows)).ok())?
 }
 
-/// For each row, whether the best class of the first output is the label.
-pub(crate) fn right(answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
-    let Some((first, values)) = answers.first().and_then(|first| Some((first, numbers(first)?))) else {
-        return Vec::new();
-    };
-    let classes = (first.len() / first.rows().max(1)).max(1);
-    values.chunks(classes).zip(labels).map(|(row, label)| best(row) == Some(*label)).collect()
-}
-
 /// The mean distance between two models' outputs, relative to their size. Scores and probabilities of classes are
 /// compared by what decides between the classes: scores less their mean, which for probabilities are their
 /// logarithms.
@@ -294,7 +276,6 @@ mod tests {
         assert_eq!(judge(&a, &b, &[Meaning::Values]), [false, false]);
         assert_eq!(judge(&a, &a, &[Meaning::Values]), [true, true]);
         assert_eq!(judge(&a, &[], &[Meaning::Values]), [false, false]);
-        assert_eq!(right(&a, &[0, 0]), [true, false]);
     }
 
     #[test]

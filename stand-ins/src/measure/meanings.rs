@@ -13,6 +13,7 @@ use parm_protocol::{DataType, Tensor};
 use serde::Serialize;
 
 use super::agreement::{Share, numbers};
+use super::sureness::{ScoredRows, Truth};
 use crate::Error;
 
 /// Fewer rows do not tell a model from chance.
@@ -153,9 +154,26 @@ impl Meanings {
     }
 
     /// The answers that are scores of classes.
-    pub(crate) fn scores(&self, answers: &[Tensor]) -> Vec<Tensor> {
+    pub(crate) fn scores(&self, answers: &[Tensor]) -> ScoredRows {
         let pairs = self.outputs.iter().zip(answers);
-        pairs.filter(|(output, _)| output.meaning.has_classes()).map(|(_, answer)| answer.clone()).collect()
+        let scored = pairs.filter(|(output, _)| output.meaning.has_classes());
+        ScoredRows(scored.map(|(output, answer)| (answer.clone(), output.meaning)).collect())
+    }
+
+    /// The true classes of rows to which the deployed model gives these scores.
+    pub(crate) fn truth(&self, said: ScoredRows, labels: Option<&[usize]>) -> Truth {
+        let of_output = self.labelled.and_then(|at| match self.outputs[at].meaning {
+            meaning if meaning.has_classes() => {
+                Some(self.outputs[..at].iter().filter(|before| before.meaning.has_classes()).count())
+            }
+            // Labels next to scores are mapped to columns of the first ones.
+            Meaning::Label => self.columns.as_ref().map(|_| 0),
+            _ => None,
+        });
+        // A label is for a row, so it is not the class of one of several positions.
+        let is_single = |at: &usize| said.0.get(*at).is_some_and(|(output, _)| output.shape().len() == 2);
+        let labels = of_output.filter(is_single).zip(labels);
+        Truth { labels: labels.map(|(at, labels)| (at, self.columns_of(labels))), said }
     }
 
     /// Labels as columns of the scores.

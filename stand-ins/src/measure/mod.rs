@@ -13,4 +13,4 @@ pub use gap::Gap;
 pub(crate) use meanings::Labelled;
 pub use meanings::{Given, Meanings, Meant, Source};
 pub use sureness::Sureness;
-pub(crate) use sureness::{Truth, calibration_error, sureness};
+pub(crate) use sureness::{ScoredRows, Truth, calibration_error, sureness};

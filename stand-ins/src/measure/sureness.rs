@@ -1,10 +1,14 @@
 //! Confidence of a stand-in's answers, and its calibration error.
 
-use parm_parity_models::bundle::{Calibration, Case, Meaning, best, expected_error};
+use std::borrow::Cow;
+
+use parm_parity_models::bundle::{Calibration, Case, ClassScores, Meaning, expected_error, floats};
 use parm_protocol::Tensor;
 use serde::Serialize;
 
-use super::agreement::{Share, right};
+use super::agreement::Share;
+use super::meanings::columns;
+use crate::Error;
 
 /// A calibration and its error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -16,118 +20,236 @@ pub struct Sureness {
     pub expected_error: f64,
 }
 
-/// The true classes: the labels if there are any, otherwise the deployed model's answers.
-pub(crate) enum Truth<'a> {
-    Labels(&'a [usize]),
-    Deployed(&'a [Tensor]),
+/// The outputs that have classes, for several rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ScoredRows(pub(super) Vec<(Tensor, Meaning)>);
+
+/// The true classes: labels for the output that they belong to, and the deployed model's answers for the others.
+#[derive(Clone, Debug)]
+pub(crate) struct Truth {
+    pub(super) said: ScoredRows,
+    /// The output, and the class of each row.
+    pub(super) labels: Option<(usize, Vec<usize>)>,
 }
 
-impl Truth<'_> {
-    /// The class of each row.
-    fn classes(&self) -> Vec<usize> {
-        match self {
-            Self::Labels(labels) => labels.to_vec(),
-            Self::Deployed(said) => scores(said).map_or(Vec::new(), |(classes, values)| {
-                values.chunks_exact(classes).filter_map(best).collect()
-            }),
+impl ScoredRows {
+    /// Their size in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|(output, _)| output.data().len()).sum()
+    }
+
+    /// These rows, then the others.
+    pub(crate) fn and(&self, others: &Self) -> Result<Self, Error> {
+        let pairs = self.0.iter().zip(&others.0);
+        let both = |((one, meaning), (other, _)): (&(Tensor, Meaning), &(Tensor, Meaning))| {
+            Ok((Tensor::concat_rows(&[one.clone(), other.clone()])?, *meaning))
+        };
+        Ok(Self(pairs.map(both).collect::<Result<_, Error>>()?))
+    }
+
+    /// The numbers of each output; `None` if there are none, or not all are floats.
+    fn values(&self) -> Option<Vec<Cow<'_, [f32]>>> {
+        let values = self.0.iter().map(|(output, _)| floats(output)).collect::<Option<Vec<_>>>()?;
+        (self.0.first()?.0.rows() > 0).then_some(values)
+    }
+
+    /// The scores of each row, with the numbers of each output.
+    fn rows<'a>(&self, values: &'a [Cow<'_, [f32]>]) -> Vec<Vec<ClassScores<'a>>> {
+        let count = self.0.first().map_or(0, |(output, _)| output.rows());
+        let row = |at: usize| {
+            let outputs = self.0.iter().zip(values);
+            let scores = outputs.filter_map(|((output, meaning), values)| {
+                let each = values.len() / count;
+                ClassScores::new(values.get(at * each..(at + 1) * each)?, columns(output), *meaning)
+            });
+            scores.collect()
+        };
+        (0..count).map(row).collect()
+    }
+
+    /// Whether each row has one answer: one output with one position.
+    fn are_single(&self) -> bool {
+        matches!(self.0.as_slice(), [(output, _)] if output.shape().len() == 2)
+    }
+}
+
+impl Truth {
+    /// The deployed model's scores.
+    pub(crate) fn said(&self) -> &ScoredRows {
+        &self.said
+    }
+
+    /// Whether labels are known.
+    pub(crate) fn is_labelled(&self) -> bool {
+        self.labels.is_some()
+    }
+
+    /// The classes of each row's positions.
+    fn classes(&self) -> Vec<Vec<usize>> {
+        let Some(values) = self.said.values() else { return Vec::new() };
+        let of_row = |(at, outputs): (usize, Vec<ClassScores<'_>>)| {
+            let of_output = |(place, output): (usize, ClassScores<'_>)| match &self.labels {
+                Some((labelled, labels)) if *labelled == place => vec![labels[at]],
+                _ => output.best().collect(),
+            };
+            outputs.into_iter().enumerate().flat_map(of_output).collect()
+        };
+        self.said.rows(&values).into_iter().enumerate().map(of_row).collect()
+    }
+
+    /// The deployed model's accuracy, from which a threshold follows. There is none without labels, since an answer that
+    /// differs from the deployed model's need not be wrong; nor for several positions, since labels are for one.
+    fn available(&self) -> f64 {
+        match &self.labels {
+            Some((_, labels)) if self.said.are_single() => {
+                let Some(values) = self.said.values() else { return 0.0 };
+                let rows = self.said.rows(&values).into_iter().zip(labels);
+                let right = rows.map(|(row, label)| row.iter().all(|scores| scores.best().eq([*label])));
+                Share::of(&right.collect::<Vec<_>>()).value
+            }
+            _ => 0.0,
         }
     }
 }
 
-/// Fits confidence to answers; `None` if they are not scores of classes. A threshold, below which answers are too
-/// often wrong to be used, is fitted only from labels: an answer that differs from the deployed model's need not be
-/// wrong.
-pub(crate) fn sureness(
-    said: &[Tensor],
-    answers: &[Tensor],
-    truth: &Truth<'_>,
-    meaning: Meaning,
-) -> Option<Sureness> {
-    let (classes, values) = scores(answers).filter(|_| meaning.has_classes())?;
-    let cases: Vec<Case<'_>> = cases(classes, &values, truth);
-    let part = |odd: usize| cases.iter().copied().skip(odd).step_by(2).collect::<Vec<_>>();
-    let available = match truth {
-        // The least confident of several outputs counts for all of them, but the labels belong to the first.
-        Truth::Labels(labels) if answers.len() == 1 => Share::of(&right(said, labels)).value,
-        _ => 0.0,
-    };
-    let of_half = Calibration::fit(&part(0), meaning, available);
-    let calibration = Calibration::fit(&cases, meaning, available);
-    Some(Sureness { calibration, expected_error: error(&part(1), of_half, meaning) })
+/// Fits confidence to answers; `None` if they are not scores of classes.
+pub(crate) fn sureness(answers: &ScoredRows, truth: &Truth) -> Option<Sureness> {
+    let values = answers.values()?;
+    let cases = cases(answers, &values, truth);
+    let part = |odd: usize| cases.iter().skip(odd).step_by(2).cloned().collect::<Vec<_>>();
+    let available = truth.available();
+    let of_half = Calibration::fit(&part(0), available);
+    let calibration = Calibration::fit(&cases, available);
+    Some(Sureness { calibration, expected_error: error(&part(1), of_half) })
 }
 
 /// The expected error of a calibration: the mean distance between confidence and the share of right answers.
 pub(crate) fn calibration_error(
-    answers: &[Tensor],
-    truth: &Truth<'_>,
+    answers: &ScoredRows,
+    truth: &Truth,
     calibration: Calibration,
-    meaning: Meaning,
 ) -> Option<f64> {
-    let (classes, values) = scores(answers).filter(|_| meaning.has_classes())?;
-    Some(error(&cases(classes, &values, truth), calibration, meaning))
+    let values = answers.values()?;
+    Some(error(&cases(answers, &values, truth), calibration))
 }
 
-fn error(cases: &[Case<'_>], calibration: Calibration, meaning: Meaning) -> f64 {
-    expected_error(&cases.iter().map(|case| calibration.sure(*case, meaning)).collect::<Vec<_>>())
+fn error(cases: &[Case<'_>], calibration: Calibration) -> f64 {
+    expected_error(&cases.iter().map(|case| calibration.sure(case)).collect::<Vec<_>>())
 }
 
-fn cases<'a>(classes: usize, values: &'a [f32], truth: &Truth<'_>) -> Vec<Case<'a>> {
-    let rows = values.chunks_exact(classes).zip(truth.classes());
-    rows.map(|(scores, truth)| Case { scores, truth }).collect()
-}
-
-/// The number of classes and the scores of the first output, if it has several scores per row.
-fn scores(answers: &[Tensor]) -> Option<(usize, std::borrow::Cow<'_, [f32]>)> {
-    let first = answers.first().filter(|first| first.shape().len() == 2)?;
-    let classes = *first.shape().last()?;
-    (classes > 1).then_some((classes, first.as_f32().ok()?))
+fn cases<'a>(answers: &ScoredRows, values: &'a [Cow<'_, [f32]>], truth: &Truth) -> Vec<Case<'a>> {
+    let rows = answers.rows(values).into_iter().zip(truth.classes());
+    rows.map(|(answer, truth)| Case { answer, truth }).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use parm_random::Random;
+
     use super::*;
 
-    fn answers(of: impl Fn(usize) -> [f32; 2]) -> Vec<Tensor> {
+    fn answers(of: impl Fn(usize) -> [f32; 2]) -> Tensor {
         let values: Vec<f32> = (0..400).flat_map(of).collect();
-        vec![Tensor::from_f32([400, 2].as_slice(), &values).unwrap()]
+        Tensor::from_f32([400, 2].as_slice(), &values).unwrap()
+    }
+
+    fn logits(outputs: &[Tensor]) -> ScoredRows {
+        ScoredRows(outputs.iter().map(|output| (output.clone(), Meaning::Logits)).collect())
+    }
+
+    fn labelled(said: &ScoredRows, labels: &[usize]) -> Truth {
+        Truth { said: said.clone(), labels: Some((0, labels.to_vec())) }
     }
 
     #[test]
     fn threshold_is_fitted_only_from_labels() {
         // Every fourth answer has a low confidence, and is wrong.
-        let answers = answers(|row| if row % 8 < 2 { [0.1, 0.0] } else { [8.0, 0.0] });
-        let said = self::answers(|row| if row % 8 < 2 { [0.0, 1.0] } else { [1.0, 0.0] });
+        let answers = logits(&[answers(|row| if row % 8 < 2 { [0.1, 0.0] } else { [8.0, 0.0] })]);
+        let said = logits(&[self::answers(|row| if row % 8 < 2 { [0.0, 1.0] } else { [1.0, 0.0] })]);
         let labels: Vec<usize> = (0..400).map(|row| usize::from(row % 8 < 2)).collect();
-        let by_labels = sureness(&said, &answers, &Truth::Labels(&labels), Meaning::Logits).unwrap();
+        let by_labels = sureness(&answers, &labelled(&said, &labels)).unwrap();
         let threshold = by_labels.calibration.threshold;
         assert!(threshold > 0.5 && by_labels.expected_error < 0.2, "{by_labels:?}");
-        let by_model = sureness(&said, &answers, &Truth::Deployed(&said), Meaning::Logits).unwrap();
+        let by_model = sureness(&answers, &Truth { said, labels: None }).unwrap();
         assert_eq!(by_model.calibration.threshold, 0.0);
         assert_eq!(by_model.calibration.temperature, by_labels.calibration.temperature);
-        assert_eq!(sureness(&said, &answers, &Truth::Deployed(&said), Meaning::Values), None);
+        let none = ScoredRows::default();
+        assert_eq!(sureness(&none, &Truth { said: none.clone(), labels: None }), None);
     }
 
     #[test]
     fn threshold_is_zero_for_several_outputs() {
-        let two = |of: fn(usize) -> [f32; 2]| vec![answers(of).remove(0), answers(|_| [0.1, 0.0]).remove(0)];
+        let two = |of: fn(usize) -> [f32; 2]| logits(&[answers(of), answers(|_| [0.1, 0.0])]);
         let found = two(|row| if row % 8 < 2 { [0.1, 0.0] } else { [8.0, 0.0] });
         let said = two(|row| if row % 8 < 2 { [0.0, 1.0] } else { [1.0, 0.0] });
         let labels: Vec<usize> = (0..400).map(|row| usize::from(row % 8 < 2)).collect();
-        let sure = sureness(&said, &found, &Truth::Labels(&labels), Meaning::Logits).unwrap();
+        let sure = sureness(&found, &labelled(&said, &labels)).unwrap();
         assert_eq!(sure.calibration.threshold, 0.0);
     }
 
     #[test]
     fn expected_error_is_measured_on_held_out_rows() {
         // Rows of the fit are always right, the others never.
-        let answers = answers(|_| [5.0, 0.0]);
+        let answers = logits(&[answers(|_| [5.0, 0.0])]);
         let labels: Vec<usize> = (0..400).map(|row| row % 2).collect();
-        let found = sureness(&answers, &answers, &Truth::Labels(&labels), Meaning::Logits).unwrap();
+        let truth = labelled(&answers, &labels);
+        let found = sureness(&answers, &truth).unwrap();
         assert!(found.expected_error > 0.95, "{found:?}");
-        let error = calibration_error(&answers, &Truth::Labels(&labels), found.calibration, Meaning::Logits);
+        let error = calibration_error(&answers, &truth, found.calibration);
         assert!(
             error.unwrap() < 0.1,
             "{error:?}: half of the rows are right, and the temperature is bounded"
         );
+    }
+
+    /// Two outputs: one of 3 positions of 4 classes, and one of probabilities. The stand-in has `noise`.
+    fn several(noise: f32) -> ScoredRows {
+        const ROWS: usize = 2_000;
+        let (mut random, mut other) = (Random::of(5, [1]), Random::of(5, [2]));
+        let mut draw = |count: usize| -> Vec<f32> {
+            let value = |_| 12.0 * (random.unit() as f32 + noise * other.unit() as f32);
+            (0..count).map(value).collect()
+        };
+        let characters = Tensor::from_f32([ROWS, 3, 4].as_slice(), &draw(ROWS * 12)).unwrap();
+        let pairs = draw(ROWS).into_iter().flat_map(|score| {
+            let share = 1.0 / (1.0 + (6.0 - score).exp());
+            [share, 1.0 - share]
+        });
+        let pairs = Tensor::from_f32([ROWS, 2].as_slice(), &pairs.collect::<Vec<f32>>()).unwrap();
+        ScoredRows(vec![(characters, Meaning::Logits), (pairs, Meaning::Probabilities)])
+    }
+
+    #[test]
+    fn confidence_is_the_share_of_answers_that_agree_as_a_whole() {
+        let (said, found) = (several(0.0), several(0.3));
+        let truth = Truth { said, labels: None };
+        let sure = sureness(&found, &truth).unwrap();
+        assert!(sure.expected_error < 0.05, "{sure:?}");
+        // The same code reads an answer in the server, row by row.
+        let (values, classes) = (found.values().unwrap(), truth.classes());
+        let (mut sum, mut right) = (0.0, 0);
+        for (row, truth) in found.rows(&values).into_iter().zip(&classes) {
+            sum += sure.calibration.confidence(row.iter().copied()).unwrap();
+            right += usize::from(row.iter().flat_map(|scores| scores.best()).eq(truth.iter().copied()));
+        }
+        let (mean, share) = (sum / 2_000.0, right as f32 / 2_000.0);
+        assert!((mean - share).abs() < 0.03 && (0.1..0.9).contains(&share), "{mean} {share}");
+    }
+
+    #[test]
+    fn labels_belong_to_their_output() {
+        let said = logits(&[answers(|_| [9.0, 0.0]), answers(|row| [0.0, (row % 2) as f32 - 0.5])]);
+        let labels: Vec<usize> = (0..400).map(|row| row % 2).collect();
+        let sure = |output| {
+            let truth = Truth { said: said.clone(), labels: Some((output, labels.clone())) };
+            cases(&said, &said.values().unwrap(), &truth)
+                .iter()
+                .filter(|case| {
+                    let (_, is_right) = Calibration::default().sure(case);
+                    is_right
+                })
+                .count()
+        };
+        assert_eq!((sure(1), sure(0)), (400, 200));
     }
 }

@@ -9,13 +9,13 @@ use super::candidates::Made;
 use super::frontier::Candidate;
 use crate::Error;
 use crate::measure::{
-    Gap, Meanings, Share, Shares, Truth, difference, judge, mean_cosine, neighbours_kept, sureness,
+    Gap, Meanings, ScoredRows, Share, Shares, difference, judge, mean_cosine, neighbours_kept, sureness,
 };
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
 /// Maximum bytes of all candidates' answers that are kept.
-const MOST_KEPT: usize = 1 << 28;
+pub(super) const MOST_KEPT: usize = 1 << 28;
 
 /// A share with its interval, in percent.
 pub(super) fn percents(share: &Share) -> String {
@@ -42,7 +42,7 @@ impl Bar<'_> {
         &self,
         made: Made,
         cost: Shares,
-        said_by: &mut BTreeMap<String, Tensor>,
+        said_by: &mut BTreeMap<String, ScoredRows>,
     ) -> Result<Candidate, Error> {
         let Made { name, how, model, .. } = made;
         self.progress.doing(&format!("judging {name}"));
@@ -50,17 +50,16 @@ impl Bar<'_> {
         let (meanings, list) = (self.meanings, self.meanings.list());
         let same = judge(self.said, &answers, &list);
         let accuracy = self.labels.map(|labels| Share::of(&meanings.right(&answers, labels)));
-        let (said, scores) = (meanings.scores(self.said), meanings.scores(&answers));
-        let columns = self.labels.map(|labels| meanings.columns_of(labels));
-        let truth = columns.as_deref().map_or(Truth::Deployed(&said), Truth::Labels);
-        let sureness = sureness(&said, &scores, &truth, meanings.main());
+        let scores = meanings.scores(&answers);
+        let sureness = sureness(&scores, &meanings.truth(meanings.scores(self.said), self.labels));
         let cosine = mean_cosine(self.said, &answers, &list);
         let neighbours = neighbours_kept(self.said, &answers, &list);
         let difference = difference(self.said, &answers);
         if sureness.is_some() {
-            let kept: usize = said_by.values().map(|scores| scores.data().len()).sum();
-            let first = scores.into_iter().next().filter(|first| kept + first.data().len() <= MOST_KEPT);
-            said_by.extend(first.map(|first| (name.clone(), first)));
+            let kept: usize = said_by.values().map(ScoredRows::bytes).sum();
+            if kept + scores.bytes() <= MOST_KEPT {
+                said_by.insert(name.clone(), scores);
+            }
         }
         let agreement = Share::of(&same);
         let is_no_better = Gap::of(&same, self.constant).low <= 0.0;

@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use parm_protocol::Tensor;
 use parm_random::Random;
 
-use super::bar::Bar;
+use super::bar::{Bar, MOST_KEPT};
 use super::parts::Parts;
 use super::{Frontier, Wish, answers};
 use crate::Error;
-use crate::measure::{Truth, sureness};
+use crate::measure::{ScoredRows, sureness};
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
@@ -30,8 +29,14 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Takes as many of the remaining rows as fit the time, if the deployed model takes `each` per row.
-    pub(super) fn of(rows: &Rows, (parts, each): (&Parts, Duration), wish: &Wish) -> Result<Self, Error> {
+    /// Takes as many of the remaining rows as fit the time and the memory, if the deployed model takes `each` per row and
+    /// its scores have `bytes`.
+    pub(super) fn of(
+        rows: &Rows,
+        (parts, each, bytes): (&Parts, Duration, usize),
+        wish: &Wish,
+    ) -> Result<Self, Error> {
+        let room = (MOST_KEPT / bytes.max(1)).saturating_sub(parts.judged.len());
         let soon = (MOST_TIME.as_secs_f64() / each.as_secs_f64().max(1e-9)) as usize;
         let mut places = parts.left();
         // The newest rows, since future rows resemble them most; or random ones, since files are often sorted by
@@ -40,7 +45,7 @@ impl Left {
             true => places.reverse(),
             false => Random::named(wish.seed, "left over").shuffle(&mut places),
         }
-        places.truncate(MOST_ROWS.min(soon));
+        places.truncate(MOST_ROWS.min(soon).min(room));
         let labels = wish.labels.as_ref().map(|labels| places.iter().map(|&row| labels[row]).collect());
         // `select` rejects an empty choice.
         let rows = if places.is_empty() { Rows::default() } else { rows.select(&places)? };
@@ -52,7 +57,7 @@ impl Left {
     pub(super) fn fit(
         &self,
         workshop: &Workshop,
-        (deployed, said_by): (&Path, &BTreeMap<String, Tensor>),
+        (deployed, said_by): (&Path, &BTreeMap<String, ScoredRows>),
         bar: &Bar<'_>,
         frontier: &mut Frontier,
     ) -> Result<(), Error> {
@@ -60,32 +65,18 @@ impl Left {
             return Ok(());
         }
         let said = answers(&mut workshop.open(deployed)?, &self.rows, bar.progress)?;
-        let both = |judged: &Tensor, left: Vec<Tensor>| -> Result<Vec<Tensor>, Error> {
-            let Some(left) = left.into_iter().next() else { return Ok(Vec::new()) };
-            Ok(vec![Tensor::concat_rows(&[judged.clone(), left])?])
-        };
-        let (own, judged) = (bar.meanings.scores(&said), bar.meanings.scores(bar.said));
-        let (outputs, meaning) = (own.len(), bar.meanings.main());
-        let Some(judged) = judged.first() else { return Ok(()) };
-        let said = both(judged, own)?;
+        let said = bar.meanings.scores(bar.said).and(&bar.meanings.scores(&said))?;
         let labels = bar.labels.zip(self.labels.as_deref()).map(|(judged, left)| [judged, left].concat());
-        let labels = labels.map(|labels| bar.meanings.columns_of(&labels));
-        let truth = || labels.as_deref().map_or(Truth::Deployed(&said), Truth::Labels);
+        let truth = bar.meanings.truth(said, labels.as_deref());
         let on: Vec<bool> = frontier.candidates.iter().map(|one| frontier.is_on(one)).collect();
         for (one, _) in frontier.candidates.iter_mut().zip(on).filter(|(_, is_on)| *is_on) {
             let Some(judged) = said_by.get(&one.name) else { continue };
             bar.progress.doing(&format!("fitting the confidence of {}", one.name));
             let left = answers(&mut workshop.load_stored(&one.model)?, &self.rows, bar.progress)?;
-            let threshold = one.sureness.map(|sureness| sureness.calibration.threshold);
-            one.sureness = sureness(&said, &both(judged, bar.meanings.scores(&left))?, &truth(), meaning);
-            // A threshold is not fitted for several outputs: the least confident counts for all, but the labels
-            // belong to the first.
-            if let (Some(sureness), Some(threshold), true) = (&mut one.sureness, threshold, outputs > 1) {
-                sureness.calibration.threshold = threshold;
-            }
+            one.sureness = sureness(&judged.and(&bar.meanings.scores(&left))?, &truth);
         }
-        if labels.is_some() {
-            frontier.setting.sureness = sureness(&said, &said, &truth(), meaning);
+        if truth.is_labelled() {
+            frontier.setting.sureness = sureness(truth.said(), &truth);
         }
         frontier.setting.confidence_rows = bar.rows.len() + self.rows.len();
         Ok(())
@@ -95,6 +86,7 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use parm_parity_models::onnx::{Builder, Value};
+    use parm_protocol::Tensor;
 
     use super::super::tests::WISH;
     use super::*;
@@ -102,7 +94,7 @@ mod tests {
 
     const COUNT: usize = 10_000;
 
-    fn left(wish: &Wish, each: Duration) -> (Left, Vec<f32>) {
+    fn left(wish: &Wish, each: Duration, bytes: usize) -> (Left, Vec<f32>) {
         let mut builder = Builder::new("model", 1);
         let x = builder.input(Value::batch_of_f32("x", &[2]));
         builder.node("Relu", "y", &[&x]);
@@ -111,7 +103,7 @@ mod tests {
         let values: Vec<f32> = (0..COUNT).flat_map(|row| [row as f32, 0.0]).collect();
         let array = Tensor::from_f32([COUNT, 2].as_slice(), &values).unwrap();
         let rows = stage.rows(&builder.build().unwrap(), &[array]);
-        let left = Left::of(&rows, (&Parts::draw(COUNT, wish), each), wish).unwrap();
+        let left = Left::of(&rows, (&Parts::draw(COUNT, wish), each, bytes), wish).unwrap();
         let places = left.rows.inputs().unwrap()[0].as_f32().unwrap().chunks(2).map(|row| row[0]).collect();
         (left, places)
     }
@@ -121,7 +113,7 @@ mod tests {
         let labels: Vec<usize> = (0..COUNT).map(|row| row / 1_000).collect();
         let wish = Wish { labels: Some(labels), ..WISH };
         for (each, most) in [(Duration::from_micros(1), MOST_ROWS), (Duration::from_millis(10), 2_000)] {
-            let (left, places) = left(&wish, each);
+            let (left, places) = left(&wish, each, 8);
             let labels = left.labels.unwrap();
             assert_eq!((labels.len(), places.len()), (most, most));
             assert!(labels.iter().zip(&places).all(|(label, place)| *label == *place as usize / 1_000));
@@ -133,8 +125,15 @@ mod tests {
     #[test]
     fn remaining_rows_are_the_newest_when_in_time() {
         let wish = Wish { in_time: true, ..WISH };
-        let (_, places) = left(&wish, Duration::from_millis(10));
+        let (_, places) = left(&wish, Duration::from_millis(10), 8);
         // The newest thousand rows judge.
         assert!(places.iter().all(|place| *place < 9_000.0 && *place > 6_900.0), "{places:?}");
+    }
+
+    #[test]
+    fn remaining_rows_with_large_answers_fit_the_memory() {
+        let judged = Parts::draw(COUNT, &WISH).judged.len();
+        let (left, _) = left(&WISH, Duration::from_micros(1), MOST_KEPT / (judged + 300));
+        assert_eq!(left.rows.len(), 300);
     }
 }

@@ -113,6 +113,9 @@ pub struct Setting {
     /// The reason if not all candidates were made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Interruption>,
+    /// The reason to doubt the costs, if other work on the machine disturbed them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
 }
 
 /// The result of a search.
@@ -275,6 +278,9 @@ impl fmt::Display for Frontier {
             self.engine,
             100.0 * constant.value
         )?;
+        if let Some(doubt) = &self.setting.doubt {
+            writeln!(f, "warning: {doubt}")?;
+        }
         let interval = |share: &Share| {
             let [value, low, high] = [share.value, share.low, share.high].map(|share| 100.0 * share);
             format!("{value:.1} ({low:.1}-{high:.1})")
@@ -340,6 +346,16 @@ mod tests {
         let found = frontier(0.25, all);
         let on: Vec<bool> = found.candidates.iter().map(|candidate| found.is_on(candidate)).collect();
         assert_eq!(on, [true, false, true]);
+    }
+
+    #[test]
+    fn report_warns_of_a_busy_machine() {
+        let all = vec![candidate("a", 0.2, 0.9)];
+        let quiet = frontier(0.25, all.clone());
+        let doubt = Some("the machine is busy".to_owned());
+        let busy = Frontier::new("tract", 0.25, Setting { doubt, ..setting() }, all, Vec::new());
+        assert!(busy.to_string().contains("\nwarning: the machine is busy\n"), "{busy}");
+        assert!(!quiet.to_string().contains("warning"), "{quiet}");
     }
 
     #[test]

@@ -81,8 +81,7 @@ pub fn grade(
     let meanings = &frontier.setting.meanings;
     meanings.check(&said, apart.labels)?;
     let (list, scores) = (meanings.list(), meanings.scores(&said));
-    let columns = apart.labels.map(|labels| meanings.columns_of(labels));
-    let truth = || columns.as_deref().map_or(Truth::Deployed(&scores), Truth::Labels);
+    let truth = meanings.truth(scores.clone(), apart.labels);
     let by_labels = apart.labels.map(|labels| meanings.right(&said, labels));
     // A confidence that was fitted to labels does not estimate agreement with the deployed model.
     let is_same_truth = frontier.setting.accuracy.is_some() == apart.labels.is_some();
@@ -100,28 +99,23 @@ pub fn grade(
             neighbours: neighbours_kept(&said, &answers, &list),
             accuracy: own.as_deref().map(Share::of),
             gap: by_labels.as_deref().zip(own.as_deref()).map(|(deployed, own)| Gap::of(deployed, own)),
-            calibration_error: error_of(candidate, &answers, &truth(), meanings).filter(|_| is_same_truth),
+            calibration_error: error_of(candidate, &answers, &truth, meanings).filter(|_| is_same_truth),
         });
     }
     Ok(Grades {
         rows: apart.rows.len(),
         deployed: by_labels.as_deref().map(Share::of),
-        deployed_calibration_error: frontier.setting.sureness.zip(columns.as_deref()).and_then(
-            |(own, labels)| {
-                calibration_error(&scores, &Truth::Labels(labels), own.calibration, meanings.main())
-            },
-        ),
+        deployed_calibration_error: frontier
+            .setting
+            .sureness
+            .filter(|_| truth.is_labelled())
+            .and_then(|own| calibration_error(&scores, &truth, own.calibration)),
         candidates,
     })
 }
 
-fn error_of(
-    candidate: &Candidate,
-    answers: &[Tensor],
-    truth: &Truth<'_>,
-    meanings: &Meanings,
-) -> Option<f64> {
-    calibration_error(&meanings.scores(answers), truth, candidate.sureness?.calibration, meanings.main())
+fn error_of(candidate: &Candidate, answers: &[Tensor], truth: &Truth, meanings: &Meanings) -> Option<f64> {
+    calibration_error(&meanings.scores(answers), truth, candidate.sureness?.calibration)
 }
 
 impl fmt::Display for Grades {

@@ -34,9 +34,7 @@ pub use school::{Lessons, School};
 use crate::Error;
 use crate::exact::unpack;
 use crate::graph::{Survey, work};
-use crate::measure::{
-    Costs, Gap, Given, Labelled, Meanings, Share, Shares, Truth, constant, costs, sureness,
-};
+use crate::measure::{Costs, Gap, Given, Labelled, Meanings, Share, Shares, constant, costs, sureness};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 use bar::Bar;
@@ -118,7 +116,9 @@ pub fn make(
     let (rows, labels) = (&given.select(&places)?, wish.labels.as_ref().map(|labels| at(labels, &places)));
     progress.doing("running the deployed model");
     let draft = unpack(Draft::new(model)?)?;
-    let need = Needs::of(workshop, (model, &draft), rows, wish)?;
+    let lessons = school.map(|school| school.rows().unwrap_or(rows));
+    let lessons = lessons.map(|lessons| lessons.len() as u64 * lessons.bytes());
+    let need = Needs::of(workshop, (model, &draft), (rows, lessons), wish)?;
     let wish = &Wish { judged: need.judged, ..wish.clone() };
     need.tell(progress);
     let parts = Parts::draw(rows.len(), wish);
@@ -181,6 +181,7 @@ pub fn make(
             said: &answers(&mut workshop.open(path)?, &seen, progress)?,
             rows: &seen,
             meaning,
+            together: need.row.taught(),
             progress,
         };
         let Costs { shares, .. } = measured((workshop, path), (&made, &need), &judged, (wish, progress))?;
@@ -189,8 +190,9 @@ pub fn make(
     }
     let progress: &dyn Progress = if interruption.is_some() { &finishing } else { progress };
     let costs = measured((workshop, path), (&made, &need), &judged, (wish, progress))?;
-    if let Some(doubt) = costs.doubt() {
-        progress.tell(&doubt);
+    let doubt = costs.doubt();
+    if let Some(doubt) = &doubt {
+        progress.tell(&format!("warning: {doubt}"));
     }
     let Costs { deployed: time, shares, .. } = costs;
 
@@ -212,8 +214,8 @@ pub fn make(
             None => candidates.push(bar.judge(one, cost, &mut said_by)?),
         }
     }
-    let (own, columns) =
-        (meanings.scores(&said), labels.as_deref().map(|labels| meanings.columns_of(labels)));
+    let own = meanings.scores(&said);
+    let truth = meanings.truth(own.clone(), labels.as_deref());
     let mut frontier = Frontier::new(
         workshop.engine(),
         wish.cost,
@@ -230,10 +232,9 @@ pub fn make(
             constant: usual,
             work,
             accuracy: labels.as_deref().map(|labels| Share::of(&meanings.right(&said, labels))),
-            sureness: columns
-                .as_deref()
-                .and_then(|labels| sureness(&own, &own, &Truth::Labels(labels), meanings.main())),
+            sureness: if truth.is_labelled() { sureness(&own, &truth) } else { None },
             interruption,
+            doubt,
         },
         candidates,
         refused,
@@ -241,7 +242,7 @@ pub fn make(
     // Without rows of its own, the school has used all the remaining rows.
     if interruption.is_none() && school.is_none_or(|school| school.rows().is_some()) {
         let all = Wish { labels: wish.labels.as_ref().map(|labels| at(labels, &places)), ..wish.clone() };
-        let left = Left::of(rows, (&parts, time), &all)?;
+        let left = Left::of(rows, (&parts, time, own.bytes() / parts.judged.len()), &all)?;
         left.fit(workshop, (path, &said_by), &bar, &mut frontier)?;
     }
     Ok(frontier)

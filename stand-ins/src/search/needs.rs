@@ -28,19 +28,23 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// Finds the sizes with a run of one row, and bounds the workshop's runs by them.
+    /// Finds the sizes with a run of one row, and bounds the workshop's runs by them. `lessons` are the bytes of the rows to
+    /// teach with.
     pub(super) fn of(
         workshop: &Workshop,
         (model, draft): (&Model, &Draft),
-        rows: &Rows,
+        (rows, lessons): (&Rows, Option<u64>),
         wish: &Wish,
     ) -> Result<Self, Error> {
-        let unknown = Need { live: INPUTS * rows.bytes(), answers: 0, is_batched: rows.is_batched() };
+        let inner = INPUTS * rows.bytes();
+        let unknown = Need { live: inner, values: inner, answers: 0, is_batched: rows.is_batched() };
         let row = Survey::need(workshop, draft, &rows.first(1)?).unwrap_or(unknown);
         workshop.bound(row.live);
         let (file, wanted) = (model.bytes().len() as u64, wish.judged.min(rows.len()));
         let judged = row.judged(wish.judged);
-        let bytes = row.estimate((rows.len() as u64 * rows.bytes(), file, judged.min(wanted)));
+        let own = rows.len() as u64 * rows.bytes();
+        let taught = lessons.map_or(0, |lessons| own + row.teaching(lessons, file));
+        let bytes = row.estimate((own, file, judged.min(wanted))).max(taught);
         Ok(Self { row, file, judged, wanted, bytes })
     }
 

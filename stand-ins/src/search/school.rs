@@ -15,6 +15,7 @@ use super::Refused;
 use super::candidates::{Bench, Made};
 use crate::Error;
 use crate::measure::Shares;
+use crate::memory::{STEP, in_words};
 use crate::rows::Rows;
 use crate::workshop::Progress;
 
@@ -39,6 +40,8 @@ pub struct Lessons<'a> {
     pub said: &'a [Tensor],
     /// The meaning of these answers.
     pub meaning: Meaning,
+    /// The most rows of a step that fit the memory.
+    pub together: usize,
     /// Receives the progress, and can stop the training.
     pub progress: &'a dyn Progress,
 }
@@ -58,6 +61,14 @@ impl Bench<'_> {
             .filter_map(|at| Some((made[at].name.clone(), made[at].how.clone(), made[at].float.clone()?)));
         for (pupil, how, draft) in pupils.collect::<Vec<_>>() {
             let name = format!("taught-{pupil}");
+            if lessons.together == 0 {
+                let limit = in_words(STEP);
+                let reason = format!(
+                    "cannot teach it: one row needs more than {limit} of memory in a step: give smaller rows"
+                );
+                refused.push(Refused { name, reason });
+                continue;
+            }
             let taught = school.teach(&pupil, draft.finish()?.bytes(), &lessons);
             if lessons.progress.is_stopped() {
                 return Err(Error::Stopped);

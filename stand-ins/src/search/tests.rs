@@ -124,6 +124,7 @@ impl School for Lazy {
         // The 60 rows split: 16 to make candidates, 24 to judge, the rest free.
         let rows = self.1.as_ref().map_or(20, Rows::len);
         assert_eq!((name, lessons.rows.len()), ("from-quick", rows));
+        assert!(lessons.together > 64, "rows of 64 pixels are small: {}", lessons.together);
         assert_eq!((lessons.said[0].shape(), lessons.meaning), (&[rows, 3][..], Meaning::Probabilities));
         if self.0 { Ok(graph.clone()) } else { Err("nobody teaches here".into()) }
     }

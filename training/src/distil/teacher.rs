@@ -16,15 +16,13 @@ impl Teacher for Network {
     }
 }
 
-/// Rows per run if no gradient is needed.
-const CHUNK: usize = 250;
-
 /// A network's answer to every row, flat: `[rows, values]`.
 pub(crate) fn predictions(network: &Network, rows: &Array<f32>) -> Result<Array<f32>, Error> {
     let count = rows.shape()[0];
     let mut all = Vec::new();
-    for start in (0..count).step_by(CHUNK) {
-        let chunk = rows.range(start, (start + CHUNK).min(count));
+    let together = network.together();
+    for start in (0..count).step_by(together) {
+        let chunk = rows.range(start, (start + together).min(count));
         all.extend(network.say(chunk)?.download().into_data());
     }
     let values = all.len() / count.max(1);

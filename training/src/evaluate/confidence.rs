@@ -1,6 +1,6 @@
 //! Confidence of reconstructions, and the score of the most confident ones.
 
-use parm_parity_models::bundle::{Calibration, Meaning};
+use parm_parity_models::bundle::{Calibration, ClassScores, Meaning};
 use serde::Serialize;
 
 /// Points of the curve.
@@ -21,7 +21,7 @@ impl Confidence {
 
     /// The confidence of one output; 0 if a score is NaN.
     pub fn measure(self, scores: &[f32]) -> f32 {
-        self.calibration.confidence(scores, scores.len(), self.meaning).unwrap_or(0.0)
+        self.calibration.confidence(ClassScores::new(scores, scores.len(), self.meaning)).unwrap_or(0.0)
     }
 }
 

@@ -9,19 +9,24 @@ use crate::data::Samples;
 use crate::graph::{Mode, Real, Value};
 use crate::{Array, Error};
 
+/// Rows per run if no gradient is needed.
+const TOGETHER: usize = 250;
+
 /// The outputs that make up the answer.
 pub(super) struct Speech {
     /// Their positions.
     outputs: Vec<usize>,
     /// A factor for each number, if any.
     factors: Option<Array<f32>>,
+    /// Rows per run if no gradient is needed.
+    together: usize,
 }
 
 impl Speech {
     /// The first output of floats.
     pub(super) fn of(outputs: &[parm_parity_models::onnx::Value]) -> Self {
         let first = outputs.iter().position(|output| output.datatype.is_float());
-        Self { outputs: vec![first.unwrap_or(0)], factors: None }
+        Self { outputs: vec![first.unwrap_or(0)], factors: None, together: TOGETHER }
     }
 }
 
@@ -51,6 +56,16 @@ impl Network {
         self
     }
 
+    /// Runs at most so many rows at a time if no gradient is needed.
+    pub(crate) fn running(mut self, rows: usize) -> Self {
+        self.speech.together = rows.clamp(1, TOGETHER);
+        self
+    }
+
+    pub(crate) fn together(&self) -> usize {
+        self.speech.together
+    }
+
     /// How many numbers the answer to a row has, by output.
     pub(crate) fn widths(&self, samples: &Samples) -> Result<Vec<usize>, Error> {
         let outputs = self.pass(samples.inputs.range(0, samples.len().min(1)))?;
@@ -66,7 +81,7 @@ impl Network {
 
     /// The answer in the outputs of a pass over `rows` rows. With several outputs, each must have one row per query.
     pub(crate) fn said(&self, outputs: &[Value], rows: usize) -> Result<Real, Error> {
-        let Speech { outputs: places, factors } = &self.speech;
+        let Speech { outputs: places, factors, .. } = &self.speech;
         let said = match places[..] {
             [only] => real(outputs, only)?.clone(),
             _ => {

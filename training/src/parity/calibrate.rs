@@ -22,11 +22,12 @@ pub(crate) fn calibrate(
     exam.reconstruct(coder, networks, |answer| {
         answers.push((answer.reconstruction.to_vec(), truth[answer.row]));
     })?;
-    let cases: Vec<Case<'_>> = answers.iter().map(|(scores, truth)| Case { scores, truth: *truth }).collect();
     // A softmax behind the network's scores changes nothing: its logarithms are the scores, up to a constant.
     let meaning = match scores {
         Scores::Logits => Meaning::Logits,
         Scores::Probabilities => Meaning::Probabilities,
     };
-    Ok(Calibration::fit(&cases, meaning, available / truth.len() as f64))
+    let cases: Vec<Case<'_>> =
+        answers.iter().map(|(scores, truth)| Case::single(scores, meaning, *truth)).collect();
+    Ok(Calibration::fit(&cases, available / truth.len() as f64))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parm_dispatch::{GroupId, QueryId, Source};
 use parm_encoder::{Received, Set};
-use parm_parity_models::bundle::Meaning;
+use parm_parity_models::bundle::{ClassScores, Meaning};
 use parm_protocol::{DataType, NamedTensor, Tensor, TensorMetadata};
 use smallvec::SmallVec;
 
@@ -62,23 +62,23 @@ impl Decoding {
         let is_wanted = |declared: &&TensorMetadata| {
             wanted.is_empty() || wanted.iter().any(|output| output.name == declared.name)
         };
-        let (mut tensors, mut confidence) = (Vec::new(), None::<f32>);
-        for declared in self.pool.metadata.outputs.iter().filter(is_wanted) {
-            let (tensor, sure) = self.output(declared, scratch)?;
-            confidence = match (confidence, sure) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-            tensors.push(NamedTensor::new(declared.name.clone(), tensor));
-        }
-        Ok((Outputs::row(tensors), confidence))
+        let declared: SmallVec<[&TensorMetadata; 4]> =
+            self.pool.metadata.outputs.iter().filter(is_wanted).collect();
+        let tensors: Vec<Tensor> =
+            declared.iter().map(|declared| self.output(declared, scratch)).collect::<Result<_, _>>()?;
+        let values: SmallVec<[Cow<'_, [f32]>; 4]> =
+            tensors.iter().map(Tensor::as_f32).collect::<Result<_, _>>()?;
+        let scores = declared.iter().zip(&tensors).zip(&values).filter_map(|((declared, tensor), values)| {
+            ClassScores::new(values, tensor.shape().last().copied().unwrap_or(1), self.meaning(declared))
+        });
+        let confidence = self.coder.calibration.confidence(scores);
+        drop(values);
+        let named = declared.iter().zip(tensors);
+        let named = named.map(|(declared, tensor)| NamedTensor::new(declared.name.clone(), tensor));
+        Ok((Outputs::row(named.collect()), confidence))
     }
 
-    fn output(
-        &self,
-        declared: &TensorMetadata,
-        scratch: &mut Scratch,
-    ) -> Result<(Tensor, Option<f32>), Error> {
+    fn output(&self, declared: &TensorMetadata, scratch: &mut Scratch) -> Result<Tensor, Error> {
         let missing = || Error::PartMissing { output: declared.name.clone() };
         let rows: SmallVec<[(Source, Tensor); 8]> = self
             .parts
@@ -112,9 +112,7 @@ impl Decoding {
             return Err(Error::NotFinite { output: declared.name.clone() });
         }
         let shape = self.shape(declared, parity, scale).ok_or_else(missing)?;
-        let classes = shape.last().copied().unwrap_or(1);
-        let confidence = self.coder.calibration.confidence(&prediction, classes, self.meaning(declared));
-        Ok((Tensor::from_f32(shape, &prediction)?, confidence))
+        Ok(Tensor::from_f32(shape, &prediction)?)
     }
 
     /// One output of one part.

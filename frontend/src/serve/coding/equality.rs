@@ -5,10 +5,7 @@
 //! model has other scores for the same class, and close coordinates need not have the same largest one. This is
 //! lenient, because a strict comparison would withhold good answers.
 
-use std::borrow::Cow;
-
-use half::{bf16, f16};
-use parm_parity_models::bundle::Meaning;
+use parm_parity_models::bundle::{Meaning, floats};
 use parm_protocol::{DataType, Tensor};
 
 /// Whether two answers of one output are equal; `None` if they cannot be compared, for example with different lengths.
@@ -31,21 +28,6 @@ pub(super) fn alike(a: &Tensor, b: &Tensor, meaning: Option<Meaning>, tolerance:
 /// Whether the type has values that are not numbers (NaN).
 pub(super) fn is_float(datatype: DataType) -> bool {
     matches!(datatype, DataType::Fp16 | DataType::Fp32 | DataType::Fp64 | DataType::Bf16)
-}
-
-/// Values of a tensor of floats.
-pub(super) fn floats(tensor: &Tensor) -> Option<Cow<'_, [f32]>> {
-    let data = tensor.data();
-    let two = || data.as_chunks::<2>().0.iter().copied();
-    Some(match tensor.datatype() {
-        DataType::Fp32 => tensor.as_f32().ok()?,
-        DataType::Fp16 => two().map(|bytes| f16::from_le_bytes(bytes).to_f32()).collect(),
-        DataType::Bf16 => two().map(|bytes| bf16::from_le_bytes(bytes).to_f32()).collect(),
-        DataType::Fp64 => {
-            data.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes) as f32).collect()
-        }
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -86,17 +68,5 @@ mod tests {
         assert_eq!(alike(&ints(3), &ints(4), None, 0.9), Some(false));
         assert_eq!(alike(&floats(&[1.0]), &floats(&[1.0, 2.0]), None, 0.1), None);
         assert_eq!(alike(&floats(&[1.0]), &ints(1), None, 0.1), None);
-    }
-
-    #[test]
-    fn half_and_double_precision_floats_are_compared() {
-        let tensor = |datatype, bytes: Vec<u8>| Tensor::new(datatype, [1].as_slice(), bytes.into()).unwrap();
-        let all = [
-            tensor(DataType::Fp16, f16::from_f32(1.5).to_le_bytes().to_vec()),
-            tensor(DataType::Bf16, bf16::from_f32(1.5).to_le_bytes().to_vec()),
-            tensor(DataType::Fp64, 1.5f64.to_le_bytes().to_vec()),
-            tensor(DataType::Fp32, 1.5f32.to_le_bytes().to_vec()),
-        ];
-        all.iter().for_each(|tensor| assert_eq!(super::floats(tensor).unwrap().as_ref(), [1.5]));
     }
 }

@@ -1,10 +1,13 @@
 //! Stand-in of a pool: requirements on the model, and the quality of its answers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parm_dispatch::{Cost, Judgement, Output, Pair, QueryId};
-use parm_parity_models::bundle::{Calibration, Meaning, MeasuredCost, TOLERANCE, misfit};
+use parm_parity_models::bundle::{
+    Calibration, ClassScores, Meaning, MeasuredCost, TOLERANCE, floats, misfit,
+};
 use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, Tensor};
 use smallvec::SmallVec;
 
@@ -141,10 +144,10 @@ impl Judging {
         bytes_of_a_row(&self.outputs)
     }
 
-    /// Whether the answer is usable, and its confidence: that of the least confident output.
+    /// Whether the answer is usable, and its confidence: that of the least confident position in any output.
     pub(super) fn judge(&self) -> Judgement {
         let wanted = &self.inputs.outputs;
-        let mut least = None::<f32>;
+        let mut read: SmallVec<[(Tensor, Option<Meaning>); 4]> = SmallVec::new();
         for declared in &self.pool.metadata.outputs {
             if !wanted.is_empty() && !wanted.iter().any(|output| output.name == declared.name) {
                 continue;
@@ -152,23 +155,17 @@ impl Judging {
             let Some(tensor) = row(&self.outputs, &declared.name, self.output.row, self.pool.batched) else {
                 return Judgement::Unfit;
             };
-            if !equality::is_float(tensor.datatype()) {
-                continue;
+            if equality::is_float(tensor.datatype()) {
+                read.push((tensor, self.stand_in.meaning(&declared.name)));
             }
-            let Some(values) =
-                equality::floats(&tensor).filter(|values| values.iter().all(|v| v.is_finite()))
-            else {
-                return Judgement::Unfit;
-            };
-            let classes = tensor.shape().last().copied().unwrap_or(1);
-            let calibrated = self.stand_in.calibration.zip(self.stand_in.meaning(&declared.name));
-            let sure = calibrated
-                .and_then(|(calibration, meaning)| calibration.confidence(&values, classes, meaning));
-            least = match (least, sure) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
         }
+        let is_finite = |values: &Cow<'_, [f32]>| values.iter().all(|value| value.is_finite());
+        let values = read.iter().map(|(tensor, _)| floats(tensor).filter(is_finite));
+        let Some(values) = values.collect::<Option<SmallVec<[_; 4]>>>() else { return Judgement::Unfit };
+        let scores = read.iter().zip(&values).filter_map(|((tensor, meaning), values)| {
+            ClassScores::new(values, tensor.shape().last().copied().unwrap_or(1), (*meaning)?)
+        });
+        let least = self.stand_in.calibration.and_then(|fitted| fitted.confidence(scores));
         let is_held = |least: f32| self.stand_in.calibration.is_some_and(|fitted| least < fitted.threshold);
         if least.is_some_and(is_held) { Judgement::Unfit } else { Judgement::Fit(least) }
     }

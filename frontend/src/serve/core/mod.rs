@@ -154,7 +154,7 @@ impl Core {
             if let Some(mut status) = self.driver.status(pool.id) {
                 // The dispatcher also has accounts of stand-ins that the pool could have, or had, or that no instance serves.
                 if self.stand_in_of(&pool.codes()).is_none() {
-                    (status.stand_in_cost, status.agreement) = (None, None);
+                    (status.stand_in_cost, status.stand_in_cost_apart, status.agreement) = (None, None, None);
                     (status.withheld, status.in_outage) = (false, false);
                 }
                 pool.metrics.refresh(&status, self.driver.utilisation(pool.id));

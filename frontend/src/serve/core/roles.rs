@@ -3,7 +3,7 @@
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
-use parm_dispatch::{PoolSettings, StandInSettings};
+use parm_dispatch::{Cost, PoolSettings, StandInSettings};
 use parm_protocol::ModelRef;
 
 use super::Core;
@@ -52,8 +52,15 @@ impl Core {
         let model = codes.stand_in.as_ref()?.model.name.clone();
         let status = self.driver.status(pool.id)?;
         let served = self.stand_in_of(&codes).is_some();
-        let cost = status.stand_in_cost.filter(|_| served).map(|cost| cost.rows);
-        Some(StandInStanding { model, served, cost, agreement: status.agreement, withheld: status.withheld })
+        let rows = |cost: Option<Cost>| cost.filter(|_| served).map(|cost| cost.rows);
+        Some(StandInStanding {
+            model,
+            served,
+            cost: rows(status.stand_in_cost),
+            cost_apart: rows(status.stand_in_cost_apart),
+            agreement: status.agreement,
+            withheld: status.withheld,
+        })
     }
 
     /// The name of the pool's stand-in, and whether an instance serves it.
