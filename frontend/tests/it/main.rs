@@ -2,6 +2,7 @@
 
 mod admin;
 mod bundles;
+mod calls;
 mod capture;
 mod cluster;
 mod coded;
