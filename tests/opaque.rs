@@ -349,7 +349,7 @@ fn connection_closed_by_the_upstream_is_named_in_the_error() {
         let answer = http::post(parm.http, path, b"{}");
         let said = answer.body_text();
         assert_eq!(answer.status, 503, "{said}");
-        let closed = format!("connection to {} failed: ", server.url());
+        let closed = format!("connection to {} failed: ", server.url().trim_start_matches("http://"));
         assert!(said.contains(&closed) && said.contains("closed"), "{path}: {said}");
         assert_eq!(answer.header("parm-error-code").as_deref(), Some("PARM-0020"), "{path}: {said}");
     }
@@ -363,7 +363,7 @@ fn wrong_upstreams_are_explained_at_start() {
         (&["--upstream", "frames://a:1"], "invalid server address"),
         (
             &["--upstream", "ftp://a:1"],
-            "'ftp://a:1' is not a server address: use http://host:port or grpc://host:port",
+            "invalid server address 'ftp://a:1': use http://host:port or grpc://host:port",
         ),
         (&["--upstream", "dns+ftp://a:1"], "invalid server address 'dns+ftp://a:1'"),
         (

@@ -81,7 +81,8 @@ pub fn train(
     }
     let student = Network::new(recipe.derive(materials.graph, end)?, device)?;
     // Without gradients, a row needs less memory than in a step.
-    let student = student.taking(materials.samples)?.saying_all()?.running(4 * recipe.run.batch);
+    let student =
+        student.taking(materials.samples)?.saying_all()?.running(recipe.run.batch.saturating_mul(4));
     let student = match &factors {
         Some(factors) => student.scaled(factors),
         None => student,

@@ -1,7 +1,7 @@
 //! Late work that waits in a pool, and the instances that may take it.
 
 use crate::rules::stand_in::takes_stand_ins;
-use crate::rules::suits::may_run;
+use crate::rules::suits::{is_redundancy, may_run};
 use crate::state::State;
 use crate::state::extra::Extra;
 use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
@@ -11,8 +11,8 @@ use crate::turn::Turn;
 /// Extra jobs of a pool that are examined for a reservation: placing looks at least so far.
 const LATE: usize = 16;
 
-/// Whether an instance may run late work that waits in a pool: a retry or a copy among the first, or a stand-in. Queries that
-/// were never tried may wait for a faster instance all the same.
+/// Whether an instance may run late work that waits in a pool and has nothing else to wait for: a retry among the first
+/// jobs, or a stand-in. Queries that were never tried, and copies of queries that run, may wait for a faster instance.
 pub(crate) fn suits_late_work(state: &State, turn: &Turn, key: PoolKey, instance: InstanceKey) -> bool {
     let pool = state.pools.at(key);
     let suits = |extra: &Extra| {
@@ -20,7 +20,9 @@ pub(crate) fn suits_late_work(state: &State, turn: &Turn, key: PoolKey, instance
         let rows: Keys = extra.rows.iter().copied().filter(lives).collect();
         let Extra { role, avoid, purpose, .. } = *extra;
         let extra = Extra { role, rows, avoid, purpose };
-        !extra.rows.is_empty() && may_run(state, turn, key, &extra, instance, true)
+        !extra.rows.is_empty()
+            && !is_redundancy(state, turn, &extra)
+            && may_run(state, turn, key, &extra, instance, true)
     };
     let stands_in = || {
         let late = pool.stand_ins.iter().flat_map(|own| &own.late);

@@ -49,9 +49,9 @@ const ENOUGH: usize = 10_000;
 const KNOWN: f64 = 0.95;
 /// Difference between the recorded and the replayed tail that is mentioned.
 const APART: f64 = 0.15;
-/// Ratio of the recorded and the replayed tail, either way, from which no cause is named. A cause is named from a fifth of
-/// the tail, which says nothing about a tail that the replay has missed by this much.
-const UNLIKE: f64 = 2.0;
+/// Ratio of the recorded and the replayed tail, either way, from which no cause is named. A replay that misses pauses of the
+/// whole machine has a tail several times shorter, and still finds a slow instance.
+const UNLIKE: f64 = 10.0;
 
 impl Findings {
     pub(super) fn new(

@@ -3,7 +3,7 @@
 //! [`why()`] replays the recorded arrivals on the fitted instances, with the faults when they happened. Then it removes one
 //! cause at a time and replays again: the difference is the cost of the cause. If no cause alone makes a difference, one hides
 //! behind the other, and all of them are removed together. If the replay's tail differs from the recorded one by more than
-//! twice, no cause is named: a replay that misses the tail says nothing about it.
+//! ten times, no cause is named: a replay that misses the tail says nothing about it.
 //!
 //! Rejected: shares of the tail by cause, from a regression. They explain latencies and do not say what a remedy gains.
 

@@ -28,7 +28,11 @@ const PATHS: [&str; 3] = ["/v2/models/m/infer", "/v1/embeddings", "/nothing"];
 async fn send(stream: &mut h2::SendStream<Bytes>, mut left: usize) -> Result<(), h2::Error> {
     while left > 0 {
         stream.reserve_capacity(left);
-        let room = poll_fn(|cx| stream.poll_capacity(cx)).await.expect("the stream ended")?;
+        // It tells only of room that is new.
+        let room = match stream.capacity() {
+            0 => poll_fn(|cx| stream.poll_capacity(cx)).await.expect("the stream ended")?,
+            room => room,
+        };
         let size = room.min(left).min(16 << 10);
         left -= size;
         stream.send_data(vec![b'x'; size].into(), left == 0)?;
