@@ -116,7 +116,7 @@ fn lease_file_with_a_huge_number_does_not_delay_a_result() {
         fs::write(lease_path(&results, generation), "left by a test").unwrap();
     }
     // It would take an hour.
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let ran = run(&Folder::open(&path, "test", LIMIT).unwrap());
         tell.send(ran).unwrap();

@@ -117,7 +117,7 @@ mod tests {
             Err(error) => return line_of(text, &error),
         };
         let error = match config.read_files(Path::new("/no/such")) {
-            Ok(()) => Experiment::new(config).err().expect("the experiment has an error"),
+            Ok(()) => Experiment::new(config).expect_err("the experiment has an error"),
             Err(error) => error,
         };
         line_of(text, &error)

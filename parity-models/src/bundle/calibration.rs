@@ -327,7 +327,7 @@ mod tests {
         // Each position claims 0.9 and is right on that share, so all four are right on two thirds of the answers.
         let scores = [9.0f32.ln(), 0.0].repeat(4);
         let case = |at: usize| {
-            let wrong = |position: u32| usize::from(at / 10usize.pow(position) % 10 == 0);
+            let wrong = |position: u32| usize::from((at / 10usize.pow(position)).is_multiple_of(10));
             let answer = ClassScores::new(&scores, 2, Meaning::Logits).into_iter().collect();
             Case { answer, truth: (0..4).map(wrong).collect() }
         };

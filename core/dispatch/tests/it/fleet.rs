@@ -198,7 +198,11 @@ impl Fleet {
                 let spec = InstanceSpec {
                     serves: vec![Served::all(POOL)],
                     // The setting is 1 by default, however many instances a worker has.
-                    slots: if self.plan.told || self.plan.seed % 2 == 0 { self.plan.slots as u16 } else { 1 },
+                    slots: if self.plan.told || self.plan.seed.is_multiple_of(2) {
+                        self.plan.slots as u16
+                    } else {
+                        1
+                    },
                     site: Site::default(),
                     learns: false,
                 };
