@@ -2,7 +2,7 @@
 
 use parm_protocol::StableCode;
 
-/// A fault of the key file or of the TLS files, while the process runs with what it has.
+/// A fault of the key file or of the TLS files. The process keeps the content that it read before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFault {
     /// The code, which the log line has too.
