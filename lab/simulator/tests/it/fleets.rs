@@ -105,7 +105,7 @@ fn frontends_with_tokens_avoid_a_slow_instance_like_one() {
             run.settings.policy = PolicyKind::Hedge;
             gap(&simulate(&run))
         };
-        // Gaps of single runs differ by several percent.
+        // The ratio of a single seed has a standard deviation of 0.03 (docs/results/raw/slowness.txt).
         let gap_of =
             |frontends| (1..=SEEDS).map(|seed| gap_with(frontends, seed)).sum::<f64>() / SEEDS as f64;
         let (one, three) = (gap_of(1), gap_of(3));
