@@ -98,13 +98,13 @@ impl fmt::Display for Report {
     }
 }
 
-/// A policy, with the size of its batches if it is not one.
+/// A policy, with the size of its batches if it is fixed.
 pub(crate) fn named(policy: &str, batch: BatchSize) -> String {
-    if batch == BatchSize::ONE { policy.to_owned() } else { format!("{policy} batch={batch}") }
+    if batch == BatchSize::Auto { policy.to_owned() } else { format!("{policy} batch={batch}") }
 }
 
 impl Row {
-    /// Returns the policy, with the size of its batches if it is not one.
+    /// Returns the policy, with the size of its batches if it is fixed.
     pub fn name(&self) -> String {
         named(&self.policy, self.batch)
     }

@@ -25,9 +25,8 @@ fn same(a: &Row, b: &Row) -> bool {
 /// Returns the title of a group.
 pub(super) fn title(row: &Row) -> String {
     let batch = match row.batch {
-        BatchSize::ONE => String::new(),
+        BatchSize::Auto => String::new(),
         BatchSize::Server => ", batches of the server".to_owned(),
-        BatchSize::Auto => ", batches of automatic size".to_owned(),
         BatchSize::Fixed(size) => format!(", batches of {size}"),
     };
     format!("{} at load {}{batch}", text(&row.scenario), row.load)

@@ -14,9 +14,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchSettings {
-    /// Largest number of queries in a batch. 1 turns batching off. `auto` chooses it from the load and from the
-    /// measured times of batches. `server` sends queries one by one, two of the server's largest batches at a time, for
-    /// servers that batch themselves, such as Triton. Default 1.
+    /// Largest number of queries in a batch. `auto` chooses it from the load and from the measured times of batches. 1
+    /// turns batching off. `server` sends queries one by one, two of the server's largest batches at a time, for servers
+    /// that batch themselves, such as Triton. Default `auto`.
     pub max_size: BatchSize,
     /// Time that a query may wait for others to join its batch while an instance is idle. Without effect under `auto`.
     /// Default 0.
@@ -25,9 +25,10 @@ pub struct BatchSettings {
 }
 
 /// The largest number of queries in a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchSize {
     /// Chosen for each batch.
+    #[default]
     Auto,
     /// One query in each batch: the server batches what it gets at a time.
     Server,
@@ -50,12 +51,6 @@ impl BatchSize {
             Self::Server => Some(NonZeroU16::MIN),
             Self::Fixed(size) => Some(size),
         }
-    }
-}
-
-impl Default for BatchSize {
-    fn default() -> Self {
-        Self::ONE
     }
 }
 
@@ -159,7 +154,7 @@ mod tests {
     fn batch_settings_are_written_as_they_are_read() {
         for settings in [
             BatchSettings::default(),
-            BatchSettings { max_size: BatchSize::Auto, ..BatchSettings::default() },
+            BatchSettings { max_size: BatchSize::ONE, ..BatchSettings::default() },
             BatchSettings { max_size: BatchSize::Server, ..BatchSettings::default() },
         ] {
             let written = toml::to_string(&settings).unwrap();
