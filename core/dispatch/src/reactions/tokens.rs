@@ -22,7 +22,7 @@ use crate::moves::watch::watch_jobs_of;
 use crate::placing::{fill, take_redundancy, take_urgent};
 use crate::rules::waiting::has_pressing_work;
 use crate::state::State;
-use crate::state::instance::Instance;
+use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey};
 use crate::state::timers::Timer;
 use crate::state::tokens::{Leased, Tokens};
@@ -199,7 +199,8 @@ pub(crate) fn held_elsewhere(state: &mut State, turn: &mut Turn, id: InstanceId,
 pub(crate) fn neighbour_wait_is_over(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get_mut(key) else { return };
     pool.bears_neighbours = false;
-    let serves = |instance: &Instance| instance.serves(key).is_some_and(|serves| serves.takes_queries());
+    let takes = |serves: &Serves| serves.takes_queries() || serves.is_apart() && serves.takes_stand_ins();
+    let serves = |instance: &Instance| instance.serves(key).is_some_and(takes);
     let mut filled: Vec<_> = state
         .instances
         .iter()

@@ -41,7 +41,7 @@ fn takes_late_work(state: &State, turn: &Turn, key: PoolKey, instance: InstanceK
     let suits = |extra: &Extra| {
         still_wanted(state, extra).is_some_and(|extra| may_begin(state, turn, key, &extra, instance, true))
     };
-    // Those behind the first are not examined, and may suit.
+    // Jobs behind the first ones are not examined, and may suit.
     pool.urgent.len() > FIRST || pool.urgent.iter().any(suits) || takes_late_stand_in(state, key, instance)
 }
 
