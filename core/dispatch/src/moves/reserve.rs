@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::{Action, Class, Note, Order, Payer, Wanted};
+use crate::api::{Action, Class, Note, Order, Payer, Time, Wanted};
 use crate::moves::neighbours::{limit_neighbour_wait, limit_neighbour_waits_of};
 use crate::rules::finish::waits_for_faster;
 use crate::rules::late_work::{suits_late_work, takes_class};
@@ -33,6 +33,7 @@ use crate::state::pool::Pool;
 use crate::state::reservations::{Asked, Jobs, NO_JOBS};
 use crate::state::timers::Timer;
 use crate::state::tokens::Tokens;
+use crate::state::versions::Versions;
 use crate::turn::Turn;
 
 /// A reservation is updated if the next query is younger by more than this part of a run. Less costs messages.
@@ -163,9 +164,7 @@ fn reserve_more(
             let asked = Asked { pool: key, id: pool.id, payer, class, since: now, first, note };
             tokens.asked.push(asked);
             *pool.asking.reserved.count(payer, class) += 1;
-            let wanted = asked.wanted();
-            let waited = now.since(first);
-            turn.out.push(Action::Tell(id, Order::Reserve(wanted, class, note, waited)));
+            turn.out.push(Action::Tell(id, reservation(&state.versions, &tokens.asked, &asked, now)));
         }
     }
 }
@@ -189,17 +188,28 @@ fn update_waits(state: &mut State, turn: &mut Turn, key: PoolKey, payer: Payer) 
         return;
     }
     pool.asking.counted = Some((payer, first));
-    let wanted = Wanted { pool: pool.id, payer };
     for instance in state.instances.keys() {
         let instance = state.instances.at_mut(instance);
-        let asked = instance.tokens.iter_mut().flat_map(|tokens| &mut tokens.asked);
-        let own = |asked: &&mut Asked| (asked.pool, asked.payer, asked.class) == (key, payer, Class::Query);
-        for asked in asked.filter(own).filter(|asked| asked.first + least < first) {
-            asked.first = first;
-            let order = Order::Reserve(wanted, Class::Query, asked.note, turn.now.since(first));
-            turn.out.push(Action::Tell(instance.id, order));
+        let Some(tokens) = &mut instance.tokens else { continue };
+        for at in 0..tokens.asked.len() {
+            let asked = &mut tokens.asked[at];
+            let own = (asked.pool, asked.payer, asked.class) == (key, payer, Class::Query);
+            if own && asked.first + least < first {
+                asked.first = first;
+                let order = reservation(&state.versions, &tokens.asked, &tokens.asked[at], turn.now);
+                turn.out.push(Action::Tell(instance.id, order));
+            }
         }
     }
+}
+
+/// The order of a reservation next to the others at its instance. Those that the worker takes for the same one share the
+/// longest wait.
+fn reservation(versions: &Versions, others: &[Asked], asked: &Asked, now: Time) -> Order<Wanted> {
+    let is_same =
+        |other: &&Asked| other.class == asked.class && versions.are_one(other.wanted(), asked.wanted());
+    let first = others.iter().filter(is_same).map(|other| other.first).fold(asked.first, Time::min);
+    Order::Reserve(asked.wanted(), asked.class, asked.note, now.since(first))
 }
 
 /// Reserves at more instances, because work has waited long, and renews old reservations, which may have been
@@ -253,8 +263,7 @@ fn withdraw_of(state: &mut State, turn: &mut Turn, key: PoolKey, which: impl Fn(
         // The worker withdraws those of other versions with them.
         let lost = |asked: &&Asked| gone.iter().any(|gone| state.versions.are_one(*gone, asked.wanted()));
         turn.out.extend(tokens.asked.iter().filter(lost).map(|asked| {
-            let waited = turn.now.since(asked.first);
-            Action::Tell(instance.id, Order::Reserve(asked.wanted(), asked.class, asked.note, waited))
+            Action::Tell(instance.id, reservation(&state.versions, &tokens.asked, asked, turn.now))
         }));
     }
     if let Some(pool) = state.pools.get_mut(key) {

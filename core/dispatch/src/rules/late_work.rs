@@ -95,7 +95,7 @@ pub(crate) fn suits_late_work(state: &State, turn: &Turn, key: PoolKey, instance
 }
 
 /// An extra job without the queries that are answered or get no further jobs; `None` if it is of no use by now.
-fn still_wanted(state: &State, extra: &Extra) -> Option<Extra> {
+pub(crate) fn still_wanted(state: &State, extra: &Extra) -> Option<Extra> {
     let lives = |query: &QueryKey| state.queries.get(*query).is_some_and(|of| !of.withheld);
     let rows: Keys = extra.rows.iter().copied().filter(lives).collect();
     let is_wanted = match extra.role {

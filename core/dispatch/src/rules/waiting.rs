@@ -1,7 +1,7 @@
 //! Work that waits in a pool.
 
 use crate::api::{Class, Payer, Time};
-use crate::rules::late_work::{late_jobs, redundancy};
+use crate::rules::late_work::{late_jobs, redundancy, still_wanted};
 use crate::rules::turn::payer_of;
 use crate::state::State;
 use crate::state::extra::Extra;
@@ -43,7 +43,7 @@ pub(crate) fn first_arrival(state: &State, key: PoolKey, payer: Payer, class: Cl
         Class::Late => {}
     }
     let stand_ins = pool.stand_ins.iter().flat_map(|own| own.line(StandInLine::Late));
-    let late = pool.urgent.iter().filter_map(|extra| extra.rows.first()).chain(stand_ins);
+    let late = pool.urgent.iter().flat_map(|extra| &extra.rows).chain(stand_ins);
     let own = late.filter_map(|query| state.queries.get(*query)).filter(|query| query.payer == payer);
     own.map(|query| query.arrived).min()
 }
@@ -70,8 +70,11 @@ pub(crate) fn waiting_jobs(state: &State, turn: &Turn, key: PoolKey) -> ByPayer 
     for extra in redundant {
         *wanted.count(payer_of(state, key, extra.role, &extra.rows), Class::Spare) += 1;
     }
-    let late = pool.urgent.iter().filter_map(|extra| extra.rows.first()).chain(stand_ins);
-    for query in late.filter_map(|query| state.queries.get(*query)) {
+    // The first query of a job may have left, and a parity has none.
+    for extra in pool.urgent.iter().filter_map(|extra| still_wanted(state, extra)) {
+        *wanted.count(payer_of(state, key, extra.role, &extra.rows), Class::Late) += 1;
+    }
+    for query in stand_ins.filter_map(|query| state.queries.get(*query)) {
         *wanted.count(query.payer, Class::Late) += 1;
     }
     for (lane, _, alive) in pool.queue.ready_lanes(now, pool.readiness) {

@@ -1,10 +1,11 @@
 //! Work and the workers at which it reserves.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, Class, Event, Grant, InstanceId, InstanceSpec, Note, Order, PolicyKind, PoolId, PoolSettings,
-    QueryId, QuerySpec, Served, Settings, Site, Token,
+    Action, BatchSettings, Class, Event, Failure, Grant, InstanceId, InstanceSpec, Note, Order, PolicyKind,
+    PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShareId, Site, Terms, Token,
 };
 use parm_tokens::{Desk, Frontend};
 
@@ -13,6 +14,8 @@ use super::outage::exact_otherwise;
 use super::script::Step::{Cost, Done, Encoded, Join, JoinApart, Leave, Query, Quiet, Unload, Wait, Warm};
 use super::script::{Step, act, one_by_one, play, query, words};
 use super::world::{POOL, World};
+
+const MS: Duration = Duration::from_millis(1);
 
 /// The latest reservation at an instance.
 fn reservation_at(world: &World, instance: u32) -> Option<(Class, Note)> {
@@ -41,10 +44,15 @@ fn reservation_stays_when_another_version_withdraws_its_own() {
     world.send(Event::InstanceJoined(InstanceId(1), spec));
     world.send(Event::TokensOffered(InstanceId(1)));
     for (id, pool) in [(1, old), (2, new)] {
-        let asked = query(id, world.now + Duration::from_secs(1));
+        let asked = query(id, world.now + 1000 * MS);
         world.send(Event::QueryArrived(QuerySpec { pool, ..asked }));
-        world.advance(Duration::from_millis(1));
+        world.advance(MS);
     }
+    let waits = world.log.iter().filter_map(|(_, action)| match action {
+        Action::Tell(_, Order::Reserve(.., waited)) => Some(*waited),
+        _ => None,
+    });
+    assert_eq!(waits.collect::<Vec<_>>(), [Duration::ZERO, MS], "the old version's query waited first");
     world.send(Event::QueryCancelled(QueryId(1)));
     // The worker is busy, and knows both versions by one name.
     let (ours, other) = (Frontend(1), Frontend(2));
@@ -65,6 +73,29 @@ fn reservation_stays_when_another_version_withdraws_its_own() {
     assert_eq!(notes, [note], "the new version's query waits: {:?}", words(&world));
     world.send(Event::QueryCancelled(QueryId(2)));
     assert!(words(&world).last().is_some_and(|word| word.contains("Withdraw")), "{:?}", words(&world));
+}
+
+#[test]
+fn retry_keeps_its_reservation_when_its_first_query_leaves() {
+    let batch = BatchSettings { max_size: NonZeroU16::new(2).expect("positive").into(), max_delay: MS };
+    let pools = PoolSettings { batch, ..one_by_one() };
+    let shares = [(ShareId(0), Terms { weight: 1.0, reserved: 0 })].into_iter().collect();
+    let mut world = World::new(Settings { shares, ..Settings::uniform(pools) }, 7);
+    [Join(1), Join(2)].iter().for_each(|step| act(&mut world, step));
+    for id in [1, 2] {
+        let asked = query(id, world.now + 1000 * MS);
+        world.send(Event::QueryArrived(QuerySpec { share: Some(ShareId(0)), ..asked }));
+    }
+    [1, 2].into_iter().for_each(|id| world.send(Event::TokensOffered(InstanceId(id))));
+    let (job, at) = world.running().map(|(id, held)| (*id, held.job.instance.0)).next().expect("a batch");
+    world.send(Event::JobFailed(job, Failure::Instance));
+    world.send(Event::QueryCancelled(QueryId(1)));
+    act(&mut world, &Quiet);
+    act(&mut world, &Wait(60));
+    let (class, met) = reservation_at(&world, 3 - at).expect("repeated after 50 ms");
+    assert_eq!(class, Class::Late);
+    grant(&mut world, 3 - at, met);
+    assert!(words(&world).contains(&format!("60 run 2 on {}", 3 - at)), "{:?}", words(&world));
 }
 
 #[test]
