@@ -150,7 +150,8 @@ async fn slots_of_the_server_are_news_of_its_connection() {
     let (near, _far) = UnixStream::pair().unwrap();
     let config = Config::default();
     let stated = Negotiated { slots: NonZeroU16::new(3), ..Negotiated::of(&config) };
-    let negotiated = Negotiated { tokens: true, ..Negotiated::from_headers(&stated.headers().collect()) };
+    let headers: http::HeaderMap = stated.headers().collect();
+    let negotiated = Negotiated { tokens: true, ..Negotiated::from_headers(&headers) };
     let connection = Connection::new("pair".into(), near.into(), b"", negotiated, &config);
     let (news, mut told) = mpsc::channel(64);
     let watcher: Arc<dyn Watcher> = Arc::new(Listener(news));
