@@ -1,5 +1,6 @@
 //! Gives frontends tokens for a queue's threads.
 
+use std::num::NonZeroU16;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,6 +22,10 @@ impl Counter {
 }
 
 impl Giver for Counter {
+    fn slots(&self) -> Option<NonZeroU16> {
+        NonZeroU16::new(u16::try_from(self.queue.threads()).unwrap_or(u16::MAX))
+    }
+
     fn join(&self, mailbox: Box<dyn Mailbox>) -> Frontend {
         let (frontend, first) = self.queue.join(mailbox.into());
         if first {

@@ -37,6 +37,7 @@ pub(crate) struct Queue {
     /// Signalled when a token timer becomes due earlier than announced.
     pub(super) sooner: Arc<Notify>,
     capacity: usize,
+    threads: usize,
 }
 
 impl Queue {
@@ -49,7 +50,13 @@ impl Queue {
             done: Notify::new(),
             sooner: Arc::default(),
             capacity: config.queue.get(),
+            threads,
         }
+    }
+
+    /// Jobs that run at a time.
+    pub(super) fn threads(&self) -> usize {
+        self.threads
     }
 
     /// Queues a job, or rejects it.

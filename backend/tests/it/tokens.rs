@@ -1,5 +1,6 @@
 //! Tokens of frontends that share a worker's instance, and the order of service.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +82,7 @@ async fn single_frontend_needs_no_tokens_until_another_joins() {
     assert!(first.mail.try_recv().is_err(), "no token came");
     let second = Front::join(&served);
     assert_eq!(first.sharing.try_recv(), Ok(Message::Shared));
+    assert_eq!(second.giver.slots(), NonZeroU16::new(1), "it was never alone here");
     served.worker.infer(request(&[0.; 4]), first.context(None)).await.unwrap();
     first.granted().await;
     second.giver.leave(second.frontend);

@@ -129,6 +129,7 @@ fn react(state: &mut State, turn: &mut Turn, event: Event) {
         Event::JobFailed(id, failure) => job::failed(state, turn, JobKey::from(id), failure),
         Event::InstanceJoined(id, spec) => instance::joined(state, turn, id, spec),
         Event::TokensOffered(id) => tokens::tokens_offered(state, turn, id),
+        Event::SlotsStated(id, slots) => tokens::slots_stated(state, turn, id, slots),
         Event::TokenGranted(id, grant) => tokens::token_granted(state, turn, id, grant),
         Event::TokenRecalled(id, token) => tokens::token_recalled(state, turn, id, token),
         Event::TokensShared(id, alone) => tokens::tokens_shared(state, turn, id, alone),

@@ -122,7 +122,9 @@ impl<K: Ord + Clone> Desk<K> {
                     known.note = note;
                     // Frontends that do not report waits keep their place.
                     known.number = if waited.is_zero() { known.number } else { number };
-                } else if self.reservations.len() < self.settings.most_reservations {
+                } else if self.reservations.len() < self.settings.most_reservations
+                    || self.makes_room(frontend)
+                {
                     self.reservations.push(Reservation { frontend, key, class, number, note });
                 }
             }
@@ -133,6 +135,19 @@ impl<K: Ord + Clone> Desk<K> {
                 self.take_back(frontend, token);
             }
         }
+    }
+
+    /// Drops the last reservation of the frontend with the most, for one that has less than its part. Returns whether it
+    /// did: a frontend with many models must not keep out the others.
+    fn makes_room(&mut self, frontend: Frontend) -> bool {
+        let part = (self.settings.most_reservations / self.frontends.len().max(1)).max(1);
+        let of = |frontend| self.reservations.iter().filter(|known| known.frontend == frontend).count();
+        let most =
+            self.frontends.iter().copied().max_by_key(|other| of(*other)).filter(|most| of(*most) > part);
+        let last = |most| self.reservations.iter().rposition(|known| known.frontend == most);
+        let Some(last) = most.filter(|_| of(frontend) < part).and_then(last) else { return false };
+        self.reservations.remove(last);
+        true
     }
 
     /// Redeems the token of a job. Returns true if the token is valid and an instance is free for the job. Otherwise

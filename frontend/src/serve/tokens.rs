@@ -36,6 +36,7 @@ impl Watcher for Tokens {
                 Event::TokensOffered(self.instance)
             }
             _ if *current != Some(connection) => return,
+            News::Slots(slots) => Event::SlotsStated(self.instance, slots),
             News::Told(Message::Granted(grant)) => Event::TokenGranted(self.instance, grant),
             News::Told(Message::Recalled(token)) => Event::TokenRecalled(self.instance, token),
             News::Told(Message::Alone(slots)) => Event::TokensShared(self.instance, NonZeroU16::new(slots)),

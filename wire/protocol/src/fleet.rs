@@ -1,5 +1,7 @@
 //! Traits of clients and servers that exchange tokens (see the crate `tokens`).
 
+use std::num::NonZeroU16;
+
 use parm_tokens::{Frontend, Message, Order, Token};
 
 /// The request parameter that names the share of the instances' time that the request is charged to.
@@ -14,6 +16,11 @@ pub const OWN_SHARE: &str = "model:";
 
 /// A server's half: gives tokens and records reservations. It identifies models by name.
 pub trait Giver: Send + Sync {
+    /// Jobs that the server runs at a time, if it states them.
+    fn slots(&self) -> Option<NonZeroU16> {
+        None
+    }
+
     /// Registers a frontend, which has a connection of its own; it receives messages through `mailbox`.
     fn join(&self, mailbox: Box<dyn Mailbox>) -> Frontend;
 
@@ -57,6 +64,8 @@ pub trait Watcher: Send + Sync {
 pub enum News {
     /// The connection is open, and the server gives tokens on it.
     Offered,
+    /// The server of the open connection runs this many jobs at a time, for all frontends together.
+    Slots(NonZeroU16),
     /// A message of the server.
     Told(Message),
     /// The connection takes no more requests, and all its tokens are void.

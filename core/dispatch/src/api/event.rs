@@ -163,6 +163,8 @@ pub enum Event {
     InstanceJoined(InstanceId, InstanceSpec),
     /// An instance gives tokens from now on, on a new connection. It receives no job without a token.
     TokensOffered(InstanceId),
+    /// An instance that gives tokens runs this many jobs at a time for all frontends together.
+    SlotsStated(InstanceId, NonZeroU16),
     /// An instance granted a token.
     TokenGranted(InstanceId, Grant),
     /// An instance recalls a token, unless it is used.

@@ -18,6 +18,9 @@ pub(crate) fn add_extra(state: &mut State, turn: &Turn, key: PoolKey, class: Ext
     if class == ExtraLine::Urgent {
         extra.rows.iter().for_each(|query| state.queries.at_mut(*query).extras += 1);
         request_reservations(state, turn, key);
+    } else if extra.redundant() && state.pools.at(key).kept > 0 {
+        // Instances that run nothing else get their tokens by it.
+        request_reservations(state, turn, key);
     }
     state.pools.at_mut(key).extras(class).push_back(extra);
 }

@@ -11,6 +11,7 @@
 //!
 //! Choice: a reservation carries the wait of the query that its token would serve, and workers order by it. When that
 //! query is served elsewhere, the next one is younger: reservations are updated once it is younger by a part of a run.
+//! None is made at an instance that may not run the work: its token would come, go back, and be reserved again.
 //!
 //! Rejected: a reservation for each query by name, fetched by that name. Queries of a pool are alike, so the first
 //! may use the token, and a name would have to be withdrawn at every worker when its query is answered otherwise.
@@ -20,16 +21,19 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::{Action, Class, Note, Order, Payer, Wanted};
+use crate::api::{Action, Class, Note, Order, Payer, Time, Wanted};
 use crate::moves::neighbours::{limit_neighbour_wait, limit_neighbour_waits_of};
 use crate::rules::finish::waits_for_faster;
-use crate::rules::late_work::suits_late_work;
+use crate::rules::late_work::{suits_late_work, takes_class};
 use crate::rules::unexplored::is_unexplored;
 use crate::rules::waiting::{first_arrival, waiting_jobs};
 use crate::state::State;
 use crate::state::keys::{InstanceKey, PoolKey};
-use crate::state::reservations::Asked;
+use crate::state::pool::Pool;
+use crate::state::reservations::{Asked, Jobs, NO_JOBS};
 use crate::state::timers::Timer;
+use crate::state::tokens::Tokens;
+use crate::state::versions::Versions;
 use crate::turn::Turn;
 
 /// A reservation is updated if the next query is younger by more than this part of a run. Less costs messages.
@@ -89,8 +93,9 @@ fn reserve_for(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
     }
     for (payer, jobs) in &wanted.0 {
         let reserved = state.pools.at(key).asking.reserved.of(*payer);
-        let missing = [0, 1].map(|class| goal(jobs[class]).saturating_sub(reserved[class]));
-        for (class, missing) in [Class::Late, Class::Query].into_iter().zip(missing) {
+        for class in [Class::Late, Class::Query, Class::Spare] {
+            let at = usize::from(class.byte());
+            let missing = goal(jobs[at]).saturating_sub(reserved[at]);
             if missing > 0 {
                 reserve_more(state, turn, key, *payer, class, missing);
             }
@@ -98,9 +103,8 @@ fn reserve_for(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
         update_waits(state, turn, key, *payer);
     }
     // A payer without waiting work must not hold a place.
-    let stale = |(payer, jobs): &(Payer, [u32; 2])| {
-        (*jobs != [0, 0] && wanted.of(*payer) == [0, 0]).then_some(*payer)
-    };
+    let stale =
+        |(payer, jobs): &(Payer, Jobs)| (*jobs != NO_JOBS && wanted.of(*payer) == NO_JOBS).then_some(*payer);
     let stale: SmallVec<[Payer; 1]> =
         state.pools.at(key).asking.reserved.0.iter().filter_map(stale).collect();
     if !stale.is_empty() {
@@ -121,7 +125,7 @@ fn reserve_more(
 ) {
     let first = first_arrival(state, key, payer, class).unwrap_or(turn.now);
     let pool = state.pools.at_mut(key);
-    if *pool.asking.reserved.count(payer, class) >= pool.usable {
+    if *pool.asking.reserved.count(payer, class) >= most_of(pool, class) {
         return;
     }
     let keys = state.instances.keys();
@@ -130,8 +134,21 @@ fn reserve_more(
         for at in 0..keys.len() {
             let at = keys[(from + at) % keys.len()];
             let now = turn.now;
-            let late = class == Class::Late && suits_late_work(state, turn, key, at);
-            if !late && waits_for_faster(state, turn, key, at).is_some() {
+            let instance = state.instances.at(at);
+            let known = |asked: &Asked| (asked.pool, asked.payer, asked.class) == (key, payer, class);
+            let is_free = |tokens: &Tokens| !tokens.is_ready() && !tokens.asked.iter().any(known);
+            if instance.jobs.is_empty() == runs_ours || !instance.tokens.as_ref().is_some_and(is_free) {
+                continue;
+            }
+            if !takes_class(state, turn, key, at, class) {
+                continue;
+            }
+            if missing == 0 {
+                return;
+            }
+            let waits =
+                class == Class::Query || class == Class::Late && !suits_late_work(state, turn, key, at);
+            if waits && waits_for_faster(state, turn, key, at).is_some() {
                 // Its token would be returned at once, and reserved again; but a copy may explore it now and then.
                 if turn.now < state.pools.at(key).explore_at || !is_unexplored(state, turn, key, at) {
                     continue;
@@ -139,27 +156,25 @@ fn reserve_more(
                 state.pools.at_mut(key).explore_at = turn.now + EXPLORES;
             }
             let instance = state.instances.at_mut(at);
-            let suits = instance.usable()
-                && instance.jobs.is_empty() != runs_ours
-                && instance.serves(key).is_some_and(|serves| serves.takes_queries());
-            let Some(tokens) = instance.tokens.as_mut().filter(|_| suits) else { continue };
-            let known = |asked: &Asked| (asked.pool, asked.payer, asked.class) == (key, payer, class);
-            if tokens.is_ready() || tokens.asked.iter().any(known) {
-                continue;
-            }
-            if missing == 0 {
-                return;
-            }
+            let Some(tokens) = &mut instance.tokens else { continue };
             missing -= 1;
             state.noted = state.noted.wrapping_add(1).max(1);
             let note = Note(state.noted);
-            tokens.asked.push(Asked { pool: key, payer, class, since: now, first, note });
             let (pool, id) = (state.pools.at_mut(key), instance.id);
+            let asked = Asked { pool: key, id: pool.id, payer, class, since: now, first, note };
+            tokens.asked.push(asked);
             *pool.asking.reserved.count(payer, class) += 1;
-            let wanted = Wanted { pool: pool.id, payer };
-            let waited = now.since(first);
-            turn.out.push(Action::Tell(id, Order::Reserve(wanted, class, note, waited)));
+            turn.out.push(Action::Tell(id, reservation(&state.versions, &tokens.asked, &asked, now)));
         }
+    }
+}
+
+/// Most reservations of a payer and class: one at each instance that may take the work.
+fn most_of(pool: &Pool, class: Class) -> u32 {
+    match class {
+        Class::Late => pool.usable + pool.apart + pool.kept,
+        Class::Query => pool.usable,
+        Class::Spare => pool.kept,
     }
 }
 
@@ -173,17 +188,28 @@ fn update_waits(state: &mut State, turn: &mut Turn, key: PoolKey, payer: Payer) 
         return;
     }
     pool.asking.counted = Some((payer, first));
-    let wanted = Wanted { pool: pool.id, payer };
     for instance in state.instances.keys() {
         let instance = state.instances.at_mut(instance);
-        let asked = instance.tokens.iter_mut().flat_map(|tokens| &mut tokens.asked);
-        let own = |asked: &&mut Asked| (asked.pool, asked.payer, asked.class) == (key, payer, Class::Query);
-        for asked in asked.filter(own).filter(|asked| asked.first + least < first) {
-            asked.first = first;
-            let order = Order::Reserve(wanted, Class::Query, asked.note, turn.now.since(first));
-            turn.out.push(Action::Tell(instance.id, order));
+        let Some(tokens) = &mut instance.tokens else { continue };
+        for at in 0..tokens.asked.len() {
+            let asked = &mut tokens.asked[at];
+            let own = (asked.pool, asked.payer, asked.class) == (key, payer, Class::Query);
+            if own && asked.first + least < first {
+                asked.first = first;
+                let order = reservation(&state.versions, &tokens.asked, &tokens.asked[at], turn.now);
+                turn.out.push(Action::Tell(instance.id, order));
+            }
         }
     }
+}
+
+/// The order of a reservation next to the others at its instance. Those that the worker takes for the same one share the
+/// longest wait.
+fn reservation(versions: &Versions, others: &[Asked], asked: &Asked, now: Time) -> Order<Wanted> {
+    let is_same =
+        |other: &&Asked| other.class == asked.class && versions.are_one(other.wanted(), asked.wanted());
+    let first = others.iter().filter(is_same).map(|other| other.first).fold(asked.first, Time::min);
+    Order::Reserve(asked.wanted(), asked.class, asked.note, now.since(first))
 }
 
 /// Reserves at more instances, because work has waited long, and renews old reservations, which may have been
@@ -194,7 +220,8 @@ pub(crate) fn widen_reservations(state: &mut State, turn: &Turn, key: PoolKey) {
     if !pool.asking.listed {
         return;
     }
-    let (each, most) = (u32::from(pool.settings.tokens.reservations.get()), pool.usable);
+    let most = most_of(pool, Class::Late);
+    let each = u32::from(pool.settings.tokens.reservations.get());
     pool.asking.widened = (pool.asking.widened + each).min(most);
     let (now, renew) = (turn.now, pool.settings.tokens.renew);
     for instance in state.instances.keys() {
@@ -219,22 +246,25 @@ fn withdraw_reservations(state: &mut State, turn: &mut Turn, key: PoolKey) {
     }
 }
 
-/// Withdraws the reservations of some payers of a pool.
+/// Withdraws the reservations of some payers of a pool, which may be gone.
 fn withdraw_of(state: &mut State, turn: &mut Turn, key: PoolKey, which: impl Fn(Payer) -> bool) {
-    let id = state.pools.get(key).map(|pool| pool.id);
     for instance in state.instances.keys() {
         let instance = state.instances.at_mut(instance);
         let Some(tokens) = &mut instance.tokens else { continue };
-        let mut gone: SmallVec<[Payer; 1]> = SmallVec::new();
+        let mut gone: SmallVec<[Wanted; 1]> = SmallVec::new();
         tokens.asked.retain(|asked| {
             let goes = asked.pool == key && which(asked.payer);
-            if goes && !gone.contains(&asked.payer) {
-                gone.push(asked.payer);
+            if goes && !gone.contains(&asked.wanted()) {
+                gone.push(asked.wanted());
             }
             !goes
         });
-        let orders = gone.into_iter().filter_map(|payer| Some(Wanted { pool: id?, payer }));
-        turn.out.extend(orders.map(|wanted| Action::Tell(instance.id, Order::Withdraw(wanted))));
+        turn.out.extend(gone.iter().map(|wanted| Action::Tell(instance.id, Order::Withdraw(*wanted))));
+        // The worker withdraws those of other versions with them.
+        let lost = |asked: &&Asked| gone.iter().any(|gone| state.versions.are_one(*gone, asked.wanted()));
+        turn.out.extend(tokens.asked.iter().filter(lost).map(|asked| {
+            Action::Tell(instance.id, reservation(&state.versions, &tokens.asked, asked, turn.now))
+        }));
     }
     if let Some(pool) = state.pools.get_mut(key) {
         pool.asking.reserved.0.retain(|(payer, _)| !which(*payer));

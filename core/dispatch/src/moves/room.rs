@@ -7,7 +7,7 @@ use crate::moves::hold::surrender;
 use crate::rules::outage::silent_from;
 use crate::state::State;
 use crate::state::idle::Room;
-use crate::state::instance::Instance;
+use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey};
 use crate::state::timers::Timer;
 use crate::turn::Turn;
@@ -89,7 +89,10 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
         of.usable() && of.serves(key).is_some_and(|serves| serves.is_apart() && serves.takes_stand_ins())
     };
     let apart = state.instances.iter().filter(|(_, instance)| takes_stand_ins(instance)).count() as u32;
+    let runs_redundancy = |of: &Instance| of.usable() && of.serves(key).is_some_and(Serves::is_kept);
+    let kept = state.instances.iter().filter(|(_, instance)| runs_redundancy(instance)).count() as u32;
     let pool = state.pools.at_mut(key);
+    pool.kept = kept;
     let returns = pool.usable == 0 && usable > 0;
     (pool.usable, pool.slots, pool.slow, pool.members, pool.apart) = (usable, slots, slow, members, apart);
     if returns || !pool.bridges_outages() {

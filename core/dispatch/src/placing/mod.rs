@@ -43,6 +43,7 @@ use crate::rules::waiting::has_work_for;
 use crate::state::State;
 use crate::state::extra::ExtraLine;
 use crate::state::idle::Room;
+use crate::state::instance::Serves;
 use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
 use crate::state::stand_ins::StandInLine;
 use crate::turn::Turn;
@@ -138,6 +139,12 @@ fn take(state: &mut State, turn: &mut Turn, key: InstanceKey, line: WorkLine) ->
 /// Gives an instance the most urgent job that is not spare.
 pub(crate) fn take_urgent(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
     ORDER[..SPARE_FROM].iter().any(|line| take(state, turn, key, *line))
+}
+
+/// Gives an instance that takes no queries a parity or a backup: other frontends have nothing else for it.
+pub(crate) fn take_redundancy(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
+    let serves = &state.instances.at(key).serves;
+    !serves.iter().any(Serves::takes_queries) && take(state, turn, key, Spare)
 }
 
 /// Gives an instance work until it has no room.

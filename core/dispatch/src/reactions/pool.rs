@@ -39,6 +39,7 @@ pub(crate) fn settings_changed(
 
 /// Lets a new version of a model inherit the latest answers of the previous one.
 pub(crate) fn version_added(state: &mut State, turn: &Turn, id: PoolId, predecessor: PoolId) {
+    state.versions.add(id, predecessor);
     let Some(before) = state.pool_names.get(predecessor).and_then(|key| state.pools.get(key)) else {
         return;
     };
@@ -50,6 +51,7 @@ pub(crate) fn version_added(state: &mut State, turn: &Turn, id: PoolId, predeces
 
 /// Unloads a model.
 pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
+    state.versions.remove(id);
     let Some(key) = state.pool_names.remove(id) else { return };
     state.settings.pools.remove(&id);
     for instance in state.instances.keys() {

@@ -19,10 +19,10 @@ use crate::moves::reserve::{
 };
 use crate::moves::room::{recount_pools_of, refresh};
 use crate::moves::watch::watch_jobs_of;
-use crate::placing::{fill, take_urgent};
+use crate::placing::{fill, take_redundancy, take_urgent};
 use crate::rules::waiting::has_pressing_work;
 use crate::state::State;
-use crate::state::instance::Instance;
+use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey};
 use crate::state::timers::Timer;
 use crate::state::tokens::{Leased, Tokens};
@@ -43,16 +43,29 @@ pub(crate) fn tokens_offered(state: &mut State, turn: &mut Turn, id: InstanceId)
     request_reservations_at(state, turn, key);
 }
 
+/// Notes the jobs that an instance runs at a time for all frontends together.
+pub(crate) fn slots_stated(state: &mut State, turn: &mut Turn, id: InstanceId, slots: NonZeroU16) {
+    if let Some(key) = state.instance_names.get(id) {
+        note_slots(state, turn, key, slots.get());
+    }
+}
+
+fn note_slots(state: &mut State, turn: &mut Turn, key: InstanceKey, slots: u16) {
+    let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
+    if std::mem::replace(&mut tokens.told, slots) != slots {
+        recount_pools_of(state, turn, key);
+    }
+}
+
 /// Notes whether other frontends share an instance.
 pub(crate) fn tokens_shared(state: &mut State, turn: &mut Turn, id: InstanceId, alone: Option<NonZeroU16>) {
     let Some(key) = state.instance_names.get(id) else { return };
     note_sharing(state, key, alone);
-    let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
-    let told = alone.map_or(tokens.told, NonZeroU16::get);
-    if std::mem::replace(&mut tokens.told, told) != told {
-        recount_pools_of(state, turn, key);
+    if state.instances.at(key).tokens.is_none() {
+        return;
     }
-    if alone.is_some() {
+    if let Some(slots) = alone {
+        note_slots(state, turn, key, slots.get());
         clear_reservations(state, key);
     }
     state.instances.at_mut(key).use_slots();
@@ -134,7 +147,7 @@ fn use_at_once(state: &mut State, turn: &mut Turn, key: InstanceKey, token: Toke
     refresh(state, turn, key);
     let mut used = true;
     while is_held(state.instances.at(key)) {
-        if !take_urgent(state, turn, key) {
+        if !take_urgent(state, turn, key) && !take_redundancy(state, turn, key) {
             give_back(state, turn, key, |held| held.token == token);
             used = false;
         }
@@ -186,7 +199,8 @@ pub(crate) fn held_elsewhere(state: &mut State, turn: &mut Turn, id: InstanceId,
 pub(crate) fn neighbour_wait_is_over(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get_mut(key) else { return };
     pool.bears_neighbours = false;
-    let serves = |instance: &Instance| instance.serves(key).is_some_and(|serves| serves.takes_queries());
+    let takes = |serves: &Serves| serves.takes_queries() || serves.is_apart() && serves.takes_stand_ins();
+    let serves = |instance: &Instance| instance.serves(key).is_some_and(takes);
     let mut filled: Vec<_> = state
         .instances
         .iter()

@@ -28,6 +28,7 @@ enum Trace {
     Joined(InstanceId),
     Draining(InstanceId),
     Tokens(InstanceId),
+    Slots(InstanceId),
     Shared(InstanceId),
     Elsewhere(InstanceId),
 }
@@ -91,10 +92,12 @@ impl Tape {
             }
             Event::InstanceDraining(id) => Trace::Draining(*id),
             Event::TokensOffered(id) => Trace::Tokens(*id),
+            Event::SlotsStated(id, _) => Trace::Slots(*id),
             Event::TokensShared(id, _) => Trace::Shared(*id),
             Event::HeldElsewhere(id, _) => Trace::Elsewhere(*id),
             Event::TokensEnded(id) => {
                 self.before.remove(&Trace::Tokens(*id));
+                self.before.remove(&Trace::Slots(*id));
                 self.before.remove(&Trace::Shared(*id));
                 return;
             }
@@ -124,6 +127,7 @@ impl Trace {
             Self::Joined(id)
             | Self::Draining(id)
             | Self::Tokens(id)
+            | Self::Slots(id)
             | Self::Shared(id)
             | Self::Elsewhere(id) => Some(id),
         }

@@ -100,7 +100,9 @@ pub(crate) fn takes_stand_ins(state: &State, pool: PoolKey, key: InstanceKey, li
     let idle = instance.jobs.is_empty() && instance.is_ours();
     let free = line == StandInLine::Late || idle;
     let serves = instance.serves(pool).is_some_and(Serves::takes_stand_ins);
-    let reserved = instance.tokens.as_ref().is_some_and(Tokens::are_reserved);
+    // Reserved for queries, where there are any.
+    let reserved = instance.tokens.as_ref().is_some_and(Tokens::are_reserved)
+        && instance.serves.iter().any(Serves::takes_queries);
     free && serves && !reserved && runs_soon(state, pool, key)
 }
 

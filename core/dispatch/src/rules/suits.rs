@@ -36,11 +36,21 @@ pub(crate) fn may_run(
     leaves: bool,
 ) -> bool {
     let of = state.instances.at(instance);
-    let Some(serves) =
-        of.serves(pool).filter(|_| of.is_lively(turn.now, state.pools.at(pool).longest_pause()))
-    else {
-        return false;
-    };
+    of.is_lively(turn.now, state.pools.at(pool).longest_pause())
+        && may_begin(state, turn, pool, extra, instance, leaves)
+}
+
+/// The same for an instance that begins the job at once, as it does with a token.
+pub(crate) fn may_begin(
+    state: &State,
+    turn: &Turn,
+    pool: PoolKey,
+    extra: &Extra,
+    instance: InstanceKey,
+    leaves: bool,
+) -> bool {
+    let of = state.instances.at(instance);
+    let Some(serves) = of.serves(pool) else { return false };
     let tokens = of.tokens.as_ref().filter(|tokens| tokens.are_needed());
     let reserved = tokens.map_or(!leaves, Tokens::are_reserved);
     if reserved && serves.takes_queries() && is_redundancy(state, turn, extra) {
@@ -48,7 +58,6 @@ pub(crate) fn may_run(
     }
     let spare = extra.purpose == Purpose::Spare;
     // A dedicated instance has no home.
-    let of = state.instances.at(instance);
     let free = if serves.takes_queries() { of.is_ours() } else { of.elsewhere.jobs == 0 };
     if spare && !free {
         return false;

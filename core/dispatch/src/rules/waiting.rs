@@ -1,6 +1,8 @@
 //! Work that waits in a pool.
 
 use crate::api::{Class, Payer, Time};
+use crate::rules::late_work::{late_jobs, redundancy, still_wanted};
+use crate::rules::turn::payer_of;
 use crate::state::State;
 use crate::state::extra::Extra;
 use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
@@ -34,33 +36,45 @@ pub(crate) fn queries_without_instance(state: &State, key: PoolKey) -> Keys {
 /// The arrival of the query that a payer's next token of this class would serve.
 pub(crate) fn first_arrival(state: &State, key: PoolKey, payer: Payer, class: Class) -> Option<Time> {
     let pool = state.pools.at(key);
-    if class != Class::Late {
-        return pool.queue.first_arrival(payer);
+    match class {
+        Class::Query => return pool.queue.first_arrival(payer),
+        // The worker counts from their reservation.
+        Class::Spare => return None,
+        Class::Late => {}
     }
     let stand_ins = pool.stand_ins.iter().flat_map(|own| own.line(StandInLine::Late));
-    let late = pool.urgent.iter().filter_map(|extra| extra.rows.first()).chain(stand_ins);
+    let late = pool.urgent.iter().flat_map(|extra| &extra.rows).chain(stand_ins);
     let own = late.filter_map(|query| state.queries.get(*query)).filter(|query| query.payer == payer);
     own.map(|query| query.arrived).min()
 }
 
-/// The waiting late jobs and batches of a pool, by payer. Spare work makes no reservations.
+/// The waiting late jobs and batches of a pool, by payer. Spare work makes reservations only at instances that run nothing
+/// else.
 pub(crate) fn waiting_jobs(state: &State, turn: &Turn, key: PoolKey) -> ByPayer {
     let (now, mut wanted) = (turn.now, ByPayer::default());
     let pool = state.pools.at(key);
     let size = pool.usual_rows.round() as u32;
     let stand_ins = pool.stand_ins.as_ref().map(|own| own.line(StandInLine::Late));
     let stand_ins = stand_ins.into_iter().flatten();
+    let redundant = redundancy(state, pool).filter(|_| pool.kept > 0);
     if state.settings.shares.is_empty() {
         // The pool is the only payer, so counting is enough.
         let payer = Payer::Model(pool.id);
         let ready = pool.queue.ready_lanes(now, pool.readiness).next().is_some();
         let queries = if ready { pool.queue.waiting().div_ceil(size) } else { 0 };
-        let late = stand_ins.count() + pool.urgent.len();
-        (*wanted.count(payer, Class::Late), *wanted.count(payer, Class::Query)) = (late as u32, queries);
+        let late = late_jobs(state, pool) as u32;
+        (*wanted.count(payer, Class::Late), *wanted.count(payer, Class::Query)) = (late, queries);
+        *wanted.count(payer, Class::Spare) = redundant.count() as u32;
         return wanted;
     }
-    let late = pool.urgent.iter().filter_map(|extra| extra.rows.first()).chain(stand_ins);
-    for query in late.filter_map(|query| state.queries.get(*query)) {
+    for extra in redundant {
+        *wanted.count(payer_of(state, key, extra.role, &extra.rows), Class::Spare) += 1;
+    }
+    // The first query of a job may have left, and a parity has none.
+    for extra in pool.urgent.iter().filter_map(|extra| still_wanted(state, extra)) {
+        *wanted.count(payer_of(state, key, extra.role, &extra.rows), Class::Late) += 1;
+    }
+    for query in stand_ins.filter_map(|query| state.queries.get(*query)) {
         *wanted.count(query.payer, Class::Late) += 1;
     }
     for (lane, _, alive) in pool.queue.ready_lanes(now, pool.readiness) {

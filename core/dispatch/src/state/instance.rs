@@ -133,6 +133,11 @@ impl Serves {
         self.stand_in && (self.data || self.is_apart()) && self.health.in_service()
     }
 
+    /// Whether it takes nothing else than parities and backups of this pool, while the instance is usable.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.takes_redundancy() && !self.data
+    }
+
     /// Whether it takes parities and backups of this pool, while the instance is usable.
     pub(crate) fn takes_redundancy(&self) -> bool {
         self.redundancy && self.health.in_service()

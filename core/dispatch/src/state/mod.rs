@@ -29,6 +29,7 @@ pub(crate) mod shelf;
 pub(crate) mod stand_ins;
 pub(crate) mod timers;
 pub(crate) mod tokens;
+pub(crate) mod versions;
 
 use parm_shares::Book;
 
@@ -44,6 +45,7 @@ use crate::state::pool::Pool;
 use crate::state::query::Query;
 use crate::state::shelf::Shelf;
 use crate::state::timers::Timers;
+use crate::state::versions::Versions;
 
 /// The state between two events.
 pub(crate) struct State {
@@ -68,6 +70,7 @@ pub(crate) struct State {
     pub(crate) abroad: u32,
     /// Pools with reservations.
     pub(crate) asking: Vec<PoolKey>,
+    pub(crate) versions: Versions,
     /// Pools whose instances changed or may hold more: their waiting work may find room.
     pub(crate) unplaced: Vec<PoolKey>,
     /// Accounts of the instances' time by payer.
@@ -103,6 +106,7 @@ impl State {
             crowded: 0,
             abroad: 0,
             asking: Vec::new(),
+            versions: Versions::default(),
             unplaced: Vec::new(),
             book,
             noted: 0,

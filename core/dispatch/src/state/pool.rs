@@ -60,6 +60,8 @@ pub(crate) struct Pool {
     pub(crate) usable: u32,
     /// Their number if none was ejected.
     pub(crate) members: u32,
+    /// Usable instances that run only parities and backups.
+    pub(crate) kept: u32,
     /// Instances that only slowness keeps out of service.
     pub(crate) slow: u32,
     /// Instances that must stay idle in addition to the one on which spare work starts.
@@ -153,6 +155,7 @@ impl Pool {
             slots: 0,
             usable: 0,
             members: 0,
+            kept: 0,
             slow: 0,
             headroom: 0,
             deserted_since: Some(now),

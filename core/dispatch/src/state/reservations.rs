@@ -2,19 +2,28 @@
 
 use smallvec::SmallVec;
 
-use crate::api::{Class, Note, Payer, Time};
+use crate::api::{Class, Note, Payer, PoolId, Time, Wanted};
 use crate::state::keys::PoolKey;
 
 /// A reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) pool: PoolKey,
+    /// The name of the pool, which may be gone.
+    pub(crate) id: PoolId,
     pub(crate) payer: Payer,
     pub(crate) class: Class,
     pub(crate) since: Time,
     /// The arrival of its query, as last reported.
     pub(crate) first: Time,
     pub(crate) note: Note,
+}
+
+impl Asked {
+    /// The work, as orders name it.
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted { pool: self.id, payer: self.payer }
+    }
 }
 
 /// A pool's reservations.
@@ -31,24 +40,29 @@ pub(crate) struct Asking {
     pub(crate) timed: bool,
 }
 
-/// Jobs by payer and by class (late, query). There is nearly always one payer.
+/// Jobs by class: late, query, spare.
+pub(crate) type Jobs = [u32; 3];
+
+pub(crate) const NO_JOBS: Jobs = [0; 3];
+
+/// Jobs by payer and by class. There is nearly always one payer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ByPayer(pub(crate) SmallVec<[(Payer, [u32; 2]); 1]>);
+pub(crate) struct ByPayer(pub(crate) SmallVec<[(Payer, Jobs); 1]>);
 
 impl ByPayer {
-    pub(crate) fn of(&self, payer: Payer) -> [u32; 2] {
-        self.0.iter().find(|(known, _)| *known == payer).map_or([0, 0], |(_, jobs)| *jobs)
+    pub(crate) fn of(&self, payer: Payer) -> Jobs {
+        self.0.iter().find(|(known, _)| *known == payer).map_or(NO_JOBS, |(_, jobs)| *jobs)
     }
 
     pub(crate) fn count(&mut self, payer: Payer, class: Class) -> &mut u32 {
         let at = self.0.iter().position(|(known, _)| *known == payer).unwrap_or_else(|| {
-            self.0.push((payer, [0, 0]));
+            self.0.push((payer, NO_JOBS));
             self.0.len() - 1
         });
         &mut self.0[at].1[usize::from(class.byte())]
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|(_, jobs)| *jobs == [0, 0])
+        self.0.iter().all(|(_, jobs)| *jobs == NO_JOBS)
     }
 }

@@ -14,7 +14,7 @@ use super::script::{Step, act, check, one_by_one, play};
 use super::world::POOL;
 
 /// Groups of `k`, held back for 30 ms, on a shared pool.
-fn plus(k: u8, r: u8) -> PoolSettings {
+pub(crate) fn plus(k: u8, r: u8) -> PoolSettings {
     let coding = CodingSettings {
         k: NonZeroU8::new(k).expect("positive"),
         r: NonZeroU8::new(r).expect("positive"),
@@ -31,7 +31,7 @@ fn with(settings: PoolSettings, change: impl FnOnce(&mut CodingSettings)) -> Poo
     settings
 }
 
-fn parm() -> PoolSettings {
+pub(crate) fn parm() -> PoolSettings {
     PoolSettings { policy: PolicyKind::Parm, ..plus(2, 1) }
 }
 

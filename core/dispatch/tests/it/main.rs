@@ -22,6 +22,7 @@ mod poison;
 mod properties;
 mod recall;
 mod removal;
+mod reservations;
 mod schedule;
 mod script;
 mod servers;

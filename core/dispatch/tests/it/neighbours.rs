@@ -8,6 +8,7 @@ use parm_dispatch::{
     PoolSettings, Served, Settings, Site, Token,
 };
 
+use super::outage::exact_otherwise;
 use super::script::Step::*;
 use super::script::{act, check, one_by_one, play, words};
 use super::world::{POOL, World};
@@ -107,6 +108,13 @@ fn partial_batch_does_not_wait_forever_for_neighbours() {
     let settings = PoolSettings { batch, ..settings(PolicyKind::None) };
     // The batch is old after 5 ms and then waits for neighbours like any other.
     check(settings, &[Join(1), Elsewhere(1, 1, true), Query(1), Wait(50)], &["15 run 1 on 1"]);
+}
+
+#[test]
+fn late_stand_in_is_not_starved_by_neighbours() {
+    let fleet = [Cost([25, 50, 100, 200]), Join(1), Warm(80), JoinApart(9), Quiet];
+    let steps = [Elsewhere(9, 1, true), Leave(1), Query(1), Wait(15), Wait(10)];
+    check(exact_otherwise(), &[&fleet[..], &steps].concat(), &["1620 late stand-in 1 on 9"]);
 }
 
 #[test]

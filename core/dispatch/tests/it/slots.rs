@@ -114,6 +114,17 @@ fn all_slots_of_a_worker_count_once_it_has_stated_them() {
 }
 
 #[test]
+fn slots_of_a_worker_count_for_a_frontend_never_alone_there() {
+    let mut world = warm(settings());
+    let slots = |world: &mut World| world.dispatcher.reading(world.now, POOL).expect("the pool").slots;
+    world.send(Event::TokensOffered(InstanceId(1)));
+    world.send(Event::SlotsStated(InstanceId(1), NonZeroU16::new(4).expect("four")));
+    assert_eq!(slots(&mut world), 5, "a worker of four instances, and one of one");
+    world.send(Event::TokensShared(InstanceId(1), None));
+    assert_eq!(slots(&mut world), 5);
+}
+
+#[test]
 fn model_gets_only_its_own_part_of_the_slots() {
     let (server, other) = (POOL, PoolId(1));
     let mut world = World::new(Settings::uniform(PoolSettings { ahead: Duration::ZERO, ..settings() }), 7);

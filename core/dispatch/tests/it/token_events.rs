@@ -15,6 +15,7 @@ pub(crate) enum Tokens {
     Granted { lease: Option<Duration>, contended: bool, reserved: bool, sharers: u16, met: bool },
     Recalled(u32),
     Shared(u16),
+    Slots(u16),
     Ended,
 }
 
@@ -28,6 +29,7 @@ pub(crate) fn tokens() -> impl Strategy<Value = Tokens> {
         }),
         1 => (1000..1400u32).prop_map(Tokens::Recalled),
         1 => (0..3u16).prop_map(Tokens::Shared),
+        1 => (1..3u16).prop_map(Tokens::Slots),
         1 => Just(Tokens::Ended),
     ]
 }
@@ -37,6 +39,7 @@ pub(crate) fn token_event(world: &World, id: InstanceId, name: u32, change: &Tok
         Tokens::Offered => Event::TokensOffered(id),
         Tokens::Ended => Event::TokensEnded(id),
         Tokens::Recalled(token) => Event::TokenRecalled(id, Token(token)),
+        Tokens::Slots(slots) => Event::SlotsStated(id, NonZeroU16::new(slots).expect("not zero")),
         Tokens::Shared(alone) => Event::TokensShared(id, NonZeroU16::new(alone)),
         Tokens::Granted { lease, contended, reserved, sharers, met } => {
             let reservation = world.log.iter().rev().find_map(|(_, action)| match action {

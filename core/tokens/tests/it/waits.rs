@@ -45,6 +45,25 @@ fn oldest_query_gets_the_token_whoever_reserved_first() {
 }
 
 #[test]
+fn frontend_with_many_models_keeps_no_other_out() {
+    let mut desk = Desk::new(1, Settings { most_reservations: 8, ..Settings::default() });
+    [ONE, TWO].into_iter().for_each(|frontend| desk.join(frontend));
+    desk.begin(false, MS);
+    let mut reserve = |frontend, models: std::ops::Range<u64>| {
+        for model in models {
+            let order = Order::Reserve(model, Class::Query, Note::default(), Duration::ZERO);
+            desk.told(frontend, order, model);
+        }
+        let of = |frontend| desk.reservations().iter().filter(|known| known.frontend == frontend).count();
+        [of(ONE), of(TWO)]
+    };
+    assert_eq!(reserve(ONE, 0..20), [8, 0], "no other frontend waits");
+    assert_eq!(reserve(TWO, 0..1), [7, 1]);
+    assert_eq!(reserve(ONE, 0..20), [7, 1], "repeated, and full");
+    assert_eq!(reserve(TWO, 0..20), [4, 4]);
+}
+
+#[test]
 fn repeated_reservation_counts_its_latest_wait_within_limit() {
     let mut desk = busy();
     let mut number = |waited| {

@@ -87,6 +87,7 @@ impl Connection {
     pub(crate) fn watch(&self, number: u64, watcher: &Arc<dyn Watcher>) {
         if self.link.limits.tokens && self.link.watcher.set((number, watcher.clone())).is_ok() {
             watcher.heard(number, News::Offered);
+            self.link.limits.slots.into_iter().for_each(|slots| watcher.heard(number, News::Slots(slots)));
         }
     }
 

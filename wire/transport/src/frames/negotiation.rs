@@ -1,5 +1,7 @@
 //! Negotiation over HTTP before the first frame.
 
+use std::num::NonZeroU16;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Config;
@@ -23,6 +25,9 @@ pub const TOKENS: HeaderName = HeaderName::from_static("parm-frames-tokens");
 /// `1` if a server supports shares: requests and reservations may name one.
 const SHARES: HeaderName = HeaderName::from_static("parm-frames-shares");
 
+/// Jobs that a server with tokens runs at a time. Older servers do not send it.
+const SLOTS: HeaderName = HeaderName::from_static("parm-frames-slots");
+
 /// The limits of a server, in the headers of its `101 Switching Protocols`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
@@ -34,6 +39,8 @@ pub struct Negotiated {
     pub tokens: bool,
     /// Whether it supports shares.
     pub shares: bool,
+    /// Jobs that it runs at a time, if it states them.
+    pub slots: Option<NonZeroU16>,
 }
 
 impl Negotiated {
@@ -44,6 +51,7 @@ impl Negotiated {
             max_in_flight: config.max_in_flight.get(),
             tokens: false,
             shares: true,
+            slots: None,
         }
     }
 
@@ -55,16 +63,18 @@ impl Negotiated {
             max_in_flight: number(MAX_IN_FLIGHT).unwrap_or(u32::MAX).max(1),
             tokens: offers_tokens(headers),
             shares: headers.get(SHARES).is_some_and(|value| value == "1"),
+            slots: headers.get(SLOTS).and_then(|value| value.to_str().ok()?.parse().ok()),
         }
     }
 
     /// The headers with the limits.
-    pub fn headers(&self) -> [(HeaderName, HeaderValue); 3] {
-        [
+    pub fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        let limits = [
             (MAX_BODY, self.max_body_bytes.into()),
             (MAX_IN_FLIGHT, self.max_in_flight.into()),
             (SHARES, u16::from(self.shares).into()),
-        ]
+        ];
+        limits.into_iter().chain(self.slots.map(|slots| (SLOTS, slots.get().into())))
     }
 }
 

@@ -50,8 +50,10 @@ impl<S: InferenceService> Offer<S> {
             *response.status_mut() = StatusCode::UPGRADE_REQUIRED;
             return response;
         };
-        headers.extend(Negotiated::of(&self.limits.config).headers());
-        let tokens = frames::offers_tokens(request.headers()) && self.service.giver().is_some();
+        let giver = self.service.giver().filter(|_| frames::offers_tokens(request.headers()));
+        let slots = giver.as_ref().and_then(|giver| giver.slots());
+        headers.extend(Negotiated { slots, ..Negotiated::of(&self.limits.config) }.headers());
+        let tokens = giver.is_some();
         if tokens {
             headers.insert(frames::TOKENS, HeaderValue::from_static("1"));
         }

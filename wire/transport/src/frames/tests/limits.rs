@@ -23,8 +23,13 @@ async fn client_rejects_requests_over_its_limit() {
 async fn server_rejects_requests_over_its_limit() {
     let server_config = Config { max_in_flight: NonZeroU32::new(2).unwrap(), ..Config::default() };
     let (near, far) = UnixStream::pair().unwrap();
-    let no_limits =
-        Negotiated { max_body_bytes: u32::MAX, max_in_flight: u32::MAX, tokens: false, shares: false };
+    let no_limits = Negotiated {
+        max_body_bytes: u32::MAX,
+        max_in_flight: u32::MAX,
+        tokens: false,
+        shares: false,
+        slots: None,
+    };
     let connection = Connection::new("pair".into(), near.into(), b"", no_limits, &Config::default());
     let (service, ..) = endless();
     let server = tokio::spawn(serve_end(far, service, server_config));

@@ -1,5 +1,6 @@
 //! Tokens on a connection: used if both sides agree, otherwise never sent.
 
+use std::num::NonZeroU16;
 use std::sync::OnceLock;
 
 use parm_protocol::InferResponse;
@@ -142,6 +143,21 @@ async fn tokens_and_wishes(
     }
     drop(connection);
     assert_eq!(hears.recv().await, Some(Heard::Left));
+}
+
+#[tokio::test]
+async fn slots_of_the_server_are_news_of_its_connection() {
+    let (near, _far) = UnixStream::pair().unwrap();
+    let config = Config::default();
+    let stated = Negotiated { slots: NonZeroU16::new(3), ..Negotiated::of(&config) };
+    let headers: http::HeaderMap = stated.headers().collect();
+    let negotiated = Negotiated { tokens: true, ..Negotiated::from_headers(&headers) };
+    let connection = Connection::new("pair".into(), near.into(), b"", negotiated, &config);
+    let (news, mut told) = mpsc::channel(64);
+    let watcher: Arc<dyn Watcher> = Arc::new(Listener(news));
+    connection.watch(1, &watcher);
+    assert_eq!(told.recv().await, Some((1, News::Offered)));
+    assert_eq!(told.recv().await, Some((1, News::Slots(NonZeroU16::new(3).unwrap()))));
 }
 
 #[tokio::test]
