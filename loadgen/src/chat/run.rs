@@ -74,6 +74,8 @@ pub struct ChatRun {
     pub first_failure: Option<String>,
     /// From the end of the warm-up to the end of the last counted answer.
     pub busy: Duration,
+    /// Requests that were sent twice, those of the warm-up included.
+    pub repeated: u64,
 }
 
 /// The records of a run in progress.
@@ -178,6 +180,7 @@ impl ChatTarget {
             gaps: records.gaps.clone(),
             first_failure: records.first_failure.take(),
             busy: length.max(ended.saturating_sub(plan.warm_up)),
+            repeated: self.wire.repeated(),
         })
     }
 }
