@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use parm_workload::arrivals::Arrivals;
-use parm_workload::chat::{Requests, Tokens};
+use parm_workload::chat::{Requests, Timed, Tokens};
 use tokio::runtime::Handle;
 
 use super::api::Maker;
@@ -112,9 +112,7 @@ impl Traffic {
     fn times(&self, seed: u64) -> Result<Box<dyn Iterator<Item = Duration> + '_>, Error> {
         Ok(match self {
             Traffic::Steady(arrivals, _) => Box::new(arrivals.schedule(seed)?),
-            Traffic::Recorded(requests) => {
-                Box::new(requests.all().iter().map(|request| Duration::from_secs_f64(request.seconds)))
-            }
+            Traffic::Recorded(requests) => Box::new(requests.all().iter().map(Timed::at)),
         })
     }
 }
