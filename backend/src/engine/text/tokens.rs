@@ -199,8 +199,10 @@ impl Tokeniser {
 }
 
 /// The limit in `tokenizer_config.json`.
-fn configured(path: &Path) -> usize {
-    let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<TokenizerConfig>(&bytes).ok());
+pub(super) fn configured(path: &Path) -> usize {
+    // A pipe would block.
+    let read = path.is_file().then(|| fs::read(path).ok()).flatten();
+    let read = read.and_then(|bytes| serde_json::from_slice::<TokenizerConfig>(&bytes).ok());
     let length = read.unwrap_or_default().model_max_length.filter(|most| (1.0..=LONGEST).contains(most));
     length.map_or(LENGTH, |most| most as usize)
 }
