@@ -89,6 +89,7 @@ fn invalid_arguments_are_rejected_with_advice() {
         (&["--model", "nosuch"][..], "unknown model 'nosuch'"),
         (&["--input", "no/such.npy"], "no/such.npy: No such file"),
         (&["--samples", "no/such/folder/run.csv"], "cannot write no/such/folder/run.csv"),
+        (&["--scenario", "offline", "--streams", "6000000"], "6000000 is not in 1..=1000000"),
         (
             &["--scenario", "server", "--rate", "1000000", "--seconds", "1000"],
             "for a shorter time or at a lower rate",

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use prometheus::core::Collector;
+use prometheus::proto::LabelPair;
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
@@ -180,6 +182,44 @@ impl Metrics {
             panics: self.panics.with_label_values(labels),
             batch_limit: self.batch_limit.with_label_values(labels),
             batch_speedup: self.batch_speedup.with_label_values(labels),
+        }
+    }
+
+    /// Ends the series of a version that is gone: versions come and go.
+    pub(crate) fn forget(&self, model: &str, version: u64) {
+        let version = &*version.to_string();
+        let labels = &[model, version];
+        let counters = [
+            &self.success,
+            &self.rows,
+            &self.executions,
+            &self.request_us,
+            &self.queue_us,
+            &self.input_us,
+            &self.infer_us,
+            &self.output_us,
+            &self.dropped,
+            &self.panics,
+        ];
+        // A version may not have had all of them.
+        for counter in counters {
+            let _ = counter.remove_label_values(labels);
+        }
+        for gauge in [&self.pending, &self.batch_limit, &self.memory] {
+            let _ = gauge.remove_label_values(labels);
+        }
+        let _ = self.service_time.remove_label_values(labels);
+        let _ = self.batch_speedup.remove_label_values(labels);
+        for family in self.failure.collect() {
+            for failed in family.get_metric() {
+                let value =
+                    |name| failed.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
+                if let [Some(of), Some(its), Some(reason)] = ["model", "version", "reason"].map(value)
+                    && [of, its] == *labels
+                {
+                    let _ = self.failure.remove_label_values(&[of, its, reason]);
+                }
+            }
         }
     }
 

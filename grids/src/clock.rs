@@ -2,10 +2,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::fs::OFlags;
+
 use crate::draft::mark;
+
+/// The flag that opens a pipe without waiting for its other end. Regular files ignore it.
+pub(crate) const AT_ONCE: i32 = OFlags::NONBLOCK.bits() as i32;
 
 /// Stamps lease files and reads the time.
 pub trait Clock: Send + Sync {
@@ -31,7 +37,8 @@ impl ServerClock {
 
 impl Clock for ServerClock {
     fn stamp(&self, path: &Path, text: &str) -> io::Result<()> {
-        OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+        let mut file = OpenOptions::new().write(true).custom_flags(AT_ONCE).open(path)?;
+        file.write_all(text.as_bytes())
     }
 
     fn now(&self) -> io::Result<SystemTime> {

@@ -15,13 +15,15 @@
 //! system, because several network file systems do not carry them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::clock::AT_ONCE;
 use crate::draft::mark;
 use crate::stamp::{LONGEST, Stamp, Text};
 use crate::{Clock, Listing, ServerClock};
@@ -154,12 +156,15 @@ impl Leases {
     }
 }
 
-/// Reads the time and the text of a lease file.
+/// Reads the time and the text of a lease file. The text of a pipe or a device is damaged: to read one may never end.
 fn read(path: &Path) -> io::Result<(SystemTime, Text)> {
-    let file = File::open(path)?;
-    let stamped = file.metadata()?.modified()?;
+    let file = OpenOptions::new().read(true).custom_flags(AT_ONCE).open(path)?;
+    let found = file.metadata()?;
+    let stamped = found.modified()?;
     let mut text = String::new();
-    let _ = file.take(LONGEST).read_to_string(&mut text);
+    if found.is_file() {
+        let _ = file.take(LONGEST).read_to_string(&mut text);
+    }
     Ok((stamped, Text::read(&text)))
 }
 

@@ -9,6 +9,10 @@ pub enum Error {
     #[error("input '{name}' has datatype {datatype}, for which no values can be generated")]
     CannotGenerate { name: String, datatype: String },
     #[error(
+        "input '{name}' of {rows} rows has more than {limit} elements: send fewer rows, or give a file with --input"
+    )]
+    TooLarge { name: String, rows: usize, limit: usize },
+    #[error(
         "'{text}' is not an arrival process: write constant, poisson, gamma:CV, bursts:ON/OFF (as in bursts:200ms/800ms) or trace:FILE"
     )]
     BadShape { text: String },

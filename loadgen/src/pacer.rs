@@ -26,7 +26,8 @@ pub fn run(
     let _until_the_end = Prompt::ask();
     let mut sleeper = Sleeper { spin: MOST_SPIN };
     for (index, offset) in schedule.into_iter().enumerate() {
-        let intended = start + offset;
+        // A time beyond the clock never comes.
+        let Some(intended) = start.checked_add(offset) else { return };
         sleeper.wait_until(intended);
         let lag = Instant::now().saturating_duration_since(intended);
         if send(index, intended, lag) == Continue::Stop {
@@ -90,6 +91,16 @@ mod tests {
             Continue::Next
         });
         assert_eq!(seen, schedule);
+    }
+
+    #[test]
+    fn time_beyond_the_clock_ends_the_schedule() {
+        let mut calls = 0;
+        run(Instant::now(), [Duration::ZERO, Duration::MAX], |_, _, _| {
+            calls += 1;
+            Continue::Next
+        });
+        assert_eq!(calls, 1);
     }
 
     #[test]

@@ -40,8 +40,8 @@ pub struct Load {
     #[arg(long, value_name = "SHAPE", default_value = "poisson")]
     pub arrivals: Shape,
     /// Requests at a time (offline scenario) [default: 16]
-    #[arg(long, value_name = "N")]
-    pub streams: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub streams: Option<u32>,
     /// Length of the measurement in seconds [default: 10; a trace of --openai: all of it]
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<f64>,
@@ -166,7 +166,7 @@ impl Load {
     /// Requests at a time, for scenarios in which the next request waits for an answer.
     pub fn streams(&self) -> usize {
         match self.scenario {
-            Scenario::Offline => self.streams.map_or(16, NonZeroUsize::get),
+            Scenario::Offline => self.streams.map_or(16, |streams| streams as usize),
             Scenario::Server | Scenario::SingleStream | Scenario::MultiStream => 1,
         }
     }

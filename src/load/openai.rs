@@ -116,6 +116,10 @@ impl Wire for Line {
             Ok(Box::new(Response(answer)) as Box<dyn Incoming>)
         })
     }
+
+    fn repeated(&self) -> u64 {
+        self.0.repeated()
+    }
 }
 
 impl Incoming for Response {

@@ -6,11 +6,12 @@
 //!
 //! A worker serves it as a [`Guest`] next to the Open Inference Protocol, on the same addresses. Reading order: `request`
 //! parses, `replica` gives tokens, `words` and `vectors` make their content, `answer` shapes it, `stream` sends it as it
-//! appears, `problem` shapes errors.
+//! appears, `list` sends embeddings, `problem` shapes errors.
 
 mod access;
 mod answer;
 mod config;
+mod list;
 mod metrics;
 mod problem;
 mod replica;
@@ -129,7 +130,7 @@ impl Inner {
     async fn embed(&self, request: Embedding) -> Result<Response<GuestBody>, Problem> {
         let (mut stay, faults) = self.enter(Tokens { prompt: request.tokens(), output: 0 })?;
         stay.ends().await.ok_or_else(Problem::gone)?;
-        Ok(answer::json(StatusCode::OK, &request.answer(faults.wrong)))
+        Ok(list::response(request, faults.wrong))
     }
 
     /// Queues a request, unless a fault rejects it or the queue is full.

@@ -222,16 +222,18 @@ impl Embedding {
         self.inputs.iter().fold(0, |sum, (_, tokens)| sum.saturating_add(*tokens))
     }
 
-    /// Returns the answer, or a wrong one.
-    pub(super) fn answer(&self, wrong: bool) -> Value {
-        let data = self.inputs.iter().enumerate().map(|(index, (seed, _))| {
-            let vector = vectors::unit(if wrong { !seed } else { *seed }, self.dimensions);
-            let embedding = vectors::encoded(&vector, self.base64);
-            json!({ "object": "embedding", "index": index, "embedding": embedding })
-        });
-        let data: Vec<Value> = data.collect();
+    /// Returns the vector of an input, or a wrong one, in the list of the answer.
+    pub(super) fn vector(&self, index: usize, wrong: bool) -> Option<Value> {
+        let seed = self.inputs.get(index)?.0;
+        let vector = vectors::unit(if wrong { !seed } else { seed }, self.dimensions);
+        let embedding = vectors::encoded(&vector, self.base64);
+        Some(json!({ "object": "embedding", "index": index, "embedding": embedding }))
+    }
+
+    /// Returns the answer with an empty list of vectors.
+    pub(super) fn frame(&self) -> Value {
         let usage = json!({ "prompt_tokens": self.tokens(), "total_tokens": self.tokens() });
-        json!({ "object": "list", "data": data, "model": self.model, "usage": usage })
+        json!({ "object": "list", "data": [], "model": self.model, "usage": usage })
     }
 }
 

@@ -98,6 +98,9 @@ pub trait Model: Send {
         Ok(Vec::new())
     }
 
+    /// Allows a run in parts that have less memory: the rows are independent, and any number of them may run.
+    fn split_rows(&mut self) {}
+
     /// The token ids that rows may have in place of texts, if it is a text model.
     fn token_ids(&self) -> Option<&TokenIds> {
         None

@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::queries;
 use crate::Error;
 
+/// Most instances of a schedule, each of which takes memory.
+const MOST_INSTANCES: u32 = 65_536;
+
 /// A fault schedule, as a worker receives it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,6 +64,10 @@ pub(super) enum Fate {
 
 impl Replay {
     pub(super) fn check(&self) -> Result<(), Error> {
+        if self.instances > MOST_INSTANCES {
+            let message = format!("instances is {}: give at most {MOST_INSTANCES}", self.instances);
+            return Err(Error::Plan { message });
+        }
         let faults = self.all()?;
         faults.check(self.instances).map_err(|error| Error::Plan { message: error.to_string() })
     }
@@ -204,6 +211,14 @@ mod tests {
             longest,
             "a batch takes as long as its longest query"
         );
+    }
+
+    #[test]
+    fn schedule_of_billions_of_instances_is_rejected() {
+        let of = |instances| Replay { instances, ..replay(vec![]) }.check();
+        assert_eq!(of(MOST_INSTANCES), Ok(()));
+        let error = of(u32::MAX).unwrap_err().to_string();
+        assert!(error.contains("instances is 4294967295: give at most 65536"), "{error}");
     }
 
     #[test]

@@ -60,6 +60,10 @@ impl Host {
         // Without independent rows the rows of padding would change the answer.
         let preferred = stated.preferred_sizes.iter().copied().filter(|size| *size <= max_batch).collect();
         let sizes: Arc<[usize]> = fix_rows(&mut *model, preferred, max_batch)?.into();
+        let may_split = max_batch > 1 && sizes.is_empty();
+        if may_split {
+            model.split_rows();
+        }
         let mut model = listed(model, &sizes);
         let padding = if max_batch > 1 && self.config.warm_up_runs > 0 {
             padding::shown(name, &mut *model, stated.mask.as_deref(), self.config.measure)?
@@ -76,6 +80,9 @@ impl Host {
             let read = || -> Result<Box<dyn Model>, Error> {
                 let mut replica = served(guarded(&read)?).0;
                 replica.fix_rows(&sizes)?;
+                if may_split {
+                    replica.split_rows();
+                }
                 Ok(listed(replica, &sizes))
             };
             let mut replica = model.replica().map_or_else(read, Ok)?;

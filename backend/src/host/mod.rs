@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_parity_models::repository::Repository;
+use parm_parity_models::repository::{Repository, Watch};
 use parm_protocol::fleet::{Caller, Giver, SHARE};
 use parm_protocol::texts::{check_ids, set_tokens};
 use parm_protocol::{
@@ -65,6 +65,8 @@ pub(crate) struct Host {
     metrics: Metrics,
     faults: Option<Arc<Faults>>,
     repository: Option<Repository>,
+    /// The state of the repository before its models were loaded, if it is followed.
+    watch: Mutex<Option<Watch>>,
     /// The server whose models are served, if there is one.
     origin: Option<upstream::Origin>,
     catalogue: Catalogue,
@@ -131,6 +133,7 @@ impl Host {
             metrics,
             faults,
             repository,
+            watch: Mutex::default(),
             origin,
             catalogue: Catalogue::default(),
             ignored: Mutex::default(),

@@ -3,9 +3,13 @@
 //! Embedded instances share one host, so a frontend that loads a model on each of its instances sends as many requests
 //! as there are instances. A request is already fulfilled if another load began after it was received and has ended:
 //! the files were read after the request. A load that began earlier may have read older files, and does not count.
+//!
+//! Each request waits on a thread of its own. Their number is bounded: a load that never ends would otherwise use up the
+//! runtime's threads for blocking work, which decompress bodies and read files too.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use parm_protocol::Error as Refusal;
@@ -18,9 +22,19 @@ use crate::Error;
 pub(super) struct Orders {
     /// Number of loads by request that have begun.
     begun: AtomicU64,
+    /// Requests that wait or run.
+    underway: AtomicUsize,
     /// The last operation, if it was a load by request.
     last: Mutex<Option<Load>>,
 }
+
+/// Most requests that wait or run: half of the runtime's threads for blocking work.
+const MOST_UNDERWAY: usize = 256;
+/// The retry delay beyond them.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// The place of a request among those that wait or run.
+struct OrderPlace(Arc<Host>);
 
 /// A load by request.
 pub(super) struct Load {
@@ -68,19 +82,47 @@ impl Host {
     pub(crate) async fn load_model(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
         let (host, name) = (self.clone(), name.to_string());
         let asked = self.orders.ask();
-        off_the_runtime(move || host.load_now(&name, asked)).await
+        let place = OrderPlace::of(self)?;
+        off_the_runtime(place, move || host.load_now(&name, asked)).await
     }
 
     /// Takes a model out of service.
     pub(crate) async fn unload_model(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
         let (host, name) = (self.clone(), name.to_string());
-        off_the_runtime(move || host.unload_now(&name)).await
+        off_the_runtime(OrderPlace::of(self)?, move || host.unload_now(&name)).await
+    }
+}
+
+impl OrderPlace {
+    fn of(host: &Arc<Host>) -> Result<Self, Refusal> {
+        let place = Self(host.clone());
+        let before = host.orders.underway.fetch_add(1, Ordering::AcqRel);
+        if before < MOST_UNDERWAY {
+            return Ok(place);
+        }
+        let message = format!(
+            "{MOST_UNDERWAY} models are being loaded or unloaded: check the log for a model that hangs"
+        );
+        Err(Refusal::Overloaded { message, retry_after: RETRY_AFTER })
+    }
+}
+
+impl Drop for OrderPlace {
+    fn drop(&mut self) {
+        self.0.orders.underway.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Loading blocks for seconds, which the runtime's threads must not.
-async fn off_the_runtime(work: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Refusal> {
-    let outcome = tokio::task::spawn_blocking(work).await;
+async fn off_the_runtime(
+    place: OrderPlace,
+    work: impl FnOnce() -> Result<(), Error> + Send + 'static,
+) -> Result<(), Refusal> {
+    let outcome = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        work()
+    });
+    let outcome = outcome.await;
     let lost = |error: tokio::task::JoinError| Refusal::Internal { message: error.to_string() };
     outcome.map_err(lost)?.map_err(Refusal::from)
 }
@@ -89,7 +131,43 @@ async fn off_the_runtime(work: impl FnOnce() -> Result<(), Error> + Send + 'stat
 mod tests {
     use std::cell::Cell;
 
+    use prometheus::Registry;
+
     use super::*;
+    use crate::host::Layout;
+    use crate::{Config, Metrics};
+
+    #[tokio::test]
+    async fn load_that_never_ends_does_not_use_up_all_threads() {
+        let metrics = Metrics::worker(&Registry::new()).unwrap();
+        let host = Host::start(Config::default(), metrics, Layout::Shared).unwrap();
+        let (hangs, is_hanging) = std::sync::mpsc::sync_channel(0);
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(0);
+        let busy = host.clone();
+        std::thread::spawn(move || {
+            let _alone = busy.orders.alone();
+            hangs.send(()).unwrap();
+            let _ = released.recv();
+        });
+        is_hanging.recv().unwrap();
+        let load = || {
+            let host = host.clone();
+            tokio::spawn(async move { host.load_model("m").await })
+        };
+        let waiting: Vec<_> = (0..MOST_UNDERWAY).map(|_| load()).collect();
+        tokio::task::yield_now().await;
+        let refused =
+            tokio::time::timeout(Duration::from_secs(30), load()).await.expect("it waits for a thread");
+        assert!(matches!(refused.unwrap(), Err(Refusal::Overloaded { .. })));
+        drop(release);
+        for load in waiting {
+            assert!(matches!(load.await.unwrap(), Err(Refusal::UnknownModel { .. })));
+        }
+        assert!(
+            matches!(load().await.unwrap(), Err(Refusal::UnknownModel { .. })),
+            "the places are free again"
+        );
+    }
 
     #[test]
     fn load_serves_requests_received_before_it_began() {

@@ -50,6 +50,10 @@ impl Host {
             for (name, error) in scan.problems.iter().filter(|(name, _)| unnamed(name)) {
                 self.ignore(name, error);
             }
+            if !self.config.reload.is_zero() {
+                // Before anything is loaded: a file that changes meanwhile would keep its old model.
+                *self.watch.lock() = Some(Watch::new(repository.clone(), &scan));
+            }
             names.extend(scan.models.into_keys());
         }
         if !self.config.load.is_empty() {
@@ -130,7 +134,7 @@ impl Host {
                 !wanted.contains_key(version) && (superseded.contains(version) || gone(*version))
             };
             for version in self.catalogue.known(name).into_iter().filter(goes) {
-                retire(self.catalogue.forget(name, version));
+                self.forget(name, version);
             }
         }
         first_error
@@ -156,6 +160,12 @@ impl Host {
         Ok((versions.map(|(number, version)| (number, Source::File(version))).collect(), superseded))
     }
 
+    /// Takes a version out of the index, whose file is gone or superseded.
+    pub(super) fn forget(&self, name: &str, version: u64) {
+        retire(self.catalogue.forget(name, version));
+        self.metrics.forget(name, version);
+    }
+
     fn install(&self, name: &str, version: u64, source: &Source) -> Result<(), Error> {
         self.catalogue.loading(name, version);
         // A panic, such as of the tokenizer's library, must not end the loading of other models.
@@ -170,12 +180,8 @@ impl Host {
         if self.origin.is_some() {
             return self.follow_upstream();
         }
-        let (Some(repository), true) = (self.repository.clone(), !self.config.reload.is_zero()) else {
-            return Ok(());
-        };
+        let Some(mut watch) = self.watch.lock().take() else { return Ok(()) };
         let interval = self.config.reload;
-        let scan = repository.scan()?;
-        let mut watch = Watch::new(repository, &scan)?;
         let host = Arc::downgrade(self);
         let follow = move || {
             while host.strong_count() > 0 {
@@ -222,7 +228,7 @@ impl Host {
             // twice.
             for version in self.catalogue.known(name).into_iter().filter(|known| news.gone.contains(known)) {
                 tracing::info!(name, version, "removed from the repository: unloaded");
-                retire(self.catalogue.forget(name, version));
+                self.forget(name, version);
             }
             return;
         }
@@ -266,6 +272,7 @@ pub(super) fn retire(replaced: Option<Arc<Loaded>>) {
 mod tests {
     use std::fs;
 
+    use parm_protocol::ModelRef;
     use prometheus::Registry;
 
     use super::super::Layout;
@@ -278,6 +285,34 @@ mod tests {
         let model =
             format!("input = [4]\noutputs = {outputs}\ntime_ms = {{ kind = \"constant\", value = 0.0 }}\n");
         fs::write(folder.join("model.toml"), model).unwrap();
+    }
+
+    #[test]
+    fn model_that_changes_while_models_load_is_loaded_again() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), 1, 1);
+        let reload = Duration::from_millis(1);
+        let config = Config {
+            models: Some(root.path().into()),
+            reload,
+            versions: VersionPolicy::All,
+            ..Config::default()
+        };
+        let host = Host::start(config, Metrics::worker(&Registry::new()).unwrap(), Layout::Shared).unwrap();
+        host.load_all().unwrap();
+        put(root.path(), 1, 1234);
+        put(root.path(), 2, 7);
+        host.follow().unwrap();
+        let shape = |version: &str| {
+            let model = ModelRef { name: "m".into(), version: Some(version.into()) };
+            host.catalogue.find(&model).map(|model| model.metadata.outputs[0].shape.clone()).ok()
+        };
+        let until = Instant::now() + Duration::from_secs(30);
+        let is_new = || shape("1") == Some(vec![-1, 1234]) && shape("2") == Some(vec![-1, 7]);
+        while !is_new() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(is_new(), "it serves {:?} and {:?}", shape("1"), shape("2"));
     }
 
     fn host(root: &std::path::Path, versions: VersionPolicy) -> Arc<Host> {
@@ -323,6 +358,29 @@ mod tests {
         assert_eq!(absent(&[]), ["flat"]);
         assert_eq!(absent(&["m"]), [""; 0]);
         assert_eq!(absent(&["m", "mistyped"]), ["mistyped"]);
+    }
+
+    #[test]
+    fn series_of_a_version_end_with_it() {
+        let root = tempfile::tempdir().unwrap();
+        (1..=2).for_each(|version| put(root.path(), version, 1));
+        let (versions, reload) = (VersionPolicy::All, Duration::ZERO);
+        let config = Config { models: Some(root.path().into()), versions, reload, ..Config::default() };
+        let registry = Registry::new();
+        let host = Host::start(config, Metrics::worker(&registry).unwrap(), Layout::Shared).unwrap();
+        host.load_all().unwrap();
+        ["1", "2"].map(|version| host.metrics.failed(Some(("m", version)), "malformed"));
+        let count = |version: &str| {
+            let families = registry.gather();
+            let metrics = families.iter().flat_map(|family| family.get_metric());
+            let labels = metrics.flat_map(|metric| metric.get_label());
+            labels.filter(|label| label.name() == "version" && label.value() == version).count()
+        };
+        let before = count("1");
+        assert!(before > 12 && count("2") == before, "{before}");
+        fs::remove_dir_all(root.path().join("m/1")).unwrap();
+        host.apply(&[Change::Removed("m".into(), 1)]);
+        assert_eq!((count("1"), count("2")), (0, before));
     }
 
     #[test]

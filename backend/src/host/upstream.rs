@@ -124,10 +124,7 @@ impl Host {
         for name in &gone {
             tracing::info!(name, "removed from the upstream: unloaded");
             let _alone = self.orders.alone();
-            self.catalogue
-                .known(name)
-                .into_iter()
-                .for_each(|version| retire(self.catalogue.forget(name, version)));
+            self.catalogue.known(name).into_iter().for_each(|version| self.forget(name, version));
         }
         // A failed load is tried again at the next poll; the error is in the log and in the index.
         now.retain(|name, versions| {

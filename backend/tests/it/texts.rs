@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use parm_backend::engine::{Options, Texts, by_name};
 use parm_backend::{Config, EngineConfig};
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Limits, Model, Tensor as Weights, Value};
@@ -249,6 +251,27 @@ fn hostile() -> String {
     TOKENIZER
         .replace(r#""normalizer": null"#, normalizer)
         .replace(r#""added_tokens": []"#, &format!(r#""added_tokens": {token}"#))
+}
+
+/// Reading these files without a check reserves 4 and 8 GiB.
+#[tokio::test]
+async fn tokenizer_that_claims_gigabytes_is_an_error() {
+    let table = |claimed: u32| {
+        let table = BASE64_STANDARD.encode([&claimed.to_le_bytes()[..], b"abc"].concat());
+        format!(r#"{{ "type": "Precompiled", "precompiled_charsmap": "{table}" }}"#)
+    };
+    for (claimed, normalizer) in [
+        (1 << 31, table(1 << 31)),
+        (u32::MAX, format!(r#"{{ "type": "Sequence", "normalizers": [{}] }}"#, table(u32::MAX))),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = TOKENIZER.replace(r#""normalizer": null"#, &format!(r#""normalizer": {normalizer}"#));
+        assert!(file.contains("Precompiled"));
+        write(folder.path(), "encoder", false, &[("tokenizer.json", &file)]);
+        let served = start(folder.path());
+        let reason = served.worker.repository_index(false).unwrap().remove(0).reason;
+        assert!(reason.contains(&format!("claims an index of {claimed} bytes and has 3")), "{reason}");
+    }
 }
 
 #[tokio::test]

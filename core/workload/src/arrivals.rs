@@ -165,7 +165,7 @@ impl Iterator for Times {
                 self.at + (self.at / *on).floor() * *off
             }
         };
-        Some(Duration::from_secs_f64(at))
+        Some(Duration::try_from_secs_f64(at).unwrap_or(Duration::MAX))
     }
 }
 
@@ -249,6 +249,17 @@ mod tests {
         assert_eq!(Arrivals::trace("1\n0.5\n"), Err(Error::BadTrace { line: 2, text: "0.5".into() }));
         assert_eq!(Arrivals::trace("1\nnan\n"), Err(Error::BadTrace { line: 2, text: "nan".into() }));
         assert_eq!(Arrivals::trace("# nothing\n"), Err(Error::EmptyTrace));
+    }
+
+    #[test]
+    fn times_beyond_all_clocks_are_the_latest_ones() {
+        for arrivals in [
+            Arrivals::Constant { rate: 1e-300 },
+            Arrivals::Poisson { rate: 1e-300 },
+            Arrivals::Trace { seconds: vec![1e300] },
+        ] {
+            assert_eq!(arrivals.schedule(SEED).unwrap().next(), Some(Duration::MAX), "{arrivals:?}");
+        }
     }
 
     #[test]

@@ -48,7 +48,12 @@ pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+    let found = fs::metadata(path).map_err(|error| error.to_string())?;
+    // A pipe would block, and a device may be endless.
+    if !found.is_file() {
+        return Err("it is not a regular file".into());
+    }
+    let size = found.len();
     if size > MAX_BYTES {
         return Err(format!("file is too large: {size} bytes, at most {MAX_BYTES}"));
     }
@@ -120,5 +125,21 @@ fn take(fleet: &Fleet, wanted: &mut BTreeMap<String, Place>, listed: Listed) -> 
             wanted.insert(url, place);
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipe_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("workers");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        std::thread::spawn(move || tell.send(read(&pipe)));
+        let read = told.recv_timeout(Duration::from_secs(60)).expect("it waits for a writer");
+        assert_eq!(read, Err("it is not a regular file".to_owned()));
     }
 }

@@ -9,6 +9,7 @@ use hickory_resolver::config::{
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
+use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::{ResolverBuilder, TokioResolver};
 
 use super::name::{Name, Records};
@@ -77,18 +78,41 @@ async fn hosts(resolver: &TokioResolver, host: &str, port: u16) -> Result<Vec<St
     Ok(found.iter().map(|address: IpAddr| SocketAddr::new(address, port).to_string()).collect())
 }
 
-/// Servers of the first priority only: the others are backups, and the dispatcher balances load better than weights.
 async fn services(resolver: &TokioResolver, service: &str) -> Result<Vec<String>, NetError> {
     let found = resolver.srv_lookup(service).await?;
-    let records = || {
-        found.answers().iter().filter_map(|record| match &record.data {
-            RData::SRV(record) => Some(record),
-            _ => None,
-        })
-    };
-    let first = records().map(|record| record.priority).min();
-    let chosen = records().filter(|record| Some(record.priority) == first);
-    Ok(chosen
+    let records = found.answers().iter().filter_map(|record| match &record.data {
+        RData::SRV(record) => Some(record),
+        _ => None,
+    });
+    Ok(targets(records))
+}
+
+/// Servers of the first priority only: the others are backups, and the dispatcher balances load better than weights.
+fn targets<'a>(records: impl Iterator<Item = &'a SRV>) -> Vec<String> {
+    // The root as a target means that the service is not available (RFC 2782).
+    let records: Vec<_> = records.filter(|record| !record.target.is_root()).collect();
+    let first = records.iter().map(|record| record.priority).min();
+    let chosen = records.iter().filter(|record| Some(record.priority) == first);
+    chosen
         .map(|record| format!("{}:{}", record.target.to_utf8().trim_end_matches('.'), record.port))
-        .collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_as_a_target_is_not_a_server() {
+        let of = |records: &[(u16, &str)]| {
+            let record =
+                |(priority, target): &(u16, &str)| SRV::new(*priority, 0, 8000, target.parse().unwrap());
+            targets(records.iter().map(record).collect::<Vec<_>>().iter())
+        };
+        assert_eq!(of(&[(0, ".")]), [""; 0]);
+        assert_eq!(
+            of(&[(0, "."), (2, "b."), (1, "a.pool."), (1, "c.pool.")]),
+            ["a.pool:8000", "c.pool:8000"]
+        );
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use parm_grids::{Clock, Error, Folder, Found, Leases, Listing, Problem, Queue, State, Summary, join};
+use parm_grids::{
+    Clock, Error, Folder, Found, Leases, Listing, Problem, Queue, ServerClock, State, Summary, join,
+};
 use tempfile::TempDir;
 
 use crate::support::{cell, product, sealed};
@@ -125,6 +127,40 @@ fn lease_file_with_a_huge_number_does_not_delay_a_result() {
     let files = fs::read_dir(results.path().join("cells")).unwrap();
     let names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(names.iter().filter(|name| name.contains(".lease.")).count(), 0, "{names:?}");
+}
+
+fn pipe(path: &Path) {
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+}
+
+#[test]
+fn pipe_in_place_of_a_lease_blocks_no_process() {
+    let results = TempDir::new().unwrap();
+    let path = results.path().to_owned();
+    fs::create_dir(path.join("cells")).unwrap();
+    pipe(&lease_path(&results, 1));
+    let beaten = lease_path(&results, 2);
+    let (tell, told) = std::sync::mpsc::sync_channel(3);
+    std::thread::spawn(move || {
+        let open = |limit| Folder::open(&path, "test", limit).unwrap();
+        tell.send(matches!(state(&open(LIMIT)), State::Held { .. })).unwrap();
+        // The lease of a pipe expires like a damaged one.
+        tell.send(run(&open(Duration::from_millis(80))) == Ok(true)).unwrap();
+        // A heartbeat that finds a pipe fails.
+        pipe(&beaten);
+        tell.send(ServerClock::new(&path).stamp(&beaten, "held").is_err()).unwrap();
+    });
+    for step in ["reading", "running", "renewing"] {
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true), "{step}");
+    }
+    assert!(!lease_path(&results, 1).exists());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use parm_workload::arrivals::Arrivals;
-use parm_workload::chat::{Requests, Tokens};
+use parm_workload::chat::{Requests, Timed, Tokens};
 use tokio::runtime::Handle;
 
 use super::api::Maker;
@@ -74,6 +74,8 @@ pub struct ChatRun {
     pub first_failure: Option<String>,
     /// From the end of the warm-up to the end of the last counted answer.
     pub busy: Duration,
+    /// Requests that were sent twice, those of the warm-up included.
+    pub repeated: u64,
 }
 
 /// The records of a run in progress.
@@ -110,9 +112,7 @@ impl Traffic {
     fn times(&self, seed: u64) -> Result<Box<dyn Iterator<Item = Duration> + '_>, Error> {
         Ok(match self {
             Traffic::Steady(arrivals, _) => Box::new(arrivals.schedule(seed)?),
-            Traffic::Recorded(requests) => {
-                Box::new(requests.all().iter().map(|request| Duration::from_secs_f64(request.seconds)))
-            }
+            Traffic::Recorded(requests) => Box::new(requests.all().iter().map(Timed::at)),
         })
     }
 }
@@ -178,6 +178,7 @@ impl ChatTarget {
             gaps: records.gaps.clone(),
             first_failure: records.first_failure.take(),
             busy: length.max(ended.saturating_sub(plan.warm_up)),
+            repeated: self.wire.repeated(),
         })
     }
 }

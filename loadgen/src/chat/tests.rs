@@ -55,6 +55,10 @@ impl Wire for Scripted {
             Ok(Box::new(Said { status, steps: steps.iter() }) as Box<dyn Incoming>)
         })
     }
+
+    fn repeated(&self) -> u64 {
+        self.bodies.lock().len() as u64 / 33
+    }
 }
 
 impl Incoming for Said {
@@ -136,6 +140,10 @@ fn seen(steps: &'static [Step]) -> Seen {
             let said = Said { status: 200, steps: self.0.iter() };
             Box::pin(async move { Ok(Box::new(said) as Box<dyn Incoming>) })
         }
+
+        fn repeated(&self) -> u64 {
+            0
+        }
     }
     let (wire, mut seen) = (Once(steps), Seen::default());
     let mut following = Box::pin(seen.follow(&wire, Api::Chat, Bytes::new()));
@@ -165,6 +173,7 @@ fn run_counts_tokens_and_requests_after_the_warm_up() {
     assert_eq!((report.answered, report.output_tokens, report.prompt_tokens), (80, 240, 3200));
     assert_eq!((report.ttft.count, report.tpot.count, report.itl.count), (80, 80, 160));
     assert!(report.to_string().contains("240 of answers"), "{report}");
+    assert!(report.repeated == 3 && report.to_string().contains("3 sent twice"), "{report}");
 }
 
 #[test]

@@ -7,6 +7,9 @@ use parm_protocol::client::BoxFuture;
 pub trait Wire: Send + Sync {
     /// Sends a POST request with a JSON body, and waits for the head of the response. An error names its cause.
     fn post(&self, path: &'static str, body: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>>;
+
+    /// Returns how many requests it sent twice, because a kept connection ended without an answer.
+    fn repeated(&self) -> u64;
 }
 
 /// A response that may still be arriving.

@@ -17,6 +17,9 @@ const STREAM: u64 = 0x1297;
 /// Most bytes of more requests than those.
 const MOST_BYTES: usize = 64 << 20;
 
+/// Most elements of an input. A server may declare any size.
+const MOST_ELEMENTS: usize = 1 << 26;
+
 /// Generates requests of `rows` rows for a model: `wanted`, fewer if they are large, and at least [`DISTINCT`].
 pub(super) fn requests(
     model: &ModelMetadata,
@@ -45,7 +48,10 @@ fn tensor(input: &TensorMetadata, rows: usize, random: &mut Random) -> Result<Na
     if input.shape.first() == Some(&-1) {
         shape[0] = rows;
     }
-    let count: usize = shape.iter().product();
+    let count = shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
+    let count = count.filter(|count| *count <= MOST_ELEMENTS);
+    let too_large = || Error::TooLarge { name: input.name.clone(), rows, limit: MOST_ELEMENTS };
+    let count = count.ok_or_else(too_large)?;
     let mut data = Vec::with_capacity(count * datatype.size().unwrap_or(1));
     for _ in 0..count {
         let value = random.unit() as f32;
@@ -95,6 +101,15 @@ mod tests {
         };
         assert_eq!(count(64), 100);
         assert_eq!(count(2 << 20), 32, "64 MiB");
+    }
+
+    #[test]
+    fn input_of_absurd_size_is_rejected_when_generated() {
+        for row in [&[i64::MAX, i64::MAX][..], &[MOST_ELEMENTS as i64]] {
+            let model = model("UINT8", &[&[-1][..], row].concat());
+            let error = Inputs::generate(&model, 2, 1).unwrap_err();
+            assert_eq!(error, Error::TooLarge { name: "x".into(), rows: 2, limit: MOST_ELEMENTS });
+        }
     }
 
     #[test]

@@ -29,6 +29,10 @@ fn at_most(k: u64, n: u64, p: f64) -> f64 {
     if k >= n {
         return 1.0;
     }
+    // A share below the precision of floats: every sample exceeds.
+    if p >= 1.0 {
+        return 0.0;
+    }
     let odds = (p / (1.0 - p)).ln();
     let mut term = n as f64 * (1.0 - p).ln();
     let mut sum = term.exp();
@@ -49,6 +53,12 @@ mod tests {
         assert_eq!(needed(0, 0.99, 0.99), 459);
         let ten = needed(10, 0.999, 0.99);
         assert!((20_100..20_200).contains(&ten), "{ten}");
+    }
+
+    #[test]
+    fn tiny_quantile_needs_one_sample_more() {
+        assert!(!supports(9, 9, 1e-17, 0.95));
+        assert_eq!(needed(9, 1e-17, 0.95), 10);
     }
 
     #[test]

@@ -25,7 +25,8 @@ impl TritonConfig {
     /// That of a model file at `NAME/VERSION/model.onnx`; `None` without one.
     pub fn beside(model: &Path) -> Option<Self> {
         let path = model.parent()?.parent()?.join("config.pbtxt");
-        std::fs::read_to_string(path).ok().map(|text| Self::read(&text))
+        // A pipe would block.
+        path.is_file().then(|| std::fs::read_to_string(path).ok()).flatten().map(|text| Self::read(&text))
     }
 
     /// Reads the fields at the top level. Anything unreadable is ignored, as are the fields themselves.
@@ -134,6 +135,17 @@ impl<'a> Iterator for Words<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pipe_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("config.pbtxt");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let model = folder.path().join("1/model.onnx");
+        std::thread::spawn(move || tell.send(TritonConfig::beside(&model).is_none()));
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(60)), Ok(true), "it waits for a writer");
+    }
 
     #[test]
     fn batch_size_is_read_and_other_fields_are_named() {

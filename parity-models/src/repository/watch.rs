@@ -53,14 +53,15 @@ struct Known {
 }
 
 impl Watch {
-    /// Starts from the state in `scan`: only later changes are reported.
-    pub fn new(repository: Repository, scan: &Scan) -> Result<Self, Error> {
-        let mut known = BTreeMap::new();
-        for (key, version) in versions(scan) {
-            let content = version.content()?;
-            known.insert(key, Known { version, content });
-        }
-        Ok(Self { repository, known, settling: BTreeMap::new(), absence: Absence::default() })
+    /// Starts from the state in `scan`: only later changes are reported. A version that cannot be read counts as new once it
+    /// can.
+    pub fn new(repository: Repository, scan: &Scan) -> Self {
+        let known = versions(scan).filter_map(|(key, version)| {
+            let content = version.content().ok()?;
+            Some((key, Known { version, content }))
+        });
+        let known = known.collect();
+        Self { repository, known, settling: BTreeMap::new(), absence: Absence::default() }
     }
 
     /// Polls the repository.
@@ -134,7 +135,22 @@ mod tests {
     fn watch(root: &Path) -> Watch {
         let repository = Repository::open(root).unwrap();
         let scan = repository.scan().unwrap();
-        Watch::new(repository, &scan).unwrap()
+        Watch::new(repository, &scan)
+    }
+
+    #[test]
+    fn version_that_vanished_at_the_start_is_found_later() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "a", 1);
+        write(root.path(), "b/1/model.onnx", "b", 1);
+        let repository = Repository::open(root.path()).unwrap();
+        let scan = repository.scan().unwrap();
+        fs::remove_dir_all(root.path().join("b")).unwrap();
+        let mut watch = Watch::new(repository, &scan);
+        assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
+        write(root.path(), "b/1/model.onnx", "b", 1);
+        assert_eq!(changes(&mut watch), []);
+        assert_eq!(changes(&mut watch), [Change::Added("b".into(), 1)]);
     }
 
     fn changes(watch: &mut Watch) -> Vec<Change> {

@@ -10,7 +10,9 @@
 //!
 //! *Rejected.* The tokenizer in the frontend: it has no files of a worker's models.
 
+mod charsmap;
 mod graph;
+mod parts;
 mod pooling;
 mod tokens;
 
@@ -25,7 +27,7 @@ use parm_protocol::{DataType, Tensor};
 use super::{Declared, Model, Signature, strings};
 use crate::Error;
 use pooling::Pooling;
-use tokens::{TextRow, Tokenised, Tokeniser};
+use tokens::{RowTokens, TextRow, Tokenised, Tokeniser};
 
 /// The name of the one input.
 const INPUT: &str = "text";
@@ -90,7 +92,7 @@ impl Texts {
         };
         match read() {
             Ok((tokeniser, interface, ids)) => {
-                (Box::new(TextModel { model, tokeniser, interface, ids }), None)
+                (Box::new(TextModel { model, tokeniser, interface, ids, splits: false }), None)
             }
             Err(reason) => (model, Some(reason)),
         }
@@ -160,6 +162,27 @@ struct TextModel {
     tokeniser: Arc<Tokeniser>,
     interface: Arc<Interface>,
     ids: Arc<TokenIds>,
+    /// Whether many long rows run in parts.
+    splits: bool,
+}
+
+impl TextModel {
+    /// Runs rows that share the memory of a run.
+    fn run_part(&mut self, rows: &[RowTokens]) -> Result<Vec<Tensor>, Error> {
+        let Interface { inputs: roles, length, pooled, .. } = &*self.interface;
+        let tokenised = self.tokeniser.padded(rows, *length, STEP);
+        let inputs: Vec<Tensor> = roles
+            .iter()
+            .map(|(role, datatype)| tokenised.tensor(*role, *datatype))
+            .collect::<Result<_, _>>()?;
+        let outputs = self.model.run(&inputs)?;
+        let mut pooled = pooled.iter();
+        let pool = |output| match pooled.next().copied().flatten() {
+            Some(pooling) => pooling.rows(&output, &tokenised),
+            None => Ok(output),
+        };
+        outputs.into_iter().map(pool).chain([tokenised.counted()]).collect()
+    }
 }
 
 impl Interface {
@@ -189,25 +212,34 @@ impl Model for TextModel {
     }
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        let Interface { inputs: roles, length, texts: in_row, pooled, .. } = &*self.interface;
+        let (length, in_row) = (self.interface.length, self.interface.texts);
         let failed = |message: String| Error::Run { message };
         let [text] = inputs else { return Err(failed(format!("one input of texts, not {}", inputs.len()))) };
-        if text.shape().get(1) != Some(in_row) {
+        if text.shape().get(1) != Some(&in_row) {
             return Err(failed(format!("a row has {in_row} texts, and the shape is {:?}", text.shape())));
         }
-        let rows = self.interface.rows(text)?;
-        let tokenised = self.tokeniser.rows(&rows, *length, STEP)?;
-        let inputs: Vec<Tensor> = roles
-            .iter()
-            .map(|(role, datatype)| tokenised.tensor(*role, *datatype))
-            .collect::<Result<_, _>>()?;
-        let outputs = self.model.run(&inputs)?;
-        let mut pooled = pooled.iter();
-        let pool = |output| match pooled.next().copied().flatten() {
-            Some(pooling) => pooling.rows(&output, &tokenised),
-            None => Ok(output),
+        let rows = self.tokeniser.tokens(&self.interface.rows(text)?)?;
+        if !self.splits {
+            return self.run_part(&rows);
+        }
+        let parts = parts::of(rows.iter().map(|row| length.unwrap_or(row.len())));
+        let parts =
+            parts.into_iter().map(|part| self.run_part(&rows[part])).collect::<Result<Vec<_>, _>>()?;
+        let outputs = parts.first().map_or(0, Vec::len);
+        let joined = |at: usize| {
+            let rows: Vec<Tensor> = parts.iter().filter_map(|part| part.get(at).cloned()).collect();
+            Tensor::concat_rows(&rows).map_err(|error| failed(error.to_string()))
         };
-        outputs.into_iter().map(pool).chain([tokenised.counted()]).collect()
+        (0..outputs).map(joined).collect()
+    }
+
+    fn split_rows(&mut self) {
+        let Interface { pooled, signature, .. } = &*self.interface;
+        // Parts of several lengths have no common shape where an output keeps the length.
+        let has_one_shape = |(output, pooling): (&Declared, &Option<Pooling>)| {
+            pooling.is_some() || output.shape.iter().skip(1).all(|dim| *dim >= 0)
+        };
+        self.splits = signature.outputs.iter().zip(pooled).all(has_one_shape);
     }
 
     fn token_ids(&self) -> Option<&TokenIds> {
@@ -229,9 +261,8 @@ impl Model for TextModel {
 
     fn replica(&self) -> Option<Box<dyn Model>> {
         let (tokeniser, interface, ids) = (self.tokeniser.clone(), self.interface.clone(), self.ids.clone());
-        self.model
-            .replica()
-            .map(|model| Box::new(Self { model, tokeniser, interface, ids }) as Box<dyn Model>)
+        let own = |model| Self { model, tokeniser, interface, ids, splits: self.splits };
+        self.model.replica().map(|model| Box::new(own(model)) as Box<dyn Model>)
     }
 }
 
@@ -300,5 +331,55 @@ mod tests {
         let mut floats = graph(&["input_ids", "attention_mask"], &[-1, -1, 8]);
         floats.inputs[1].datatype = DataType::Fp32;
         assert!(Interface::of(&floats, Pooling::Mean).is_err());
+    }
+
+    /// Returns the first token of each row, and notes the padded tokens of each run.
+    struct Noting(Signature, Arc<parking_lot::Mutex<Vec<usize>>>);
+
+    impl Model for Noting {
+        fn signature(&self) -> &Signature {
+            &self.0
+        }
+
+        fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+            let &[rows, length] = inputs[0].shape() else { panic!("{:?}", inputs[0].shape()) };
+            self.1.lock().push(rows * length);
+            let firsts = inputs[0].data().chunks(8 * length).map(|row| f32::from(row[0]));
+            let pairs: Vec<f32> = firsts.flat_map(|first| [first, 0.0]).collect();
+            Ok(vec![Tensor::from_f32([rows, 2].as_slice(), &pairs).unwrap()])
+        }
+
+        fn replica(&self) -> Option<Box<dyn Model>> {
+            Some(Box::new(Self(self.0.clone(), self.1.clone())))
+        }
+    }
+
+    #[test]
+    fn long_text_does_not_multiply_the_memory_of_short_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = r#"{ "version": "1.0", "added_tokens": [], "normalizer": null, "padding": null, "truncation": null,
+            "pre_tokenizer": { "type": "Whitespace" }, "post_processor": null, "decoder": null,
+            "model": { "type": "WordLevel", "unk_token": "0", "vocab": { "0": 0, "1": 1, "2": 2 } } }"#;
+        std::fs::write(folder.path().join(TOKENIZER), file).unwrap();
+        let limit = r#"{ "model_max_length": 8192 }"#;
+        std::fs::write(folder.path().join("tokenizer_config.json"), limit).unwrap();
+        let texts = Texts::beside(&folder.path().join("model.onnx")).unwrap().unwrap();
+        let (graph, runs) = (graph(&["input_ids", "attention_mask"], &[-1, 2]), Arc::default());
+        let (mut model, None) = texts.over(Box::new(Noting(graph, Arc::clone(&runs)))) else { panic!() };
+        let long = "1 ".repeat(8192);
+        let rows: Vec<String> =
+            std::iter::once(long).chain(std::iter::repeat_n("2".to_owned(), 400)).collect();
+        let text = Tensor::new(DataType::Bytes, [401, 1].as_slice(), strings::pack(&rows)).unwrap();
+        // Rows that may depend on each other stay together.
+        assert_eq!(model.run(std::slice::from_ref(&text)).unwrap()[0].rows(), 401);
+        assert_eq!(std::mem::take(&mut *runs.lock()), [401 * 8192]);
+        model.split_rows();
+        for mut model in [model.replica().unwrap(), model] {
+            let outputs = model.run(std::slice::from_ref(&text)).unwrap();
+            assert_eq!(std::mem::take(&mut *runs.lock()), [8192, 400 * STEP]);
+            let firsts: Vec<f32> = outputs[0].as_f32().unwrap().iter().step_by(2).copied().collect();
+            assert!(firsts[0] == 1.0 && firsts[1..].iter().all(|first| *first == 2.0) && firsts.len() == 401);
+            assert_eq!(outputs[1].data()[..8], [0, 0x20, 0, 0, 1, 0, 0, 0], "the tokens of each row");
+        }
     }
 }

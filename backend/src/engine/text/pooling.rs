@@ -34,7 +34,9 @@ impl Pooling {
     /// As the files next to a model say; the mean if they do not. Another mode is an error: its vectors would be others.
     pub(super) fn beside(model: &Path) -> Result<Self, Error> {
         let path = model.with_file_name(POOLING);
-        let Ok(bytes) = fs::read(&path) else { return Ok(Self::Mean) };
+        // A pipe would block.
+        let read = path.is_file().then(|| fs::read(&path).ok());
+        let Some(bytes) = read.flatten() else { return Ok(Self::Mean) };
         let refused = |message: String| Error::Load { path: path.clone(), message };
         let config: PoolingConfig =
             serde_json::from_slice(&bytes).map_err(|error| refused(error.to_string()))?;
@@ -88,6 +90,25 @@ impl Pooling {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pipes_next_to_a_model_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("model.onnx");
+        fs::create_dir(folder.path().join("1_Pooling")).unwrap();
+        let config = folder.path().join("tokenizer_config.json");
+        for pipe in [&folder.path().join(POOLING), &config] {
+            assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+        }
+        let (tell, told) = std::sync::mpsc::sync_channel(2);
+        std::thread::spawn(move || {
+            tell.send(Pooling::beside(&model).is_ok_and(|pooling| matches!(pooling, Pooling::Mean))).unwrap();
+            tell.send(super::super::tokens::configured(&config) > 1).unwrap();
+        });
+        for file in ["pooling", "tokenizer"] {
+            assert_eq!(told.recv_timeout(std::time::Duration::from_secs(60)), Ok(true), "{file}");
+        }
+    }
 
     #[test]
     fn padding_is_left_out_of_the_mean() {

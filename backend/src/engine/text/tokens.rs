@@ -6,15 +6,18 @@ use std::path::Path;
 use parm_parity_models::repository::TOKENIZER;
 use parm_protocol::texts::TokenIds;
 use serde::Deserialize;
-use tokenizers::{EncodeInput, Encoding, PostProcessor as _, Tokenizer, TruncationParams};
+use tokenizers::{
+    EncodeInput, Encoding, PostProcessor as _, Tokenizer, TruncationDirection, TruncationParams,
+};
 
+use super::charsmap;
 use crate::Error;
 
 /// The most tokens of a row, if neither the tokenizer nor its configuration says.
 const LENGTH: usize = 512;
 /// A larger limit in `tokenizer_config.json` means none.
 const LONGEST: f64 = 1_048_576.0;
-/// The most bytes of a text for each token of the longest row: the end of a longer text is cut off before it is split.
+/// The most bytes of a text for each token of the longest row: the rest of a longer text is cut off before it is split.
 const BYTES: usize = 1024;
 
 /// A tokenizer, and the most tokens of a row.
@@ -47,10 +50,17 @@ pub(super) struct Tokenised {
 }
 
 /// The tokens of one row.
-struct RowTokens {
+pub(super) struct RowTokens {
     ids: Vec<u32>,
     mask: Vec<u32>,
     kinds: Vec<u32>,
+}
+
+impl RowTokens {
+    /// The number of tokens.
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
 }
 
 /// `tokenizer_config.json`, as far as it is read.
@@ -69,7 +79,10 @@ impl Tokeniser {
         }
         let refused =
             |error: tokenizers::Error| Error::Load { path: path.clone(), message: error.to_string() };
-        let mut tokenizer = Tokenizer::from_file(&path).map_err(refused)?;
+        let text = fs::read_to_string(&path).map_err(|error| refused(error.into()))?;
+        charsmap::check(&text).map_err(|reason| refused(reason.into()))?;
+        let mut tokenizer: Tokenizer = text.parse().map_err(refused)?;
+        drop(text);
         let own = tokenizer.get_truncation().map(|cut| cut.max_length);
         let most = own.unwrap_or_else(|| configured(&model.with_file_name("tokenizer_config.json"))).max(1);
         let padding = match tokenizer.get_padding() {
@@ -127,21 +140,30 @@ impl Tokeniser {
         fixed: Option<usize>,
         step: usize,
     ) -> Result<Tokenised, Error> {
-        let rows = rows.iter().map(|row| self.row(row)).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.padded(&self.tokens(rows)?, fixed, step))
+    }
+
+    /// The tokens of each row.
+    pub(super) fn tokens(&self, rows: &[TextRow]) -> Result<Vec<RowTokens>, Error> {
+        rows.iter().map(|row| self.row(row)).collect()
+    }
+
+    /// These rows in a fixed length or in a multiple of `step`.
+    pub(super) fn padded(&self, rows: &[RowTokens], fixed: Option<usize>, step: usize) -> Tokenised {
         let longest = rows.iter().map(|row| row.ids.len()).max().unwrap_or(1).max(1);
         let length = fixed.unwrap_or_else(|| longest.next_multiple_of(step).min(self.most.max(longest)));
         let padded = |of: fn(&RowTokens) -> &[u32], padding: u32| {
             let row = |row| of(row).iter().copied().chain(std::iter::repeat(padding)).take(length);
             rows.iter().flat_map(row).collect()
         };
-        Ok(Tokenised {
+        Tokenised {
             rows: rows.len(),
             length,
             ids: padded(|row| &row.ids, self.padding.unwrap_or(0)),
             mask: padded(|row| &row.mask, 0),
             kinds: padded(|row| &row.kinds, 0),
             counts: rows.iter().map(|row| row.ids.len() as u32).collect(),
-        })
+        }
     }
 
     fn row(&self, row: &TextRow) -> Result<RowTokens, Error> {
@@ -161,9 +183,12 @@ impl Tokeniser {
     }
 
     fn encoded(&self, row: &[String]) -> Result<Encoding, Error> {
-        let cut = |text: &String| {
-            let end = text.floor_char_boundary(self.most.saturating_mul(BYTES));
-            text[..end].to_owned()
+        let most = self.most.saturating_mul(BYTES);
+        let keeps_end =
+            self.tokenizer.get_truncation().map(|cut| cut.direction) == Some(TruncationDirection::Left);
+        let cut = |text: &String| match keeps_end {
+            true => text[text.ceil_char_boundary(text.len().saturating_sub(most))..].to_owned(),
+            false => text[..text.floor_char_boundary(most)].to_owned(),
         };
         let input: EncodeInput<'_> = match row {
             [first, second] => (cut(first), cut(second)).into(),
@@ -174,8 +199,10 @@ impl Tokeniser {
 }
 
 /// The limit in `tokenizer_config.json`.
-fn configured(path: &Path) -> usize {
-    let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<TokenizerConfig>(&bytes).ok());
+pub(super) fn configured(path: &Path) -> usize {
+    // A pipe would block.
+    let read = path.is_file().then(|| fs::read(path).ok()).flatten();
+    let read = read.and_then(|bytes| serde_json::from_slice::<TokenizerConfig>(&bytes).ok());
     let length = read.unwrap_or_default().model_max_length.filter(|most| (1.0..=LONGEST).contains(most));
     length.map_or(LENGTH, |most| most as usize)
 }
@@ -209,6 +236,9 @@ mod tests {
         assert_eq!(row(&["1 2 3"]), [8, 1, 2, 3, 9]);
         assert_eq!(row(&["0 0 1 2 3 4"]), [8, 1, 2, 3, 4, 9]);
         assert_eq!(row(&["1 2 3", "4"]), [8, 2, 3, 9, 4, 9]);
+        // Longer than a text that is split as a whole.
+        let long = "0 \u{e9}".repeat(10 * BYTES) + " 1 2 3 4";
+        assert_eq!(row(&[long.as_str()]), [8, 1, 2, 3, 4, 9]);
     }
 
     #[test]

@@ -22,6 +22,13 @@ pub struct Timed {
     pub tokens: Tokens,
 }
 
+impl Timed {
+    /// The time since the first request; the longest possible one if it is longer.
+    pub fn at(&self) -> Duration {
+        Duration::try_from_secs_f64(self.seconds).unwrap_or(Duration::MAX)
+    }
+}
+
 /// The requests of a trace, in the order of their times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Requests(Vec<Timed>);
@@ -99,7 +106,7 @@ impl Requests {
 
     /// The time of the last request.
     pub fn length(&self) -> Duration {
-        self.0.last().map_or(Duration::ZERO, |last| Duration::from_secs_f64(last.seconds))
+        self.0.last().map_or(Duration::ZERO, Timed::at)
     }
 }
 
@@ -266,6 +273,8 @@ mod tests {
     fn speed_divides_the_times() {
         let fast = Requests::parse(AZURE, 9).unwrap().faster(1.4).unwrap();
         assert_eq!(fast.length(), Duration::from_secs_f64(1.25));
+        let slow = "timestamp_ms,input_tokens,output_tokens\n0,1,1\n1e300,1,1\n";
+        assert_eq!(Requests::parse(slow, 9).unwrap().length(), Duration::MAX);
         for speed in [0.0, -1.0, f64::NAN, 1e9] {
             assert!(Requests::parse(AZURE, 9).unwrap().faster(speed).is_err());
         }

@@ -31,6 +31,9 @@ pub struct ChatReport {
     pub sent: usize,
     /// Requests not sent because too many were without an answer.
     pub dropped: usize,
+    /// Requests that were sent twice, because a kept connection ended without an answer; those of the warm-up included. The
+    /// server may have run both.
+    pub repeated: u64,
     /// Requests with a whole answer.
     pub answered: usize,
     /// Requests per second that should have been sent.
@@ -135,6 +138,7 @@ impl ChatReport {
             offered: firsts.offered,
             sent: samples.iter().filter(|sample| !sample.dropped).count(),
             dropped: firsts.dropped,
+            repeated: run.repeated,
             answered: answered.len(),
             offered_per_second: per_second(firsts.offered as f64, firsts.length),
             answered_per_second: per_second(answered.len() as f64, run.busy),

@@ -15,6 +15,10 @@ impl fmt::Display for ChatReport {
             setting.api, setting.model, setting.url, setting.arrivals, setting.seed
         )?;
         writeln!(f, "requests    {} sent of {} offered, {} dropped", self.sent, self.offered, self.dropped)?;
+        if self.repeated > 0 {
+            let repeated = self.repeated;
+            writeln!(f, "repeated    {repeated} sent twice: a kept connection ended without an answer")?;
+        }
         writeln!(
             f,
             "length      {:.1} s after {} s of warm-up, {:.2} requests/s offered; last answer at {:.1} s",

@@ -122,7 +122,12 @@ impl Entry {
 impl KeyFile {
     /// Reads a file's text, whole.
     pub fn text(path: &Path) -> Result<String, String> {
-        let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+        let found = fs::metadata(path).map_err(|error| error.to_string())?;
+        // A pipe would block, and a device may be endless.
+        if !found.is_file() {
+            return Err("it is not a regular file".into());
+        }
+        let size = found.len();
         if size > MAX_BYTES {
             return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
         }
@@ -177,6 +182,25 @@ mod tests {
         assert_eq!(file.keys[1].digests(), [other]);
         assert_eq!(file.keys[1].allowance().rate, None);
         assert_eq!(KeyFile::read(&toml::to_string(&file).unwrap()), Ok(file));
+    }
+
+    #[test]
+    fn pipe_and_folder_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("keys.toml");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let path = folder.path().to_owned();
+        std::thread::spawn(move || tell.send([KeyFile::text(&pipe), KeyFile::text(&path)]));
+        let read = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for a writer");
+        assert_eq!(read, [(); 2].map(|()| Err("it is not a regular file".to_owned())));
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //! gateway share an address, and an attacker has many).
 //!
 //! Reading order: `limits`, `listener`, `room`, `station` accepts, `connection` serves, `protocols` limits HTTP,
-//! `activity` distinguishes idle from busy connections, `routed` serves a router, `drain` ends connections.
+//! `activity` distinguishes idle from busy connections, `routed` serves a router, `unfinished` reads bodies to their end,
+//! `drain` ends connections.
 
 mod activity;
 mod age;
@@ -25,11 +26,14 @@ mod drain;
 mod limits;
 mod listener;
 mod protocols;
+#[cfg(test)]
+mod refused;
 mod room;
 mod routed;
 mod station;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 pub(crate) use activity::ClientEnd;
 pub(crate) use activity::Running;
@@ -43,3 +47,5 @@ pub use routed::Routed;
 #[cfg(test)]
 pub(crate) use station::serve_one;
 pub use station::{Handler, Station};
+pub use unfinished::Lent;
+pub(crate) use unfinished::Unfinished;

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -17,6 +18,12 @@ use hyper::service::Service;
 use super::activity::{Activity, Running, Told};
 use super::room::Place;
 use super::station::Handler;
+use super::unfinished::{Lent, Unfinished};
+
+/// Most bytes of a body that are read after the answer: twice the largest body of the addresses for operators.
+const PASSED_BYTES: usize = 2 << 20;
+/// Time for such a body, as for those that are read.
+const PASSED_FOR: Duration = Duration::from_secs(10);
 
 /// Answers requests with a `tower` service. Each part of a response has the answer timeout, so a stream may last as
 /// long as its client reads.
@@ -33,7 +40,7 @@ pub struct RoutedRequests<S> {
 
 impl<S, B> Handler for Routed<S>
 where
-    S: tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: tower::Service<Request<Lent<Incoming>>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -49,9 +56,9 @@ where
 
 impl<S, B> Service<Request<Incoming>> for RoutedRequests<S>
 where
-    S: tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
+    S: tower::Service<Request<Lent<Incoming>>, Response = Response<B>, Error = Infallible> + Clone,
     S::Future: Send + 'static,
-    B: Body<Data = Bytes> + Unpin + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
     type Response = Response<Told<B>>;
     type Error = Infallible;
@@ -61,6 +68,7 @@ where
         let activity = self.activity.clone();
         let running = Running::new(activity.clone());
         activity.note_version(request.version());
+        let (request, unfinished) = Unfinished::lend(request);
         let answer = self.service.clone().call(request);
         Box::pin(async move {
             let mut response = answer.await?;
@@ -68,10 +76,21 @@ where
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().entry(header::CONNECTION).or_insert(close);
             }
-            Ok(response.map(|body| match body.size_hint().exact() {
-                Some(_) => Told::whole(body, &activity, None),
-                None => Told::messages(body, running),
-            }))
+            if response.body().size_hint().exact().is_none() {
+                return Ok(response.map(|body| Told::messages(body, running)));
+            }
+            // A client that sends the rest slowly does not keep its connection from making room for another.
+            let running = match unfinished.is_left(PASSED_BYTES) {
+                true => {
+                    drop(running);
+                    unfinished.pass_over(PASSED_BYTES, PASSED_FOR).await;
+                    None
+                }
+                false => Some(running),
+            };
+            let response = response.map(|body| Told::whole(body, &activity, None));
+            drop(running);
+            Ok(response)
         })
     }
 }

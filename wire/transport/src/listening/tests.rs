@@ -54,7 +54,7 @@ struct Scene {
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-async fn answer(request: Request<Incoming>, release: Arc<Notify>) -> Result<Answer, Infallible> {
+async fn answer(request: Request<Lent<Incoming>>, release: Arc<Notify>) -> Result<Answer, Infallible> {
     let body = match request.uri().path() {
         "/endless" => {
             let part = || async { Ok(Frame::data(Bytes::from_static(&[b'x'; 1024]))) };

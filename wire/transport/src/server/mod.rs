@@ -1,6 +1,6 @@
 //! The server of the protocol, generic over [`InferenceService`]: frontend and worker use the same one.
 //!
-//! Connections are those of [`listening`](crate::listening). Reading order: `requests` answers them, `auth` lets requests in, `rest` and `grpc` answer them, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics, `guest` lets another protocol in, `unfinished` reads bodies to their end.
+//! Connections are those of [`listening`](crate::listening). Reading order: `requests` answers them, `auth` lets requests in, `rest` and `grpc` answer them, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics, `guest` lets another protocol in.
 
 mod address;
 mod auth;
@@ -14,7 +14,6 @@ mod rest;
 mod routes;
 mod shared;
 mod status;
-mod unfinished;
 mod upgrade;
 
 use std::net::SocketAddr;

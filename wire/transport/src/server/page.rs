@@ -13,7 +13,7 @@ use parm_protocol::{Code, Error, rest};
 use super::auth::{Guard, Reach};
 use super::status;
 use crate::keys::{self, Access, Keys, METRICS, Route};
-use crate::listening::{Handler, Routed};
+use crate::listening::{Handler, Lent, Routed};
 
 /// Largest body that a page accepts: a settings document, not tensors.
 const MAX_BODY: usize = 1 << 20;
@@ -79,14 +79,14 @@ pub(super) fn handler(pages: Pages) -> impl Handler {
     }))
 }
 
-async fn answer(pages: &Pages, request: Request<Incoming>) -> Response<Bytes> {
+async fn answer(pages: &Pages, request: Request<Lent<Incoming>>) -> Response<Bytes> {
     match told(pages, request).await {
         Ok((content_type, text)) => respond(StatusCode::OK, content_type, text.into()),
         Err(error) => problem(&error),
     }
 }
 
-async fn told(pages: &Pages, request: Request<Incoming>) -> Result<(&'static str, String), Error> {
+async fn told(pages: &Pages, request: Request<Lent<Incoming>>) -> Result<(&'static str, String), Error> {
     let (method, path) = (request.method(), request.uri().path());
     let found = pages.pages.iter().find_map(|page| keys::find(page.routes, method, path));
     let access = found.map(|route| route.access);
@@ -107,7 +107,7 @@ async fn told(pages: &Pages, request: Request<Incoming>) -> Result<(&'static str
     text.map(|text| (page.content_type, text))
 }
 
-async fn read(body: Incoming) -> Result<Bytes, Error> {
+async fn read(body: Lent<Incoming>) -> Result<Bytes, Error> {
     let malformed = |message| Error::Malformed { message };
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),

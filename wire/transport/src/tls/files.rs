@@ -109,7 +109,12 @@ impl std::fmt::Display for Content {
 fn read(field: &'static str, path: Option<&Path>) -> Result<Option<Content>, String> {
     let Some(path) = path else { return Ok(None) };
     let failed = |reason: String| format!("{field}: cannot read {}: {reason}", path.display());
-    let size = fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    let found = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    // A pipe would block, and a device may be endless.
+    if !found.is_file() {
+        return Err(failed("it is not a regular file".into()));
+    }
+    let size = found.len();
     if size > MAX_BYTES {
         return Err(failed(format!("it has {size} bytes, more than {MAX_BYTES}")));
     }

@@ -3,6 +3,7 @@
 //! A response is not limited in size, because nothing of it is kept here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
@@ -11,7 +12,7 @@ use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::connection::HttpConnection;
+use super::connection::{Failure, HttpConnection};
 use super::pool::Pool;
 use super::{JSON, built};
 use crate::client::dial::Dialer;
@@ -23,6 +24,7 @@ pub struct Posts {
     pool: Arc<Pool>,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
+    repeated: Arc<AtomicU64>,
 }
 
 /// A response whose body may still be arriving. Dropping it before its end closes the connection.
@@ -43,7 +45,8 @@ impl Posts {
         }
         let dialer = Dialer::new(endpoint, config)?;
         let (host, authorization) = super::identity(&dialer, config)?;
-        Ok(Self { pool: Arc::new(Pool::new(dialer, config)), host, authorization })
+        let repeated = Arc::default();
+        Ok(Self { pool: Arc::new(Pool::new(dialer, config)), host, authorization, repeated })
     }
 
     /// Sends a request and waits for the head of its response.
@@ -57,14 +60,22 @@ impl Posts {
         let request = built(request, Encoded::from(body))?;
         // A server may close an idle connection at the very moment it is used again: then a new connection gets the
         // request, once.
-        if let Some(mut connection) = self.pool.take_idle()
-            && let Ok(response) = connection.head(request.clone()).await
-        {
-            return Ok(self.arriving(connection, response, permit));
+        if let Some(mut connection) = self.pool.take_idle() {
+            match connection.head(request.clone()).await {
+                Ok(response) => return Ok(self.arriving(connection, response, permit)),
+                Err(Failure::Unsent(_)) => {}
+                Err(_) => _ = self.repeated.fetch_add(1, Ordering::Relaxed),
+            }
         }
         let mut connection = self.pool.open().await?;
         let response = connection.head(request).await.map_err(|failure| self.pool.explain(failure))?;
         Ok(self.arriving(connection, response, permit))
+    }
+
+    /// Returns how many requests were sent twice, because their kept connection ended without an answer. A server may have run
+    /// both.
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::Relaxed)
     }
 
     fn arriving(
@@ -183,6 +194,29 @@ mod tests {
         assert_eq!(cut.chunk().await.unwrap(), None, "the error is reported once");
         drop(cut);
         assert!(posts.post("/", Bytes::from_static(b"{}")).await.is_ok(), "on a new connection");
+    }
+
+    #[tokio::test]
+    async fn request_that_is_sent_twice_is_counted() {
+        let (listener, posts) = listen().await;
+        tokio::spawn(async move {
+            for answers in [1, 2] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                for _ in 0..answers {
+                    hear(&mut stream).await;
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                }
+                // The server reads another request, which may have had its effect, and ends.
+                hear(&mut stream).await;
+            }
+        });
+        let mut counts = Vec::new();
+        for _ in 0..3 {
+            let mut answer = posts.post("/", Bytes::from_static(b"{}")).await.unwrap();
+            assert_eq!(answer.chunk().await.unwrap(), None);
+            counts.push(posts.repeated());
+        }
+        assert_eq!(counts, [0, 1, 1]);
     }
 
     #[test]

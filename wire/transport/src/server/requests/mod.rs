@@ -19,9 +19,8 @@ use super::guest::{self, Guest};
 use super::origin::Origin;
 use super::rest;
 use super::shared::Shared;
-use super::unfinished::Unfinished;
 use crate::budget::Share;
-use crate::listening::{Activity, Handler, Place, Running, Told};
+use crate::listening::{Activity, Handler, Place, Running, Told, Unfinished};
 
 pub(super) struct App<S> {
     shared: Arc<Shared<S>>,

@@ -25,8 +25,9 @@ use tokio::time::{Instant, timeout};
 /// Pause after which a client may be waiting for its answer. Packets that are lost once arrive sooner.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The body of a request, whose rest returns to its [`Unfinished`] when it is dropped.
-pub(super) struct Lent<B> {
+/// The body of a request, whose rest returns to the listener when it is dropped.
+#[derive(Debug)]
+pub struct Lent<B> {
     body: Option<B>,
     /// Whether the client sends nothing before the first read.
     waits: bool,
@@ -34,14 +35,14 @@ pub(super) struct Lent<B> {
 }
 
 /// The rest of a request's body.
-pub(super) struct Unfinished<B> {
+pub(crate) struct Unfinished<B> {
     rest: Arc<Mutex<Option<B>>>,
     arrived: Instant,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Unfinished<B> {
     /// Lends the body of a request.
-    pub(super) fn lend(request: Request<B>) -> (Request<Lent<B>>, Self) {
+    pub(crate) fn lend(request: Request<B>) -> (Request<Lent<B>>, Self) {
         let rest = Arc::new(Mutex::new(None));
         let waits = request.headers().contains_key(header::EXPECT);
         let lent = request.map(|body| Lent { body: Some(body), waits, rest: rest.clone() });
@@ -49,13 +50,13 @@ impl<B: Body<Data = Bytes> + Unpin> Unfinished<B> {
     }
 
     /// Whether a rest can be read of at most so many bytes, as far as its length is known.
-    pub(super) fn is_left(&self, most: usize) -> bool {
+    pub(crate) fn is_left(&self, most: usize) -> bool {
         let left = |body: &B| !body.is_end_stream() && body.size_hint().lower() <= most as u64;
         self.rest.lock().as_ref().is_some_and(left)
     }
 
     /// Reads the rest and drops it: `most` bytes at most, until `within` after the request arrived.
-    pub(super) async fn pass_over(self, most: usize, within: Duration) {
+    pub(crate) async fn pass_over(self, most: usize, within: Duration) {
         let Some(mut body) = self.rest.lock().take() else { return };
         let passing = async {
             let mut passed = 0;
