@@ -1,9 +1,15 @@
-//! Handles SIGTERM and SIGINT: the first one starts a graceful shutdown, the second ends at once.
+//! Handles SIGTERM and SIGINT: the first one starts a graceful shutdown, a later one ends at once.
+
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Returns a token that the first SIGTERM or SIGINT cancels. A second signal ends the process with status 130.
+/// Time in which further signals belong to the first. A terminal signals a whole group of processes, and wrappers such
+/// as `timeout` and `npm` pass their own signal on as well.
+const SAME: Duration = Duration::from_millis(500);
+
+/// Returns a token that the first SIGTERM or SIGINT cancels. A later signal ends the process with status 130.
 pub fn token() -> anyhow::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -15,6 +21,13 @@ pub fn token() -> anyhow::Result<CancellationToken> {
             _ = interrupt.recv() => tracing::info!("interrupted: draining, interrupt again to end at once"),
         }
         first.cancel();
+        tokio::time::sleep(SAME).await;
+        // New streams do not have the signals of the meantime.
+        let (Ok(mut terminate), Ok(mut interrupt)) =
+            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+        else {
+            return;
+        };
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

@@ -19,6 +19,8 @@ const STREAMS: usize = 16;
 /// Answers before the process receives SIGTERM, so that the load is running.
 const WARM: usize = 50;
 
+const EMULATED: &str = "backend.emulated.small={input=[4], outputs=2}";
+
 /// A frontend with a model that takes 20 ms, so some request is always in progress. A drain that waited for a moment
 /// without requests would never end.
 fn busy() -> Parm {
@@ -48,6 +50,26 @@ fn process_ends_on_sigterm_while_a_model_is_loading() {
         let rest: Vec<_> = lines.map_while(Result::ok).collect();
         assert!(process.wait().unwrap().success(), "{kind}: {rest:?}");
     }
+}
+
+#[test]
+fn signals_of_a_terminal_and_its_wrapper_are_one() {
+    let delay = "server.drain_delay_ms=1000";
+    let mut parm = Parm::start(&["serve", "--instances", "1", "--set", EMULATED, "--set", delay]);
+    parm.signal("INT");
+    parm.signal("TERM");
+    assert!(parm.wait().success(), "{}", parm.log());
+    assert!(parm.log().contains("drained"), "{}", parm.log());
+}
+
+#[test]
+fn later_signal_ends_a_drain_at_once() {
+    let delay = "server.drain_delay_ms=3600000";
+    let parm = Parm::start(&["serve", "--instances", "1", "--set", EMULATED, "--set", delay]);
+    parm.until("a later signal ends it", |parm| {
+        parm.signal("TERM");
+        parm.log().contains("second signal: ending at once")
+    });
 }
 
 #[test]

@@ -130,3 +130,13 @@ fn check_names_the_setting_of_an_upstream_server() {
     assert!(!is_well && said.contains("FAIL server http://127.0.0.1:"), "{said}");
     assert!(said.contains("correct frontend.upstreams.urls"), "{said}");
 }
+
+#[test]
+fn check_of_a_file_without_models_reports_its_other_faults() {
+    let tls = "[tls]\nmode = \"allow\"\ncertificate = \"absent.crt\"\nkey = \"absent.key\"\n";
+    let (_folder, config) = configuration(tls);
+    let (is_well, said) = checked(&config);
+    assert!(!is_well && said.contains("no models to serve"), "{said}");
+    assert!(said.contains("absent.crt"), "{said}");
+    assert!(!said.contains("is valid"), "{said}");
+}

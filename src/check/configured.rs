@@ -33,18 +33,24 @@ const SOON: Duration = Duration::from_secs(14 * 86_400);
 type Offer = BTreeMap<String, String>;
 
 pub(super) async fn look(path: &Path) -> Vec<Finding> {
-    let mut settings = match read(path) {
-        Ok(settings) => settings,
+    let (mut settings, mut findings) = match read(path, &[]) {
+        Ok(settings) => {
+            (settings, vec![Finding::well(format!("configuration: {} is valid", path.display()))])
+        }
         Err(error) => {
             let what = format!("configuration: {error:#}");
             let remedy = match path.is_file() {
                 true => "correct the file; docs/configuration.md lists all settings",
                 false => "name a configuration file, or the URL of a frontend's admin API: http://HOST:PORT",
             };
-            return vec![Finding::fails(what, remedy)];
+            let failed = vec![Finding::fails(what, remedy)];
+            // Flags name the models of many workers: the rest of their file is checked nevertheless.
+            match read(path, &["--set", "backend.emulated.unnamed={}"]) {
+                Ok(settings) => (settings, failed),
+                Err(_) => return failed,
+            }
         }
     };
-    let mut findings = vec![Finding::well(format!("configuration: {} is valid", path.display()))];
     findings.extend(ports(&settings));
     findings.push(keys(&settings));
     findings.extend(secrecy(&mut settings));
@@ -61,9 +67,10 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Returns the settings that `parm serve --config FILE` would have.
-fn read(path: &Path) -> anyhow::Result<Settings> {
+/// Returns the settings that `parm serve --config FILE` would have with these flags.
+fn read(path: &Path, flags: &[&str]) -> anyhow::Result<Settings> {
     let words = [Path::new("parm"), Path::new("serve"), Path::new("--config"), path];
+    let words = words.into_iter().chain(flags.iter().map(Path::new));
     let Command::Serve(flags) = Cli::try_parse_from(words)?.command else {
         anyhow::bail!("internal error: the arguments do not parse as `parm serve`: please report it")
     };

@@ -40,7 +40,8 @@ pub(crate) use upstream::{Channel, Description};
 use crate::Error;
 
 /// The reason against an output that is a map or a sequence, which exporters of classifiers make by default.
-const NOT_A_TENSOR: &str = "map or sequence (from skl2onnx: export the model with options={'zipmap': False})";
+const NOT_A_TENSOR: &str = "map or sequence (from skl2onnx: export the model with options={'zipmap': False}, \
+    and the estimators of a MultiOutputClassifier one by one)";
 
 /// Numbers of rows for an engine that needs fixed ones.
 pub(crate) const FIXED_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];

@@ -31,14 +31,14 @@ const KERNELS: Allowed = (5e-2, 1e-5);
 /// Largest difference of a row's answer between runs of one shape, which use the same kernels.
 const SAME_KERNELS: Allowed = (1e-4, NEAR_ZERO);
 
-/// Succeeds if rows are independent; otherwise returns the reason why that is not shown. A second draw is compared if
-/// the first took less than half of `time`.
+/// Succeeds if rows are independent; otherwise returns the reason why that is not shown. A further draw is compared if
+/// those before took less than half of `time`.
 pub(super) fn shown(model: &mut dyn Model, time: Duration) -> Result<(), String> {
     let started = Instant::now();
     let mut problem = None;
     for open in OPEN {
         let mut is_shown = false;
-        for draw in [Draw::Positive, Draw::Normal] {
+        for draw in [Draw::Positive, Draw::Normal, Draw::Opposite] {
             let Some(inputs) = two_rows(model.signature(), open, draw) else { continue };
             if is_shown && started.elapsed() > time / 2 {
                 break;
@@ -261,6 +261,10 @@ mod tests {
                 // As the quantization of a whole batch rounds.
                 let step = largest / 127.0;
                 (x / step).round() * step
+            }),
+            ("a branch on the sum of all rows", |rows, _, x| {
+                let sum: f32 = rows.iter().flat_map(|row| row.iter()).sum();
+                if sum > 0.0 { x + x } else { -x }
             }),
             ("kernels and another row", |rows, at, x| {
                 (if rows.len() > 1 { 1.01 } else { 1.0 }) * x + 0.005 * others(rows, at)

@@ -25,13 +25,16 @@ pub(super) enum Draw {
     Positive,
     /// Normal floats, whole numbers 1 and 2.
     Normal,
+    /// The same; the second row has the opposite signs and twice the size. A branch on the sign of a sum over all rows
+    /// is another one for the first row alone.
+    Opposite,
 }
 
 impl Draw {
     pub(super) const fn other(self) -> Self {
         match self {
             Self::Positive => Self::Normal,
-            Self::Normal => Self::Positive,
+            Self::Normal | Self::Opposite => Self::Positive,
         }
     }
 }
@@ -76,18 +79,22 @@ fn drawn(signature: &Signature, first: usize, open: usize, draw: Draw) -> Option
 
 fn values(datatype: DataType, count: usize, draw: Draw, random: &mut Random) -> Vec<u8> {
     let mut data = Vec::with_capacity(count * datatype.size().unwrap_or(5));
+    let second = count.div_ceil(2);
+    let mut before: Vec<f64> = Vec::with_capacity(count);
     for at in 0..count {
         let float = match draw {
             Draw::Positive => random.unit(),
-            Draw::Normal => random.normal(),
+            Draw::Opposite if at >= second => -2.0 * before[at - second],
+            Draw::Normal | Draw::Opposite => random.normal(),
         };
+        before.push(float);
         // The first number of the second row is not that of the first.
         let whole = match at {
             0 => 1,
             at if 2 * at == count => 0,
             _ => random.below(2),
         };
-        let whole = whole as u8 + u8::from(draw == Draw::Normal);
+        let whole = whole as u8 + u8::from(draw != Draw::Positive);
         match datatype {
             DataType::Bool => data.push(whole & 1),
             DataType::Fp16 => data.extend(f16::from_f64(float).to_le_bytes()),

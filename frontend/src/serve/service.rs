@@ -272,6 +272,12 @@ impl Frontend {
 }
 
 impl Frontend {
+    /// Whether an instance accepts its queries. Clients that accept stand-ins are answered in an outage.
+    fn answers(&self, pool: &Pool) -> bool {
+        let status = self.core.driver.status(pool.id);
+        status.is_some_and(|status| status.usable_instances > 0 || status.in_outage)
+    }
+
     /// The pool of a request. The error says why an instance that has the model does not serve it.
     fn find(&self, model: &ModelRef) -> Result<Arc<Pool>, Error> {
         // Read first: a model that is listed meanwhile is found.
@@ -301,7 +307,7 @@ impl InferenceService for Frontend {
         // The models of an instance join one after another, and requests for the last of them may be the first to come.
         !self.core.activity.is_draining()
             && !self.core.roster.is_empty()
-            && self.core.catalog.all().iter().any(|pool| pool.is_served())
+            && self.core.catalog.all().iter().any(|pool| pool.is_served() && self.answers(pool))
     }
 
     fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {
@@ -310,10 +316,7 @@ impl InferenceService for Frontend {
             Err(Error::Unavailable { .. }) => return Ok(false),
             found => found?,
         };
-        // Clients that accept stand-ins are answered in an outage.
-        let status = self.core.driver.status(pool.id);
-        let answers = status.is_some_and(|status| status.usable_instances > 0 || status.in_outage);
-        Ok(!self.core.activity.is_draining() && answers)
+        Ok(!self.core.activity.is_draining() && self.answers(&pool))
     }
 
     fn server_metadata(&self) -> ServerMetadata {

@@ -5,6 +5,7 @@ use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
+use parm_protocol::InferenceService;
 use parm_transport::client::Token;
 use parm_transport::keys::{Digest, Entry, Keys, Role};
 use serde_json::{Value, json};
@@ -136,6 +137,20 @@ async fn instance_is_drained_ejected_and_returned() {
     let (status, answer) = call(&frontend, "POST", "/instances/1/polish", json!(null)).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(answer["error"].as_str().unwrap().contains("drain"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn frontend_is_not_ready_while_all_instances_are_drained() {
+    let frontend = fleet(&[&Scripted::quick("test://a", 20), &Scripted::quick("test://b", 20)]);
+    until("both joined", || ready(&frontend) == 2.0).await;
+    for number in [1, 2] {
+        assert!(frontend.is_ready(), "before instance {number} is drained");
+        call(&frontend, "POST", &format!("/instances/{number}/drain"), json!(null)).await;
+    }
+    until("no instance accepts jobs", || ready(&frontend) == 0.0).await;
+    assert!(!frontend.is_ready(), "every request would fail");
+    call(&frontend, "POST", "/instances/1/undrain", json!(null)).await;
+    until("the frontend is ready again", || frontend.is_ready()).await;
 }
 
 #[tokio::test(start_paused = true)]

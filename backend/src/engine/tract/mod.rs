@@ -14,6 +14,7 @@ mod convert;
 mod declared;
 mod operators;
 mod softmax;
+mod trees;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -109,6 +110,7 @@ impl TractModel {
     fn of(mut proto: ModelProto, path: &Path, options: &Options, optimises: bool) -> Result<Self, Error> {
         // Exporters record inner shapes for their own batch size, which do not hold here.
         let onnx = tract_onnx::onnx().with_ignore_value_info(true);
+        trees::complete(&mut proto);
         if optimises {
             softmax::spell_out(&mut proto);
             let mut nodes = proto.graph.iter().flat_map(|graph| &graph.node);
