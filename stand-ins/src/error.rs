@@ -81,7 +81,9 @@ pub enum Error {
          be surely better: give rows with more different answers, or more rows"
     )]
     Constant { agreement: String, rows: usize },
-    #[error("the deployed model answers row {row} with NaN: remove that row")]
+    #[error(
+        "the deployed model answers row {row} with NaN or infinity, which servers withhold: remove it, or export finite scores"
+    )]
     NotFinite { row: usize },
     #[error("cannot write '{}': {message}", path.display())]
     Write { path: PathBuf, message: String },

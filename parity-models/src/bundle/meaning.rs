@@ -45,10 +45,11 @@ impl Meaning {
         !matches!(self, Self::Values | Self::Embedding)
     }
 
-    /// Whether two answers with `columns` values in the last axis agree. Values that are not numbers never agree. The
-    /// best of one class would always be the same, so one column is compared as values.
+    /// Whether two answers with `columns` values in the last axis agree. Values that are not finite never agree: servers
+    /// withhold such an answer of a stand-in. The best of one class would always be the same, so one column is compared as
+    /// values.
     pub fn agree(self, a: &[f32], b: &[f32], columns: usize, tolerance: f32) -> bool {
-        if a.len() != b.len() || a.iter().chain(b).any(|value| value.is_nan()) {
+        if a.len() != b.len() || !a.iter().chain(b).all(|value| value.is_finite()) {
             return false;
         }
         match self {
@@ -180,10 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_not_numbers_never_agree() {
+    fn values_that_are_not_finite_never_agree() {
         let all = ["logits", "probabilities", "values", "embedding", "decision", "label"];
         for meaning in all.map(|name| name.parse::<Meaning>().unwrap()) {
-            assert!(!meaning.agree(&[f32::NAN, 1.0], &[f32::NAN, 1.0], 2, TOLERANCE), "{meaning}");
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let answer = [value, 1.0];
+                assert!(!meaning.agree(&answer, &answer, 2, TOLERANCE), "{meaning}: {value}");
+            }
         }
     }
 

@@ -48,6 +48,18 @@ pub(crate) fn judge(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning])
     same
 }
 
+/// For each row, whether all its floats are finite. Servers withhold other answers of a stand-in.
+pub(crate) fn finite(answers: &[Tensor]) -> Vec<bool> {
+    let mut finite = vec![true; answers.first().map_or(0, Tensor::rows)];
+    for answer in answers {
+        let Some(values) = floats(answer) else { continue };
+        let each = (values.len() / answer.rows().max(1)).max(1);
+        let is_finite = |row: &[f32]| row.iter().all(|value| value.is_finite());
+        finite.iter_mut().zip(values.chunks(each)).for_each(|(finite, row)| *finite &= is_finite(row));
+    }
+    finite
+}
+
 /// For each row, whether two outputs agree.
 fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> Vec<bool> {
     let rows = a.rows();

@@ -12,7 +12,7 @@ use parm_parity_models::bundle::{Meaning, best};
 use parm_protocol::{DataType, Tensor};
 use serde::Serialize;
 
-use super::agreement::{Share, numbers};
+use super::agreement::{Share, finite, numbers};
 use super::sureness::{ScoredRows, Truth};
 use crate::Error;
 
@@ -185,10 +185,11 @@ impl Meanings {
         labels.iter().map(column).collect()
     }
 
-    /// For each row, whether the answer is the label.
+    /// For each row, whether the answer is the label. One that servers would withhold is not.
     pub(crate) fn right(&self, answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
         let (said, labels) = self.said(answers, labels);
-        said.iter().zip(&labels).map(|(said, label)| *said == Some(*label)).collect()
+        let rows = said.iter().zip(&labels).zip(finite(answers));
+        rows.map(|((said, label), is_finite)| is_finite && *said == Some(*label)).collect()
     }
 
     /// The class of each answer, and the labels as such classes.

@@ -7,7 +7,9 @@ mod meanings;
 mod sureness;
 
 pub use agreement::{Difference, Share};
-pub(crate) use agreement::{constant, difference, judge, mean_cosine, mean_distance, neighbours_kept};
+pub(crate) use agreement::{
+    constant, difference, finite, judge, mean_cosine, mean_distance, neighbours_kept,
+};
 pub(crate) use cost::{Costs, Shares, costs};
 pub use gap::Gap;
 pub(crate) use meanings::Labelled;

@@ -137,15 +137,20 @@ fn error(cases: &[Case<'_>], calibration: Calibration) -> f64 {
     expected_error(&cases.iter().map(|case| calibration.sure(case)).collect::<Vec<_>>())
 }
 
+/// The rows that a server would answer: it withholds scores that are not finite.
 fn cases<'a>(answers: &ScoredRows, values: &'a [Cow<'_, [f32]>], truth: &Truth) -> Vec<Case<'a>> {
     let rows = answers.rows(values).into_iter().zip(truth.classes());
-    rows.map(|(answer, truth)| Case { answer, truth }).collect()
+    let is_finite = |output: &ClassScores<'_>| output.positions().flatten().all(|score| score.is_finite());
+    rows.filter(|(answer, _)| answer.iter().all(is_finite))
+        .map(|(answer, truth)| Case { answer, truth })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use parm_random::Random;
 
+    use super::super::Meanings;
     use super::*;
 
     fn answers(of: impl Fn(usize) -> [f32; 2]) -> Tensor {
@@ -234,6 +239,22 @@ mod tests {
         }
         let (mean, share) = (sum / 2_000.0, right as f32 / 2_000.0);
         assert!((mean - share).abs() < 0.03 && (0.1..0.9).contains(&share), "{mean} {share}");
+    }
+
+    #[test]
+    fn answers_that_servers_withhold_are_neither_right_nor_fitted() {
+        let labels: Vec<usize> = (0..400).map(|row| usize::from(row % 10 >= 7)).collect();
+        let given = answers(|row| if row < 200 { [3.0, 0.0] } else { [3.0, f32::NEG_INFINITY] });
+        let right = Meanings::all(Meaning::Logits).right(std::slice::from_ref(&given), &labels);
+        assert_eq!(right.iter().filter(|is_right| **is_right).count(), 140, "of the first 200 rows");
+        let part = |count| {
+            let scores = logits(&[given.slice_rows(0, count).unwrap()]);
+            sureness(&scores, &labelled(&scores, &labels[..count])).unwrap()
+        };
+        assert_eq!((part(400).calibration.temperature, part(400).calibration.curve), {
+            let half = part(200).calibration;
+            (half.temperature, half.curve)
+        });
     }
 
     #[test]

@@ -34,7 +34,9 @@ pub use school::{Lessons, School};
 use crate::Error;
 use crate::exact::unpack;
 use crate::graph::{Survey, work};
-use crate::measure::{Costs, Gap, Given, Labelled, Meanings, Share, Shares, constant, costs, sureness};
+use crate::measure::{
+    Costs, Gap, Given, Labelled, Meanings, Share, Shares, constant, costs, finite, sureness,
+};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 use bar::Bar;
@@ -128,9 +130,7 @@ pub fn make(
     let started = Instant::now();
     let said = answers(&mut deployed, &judged, progress)?;
     let each = started.elapsed().as_secs_f64() / judged.len() as f64;
-    if let Some(row) = first_nan(&said) {
-        return Err(Error::NotFinite { row: places[parts.judged[row]] });
-    }
+    check_finite(&said, |row| places[parts.judged[row]])?;
     let judged_labels = labels.as_ref().map(|labels| at(labels, &parts.judged));
     let labelled = Labelled { labels: judged_labels.as_deref(), output: wish.label_output.as_deref() };
     let meanings = Meanings::of(&signature.outputs, &said, &wish.meanings, labelled)?;
@@ -151,10 +151,12 @@ pub fn make(
     progress.tell(&format!("this takes about {}", in_words(estimate(each, &parts, wish))));
     let work = work(&draft, &Survey::of(workshop, &draft, &calibration)?);
     let limited = Limited { progress, until: wish.time.map(|time| Instant::now() + time) };
+    let calibrating = answers(&mut deployed, &calibration, progress)?;
+    check_finite(&calibrating, |row| places[parts.calibration[row]])?;
     let bench = Bench {
         workshop,
         deployed: draft,
-        said: answers(&mut deployed, &calibration, progress)?,
+        said: calibrating,
         teaches: school.is_some(),
         meanings: meanings.list(),
         rows: calibration,
@@ -253,13 +255,13 @@ fn at(labels: &[usize], places: &[usize]) -> Vec<usize> {
     places.iter().map(|&place| labels[place]).collect()
 }
 
-/// The first row whose answer is not a number. Infinite scores exclude classes, so they are answers.
-fn first_nan(said: &[Tensor]) -> Option<usize> {
-    let rows = said.iter().filter_map(|output| {
-        let each = (output.len() / output.rows().max(1)).max(1);
-        output.as_f32().ok()?.iter().position(|value| value.is_nan()).map(|at| at / each)
-    });
-    rows.min()
+/// Refuses a deployed model whose answers have NaN or infinity: servers withhold such an answer of a stand-in, although
+/// infinite scores may exclude classes.
+fn check_finite(said: &[Tensor], place: impl Fn(usize) -> usize) -> Result<(), Error> {
+    match finite(said).iter().position(|is_finite| !is_finite) {
+        Some(row) => Err(Error::NotFinite { row: place(row) }),
+        None => Ok(()),
+    }
 }
 
 /// Measures the costs of all candidates. Those that fit the memory take turns with the deployed model.

@@ -112,6 +112,19 @@ fn supplied_model_with_reordered_outputs_is_rejected() {
     assert!(turned.reason.starts_with("its outputs are in another order"), "{}", turned.reason);
 }
 
+#[test]
+fn infinite_score_of_the_deployed_model_is_refused() {
+    let mut builder = Builder::new("masked", 5);
+    let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+    let flat = builder.node("Flatten", "flat", &[&x]);
+    let scores = builder.dense("scores", &flat, Dense { inputs: 64, outputs: 3 }).unwrap();
+    let kept = builder.node("Relu", "kept", &[&scores]);
+    builder.node("Log", "y", &[&kept]);
+    builder.output(Value::batch_of_f32("y", &[3]));
+    let found = found_for(&builder.build().unwrap(), 60, &WISH, None);
+    assert!(matches!(found, Err(Error::NotFinite { .. })), "{found:?}");
+}
+
 /// A school that teaches nothing, or fails.
 struct Lazy(bool, Option<Rows>);
 
