@@ -59,13 +59,17 @@ impl Bench<'_> {
             self.progress.doing(&format!("quantising: {name}"));
             let best = self.best_range(name, base, (&ranges, scope), &LEFT_OUT);
             let Some(Some((cuts, best))) = found(name, best, refused)? else { continue };
+            let (mut spared, mut done) = (Vec::new(), Ok(()));
             if scope == Scope::All {
                 self.is_light_faster.set(self.is_faster(&best, base)?);
                 if self.is_light_faster.get() {
-                    self.spared(base, (&ranges, &cuts), &best, made, refused)?;
+                    done = self.spared(base, (&ranges, &cuts), &best, &mut spared, refused);
                 }
             }
+            // A search that is stopped while it tries layers keeps the copies that are made.
+            made.extend(spared);
             made.push(best);
+            done?;
         }
         if seen.is_empty() {
             let reason = "no convolution or product with constant weights whose values are known".into();

@@ -56,6 +56,8 @@ impl Bench<'_> {
         made: &mut Vec<Made>,
         refused: &mut Vec<Refused>,
     ) -> Result<(), Error> {
+        // A lesson may take hours: the time limit ends it, as an interrupt does.
+        let lessons = Lessons { progress: self.progress, ..lessons };
         let pupils = pupils(made, shares, limit).into_iter();
         let pupils = pupils
             .filter_map(|at| Some((made[at].name.clone(), made[at].how.clone(), made[at].float.clone()?)));
@@ -109,7 +111,70 @@ fn chosen(mut able: Vec<(usize, f64, f64)>, limit: f64) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::time::Instant;
+
+    use parm_parity_models::onnx::{Builder, Value};
+
+    use super::super::answers;
+    use super::super::duration::Limited;
     use super::*;
+    use crate::testing::{Alone, Stage};
+    use crate::workshop::Stored;
+
+    /// A school that teaches until it is stopped.
+    struct Patient;
+
+    impl School for Patient {
+        fn rows(&self) -> Option<&Rows> {
+            None
+        }
+
+        fn teach(&self, _: &str, graph: &Bytes, lessons: &Lessons<'_>) -> Result<Bytes, String> {
+            assert!(lessons.progress.is_stopped(), "the lesson would go on");
+            Ok(graph.clone())
+        }
+    }
+
+    #[test]
+    fn lesson_ends_at_the_time_limit() {
+        let mut builder = Builder::new("model", 1);
+        let x = builder.input(Value::batch_of_f32("x", &[2]));
+        builder.node("Relu", "y", &[&x]);
+        builder.output(Value::batch_of_f32("y", &[2]));
+        let (stage, model) = (Stage::new(), builder.build().unwrap());
+        let rows = stage.rows(&model, &[Tensor::from_f32([8, 2].as_slice(), &[1.0; 16]).unwrap()]);
+        let mut deployed = stage.workshop.load("deployed", model.bytes()).unwrap();
+        let said = answers(&mut deployed, &rows, &Alone).unwrap();
+        let draft = Draft::new(&model).unwrap();
+        let limited = Limited { progress: &Alone, until: Some(Instant::now()) };
+        let bench = Bench {
+            workshop: &stage.workshop,
+            deployed: draft.clone(),
+            rows: rows.clone(),
+            said: said.clone(),
+            meanings: vec![Meaning::Values],
+            fitted: rows.clone(),
+            brought: &[],
+            teaches: true,
+            progress: &limited,
+            is_light_faster: Cell::new(false),
+            steps: Cell::default(),
+        };
+        let mut made = vec![Made {
+            name: "pruned-50".into(),
+            how: String::new(),
+            model: Stored::default(),
+            float: Some(draft),
+            distance: 0.1,
+            apart: 0.1,
+            alike: 0.9,
+        }];
+        let lessons =
+            Lessons { rows: &rows, said: &said, meaning: Meaning::Values, together: 64, progress: &Alone };
+        let done = bench.taught((&Patient, lessons), (&[[0.5; 4]], 0.9), &mut made, &mut Vec::new());
+        assert_eq!((done, made.len()), (Err(Error::Stopped), 1));
+    }
 
     #[test]
     fn pupils_are_the_nearest_that_fit_or_the_cheapest() {
