@@ -369,7 +369,9 @@ mod tests {
         let registry = Registry::new();
         let host = Host::start(config, Metrics::worker(&registry).unwrap(), Layout::Shared).unwrap();
         host.load_all().unwrap();
-        ["1", "2"].map(|version| host.metrics.failed(Some(("m", version)), "malformed"));
+        for version in ["1", "2"] {
+            host.metrics.failed(Some(("m", version)), "malformed");
+        }
         let count = |version: &str| {
             let families = registry.gather();
             let metrics = families.iter().flat_map(|family| family.get_metric());

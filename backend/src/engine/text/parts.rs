@@ -11,7 +11,7 @@ const MOST_PAIRS: usize = 1 << 25;
 
 /// Splits rows of so many tokens into parts, in order.
 pub(super) fn of(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
-    let (mut parts, mut start, mut end, mut longest) = (Vec::new(), 0, 0, 0usize);
+    let (mut parts, mut start, mut end, mut longest) = (Vec::new(), 0usize, 0usize, 0usize);
     for length in lengths {
         let with = longest.max(length);
         let rows = end + 1 - start;
