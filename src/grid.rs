@@ -131,7 +131,9 @@ mod tests {
     #[test]
     fn panic_of_a_run_ends_the_wait_for_signals() {
         let (tell, told) = mpsc::sync_channel(1);
-        thread::spawn(move || {
+        // Threads of tests have a name with colons: their panics are no defects of other tests' servers.
+        let run = thread::Builder::new().name("grid::tests".to_owned());
+        let run = run.spawn(move || {
             let results = tempfile::tempdir().unwrap();
             let folder = Folder::open(results.path(), "test", Duration::from_secs(60)).unwrap();
             let queue = Queue::new(&folder, Vec::new());
@@ -139,6 +141,7 @@ mod tests {
             let ended: Result<anyhow::Result<()>, _> = catch_unwind(AssertUnwindSafe(run));
             tell.send(ended.is_err()).unwrap();
         });
+        assert!(run.is_ok());
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true), "it waits for ever");
     }
 }

@@ -134,9 +134,11 @@ fn check_names_the_setting_of_an_upstream_server() {
 #[test]
 fn check_of_a_file_without_models_reports_its_other_faults() {
     let tls = "[tls]\nmode = \"allow\"\ncertificate = \"absent.crt\"\nkey = \"absent.key\"\n";
-    let (_folder, config) = configuration(tls);
-    let (is_well, said) = checked(&config);
-    assert!(!is_well && said.contains("no models to serve"), "{said}");
+    let (folder, config) = configuration(tls);
+    // A folder named models in the working directory would be served.
+    let output = command().current_dir(folder.path()).args(["check", &config]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success() && said.contains("no models to serve"), "{said}");
     assert!(said.contains("absent.crt"), "{said}");
     assert!(!said.contains("is valid"), "{said}");
 }
