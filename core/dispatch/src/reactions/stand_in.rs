@@ -24,7 +24,7 @@
 use std::time::Duration;
 
 use crate::api::{
-    Action, Answer, Cost, Failure, Judgement, Output, Pair, PolicyKind, PoolId, QueryId, Time, Unsure, times,
+    Action, Answer, Cost, Failure, Judgement, Output, Pair, PolicyKind, PoolId, QueryId, Unsure, times,
 };
 use crate::moves::answer::answer;
 use crate::moves::judge::record_pair;
@@ -43,7 +43,6 @@ use crate::state::State;
 use crate::state::instance::Serves;
 use crate::state::job::Job;
 use crate::state::keys::{JobKey, Keys, PoolKey, QueryKey};
-use crate::state::pool::Pool;
 use crate::state::query::StandInState;
 use crate::state::stand_ins::StandInLine;
 use crate::state::timers::Timer;
@@ -53,9 +52,6 @@ use crate::turn::Turn;
 const LOOK_AGAIN: f64 = 0.25;
 
 const LEAST: Duration = Duration::from_millis(1);
-
-/// A wait is computed anew after so many usual times: near the bound it is stretched far, and the bound may have room soon.
-const ANEW: f64 = 2.0;
 
 /// Keeps the outputs of a stand-in, and answers late queries.
 pub(crate) fn stand_in_completed(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job) {
@@ -115,8 +111,7 @@ pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: Quer
     // Without attempts left no prediction may come.
     let hopes = query.failures < pool.settings.max_attempts.get();
     if from > turn.now && hopes {
-        let until = from.min(anew_at(pool, turn));
-        hold_back(state, turn, key, until);
+        hold_back(state, turn, key, from);
         run_on_deployed(state, turn, key);
     } else if gives_stand_ins(pool, query.payer, query.accept) {
         state.shelf.add_reader(output.job);
@@ -197,7 +192,7 @@ pub(crate) fn query_is_late(state: &mut State, turn: &mut Turn, key: QueryKey) {
     let due = if query.queued { late_while_waiting(pool) } else { late_for_stand_in(pool) };
     let due = due.map(|after| query.arrived + after);
     if let Some(due) = due.filter(|due| *due > turn.now) {
-        state.timers.set(due.min(anew_at(pool, turn)), Timer::Overdue(key));
+        state.timers.set(due, Timer::Overdue(key));
         return;
     }
     let after = turn.now.since(query.arrived);
@@ -254,14 +249,8 @@ pub(crate) fn set_late_timer(state: &mut State, turn: &Turn, pool_key: PoolKey, 
     if let Some(after) = late_while_waiting(pool)
         && wants_stand_in(state.queries.at(key), pool)
     {
-        state.timers.set((turn.now + after).min(anew_at(pool, turn)), Timer::Overdue(key));
+        state.timers.set(turn.now + after, Timer::Overdue(key));
     }
-}
-
-/// The time at which a wait that begins now is computed anew.
-fn anew_at(pool: &Pool, turn: &Turn) -> Time {
-    let usual = pool.usual_service().unwrap_or(pool.settings.stand_in.grace.cold);
-    turn.now + times(usual, ANEW).max(LEAST)
 }
 
 /// Reacts to a comparison of a prediction with its stand-in.

@@ -1,6 +1,5 @@
 //! Stand-ins on instances without the deployed model, in outages and otherwise.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use parm_dispatch::{
@@ -9,7 +8,7 @@ use parm_dispatch::{
 
 use super::script::Step::*;
 use super::script::{Step, act, check, one_by_one, play, words};
-use super::world::{POOL, World};
+use super::world::POOL;
 
 /// Clients get approximate answers in outages only.
 pub(crate) fn exact_otherwise() -> PoolSettings {
@@ -55,37 +54,6 @@ fn punctual_query_gets_no_stand_in_apart() {
     let settings = PoolSettings { stand_in: Default::default(), ..exact_otherwise() };
     let alone = [Cost([25, 50, 100, 200]), Join(1), Warm(80), JoinApart(9), Quiet, Query(1), Wait(19)];
     check(settings, &alone, &["1600 run 1 on 1"]);
-}
-
-#[test]
-fn stretched_wait_ends_when_the_bound_has_room_again() {
-    let with = |percent| {
-        let mut settings = PoolSettings { stand_in: Default::default(), ..exact_otherwise() };
-        (settings.stand_in.spare, settings.stand_in.hedge) = (false, false);
-        settings.stand_in.bound = Fraction::percent(percent);
-        settings.stand_in.bound_window = NonZeroU32::new(400).expect("positive");
-        settings
-    };
-    let fleet = [Cost([25, 50, 100, 200]), Join(1), Warm(80), JoinApart(9), Quiet];
-    let mut world = play(with(50), &fleet);
-    for id in 1..=30 {
-        let steps = [Query(id), Wait(25), Done(9), Judged(Some(90)), Done(1), Checked(true)];
-        steps.iter().for_each(|step| act(&mut world, step));
-    }
-    assert_eq!(world.dispatcher.status(POOL).expect("the pool").counters.stand_ins_served, 30);
-    let has = |world: &World, part: &str| words(world).iter().any(|word| word.contains(part));
-    // More were given than may be: the wait of a late query is stretched to seconds.
-    [Settings(Box::new(with(5))), Within(100, 60_000), Wait(60)]
-        .iter()
-        .for_each(|step| act(&mut world, step));
-    assert!(!has(&world, "stand-in 100"), "{:?}", words(&world));
-    [Settings(Box::new(with(50))), Wait(60)].iter().for_each(|step| act(&mut world, step));
-    assert!(has(&world, "stand-in 100"), "{:?}", words(&world));
-    // The same once its answer is there.
-    [Settings(Box::new(with(5))), Done(9), Wait(60)].iter().for_each(|step| act(&mut world, step));
-    assert!(!has(&world, "judge 100"), "{:?}", words(&world));
-    [Settings(Box::new(with(50))), Wait(60)].iter().for_each(|step| act(&mut world, step));
-    assert!(has(&world, "judge 100"), "{:?}", words(&world));
 }
 
 #[test]
