@@ -47,8 +47,8 @@ async fn queries_are_retried_when_a_worker_is_killed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_answer_when_a_worker_is_killed() {
-    let (frontend, _workers) =
-        survives(&["--policy", "replicate"], |workers| workers[1].signal("KILL")).await;
+    let flags = ["--policy", "replicate", "--set", "frontend.dispatch.batch.max_size=1"];
+    let (frontend, _workers) = survives(&flags, |workers| workers[1].signal("KILL")).await;
     // Every query is its own batch, so all jobs other than first runs and retries are copies.
     let count = |event| frontend.metric("parm_dispatch_total", &[event]);
     let (jobs, queries) = (count("event=\"job\""), count("event=\"arrived\""));
