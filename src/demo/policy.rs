@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_dispatch::{BatchSize, PolicyKind, PoolSettings};
 use parm_encoder::Kind;
 
 /// A policy of the demo.
@@ -54,6 +54,8 @@ impl Policy {
         };
         let mut settings = PoolSettings { policy, ..PoolSettings::default() };
         settings.ejection.enabled = ejects;
+        // A job for each query: the work per query is counted in jobs, and the policies are compared by late jobs alone.
+        settings.batch.max_size = BatchSize::ONE;
         settings.coding.code = code;
         settings
     }
