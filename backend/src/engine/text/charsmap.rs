@@ -1,7 +1,7 @@
 //! The size of a tokenizer's table of replaced characters, checked before the table is read.
 //!
 //! The tokenizer's library reserves the memory that such a table claims for its index: up to 8 GiB for a file of a few
-//! bytes, and the process ends if there is no such memory.
+//! bytes. If the memory is not available, the process ends.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD_NO_PAD;

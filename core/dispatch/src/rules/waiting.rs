@@ -48,8 +48,8 @@ pub(crate) fn first_arrival(state: &State, key: PoolKey, payer: Payer, class: Cl
     own.map(|query| query.arrived).min()
 }
 
-/// The waiting late jobs and batches of a pool, by payer. Spare work makes reservations only at instances that run nothing
-/// else.
+/// The waiting late jobs and batches of a pool, by payer. Spare work makes reservations only at instances without other
+/// jobs.
 pub(crate) fn waiting_jobs(state: &State, turn: &Turn, key: PoolKey) -> ByPayer {
     let (now, mut wanted) = (turn.now, ByPayer::default());
     let pool = state.pools.at(key);
