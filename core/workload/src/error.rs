@@ -39,6 +39,8 @@ pub enum Error {
     NotRead { path: PathBuf },
     #[error("the trace has no arrivals: give one per line")]
     EmptyTrace,
+    #[error("all arrivals come at {at} s, which gives no rate: give at least two different times")]
+    OneTime { at: f64 },
     #[error(
         "'{text}' is not the header of a trace of requests: name the columns TIMESTAMP,ContextTokens,GeneratedTokens or \
          timestamp_ms,input_tokens,output_tokens"

@@ -42,7 +42,11 @@ impl Recorded {
         }
         let mean = recorded.sizes.iter().sum::<f64>() / recorded.sizes.len().max(1) as f64;
         recorded.sizes.iter_mut().for_each(|size| *size /= mean);
-        if recorded.seconds.is_empty() { Err(Error::EmptyTrace) } else { Ok(recorded) }
+        match (recorded.seconds.first(), recorded.seconds.last()) {
+            (Some(first), Some(last)) if first < last => Ok(recorded),
+            (Some(at), _) => Err(Error::OneTime { at: *at }),
+            (None, _) => Err(Error::EmptyTrace),
+        }
     }
 
     /// Returns the sizes as run times that are proportional to them.
@@ -78,5 +82,7 @@ mod tests {
             assert_eq!(Recorded::parse(text), Err(error), "{text:?}");
         }
         assert_eq!(Recorded::parse("#\n"), Err(Error::EmptyTrace));
+        assert_eq!(Recorded::parse("3\n3\n"), Err(Error::OneTime { at: 3.0 }), "its rate is infinite");
+        assert_eq!(Recorded::parse("3\n"), Err(Error::OneTime { at: 3.0 }));
     }
 }

@@ -9,6 +9,15 @@ use parm_workload::{PROFILES, SCENARIOS, Scenario};
 use crate::contender::Resources;
 use crate::{Config, Contender, Error};
 
+/// Most runs of a cell. Each needs memory for its results.
+const MOST_REPEATS: u32 = 10_000;
+
+/// Most instances. Each needs memory in every frontend.
+const MOST_INSTANCES: u32 = 100_000;
+
+/// Most frontends of a policy. Each has a dispatcher that knows every instance.
+const MOST_FRONTENDS: u32 = 1000;
+
 /// One policy under one scenario at one load.
 #[derive(Clone, Debug)]
 pub struct Cell {
@@ -44,6 +53,10 @@ impl Cell {
     }
 }
 
+fn bounded(name: &'static str, value: u32, most: u32) -> Result<(), Error> {
+    if value > most { Err(Error::TooMany { name, value, most }) } else { Ok(()) }
+}
+
 impl Config {
     /// Returns every cell; those that are compared with each other are neighbours.
     pub(crate) fn cells(&self) -> Result<Vec<Cell>, Error> {
@@ -57,6 +70,9 @@ impl Config {
                 return Err(Error::Nothing { what });
             }
         }
+        bounded("repeats", self.repeats.get(), MOST_REPEATS)?;
+        bounded("instances", self.instances.get(), MOST_INSTANCES)?;
+        bounded("deployed", self.deployed.get(), MOST_INSTANCES)?;
         self.service.check()?;
         for (name, share) in [("backup_share", self.backup_share), ("parity_share", self.parity_share)] {
             if !(0.0..=100.0).contains(&share) {
@@ -64,6 +80,10 @@ impl Config {
             }
         }
         let entrants = self.entrants()?;
+        for Entrant { contender, .. } in &entrants {
+            bounded("instances", contender.instances.unwrap_or_default(), MOST_INSTANCES)?;
+            bounded("frontends", contender.frontends.get(), MOST_FRONTENDS)?;
+        }
         let has_tokens = |of: &Entrant| of.contender.tokens && of.contender.frontends.get() > 1;
         if self.loss > 0.0 && !entrants.iter().any(has_tokens) {
             return Err(Error::NoTokens);
@@ -224,6 +244,10 @@ mod tests {
         assert!(refused("scenarios = [\"mayhem\"]").contains("mayhem"));
         assert!(refused("loads = []").contains("at least one load"));
         assert!(refused("loads = [-1.0]").contains("-1"));
+        assert_eq!(refused("repeats = 4294967295"), "invalid repeats = 4294967295: give at most 10000");
+        assert_eq!(refused("instances = 4294967295"), "invalid instances = 4294967295: give at most 100000");
+        let policy = "policies = [\"mine\"]\n[policy.mine]\nfrontends = 4294967295";
+        assert_eq!(refused(policy), "invalid frontends = 4294967295: give at most 1000");
         assert_eq!(refused("agreement = 2.0"), "invalid agreement = 2: give a share from 0 to 1");
     }
 }

@@ -38,6 +38,8 @@ pub enum Error {
     BadLoad { load: f64 },
     #[error("invalid {name} = {share}: give a share from 0 to {most}")]
     BadShare { name: &'static str, share: f64, most: f64 },
+    #[error("invalid {name} = {value}: give at most {most}")]
+    TooMany { name: &'static str, value: u32, most: u32 },
     #[error("loss has no effect: no policy has tokens: remove it, or give a policy `frontends` above 1")]
     NoTokens,
     #[error(

@@ -21,7 +21,7 @@ fn place(file: &DeTable<'_>, error: &Error) -> Option<usize> {
         Error::UnknownPolicy { name, .. } => text_in(file, "policies", name),
         Error::UnknownScenario { name, .. } => text_in(file, "scenarios", name),
         Error::BadLoad { load } => number_in(file, "loads", *load).or_else(|| key(file, "rates")),
-        Error::BadShare { name, .. } => key(file, name),
+        Error::BadShare { name, .. } | Error::TooMany { name, .. } => key(file, name),
         Error::NoTokens => key(file, "loss"),
         Error::LoadsAndRates => key(file, "rates"),
         Error::Nothing { what: "policy" } => key(file, "policies"),

@@ -348,11 +348,19 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
         ),
         ("ejected", why) => Finding::fails(
             format!("{what} is ejected (outlier ejection): {why} [{}]", StableCode::InstanceEjected),
-            "it returns after a successful probe; if it is ejected again, restart it and check its machine",
+            if address.starts_with("embedded:") {
+                "it returns after a successful probe; if it is ejected again, check the frontend's machine"
+            } else {
+                "it returns after a successful probe; if it is ejected again, restart it and check its machine"
+            },
         ),
         (_, "") if slowness >= SLOW => Finding::fails(
             format!("{what} takes {slowness:.1} times as long as usual"),
-            "restart it; if other instances on its machine are slow too, move them all",
+            if address.starts_with("embedded:") {
+                "check whether other programs use the processors of the frontend's machine"
+            } else {
+                "restart it; if other instances on its machine are slow too, move them all"
+            },
         ),
         (_, "") => return None,
         (_, why) => Finding::fails(format!("{what} is out of service for a model: {why}"), "check its log"),

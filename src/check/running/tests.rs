@@ -143,6 +143,20 @@ fn advice_for_a_policy_names_the_tool_that_helps_it() {
 }
 
 #[test]
+fn advice_for_embedded_instances_does_not_say_restart() {
+    let said = lines(&[
+        json!({"hello": {"version": "0.1.0", "at": 0, "columns": ["number", "state", "reason", "slowness"],
+            "states": ["ready", "ejected"], "reasons": [null, "slow"]}}),
+        json!({"instances": [{"number": 1, "address": "embedded:1"}, {"number": 2, "address": "embedded:2"}]}),
+        json!({"frame": {"models": [], "instances": [[1, 0, 0, 3.1], [2, 1, 1, 3.1]]}}),
+    ]);
+    assert!(said.contains("instance 1 (embedded:1) takes 3.1 times as long as usual"), "{said}");
+    assert!(said.contains("instance 2 (embedded:2) is ejected"), "{said}");
+    assert_eq!(said.matches("frontend's machine").count(), 2, "{said}");
+    assert!(!said.contains("restart"), "it is a thread of the frontend: {said}");
+}
+
+#[test]
 fn each_fault_is_reported_with_its_remedy() {
     let mut state = State::default();
     for line in [
