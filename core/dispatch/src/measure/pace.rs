@@ -23,6 +23,7 @@
 
 use std::time::Duration;
 
+use crate::api::times;
 use crate::measure::rest::Rest;
 use crate::measure::speed::Speed;
 
@@ -208,6 +209,12 @@ impl Pace {
         self.of_size(size).map_or(1.0, |mean| f64::from((mean - self.usual).exp()))
     }
 
+    /// The time of a run as it would be for a run of usual size. More rows are not expected to take less time than one:
+    /// a size's first runs may be short by chance, and all later runs of this size would seem slow.
+    pub(crate) fn as_usual(&self, size: u32, took: Duration) -> Duration {
+        times(took, self.of_usual(size).max(self.of_usual(1)).recip())
+    }
+
     /// Whether all instances should be compared now.
     pub(crate) fn is_stale(&self, instances: u32) -> bool {
         self.stale >= (2 * instances).max(COMPARE_EVERY)
@@ -385,6 +392,19 @@ mod tests {
             let log = pace.of_size(4).unwrap() + speed.mean().unwrap();
             assert!((log.exp() - (expected * MS).as_nanos().max(1) as f32).abs() < 0.5e6, "{takes} ms");
         }
+    }
+
+    #[test]
+    fn short_first_run_of_two_rows_makes_later_ones_no_slower() {
+        let (mut pace, mut speed) = (Pace::default(), Speed::default());
+        (0..40).for_each(|_| _ = pace.note(&mut speed, 1, 3 * MS));
+        pace.note(&mut speed, 2, MS);
+        let (one, two) = (pace.as_usual(1, 3 * MS), pace.as_usual(2, 3 * MS));
+        assert!(two < one * 5 / 4, "{two:?} against {one:?}");
+        // Runs that are known to take longer are compared with their own kind.
+        (0..200).for_each(|_| _ = pace.note(&mut speed, 4, 12 * MS));
+        let four = pace.as_usual(4, 12 * MS);
+        assert!(four < pace.as_usual(1, 12 * MS) / 2, "{four:?}");
     }
 
     #[test]

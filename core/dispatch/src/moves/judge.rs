@@ -53,7 +53,7 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
     learn_pace(state, turn, job, took);
     let pool = state.pools.at_mut(job.pool);
     let settings = &pool.settings.ejection;
-    let took = as_usual(&pool.pace, job.size, took);
+    let took = pool.pace.as_usual(job.size, took);
     let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
     let said = slow && is_known_evidence(state, job);
     let settings = &state.pools.at(job.pool).settings.ejection;
@@ -70,7 +70,7 @@ pub(crate) fn record_dropped(state: &mut State, turn: &Turn, job: &Job) -> Optio
     learn_cancelled(state, turn, job, turn.now.since(job.began));
     let pool = state.pools.at(job.pool);
     let settings = &pool.settings.ejection;
-    let took = as_usual(&pool.pace, job.size, turn.now.since(job.began));
+    let took = pool.pace.as_usual(job.size, turn.now.since(job.began));
     let slow = pool.service.rough_median().is_some_and(|median| is_slow(took, median, settings));
     if !slow || is_known_evidence(state, job) {
         return None;
@@ -224,11 +224,6 @@ fn is_known_evidence(state: &mut State, job: &Job) -> bool {
         }
     }
     job.excused
-}
-
-/// The time of a run as it would be for a run of usual size.
-fn as_usual(pace: &Pace, size: u32, took: Duration) -> Duration {
-    times(took, pace.of_usual(size).recip())
 }
 
 fn is_slow(took: Duration, median: Duration, settings: &EjectionSettings) -> bool {
