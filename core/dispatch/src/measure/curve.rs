@@ -14,7 +14,8 @@
 //! were not seen for a long while are forgotten and so tried again. A size is tried only when so many queries wait.
 //!
 //! Few runs are uncertain, and a size that seemed slow by chance would never be used again. So an estimate counts less two
-//! of its standard errors.
+//! of its standard errors, at most a quarter of it. What is only hoped of larger sizes must in turn be beyond chance: if run
+//! times vary as much as their mean, each size in turn would seem cheap, and a batch of sixty rows delays sixty queries.
 //!
 //! A server may refuse batches. Three batches in a row that failed as a whole halve the limit, which doubles again
 //! after many runs.
@@ -38,6 +39,9 @@ const HOPED: f32 = 0.1;
 
 /// Standard errors by which a mean may be too high.
 const DOUBT: f32 = 2.0;
+
+/// The least part of an estimate that counts.
+const LEAST: f32 = 0.75;
 
 /// The relative variance of run times that is assumed at first, and the runs for which the assumption counts.
 const ASSUMED: (f32, u32) = (0.01, 16);
@@ -157,7 +161,7 @@ impl Curve {
         }
         let is_half = |at: &usize| self.classes[*at].is_known() && 2 * ROWS[*at] <= ROWS[last];
         let half = (0..last).rev().find(is_half).unwrap_or(0);
-        let pays = last == 0 || self.each(last) < PAYS * self.each(half);
+        let pays = last == 0 || self.is_cheaper(last, half, PAYS);
         let row = if last == 0 { HOPED * times[0] } else { (times[last] - times[half]) / rows(half, last) };
         let most = self.beyond().max(if pays { 2 * ROWS[last] } else { 0 });
         self.open = ROWS.partition_point(|size| *size <= most).max(last + 1);
@@ -165,12 +169,14 @@ impl Curve {
         self.times = times;
     }
 
-    /// The least time that a further row adds between two neighbouring known sizes.
+    /// The least time that a further row adds between two neighbouring known sizes, with what chance may have taken off.
     fn flattest(&self) -> f32 {
         let known = |at: &usize| self.classes[*at].is_known();
         let pairs = (0..ROWS.len()).filter(known).zip((0..ROWS.len()).filter(known).skip(1));
         let slope = |(less, more): (usize, usize)| {
-            (self.classes[more].mean - self.classes[less].mean).max(0.0) / rows(less, more)
+            let (less_time, more_time) = (self.own(less), self.own(more));
+            let chance = DOUBT * (less_time.variance + more_time.variance).sqrt();
+            ((more_time.time - less_time.time).max(0.0) + chance) / rows(less, more)
         };
         pairs.map(slope).fold(f32::INFINITY, f32::min)
     }
@@ -178,8 +184,15 @@ impl Curve {
     /// The largest size that is tried even if a doubling saved nothing: two doublings beyond the best size.
     fn beyond(&self) -> u16 {
         let known = (1..ROWS.len()).filter(|at| self.classes[*at].is_known());
-        let best = known.fold(0, |best, at| if self.each(at) < PAYS * self.each(best) { at } else { best });
-        if self.each(best) < GAINS * self.each(0) && self.runs >= PATIENCE { 4 * ROWS[best] } else { 0 }
+        let best = known.fold(0, |best, at| if self.is_cheaper(at, best, PAYS) { at } else { best });
+        if self.is_cheaper(best, 0, GAINS) && self.runs >= PATIENCE { 4 * ROWS[best] } else { 0 }
+    }
+
+    /// Whether a row of a known size takes less than this part of its time in another one, beyond chance.
+    fn is_cheaper(&self, at: usize, other: usize, part: f32) -> bool {
+        let chance = |at: usize| self.own(at).variance / f32::from(ROWS[at]).powi(2);
+        let chance = DOUBT * (chance(at) + part * part * chance(other)).sqrt();
+        self.each(at) + chance < part * self.each(other)
     }
 
     /// The mean time for a row of a known size.
@@ -195,7 +208,7 @@ impl Curve {
 
 /// The time of a size, if chance made it seem long.
 fn least(Estimate { time, variance }: Estimate) -> f32 {
-    (time - DOUBT * variance.sqrt()).max(0.5 * time)
+    (time - DOUBT * variance.sqrt()).max(LEAST * time)
 }
 
 /// Sets the assumed times of unknown sizes after a known one, if a further row costs so much.
@@ -297,6 +310,35 @@ mod tests {
         }
         // The upper one of two middle runs: ten percent too long.
         assert!((ms(&curve, 10) / 110.0 - 1.0).abs() < 0.03, "{} ms", ms(&curve, 10));
+    }
+
+    #[test]
+    fn chance_opens_no_large_sizes() {
+        let mut state = 5_u64;
+        let mut uniform = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        let steady: fn(f64) -> f64 = |uniform| 0.9 + 0.2 * uniform;
+        let exponential: fn(f64) -> f64 = |uniform| -(1.0 - uniform).ln();
+        for time in [steady, exponential] {
+            let mut curve = Curve::default();
+            let mut large = 0;
+            for waiting in (1..=20u16).cycle().take(20_000) {
+                // The mean finish of those that wait, at one instance.
+                let finish = |rows: u16, time: f64| time * (1.0 + f64::from(waiting.div_ceil(rows)));
+                let sizes = curve.sizes(waiting);
+                let best =
+                    sizes.min_by(|one, other| finish(one.0, one.1).total_cmp(&finish(other.0, other.1)));
+                let rows = best.map_or(1, |(rows, _)| rows);
+                let took: f64 = (0..rows).map(|_| time(uniform())).sum();
+                curve.note(usize::from(rows), Duration::from_secs_f64(took / 100.0));
+                large += u32::from(rows > 4);
+            }
+            assert!(large < 200, "{large} of 20,000 batches had more than four rows, which save nothing");
+        }
     }
 
     #[test]
