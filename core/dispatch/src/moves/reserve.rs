@@ -76,8 +76,11 @@ pub(crate) fn reserve(state: &mut State, turn: &mut Turn) {
     }
 }
 
-/// Reserves for the waiting work of a pool. False if there is none.
+/// Reserves for the waiting work of a pool. False if there is none, or if its model is unloaded.
 fn reserve_for(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
+    if state.pools.at(key).removed {
+        return false;
+    }
     let wanted = waiting_jobs(state, turn, key);
     if wanted.is_empty() {
         return false;

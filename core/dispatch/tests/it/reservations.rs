@@ -204,6 +204,22 @@ fn stand_in_runs_at_a_shared_worker_without_the_deployed_model() {
 }
 
 #[test]
+fn late_query_reserves_nothing_once_its_model_is_unloaded() {
+    let mut late = PoolSettings { stand_in: Default::default(), ..exact_otherwise() };
+    (late.stand_in.spare, late.stand_in.hedge) = (false, false);
+    let mut world = play(late, &FLEET);
+    world.send(Event::TokensOffered(InstanceId(9)));
+    [Query(1), Query(2), Query(3), Wait(30)].iter().for_each(|step| act(&mut world, step));
+    assert_eq!(known_at(&world, 9), [Class::Late], "{:?}", words(&world));
+    // Their jobs go on.
+    act(&mut world, &Unload);
+    assert_eq!(known_at(&world, 9), [], "{:?}", words(&world));
+    act(&mut world, &Quiet);
+    act(&mut world, &Wait(500));
+    assert!(world.log.len() < 10, "nothing waits: {:?}", world.log);
+}
+
+#[test]
 fn redundancy_runs_at_a_shared_worker_that_is_kept_for_it() {
     let backup = PoolSettings { policy: PolicyKind::ApproximateBackup, ..plus(2, 1) };
     for (settings, steps, runs) in [
