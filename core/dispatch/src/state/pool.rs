@@ -360,8 +360,13 @@ impl Pool {
 
     /// Whether its stand-ins answer all queries while the deployed model does not.
     pub(crate) fn bridges_outages(&self) -> bool {
+        self.apart > 0 && self.wants_bridges()
+    }
+
+    /// The same, if any instance apart from the deployed model takes them.
+    pub(crate) fn wants_bridges(&self) -> bool {
         let wanted = self.settings.stand_in.in_outage == InOutage::Answer;
         let gives = self.stand_ins.as_deref().is_some_and(|own| !own.withheld);
-        wanted && gives && self.apart > 0 && self.in_force.policy == PolicyKind::StandIn
+        wanted && gives && self.in_force.policy == PolicyKind::StandIn
     }
 }

@@ -333,3 +333,21 @@ fn shorter_grace_holds_for_queries_that_wait_already() {
     }
     assert!(words(&world).iter().any(|word| word.ends_with("answer 1 NoInstance")), "{:?}", words(&world));
 }
+
+#[test]
+fn ejected_stand_in_is_probed_soon_when_no_instance_is_left() {
+    let settings = PoolSettings { no_instance_grace: Duration::from_secs(5), ..exact_otherwise() };
+    let gone = [JoinApart(9), Leave(1), Leave(2), Leave(3)];
+    let mut world = play(settings, &[&FLEET[..], &gone].concat());
+    for id in [1, 2] {
+        [Query(id), Wait(200), Cancel(id), Fail(9)].iter().for_each(|step| act(&mut world, step));
+    }
+    // The wait for a probe doubles, up to two seconds.
+    for wait in [300, 600, 1200] {
+        [Wait(wait), Probe(9, false)].iter().for_each(|step| act(&mut world, step));
+    }
+    [Quiet, Within(3, 5000), Wait(300)].iter().for_each(|step| act(&mut world, step));
+    assert!(words(&world).iter().any(|word| word.ends_with("probe 9")), "{:?}", words(&world));
+    act(&mut world, &Probe(9, true));
+    assert!(words(&world).iter().any(|word| word.ends_with("late stand-in 3 on 9")), "{:?}", words(&world));
+}
