@@ -6,7 +6,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::api::{
-    Cost, Counters, InForce, InOutage, Placement, PolicyKind, PoolId, PoolSettings, ShapeId, Time, times,
+    Accept, Cost, Counters, InForce, InOutage, Payer, Placement, PolicyKind, PoolId, PoolSettings, ShapeId,
+    Time, times,
 };
 use crate::measure::alone::Alone;
 use crate::measure::arrivals::Arrivals;
@@ -235,6 +236,14 @@ impl Pool {
                 stand_ins.bound = answered;
             }
             None => self.inherited = Some(answered),
+        }
+    }
+
+    /// Notes an answer of this version or of another one.
+    pub(crate) fn note_answer(&mut self, payer: Payer, accept: Accept, approximate: bool) {
+        let own = self.stand_ins.as_mut().map(|stand_ins| &mut stand_ins.bound);
+        if let Some(bound) = own.or(self.inherited.as_mut()) {
+            bound.note(payer, accept, approximate);
         }
     }
 
