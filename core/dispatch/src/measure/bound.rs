@@ -31,7 +31,7 @@
 //!
 //! A resized window keeps the latest answers that fit. If more of them are approximate than the new limit allows, no
 //! answer is approximate until enough of them have left the window. Accounts keep their credit. The caller hands the
-//! window to a new version of the model.
+//! window to a new version of the model, and then notes the answers of both in both.
 //!
 //! Cold start: missing answers count as exact, so the first windows begin with their whole limits. Accounts start
 //! empty.
@@ -39,7 +39,7 @@
 use std::collections::BTreeMap;
 
 use super::window::Window;
-use crate::api::{Accept, Payer, StandInSettings};
+use crate::api::{Accept, Payer, ShareId, StandInSettings};
 
 /// The latest answers, and the approximations that are left.
 #[derive(Clone, Debug)]
@@ -47,8 +47,9 @@ pub(crate) struct Bound {
     long: Counted,
     /// The latest 1,000 answers, or as many as in `long` if those are fewer.
     short: Counted,
-    /// Accounts of queries that accept a fraction of their own, by payer and by fraction in thousandths.
-    credit: BTreeMap<(Payer, u16), f64>,
+    /// Accounts of queries that accept a fraction of their own, by the share that pays (the model without one), and by
+    /// fraction in thousandths.
+    credit: BTreeMap<(Option<ShareId>, u16), f64>,
 }
 
 /// A window and the approximations that it may hold.
@@ -122,7 +123,7 @@ impl Bound {
             Accept::Any => true,
             Accept::Exact => false,
             Accept::AtMost(asked) => {
-                self.credit.get(&(payer, asked.min(1000))).is_some_and(|credit| *credit >= 1.0)
+                self.credit.get(&account(payer, asked)).is_some_and(|credit| *credit >= 1.0)
             }
         };
         own && self.long.left() > 0 && self.short.left() > 0
@@ -133,12 +134,18 @@ impl Bound {
         self.long.window.note(approximate);
         self.short.window.note(approximate);
         if let Accept::AtMost(asked) = accept {
-            let asked = asked.min(1000);
+            let (payer, asked) = account(payer, asked);
             let credit = self.credit.entry((payer, asked)).or_default();
             *credit = (*credit + f64::from(asked) / 1000.0).min(MOST_CREDIT);
             *credit -= f64::from(u8::from(approximate));
         }
     }
+}
+
+/// The account of queries that accept a fraction of their own. All versions of a model have the same.
+fn account(payer: Payer, asked: u16) -> (Option<ShareId>, u16) {
+    let share = if let Payer::Share(share) = payer { Some(share) } else { None };
+    (share, asked.min(1000))
 }
 
 impl StandInSettings {

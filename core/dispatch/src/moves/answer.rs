@@ -18,11 +18,9 @@ pub(crate) fn answer(state: &mut State, turn: &mut Turn, key: QueryKey, answer: 
     let approximate = matches!(answer, Answer::StandIn { .. });
     let bridged = approximate && bridges(pool, query.accept);
     pool.counters.stand_ins_outage += u64::from(bridged);
-    if let Some(stand_ins) = &mut pool.stand_ins
-        && !matches!(answer, Answer::Rejected(_))
-    {
+    if pool.stand_ins.is_some() && !matches!(answer, Answer::Rejected(_)) {
         if !bridged {
-            stand_ins.bound.note(query.payer, query.accept, approximate);
+            note_answer(state, key, approximate);
         }
         pair_answers(state, turn, key, &answer);
     }
@@ -31,6 +29,18 @@ pub(crate) fn answer(state: &mut State, turn: &mut Turn, key: QueryKey, answer: 
     }
     if let Some(pool) = forget(state, turn, key) {
         retire(state, pool);
+    }
+}
+
+/// Notes a query's answer for the bounds of all versions of its model.
+fn note_answer(state: &mut State, key: QueryKey, approximate: bool) {
+    let query = state.queries.at(key);
+    let own = state.pools.at_mut(query.pool);
+    own.note_answer(query.payer, query.accept, approximate);
+    for other in state.versions.others(own.id) {
+        if let Some(other) = state.pool_names.get(other).and_then(|other| state.pools.get_mut(other)) {
+            other.note_answer(query.payer, query.accept, approximate);
+        }
     }
 }
 

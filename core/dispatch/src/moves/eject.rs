@@ -76,14 +76,18 @@ fn avoids_the_last(state: &State, turn: &Turn, extra: &Extra) -> bool {
     extra.avoid.is_some_and(|(at, until)| turn.now < until && usable(at))
 }
 
-/// Probes the failing instances of a pool soon, if work waits and no instance is left.
+/// Probes the failing instances of a pool soon, if work waits and no instance is left or answers. So are those that could
+/// answer for them.
 pub(crate) fn hasten_probes(state: &mut State, turn: &Turn, key: PoolKey) {
-    if state.pools.at(key).usable > 0 || !has_pressing_work(state, key) {
+    let pool = state.pools.at(key);
+    if pool.usable > 0 && pool.outage_since.is_none() || !has_pressing_work(state, key) {
         return;
     }
+    let bridges = pool.wants_bridges();
     for instance in state.instances.keys() {
         let of = state.instances.at(instance);
-        if of.draining || !of.serves(key).is_some_and(|serves| serves.data) {
+        let helps = |serves: &Serves| serves.data || bridges && serves.is_apart();
+        if of.draining || !of.serves(key).is_some_and(helps) {
             continue;
         }
         for of in [None, Some(key)] {

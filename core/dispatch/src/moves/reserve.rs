@@ -76,8 +76,11 @@ pub(crate) fn reserve(state: &mut State, turn: &mut Turn) {
     }
 }
 
-/// Reserves for the waiting work of a pool. False if there is none.
+/// Reserves for the waiting work of a pool. False if there is none, or if its model is unloaded.
 fn reserve_for(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
+    if state.pools.at(key).removed {
+        return false;
+    }
     let wanted = waiting_jobs(state, turn, key);
     if wanted.is_empty() {
         return false;
@@ -146,9 +149,7 @@ fn reserve_more(
             if missing == 0 {
                 return;
             }
-            let waits =
-                class == Class::Query || class == Class::Late && !suits_late_work(state, turn, key, at);
-            if waits && waits_for_faster(state, turn, key, at).is_some() {
+            if waits_elsewhere(state, turn, key, at, class) {
                 // Its token would be returned at once, and reserved again; but a copy may explore it now and then.
                 if turn.now < state.pools.at(key).explore_at || !is_unexplored(state, turn, key, at) {
                     continue;
@@ -212,9 +213,14 @@ fn reservation(versions: &Versions, others: &[Asked], asked: &Asked, now: Time) 
     Order::Reserve(asked.wanted(), asked.class, asked.note, now.since(first))
 }
 
-/// Reserves at more instances, because work has waited long, and renews old reservations, which may have been
-/// lost.
-pub(crate) fn widen_reservations(state: &mut State, turn: &Turn, key: PoolKey) {
+/// Whether waiting work of a class should wait for a faster instance than this one.
+fn waits_elsewhere(state: &State, turn: &Turn, key: PoolKey, at: InstanceKey, class: Class) -> bool {
+    let waits = class == Class::Query || class == Class::Late && !suits_late_work(state, turn, key, at);
+    waits && waits_for_faster(state, turn, key, at).is_some()
+}
+
+/// Reserves at more instances, because work has waited long, and renews old reservations.
+pub(crate) fn widen_reservations(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get_mut(key) else { return };
     pool.asking.timed = false;
     if !pool.asking.listed {
@@ -223,15 +229,45 @@ pub(crate) fn widen_reservations(state: &mut State, turn: &Turn, key: PoolKey) {
     let most = most_of(pool, Class::Late);
     let each = u32::from(pool.settings.tokens.reservations.get());
     pool.asking.widened = (pool.asking.widened + each).min(most);
-    let (now, renew) = (turn.now, pool.settings.tokens.renew);
-    for instance in state.instances.keys() {
-        let Some(tokens) = &mut state.instances.at_mut(instance).tokens else { continue };
-        let asking = &mut state.pools.at_mut(key).asking;
-        tokens.asked.retain(|asked| {
-            let stays = asked.pool != key || asked.since + renew > now;
-            *asking.reserved.count(asked.payer, asked.class) -= u32::from(!stays);
-            stays
+    renew_reservations(state, turn, key);
+}
+
+/// Repeats the old reservations of a pool, whose messages may have been lost. Withdraws those whose work is gone or may
+/// not run there by now.
+fn renew_reservations(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    let (now, renew) = (turn.now, state.pools.at(key).settings.tokens.renew);
+    let is_old = |asked: &Asked| asked.pool == key && asked.since + renew <= now;
+    let mut wanted = None;
+    for at in state.instances.keys() {
+        let tokens = state.instances.at(at).tokens.iter();
+        let old: SmallVec<[Asked; 1]> =
+            tokens.flat_map(|tokens| &tokens.asked).filter(|asked| is_old(asked)).copied().collect();
+        if old.is_empty() {
+            continue;
+        }
+        let wanted = wanted.get_or_insert_with(|| waiting_jobs(state, turn, key));
+        let stays = |asked: &&Asked| {
+            wanted.of(asked.payer)[usize::from(asked.class.byte())] > 0
+                && takes_class(state, turn, key, at, asked.class)
+                && !waits_elsewhere(state, turn, key, at, asked.class)
+        };
+        let latest = |asked: &Asked| {
+            let first = first_arrival(state, key, asked.payer, asked.class).unwrap_or(asked.first);
+            (asked.note, first)
+        };
+        let kept: SmallVec<[(Note, Time); 1]> = old.iter().filter(stays).map(latest).collect();
+        withdraw_at(state, turn, at, |asked| {
+            is_old(asked) && kept.iter().all(|(note, _)| *note != asked.note)
         });
+        let instance = state.instances.at_mut(at);
+        let Some(tokens) = &mut instance.tokens else { continue };
+        for (note, first) in kept {
+            let Some(asked) = tokens.asked.iter_mut().find(|asked| asked.note == note) else { continue };
+            (asked.since, asked.first) = (now, first);
+            let renewed = *asked;
+            let order = reservation(&state.versions, &tokens.asked, &renewed, now);
+            turn.out.push(Action::Tell(instance.id, order));
+        }
     }
 }
 
@@ -249,26 +285,37 @@ fn withdraw_reservations(state: &mut State, turn: &mut Turn, key: PoolKey) {
 /// Withdraws the reservations of some payers of a pool, which may be gone.
 fn withdraw_of(state: &mut State, turn: &mut Turn, key: PoolKey, which: impl Fn(Payer) -> bool) {
     for instance in state.instances.keys() {
-        let instance = state.instances.at_mut(instance);
-        let Some(tokens) = &mut instance.tokens else { continue };
-        let mut gone: SmallVec<[Wanted; 1]> = SmallVec::new();
-        tokens.asked.retain(|asked| {
-            let goes = asked.pool == key && which(asked.payer);
-            if goes && !gone.contains(&asked.wanted()) {
-                gone.push(asked.wanted());
-            }
-            !goes
-        });
-        turn.out.extend(gone.iter().map(|wanted| Action::Tell(instance.id, Order::Withdraw(*wanted))));
-        // The worker withdraws those of other versions with them.
-        let lost = |asked: &&Asked| gone.iter().any(|gone| state.versions.are_one(*gone, asked.wanted()));
-        turn.out.extend(tokens.asked.iter().filter(lost).map(|asked| {
-            Action::Tell(instance.id, reservation(&state.versions, &tokens.asked, asked, turn.now))
-        }));
+        withdraw_at(state, turn, instance, |asked| asked.pool == key && which(asked.payer));
     }
     if let Some(pool) = state.pools.get_mut(key) {
         pool.asking.reserved.0.retain(|(payer, _)| !which(*payer));
     }
+}
+
+/// Withdraws some reservations at an instance.
+fn withdraw_at(state: &mut State, turn: &mut Turn, at: InstanceKey, which: impl Fn(&Asked) -> bool) {
+    let instance = state.instances.at_mut(at);
+    let Some(tokens) = &mut instance.tokens else { return };
+    let mut gone: SmallVec<[Wanted; 1]> = SmallVec::new();
+    tokens.asked.retain(|asked| {
+        let goes = which(asked);
+        if goes && !gone.contains(&asked.wanted()) {
+            gone.push(asked.wanted());
+        }
+        if goes && let Some(pool) = state.pools.get_mut(asked.pool) {
+            *pool.asking.reserved.count(asked.payer, asked.class) -= 1;
+        }
+        !goes
+    });
+    turn.out.extend(gone.iter().map(|wanted| Action::Tell(instance.id, Order::Withdraw(*wanted))));
+    // The worker withdraws those of other classes and versions with them.
+    let lost = |asked: &&Asked| {
+        let own = asked.wanted();
+        gone.iter().any(|gone| *gone == own || state.versions.are_one(*gone, own))
+    };
+    turn.out.extend(tokens.asked.iter().filter(lost).map(|asked| {
+        Action::Tell(instance.id, reservation(&state.versions, &tokens.asked, asked, turn.now))
+    }));
 }
 
 /// Removes the reservations at an instance, which are met or void.

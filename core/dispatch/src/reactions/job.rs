@@ -22,6 +22,7 @@ use crate::reactions::stand_in::{left_to_stand_in, stand_in_completed, stand_in_
 use crate::rules::blame::{FIRST_FAILURES, another_responds, failed_before, failed_elsewhere};
 use crate::rules::lateness::patience;
 use crate::state::State;
+use crate::state::instance::Serves;
 use crate::state::job::Job;
 use crate::state::keys::{InstanceKey, JobKey, Keys, PoolKey};
 use crate::turn::Turn;
@@ -40,6 +41,9 @@ pub(crate) fn completed(state: &mut State, turn: &mut Turn, key: JobKey) {
         stand_in_completed(state, turn, key, &job);
         if let Some(reason) = record_stand_in_time(state, turn, &job) {
             eject(state, turn, job.instance, job.pool, reason);
+        }
+        if is_apart(state, job.instance, job.pool) {
+            record_success(state, job.instance, job.pool);
         }
         job_is_done(state, turn, job.pool, job.instance);
         return;
@@ -171,9 +175,13 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
     job.twins.iter().for_each(|twin| release_reader(state, turn, twin.other.job));
     let verdict = match failure {
         _ if job.dropped => record_dropped(state, turn, &job),
-        // Successes of stand-ins prove nothing about predictions, so neither do their failures, which would add up
-        // over hours.
-        Failure::Instance | Failure::Unsent if matches!(job.role, Role::StandIn(_)) => None,
+        // Next to the deployed model, successes of stand-ins prove nothing about predictions, so neither do their
+        // failures, which would add up over hours.
+        Failure::Instance | Failure::Unsent
+            if matches!(job.role, Role::StandIn(_)) && !is_apart(state, job.instance, job.pool) =>
+        {
+            None
+        }
         Failure::Instance | Failure::Unsent => record_failure(state, &job, failure),
         // A query that fails everywhere counts once.
         Failure::Model if predicts && !broke_before => record_failure(state, &job, failure),
@@ -197,6 +205,12 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
     let avoid = (job.instance, turn.now + patience(state.pools.at(job.pool)));
     watch_remaining_jobs(state, turn, &left, avoid);
     job_is_done(state, turn, job.pool, job.instance);
+}
+
+/// Whether an instance holds the stand-in of a pool and not its deployed model.
+fn is_apart(state: &State, key: InstanceKey, pool: PoolKey) -> bool {
+    let instance = state.instances.get(key);
+    instance.and_then(|of| of.serves(pool)).is_some_and(Serves::is_apart)
 }
 
 /// Ends the handling of a job: its instance has room.

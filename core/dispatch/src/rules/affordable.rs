@@ -8,11 +8,26 @@ use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey};
 use crate::turn::Turn;
 
-/// Whether the least share of a pool's instances stays in service without a failing one.
+/// Whether the least share of a pool's instances stays in service without a failing one. Those apart from the deployed
+/// model replace each other only.
 pub(crate) fn can_lose(state: &State, key: InstanceKey, pool_key: PoolKey) -> bool {
     let pool = state.pools.at(pool_key);
-    let left = f64::from(usable_without(state, key, pool_key));
-    left >= f64::from(pool.members) * pool.settings.ejection.least_in_service.get()
+    let is_apart = |of: &Instance| !of.draining && of.serves(pool_key).is_some_and(Serves::is_apart);
+    let (mut left, mut members) = (usable_without(state, key, pool_key), pool.members);
+    if state.instances.get(key).is_some_and(is_apart) {
+        let takes = |of: &Instance| of.usable() && of.serves(pool_key).is_some_and(Serves::takes_stand_ins);
+        let apart: SmallVec<[bool; 8]> = state
+            .instances
+            .iter()
+            .filter(|(_, of)| is_apart(of))
+            .map(|(other, of)| other != key && takes(of))
+            .collect();
+        (left, members) = (apart.iter().filter(|takes| **takes).count() as u32, apart.len() as u32);
+        if left == 0 {
+            return false;
+        }
+    }
+    f64::from(left) >= f64::from(members) * pool.settings.ejection.least_in_service.get()
 }
 
 /// Whether the other instances would not be too busy without a slow one.

@@ -25,7 +25,7 @@ pub(crate) struct Group {
     pub(crate) size: u32,
     pub(crate) parities: SmallVec<[Parity; 2]>,
     /// Encodings, decodings and comparisons in progress. Until they end the driver reads the group's outputs.
-    pub(crate) pending: u16,
+    pub(crate) pending: u32,
     /// Ended jobs whose outputs a decoder may read.
     pub(crate) outputs: SmallVec<[JobKey; 4]>,
     /// Jobs of its members and parities that may still run.

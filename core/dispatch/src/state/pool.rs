@@ -6,7 +6,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::api::{
-    Cost, Counters, InForce, InOutage, Placement, PolicyKind, PoolId, PoolSettings, ShapeId, Time, times,
+    Accept, Cost, Counters, InForce, InOutage, Payer, Placement, PolicyKind, PoolId, PoolSettings, ShapeId,
+    Time, times,
 };
 use crate::measure::alone::Alone;
 use crate::measure::arrivals::Arrivals;
@@ -238,6 +239,14 @@ impl Pool {
         }
     }
 
+    /// Notes an answer of this version or of another one.
+    pub(crate) fn note_answer(&mut self, payer: Payer, accept: Accept, approximate: bool) {
+        let own = self.stand_ins.as_mut().map(|stand_ins| &mut stand_ins.bound);
+        if let Some(bound) = own.or(self.inherited.as_mut()) {
+            bound.note(payer, accept, approximate);
+        }
+    }
+
     /// Whether queries go where they are expected to end first, and not to the next instance in turn.
     pub(crate) fn places_by_speed(&self) -> bool {
         self.settings.placement == Placement::Speed && !self.policy.takes_turns() && self.pace.is_uneven()
@@ -360,8 +369,13 @@ impl Pool {
 
     /// Whether its stand-ins answer all queries while the deployed model does not.
     pub(crate) fn bridges_outages(&self) -> bool {
+        self.apart > 0 && self.wants_bridges()
+    }
+
+    /// The same, if any instance apart from the deployed model takes them.
+    pub(crate) fn wants_bridges(&self) -> bool {
         let wanted = self.settings.stand_in.in_outage == InOutage::Answer;
         let gives = self.stand_ins.as_deref().is_some_and(|own| !own.withheld);
-        wanted && gives && self.apart > 0 && self.in_force.policy == PolicyKind::StandIn
+        wanted && gives && self.in_force.policy == PolicyKind::StandIn
     }
 }

@@ -1,9 +1,12 @@
-//! Versions of a model: pools whose reservations a worker does not tell apart.
+//! Versions of a model: pools whose reservations a worker does not tell apart, and whose approximate answers count
+//! together.
 //!
 //! A worker knows the work of a reservation by the name of its model and by its configured share. So those of two
 //! versions are one there, and a withdrawal ends both.
 
 use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
 
 use crate::api::{Payer, PoolId, ShareId, Wanted};
 
@@ -38,6 +41,16 @@ impl Versions {
             && self.first_of(one.pool) == self.first_of(other.pool)
     }
 
+    /// The other versions of a pool's model, which may be gone.
+    pub(crate) fn others(&self, pool: PoolId) -> SmallVec<[PoolId; 2]> {
+        if self.first.is_empty() {
+            return SmallVec::new();
+        }
+        let first = self.first_of(pool);
+        let later = self.first.iter().filter(|(_, of)| **of == first).map(|(later, _)| *later);
+        [first].into_iter().chain(later).filter(|other| *other != pool).collect()
+    }
+
     fn first_of(&self, pool: PoolId) -> PoolId {
         self.first.get(&pool).copied().unwrap_or(pool)
     }
@@ -65,7 +78,10 @@ mod tests {
         assert!(versions.are_one(of_share(1, 7), of_share(3, 7)));
         assert!(!versions.are_one(of_share(1, 7), of_share(3, 8)));
         assert!(!versions.are_one(of_share(1, 7), own(3)));
+        assert_eq!(versions.others(PoolId(2))[..], [PoolId(1), PoolId(3)]);
+        assert_eq!(versions.others(PoolId(4))[..], []);
         versions.remove(PoolId(3));
+        assert_eq!(versions.others(PoolId(1))[..], [PoolId(2)]);
         assert!(!versions.are_one(own(3), own(1)));
     }
 }

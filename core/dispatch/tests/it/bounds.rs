@@ -106,6 +106,25 @@ fn new_version_counts_the_answers_of_the_one_before() {
 }
 
 #[test]
+fn versions_that_serve_together_share_their_bound() {
+    let mut settings = standing_in();
+    (settings.stand_in.bound_window, settings.stand_in.hedge) =
+        (const { NonZeroU32::new(40).unwrap() }, false);
+    let mut world = play(settings, &WARM);
+    let next = PoolId(1);
+    world.send(Event::VersionAdded { pool: next, predecessor: POOL });
+    for id in 0..10 {
+        slow_query(&mut world, Query(id), id);
+    }
+    let given = (0..10).filter(|id| stood_in(&world, *id)).count();
+    assert_eq!(given, 2, "5 % of 40");
+    let now = world.now;
+    let of =
+        [POOL, next].map(|pool| world.dispatcher.reading(now, pool).and_then(|reading| reading.approximate));
+    assert_eq!(of, [Some([2, 2, 40]); 2], "the next answers may come from either");
+}
+
+#[test]
 fn stand_in_is_given_only_when_it_is_confident_enough() {
     let rows = [
         (0, None, "answer 1 stand-in"),

@@ -1,16 +1,17 @@
 //! The dispatcher's behaviour with coding groups, situation by situation.
 
-use std::num::{NonZeroU8, NonZeroU16};
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, BatchSettings, CodingSettings, DetectionSettings, Fraction, GraceSettings, ParmPlusSettings,
-    PolicyKind, PoolSettings, Unsure,
+    Action, Actions, BatchSettings, CodingSettings, DetectionSettings, Dispatcher, Event, Fraction,
+    GraceSettings, InstanceId, InstanceSpec, ParmPlusSettings, PolicyKind, PoolSettings, Role, Served, Site,
+    Time, Unsure,
 };
 use parm_encoder::Kind;
 
 use super::script::Step::*;
-use super::script::{Step, act, check, one_by_one, play};
+use super::script::{Step, act, check, one_by_one, play, query};
 use super::world::POOL;
 
 /// Groups of `k`, held back for 30 ms, on a shared pool.
@@ -34,6 +35,8 @@ fn with(settings: PoolSettings, change: impl FnOnce(&mut CodingSettings)) -> Poo
 pub(crate) fn parm() -> PoolSettings {
     PoolSettings { policy: PolicyKind::Parm, ..plus(2, 1) }
 }
+
+const SECOND: Duration = Duration::from_secs(1);
 
 const THREE: [Step; 3] = [Join(1), Join(2), Join(3)];
 
@@ -100,6 +103,38 @@ fn one_parity_recovers_any_number_of_slots_where_the_code_can() {
             "30 drop 2 on 2",
         ],
     );
+}
+
+#[test]
+fn more_rows_than_sixteen_bits_count_are_decoded_at_once() {
+    const ROWS: u16 = 40_000;
+    let mut settings = with(plus(2, 1), |coding| coding.code = Some(Kind::Slots));
+    settings.batch.max_size = NonZeroU16::new(ROWS).expect("positive").into();
+    settings.queue_limit = NonZeroU32::new(2 * u32::from(ROWS)).expect("positive");
+    let mut dispatcher = Dispatcher::new(parm_dispatch::Settings::uniform(settings), 7);
+    let (mut now, mut actions) = (Time::ZERO, Actions::new());
+    for id in 0..2 * u64::from(ROWS) {
+        dispatcher.on_event(now, Event::QueryArrived(query(id, now + 900 * SECOND)), &mut actions);
+    }
+    for id in 1..=3 {
+        let spec =
+            InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default(), learns: false };
+        dispatcher.on_event(now, Event::InstanceJoined(InstanceId(id), spec), &mut actions);
+    }
+    let group = actions.iter().find_map(|action| match action {
+        Action::Encode(group, _) => Some(*group),
+        _ => None,
+    });
+    dispatcher.on_event(now, Event::GroupEncoded(group.expect("two batches are a group")), &mut actions);
+    let parity = actions.iter().find_map(|action| match action {
+        Action::Run(job, _) if matches!(job.role, Role::Parity(..)) => Some(job.id),
+        _ => None,
+    });
+    now = now + 10 * SECOND;
+    actions.clear();
+    dispatcher.on_event(now, Event::JobCompleted(parity.expect("it runs")), &mut actions);
+    let decoded = actions.iter().filter(|action| matches!(action, Action::Decode(_))).count();
+    assert_eq!(decoded, 2 * usize::from(ROWS));
 }
 
 #[test]

@@ -333,3 +333,45 @@ fn shorter_grace_holds_for_queries_that_wait_already() {
     }
     assert!(words(&world).iter().any(|word| word.ends_with("answer 1 NoInstance")), "{:?}", words(&world));
 }
+
+#[test]
+fn ejected_stand_in_is_probed_soon_when_no_instance_is_left() {
+    let settings = PoolSettings { no_instance_grace: Duration::from_secs(5), ..exact_otherwise() };
+    let gone = [JoinApart(9), Leave(1), Leave(2), Leave(3)];
+    let mut world = play(settings, &[&FLEET[..], &gone].concat());
+    for id in [1, 2] {
+        [Query(id), Wait(200), Cancel(id), Fail(9)].iter().for_each(|step| act(&mut world, step));
+    }
+    // The wait for a probe doubles, up to two seconds.
+    for wait in [300, 600, 1200] {
+        [Wait(wait), Probe(9, false)].iter().for_each(|step| act(&mut world, step));
+    }
+    [Quiet, Within(3, 5000), Wait(300)].iter().for_each(|step| act(&mut world, step));
+    assert!(words(&world).iter().any(|word| word.ends_with("probe 9")), "{:?}", words(&world));
+    act(&mut world, &Probe(9, true));
+    assert!(words(&world).iter().any(|word| word.ends_with("late stand-in 3 on 9")), "{:?}", words(&world));
+}
+
+#[test]
+fn failing_stand_in_leaves_queries_to_the_other_in_an_outage() {
+    let gone = [JoinApart(8), JoinApart(9), Leave(1), Leave(2), Leave(3)];
+    let mut world = play(exact_otherwise(), &[&FLEET[..], &gone].concat());
+    let at = |world: &World, on| world.running().any(|(_, held)| held.job.instance.0 == on);
+    // Two queries come at a time. One instance fails whatever it gets, the other takes 5 ms for each.
+    for id in (0..40).step_by(2) {
+        [Query(id), Query(id + 1)].iter().for_each(|step| act(&mut world, step));
+        for _ in 0..2 {
+            while at(&world, 9) {
+                act(&mut world, &Fail(9));
+            }
+            act(&mut world, &Wait(5));
+            if at(&world, 8) {
+                [Done(8), Judged(Some(90))].iter().for_each(|step| act(&mut world, step));
+            }
+        }
+    }
+    act(&mut world, &Wait(400));
+    let said = words(&world);
+    let answered = said.iter().filter(|word| word.contains("answer") && word.ends_with("stand-in")).count();
+    assert!(answered >= 38, "{answered}: {said:?}");
+}

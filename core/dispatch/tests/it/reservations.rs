@@ -11,7 +11,9 @@ use parm_tokens::{Desk, Frontend};
 
 use super::coded::{parm, plus};
 use super::outage::exact_otherwise;
-use super::script::Step::{Cost, Done, Encoded, Join, JoinApart, Leave, Query, Quiet, Unload, Wait, Warm};
+use super::script::Step::{
+    Cancel, Cost, Done, Drain, Encoded, Join, JoinApart, Leave, Query, Quiet, Unload, Wait, Warm,
+};
 use super::script::{Step, act, one_by_one, play, query, words};
 use super::world::{POOL, World};
 
@@ -136,6 +138,50 @@ fn reservation_of_a_hedge_ends_with_its_query() {
     assert!(world.log.len() < 10, "nothing waits: {:?}", world.log);
 }
 
+/// The reservations that a worker knows after these orders.
+fn known_at(world: &World, instance: u32) -> Vec<Class> {
+    let mut desk: Desk<PoolId> = Desk::new(1, parm_tokens::Settings::default());
+    [Frontend(1), Frontend(2)].into_iter().for_each(|frontend| desk.join(frontend));
+    desk.begin(false, Duration::ZERO);
+    for (at, action) in &world.log {
+        let Action::Tell(InstanceId(id), order) = action else { continue };
+        let order = match *order {
+            Order::Reserve(of, class, note, waited) => Order::Reserve(of.pool, class, note, waited),
+            Order::Withdraw(of) => Order::Withdraw(of.pool),
+            Order::GiveBack(token) => Order::GiveBack(token),
+        };
+        if *id == instance {
+            desk.told(Frontend(1), order, at.as_nanos());
+        }
+    }
+    desk.reservations().iter().map(|known| known.class).collect()
+}
+
+#[test]
+fn reservation_is_withdrawn_unless_it_is_renewed() {
+    let mut world = play(one_by_one(), &[Join(1), Join(2)]);
+    [1, 2].into_iter().for_each(|id| world.send(Event::TokensOffered(InstanceId(id))));
+    [Query(1), Wait(1), Drain(2)].iter().for_each(|step| act(&mut world, step));
+    assert_eq!(known_at(&world, 2), [Class::Query]);
+    act(&mut world, &Wait(100));
+    assert_eq!((known_at(&world, 1), known_at(&world, 2)), (vec![Class::Query], vec![]), "2 runs nothing");
+    act(&mut world, &Cancel(1));
+    assert_eq!([1, 2].map(|id| known_at(&world, id).len()), [0, 0], "{:?}", words(&world));
+}
+
+#[test]
+fn renewal_ends_the_reservation_of_late_work_that_is_gone() {
+    let settings = PoolSettings { policy: PolicyKind::Hedge, ahead: Duration::ZERO, ..one_by_one() };
+    let mut world = play(settings, &[Join(1), Warm(80), Join(2)]);
+    [1, 2].into_iter().for_each(|id| world.send(Event::TokensOffered(InstanceId(id))));
+    act(&mut world, &Query(1));
+    grant(&mut world, 1, Note::default());
+    act(&mut world, &Wait(40));
+    assert_eq!(known_at(&world, 2).last(), Some(&Class::Late), "{:?}", words(&world));
+    [Query(2), Done(1), Wait(100)].iter().for_each(|step| act(&mut world, step));
+    assert_eq!(known_at(&world, 2), [Class::Query], "{:?}", words(&world));
+}
+
 /// Instances 1 to 3 have all models, and a shared worker has only the stand-in.
 const FLEET: [Step; 7] = [Cost([25, 50, 100, 200]), Join(1), Warm(80), Join(2), Join(3), JoinApart(9), Quiet];
 
@@ -155,6 +201,22 @@ fn stand_in_runs_at_a_shared_worker_without_the_deployed_model() {
         let runs = |word: &String| word.contains("late stand-in") && word.ends_with("on 9");
         assert!(words(&world).iter().any(runs), "{:?}", words(&world));
     }
+}
+
+#[test]
+fn late_query_reserves_nothing_once_its_model_is_unloaded() {
+    let mut late = PoolSettings { stand_in: Default::default(), ..exact_otherwise() };
+    (late.stand_in.spare, late.stand_in.hedge) = (false, false);
+    let mut world = play(late, &FLEET);
+    world.send(Event::TokensOffered(InstanceId(9)));
+    [Query(1), Query(2), Query(3), Wait(30)].iter().for_each(|step| act(&mut world, step));
+    assert_eq!(known_at(&world, 9), [Class::Late], "{:?}", words(&world));
+    // Their jobs go on.
+    act(&mut world, &Unload);
+    assert_eq!(known_at(&world, 9), [], "{:?}", words(&world));
+    act(&mut world, &Quiet);
+    act(&mut world, &Wait(500));
+    assert!(world.log.len() < 10, "nothing waits: {:?}", world.log);
 }
 
 #[test]
