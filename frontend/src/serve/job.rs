@@ -15,7 +15,7 @@ use parm_protocol::{
     Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, PADDED, Parameters,
     RequestedOutput,
 };
-use parm_tokens::{Class, Token};
+use parm_tokens::{Class, Order, Token};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
@@ -115,6 +115,15 @@ impl Drop for Report {
     }
 }
 
+impl Drop for Launch {
+    /// Returns the token of a job that was not sent.
+    fn drop(&mut self) {
+        if let Some(token) = self.token.take() {
+            self.instance.client.tell(Order::GiveBack(token));
+        }
+    }
+}
+
 impl Launch {
     async fn run(mut self, driver: &Driver) -> Ending {
         self.lengths = match &self.task {
@@ -136,7 +145,7 @@ impl Launch {
         let context = CallContext {
             deadline: Some(self.deadline),
             traceparent: trace::header(&tracing::Span::current()),
-            token: self.token,
+            token: self.token.take(),
             share: self.share.take(),
         };
         let client = &self.instance.client;

@@ -170,7 +170,9 @@ impl State {
         let instance = self.ledger.instances.get(&job.instance).cloned();
         // Both exist unless a backup model was removed from the settings. Such an internal gap is not an instance's
         // failure.
-        let (Some((pool, task, latest)), Some(instance)) = (task, instance) else {
+        let (Some((pool, task, latest)), Some(instance)) = (task, instance.as_ref()) else {
+            let unused = instance.zip(job.token);
+            effects.extend(unused.map(|(instance, token)| Effect::Wish(instance, Order::GiveBack(token))));
             self.follow_up.push_back(Event::JobFailed(job.id, Failure::Query));
             return;
         };
@@ -197,7 +199,7 @@ impl State {
             class: job.class,
             token: job.token,
             share: share(driver, &pool, &job),
-            instance,
+            instance: instance.clone(),
             pool,
             task,
             lengths: None,

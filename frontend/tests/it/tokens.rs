@@ -93,3 +93,23 @@ async fn tokens_expire_with_their_connection() {
     assert_eq!(column(&waiting.await.unwrap().unwrap()), [2.0]);
     assert_eq!(*instance.redeemed.lock(), [None]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn token_of_a_job_that_is_not_sent_is_returned() {
+    let instance = Scripted::quick("a", 10);
+    let frontend = frontend(config(PolicyKind::Equal), &[&instance]).await;
+    instance.says(1, News::Offered);
+    let mut answer = Box::pin(infer(&frontend, request(&[1.0])));
+    let waits = tokio::time::timeout(Duration::from_millis(5), &mut answer).await;
+    assert!(waits.is_err(), "it needs a token");
+    instance.says(1, granted(7, false));
+    // The job is started, and its client leaves before the task of the job runs.
+    drop(answer);
+    let back = Order::GiveBack(Token(7));
+    until("the token is returned", || instance.wishes.lock().contains(&back)).await;
+    assert!(instance.seen.lock().is_empty(), "the instance did not get the job");
+    instance.says(1, granted(8, false));
+    infer(&frontend, request(&[1.0])).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(instance.wishes.lock().iter().filter(|wish| matches!(wish, Order::GiveBack(_))).count(), 1);
+}
