@@ -1,7 +1,8 @@
 //! Handles SIGHUP, which never ends the process.
 //!
 //! `parm serve` reads its configuration again. Dispatch settings that differ from those read before apply at once; changes by
-//! `parm ctl set` to others stay. One line names live changes that the file replaces, another the settings that need a restart.
+//! `parm ctl set` to others stay. One line names live changes that the file replaces, another the settings that need a restart, and
+//! another those of models that no instance serves.
 
 use parm_frontend::admin::differences;
 use parm_frontend::{Dispatch, Frontend, Reloaded};
@@ -51,6 +52,14 @@ pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
     }
     if !restart.is_empty() {
         tracing::warn!(settings = restart.join(", "), "SIGHUP: these changes need a restart");
+    }
+    let unserved = frontend.unserved(new.frontend.models.keys());
+    if !unserved.is_empty() {
+        let named: Vec<_> = unserved.iter().map(|name| format!("frontend.models.{name}")).collect();
+        tracing::warn!(
+            settings = named.join(", "),
+            "SIGHUP: no instance serves these models, so their settings have no effect: check the names"
+        );
     }
     // Named again by the next signal: they still differ from what runs.
     known.frontend.dispatch = new.frontend.dispatch;

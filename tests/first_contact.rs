@@ -215,6 +215,52 @@ fn sighup_reads_the_configuration_again_and_ends_nothing() {
 }
 
 #[test]
+fn sighup_names_models_that_no_instance_serves() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("parm.toml");
+    fs::write(&config, "").unwrap();
+    let parm = Parm::serve(&["--config", config.to_str().unwrap(), "--instances", "1"]);
+    let own = |name: &str| format!("[frontend.models.{name}]\npolicy = \"hedge\"\n");
+    fs::write(&config, own("affine") + &own("afine")).unwrap();
+    let said = |times: usize| {
+        let lines =
+            |parm: &Parm| parm.log().lines().filter(|line| line.contains("no instance serves")).count();
+        parm.signal("HUP");
+        parm.until("it is said", |parm| lines(parm) == times);
+    };
+    said(1);
+    said(2);
+    let log = parm.log();
+    let line = log.lines().find(|line| line.contains("no instance serves")).unwrap();
+    assert!(line.contains("WARN") && line.contains("frontend.models.afine"), "{line}");
+    assert!(!line.contains("affine"), "{line}");
+    fs::write(&config, own("affine")).unwrap();
+    parm.signal("HUP");
+    parm.until("it was read", |parm| parm.log().matches("configuration read again").count() == 3);
+    assert_eq!(parm.log().matches("no instance serves").count(), 2);
+}
+
+#[test]
+fn unknown_model_is_named_before_a_fault_of_the_body() {
+    let parm = Parm::serve(&["--instances", "1"]);
+    let worker = Parm::worker(&[]);
+    let json = [("content-type", "application/json")];
+    for (server, path) in [
+        (parm.http, "/v2/models/afine/infer"),
+        (parm.http, "/v2/models/affine/versions/77/infer"),
+        (worker.http, "/v2/models/afine/infer"),
+    ] {
+        for body in ["", "{}", r#"{"inputs": 1}"#] {
+            let answer = http::request(server, "POST", path, &json, body.as_bytes());
+            assert_eq!(answer.status, 404, "{path} with '{body}': {}", answer.body_text());
+        }
+    }
+    let answer = http::request(parm.http, "POST", "/v2/models/affine/infer", &json, b"{}");
+    assert_eq!(answer.status, 400, "{}", answer.body_text());
+    assert!(answer.body_text().contains("missing field `inputs`"), "{}", answer.body_text());
+}
+
+#[test]
 fn sighup_keeps_live_changes_that_the_file_does_not_touch() {
     let folder = TempDir::new().unwrap();
     let config = folder.path().join("parm.toml");

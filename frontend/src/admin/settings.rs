@@ -77,13 +77,11 @@ pub(super) async fn forget_model(
     model: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let Path(model) = model?;
+    known(&frontend, &model)?;
     let mut before = PoolSettings::default();
-    let settings = frontend.core.change_settings(None, |settings| match settings.models.remove(&model) {
-        Some(own) => {
-            before = own;
-            Ok(())
-        }
-        None => Err(Error::UnknownModel { name: model.clone() }),
+    let settings = frontend.core.change_settings(None, |settings| {
+        before = settings.models.remove(&model).unwrap_or_else(|| settings.default.clone());
+        Ok(())
     })?;
     change::tell(&frontend, Some(&model), &before, settings.of(&model), &caller);
     Ok(Json(shown_of(&frontend, &model, &settings)))

@@ -118,6 +118,12 @@ impl Frontend {
         self.core.reload_settings(before, now)
     }
 
+    /// The names that no instance serves, once a worker has listed its models.
+    pub fn unserved<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
+        let is_listed = self.core.listed.load(Ordering::Acquire);
+        names.filter(|name| is_listed && self.core.catalog.versions(name).is_empty()).collect()
+    }
+
     /// Reports not ready and waits until all requests are answered.
     pub async fn drain(&self) {
         self.start_draining();

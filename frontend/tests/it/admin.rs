@@ -174,6 +174,10 @@ async fn settings_are_read_and_changed_without_losing_a_query() {
         call(&frontend, "DELETE", "/settings/double", json!(null)).await.1["queue_limit"],
         json!(1024)
     );
+    let again = call(&frontend, "DELETE", "/settings/double", json!(null)).await;
+    assert_eq!(again.0, StatusCode::OK, "it follows the common settings already: {}", again.1);
+    let unknown = call(&frontend, "DELETE", "/settings/nothing", json!(null)).await;
+    assert_eq!(unknown.0, StatusCode::NOT_FOUND);
     for (path, patch, status) in [
         ("/settings", json!({"polciy": "none"}), StatusCode::BAD_REQUEST),
         ("/settings", json!({"queue_limit": 0}), StatusCode::BAD_REQUEST),

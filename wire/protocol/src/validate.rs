@@ -15,6 +15,10 @@ use crate::{
 /// The platforms of ONNX models of our engines, whose strings are UTF-8. Other servers' models may take any bytes.
 const TAKE_TEXT: [&str; 2] = ["onnx_tract", "onnx_onnxruntime"];
 
+/// The parameter of Triton that asks for an output in memory of the server's machine. A client that does so reads there, and finds
+/// the bytes of another answer.
+const SHARED_MEMORY: &str = "shared_memory_region";
+
 /// The rows that a model accepts in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
@@ -116,6 +120,13 @@ fn check_names(request: &InferRequest, model: &ModelMetadata) -> Result<(), Erro
     for (at, output) in request.outputs.iter().enumerate() {
         if request.outputs[..at].iter().any(|earlier| earlier.name == output.name) {
             return Err(Error::DuplicateOutput { name: output.name.clone() });
+        }
+        if output.parameters.contains_key(SHARED_MEMORY) {
+            let name = &output.name;
+            let message = format!(
+                "output '{name}' is requested in shared memory, which parm does not write: omit '{SHARED_MEMORY}'"
+            );
+            return Err(Error::Malformed { message });
         }
         if !model.outputs.iter().any(|declared| declared.name == output.name) {
             let (model_name, name) = (model.name.clone(), output.name.clone());
@@ -300,6 +311,16 @@ mod tests {
         let (model_name, expected) = ("m".into(), vec!["y".into()]);
         let error = Error::UnknownOutput { model: model_name, name: "z".into(), expected };
         assert_eq!(validate(&request, &model(), Rows::UpTo(8)), Err(error));
+    }
+
+    #[test]
+    fn output_in_shared_memory_is_rejected() {
+        let mut request = request(vec![tensor("a", &[1, 2]), tensor("b", &[1, 1])]);
+        let parameters = Parameters::from([("shared_memory_region".to_owned(), "r".into())]);
+        request.outputs = vec![RequestedOutput { name: "y".into(), parameters }];
+        let error = validate(&request, &model(), Rows::UpTo(8)).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert!(error.to_string().contains("shared memory"), "{error}");
     }
 
     #[test]

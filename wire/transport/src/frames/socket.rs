@@ -72,6 +72,18 @@ impl Socket {
         looked.map(drop)
     }
 
+    /// Whether the peer has neither ended the stream nor sent a byte that was not read, as the kernel knows now. Not known of TLS,
+    /// which has messages of its own: true.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let looked = match self {
+            Socket::Tcp(stream) => SockRef::from(stream).peek(&mut byte),
+            Socket::Unix(stream) => SockRef::from(stream).peek(&mut byte),
+            Socket::Tls(_) => return true,
+        };
+        looked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
     pub(super) fn into_split(self) -> (ReadHalf, WriteHalf) {
         match self {
             Socket::Tcp(stream) => {

@@ -14,11 +14,13 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parm_protocol::rest::Encoded;
 
+use super::line::{Line, Turn};
 use crate::frames::Socket;
 
 pub(in crate::client) struct HttpConnection {
     sender: http1::SendRequest<Encoded>,
-    driver: http1::Connection<TokioIo<Socket>, Encoded>,
+    driver: http1::Connection<TokioIo<Line>, Encoded>,
+    turn: Turn,
     /// Whether an exchange succeeded here already.
     pub(in crate::client) used: bool,
 }
@@ -52,8 +54,10 @@ impl Failure {
 
 impl HttpConnection {
     pub(in crate::client) async fn open(socket: Socket) -> Result<Self, hyper::Error> {
-        let (sender, driver) = http1::Builder::new().writev(true).handshake(TokioIo::new(socket)).await?;
-        Ok(Self { sender, driver, used: false })
+        let turn = Turn::default();
+        let line = TokioIo::new(Line::new(socket, turn.clone()));
+        let (sender, driver) = http1::Builder::new().writev(true).handshake(line).await?;
+        Ok(Self { sender, driver, turn, used: false })
     }
 
     /// Whether the server still listens, as far as is known: an idle connection may have been closed meanwhile.
@@ -73,10 +77,19 @@ impl HttpConnection {
         limit: usize,
     ) -> Result<Answer, Failure> {
         let mut response = self.head(request).await?;
+        self.answer(&mut response, limit).await
+    }
+
+    /// Reads the rest of a response.
+    pub(super) async fn answer(
+        &mut self,
+        response: &mut Response<Incoming>,
+        limit: usize,
+    ) -> Result<Answer, Failure> {
         let body = self.body(response.body_mut(), limit).await?;
         self.used = true;
-        let (parts, _) = response.into_parts();
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        let headers = std::mem::take(response.headers_mut());
+        Ok(Answer { status: response.status(), headers, body })
     }
 
     /// Sends a request and waits for the head of its response. Data arrives while the driver is polled here, so no task
@@ -85,19 +98,21 @@ impl HttpConnection {
         &mut self,
         request: Request<Encoded>,
     ) -> Result<Response<Incoming>, Failure> {
+        self.turn.begin();
         let mut response = pin!(self.sender.try_send_request(request));
         poll_fn(|cx| {
             let end = self.driver.poll_without_shutdown(cx);
             if let Poll::Ready(answer) = response.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 return Poll::Ready(answer.map_err(|mut error| {
-                    let is_unsent = error.take_message().is_some();
+                    let is_unsent = error.take_message().is_some() || self.turn.is_ended();
                     let message = describe(error.error());
                     if is_unsent { Failure::Unsent(message) } else { Failure::NoAnswer(message) }
                 }));
             }
             match end {
                 Poll::Pending => Poll::Pending,
-                Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::NoAnswer("closed by the server".into()))),
+                // An orderly end between two requests: this one was not begun.
+                Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::Unsent("closed by the server".into()))),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(Failure::NoAnswer(describe(&error)))),
             }
         })
@@ -174,7 +189,11 @@ impl HttpConnection {
         let parts =
             self.driver.without_shutdown().await.map_err(|error| Failure::Broken(describe(&error)))?;
         let headers = std::mem::take(response.headers_mut());
-        Ok(Upgrade::Agreed { headers, socket: parts.io.into_inner(), already_read: parts.read_buf })
+        Ok(Upgrade::Agreed {
+            headers,
+            socket: parts.io.into_inner().into_socket(),
+            already_read: parts.read_buf,
+        })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use http::Request;
+use http::{Request, Response};
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
@@ -14,6 +15,10 @@ use crate::client::dial::Dialer;
 
 /// Most requests other than predictions in progress: a health check, and a few about models.
 const QUESTIONS: usize = 8;
+
+/// Most new connections for one request. A server closes a connection on which nothing comes for some seconds, as from a process
+/// that gets no time to write. The request was not sent then, and another connection may carry it.
+const OPENED: usize = 3;
 
 pub(in crate::client) struct Pool {
     dialer: Dialer,
@@ -64,9 +69,26 @@ impl Pool {
                 outcome => return self.conclude(connection, outcome),
             }
         }
-        let mut connection = self.open().await?;
-        let outcome = connection.exchange(request.clone(), self.limit).await;
+        let (mut connection, mut response) = self.send(request).await?;
+        let outcome = connection.answer(&mut response, self.limit).await;
         self.conclude(connection, outcome)
+    }
+
+    /// Sends a request on a new connection and waits for the head of its response.
+    pub(super) async fn send(
+        &self,
+        request: &Request<Encoded>,
+    ) -> Result<(HttpConnection, Response<Incoming>), Error> {
+        let mut left = OPENED;
+        loop {
+            left -= 1;
+            let mut connection = self.open().await?;
+            match connection.head(request.clone()).await {
+                Ok(response) => return Ok((connection, response)),
+                Err(Failure::Unsent(_)) if left > 0 => {}
+                Err(failure) => return Err(self.explain(failure)),
+            }
+        }
     }
 
     /// The error at the limit.
@@ -83,7 +105,8 @@ impl Pool {
 
     /// A connection for one request: an idle one, unless `fresh`.
     pub(in crate::client) async fn connection(&self, fresh: bool) -> Result<HttpConnection, Error> {
-        match self.take_idle().filter(|_| !fresh) {
+        let idle = if fresh { None } else { self.take_idle() };
+        match idle {
             Some(idle) => Ok(idle),
             None => self.open().await,
         }

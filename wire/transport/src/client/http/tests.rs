@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
+use super::connection::{Failure, HttpConnection};
 use super::*;
 use crate::client::{Endpoint, Prefer, connect};
 
@@ -63,14 +64,19 @@ async fn say(stream: &mut TcpStream, status: &str, body: &str) {
 
 async fn listen() -> (TcpListener, std::sync::Arc<dyn Client>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint: Endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let client = client_of(listener.local_addr().unwrap());
+    (listener, client)
+}
+
+fn client_of(address: std::net::SocketAddr) -> std::sync::Arc<dyn Client> {
+    let endpoint: Endpoint = format!("http://{address}").parse().unwrap();
     let config = Config {
         transport: Prefer::Http,
         token: Some(crate::client::Token::new("hush")),
         max_body_bytes: std::num::NonZeroUsize::new(10_000).unwrap(),
         ..Config::default()
     };
-    (listener, connect(&endpoint, &config).unwrap())
+    connect(&endpoint, &config).unwrap()
 }
 
 async fn infer(client: &dyn Client) -> Result<InferResponse, Error> {
@@ -150,6 +156,99 @@ async fn a_fresh_connection_that_breaks_is_an_error_not_a_loop() {
     assert!(matches!(error, Error::Transport { .. }), "{error:?}");
     let listener = server.await.unwrap();
     assert!(futures::FutureExt::now_or_never(listener.accept()).is_none(), "tried again");
+}
+
+/// Closes the next connection before its client has written, as a server does whose timeout for the first byte has passed.
+pub(super) fn refuse(listener: &std::net::TcpListener) {
+    drop(listener.accept().unwrap());
+}
+
+#[tokio::test]
+async fn request_that_was_not_sent_gets_another_connection() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = client_of(listener.local_addr().unwrap());
+    let mut call = Box::pin(infer(&*client));
+    assert!(futures::poll!(&mut call).is_pending(), "it connects");
+    refuse(&listener);
+    listener.set_nonblocking(true).unwrap();
+    let listener = TcpListener::from_std(listener).unwrap();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        hear(&mut stream).await.unwrap();
+        say(&mut stream, "200 OK", ANSWER).await;
+    });
+    call.await.unwrap();
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn request_that_is_never_sent_is_an_error_soon() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = client_of(listener.local_addr().unwrap());
+    let mut call = Box::pin(infer(&*client));
+    for number in 1..=3 {
+        assert!(futures::poll!(&mut call).is_pending(), "connection {number}");
+        refuse(&listener);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let error = call.await.unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn request_on_a_connection_that_ended_is_unsent() {
+    let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
+    let mut connection = HttpConnection::open(ours.into()).await.unwrap();
+    let request = || built(Request::get("/"), Encoded::default()).unwrap();
+    let server = tokio::spawn(async move {
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"\r\n\r\n") {
+            theirs.read_buf(&mut heard).await.unwrap();
+        }
+        theirs.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    });
+    connection.exchange(request(), 100).await.unwrap();
+    server.await.unwrap();
+    // The end arrives after the last look at the connection.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let failed = connection.exchange(request(), 100).await.err().unwrap();
+    assert!(matches!(failed, Failure::Unsent(_)), "{failed:?}");
+}
+
+#[tokio::test]
+async fn request_after_an_unnoticed_end_is_unsent() {
+    for keeps in [false, true] {
+        let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
+        let mut connection = HttpConnection::open(ours.into()).await.unwrap();
+        let request = || built(Request::get("/"), Encoded::default()).unwrap();
+        let server = tokio::spawn(async move {
+            let mut heard = Vec::new();
+            while keeps && !heard.ends_with(b"\r\n\r\n") {
+                theirs.read_buf(&mut heard).await.unwrap();
+                let _ = theirs.try_write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+            }
+            theirs
+        });
+        if keeps {
+            connection.exchange(request(), 100).await.unwrap();
+        }
+        let theirs = server.await.unwrap();
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        // The runtime does not get the time to notice it.
+        drop(theirs);
+        let failed = connection.exchange(request(), 100).await.err().unwrap();
+        assert!(matches!(failed, Failure::Unsent(_)), "kept: {keeps}: {failed:?}");
+    }
+}
+
+#[tokio::test]
+async fn stray_answer_is_not_that_of_the_next_request() {
+    let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
+    let mut connection = HttpConnection::open(ours.into()).await.unwrap();
+    theirs.write_all(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    let request = built(Request::get("/"), Encoded::default()).unwrap();
+    let failed = connection.exchange(request, 100).await.map(|answer| answer.status).unwrap_err();
+    assert!(matches!(failed, Failure::Unsent(_)), "{failed:?}");
 }
 
 #[tokio::test]

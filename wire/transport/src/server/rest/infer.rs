@@ -10,7 +10,9 @@ use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use parm_protocol::bounds::Room;
 use parm_protocol::rest::{self as codec, HEADER_LENGTH, Wanted};
-use parm_protocol::{Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, Transport};
+use parm_protocol::{
+    Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, Transport,
+};
 
 use super::{JSON, Served, Target, body, key, problem, tell_outcome, traceparent};
 use crate::budget::Share;
@@ -26,13 +28,15 @@ pub(super) async fn infer<S: InferenceService>(
 ) -> Response {
     let arrived = tokio::time::Instant::now();
     let (traceparent, key) = (traceparent(request.headers()), key(&request));
+    let model = ModelRef::from(target);
     let parsed = match read(request, &shared).await {
-        Ok((json_length, held)) => parse(&shared, target.into(), json_length, held.bytes)
+        Ok((json_length, held)) => parse(&shared, &model, json_length, held.bytes)
+            .map_err(|error| unknown(&shared, &model).unwrap_or(error))
             .and_then(|parsed| shared.holds(&held.share, &parsed.0).map(|()| (parsed, held.share))),
         Err(error) => Err(error),
     };
-    let ((request, wanted), share) = match parsed {
-        Ok(parsed) => parsed,
+    let (request, wanted, share) = match parsed {
+        Ok(((request, wanted), share)) => (InferRequest { model, ..request }, wanted, share),
         Err(error) => return problem(&shared, &shared.rejected(error, Transport::Http)),
     };
     let transport = Transport::Http;
@@ -52,32 +56,39 @@ async fn read<S: InferenceService>(
     Ok((json_length, body::read(request, shared).await?))
 }
 
+/// The error of a request to an unknown model, whatever else is wrong with it.
+fn unknown<S: InferenceService>(shared: &Shared<S>, model: &ModelRef) -> Option<Error> {
+    shared.service.model_metadata(model).err().filter(|error| error.code() == Code::NotFound)
+}
+
+/// A request whose model the caller fills in.
 fn parse<S: InferenceService>(
     shared: &Shared<S>,
-    model: ModelRef,
+    model: &ModelRef,
     json_length: Option<usize>,
     body: Bytes,
 ) -> Result<(InferRequest, Wanted), Error> {
     if json_length == Some(0) {
         return raw(shared, model, body);
     }
-    codec::request::decode_within(model, json_length, body, Room::of(shared.config.max_body_bytes.get()))
+    let room = Room::of(shared.config.max_body_bytes.get());
+    codec::request::decode_within(ModelRef::latest(""), json_length, body, room)
 }
 
 /// The whole body is the one input tensor.
 fn raw<S: InferenceService>(
     shared: &Shared<S>,
-    model: ModelRef,
+    model: &ModelRef,
     body: Bytes,
 ) -> Result<(InferRequest, Wanted), Error> {
-    let metadata = shared.service.model_metadata(&model)?;
+    let metadata = shared.service.model_metadata(model)?;
     let [input] = metadata.inputs.as_slice() else {
         let inputs = metadata.inputs.len();
         let message =
             format!("a body without JSON requires a model with one input, '{}' has {inputs}", metadata.name);
         return Err(Error::Malformed { message });
     };
-    codec::request::decode_raw(model, input, body)
+    codec::request::decode_raw(ModelRef::latest(""), input, body)
 }
 
 fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Error> {
