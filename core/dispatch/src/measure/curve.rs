@@ -14,8 +14,9 @@
 //! were not seen for a long while are forgotten and so tried again. A size is tried only when so many queries wait.
 //!
 //! Few runs are uncertain, and a size that seemed slow by chance would never be used again. So an estimate counts less two
-//! of its standard errors, at most a quarter of it. What is only hoped of larger sizes must in turn be beyond chance: if run
-//! times vary as much as their mean, each size in turn would seem cheap, and a batch of sixty rows delays sixty queries.
+//! of its standard errors, at most a quarter of it. If run times vary by more than a seventh of their mean, a sign that larger
+//! sizes pay must in turn be beyond chance. Otherwise each size would seem cheap one day, and a batch of sixty rows delays
+//! sixty queries. With steady times that would be late: near capacity larger sizes are needed soon.
 //!
 //! A server may refuse batches. Three batches in a row that failed as a whole halve the limit, which doubles again
 //! after many runs.
@@ -39,6 +40,9 @@ const HOPED: f32 = 0.1;
 
 /// Standard errors by which a mean may be too high.
 const DOUBT: f32 = 2.0;
+
+/// The relative variance of run times up to which sizes are tried on any sign that they pay: they are soon known.
+const USUAL: f32 = 0.02;
 
 /// The least part of an estimate that counts.
 const LEAST: f32 = 0.75;
@@ -174,9 +178,8 @@ impl Curve {
         let known = |at: &usize| self.classes[*at].is_known();
         let pairs = (0..ROWS.len()).filter(known).zip((0..ROWS.len()).filter(known).skip(1));
         let slope = |(less, more): (usize, usize)| {
-            let (less_time, more_time) = (self.own(less), self.own(more));
-            let chance = DOUBT * (less_time.variance + more_time.variance).sqrt();
-            ((more_time.time - less_time.time).max(0.0) + chance) / rows(less, more)
+            let chance = DOUBT * (self.excess(less) + self.excess(more)).sqrt();
+            ((self.classes[more].mean - self.classes[less].mean).max(0.0) + chance) / rows(less, more)
         };
         pairs.map(slope).fold(f32::INFINITY, f32::min)
     }
@@ -190,7 +193,7 @@ impl Curve {
 
     /// Whether a row of a known size takes less than this part of its time in another one, beyond chance.
     fn is_cheaper(&self, at: usize, other: usize, part: f32) -> bool {
-        let chance = |at: usize| self.own(at).variance / f32::from(ROWS[at]).powi(2);
+        let chance = |at: usize| self.excess(at) / f32::from(ROWS[at]).powi(2);
         let chance = DOUBT * (chance(at) + part * part * chance(other)).sqrt();
         self.each(at) + chance < part * self.each(other)
     }
@@ -198,6 +201,11 @@ impl Curve {
     /// The mean time for a row of a known size.
     fn each(&self, at: usize) -> f32 {
         self.classes[at].mean / f32::from(ROWS[at])
+    }
+
+    /// The variance of a known size's mean, as far as run times vary more than usual.
+    fn excess(&self, at: usize) -> f32 {
+        self.classes[at].estimate((self.variance.0 - USUAL).max(0.0)).variance
     }
 
     /// The estimate of a known size from its own runs.
