@@ -57,7 +57,12 @@ CHARTS = {
         "parm",
         {
             "frontend": {
-                "settings": {"server.keys_file": "/etc/parm-keys/keys.toml", "frontend.instances.models": ["digits"]},
+                "settings": {
+                    "server.keys_file": "/etc/parm-keys/keys.toml",
+                    "frontend.instances.models": ["digits"],
+                    "server.max_body_bytes": 134217728,
+                    "log.otlp_sample": 0.25,
+                },
                 "extraVolumes": [{"name": "keys", "secret": {"secretName": "parm-keys", "defaultMode": 0o440}}],
                 "extraVolumeMounts": [{"name": "keys", "mountPath": "/etc/parm-keys", "readOnly": True}],
                 "podAnnotations": {"team": "ml"},

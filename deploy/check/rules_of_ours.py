@@ -1,5 +1,7 @@
 """What every manifest of ours has to keep, whatever the schemas allow: rights, references, probes, spread."""
 
+import re
+
 
 def by_kind(objects, *kinds):
     """Objects of these kinds."""
@@ -151,9 +153,19 @@ def spoken(objects):
             yield f"ServiceMonitor {monitor['metadata']['name']} asks in plain where only TLS is spoken"
 
 
+def written(objects):
+    """A whole number in a flag is written as one: parm rejects 1.34217728e+08."""
+    for name, _, spec in pods(objects):
+        for container in spec["containers"]:
+            for argument in container.get("args", []):
+                if re.search(r"=-?[0-9.]+e[+-]?[0-9]+$", argument):
+                    yield f"{name}: {argument} is not written as a whole number"
+
+
 def problems(objects):
     """All of it."""
     yield from spoken(objects)
+    yield from written(objects)
     for name, _, spec in pods(objects):
         yield from rights(objects, name, spec)
     for found in by_kind(objects, "Job"):
