@@ -68,6 +68,7 @@ CHARTS = {
                 "podAnnotations": {"team": "ml"},
                 "priorityClassName": "high",
             },
+            "monitoring": {"enabled": True, "keySecret": "parm-key-of-prometheus"},
             "worker": {"extraEnv": [{"name": "A", "value": "b"}], "affinity": {"nodeAffinity": {}}},
         },
     ),
@@ -90,6 +91,8 @@ REFUSED = [
     {"worker": {"replicas": 0}},
     {"tls": {"mode": "always", "secret": "parm-tls"}},
     {"tls": {"mode": "require"}},
+    {"frontend": {"settings": {"server.keys_file": "/etc/parm-keys/keys.toml"}}, "monitoring": {"enabled": True}},
+    {"worker": {"settings": {"server.keys_file": "/keys"}}, "monitoring": {"enabled": True, "keySecret": ""}},
 ]
 
 

@@ -153,6 +153,15 @@ def spoken(objects):
             yield f"ServiceMonitor {monitor['metadata']['name']} asks in plain where only TLS is spoken"
 
 
+def keyed(objects):
+    """Prometheus has a key where one is needed."""
+    flags = [flag for _, _, spec in pods(objects) for each in spec["containers"] for flag in each.get("args", [])]
+    if any(flag.startswith("server.keys_file=") for flag in flags):
+        for monitor in by_kind(objects, "ServiceMonitor"):
+            if not all("authorization" in endpoint for endpoint in monitor["spec"]["endpoints"]):
+                yield f"ServiceMonitor {monitor['metadata']['name']} has no key, and /metrics needs one"
+
+
 def written(objects):
     """A whole number in a flag is written as one: parm rejects 1.34217728e+08."""
     for name, _, spec in pods(objects):
@@ -165,6 +174,7 @@ def written(objects):
 def problems(objects):
     """All of it."""
     yield from spoken(objects)
+    yield from keyed(objects)
     yield from written(objects)
     for name, _, spec in pods(objects):
         yield from rights(objects, name, spec)
