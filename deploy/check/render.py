@@ -39,6 +39,7 @@ CHARTS = {
                 "nodeSelector": {"pool": "cpu"},
             },
             "imagePullSecrets": [{"name": "pull"}],
+            "networkPolicy": {"egress": [{"to": [{"namespaceSelector": {}}], "ports": [{"port": 4317}]}]},
         },
     ),
     "chart with TLS": (
