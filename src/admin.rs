@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::cli::admin::Reach;
-use crate::cli::identity::Identity;
+use crate::cli::identity::{Identity, in_flags};
 use crate::codes::coded;
 
 /// Timeout for the beginning of an answer.
@@ -121,8 +121,10 @@ impl Admin {
         answer.and_then(|answer| answer).map_err(|error| {
             let reason = format!("{error:#}");
             if ["certificate", "TLS"].iter().any(|word| reason.contains(word)) {
-                let cure = "check --ca, and the certificate of the server";
-                let problem = format!("TLS handshake with {authority} failed: {reason}: {cure}");
+                let mut problem = format!("TLS handshake with {authority} failed: {}", in_flags(&reason));
+                if !problem.contains("--") {
+                    problem.push_str(": check --ca, and the certificate of the server");
+                }
                 return coded(StableCode::TlsHandshake, problem);
             }
             let problem =

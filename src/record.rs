@@ -110,8 +110,11 @@ fn worded(recording: &Recording, profile: &Result<Profile, parm_tuner::Error>) -
     let rate = count as f64 / recording.seconds.max(1e-9);
     let mut text = format!(
         "{count} queries of model '{}' in {:.1} s ({rate:.1} per second)",
-        recording.model, recording.seconds
+        recording.title, recording.seconds
     );
+    if let Some(merged) = recording.merged() {
+        text.push_str(&format!("\n{merged}"));
+    }
     match profile {
         Ok(profile) => text.push_str(&format!("\n{profile}")),
         Err(error) => text.push_str(&format!("\nnot enough data for a profile: {error}")),
@@ -125,6 +128,7 @@ fn worded(recording: &Recording, profile: &Result<Profile, parm_tuner::Error>) -
 fn described(recording: &Recording, profile: Option<&Profile>) -> serde_json::Value {
     json!({
         "model": recording.model,
+        "versions": recording.versions,
         "seconds": recording.seconds,
         "queries": recording.arrivals.len(),
         "jobs": recording.jobs.len(),

@@ -25,6 +25,9 @@ pub fn main(flags: &Why) -> Result<(), Failure> {
     };
     let named = || flags.what.clone();
     let profile = fit(&recording).with_context(named).map_err(Failure::Configuration)?;
+    if let Some(merged) = recording.merged() {
+        eprintln!("{}: {merged}", flags.what);
+    }
     eprintln!("{}: {profile}", flags.what);
     let setup = Setup { settings, seed: flags.seed, repeats: flags.repeats, ..Setup::default() };
     let bar = Bar::new(replayed_queries(&recording, &profile, &setup), "queries");

@@ -42,3 +42,13 @@ fn unknown_profile_or_file_ends_with_64_and_says_what_to_do() {
     let output = run(&[&["simulate", file], &SMALL[..]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
+
+#[test]
+fn replay_of_requests_tells_of_its_warm_up() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("three.csv");
+    fs::write(&file, "TIMESTAMP,input_tokens,output_tokens\n0,100,10\n1,100,10\n2,100,10\n").unwrap();
+    let output = run(&["simulate", "--requests", file.to_str().unwrap(), "--instances", "2"]);
+    let told = text(&output.stdout);
+    assert!(told.contains("not counted: the first 1 of 3 requests"), "{told}{}", text(&output.stderr));
+}

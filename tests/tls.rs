@@ -247,6 +247,11 @@ fn commands_connect_to_a_frontend_with_tls() {
     let blind = command().args(["ctl", "--url", &admin, "instances"]).output().unwrap();
     let told = String::from_utf8_lossy(&blind.stderr).into_owned();
     assert!(blind.status.code() == Some(64) && told.contains("--ca"), "{told}");
+    // Without a certificate the error names the flags that give one, not the settings of a server.
+    let bare = command().args(["ctl", "--url", &admin, "instances", "--ca", &ca]).output().unwrap();
+    let told = String::from_utf8_lossy(&bare.stderr).into_owned();
+    assert!(bare.status.code() == Some(1) && told.contains("with --cert and --key-file"), "{told}");
+    assert!(!told.contains("tls.") && !told.contains("check --ca"), "{told}");
 }
 
 #[test]

@@ -39,6 +39,7 @@ CHARTS = {
                 "nodeSelector": {"pool": "cpu"},
             },
             "imagePullSecrets": [{"name": "pull"}],
+            "networkPolicy": {"egress": [{"to": [{"namespaceSelector": {}}], "ports": [{"port": 4317}]}]},
         },
     ),
     "chart with TLS": (
@@ -57,12 +58,18 @@ CHARTS = {
         "parm",
         {
             "frontend": {
-                "settings": {"server.keys_file": "/etc/parm-keys/keys.toml", "frontend.instances.models": ["digits"]},
+                "settings": {
+                    "server.keys_file": "/etc/parm-keys/keys.toml",
+                    "frontend.instances.models": ["digits"],
+                    "server.max_body_bytes": 134217728,
+                    "log.otlp_sample": 0.25,
+                },
                 "extraVolumes": [{"name": "keys", "secret": {"secretName": "parm-keys", "defaultMode": 0o440}}],
                 "extraVolumeMounts": [{"name": "keys", "mountPath": "/etc/parm-keys", "readOnly": True}],
                 "podAnnotations": {"team": "ml"},
                 "priorityClassName": "high",
             },
+            "monitoring": {"enabled": True, "keySecret": "parm-key-of-prometheus"},
             "worker": {"extraEnv": [{"name": "A", "value": "b"}], "affinity": {"nodeAffinity": {}}},
         },
     ),
@@ -85,6 +92,8 @@ REFUSED = [
     {"worker": {"replicas": 0}},
     {"tls": {"mode": "always", "secret": "parm-tls"}},
     {"tls": {"mode": "require"}},
+    {"frontend": {"settings": {"server.keys_file": "/etc/parm-keys/keys.toml"}}, "monitoring": {"enabled": True}},
+    {"worker": {"settings": {"server.keys_file": "/keys"}}, "monitoring": {"enabled": True, "keySecret": ""}},
 ]
 
 

@@ -1,5 +1,7 @@
 """What every manifest of ours has to keep, whatever the schemas allow: rights, references, probes, spread."""
 
+import re
+
 
 def by_kind(objects, *kinds):
     """Objects of these kinds."""
@@ -151,9 +153,45 @@ def spoken(objects):
             yield f"ServiceMonitor {monitor['metadata']['name']} asks in plain where only TLS is spoken"
 
 
+def reached(objects):
+    """Frontends reach the admin API of their neighbours."""
+    for policy in by_kind(objects, "NetworkPolicy"):
+        spec = policy["spec"]
+        chosen = spec["podSelector"]["matchLabels"]
+        if chosen.get("app.kubernetes.io/component") != "frontend" or "Ingress" not in spec["policyTypes"]:
+            continue
+        for way, ends in (("ingress", "from"), ("egress", "to")):
+            if way.capitalize() not in spec["policyTypes"]:
+                continue
+            rules = [rule for rule in spec[way] if {"podSelector": {"matchLabels": chosen}} in rule.get(ends, [])]
+            if not any({"port": 8003} in rule["ports"] for rule in rules):
+                yield f"policy {policy['metadata']['name']}: no {way} of other frontends' admin API"
+
+
+def keyed(objects):
+    """Prometheus has a key where one is needed."""
+    flags = [flag for _, _, spec in pods(objects) for each in spec["containers"] for flag in each.get("args", [])]
+    if any(flag.startswith("server.keys_file=") for flag in flags):
+        for monitor in by_kind(objects, "ServiceMonitor"):
+            if not all("authorization" in endpoint for endpoint in monitor["spec"]["endpoints"]):
+                yield f"ServiceMonitor {monitor['metadata']['name']} has no key, and /metrics needs one"
+
+
+def written(objects):
+    """A whole number in a flag is written as one: parm rejects 1.34217728e+08."""
+    for name, _, spec in pods(objects):
+        for container in spec["containers"]:
+            for argument in container.get("args", []):
+                if re.search(r"=-?[0-9.]+e[+-]?[0-9]+$", argument):
+                    yield f"{name}: {argument} is not written as a whole number"
+
+
 def problems(objects):
     """All of it."""
     yield from spoken(objects)
+    yield from reached(objects)
+    yield from keyed(objects)
+    yield from written(objects)
     for name, _, spec in pods(objects):
         yield from rights(objects, name, spec)
     for found in by_kind(objects, "Job"):

@@ -27,3 +27,13 @@ impl Identity {
         Tls::open(&tls::Config { ca, certificate: cert, key: key_file, ..tls::Config::default() })
     }
 }
+
+/// Names these flags in a reason that names settings of a server.
+pub fn in_flags(reason: &str) -> String {
+    let names = [
+        ("set tls.certificate and tls.key", "give a certificate with --cert and --key-file"),
+        ("tls.ca or tls.client_ca", "--ca"),
+        ("tls.certificate", "--cert"),
+    ];
+    names.iter().fold(reason.to_owned(), |reason, (setting, flag)| reason.replace(setting, flag))
+}

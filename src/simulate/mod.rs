@@ -80,7 +80,6 @@ fn config(flags: &Simulate) -> anyhow::Result<(Config, String)> {
 /// recorded cost.
 fn recorded(config: &mut Config, path: &Path, model: Option<&str>) -> anyhow::Result<()> {
     let (recording, profile) = tune::recorded(path, model)?;
-    eprintln!("{}: {profile}", path.display());
     if let Some(instances) = std::num::NonZeroU32::new(profile.instances) {
         config.instances = instances;
         config.deployed = instances;

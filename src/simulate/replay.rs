@@ -53,11 +53,12 @@ struct Row {
 /// Replays the trace in each world under each way to choose the replica.
 pub(super) fn main(path: &Path, flags: &Simulate) -> Result<(), Failure> {
     let requests = read(path, flags).map_err(Failure::Configuration)?;
+    let warm_up = WARM_UP.min(requests.all().len() / 2);
     let mut rows = Vec::new();
     for (world, faults) in worlds() {
         let replay = Replay {
             requests: requests.all().to_vec(),
-            warm_up: WARM_UP.min(requests.all().len() / 2),
+            warm_up,
             replicas: flags.instances.map_or(REPLICAS, |replicas| replicas.get()),
             costs: Costs::default(),
             faults: Faults(faults),
@@ -85,7 +86,7 @@ pub(super) fn main(path: &Path, flags: &Simulate) -> Result<(), Failure> {
             row(name.into(), &run(dispatched(kind))?);
         }
     }
-    print(&rows, flags.output).map_err(Failure::Run)
+    print(&rows, [warm_up, requests.all().len()], flags.output).map_err(Failure::Run)
 }
 
 fn read(path: &Path, flags: &Simulate) -> anyhow::Result<Requests> {
@@ -127,13 +128,16 @@ fn dispatched(policy: PolicyKind) -> Balancing {
     Balancing::Dispatched(Box::new(PoolSettings { policy, hedge, ..PoolSettings::default() }), CONCURRENCY)
 }
 
-fn print(rows: &[Row], output: Output) -> anyhow::Result<()> {
+fn print(rows: &[Row], [warm_up, all]: [usize; 2], output: Output) -> anyhow::Result<()> {
     let mut out = crate::printer::stdout();
     if output == Output::Json {
         writeln!(out, "{}", serde_json::to_string_pretty(rows)?)?;
         return Ok(());
     }
-    writeln!(out, "time to first token in seconds")?;
+    writeln!(
+        out,
+        "time to first token in seconds; warm-up, not counted: the first {warm_up} of {all} requests"
+    )?;
     let head = ["world", "replica by", "p50", "p99", "p99.9", "extra %", "failed", "N"];
     writeln!(
         out,

@@ -67,17 +67,19 @@ pub fn of(flags: &Tune) -> Result<Problem, Failure> {
 
 fn recorded(cluster: &Cluster) -> anyhow::Result<Option<(Recording, Profile)>> {
     let Some(path) = &cluster.recording else { return Ok(None) };
-    let (recording, profile) = read(path, cluster.model.as_deref())?;
-    eprintln!("{}: {profile}", path.display());
-    Ok(Some((recording, profile)))
+    Ok(Some(read(path, cluster.model.as_deref())?))
 }
 
-/// Reads a recording and derives its profile.
+/// Reads a recording, derives its profile, and prints that on stderr.
 pub fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Recording, Profile)> {
     let named = || path.display().to_string();
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", named()))?;
     let recording = Recording::read(std::io::BufReader::new(file), model).with_context(named)?;
     let profile = fit(&recording).with_context(named)?;
+    if let Some(merged) = recording.merged() {
+        eprintln!("{}: {merged}", named());
+    }
+    eprintln!("{}: {profile}", named());
     Ok((recording, profile))
 }
 

@@ -159,6 +159,12 @@ impl Config {
             return Err(Error::NoDeployedInstance { policy: name.clone(), instances, parity });
         }
         let what = self.scenario(scenario)?;
+        // Loads are given; those of rates follow from the work.
+        let load = if self.rates.contains(&rate) {
+            self.load_of(rate, &what.trace, settings.batch.max_size)
+        } else {
+            load
+        };
         let bad = |error| Error::Scenario { scenario: scenario.to_owned(), error };
         what.faults.check(instances).map_err(bad)?;
         let (queries, warm_up) = what.length(self.queries.get(), self.warm_up);
@@ -226,6 +232,20 @@ mod tests {
             ["equal 1", "parm k=2 1", "parm k=3 1", "equal auto", "parm k=2 auto", "parm k=3 auto"];
         assert_eq!(names, expected);
         assert!(cells[0].faces_the_same(&cells[2]) && !cells[0].faces_the_same(&cells[3]));
+    }
+
+    #[test]
+    fn load_of_a_recording_follows_the_cost_of_its_rows() {
+        let text = "policies = [\"equal\"]\nscenarios = [\"recorded\"]\nrates = [300.0]\ndeployed = 6\n\
+                    batch = [\"auto\", 2, 1]\n\
+                    service = { time_ms = { kind = \"constant\", value = 20.0 }, row_share = 0.02 }";
+        let mut config = Config::parse(text).unwrap();
+        // Recorded queries of four rows.
+        let trace = (1..=400_u32).map(|n| f64::from(n.div_ceil(4)) / 75.0).collect();
+        config.scenario.insert("recorded".into(), Scenario { trace, ..Scenario::default() });
+        let loads: Vec<f64> = config.cells().unwrap().iter().map(|cell| cell.load).collect();
+        // A run of four rows takes 21.2 ms, 75 times a second; one of two rows 20.4 ms, 150 times; one of one row 20 ms.
+        assert_eq!(loads, [0.265, 0.51, 1.0]);
     }
 
     #[test]

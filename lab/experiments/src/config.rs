@@ -123,7 +123,17 @@ impl Config {
     pub(crate) fn intensities(&self) -> Vec<(f64, f64)> {
         let full = f64::from(self.deployed.get()) / self.service.mean_seconds();
         let loads = self.loads.iter().map(|load| (*load, load * full));
-        loads.chain(self.rates.iter().map(|rate| ((1000.0 * rate / full).round() / 1000.0, *rate))).collect()
+        loads.chain(self.rates.iter().map(|rate| (self.load_of(*rate, &[], BatchSize::ONE), *rate))).collect()
+    }
+
+    /// Returns the load that a rate is. Queries that arrive at one time, as the rows of a recorded one do, run as one batch.
+    pub(crate) fn load_of(&self, rate: f64, trace: &[f64], batch: BatchSize) -> f64 {
+        let full = f64::from(self.deployed.get()) / self.service.mean_seconds();
+        let most = batch.fixed().map_or(usize::MAX, |most| most.get().into());
+        let runs = trace.chunk_by(|one, next| one == next).flat_map(|rows| rows.chunks(most));
+        let work: f64 = runs.map(|rows| self.service.rows(rows.len())).sum();
+        let each = if trace.is_empty() { 1.0 } else { work / trace.len() as f64 };
+        (1000.0 * rate * each / full).round() / 1000.0
     }
 }
 

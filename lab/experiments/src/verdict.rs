@@ -26,7 +26,7 @@ pub struct Verdict {
     pub gap_ratio: Option<Estimate>,
     /// Shares of the queries by outcome.
     pub shares: Shares,
-    /// Share of the queries with a wrong answer because of the scenario.
+    /// Share of the queries with a wrong answer because of the scenario; failed ones have none.
     pub wrong: f64,
     /// Share of the answers that agree with the deployed model's, by outcome.
     pub accuracy: Accuracy,

@@ -49,6 +49,8 @@ pub struct StandInWorth {
     pub agreement: f64,
     /// Accuracy of its answers.
     pub accuracy: f64,
+    /// Whether the agreement is not known itself, and follows from the accuracies.
+    pub follows: bool,
 }
 
 /// The known facts about a stand-in.
@@ -79,7 +81,7 @@ impl StandInFacts {
     pub fn worth(&self, available: f64) -> Option<StandInWorth> {
         let accuracy = self.accuracy.or(self.agreement.map(|agreement| agreement * available))?;
         let agreement = self.agreement.unwrap_or((accuracy / available.max(1e-9)).min(1.0));
-        Some(StandInWorth { cost: self.cost?.rows, agreement, accuracy })
+        Some(StandInWorth { cost: self.cost?.rows, agreement, accuracy, follows: self.agreement.is_none() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The reasons for the winner, in words: compared with no redundancy and with the next policy, and its price.
 
 use crate::report::Line;
-use crate::{Objective, Problem};
+use crate::{Objective, Problem, StandInWorth};
 
 /// Returns the reasons, in sentences.
 pub(crate) fn why(problem: &Problem, ranked: &[Line]) -> Vec<String> {
@@ -138,14 +138,20 @@ fn price(problem: &Problem, first: &Line) -> Option<String> {
     let stand_in = problem.quality.stand_in.filter(|_| score.stand_in > 5e-6).map(|known| {
         format!(
             "{:.2} % of the answers are the stand-in's, which leaves an accuracy of {:.4} over all if it agrees with {:.1} % of \
-             the predictions, as stated: nothing was graded here",
+             the predictions, {}: nothing was graded here",
             100.0 * score.stand_in,
             score.accuracy,
-            100.0 * known.agreement
+            100.0 * known.agreement,
+            source(known)
         )
     });
     let parts: Vec<String> = [work, answers, stand_in].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("It costs {}.", parts.join("; ")))
+}
+
+/// Returns the source of a stand-in's agreement.
+fn source(known: StandInWorth) -> &'static str {
+    if known.follows { "as follows from the stated accuracies" } else { "as stated" }
 }
 
 fn against_next(problem: &Problem, first: &Line, second: &Line) -> String {
@@ -166,4 +172,21 @@ fn against_next(problem: &Problem, first: &Line, second: &Line) -> String {
 
 fn percent(line: &Line) -> f64 {
     100.0 * line.score.goodput
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_dispatch::Cost;
+
+    use super::*;
+    use crate::StandInFacts;
+
+    #[test]
+    fn agreement_is_called_stated_only_if_it_was() {
+        let cost = Some(Cost::linear(0.2));
+        let of = |agreement, accuracy| StandInFacts { cost, agreement, accuracy }.worth(0.93).unwrap();
+        assert_eq!(source(of(None, Some(0.9))), "as follows from the stated accuracies");
+        assert_eq!(source(of(Some(0.97), None)), "as stated");
+        assert_eq!(source(of(Some(0.97), Some(0.9))), "as stated");
+    }
 }

@@ -1,6 +1,6 @@
 //! Reads a frontend's recording of one model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read};
 
 use parm_dispatch::recording::{FORMAT, Line, RecordedRole};
@@ -13,6 +13,10 @@ use crate::Error;
 pub struct Recording {
     /// The model.
     pub model: String,
+    /// Its name for people, with the version if the recording has others.
+    pub title: String,
+    /// Its versions with queries, in the order in which they were seen.
+    pub versions: Vec<String>,
     /// How long the recording is.
     pub seconds: f64,
     /// When queries arrived, in seconds from its beginning, in order.
@@ -55,7 +59,8 @@ const QUERIES: usize = 100_000_000;
 const LATEST_US: u64 = 365 * 86_400 * 1_000_000;
 
 impl Recording {
-    /// Reads a recording. The model must be named if there are queries of several.
+    /// Reads a recording. The model must be named if there are queries of several, or of several versions: `NAME/VERSION` is
+    /// one version, and `NAME` all of them together.
     pub fn read(mut from: impl BufRead, model: Option<&str>) -> Result<Self, Error> {
         let mut page = Page::default();
         let mut text = Vec::new();
@@ -85,6 +90,15 @@ impl Recording {
     pub fn trace(&self) -> Arrivals {
         Arrivals::Trace { seconds: self.arrivals.clone() }
     }
+
+    /// Says that several versions count as one model; `None` for one version.
+    pub fn merged(&self) -> Option<String> {
+        let (model, last) = (&self.model, self.versions.last()?);
+        (self.versions.len() > 1).then(|| {
+            let versions = self.versions.join(" and ");
+            format!("versions {versions} of {model} count as one model: --model {model}/{last} picks one")
+        })
+    }
 }
 
 /// The contents of the recording.
@@ -101,6 +115,7 @@ struct Page {
 #[derive(Default)]
 struct Of {
     name: String,
+    version: String,
     arrivals: Vec<f64>,
     jobs: Vec<Job>,
 }
@@ -112,7 +127,10 @@ impl Page {
                 return Err(Error::OtherFormat { format, known: FORMAT });
             }
             Line::Recording { .. } => {}
-            Line::Model { number, name, .. } => self.models.entry(number).or_default().name = name,
+            Line::Model { number, name, version } => {
+                let of = self.models.entry(number).or_default();
+                (of.name, of.version) = (name, version);
+            }
             Line::Instance { number, name } => _ = self.instances.insert(number, name),
             Line::Query(query) => {
                 self.queries = self.queries.saturating_add(query.rows as usize);
@@ -149,30 +167,56 @@ impl Page {
 
     fn of(self, model: Option<&str>) -> Result<Recording, Error> {
         let with: Vec<&Of> = self.models.values().filter(|of| !of.arrivals.is_empty()).collect();
-        let names = || with.iter().map(|of| of.name.as_str()).collect::<Vec<_>>().join(", ");
-        let chosen = match (model, with.len()) {
-            (_, 0) => {
+        let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for of in &with {
+            known.entry(&of.name).or_default().insert(&of.version);
+        }
+        // With the version if there are several of that name.
+        let label = |of: &Of| if known[of.name.as_str()].len() > 1 { of.full() } else { of.name.clone() };
+        let names = || distinct(with.iter().map(|of| label(of)));
+        let is_meant: Box<dyn Fn(&Of) -> bool> = match model {
+            _ if with.is_empty() => {
                 return Err(Error::EmptyRecording { what: model.unwrap_or("any model").to_owned() });
             }
-            (Some(model), _) => with
-                .iter()
-                .position(|of| of.name == model)
-                .ok_or_else(|| Error::NoSuchModel { model: model.to_owned(), models: names() })?,
-            (None, 1) => 0,
-            (None, _) => return Err(Error::WhichModel { models: names() }),
+            Some(model) if with.iter().any(|of| of.name == model) => Box::new(move |of| of.name == model),
+            Some(model) if with.iter().any(|of| of.full() == model) => Box::new(move |of| of.full() == model),
+            Some(model) => {
+                return Err(Error::NoSuchModel { model: model.to_owned(), models: names().join(", ") });
+            }
+            None if names().len() > 1 => return Err(Error::WhichModel { models: names().join(", ") }),
+            None => {
+                let name = with[0].name.clone();
+                Box::new(move |of| of.name == name)
+            }
         };
-        let name = with[chosen].name.clone();
-        // Versions of one model count as one model.
+        let meant: Vec<&&Of> = with.iter().filter(|of| is_meant(of)).collect();
+        let name = meant[0].name.clone();
+        let versions = distinct(meant.iter().map(|of| of.version.clone()));
+        let title = if versions.len() > 1 { name.clone() } else { label(meant[0]) };
         let mut all = Of::default();
-        for of in self.models.into_values().filter(|of| of.name == name) {
+        for of in self.models.into_values().filter(|of| is_meant(of)) {
             all.arrivals.extend(of.arrivals);
             all.jobs.extend(of.jobs);
         }
         all.arrivals.sort_by(f64::total_cmp);
         all.jobs.sort_by(|a, b| a.at.total_cmp(&b.at));
         let (instances, dropped, seconds) = (self.instances, self.dropped, self.end);
-        Ok(Recording { model: name, seconds, arrivals: all.arrivals, jobs: all.jobs, instances, dropped })
+        let (arrivals, jobs) = (all.arrivals, all.jobs);
+        Ok(Recording { model: name, title, versions, seconds, arrivals, jobs, instances, dropped })
     }
+}
+
+impl Of {
+    /// The name with the version.
+    fn full(&self) -> String {
+        if self.version.is_empty() { self.name.clone() } else { format!("{}/{}", self.name, self.version) }
+    }
+}
+
+/// Keeps the first of equal texts.
+fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    texts.filter(|text| seen.insert(text.clone())).collect()
 }
 
 #[cfg(test)]
@@ -215,6 +259,39 @@ mod tests {
         assert!(matches!(read("", None), Err(Error::EmptyRecording { .. })));
         let long = "x".repeat(5000);
         assert!(matches!(read(&long, None), Err(Error::BadLine { line: 1, .. })));
+    }
+
+    const ROLLOUT: &str = r#"{"recording":{"format":1,"unix_ms":5}}
+{"model":{"number":0,"name":"ver","version":"1"}}
+{"query":{"at_us":1000,"model":0,"rows":1}}
+{"job":{"at_us":1500,"took_us":20000,"model":0,"instance":3,"rows":1,"role":"deployed","ok":true}}
+{"model":{"number":1,"name":"ver","version":"2"}}
+{"query":{"at_us":2000,"model":1,"rows":1}}
+{"query":{"at_us":3000,"model":1,"rows":1}}
+{"job":{"at_us":3500,"took_us":90000,"model":1,"instance":3,"rows":1,"role":"deployed","ok":true}}
+"#;
+
+    #[test]
+    fn versions_of_a_rollout_are_told_apart() {
+        assert_eq!(read(ROLLOUT, None), Err(Error::WhichModel { models: "ver/1, ver/2".into() }));
+        let missing = Error::NoSuchModel { model: "ver/3".into(), models: "ver/1, ver/2".into() };
+        assert_eq!(read(ROLLOUT, Some("ver/3")), Err(missing));
+        let one = read(ROLLOUT, Some("ver/2")).unwrap();
+        assert_eq!((one.model.as_str(), one.title.as_str()), ("ver", "ver/2"));
+        assert_eq!((one.arrivals.len(), one.jobs.len()), (2, 1));
+        assert!((one.jobs[0].took - 0.090).abs() < 1e-12, "the other version's job is left out");
+        assert_eq!(one.merged(), None);
+    }
+
+    #[test]
+    fn versions_under_one_name_are_said_to_count_as_one() {
+        let both = read(ROLLOUT, Some("ver")).unwrap();
+        assert_eq!((both.arrivals.len(), both.jobs.len()), (3, 2));
+        let said = both.merged().unwrap();
+        assert_eq!(said, "versions 1 and 2 of ver count as one model: --model ver/2 picks one");
+        let one = ROLLOUT.replace("\"version\":\"2\"", "\"version\":\"1\"");
+        assert_eq!(read(&one, None).unwrap().arrivals.len(), 3, "a version that came again is one");
+        assert_eq!(read(TEXT, Some("a/1")).unwrap().arrivals.len(), 2);
     }
 
     #[test]

@@ -21,10 +21,16 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* Settings as flags: each wins over the file. */}}
+{{/* Settings as flags: each wins over the file. Helm has all numbers as floats, and would write large ones as 1.34e+08. */}}
 {{- define "parm.settings" -}}
 {{- range $path, $value := . }}
 - --set
-- {{ if kindIs "slice" $value }}{{ printf "%s=%s" $path (toJson $value) | quote }}{{ else }}{{ printf "%s=%v" $path $value | quote }}{{ end }}
+{{- if kindIs "slice" $value }}
+- {{ printf "%s=%s" $path (toJson $value) | quote }}
+{{- else if and (kindIs "float64" $value) (eq $value (floor $value)) }}
+- {{ printf "%s=%d" $path (int64 $value) | quote }}
+{{- else }}
+- {{ printf "%s=%v" $path $value | quote }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -31,10 +31,8 @@ securityContext:
   runAsNonRoot: true
   runAsUser: 65532
   runAsGroup: 65532
-  {{- if ne $root.Values.tls.mode "off" }}
-  # So that the private key need not be readable for everyone.
+  # So that a Secret of keys or certificates need not be readable for everyone.
   fsGroup: 65532
-  {{- end }}
   seccompProfile:
     type: RuntimeDefault
 topologySpreadConstraints:

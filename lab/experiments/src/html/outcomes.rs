@@ -83,9 +83,7 @@ fn table(rows: &[&Row]) -> String {
         out += &cell(shares.backup, right.backup);
         out += &cell(shares.default, right.default);
         out += &cell(shares.rejected, None);
-        // A failed query has no answer that could be wrong.
-        let wrong = (row.verdict.wrong - shares.rejected).max(0.0);
-        let _ = write!(out, "<td>{}</td></tr>", percent(wrong));
+        let _ = write!(out, "<td>{}</td></tr>", percent(row.verdict.wrong));
     }
     out + "</table></div>"
 }

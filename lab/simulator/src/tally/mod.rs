@@ -127,9 +127,11 @@ impl Tally {
         self.outcomes[outcome as usize] as f64 / self.count().max(1) as f64
     }
 
-    /// Returns the share of the queries with a wrong answer because of the fault schedule.
+    /// Returns the share of the queries with a wrong answer because of the fault schedule. A failed query has none.
     pub fn wrong(&self) -> f64 {
-        self.wrong.iter().sum::<u64>() as f64 / self.count().max(1) as f64
+        let answers = Outcome::ALL.iter().filter(|outcome| outcome.is_answer());
+        let wrong: u64 = answers.map(|outcome| self.wrong[*outcome as usize]).sum();
+        wrong as f64 / self.count().max(1) as f64
     }
 
     /// Returns the queries with this outcome, and those of them with a right answer. `None` for approximate answers that
@@ -235,5 +237,16 @@ mod tests {
         let late = blocks[0].last().unwrap();
         assert!((late.0 as f64 / 1e9 - 1.0).abs() < 1e-3 && late.1 == 10);
         assert!((tally.share(Outcome::Failed) - 0.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn failed_query_does_not_count_as_a_wrong_answer() {
+        let mut tally = Tally::new(1300, Duration::from_secs(1)).graded();
+        for number in 0..1300 {
+            let outcome = if number == 7 { Outcome::Failed } else { Outcome::Exact };
+            let wrong = number == 7 || (100..134).contains(&number);
+            tally.ended(Ended { number, latency: 20_000_000, outcome, wrong });
+        }
+        assert!((tally.wrong() - 34.0 / 1300.0).abs() < 1e-12, "{}", tally.wrong());
     }
 }

@@ -43,7 +43,8 @@ fn found(problem: &Problem) -> Report {
 
 /// The same cluster with a fully known stand-in.
 fn with_stand_in(scenario: &str) -> Problem {
-    let worth = StandInWorth { cost: [0.15, 0.3, 0.6, 1.2], agreement: 0.94, accuracy: 0.915 };
+    let cost = [0.15, 0.3, 0.6, 1.2];
+    let worth = StandInWorth { cost, agreement: 0.94, accuracy: 0.915, follows: false };
     let quality = Quality { available: 0.935, stand_in: Some(worth), ..Quality::default() };
     Problem { faults: Scenario::named(scenario).unwrap().faults, quality, ..problem() }
 }
