@@ -311,9 +311,7 @@ fn refusal(made: &[Made], shares: &[Shares], at: usize) -> Option<String> {
 fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<Vec<Tensor>, Error> {
     let mut parts: Vec<Vec<Tensor>> = Vec::new();
     for start in (0..rows.len()).step_by(runner.together) {
-        if progress.is_stopped() {
-            return Err(Error::Stopped);
-        }
+        progress.check()?;
         let places = start..(start + runner.together).min(rows.len());
         let count = places.len();
         let outputs = runner.run(rows, places)?;

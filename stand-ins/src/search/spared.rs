@@ -211,7 +211,7 @@ mod tests {
         let (stage, model) = (Stage::new(), network());
         let bench = bench(&stage, &model, &Alone);
         let base = Draft::new(&model).unwrap();
-        let ranges = gather(&stage.workshop, &base, &bench.rows).unwrap();
+        let ranges = gather(&stage.workshop, &base, &bench.rows, &Alone).unwrap();
         let cuts = Cuts::of(0.0);
         let whole = bench.copy("int8", &base, (&ranges, Scope::All, &cuts)).unwrap().unwrap();
         assert!(whole.alike < 1.0, "{}", whole.alike);
@@ -254,7 +254,7 @@ mod tests {
         let shifted: Vec<f32> = bench.said[0].as_f32().unwrap().iter().map(|value| value * 2.0).collect();
         bench.said = vec![Tensor::from_f32(bench.said[0].shape(), &shifted).unwrap()];
         let base = Draft::new(&model).unwrap();
-        let ranges = gather(&stage.workshop, &base, &bench.rows).unwrap();
+        let ranges = gather(&stage.workshop, &base, &bench.rows, &Alone).unwrap();
         let parts = parts(&base, &Survey::of(&stage.workshop, &base, &bench.rows).unwrap());
         let harmful = bench.harmful(&base, (&ranges, &Cuts::of(0.0)), parts).unwrap();
         assert_eq!(heard.0.borrow().len(), 3, "each layer was tried");
