@@ -151,22 +151,41 @@ pub struct Difference {
     pub mean: f64,
     /// The largest.
     pub largest: f64,
+    /// Rows that are left out, since servers withhold such an answer: it has floats that are not finite. If all have, both
+    /// differences are infinite.
+    #[serde(skip_serializing_if = "is_none")]
+    pub left_out: usize,
+}
+
+/// Whether nothing is left out.
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The differences of all outputs of floats; `None` if there are none.
 pub(crate) fn difference(deployed: &[Tensor], other: &[Tensor]) -> Option<Difference> {
-    let (mut sum, mut count, mut largest) = (0.0, 0usize, 0.0f64);
+    let served: Vec<bool> = finite(deployed).into_iter().zip(finite(other)).map(|(a, b)| a && b).collect();
+    let left_out = served.iter().filter(|is_served| !**is_served).count();
+    let (mut sum, mut count, mut largest, mut has_floats) = (0.0, 0usize, 0.0f64, false);
     for (a, b) in deployed.iter().zip(other) {
-        let Some((a, b)) = floats(a).zip(floats(b)) else { continue };
-        for (a, b) in a.iter().zip(b.iter()) {
-            let apart = if a == b { 0.0 } else { f64::from((a - b).abs()) };
-            let apart = if apart.is_nan() { f64::INFINITY } else { apart };
-            sum += apart;
-            count += 1;
-            largest = largest.max(apart);
+        let Some((a_values, b_values)) = floats(a).zip(floats(b)) else { continue };
+        let each = (a_values.len() / a.rows().max(1)).max(1);
+        let rows = a_values.chunks(each).zip(b_values.chunks(each)).zip(&served);
+        has_floats |= !a_values.is_empty();
+        for ((a, b), _) in rows.filter(|(_, is_served)| **is_served) {
+            for (a, b) in a.iter().zip(b) {
+                let apart = f64::from((a - b).abs());
+                sum += apart;
+                count += 1;
+                largest = largest.max(apart);
+            }
         }
     }
-    (count > 0).then(|| Difference { mean: sum / count as f64, largest })
+    let found = match count {
+        0 => Difference { mean: f64::INFINITY, largest: f64::INFINITY, left_out },
+        _ => Difference { mean: sum / count as f64, largest, left_out },
+    };
+    has_floats.then_some(found)
 }
 
 /// The number of different answers, and for each row whether a constant answer agrees with it: the most frequent choice,
@@ -354,5 +373,16 @@ mod tests {
         assert_eq!((found.mean, found.largest), (1.5, 3.0));
         let nan = difference(&rows(&[1.0, 2.0]), &rows(&[1.0, f32::NAN])).unwrap();
         assert_eq!(nan.largest, f64::INFINITY);
+    }
+
+    #[test]
+    fn difference_leaves_out_rows_that_servers_withhold() {
+        let label = Tensor::new(DataType::Int64, [3, 1].as_slice(), vec![0; 24].into()).unwrap();
+        let of = |values: &[f32]| vec![label.clone(), rows(values).remove(0)];
+        let said = of(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let found = difference(&said, &of(&[1.0, 2.5, f32::NAN, 9.0, 5.0, 6.5])).unwrap();
+        assert_eq!(found, Difference { mean: 0.25, largest: 0.5, left_out: 1 });
+        assert_eq!(difference(&said, &said), Some(Difference::default()));
+        assert_eq!(difference(std::slice::from_ref(&label), std::slice::from_ref(&label)), None);
     }
 }
