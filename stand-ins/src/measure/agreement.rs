@@ -252,7 +252,7 @@ fn mean(output: &Tensor) -> Option<Tensor> {
 
 /// The mean distance between two models' outputs, relative to their size. Scores and probabilities of classes are
 /// compared by what decides between the classes: scores less their mean, which for probabilities are their
-/// logarithms.
+/// logarithms. Labels and texts count only if no output has floats: then the share of a row's values that differ counts.
 pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for (at, (a, b)) in deployed.iter().zip(other).enumerate() {
@@ -265,7 +265,30 @@ pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meanings: &[M
             count += 1;
         }
     }
-    if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
+    match count {
+        0 => share_of_unequal(deployed, other),
+        _ => sum / f64::from(count),
+    }
+}
+
+/// The mean share of a row's values that differ; infinite without values.
+fn share_of_unequal(deployed: &[Tensor], other: &[Tensor]) -> f64 {
+    let rows = |(a, b): (&Tensor, &Tensor)| -> Vec<f64> {
+        let count = a.rows().min(b.rows());
+        if a.datatype() != b.datatype() || a.shape().get(1..) != b.shape().get(1..) {
+            return vec![1.0; count];
+        }
+        let Some((a_values, b_values)) = parm_arrays::numbers(a).zip(parm_arrays::numbers(b)) else {
+            let is_unequal = |at| a.slice_rows(at, 1).ok() != b.slice_rows(at, 1).ok();
+            return (0..count).map(|at| f64::from(u8::from(is_unequal(at)))).collect();
+        };
+        let each = a.len() / a.rows().max(1);
+        let unequal: Vec<bool> = a_values.zip(b_values).map(|(a, b)| a != b).collect();
+        let share = |row: &[bool]| row.iter().filter(|is| **is).count() as f64 / row.len() as f64;
+        unequal.chunks(each.max(1)).map(share).collect()
+    };
+    let all: Vec<f64> = deployed.iter().zip(other).flat_map(rows).collect();
+    if all.is_empty() { f64::INFINITY } else { all.iter().sum::<f64>() / all.len() as f64 }
 }
 
 /// The numbers that decide between classes.
@@ -325,6 +348,25 @@ mod tests {
         let (sure, surer) = (rows(&[0.9, 0.1]), rows(&[0.99, 0.01]));
         let far = mean_distance(&sure, &surer, &[Meaning::Probabilities]);
         assert!(far > 4.0 * mean_distance(&sure, &surer, &[Meaning::Values]), "{far}");
+    }
+
+    #[test]
+    fn distance_of_labels_is_the_share_that_differs() {
+        let of = |labels: &[i64], columns: usize| {
+            let data: Vec<u8> = labels.iter().flat_map(|label| label.to_le_bytes()).collect();
+            vec![
+                Tensor::new(DataType::Int64, [labels.len() / columns, columns].as_slice(), data.into())
+                    .unwrap(),
+            ]
+        };
+        let apart = |a: &[Tensor], b: &[Tensor]| mean_distance(a, b, &[Meaning::Label]);
+        let said = of(&[1, 2, 3, 4], 1);
+        assert_eq!(apart(&said, &said), 0.0);
+        assert_eq!(apart(&said, &of(&[1, 2, 0, 4], 1)), 0.25);
+        assert_eq!(apart(&said, &of(&[0, 2], 1)), 0.5, "of fewer rows");
+        assert_eq!(apart(&of(&[1, 2, 3, 4], 2), &of(&[1, 0, 3, 4], 2)), 0.25);
+        assert_eq!(apart(&said, &of(&[1, 2, 3, 4], 2)), 1.0, "in another form");
+        assert_eq!(apart(&[], &[]), f64::INFINITY);
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Bench<'_> {
     }
 
     /// The copy whose outputs on calibration rows are nearest to the deployed model's.
-    fn best_range(
+    pub(super) fn best_range(
         &self,
         name: &str,
         base: &Draft,
