@@ -33,6 +33,11 @@ pub trait Progress {
 
     /// Whether the search must stop.
     fn is_stopped(&self) -> bool;
+
+    /// An error if the search must stop.
+    fn check(&self) -> Result<(), Error> {
+        if self.is_stopped() { Err(Error::Stopped) } else { Ok(()) }
+    }
 }
 
 /// An engine and its scratch folder.

@@ -21,6 +21,7 @@ mod order;
 mod probe;
 mod raise;
 mod survey;
+mod trees;
 mod types;
 mod work;
 

@@ -1,6 +1,6 @@
 //! Accessors for the attributes, inputs and outputs of a node.
 
-use parm_parity_models::onnx::proto::{AttributeProto, NodeProto};
+use parm_parity_models::onnx::proto::{AttributeProto, NodeProto, TensorProto};
 
 /// Accessors that every rewrite uses.
 pub(crate) trait NodeExt {
@@ -12,6 +12,10 @@ pub(crate) trait NodeExt {
     fn ints(&self, name: &str) -> Option<&[i64]>;
     /// A float attribute.
     fn float(&self, name: &str) -> Option<f32>;
+    /// A list of strings.
+    fn texts(&self, name: &str) -> Option<&[Vec<u8>]>;
+    /// A tensor.
+    fn tensor(&self, name: &str) -> Option<&TensorProto>;
     /// A string attribute.
     fn text(&self, name: &str) -> Option<String>;
     /// The input at this position, unless it is omitted.
@@ -35,6 +39,14 @@ impl NodeExt for NodeProto {
 
     fn float(&self, name: &str) -> Option<f32> {
         setting(self, name)?.f
+    }
+
+    fn texts(&self, name: &str) -> Option<&[Vec<u8>]> {
+        setting(self, name).map(|attribute| attribute.strings.as_slice())
+    }
+
+    fn tensor(&self, name: &str) -> Option<&TensorProto> {
+        setting(self, name)?.t.as_ref()
     }
 
     fn text(&self, name: &str) -> Option<String> {

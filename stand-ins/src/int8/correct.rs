@@ -22,7 +22,7 @@ use crate::Error;
 use crate::graph::{Links, NodeExt, add_bias, probe, sort, types, with_axes};
 use crate::memory::COMPARED;
 use crate::rows::Rows;
-use crate::workshop::Workshop;
+use crate::workshop::{Progress, Workshop};
 
 /// The operator version from which reductions read their axes as an input.
 const MEANS_READ_AXES: i64 = 18;
@@ -44,7 +44,7 @@ struct Pair {
 pub(crate) fn correct(
     workshop: &Workshop,
     draft: &Draft,
-    rows: &Rows,
+    (rows, progress): (&Rows, &dyn Progress),
     (ranges, scope, cuts): (&Ranges, Scope, &Cuts),
 ) -> Result<Draft, Error> {
     let mut aside = draft.clone();
@@ -55,6 +55,7 @@ pub(crate) fn correct(
     let mut means: Vec<Vec<Mean>> = pairs.iter().map(|pair| vec![Mean::default(); pair.channels]).collect();
     let together = workshop.together(TOGETHER, COMPARED);
     for start in (0..rows.len()).step_by(together) {
+        progress.check()?;
         let made = runner.run(rows, start..(start + together).min(rows.len()))?;
         for ((pair, means), apart) in pairs.iter().zip(&mut means).zip(&made) {
             add(means, pair, apart)?;
@@ -200,7 +201,7 @@ mod tests {
 
     use super::*;
     use crate::int8::{gather, quantise};
-    use crate::testing::Stage;
+    use crate::testing::{Alone, Stage};
 
     const OUTPUTS: usize = 5;
 
@@ -224,7 +225,7 @@ mod tests {
         let rows =
             stage.rows(&model, &[parm_protocol::Tensor::from_f32([64, 24].as_slice(), &values).unwrap()]);
         let draft = Draft::new(&model).unwrap();
-        let (ranges, cuts) = (gather(&stage.workshop, &draft, &rows).unwrap(), Cuts::of(0.0));
+        let (ranges, cuts) = (gather(&stage.workshop, &draft, &rows, &Alone).unwrap(), Cuts::of(0.0));
         let said = stage.answers(&model, &rows);
         let off = |draft: &Draft| {
             let copy = quantise(draft, &ranges, Scope::All, &cuts).unwrap().unwrap();
@@ -235,7 +236,8 @@ mod tests {
             }
             sums.iter().map(|sum| sum.abs()).sum::<f32>()
         };
-        let corrected = correct(&stage.workshop, &draft, &rows, (&ranges, Scope::All, &cuts)).unwrap();
+        let corrected =
+            correct(&stage.workshop, &draft, (&rows, &Alone), (&ranges, Scope::All, &cuts)).unwrap();
         let (before, after) = (off(&draft), off(&corrected));
         assert!(before > 0.0 && after < 0.1 * before, "{before} became {after}");
     }

@@ -12,7 +12,7 @@ use super::write::Scope;
 use crate::Error;
 use crate::graph::{Links, Survey, probe, types};
 use crate::rows::Rows;
-use crate::workshop::Workshop;
+use crate::workshop::{Progress, Workshop};
 
 /// Rows per run while values are gathered, if all their values fit the memory.
 const TOGETHER: usize = 4;
@@ -107,7 +107,12 @@ pub(crate) fn measured(draft: &Draft, scope: Scope) -> BTreeSet<String> {
 }
 
 /// Runs the graph on calibration rows and tallies every value that a quantised copy needs.
-pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<Ranges, Error> {
+pub(crate) fn gather(
+    workshop: &Workshop,
+    draft: &Draft,
+    rows: &Rows,
+    progress: &dyn Progress,
+) -> Result<Ranges, Error> {
     let points = Points::of(draft, &Links::of(draft), Scope::All);
     let values: BTreeSet<String> = points.values.into_values().collect();
     let inputs: BTreeSet<String> = rows.sizes().map(|(name, _)| name.to_owned()).collect();
@@ -120,6 +125,7 @@ pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<
     // Engines do not return an input as an output.
     for (place, name) in rows.sizes().map(|(name, _)| name.to_owned()).enumerate() {
         for start in (0..rows.len()).step_by(TOGETHER) {
+            progress.check()?;
             let some = rows.slice(start, TOGETHER.min(rows.len() - start))?;
             if some[place].datatype() == parm_protocol::DataType::Fp32 {
                 tally(&name, &some[place])?;
@@ -132,6 +138,7 @@ pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<
         let model = probe(draft, &values, &types(draft))?;
         let mut runner = workshop.load("ranges", model.bytes())?;
         for start in (0..rows.len()).step_by(together) {
+            progress.check()?;
             let made = runner.run(rows, start..(start + together).min(rows.len()))?;
             for (name, tensor) in values.iter().zip(&made) {
                 tally(name, tensor)?;
@@ -143,7 +150,54 @@ pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use parm_parity_models::onnx::{Builder, Dense, Value};
+    use parm_protocol::Tensor;
+
     use super::*;
+    use crate::int8::correct;
+    use crate::testing::{Alone, Stage};
+
+    /// Stops after this many questions.
+    struct Patience(Cell<usize>);
+
+    impl Progress for Patience {
+        fn doing(&self, _: &str) {}
+
+        fn is_stopped(&self) -> bool {
+            let left = self.0.get();
+            self.0.set(left.saturating_sub(1));
+            left == 0
+        }
+    }
+
+    #[test]
+    fn interrupt_ends_runs_that_gather_ranges_and_errors() {
+        let mut builder = Builder::new("network", 3);
+        let x = builder.input(Value::batch_of_f32("x", &[4]));
+        let inner = builder.dense("inner", &x, Dense { inputs: 4, outputs: 8 }).unwrap();
+        builder.dense("y", &inner, Dense { inputs: 8, outputs: 2 }).unwrap();
+        builder.output(Value::batch_of_f32("y", &[2]));
+        let (stage, model) = (Stage::new(), builder.build().unwrap());
+        let values = parm_random::Random::new(2).normals(4 * 12);
+        let rows = stage.rows(&model, &[Tensor::from_f32([12, 4].as_slice(), &values).unwrap()]);
+        let draft = Draft::new(&model).unwrap();
+        let stopped =
+            |asked| gather(&stage.workshop, &draft, &rows, &Patience(Cell::new(asked))).unwrap_err();
+        // Three times for the input, three for runs.
+        for asked in [0, 3, 5] {
+            assert_eq!(stopped(asked), Error::Stopped, "{asked}");
+        }
+        let ranges = gather(&stage.workshop, &draft, &rows, &Patience(Cell::new(6))).unwrap();
+        let cuts = Cuts::of(0.0);
+        let corrected = |progress: &dyn Progress| {
+            let how = (&ranges, Scope::All, &cuts);
+            correct(&stage.workshop, &draft, (&rows, progress), how).map(|_| ())
+        };
+        assert_eq!(corrected(&Patience(Cell::new(2))), Err(Error::Stopped));
+        assert_eq!(corrected(&Alone), Ok(()));
+    }
 
     #[test]
     fn cuts_show_the_share_of_a_single_value() {

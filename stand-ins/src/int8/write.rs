@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
     use crate::int8::gather;
-    use crate::testing::{Stage, operators};
+    use crate::testing::{Alone, Stage, operators};
 
     fn classifier() -> Model {
         let mut builder = Builder::new("classifier", 7);
@@ -191,7 +191,7 @@ mod tests {
         let array = parm_protocol::Tensor::from_f32([16, 1, 12, 12].as_slice(), &values).unwrap();
         let rows = stage.rows(&model, &[array]);
         let draft = Draft::new(&model).unwrap();
-        let ranges = gather(&stage.workshop, &draft, &rows).unwrap();
+        let ranges = gather(&stage.workshop, &draft, &rows, &Alone).unwrap();
         let copy = quantise(&draft, &ranges, scope, &Cuts::of(0.0).in_steps(steps)).unwrap().unwrap();
         let said = stage.answers(&model, &rows);
         let answers = stage.answers(&copy.clone().finish().unwrap(), &rows);
@@ -236,7 +236,7 @@ mod tests {
         let array = parm_protocol::Tensor::from_f32([8, 1, 12, 12].as_slice(), &values).unwrap();
         let rows = stage.rows(&model, &[array]);
         let draft = Draft::new(&model).unwrap();
-        let ranges = gather(&stage.workshop, &draft, &rows).unwrap();
+        let ranges = gather(&stage.workshop, &draft, &rows, &Alone).unwrap();
         let left = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let copy = |names: &[&str]| {
             quantise(&draft, &ranges, Scope::All, &Cuts::of(0.0).leaving(&left(names))).unwrap()

@@ -61,9 +61,7 @@ impl Shortcuts {
         let mut runner = workshop.load("stream", probe(draft, &values, &types(draft))?.bytes())?;
         let chunks = rows.len().div_ceil(together);
         for chunk in 0..chunks {
-            if progress.is_stopped() {
-                return Err(Error::Stopped);
-            }
+            progress.check()?;
             let start = chunk * together;
             let made = runner.run(rows, start..(start + together).min(rows.len()))?;
             let Some((last, others)) = made.split_last() else { break };

@@ -151,22 +151,41 @@ pub struct Difference {
     pub mean: f64,
     /// The largest.
     pub largest: f64,
+    /// Rows that are left out, since servers withhold such an answer: it has floats that are not finite. If all have, both
+    /// differences are infinite.
+    #[serde(skip_serializing_if = "is_none")]
+    pub left_out: usize,
+}
+
+/// Whether nothing is left out.
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The differences of all outputs of floats; `None` if there are none.
 pub(crate) fn difference(deployed: &[Tensor], other: &[Tensor]) -> Option<Difference> {
-    let (mut sum, mut count, mut largest) = (0.0, 0usize, 0.0f64);
+    let served: Vec<bool> = finite(deployed).into_iter().zip(finite(other)).map(|(a, b)| a && b).collect();
+    let left_out = served.iter().filter(|is_served| !**is_served).count();
+    let (mut sum, mut count, mut largest, mut has_floats) = (0.0, 0usize, 0.0f64, false);
     for (a, b) in deployed.iter().zip(other) {
-        let Some((a, b)) = floats(a).zip(floats(b)) else { continue };
-        for (a, b) in a.iter().zip(b.iter()) {
-            let apart = if a == b { 0.0 } else { f64::from((a - b).abs()) };
-            let apart = if apart.is_nan() { f64::INFINITY } else { apart };
-            sum += apart;
-            count += 1;
-            largest = largest.max(apart);
+        let Some((a_values, b_values)) = floats(a).zip(floats(b)) else { continue };
+        let each = (a_values.len() / a.rows().max(1)).max(1);
+        let rows = a_values.chunks(each).zip(b_values.chunks(each)).zip(&served);
+        has_floats |= !a_values.is_empty();
+        for ((a, b), _) in rows.filter(|(_, is_served)| **is_served) {
+            for (a, b) in a.iter().zip(b) {
+                let apart = f64::from((a - b).abs());
+                sum += apart;
+                count += 1;
+                largest = largest.max(apart);
+            }
         }
     }
-    (count > 0).then(|| Difference { mean: sum / count as f64, largest })
+    let found = match count {
+        0 => Difference { mean: f64::INFINITY, largest: f64::INFINITY, left_out },
+        _ => Difference { mean: sum / count as f64, largest, left_out },
+    };
+    has_floats.then_some(found)
 }
 
 /// The number of different answers, and for each row whether a constant answer agrees with it: the most frequent choice,
@@ -233,7 +252,7 @@ fn mean(output: &Tensor) -> Option<Tensor> {
 
 /// The mean distance between two models' outputs, relative to their size. Scores and probabilities of classes are
 /// compared by what decides between the classes: scores less their mean, which for probabilities are their
-/// logarithms.
+/// logarithms. Labels and texts count only if no output has floats: then the share of a row's values that differ counts.
 pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meanings: &[Meaning]) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for (at, (a, b)) in deployed.iter().zip(other).enumerate() {
@@ -246,7 +265,30 @@ pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meanings: &[M
             count += 1;
         }
     }
-    if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
+    match count {
+        0 => share_of_unequal(deployed, other),
+        _ => sum / f64::from(count),
+    }
+}
+
+/// The mean share of a row's values that differ; infinite without values.
+fn share_of_unequal(deployed: &[Tensor], other: &[Tensor]) -> f64 {
+    let rows = |(a, b): (&Tensor, &Tensor)| -> Vec<f64> {
+        let count = a.rows().min(b.rows());
+        if a.datatype() != b.datatype() || a.shape().get(1..) != b.shape().get(1..) {
+            return vec![1.0; count];
+        }
+        let Some((a_values, b_values)) = parm_arrays::numbers(a).zip(parm_arrays::numbers(b)) else {
+            let is_unequal = |at| a.slice_rows(at, 1).ok() != b.slice_rows(at, 1).ok();
+            return (0..count).map(|at| f64::from(u8::from(is_unequal(at)))).collect();
+        };
+        let each = a.len() / a.rows().max(1);
+        let unequal: Vec<bool> = a_values.zip(b_values).map(|(a, b)| a != b).collect();
+        let share = |row: &[bool]| row.iter().filter(|is| **is).count() as f64 / row.len() as f64;
+        unequal.chunks(each.max(1)).map(share).collect()
+    };
+    let all: Vec<f64> = deployed.iter().zip(other).flat_map(rows).collect();
+    if all.is_empty() { f64::INFINITY } else { all.iter().sum::<f64>() / all.len() as f64 }
 }
 
 /// The numbers that decide between classes.
@@ -309,6 +351,25 @@ mod tests {
     }
 
     #[test]
+    fn distance_of_labels_is_the_share_that_differs() {
+        let of = |labels: &[i64], columns: usize| {
+            let data: Vec<u8> = labels.iter().flat_map(|label| label.to_le_bytes()).collect();
+            vec![
+                Tensor::new(DataType::Int64, [labels.len() / columns, columns].as_slice(), data.into())
+                    .unwrap(),
+            ]
+        };
+        let apart = |a: &[Tensor], b: &[Tensor]| mean_distance(a, b, &[Meaning::Label]);
+        let said = of(&[1, 2, 3, 4], 1);
+        assert_eq!(apart(&said, &said), 0.0);
+        assert_eq!(apart(&said, &of(&[1, 2, 0, 4], 1)), 0.25);
+        assert_eq!(apart(&said, &of(&[0, 2], 1)), 0.5, "of fewer rows");
+        assert_eq!(apart(&of(&[1, 2, 3, 4], 2), &of(&[1, 0, 3, 4], 2)), 0.25);
+        assert_eq!(apart(&said, &of(&[1, 2, 3, 4], 2)), 1.0, "in another form");
+        assert_eq!(apart(&[], &[]), f64::INFINITY);
+    }
+
+    #[test]
     fn distance_of_embeddings_ignores_their_length() {
         let far = mean_distance(&rows(&[1.0, 2.0]), &rows(&[10.0, 20.0]), &[Meaning::Embedding]);
         assert!(far < 1e-5, "{far}");
@@ -354,5 +415,16 @@ mod tests {
         assert_eq!((found.mean, found.largest), (1.5, 3.0));
         let nan = difference(&rows(&[1.0, 2.0]), &rows(&[1.0, f32::NAN])).unwrap();
         assert_eq!(nan.largest, f64::INFINITY);
+    }
+
+    #[test]
+    fn difference_leaves_out_rows_that_servers_withhold() {
+        let label = Tensor::new(DataType::Int64, [3, 1].as_slice(), vec![0; 24].into()).unwrap();
+        let of = |values: &[f32]| vec![label.clone(), rows(values).remove(0)];
+        let said = of(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let found = difference(&said, &of(&[1.0, 2.5, f32::NAN, 9.0, 5.0, 6.5])).unwrap();
+        assert_eq!(found, Difference { mean: 0.25, largest: 0.5, left_out: 1 });
+        assert_eq!(difference(&said, &said), Some(Difference::default()));
+        assert_eq!(difference(std::slice::from_ref(&label), std::slice::from_ref(&label)), None);
     }
 }

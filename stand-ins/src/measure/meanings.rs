@@ -155,9 +155,7 @@ impl Meanings {
 
     /// The answers that are scores of classes.
     pub(crate) fn scores(&self, answers: &[Tensor]) -> ScoredRows {
-        let pairs = self.outputs.iter().zip(answers);
-        let scored = pairs.filter(|(output, _)| output.meaning.has_classes());
-        ScoredRows(scored.map(|(output, answer)| (answer.clone(), output.meaning)).collect())
+        ScoredRows::of(answers, &self.list())
     }
 
     /// The true classes of rows to which the deployed model gives these scores.
@@ -171,7 +169,8 @@ impl Meanings {
             _ => None,
         });
         // A label is for a row, so it is not the class of one of several positions.
-        let is_single = |at: &usize| said.0.get(*at).is_some_and(|(output, _)| output.shape().len() == 2);
+        let is_single =
+            |at: &usize| said.outputs.get(*at).is_some_and(|(output, _)| output.shape().len() == 2);
         let labels = of_output.filter(is_single).zip(labels);
         Truth { labels: labels.map(|(at, labels)| (at, self.columns_of(labels))), said }
     }
@@ -349,7 +348,7 @@ pub(super) fn columns(tensor: &Tensor) -> usize {
     }
 }
 
-pub(super) fn is_float(tensor: &Tensor) -> bool {
+pub(crate) fn is_float(tensor: &Tensor) -> bool {
     matches!(tensor.datatype(), DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
 }
 

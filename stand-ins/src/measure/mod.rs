@@ -12,7 +12,7 @@ pub(crate) use agreement::{
 };
 pub(crate) use cost::{Costs, Shares, costs};
 pub use gap::Gap;
-pub(crate) use meanings::Labelled;
 pub use meanings::{Given, Meanings, Meant, Source};
+pub(crate) use meanings::{Labelled, is_float};
 pub use sureness::Sureness;
 pub(crate) use sureness::{ScoredRows, Truth, calibration_error, sureness};

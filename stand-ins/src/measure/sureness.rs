@@ -6,7 +6,7 @@ use parm_parity_models::bundle::{Calibration, Case, ClassScores, Meaning, expect
 use parm_protocol::Tensor;
 use serde::Serialize;
 
-use super::agreement::Share;
+use super::agreement::{Share, finite};
 use super::meanings::columns;
 use crate::Error;
 
@@ -22,7 +22,11 @@ pub struct Sureness {
 
 /// The outputs that have classes, for several rows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ScoredRows(pub(super) Vec<(Tensor, Meaning)>);
+pub(crate) struct ScoredRows {
+    pub(super) outputs: Vec<(Tensor, Meaning)>,
+    /// Whether a server would give each row's answer: all its floats are finite, those without classes too.
+    is_served: Vec<bool>,
+}
 
 /// The true classes: labels for the output that they belong to, and the deployed model's answers for the others.
 #[derive(Clone, Debug)]
@@ -33,31 +37,39 @@ pub(crate) struct Truth {
 }
 
 impl ScoredRows {
+    /// The outputs that have classes, of answers whose outputs have these meanings.
+    pub(super) fn of(answers: &[Tensor], meanings: &[Meaning]) -> Self {
+        let pairs = answers.iter().cloned().zip(meanings.iter().copied());
+        let outputs = pairs.filter(|(_, meaning)| meaning.has_classes()).collect();
+        Self { outputs, is_served: finite(answers) }
+    }
+
     /// Their size in memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.0.iter().map(|(output, _)| output.data().len()).sum()
+        self.outputs.iter().map(|(output, _)| output.data().len()).sum()
     }
 
     /// These rows, then the others.
     pub(crate) fn and(&self, others: &Self) -> Result<Self, Error> {
-        let pairs = self.0.iter().zip(&others.0);
+        let pairs = self.outputs.iter().zip(&others.outputs);
         let both = |((one, meaning), (other, _)): (&(Tensor, Meaning), &(Tensor, Meaning))| {
             Ok((Tensor::concat_rows(&[one.clone(), other.clone()])?, *meaning))
         };
-        Ok(Self(pairs.map(both).collect::<Result<_, Error>>()?))
+        let is_served = [self.is_served.as_slice(), &others.is_served].concat();
+        Ok(Self { outputs: pairs.map(both).collect::<Result<_, Error>>()?, is_served })
     }
 
     /// The numbers of each output; `None` if there are none, or not all are floats.
     fn values(&self) -> Option<Vec<Cow<'_, [f32]>>> {
-        let values = self.0.iter().map(|(output, _)| floats(output)).collect::<Option<Vec<_>>>()?;
-        (self.0.first()?.0.rows() > 0).then_some(values)
+        let values = self.outputs.iter().map(|(output, _)| floats(output)).collect::<Option<Vec<_>>>()?;
+        (self.outputs.first()?.0.rows() > 0).then_some(values)
     }
 
     /// The scores of each row, with the numbers of each output.
     fn rows<'a>(&self, values: &'a [Cow<'_, [f32]>]) -> Vec<Vec<ClassScores<'a>>> {
-        let count = self.0.first().map_or(0, |(output, _)| output.rows());
+        let count = self.outputs.first().map_or(0, |(output, _)| output.rows());
         let row = |at: usize| {
-            let outputs = self.0.iter().zip(values);
+            let outputs = self.outputs.iter().zip(values);
             let scores = outputs.filter_map(|((output, meaning), values)| {
                 let each = values.len() / count;
                 ClassScores::new(values.get(at * each..(at + 1) * each)?, columns(output), *meaning)
@@ -69,7 +81,7 @@ impl ScoredRows {
 
     /// Whether each row has one answer: one output with one position.
     fn are_single(&self) -> bool {
-        matches!(self.0.as_slice(), [(output, _)] if output.shape().len() == 2)
+        matches!(self.outputs.as_slice(), [(output, _)] if output.shape().len() == 2)
     }
 }
 
@@ -137,13 +149,11 @@ fn error(cases: &[Case<'_>], calibration: Calibration) -> f64 {
     expected_error(&cases.iter().map(|case| calibration.sure(case)).collect::<Vec<_>>())
 }
 
-/// The rows that a server would answer: it withholds scores that are not finite.
+/// The rows that a server would answer: it withholds answers with floats that are not finite, in any output.
 fn cases<'a>(answers: &ScoredRows, values: &'a [Cow<'_, [f32]>], truth: &Truth) -> Vec<Case<'a>> {
     let rows = answers.rows(values).into_iter().zip(truth.classes());
-    let is_finite = |output: &ClassScores<'_>| output.positions().flatten().all(|score| score.is_finite());
-    rows.filter(|(answer, _)| answer.iter().all(is_finite))
-        .map(|(answer, truth)| Case { answer, truth })
-        .collect()
+    let served = rows.zip(&answers.is_served).filter(|(_, is_served)| **is_served);
+    served.map(|((answer, truth), _)| Case { answer, truth }).collect()
 }
 
 #[cfg(test)]
@@ -159,7 +169,7 @@ mod tests {
     }
 
     fn logits(outputs: &[Tensor]) -> ScoredRows {
-        ScoredRows(outputs.iter().map(|output| (output.clone(), Meaning::Logits)).collect())
+        ScoredRows::of(outputs, &vec![Meaning::Logits; outputs.len()])
     }
 
     fn labelled(said: &ScoredRows, labels: &[usize]) -> Truth {
@@ -221,7 +231,7 @@ mod tests {
             [share, 1.0 - share]
         });
         let pairs = Tensor::from_f32([ROWS, 2].as_slice(), &pairs.collect::<Vec<f32>>()).unwrap();
-        ScoredRows(vec![(characters, Meaning::Logits), (pairs, Meaning::Probabilities)])
+        ScoredRows::of(&[characters, pairs], &[Meaning::Logits, Meaning::Probabilities])
     }
 
     #[test]
@@ -255,6 +265,22 @@ mod tests {
             let half = part(200).calibration;
             (half.temperature, half.curve)
         });
+    }
+
+    #[test]
+    fn rows_with_a_number_that_is_not_finite_are_left_out() {
+        // Every second row has a number that servers withhold, and a class that is wrong.
+        let classes = answers(|row| if row % 4 < 2 { [3.0, 0.0] } else { [0.0, 3.0] });
+        let number = |row: usize| if row % 4 < 2 { 1.0 } else { f32::NAN };
+        let numbers = Tensor::from_f32([400, 1].as_slice(), &(0..400).map(number).collect::<Vec<_>>());
+        let meanings = [Meaning::Logits, Meaning::Values];
+        let given = ScoredRows::of(&[classes, numbers.unwrap()], &meanings);
+        let truth = Truth { said: logits(&[answers(|_| [3.0, 0.0])]), labels: None };
+        let cases = |rows: &ScoredRows| cases(rows, &rows.values().unwrap(), &truth).len();
+        assert_eq!((cases(&given), cases(&given.and(&given).unwrap())), (200, 200));
+        let fitted = sureness(&given, &truth).unwrap();
+        assert!(fitted.expected_error < 0.05, "{fitted:?}: served answers are all right");
+        assert!(calibration_error(&given, &truth, fitted.calibration).unwrap() < 0.05);
     }
 
     #[test]

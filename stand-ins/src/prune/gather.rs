@@ -55,9 +55,7 @@ pub(super) fn gather(
     let mut grams: Vec<Vec<Gram>> = blocks.iter().map(empty).collect();
     let chunks = rows.len().div_ceil(together);
     for chunk in 0..chunks {
-        if progress.is_stopped() {
-            return Err(Error::Stopped);
-        }
+        progress.check()?;
         let start = chunk * together;
         let made = runner.run(rows, start..(start + together).min(rows.len()))?;
         for (block, grams) in blocks.iter().zip(&mut grams) {

@@ -100,9 +100,7 @@ impl Pruning {
         if !blocks.is_empty() {
             let grams = gather::gather(workshop, draft, rows, (&blocks, progress))?;
             for (block, grams) in blocks.into_iter().zip(grams) {
-                if progress.is_stopped() {
-                    return Err(Error::Stopped);
-                }
+                progress.check()?;
                 let kept = eliminate::order(draft, &block, &grams, (width(block.width, LEAST), progress));
                 ordered.push((block, Order { kept, grams }));
             }

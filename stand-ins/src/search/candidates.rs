@@ -62,6 +62,8 @@ pub(super) struct Bench<'a> {
     /// Whether candidates may be taught.
     pub(super) teaches: bool,
     pub(super) progress: &'a dyn Progress,
+    /// Whether answers are compared with the scores behind them.
+    pub(super) is_scored: bool,
     /// Whether 8-bit copies of smaller graphs are worth making.
     pub(super) is_light_faster: Cell<bool>,
     /// The best steps of 8-bit weights on this processor.
@@ -188,10 +190,14 @@ impl Bench<'_> {
     pub(super) fn load(&self, name: &str, how: String, draft: &Draft) -> Result<Made, Error> {
         let model = self.workshop.store(name, draft.clone().finish()?.bytes())?;
         let mut runner = self.workshop.load_stored(&model)?;
+        if self.is_scored {
+            runner = self.workshop.load("scored", self.compared(draft.clone()).finish()?.bytes())?;
+        }
         let answers = answers(&mut runner, &self.rows, self.progress)?;
         let distance = mean_distance(&self.said, &answers, &self.meanings);
         let apart = mean_distance(&self.said, &answers, &[]);
-        let same = judge(&self.said, &answers, &self.meanings);
+        let own = self.deployed.graph().output.len().min(answers.len());
+        let same = judge(&self.said[..own], &answers[..own], &self.meanings);
         let alike = same.iter().filter(|same| **same).count() as f64 / same.len().max(1) as f64;
         Ok(Made { name: name.into(), how, model, float: None, distance, apart, alike })
     }

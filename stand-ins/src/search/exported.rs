@@ -56,7 +56,7 @@ fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
     }
     let mut raised = base.clone();
     raise(&mut raised).unwrap();
-    let ranges = gather(workshop, &raised, &rows).unwrap();
+    let ranges = gather(workshop, &raised, &rows, &Alone).unwrap();
     drafts.push(quantise(&raised, &ranges, Scope::All, &Cuts::of(1e-4)).unwrap().unwrap());
     let whole = multiplications(&base, &survey).unwrap();
     let mut left = Vec::new();

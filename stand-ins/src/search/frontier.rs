@@ -313,7 +313,7 @@ impl fmt::Display for Frontier {
             if let Some(accuracy) = &candidate.accuracy {
                 write!(f, "  {}", interval(accuracy))?;
             }
-            if let Some(Difference { mean, largest }) = candidate.difference {
+            if let Some(Difference { mean, largest, .. }) = candidate.difference {
                 write!(f, "  {:20}", format!("{mean:.2e} {largest:.2e}"))?;
             }
             if let Some(cosine) = candidate.cosine {
@@ -321,6 +321,9 @@ impl fmt::Display for Frontier {
                 write!(f, "  {cosine:<11.4}  {kept:13}")?;
             }
             write!(f, "  {}", candidate.how)?;
+            if let Some(Difference { left_out: left_out @ 1.., .. }) = candidate.difference {
+                write!(f, "; difference without {left_out} rows that servers withhold")?;
+            }
         }
         for Refused { name, reason } in &self.refused {
             write!(f, "\n - {name}: {reason}")?;

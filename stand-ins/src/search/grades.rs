@@ -156,8 +156,11 @@ impl fmt::Display for Grades {
                 Some(error) => write!(f, "  {:.1}", points(*error))?,
                 None => write!(f, "  -")?,
             }
-            if let Some(Difference { mean, largest }) = difference {
+            if let Some(Difference { mean, largest, left_out }) = difference {
                 write!(f, "  differs by {mean:.2e} (at most {largest:.2e})")?;
+                if *left_out > 0 {
+                    write!(f, " without {left_out} rows that servers withhold")?;
+                }
             }
             if let Some(cosine) = cosine {
                 write!(f, "  mean cosine {cosine:.4}")?;

@@ -42,7 +42,7 @@ impl Bench<'_> {
             return Ok(());
         }
         let base = &base;
-        let ranges = gather(self.workshop, base, &self.rows);
+        let ranges = gather(self.workshop, base, &self.rows, self.progress);
         let Some(ranges) = found("int8", ranges, refused)? else { return Ok(()) };
         let mut seen = Vec::new();
         for (name, scope) in [
@@ -97,7 +97,7 @@ impl Bench<'_> {
             }
             return Ok(());
         }
-        let light = gather(self.workshop, &raised, &self.rows)
+        let light = gather(self.workshop, &raised, &self.rows, self.progress)
             .and_then(|ranges| self.best_range(&name, &raised, (&ranges, Scope::All), &LEFT_OUT[..1]));
         if let Some(Some((_, light))) = found(&name, light, refused)? {
             made.push(Made { how: format!("{how}, in 8 bits; {}", light.how), ..light });
@@ -123,7 +123,7 @@ impl Bench<'_> {
     }
 
     /// The copy whose outputs on calibration rows are nearest to the deployed model's.
-    fn best_range(
+    pub(super) fn best_range(
         &self,
         name: &str,
         base: &Draft,
@@ -183,7 +183,8 @@ impl Bench<'_> {
         (ranges, scope, cuts): (&Ranges, Scope, &Cuts),
         made: Made,
     ) -> Result<Made, Error> {
-        let corrected = match correct(self.workshop, base, &self.rows, (ranges, scope, cuts)) {
+        let rows = (&self.rows, self.progress);
+        let corrected = match correct(self.workshop, base, rows, (ranges, scope, cuts)) {
             Ok(corrected) => corrected,
             Err(Error::Stopped) => return Err(Error::Stopped),
             // If errors cannot be averaged, for example because a row becomes one long list, the uncorrected copy is

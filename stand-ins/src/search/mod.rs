@@ -15,6 +15,7 @@ mod needs;
 mod parts;
 mod picture;
 mod school;
+mod scores;
 mod spared;
 
 use std::cell::Cell;
@@ -153,7 +154,7 @@ pub fn make(
     let limited = Limited { progress, until: wish.time.map(|time| Instant::now() + time) };
     let calibrating = answers(&mut deployed, &calibration, progress)?;
     check_finite(&calibrating, |row| places[parts.calibration[row]])?;
-    let bench = Bench {
+    let mut bench = Bench {
         workshop,
         deployed: draft,
         said: calibrating,
@@ -163,11 +164,13 @@ pub fn make(
         fitted: rows.select(&[parts.calibration.as_slice(), &parts.fitted].concat())?,
         brought: &wish.brought,
         progress: &limited,
+        is_scored: false,
         is_light_faster: Cell::new(false),
         steps: Cell::default(),
     };
     // Its engine keeps the memory of its largest run.
     drop(deployed);
+    bench.add_scores()?;
     let (mut made, mut refused) = (Vec::new(), Vec::new());
     let done = bench.candidates(&mut made, &mut refused);
     let mut interruption = limited.ended(done, made.len())?;
@@ -311,9 +314,7 @@ fn refusal(made: &[Made], shares: &[Shares], at: usize) -> Option<String> {
 fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<Vec<Tensor>, Error> {
     let mut parts: Vec<Vec<Tensor>> = Vec::new();
     for start in (0..rows.len()).step_by(runner.together) {
-        if progress.is_stopped() {
-            return Err(Error::Stopped);
-        }
+        progress.check()?;
         let places = start..(start + runner.together).min(rows.len());
         let count = places.len();
         let outputs = runner.run(rows, places)?;

@@ -158,6 +158,7 @@ mod tests {
             brought: &[],
             teaches: true,
             progress: &limited,
+            is_scored: false,
             is_light_faster: Cell::new(false),
             steps: Cell::default(),
         };

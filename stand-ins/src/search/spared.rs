@@ -86,7 +86,7 @@ impl Bench<'_> {
         let rows = self.rows.select(&(0..ROWS.min(self.rows.len())).collect::<Vec<_>>())?;
         let all: BTreeSet<String> = parts.iter().flat_map(|part| part.layers.clone()).collect();
         let moved = |draft: Draft| -> Result<f64, Error> {
-            let mut runner = self.workshop.load("part", draft.finish()?.bytes())?;
+            let mut runner = self.workshop.load("part", self.compared(draft).finish()?.bytes())?;
             let answers = answers(&mut runner, &rows, self.progress)?;
             Ok(mean_distance(&self.said, &answers, &self.meanings).powi(2))
         };
@@ -144,7 +144,9 @@ mod tests {
     use std::cell::{Cell, RefCell};
 
     use parm_parity_models::bundle::Meaning;
-    use parm_parity_models::onnx::{Builder, Model, Tensor as OnnxTensor, Value};
+    use parm_parity_models::onnx::{
+        Attribute, Builder, DataType, Limits, Model, Tensor as OnnxTensor, Value,
+    };
     use parm_protocol::Tensor;
     use parm_random::Random;
 
@@ -160,6 +162,11 @@ mod tests {
     /// A small layer that 8 bits spoil, since each of its columns has a weight that is a hundred times the others and
     /// never read; then a large layer that they do not spoil.
     fn network() -> Model {
+        ending(false)
+    }
+
+    /// The network, or one that answers only the class of its highest score.
+    fn ending(in_label: bool) -> Model {
         let mut builder = Builder::new("network", 1);
         let x = builder.input(Value::batch_of_f32("x", &[WIDE]));
         let mut random = Random::new(4);
@@ -176,7 +183,13 @@ mod tests {
         let large = builder.node("MatMul", "large", &[&small, &second]);
         let large = builder.node("Relu", "large.relu", &[&large]);
         builder.node("MatMul", "y", &[&large, &third]);
-        builder.output(Value::batch_of_f32("y", &[3]));
+        if in_label {
+            let attributes = [("axis", Attribute::Int(1)), ("keepdims", Attribute::Int(0))];
+            builder.node_with("ArgMax", "label", &["y"], attributes);
+            builder.output(Value { datatype: DataType::Int64, ..Value::batch_of_f32("label", &[]) });
+        } else {
+            builder.output(Value::batch_of_f32("y", &[3]));
+        }
         builder.build().unwrap()
     }
 
@@ -201,6 +214,7 @@ mod tests {
             brought: &[],
             teaches: false,
             progress,
+            is_scored: false,
             is_light_faster: Cell::new(true),
             steps: Cell::default(),
         }
@@ -211,7 +225,7 @@ mod tests {
         let (stage, model) = (Stage::new(), network());
         let bench = bench(&stage, &model, &Alone);
         let base = Draft::new(&model).unwrap();
-        let ranges = gather(&stage.workshop, &base, &bench.rows).unwrap();
+        let ranges = gather(&stage.workshop, &base, &bench.rows, &Alone).unwrap();
         let cuts = Cuts::of(0.0);
         let whole = bench.copy("int8", &base, (&ranges, Scope::All, &cuts)).unwrap().unwrap();
         assert!(whole.alike < 1.0, "{}", whole.alike);
@@ -230,6 +244,39 @@ mod tests {
         made.clear();
         bench.spared(&base, (&ranges, &cuts), &good, &mut made, &mut refused).unwrap();
         assert!(made.is_empty());
+    }
+
+    #[test]
+    fn copies_of_a_labeller_are_chosen_by_its_scores() {
+        let stage = Stage::new();
+        let chosen = |in_label| {
+            let model = ending(in_label);
+            let mut bench = bench(&stage, &model, &Alone);
+            if in_label {
+                bench.meanings = vec![Meaning::Label];
+                bench.add_scores().unwrap();
+                assert_eq!(bench.meanings, [Meaning::Label, Meaning::Logits]);
+            }
+            let base = Draft::new(&model).unwrap();
+            let ranges = gather(&stage.workshop, &base, &bench.rows, &Alone).unwrap();
+            let best = bench.best_range("int8", &base, (&ranges, Scope::All), &[0.0]).unwrap();
+            let (cuts, whole) = best.unwrap();
+            let mut made = Vec::new();
+            bench.spared(&base, (&ranges, &cuts), &whole, &mut made, &mut Vec::new()).unwrap();
+            made.insert(0, whole);
+            let outputs = |made: &Made| {
+                Model::from_bytes(made.model.read().unwrap(), &Limits::default())
+                    .unwrap()
+                    .inspect()
+                    .outputs
+                    .len()
+            };
+            assert!(made.iter().all(|made| outputs(made) == 1), "candidates answer no scores");
+            made.iter().map(|made| (made.name.clone(), made.how.clone(), made.distance)).collect::<Vec<_>>()
+        };
+        let (by_scores, by_label) = (chosen(false), chosen(true));
+        assert!(by_scores.len() > 1 && by_scores[0].1.ends_with("biases corrected"), "{by_scores:?}");
+        assert_eq!(by_label, by_scores);
     }
 
     /// Records progress messages.
@@ -254,7 +301,7 @@ mod tests {
         let shifted: Vec<f32> = bench.said[0].as_f32().unwrap().iter().map(|value| value * 2.0).collect();
         bench.said = vec![Tensor::from_f32(bench.said[0].shape(), &shifted).unwrap()];
         let base = Draft::new(&model).unwrap();
-        let ranges = gather(&stage.workshop, &base, &bench.rows).unwrap();
+        let ranges = gather(&stage.workshop, &base, &bench.rows, &Alone).unwrap();
         let parts = parts(&base, &Survey::of(&stage.workshop, &base, &bench.rows).unwrap());
         let harmful = bench.harmful(&base, (&ranges, &Cuts::of(0.0)), parts).unwrap();
         assert_eq!(heard.0.borrow().len(), 3, "each layer was tried");
