@@ -151,6 +151,10 @@ fn secrecy(settings: &mut Settings) -> Vec<Finding> {
         return vec![Finding::well("tls: off, connections are not encrypted")];
     };
     let mut findings = vec![Finding::well(format!("tls: mode {}, its files are valid", mode.name()))];
+    if let Some(early) = tls.early() {
+        let remedy = "issue one that is valid now, or wait; clients reject it until then";
+        findings.push(Finding::fails(format!("tls: {early}"), remedy));
+    }
     match not_after.map(|end| end.duration_since(SystemTime::now())) {
         Some(Err(_)) => findings.push(Finding::fails(
             "tls: the certificate has expired; clients reject it",
