@@ -56,6 +56,8 @@ pub(crate) struct Driver {
     /// Configured shares; the dispatcher knows them by number.
     pub(crate) shares: Arc<Table>,
     pub(crate) recorder: Recorder,
+    /// The error that stopped the recording to a file, if one did.
+    pub(crate) recording_stopped: Mutex<Option<String>>,
     pub(crate) journal: Journal,
     /// Log lines about instances.
     pub(super) lines: LogRate<(u32, Kind)>,
