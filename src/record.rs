@@ -122,6 +122,11 @@ fn worded(recording: &Recording, profile: &Result<Profile, parm_tuner::Error>) -
     if recording.dropped > 0 {
         text.push_str(&format!("\n{} events were lost: raise frontend.recording.buffer", recording.dropped));
     }
+    if recording.unfinished {
+        text.push_str(
+            "\nnote: the recording has no end: its frontend still runs, was killed, or could not write",
+        );
+    }
     text
 }
 
@@ -134,6 +139,7 @@ fn described(recording: &Recording, profile: Option<&Profile>) -> serde_json::Va
         "jobs": recording.jobs.len(),
         "instances": recording.instances,
         "dropped": recording.dropped,
+        "unfinished": recording.unfinished,
         "profile": profile.map(|profile| json!({
             "service_ms": profile.service.time_ms.mean(),
             "row_share": profile.service.row_share,

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use anyhow::anyhow;
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::{Figment, Source};
-use parm_dispatch::{removed, was_removed};
+use parm_dispatch::{PolicyKind, removed, was_removed};
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
 use parm_parity_models::bundle::Manifest;
@@ -94,6 +94,7 @@ impl Settings {
         let mut settings = extract(figment)?;
         settings.frontend.client.upstream =
             settings.frontend.upstreams.client().map_err(|error| Invalid(error.into()))?;
+        settings.check_forwarded()?;
         let settings = match flags.stand_in_at {
             Some(StandInAt::Frontend) => with_stand_ins_only(settings)?,
             Some(StandInAt::Workers) | None => settings,
@@ -160,6 +161,33 @@ impl Settings {
             backend.models = Some(folder.to_owned());
         }
         Ok(self)
+    }
+
+    /// Rejects settings without effect if all requests are for upstream servers, whose bodies parm does not read.
+    fn check_forwarded(&self) -> Result<(), Invalid> {
+        let frontend = &self.frontend;
+        let has_workers = !frontend.workers.is_empty() || frontend.workers_file.is_some();
+        if frontend.upstreams.urls.is_empty() || has_workers || self.embeds() {
+            return Ok(());
+        }
+        if frontend.capture.folder.is_some() {
+            let problem = "requests for upstream servers are not captured, as parm does not read them";
+            return Err(Invalid(anyhow!(
+                "frontend.capture.folder: {problem}: remove it, or name the servers with --worker if they serve the \
+                 Open Inference Protocol"
+            )));
+        }
+        let own = frontend.models.iter().map(|(name, own)| (format!("models.{name}"), own));
+        let mut pools = std::iter::once(("dispatch".to_owned(), &frontend.dispatch)).chain(own);
+        let reads = |policy| matches!(policy, PolicyKind::Parm | PolicyKind::ParmPlus | PolicyKind::StandIn);
+        match pools.find(|(_, pool)| reads(pool.policy)) {
+            None => Ok(()),
+            Some((section, _)) => Err(Invalid(anyhow!(
+                "frontend.{section}.policy: policies parm, parm+ and stand-in need the rows of requests, and parm does not \
+                 read those for upstream servers: use hedge, or name the servers with --worker if they serve the Open \
+                 Inference Protocol"
+            ))),
+        }
     }
 
     /// Applies the limit of request bodies to the workers' answers too.

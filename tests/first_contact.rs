@@ -342,3 +342,51 @@ fn scrape_at_the_address_of_clients_names_the_other() {
     assert_eq!(answer.status, 404);
     assert!(answer.body_text().contains("--metrics"), "{}", answer.body_text());
 }
+
+/// The findings of `parm check` for a configuration whose ports are free.
+fn checked(rest: &str) -> String {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("parm.toml");
+    let server = "[server]\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n";
+    fs::write(&config, format!("{server}{rest}")).unwrap();
+    let output = command().arg("check").arg(&config).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn check_reports_a_recording_that_cannot_be_written() {
+    let models = crate::support::process::root().join("tests/models");
+    let folder = TempDir::new().unwrap();
+    let of = |file: &Path| {
+        checked(&format!("[backend]\nmodels = {models:?}\n[frontend.recording]\nfile = {file:?}\n"))
+    };
+    for bad in [Path::new("/nonexistent/x"), folder.path()] {
+        let told = of(bad);
+        assert!(told.contains("FAIL recording: ") && told.contains(bad.to_str().unwrap()), "{told}");
+    }
+    let file = folder.path().join("run.jsonl");
+    for _ in 0..2 {
+        let told = of(&file);
+        assert!(told.contains("ok   recording: ") && !told.contains("FAIL"), "{told}");
+        assert!(fs::read(&file).map_or(true, |kept| kept == b"kept"), "the check changes nothing");
+        fs::write(&file, "kept").unwrap();
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn check_reports_names_that_no_worker_serves() {
+    let worker = Parm::worker(&[]);
+    let of = |url: &str| {
+        checked(&format!(
+            "[frontend]\nworkers = [\"{url}\"]\n[frontend.models.afine]\nqueue_limit = 9\n\
+             [frontend.models.affine]\nqueue_limit = 9\n[share.gold]\nmodels = [\"affine\", \"golden\"]\n"
+        ))
+    };
+    let told = of(&format!("http://{}", worker.http));
+    assert!(told.contains("note frontend.models: no worker serves a model 'afine'"), "{told}");
+    assert!(told.contains("note share.gold.models: no worker serves a model 'golden'"), "{told}");
+    assert!(!told.contains("'affine'"), "{told}");
+    let told = of("http://127.0.0.1:1");
+    assert!(told.contains("FAIL worker") && !told.contains("no worker serves"), "{told}");
+}

@@ -378,3 +378,62 @@ fn wrong_upstreams_are_explained_at_start() {
         assert!(!said.contains("upstream+"), "the address is quoted as it was written: {said}");
     }
 }
+
+#[test]
+fn answer_that_its_server_cuts_counts_as_failed() {
+    let server = Upstream::start(|_, stream| {
+        begin(stream);
+        false
+    });
+    let parm = over(&[&server], &[]);
+    let answer = http::post(parm.http, CHAT, b"ask");
+    assert!(answer.body_text().contains("event: error"), "{}", answer.body_text());
+    let count = |name| parm.metric(name, &["model=\"chat\""]);
+    parm.until("the request has ended", |_| count("nv_inference_request_failure") > 0.0);
+    assert_eq!([count("nv_inference_request_success"), count("nv_inference_request_failure")], [0.0, 1.0]);
+    assert_eq!(parm.metric("parm_instance_failures_total", &[]), 1.0);
+    for _ in 0..3 {
+        http::post(parm.http, CHAT, b"ask");
+    }
+    let lines = parm.log().lines().filter(|line| line.contains("ended in its middle")).count();
+    assert_eq!(lines, 1, "{}", parm.log());
+}
+
+#[test]
+fn whole_streams_count_as_answered() {
+    let server = Upstream::start(|_, stream| {
+        begin(stream);
+        stream.write_all(b"0\r\n\r\n").is_ok()
+    });
+    let parm = over(&[&server], &[]);
+    for _ in 0..3 {
+        assert!(http::post(parm.http, CHAT, b"ask").body_text().contains("data: a"));
+    }
+    let count = |name| parm.metric(name, &["model=\"chat\""]);
+    parm.until("the requests have ended", |_| count("nv_inference_request_success") == 3.0);
+    assert_eq!(count("nv_inference_request_failure") + parm.metric("parm_instance_failures_total", &[]), 0.0);
+}
+
+#[test]
+fn settings_without_effect_on_requests_as_they_are() {
+    for (flags, words) in [
+        (&["--capture", "captures"][..], "frontend.capture.folder"),
+        (&["--policy", "stand-in", "--stand-in", "foo"], "frontend.dispatch.policy"),
+        (&["--policy", "parm", "--set", "frontend.dispatch.coding.code=\"mds\""], "frontend.dispatch.policy"),
+        (
+            &[
+                "--set",
+                "frontend.models.chat.policy=stand-in",
+                "--set",
+                "frontend.models.chat.stand_in.model=a",
+            ],
+            "frontend.models.chat.policy",
+        ),
+    ] {
+        let mut command = crate::support::process::command();
+        command.args(["serve", "--upstream", "http://127.0.0.1:1", "--dump-config"]).args(flags);
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(64) && told.contains(words), "{flags:?}: {told}");
+    }
+}

@@ -69,13 +69,17 @@ fn frontend_records_itself_until_it_exits() {
 fn recording_stops_and_queries_go_on_when_the_disk_is_full() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("run.jsonl");
-    let mut parm = Parm::serve_on_full_disk(&["--instances", "1", "--record", file.to_str().unwrap()]);
+    let record = ["--instances", "1", "--admin", "127.0.0.1:0", "--record", file.to_str().unwrap()];
+    let mut parm = Parm::serve_on_full_disk(&record);
     parm.until_model_ready();
     parm.until("the recording has stopped", |parm| {
         infer(parm);
         parm.log().contains("free disk space, and restart to record again")
     });
     (0..10).for_each(|_| infer(&parm));
+    let told = command().args(["check", &format!("http://{}", parm.admin.unwrap())]).output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("FAIL files: recording stopped") && told.contains("[PARM-0015]"), "{told}");
     parm.signal("TERM");
     let ended = parm.wait();
     assert_eq!(ended.code(), Some(1), "the status shows that the recording is incomplete: {}", parm.log());
@@ -122,4 +126,24 @@ fn summary_of_a_rollout_tells_its_versions_apart() {
     assert!(all.contains("3 queries") && all.contains("versions 1 and 2 of ver count as one model"), "{all}");
     let one = told(&["--model", "ver/2"]);
     assert!(one.contains("2 queries of model 'ver/2'") && !one.contains("count as one"), "{one}");
+}
+
+#[test]
+fn recording_of_a_killed_frontend_has_its_last_seconds() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("run.jsonl");
+    let mut parm = Parm::serve(&["--instances", "1", "--record", file.to_str().unwrap()]);
+    parm.until_model_ready();
+    (0..3).for_each(|_| infer(&parm));
+    let jobs = || fs::read_to_string(&file).unwrap().matches("{\"job\"").count();
+    parm.until("the file has the jobs", |_| jobs() >= 3);
+    parm.signal("KILL");
+    parm.wait();
+    let told = command().args(["record", "--summary"]).arg(&file).output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("3 queries") && told.contains("has no end"), "{told}");
+    fs::write(&file, fs::read_to_string(&file).unwrap() + "{\"end\":{\"at_us\":9000000}}\n").unwrap();
+    let whole = command().args(["record", "--summary"]).arg(&file).output().unwrap();
+    let whole = String::from_utf8_lossy(&whole.stdout).into_owned();
+    assert!(whole.contains("3 queries") && !whole.contains("has no end"), "{whole}");
 }

@@ -15,8 +15,9 @@ use parm_parity_models::repository::Repository;
 use parm_protocol::{Error, ModelRef};
 use parm_transport::keys::{KeyFile, Role};
 use parm_transport::tls::{Standing, Tls};
+use rustix::fs::{Access, access};
 
-use super::{Finding, engine, gpu, names, peers};
+use super::{Finding, Verdict, engine, gpu, names, peers};
 use crate::cli::{Cli, Command};
 use crate::settings::{Invalid, Settings};
 
@@ -61,6 +62,7 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings.extend(engine::loads(&settings));
     findings.extend(gpu::memory(&settings));
     findings.extend(stand_in(&settings));
+    findings.extend(recording(&settings));
     findings.extend(workers_file(&mut settings));
     findings.extend(workers(&settings).await);
     findings.extend(peers::neighbours(&settings).await);
@@ -151,6 +153,10 @@ fn secrecy(settings: &mut Settings) -> Vec<Finding> {
         return vec![Finding::well("tls: off, connections are not encrypted")];
     };
     let mut findings = vec![Finding::well(format!("tls: mode {}, its files are valid", mode.name()))];
+    if let Some(early) = tls.early() {
+        let remedy = "issue one that is valid now, or wait; clients reject it until then";
+        findings.push(Finding::fails(format!("tls: {early}"), remedy));
+    }
     match not_after.map(|end| end.duration_since(SystemTime::now())) {
         Some(Err(_)) => findings.push(Finding::fails(
             "tls: the certificate has expired; clients reject it",
@@ -255,6 +261,26 @@ fn stand_in(settings: &Settings) -> Vec<Finding> {
     missing.collect()
 }
 
+/// Checks that the recording can be written, without a change of the file.
+fn recording(settings: &Settings) -> Option<Finding> {
+    let path = settings.frontend.recording.file.as_deref()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let problem = match folder.metadata() {
+        _ if path.is_dir() => Some("it is a folder".to_owned()),
+        Ok(found) if !found.is_dir() => Some(format!("{} is not a folder", folder.display())),
+        Ok(_) => access(folder, Access::WRITE_OK | Access::EXEC_OK).err().map(|error| error.to_string()),
+        Err(error) => Some(error.to_string()),
+    };
+    let shown = path.display();
+    Some(match problem {
+        None => Finding::well(format!("recording: {shown} can be written")),
+        Some(problem) => Finding::fails(
+            format!("recording: {shown}: {problem}"),
+            "make its folder, or correct frontend.recording.file; the frontend would not start",
+        ),
+    })
+}
+
 /// Checks the lines of the workers file, and adds its servers to the configured ones.
 fn workers_file(settings: &mut Settings) -> Vec<Finding> {
     let Some(path) = &settings.frontend.workers_file else { return Vec::new() };
@@ -317,10 +343,15 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         }
     }
     let mut known: BTreeMap<String, (String, String)> = BTreeMap::new();
+    // A server that did not answer may serve any model.
+    let mut is_complete = !urls.is_empty() && findings.iter().all(|found| found.verdict != Verdict::Fails);
     for url in urls {
         let has_key = settings.frontend.client.token.is_some();
         match offer(&wire, &url, has_key).await {
-            Err(error) => findings.push(unusable(&url, &error)),
+            Err(error) => {
+                is_complete = false;
+                findings.push(unusable(&url, &error));
+            }
             Ok(offer) if offer.is_empty() => {
                 findings
                     .push(Finding::fails(format!("worker {url}: it serves no models"), "load a model on it"));
@@ -341,6 +372,9 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
                 });
             }
         }
+    }
+    if is_complete {
+        findings.extend(names::unserved(settings, known.keys()));
     }
     findings
 }

@@ -31,7 +31,7 @@ pub(super) async fn watch(
     known: Result<Query<Resume>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let Query(Resume { since }) = known?;
-    let watcher = frontend.watch(&caller, since, &files.faults())?;
+    let watcher = frontend.watch(&caller, since, &files.faults(&frontend))?;
     let lines = stream::unfold((watcher, caller), |(mut watcher, caller)| async {
         let line = watcher.next().await?;
         // Revoking a key ends its open streams.

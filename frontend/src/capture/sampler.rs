@@ -55,6 +55,11 @@ impl Sampler {
         (place as f64) < self.share * 2f64.powi(64) && !self.ended.load(Ordering::Relaxed)
     }
 
+    /// Whether it could not write and has ended.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
     /// Hands over a request and its answer, if there is room.
     pub(crate) fn keep(
         &self,

@@ -1,15 +1,22 @@
 //! Recording to a file for as long as the frontend serves.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use parm_protocol::StableCode;
+use parm_transport::FileFault;
 use tokio::fs;
 use tokio::io::{AsyncWriteExt, BufWriter};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 
 use super::Recording;
 use crate::error::Error;
 use crate::serve::Frontend;
+
+/// Interval at which the file gets the lines so far: a process that is killed loses no more.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// A recording that is being written to a file.
 pub struct Writing {
@@ -33,12 +40,27 @@ impl Frontend {
             let _line = core.driver.lifelines.hold("the recording");
             let written = sheet.fill(recording, stopped).await;
             if let Err(error) = &written {
+                *core.driver.recording_stopped.lock() = Some(error.to_string());
                 // Logged now, so that the operator does not learn of it only at shutdown.
                 tracing::error!(code = %parm_protocol::StableCode::RecordingStopped, %error, "recording stopped: free disk space, and restart to record again");
             }
             written
         });
         Ok(Some(Writing { path: path.clone(), stop, written }))
+    }
+}
+
+impl Frontend {
+    /// Returns the faults of the files that it writes.
+    pub(crate) fn unwritten(&self) -> Vec<FileFault> {
+        let fault = |code, text| FileFault { code, text, fails: true };
+        let stopped = self.core.driver.recording_stopped.lock().clone();
+        let stopped =
+            stopped.map(|error| fault(StableCode::RecordingStopped, format!("recording stopped: {error}")));
+        let captures = self.core.sampler.as_ref().is_some_and(|sampler| sampler.has_stopped());
+        let captures =
+            captures.then(|| fault(StableCode::CaptureStopped, "query capture stopped".to_owned()));
+        stopped.into_iter().chain(captures).collect()
     }
 }
 
@@ -76,10 +98,14 @@ impl Sheet {
         mut stopped: oneshot::Receiver<()>,
     ) -> std::io::Result<()> {
         let mut text = Vec::new();
+        let mut flushes = tokio::time::interval(FLUSH);
+        flushes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let mut is_due = false;
             tokio::select! {
                 biased;
                 _ = &mut stopped => break,
+                _ = flushes.tick() => is_due = true,
                 () = recording.next(&mut text) => {}
             }
             if text.len() as u64 > self.left {
@@ -89,6 +115,9 @@ impl Sheet {
             self.left -= text.len() as u64;
             self.file.write_all(&text).await?;
             text.clear();
+            if is_due {
+                self.file.flush().await?;
+            }
         }
         recording.end(&mut text);
         self.file.write_all(&text).await?;

@@ -56,9 +56,13 @@ pub(crate) struct Driver {
     /// Configured shares; the dispatcher knows them by number.
     pub(crate) shares: Arc<Table>,
     pub(crate) recorder: Recorder,
+    /// The error that stopped the recording to a file, if one did.
+    pub(crate) recording_stopped: Mutex<Option<String>>,
     pub(crate) journal: Journal,
     /// Log lines about instances.
     pub(super) lines: LogRate<(u32, Kind)>,
+    /// Log lines about answers that an instance cut.
+    pub(super) cuts: LogRate<u32>,
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
@@ -108,8 +112,10 @@ impl Driver {
             limits,
             shares,
             recorder: Recorder::default(),
+            recording_stopped: Mutex::default(),
             journal: Journal::default(),
             lines: LogRate::default(),
+            cuts: LogRate::default(),
             stock: Arc::default(),
             desk: Desk::default(),
             lifelines: Lifelines::default(),

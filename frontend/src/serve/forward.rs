@@ -14,6 +14,7 @@ use parm_protocol::{
 use parm_transport::keys;
 
 use super::driver::Submission;
+use super::endings;
 use super::inputs::Inputs;
 use super::ledger::Failed;
 use super::outcome::Outcome;
@@ -73,9 +74,20 @@ impl Frontend {
         }
         match answered {
             Ok((outcome, answer)) => {
-                pool.metrics.answered(outcome, 1, age(&context));
-                pool.sums.answered(outcome, 1, age(&context));
-                Ok(answer)
+                // Its duration is that of its beginning, but only its end says whether it is an answer.
+                let (core, took) = (self.core.clone(), age(&context));
+                Ok(endings::watch(answer, move |error| match error {
+                    None => {
+                        pool.metrics.answered(outcome, 1, took);
+                        pool.sums.answered(outcome, 1, took);
+                    }
+                    Some(error) => {
+                        core.metrics.failed(&pool.metrics, error);
+                        pool.sums.rejected(Reject::Failed, 1, took);
+                        pool.failed(took);
+                        pool.troubled(error);
+                    }
+                }))
             }
             Err(error) => {
                 self.core.metrics.failed(&pool.metrics, &error);

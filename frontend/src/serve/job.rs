@@ -22,6 +22,7 @@ use tracing::Instrument;
 
 use super::coding::ParityQuery;
 use super::driver::Driver;
+use super::endings;
 use super::inputs::{self, JobRows, Row};
 use super::instance::Instance;
 use super::ledger::Stop;
@@ -125,7 +126,7 @@ impl Drop for Launch {
 }
 
 impl Launch {
-    async fn run(mut self, driver: &Driver) -> Ending {
+    async fn run(mut self, driver: &Arc<Driver>) -> Ending {
         self.lengths = match &self.task {
             // Other models may not take padded rows.
             Task::Deployed(rows) => Lengths::of(&self.pool, rows),
@@ -161,13 +162,13 @@ impl Launch {
         };
         let stop = tokio::select! {
             biased;
-            answer = &mut call => return self.settle(answer, &wanted),
+            answer = &mut call => return self.settle(driver, answer, &wanted),
             stop = &mut self.stopped => stop,
         };
         match stop {
             Ok(Stop::Unwanted) => {
                 let answer = call.await;
-                self.settle(answer, &wanted)
+                self.settle(driver, answer, &wanted)
             }
             Ok(Stop::Cancelled) => {
                 drop(call);
@@ -255,7 +256,26 @@ impl Launch {
         request
     }
 
-    fn settle(&self, answer: Result<JobAnswer, Error>, wanted: &[RequestedOutput]) -> Ending {
+    /// An answer that counts as a failure of the instance if that cuts it.
+    fn watched(&self, driver: &Arc<Driver>, answer: OpaqueAnswer) -> OpaqueAnswer {
+        let (driver, instance) = (driver.clone(), self.instance.clone());
+        let model = self.task.model(&self.pool.model).name.clone();
+        endings::watch(answer, move |error| {
+            let Some(error) = error else { return };
+            instance.failed(&model, error);
+            if let Some(left_out) = driver.cuts.due(driver.now_ms(), instance.number) {
+                let code = parm_protocol::StableCode::Unreachable;
+                tracing::warn!(%code, instance = %instance.name, %model, %error, left_out, "an answer ended in its middle");
+            }
+        })
+    }
+
+    fn settle(
+        &self,
+        driver: &Arc<Driver>,
+        answer: Result<JobAnswer, Error>,
+        wanted: &[RequestedOutput],
+    ) -> Ending {
         let expected = Expected {
             instance: &self.instance.name,
             model: &self.pool.metadata,
@@ -266,7 +286,7 @@ impl Launch {
         let outputs = answer.and_then(|reply| match reply {
             JobAnswer::Predicted(response) => Outputs::check(response, &expected)
                 .map_err(|error| Error::Internal { message: error.to_string() }),
-            JobAnswer::Opaque(answer) => Ok(Outputs::opaque(answer)),
+            JobAnswer::Opaque(answer) => Ok(Outputs::opaque(self.watched(driver, answer))),
         });
         match outputs {
             Ok(mut outputs) => {

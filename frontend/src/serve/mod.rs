@@ -15,6 +15,7 @@ mod crash;
 mod driver;
 mod effect;
 mod ejections;
+mod endings;
 mod forward;
 mod groups;
 mod held;

@@ -15,7 +15,7 @@ use parm_frontend::discovery::Connect;
 use parm_frontend::{Config, Frontend, Timers, upstreams};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Code, Context, Error, FailedAnswer, InferRequest, InferResponse, InferenceService, ModelIndex,
+    Broken, Code, Context, Error, FailedAnswer, InferRequest, InferResponse, InferenceService, ModelIndex,
     ModelMetadata, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata, Transport,
 };
 use parm_transport::client::ROUTE;
@@ -94,7 +94,7 @@ impl Server {
         let answer = match does {
             Does::Answers(after) => {
                 tokio::time::sleep(after).await;
-                Ok(OpaqueAnswer { status, headers, body: OpaqueBody::Whole(name) })
+                Ok(OpaqueAnswer { status, headers, body: OpaqueBody::Whole(name), broken: Broken::default() })
             }
             Does::Streams(_) | Does::Pauses(_) => {
                 let (after, pause) = match does {
@@ -108,7 +108,7 @@ impl Server {
                     Ok(Frame::data(Bytes::from(" ends")))
                 });
                 let body = OpaqueBody::Begun(name, Box::pin(StreamBody::new(rest)));
-                Ok(OpaqueAnswer { status, headers, body })
+                Ok(OpaqueAnswer { status, headers, body, broken: Broken::default() })
             }
             Does::Fails(error) => Err(error),
             Does::Hangs => std::future::pending().await,

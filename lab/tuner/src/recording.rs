@@ -27,6 +27,8 @@ pub struct Recording {
     pub instances: BTreeMap<u32, String>,
     /// Events that the recorder lost.
     pub dropped: u64,
+    /// Whether it lacks its last line: its frontend was killed, still runs, or could not write.
+    pub unfinished: bool,
 }
 
 /// A job of an instance.
@@ -107,6 +109,7 @@ struct Page {
     models: BTreeMap<u32, Of>,
     instances: BTreeMap<u32, String>,
     dropped: u64,
+    ended: bool,
     end: f64,
     queries: usize,
 }
@@ -150,7 +153,10 @@ impl Page {
                 jobs.push(Job { instance, at, took, rows, role, ok, arrived });
             }
             Line::Dropped { notes } => self.dropped = self.dropped.saturating_add(notes),
-            Line::End { at_us } => _ = self.seen(at_us, number)?,
+            Line::End { at_us } => {
+                self.seen(at_us, number)?;
+                self.ended = true;
+            }
         }
         Ok(())
     }
@@ -201,8 +207,18 @@ impl Page {
         all.arrivals.sort_by(f64::total_cmp);
         all.jobs.sort_by(|a, b| a.at.total_cmp(&b.at));
         let (instances, dropped, seconds) = (self.instances, self.dropped, self.end);
-        let (arrivals, jobs) = (all.arrivals, all.jobs);
-        Ok(Recording { model: name, title, versions, seconds, arrivals, jobs, instances, dropped })
+        let (arrivals, jobs, unfinished) = (all.arrivals, all.jobs, !self.ended);
+        Ok(Recording {
+            model: name,
+            title,
+            versions,
+            seconds,
+            arrivals,
+            jobs,
+            instances,
+            dropped,
+            unfinished,
+        })
     }
 }
 

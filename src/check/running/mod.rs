@@ -96,7 +96,7 @@ fn clock(state: &State, now_ms: u64) -> Finding {
     }
 }
 
-/// The faults of the key file and of the TLS files; nothing from an older frontend.
+/// The faults of the key file, of the TLS files and of those that the frontend writes; nothing from an older frontend.
 fn files(state: &State) -> Vec<Finding> {
     let faults = list(&state.hello["faults"]);
     if faults.is_empty() && state.hello["faults"].is_array() {
@@ -110,6 +110,9 @@ fn files(state: &State) -> Vec<Finding> {
             () if is(StableCode::KeyFile) => "correct the file: it is read again without a restart",
             () if is(StableCode::TlsFiles) => {
                 "replace certificate and key together: they are read again without a restart"
+            }
+            () if is(StableCode::RecordingStopped) || is(StableCode::CaptureStopped) => {
+                "free disk space or name another place, and restart the frontend"
             }
             () => "issue a new certificate and replace both files: they are read again without a restart",
         };

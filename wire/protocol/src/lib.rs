@@ -39,8 +39,8 @@ pub use metadata::{
     ModelParameter, ModelStatistics, ServerMetadata, TensorMetadata,
 };
 pub use opaque::{
-    FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status, has_message, is_grpc,
-    is_grpc_failure,
+    Broken, FailedAnswer, OpaqueAnswer, OpaqueBody, OpaqueRequest, RestOfBody, grpc_status, has_message,
+    is_grpc, is_grpc_failure,
 };
 pub use padding::{PADDED, Padding};
 pub use parameter::{Parameter, Parameters};

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,6 +43,24 @@ pub struct OpaqueAnswer {
     pub headers: HeaderMap,
     /// The body.
     pub body: OpaqueBody,
+    /// The error that ended the body in its middle, once it has.
+    pub broken: Broken,
+}
+
+/// The error of an answer that ended in its middle. A client may see it as an event or as trailers.
+#[derive(Clone, Debug, Default)]
+pub struct Broken(Arc<OnceLock<Error>>);
+
+impl Broken {
+    /// Notes the error; only the first counts.
+    pub fn set(&self, error: Error) {
+        let _ = self.0.set(error);
+    }
+
+    /// The error, if there is one.
+    pub fn error(&self) -> Option<&Error> {
+        self.0.get()
+    }
 }
 
 /// The body of an answer.
@@ -123,7 +141,7 @@ pub fn is_grpc_failure(headers: &HeaderMap) -> bool {
 
 impl From<FailedAnswer> for OpaqueAnswer {
     fn from(FailedAnswer { status, headers, body }: FailedAnswer) -> Self {
-        Self { status, headers, body: OpaqueBody::Whole(body) }
+        Self { status, headers, body: OpaqueBody::Whole(body), broken: Broken::default() }
     }
 }
 

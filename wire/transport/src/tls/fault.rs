@@ -18,6 +18,8 @@ impl Tls {
             fails: true,
         });
         let expiry = |fails, text| FileFault { code: StableCode::CertificateExpired, text, fails };
+        let early = charter.identity().early();
+        let early = early.map(|early| expiry(true, format!("{early}: peers will reject it until then")));
         let expiry = match charter.identity().not_after.map(|end| end.duration_since(SystemTime::now())) {
             Some(Err(_)) => {
                 Some(expiry(true, "the certificate has expired and peers will reject it".to_owned()))
@@ -27,6 +29,6 @@ impl Tls {
             }
             _ => None,
         };
-        stale.into_iter().chain(expiry).collect()
+        stale.into_iter().chain(early).chain(expiry).collect()
     }
 }

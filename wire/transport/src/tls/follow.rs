@@ -26,7 +26,8 @@ impl Tls {
             let looking = charter.clone();
             let read = tokio::task::spawn_blocking(move || Files::read(&looking.config)).await;
             let read = read.unwrap_or_else(|error| Err(error.to_string()));
-            if settling.look(read.as_ref().map(Files::print).map_err(Clone::clone)) {
+            let settled = settling.look(read.as_ref().map(Files::print).map_err(Clone::clone));
+            if settled || charter.is_due() {
                 charter.changed(read);
             }
             if ended.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_none() {
@@ -38,6 +39,7 @@ impl Tls {
 
 impl Charter {
     fn changed(self: &Arc<Self>, read: Result<Files, String>) {
+        *self.counts.awaited.lock() = None;
         let taken = read.and_then(|files| self.take(&files));
         *self.counts.stale.lock() = taken.as_ref().err().cloned();
         match taken {

@@ -47,6 +47,8 @@ pub(super) struct Counts {
     pub(super) reloads: AtomicU64,
     /// Why the current files are invalid, if they are.
     pub(super) stale: Mutex<Option<String>>,
+    /// When they become valid, if that is all.
+    pub(super) awaited: Mutex<Option<SystemTime>>,
 }
 
 /// The state of TLS.
@@ -86,6 +88,11 @@ impl Tls {
         Some(Standing { mode: charter.config.mode, not_after: charter.identity().not_after })
     }
 
+    /// Says when the current certificate becomes valid, if it is not valid yet.
+    pub fn early(&self) -> Option<String> {
+        self.0.as_ref()?.identity().early()
+    }
+
     /// The private key's file, if every user of this machine can read it.
     pub fn exposed(config: &Config) -> Option<&std::path::Path> {
         config.key.as_deref().filter(|path| is_open(path))
@@ -102,11 +109,21 @@ impl Charter {
         self.identity.read().clone()
     }
 
+    /// Whether refused files have become valid by now.
+    pub(super) fn is_due(&self) -> bool {
+        self.counts.awaited.lock().is_some_and(|start| start <= SystemTime::now())
+    }
+
     /// Replaces the identity by one from these files, for new connections. Invalid files leave the previous one.
     pub(super) fn take(&self, files: &Files) -> Result<(), String> {
         let identity = Identity::of(&self.config, files)?;
         if identity.is_expired() && !self.identity().is_expired() {
             return Err("tls.certificate: the certificate has expired: issue a new one".into());
+        }
+        let before = self.identity();
+        if let (Some(early), None) = (identity.early(), before.awaited()) {
+            *self.counts.awaited.lock() = identity.awaited();
+            return Err(format!("tls.certificate: {early}: issue one that is valid now, or wait"));
         }
         warn(&self.config, &identity);
         *self.identity.write() = Arc::new(identity);
@@ -118,6 +135,9 @@ impl Charter {
 fn warn(config: &Config, identity: &Identity) {
     if let Some(path) = Tls::exposed(config) {
         tracing::warn!(key = %path.display(), "every user of this machine can read the private key: run chmod 600");
+    }
+    if let Some(early) = identity.early() {
+        tracing::error!(code = %parm_protocol::StableCode::CertificateExpired, "{early}: peers will reject it until then");
     }
     match identity.not_after.map(|end| end.duration_since(SystemTime::now())) {
         Some(Err(_)) => {

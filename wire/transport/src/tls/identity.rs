@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ConfigBuilder, Error, RootCertStore, ServerConfig, WantsVersions};
+use x509_parser::time::ASN1Time;
 
 use super::Config;
 use super::files::{Certified, Files};
@@ -19,6 +20,7 @@ const HTTP2: &[u8] = b"h2";
 pub(super) struct Identity {
     pub(super) servers: Option<Servers>,
     pub(super) clients: Option<Clients>,
+    pub(super) not_before: Option<SystemTime>,
     pub(super) not_after: Option<SystemTime>,
 }
 
@@ -37,7 +39,9 @@ pub(super) struct Clients {
 impl Identity {
     pub(super) fn of(config: &Config, files: &Files) -> Result<Self, String> {
         let certified = files.certified()?;
-        let not_after = certified.as_ref().and_then(|shown| not_after(shown.chain.first()?));
+        let shown = certified.as_ref().and_then(|shown| shown.chain.first());
+        let [not_before, not_after] =
+            [shown.and_then(|own| not_before(own)), shown.and_then(|own| not_after(own))];
         let servers = match &certified {
             Some(certified) => Some(servers(config, certified, files.client_ca()?)?),
             None => None,
@@ -46,12 +50,31 @@ impl Identity {
             Some(roots) => Some(clients(config, certified.as_ref(), roots)?),
             None => None,
         };
-        Ok(Self { servers, clients, not_after })
+        Ok(Self { servers, clients, not_before, not_after })
     }
 
     pub(super) fn is_expired(&self) -> bool {
         self.not_after.is_some_and(|end| end < SystemTime::now())
     }
+
+    /// The beginning of its validity, if that is to come.
+    pub(super) fn awaited(&self) -> Option<SystemTime> {
+        self.not_before.filter(|start| *start > SystemTime::now())
+    }
+
+    /// Says when it becomes valid, if it is not valid yet.
+    pub(super) fn early(&self) -> Option<String> {
+        let seconds = self.awaited()?.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let start = ASN1Time::from_timestamp(i64::try_from(seconds).ok()?).ok()?;
+        Some(format!("the certificate is not valid yet: it is valid from {start}"))
+    }
+}
+
+/// The beginning of a certificate's validity; `None` if it does not parse.
+fn not_before(certificate: &[u8]) -> Option<SystemTime> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let seconds = u64::try_from(certificate.validity().not_before.timestamp()).ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
 /// The end of a certificate's validity; `None` if it does not parse.

@@ -14,12 +14,12 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parm_protocol::rest::Encoded;
 
-use super::line::{Line, Turn};
+use super::checked_socket::{CheckedSocket, Turn};
 use crate::frames::Socket;
 
 pub(in crate::client) struct HttpConnection {
     sender: http1::SendRequest<Encoded>,
-    driver: http1::Connection<TokioIo<Line>, Encoded>,
+    driver: http1::Connection<TokioIo<CheckedSocket>, Encoded>,
     turn: Turn,
     /// Whether an exchange succeeded here already.
     pub(in crate::client) used: bool,
@@ -55,8 +55,8 @@ impl Failure {
 impl HttpConnection {
     pub(in crate::client) async fn open(socket: Socket) -> Result<Self, hyper::Error> {
         let turn = Turn::default();
-        let line = TokioIo::new(Line::new(socket, turn.clone()));
-        let (sender, driver) = http1::Builder::new().writev(true).handshake(line).await?;
+        let socket = TokioIo::new(CheckedSocket::new(socket, turn.clone()));
+        let (sender, driver) = http1::Builder::new().writev(true).handshake(socket).await?;
         Ok(Self { sender, driver, turn, used: false })
     }
 

@@ -1,7 +1,7 @@
 //! A client over HTTP/1.1: tensors in the binary extension, one request at a time on a kept connection.
 
+mod checked_socket;
 pub(super) mod connection;
-mod line;
 pub(super) mod pool;
 mod posts;
 

@@ -21,8 +21,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Error, FailedAnswer, InferRequest, InferResponse, ModelIndex, ModelMetadata, ModelRef, OpaqueAnswer,
-    OpaqueBody, OpaqueRequest, ServerMetadata, grpc_status, is_grpc, is_grpc_failure,
+    Broken, Error, FailedAnswer, InferRequest, InferResponse, ModelIndex, ModelMetadata, ModelRef,
+    OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata, grpc_status, is_grpc, is_grpc_failure,
 };
 
 use self::content::{BodyForm, LARGEST_WHOLE};
@@ -129,8 +129,10 @@ impl Upstream {
                     return Err(self.broken(Failure::TooLarge));
                 }
             } else if form.has_content(begun.bytes()) && (form == BodyForm::Messages || !arriving.is_end()) {
-                let rest = Box::pin(AnswerRest::new(arriving, form, stall));
-                return Ok(OpaqueAnswer { status, headers, body: OpaqueBody::Begun(begun.freeze(), rest) });
+                let broken = Broken::default();
+                let rest = Box::pin(AnswerRest::new(arriving, form, stall, broken.clone()));
+                let body = OpaqueBody::Begun(begun.freeze(), rest);
+                return Ok(OpaqueAnswer { status, headers, body, broken });
             }
         }
         arriving.end();
@@ -141,7 +143,7 @@ impl Upstream {
         if form == BodyForm::Messages && status == StatusCode::OK && grpc_status(&headers).is_none() {
             return Err(self.broken(Failure::Broken(NO_STATUS.into())));
         }
-        Ok(OpaqueAnswer { status, headers, body: OpaqueBody::Whole(body) })
+        Ok(OpaqueAnswer { status, headers, body: OpaqueBody::Whole(body), broken: Broken::default() })
     }
 
     fn broken(&self, failure: Failure) -> Error {
@@ -178,7 +180,8 @@ fn ended(
         return Err(Error::Answered(Box::new(FailedAnswer { status, headers, body: Bytes::new() })));
     }
     let rest = Empty::new().map_err(|never| match never {}).with_trailers(ready(Some(Ok(trailers))));
-    Ok(OpaqueAnswer { status, headers, body: OpaqueBody::Begun(begun.freeze(), Box::pin(rest)) })
+    let (body, broken) = (OpaqueBody::Begun(begun.freeze(), Box::pin(rest)), Broken::default());
+    Ok(OpaqueAnswer { status, headers, body, broken })
 }
 
 /// The beginning of a body. A single piece is not copied.

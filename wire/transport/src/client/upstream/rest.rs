@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use hyper::body::{Body, Frame};
-use parm_protocol::{Error, ReaderHandle};
+use parm_protocol::{Broken, Error, ReaderHandle};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::content::BodyForm;
@@ -36,16 +36,19 @@ pub(super) struct AnswerRest {
     has_trailers: bool,
     /// The error that cuts the body next.
     cut: Option<Error>,
+    /// Told of the error that ends it early.
+    broken: Broken,
 }
 
 /// Longest pause of a conversation, in which silence may be the client's.
 const LONGEST_SILENCE: Duration = Duration::from_secs(3600);
 
 impl AnswerRest {
-    pub(super) fn new(open: OpenAnswer, form: BodyForm, stall: Duration) -> Self {
+    pub(super) fn new(open: OpenAnswer, form: BodyForm, stall: Duration, broken: Broken) -> Self {
         let heard = Instant::now();
         let patience = Box::pin(sleep_until(heard + stall));
-        Self { open: Some(open), form, stall, patience, heard, chosen: false, has_trailers: false, cut: None }
+        let (open, chosen, has_trailers, cut) = (Some(open), false, false, None);
+        Self { open, form, stall, patience, heard, chosen, has_trailers, cut, broken }
     }
 
     /// When to lose patience with the server. As long as its client may send more, it perhaps waits for that.
@@ -76,6 +79,7 @@ impl AnswerRest {
         let peer = self.open.take().map_or_else(String::new, |open| open.peer().to_owned());
         let error = Error::Transport { peer, message: message.to_owned() };
         tracing::debug!(%error, "an answer ended in its middle");
+        self.broken.set(error.clone());
         Poll::Ready(Some(Ok(match self.form {
             BodyForm::Events => Frame::data(event(&error)),
             BodyForm::Messages => Frame::trailers(trailers(&error)),

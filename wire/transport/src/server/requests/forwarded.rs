@@ -8,7 +8,9 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parm_protocol::{Context, Error, InferRequest, InferResponse, OpaqueAnswer, OpaqueBody, OpaqueRequest};
+use parm_protocol::{
+    Broken, Context, Error, InferRequest, InferResponse, OpaqueAnswer, OpaqueBody, OpaqueRequest,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::tests::connect;
@@ -47,7 +49,7 @@ const LARGE: usize = 4 << 20;
 fn begun(_: OpaqueRequest) -> OpaqueAnswer {
     let rest = Box::pin(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, Error>>()));
     let body = OpaqueBody::Begun(vec![b'x'; LARGE].into(), rest);
-    OpaqueAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body }
+    OpaqueAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body, broken: Broken::default() }
 }
 
 const GET: &[u8] = b"GET /v1/models HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -104,7 +106,7 @@ async fn coded_body_is_not_passed_on_as_if_it_were_plain() {
 fn bodiless(request: OpaqueRequest) -> OpaqueAnswer {
     let status = request.target.path()[1..].parse().unwrap();
     let headers = HeaderMap::from_iter([(header::CONTENT_LENGTH, HeaderValue::from_static("5"))]);
-    OpaqueAnswer { status, headers, body: OpaqueBody::Whole(Bytes::new()) }
+    OpaqueAnswer { status, headers, body: OpaqueBody::Whole(Bytes::new()), broken: Broken::default() }
 }
 
 #[tokio::test]

@@ -128,7 +128,7 @@ async fn answered<S: InferenceService>(
     let key = caller.name();
     let context = Context { arrived, deadline, transport, traceparent, caller: None, key };
     let answer = shared.service.forward(request, context);
-    let OpaqueAnswer { status, headers, body } = match &mut asking {
+    let OpaqueAnswer { status, headers, body, .. } = match &mut asking {
         None => answer.await?,
         Some(asking) => tokio::select! {
             biased;

@@ -46,14 +46,14 @@ impl Turn {
 }
 
 /// A socket.
-pub(super) struct Line {
+pub(super) struct CheckedSocket {
     socket: Socket,
     turn: Turn,
     /// When the last byte came; `None` before the first.
     heard: Option<Instant>,
 }
 
-impl Line {
+impl CheckedSocket {
     pub(super) fn new(socket: Socket, turn: Turn) -> Self {
         Self { socket, turn, heard: None }
     }
@@ -77,7 +77,7 @@ impl Line {
     }
 }
 
-impl AsyncRead for Line {
+impl AsyncRead for CheckedSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -91,7 +91,7 @@ impl AsyncRead for Line {
     }
 }
 
-impl AsyncWrite for Line {
+impl AsyncWrite for CheckedSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.look()?;
         Pin::new(&mut self.socket).poll_write(cx, bytes)
