@@ -60,7 +60,8 @@ fn missing_stand_in_is_reported_until_it_is_corrected() {
 
 #[test]
 fn overload_is_reported_while_it_lasts() {
-    let (_folder, config) = models();
+    // Batches would carry this load.
+    let (_folder, config) = configuration(&format!("{MODELS}[frontend.dispatch.batch]\nmax_size = 1\n"));
     let parm = Parm::start(&["serve", "--config", &config, "--instances", "1", "--admin", "127.0.0.1:0"]);
     let (url, client) = (format!("http://{}", parm.admin.unwrap()), format!("http://{}", parm.http));
     let load = command()

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use parm_protocol::{Broken, Error, OpaqueAnswer, OpaqueBody, RestOfBody};
 
-/// Told once: the error, if the server cut the answer.
-type Told = Box<dyn FnOnce(Option<&Error>) + Send>;
+/// Takes the error if the server cut the answer. Called once.
+type OnEnd = Box<dyn FnOnce(Option<&Error>) + Send>;
 
 /// The rest of an answer whose end is reported.
 struct Watched {
     rest: RestOfBody,
     broken: Broken,
-    told: Option<Told>,
+    told: Option<OnEnd>,
 }
 
 /// Reports the end of an answer: at once if it is whole, else when its rest has ended.

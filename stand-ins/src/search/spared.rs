@@ -275,7 +275,7 @@ mod tests {
             made.iter().map(|made| (made.name.clone(), made.how.clone(), made.distance)).collect::<Vec<_>>()
         };
         let (by_scores, by_label) = (chosen(false), chosen(true));
-        assert!(by_scores.len() > 1 && by_scores[0].1.ends_with("biases corrected"), "{by_scores:?}");
+        assert!(by_scores.len() > 1, "layers stay in 32 bits: {by_scores:?}");
         assert_eq!(by_label, by_scores);
     }
 

@@ -39,6 +39,11 @@ impl Turn {
         self.0.store(WAITING, Ordering::Relaxed);
     }
 
+    /// Whether a byte of the request may have been written.
+    pub(super) fn is_sending(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == SENDING
+    }
+
     /// Whether the server closed the connection before the request.
     pub(super) fn is_ended(&self) -> bool {
         self.0.load(Ordering::Relaxed) == ENDED

@@ -111,8 +111,15 @@ impl HttpConnection {
             }
             match end {
                 Poll::Pending => Poll::Pending,
-                // An orderly end between two requests: this one was not begun.
-                Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::Unsent("closed by the server".into()))),
+                Poll::Ready(Ok(())) => {
+                    let message = "closed by the server".into();
+                    let is_sent = self.turn.is_sending();
+                    Poll::Ready(Err(if is_sent {
+                        Failure::NoAnswer(message)
+                    } else {
+                        Failure::Unsent(message)
+                    }))
+                }
                 Poll::Ready(Err(error)) => Poll::Ready(Err(Failure::NoAnswer(describe(&error)))),
             }
         })
