@@ -17,7 +17,7 @@ struct Watched {
     told: Option<OnEnd>,
 }
 
-/// Reports the end of an answer: at once if it is whole, else when its rest has ended.
+/// Reports the end of an answer: at once if it is whole, and otherwise after its rest.
 pub(super) fn watch(
     mut answer: OpaqueAnswer,
     told: impl FnOnce(Option<&Error>) + Send + 'static,

@@ -77,9 +77,9 @@ pub(crate) struct Curve {
     broken: u8,
     /// All runs.
     runs: u64,
-    /// That of run times.
+    /// The relative variance of run times.
     variance: Variance,
-    /// That of runs which no padding lengthens.
+    /// The same of runs that no padding lengthens.
     chance: Variance,
 }
 

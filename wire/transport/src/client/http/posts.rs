@@ -218,14 +218,15 @@ mod tests {
         assert_eq!(counts, [0, 1, 1]);
     }
 
-    #[tokio::test]
-    async fn request_that_was_not_sent_is_sent_again() {
+    /// A listener that accepts only by hand, and its client.
+    fn unheard() -> (std::net::TcpListener, Posts) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint: Endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let posts = Posts::new(&endpoint, &Config::default()).unwrap();
-        let mut post = Box::pin(posts.post("/", Bytes::from_static(b"{}")));
-        assert!(futures::poll!(&mut post).is_pending(), "it connects");
-        crate::client::http::tests::refuse(&listener);
+        (listener, Posts::new(&endpoint, &Config::default()).unwrap())
+    }
+
+    /// Answers one request on the next connection.
+    fn answer_one(listener: std::net::TcpListener) {
         listener.set_nonblocking(true).unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
         tokio::spawn(async move {
@@ -233,28 +234,29 @@ mod tests {
             hear(&mut stream).await;
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         });
+    }
+
+    #[tokio::test]
+    async fn request_that_was_not_sent_is_sent_again() {
+        let (listener, posts) = unheard();
+        let mut post = Box::pin(posts.post("/", Bytes::from_static(b"{}")));
+        assert!(futures::poll!(&mut post).is_pending(), "it connects");
+        crate::client::http::tests::refuse(&listener);
+        answer_one(listener);
         assert_eq!(post.await.unwrap().status(), 200);
         assert_eq!(posts.repeated(), 0, "the server got it once");
     }
 
     #[tokio::test]
     async fn request_of_a_process_without_time_is_sent_again() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint: Endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let posts = Posts::new(&endpoint, &Config::default()).unwrap();
+        let (listener, posts) = unheard();
         let mut post = Box::pin(posts.post("/", Bytes::from_static(b"{}")));
         assert!(futures::poll!(&mut post).is_pending(), "it connects");
         let (accepted, _) = listener.accept().unwrap();
         // It is connected, and does not run until the server has lost its patience.
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         drop(accepted);
-        listener.set_nonblocking(true).unwrap();
-        let listener = TcpListener::from_std(listener).unwrap();
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            hear(&mut stream).await;
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-        });
+        answer_one(listener);
         assert_eq!(post.await.unwrap().status(), 200);
         assert_eq!(posts.repeated(), 0, "the server got it once");
     }
