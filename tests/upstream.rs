@@ -70,7 +70,18 @@ fn agent_follows_loaded_and_unloaded_models() {
     assert_eq!(http::post(server.http, "/v2/repository/models/affine/unload", b"").status, 200);
     agent.until("the model is gone", |agent| ask(agent) == 404);
     assert_eq!(http::get(agent.http, "/v2/health/ready").status, 503);
-    assert_eq!(http::post(server.http, "/v2/repository/models/affine/load", b"").status, 200);
+    let load = "/v2/repository/models/affine/load";
+    for name in ["config", "file:1/model.onnx"] {
+        let body = format!(r#"{{"parameters": {{"{name}": "e30="}}}}"#);
+        let refused = http::post(server.http, load, body.as_bytes());
+        assert_eq!(
+            (refused.status, refused.body_text().contains(name)),
+            (400, true),
+            "{}",
+            refused.body_text()
+        );
+    }
+    assert_eq!(http::post(server.http, load, br#"{"parameters": {}}"#).status, 200);
     agent.until("the model is back", |agent| ask(agent) == 200);
 }
 

@@ -49,10 +49,19 @@ def containers(objects):
 def settings(parm, objects, scratch):
     """Name, what times the manifest gives, and the configuration in use (or a text), of every container."""
     scratch = pathlib.Path(scratch)
+    models = scratch / "models"
+    models.mkdir(exist_ok=True)
+
+    def here(arg):
+        """The argument with the container's paths as they are on this machine."""
+        if arg.startswith("/etc/parm/"):
+            return str(scratch / pathlib.Path(arg).name)
+        return arg.replace("--models=/mnt/models", f"--models={models}")
+
     for name, grace, ready, container, mounted in containers(objects):
         for file, text in mounted.items():
-            (scratch / file).write_text(text)
-        args = [str(scratch / pathlib.Path(arg).name) if arg.startswith("/etc/parm/") else arg for arg in container["args"]]
+            (scratch / file).write_text(text.replace('models = "/models"', f'models = "{models}"'))
+        args = [here(arg) for arg in container["args"]]
         # What a pod is told of itself is known when it runs.
         env = {each["name"]: each.get("value", "told-to-the-pod") for each in container.get("env", [])}
         yield name, grace, ready, dumped(parm, args, env, scratch)

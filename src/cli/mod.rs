@@ -457,7 +457,7 @@ pub struct Simulate {
     /// Load, as a share of the capacity of the deployed instances (repeat) [default: 0.3, 0.5, 0.7, 0.85]
     #[arg(long, value_name = "SHARE")]
     pub load: Vec<f64>,
-    /// Queries in a run [default: 1000000]
+    /// Queries in a run; at most a tenth are its warm-up [default: 1000000]
     #[arg(long, value_name = "N")]
     pub queries: Option<std::num::NonZeroU64>,
     /// Runs of each policy, scenario and load, with different seeds [default: 1]

@@ -68,7 +68,11 @@ fn config(flags: &Simulate) -> anyhow::Result<(Config, String)> {
         config.rates.clear();
     }
     replace(&mut config.loads, &flags.load);
-    config.queries = flags.queries.unwrap_or(config.queries);
+    if let Some(queries) = flags.queries {
+        config.queries = queries;
+        // Most queries of a short run are counted.
+        config.warm_up = config.warm_up.min(queries.get() / 10);
+    }
     config.repeats = flags.repeats.unwrap_or(config.repeats);
     config.instances = flags.instances.unwrap_or(config.instances);
     config.deployed = flags.deployed.unwrap_or(config.deployed);

@@ -91,8 +91,8 @@ fn no_sequence(parameters: &Parameters) -> Result<(), Error> {
 fn timeout(parameters: &Parameters) -> Result<Option<Duration>, Error> {
     let Some(value) = parameters.get("timeout") else { return Ok(None) };
     let micros = value.as_u64().ok_or_else(|| malformed("timeout", value, "a number of microseconds"))?;
-    // Bounded to about a century, because more could not be added to a clock.
-    Ok(Some(Duration::from_micros(micros.min(1 << 51))))
+    // Bounded to about a century, because more could not be added to a clock. As in Triton, 0 means the default.
+    Ok((micros > 0).then(|| Duration::from_micros(micros.min(1 << 51))))
 }
 
 /// Priorities beyond the last count as the last: Triton's range is wider.
@@ -192,7 +192,8 @@ mod tests {
             (vec![timeout(2_000_000)], Some(3 * second), 2 * second),
             (vec![], Some(30 * second), 30 * second),
             (vec![timeout(u64::MAX)], None, 120 * second),
-            (vec![timeout(0)], None, Duration::ZERO),
+            (vec![timeout(0)], None, 10 * second),
+            (vec![timeout(0)], Some(second), second),
         ];
         for (parameters, transport, remaining) in cases {
             let terms = read(&parameters, transport).unwrap();

@@ -16,7 +16,10 @@ pub fn take(headers: &mut HeaderMap) -> Result<Parameters, Error> {
     let mut parameters = Parameters::new();
     if let Some(value) = headers.remove(TIMEOUT_HEADER) {
         let micros = number(&TIMEOUT_HEADER, &value)?.saturating_mul(1000);
-        parameters.insert("timeout".into(), Parameter::Uint64(micros));
+        // 0 means the default, as the parameter does.
+        if micros > 0 {
+            parameters.insert("timeout".into(), Parameter::Uint64(micros));
+        }
     }
     if let Some(value) = headers.remove(PRIORITY) {
         parameters.insert("priority".into(), Parameter::Uint64(number(&PRIORITY, &value)?));
@@ -62,8 +65,11 @@ mod tests {
         assert_eq!(parameters["parm_share"].as_str(), Some("t"));
         assert_eq!(parameters["parm_accept"], Parameter::Double(0.01));
         assert_eq!(headers.len(), 1);
+        headers.insert("parm-timeout-ms", "0".parse().unwrap());
         headers.insert("parm-accept", "exact".parse().unwrap());
-        assert_eq!(take(&mut headers).unwrap()["parm_accept"].as_str(), Some("exact"));
+        let parameters = take(&mut headers).unwrap();
+        assert_eq!(parameters["parm_accept"].as_str(), Some("exact"));
+        assert_eq!(parameters.get("timeout"), None);
         headers.insert("parm-timeout-ms", "soon".parse().unwrap());
         let error = take(&mut headers).unwrap_err().to_string();
         assert!(error.contains("header parm-timeout-ms is not a number"), "{error}");

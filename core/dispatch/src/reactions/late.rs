@@ -33,10 +33,9 @@ use crate::moves::tell::note_late;
 use crate::moves::watch::{is_due, look_again, look_at, watch_silence};
 use crate::placing::extras::place_extras;
 use crate::reactions::again::{Ask, hedge, run_on_deployed};
-use crate::rules::affordable::usable_without;
 use crate::rules::finish::expected_run;
 use crate::rules::gain::{Gain, gain};
-use crate::rules::hedging::{all_jobs_are_silent, has_reconstruction};
+use crate::rules::hedging::{has_reconstruction, is_held_up, usable_beside_holders};
 use crate::rules::lateness::{late_after, longest_ahead, patience};
 use crate::rules::stand_in::stand_in_expected;
 use crate::state::State;
@@ -193,12 +192,12 @@ fn move_ahead(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
         if !pools.contains(&pool) {
             pools.push(pool);
         }
-        let moves = |query: &Query| !query.withheld && all_jobs_are_silent(state, query);
+        let moves = |query: &Query| !query.withheld && is_held_up(state, query);
         rows.retain(|query| state.queries.get(*query).is_some_and(moves));
         if rows.is_empty() {
             continue;
         }
-        if of.crowded() || usable_without(state, key, pool) == 0 {
+        if of.crowded() || usable_beside_holders(state, pool, rows[0]) == 0 {
             stays = true;
             continue;
         }

@@ -5,7 +5,7 @@ use crate::moves::answer::{answer, retire};
 use crate::moves::group::finish;
 use crate::moves::line_up::forget_extras;
 use crate::moves::pools::{pool_named, promise_own};
-use crate::moves::room::{recount, wait_for_instances};
+use crate::moves::room::{recount, refresh, wait_for_instances};
 use crate::moves::watch::watch_jobs_in;
 use crate::placing::extras::place_extras;
 use crate::placing::{place, place_queue};
@@ -54,9 +54,8 @@ pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
     state.versions.remove(id);
     let Some(key) = state.pool_names.remove(id) else { return };
     state.settings.pools.remove(&id);
-    for instance in state.instances.keys() {
-        state.instances.at_mut(instance).serves.retain(|serves| serves.pool != key);
-    }
+    let mut changed = state.instances.keys();
+    changed.retain(|instance| state.instances.at_mut(*instance).leave(key));
     let waiting = queries_without_instance(state, key);
     let pool = state.pools.at_mut(key);
     pool.removed = true;
@@ -69,6 +68,12 @@ pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
         answer(state, turn, query, Answer::Rejected(Reject::NoInstance));
     }
     forget_extras(state, key);
+    for instance in changed {
+        // It may hold more jobs of its other models.
+        refresh(state, turn, instance);
+        let others = state.instances.at(instance).serves.iter().map(|serves| serves.pool);
+        state.unplaced.extend(others);
+    }
     retire(state, key);
 }
 

@@ -6,7 +6,7 @@ use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{JobKey, PoolKey, QueryKey};
 use crate::state::query::Query;
 
-/// Whether a query may get another copy: one job runs it, or all jobs that run it are late.
+/// Whether a query may get another copy: it has one job, or all its jobs are late or wait at silent instances.
 pub(crate) fn may_be_hedged(state: &State, query: QueryKey) -> bool {
     let Some(query) = state.queries.get(query).filter(|query| query.extras == 0) else { return false };
     let pool = state.pools.at(query.pool);
@@ -14,11 +14,10 @@ pub(crate) fn may_be_hedged(state: &State, query: QueryKey) -> bool {
         return false;
     }
     let most = usize::from(pool.settings.max_attempts.get()).max(2);
-    let late = |job: &JobKey| state.jobs.get(*job).is_none_or(|job| job.late);
     match query.jobs.len() {
         0 => false,
         1 => true,
-        jobs => jobs < most && query.jobs.iter().all(late),
+        jobs => jobs < most && query.jobs.iter().all(|job| holds_up(state, *job)),
     }
 }
 
@@ -41,11 +40,13 @@ pub(crate) fn has_reconstruction(state: &State, key: QueryKey) -> bool {
     member.wants_help() && group.recoverable(place.slot, place.row)
 }
 
-/// Whether all jobs of a query are at silent instances.
-pub(crate) fn all_jobs_are_silent(state: &State, query: &Query) -> bool {
-    let silent = |job: &JobKey| {
-        let instance = state.jobs.get(*job).and_then(|job| state.instances.get(job.instance));
-        instance.is_some_and(|instance| instance.silent)
-    };
-    query.extras == 0 && query.jobs.iter().all(silent)
+/// Whether a query waits for nothing but jobs that are late or wait at silent instances.
+pub(crate) fn is_held_up(state: &State, query: &Query) -> bool {
+    query.extras == 0 && query.jobs.iter().all(|job| holds_up(state, *job))
+}
+
+/// Whether a job is late, or waits at a silent instance, where it does not become late.
+fn holds_up(state: &State, key: JobKey) -> bool {
+    let Some(job) = state.jobs.get(key) else { return true };
+    job.late || state.instances.get(job.instance).is_some_and(|instance| instance.silent)
 }

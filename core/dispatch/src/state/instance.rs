@@ -152,6 +152,17 @@ impl Instance {
             return false;
         }
         serves.allowed = Some(allowed);
+        self.limit()
+    }
+
+    /// Ends its service of a pool. Returns whether its own limit changes.
+    pub(crate) fn leave(&mut self, pool: PoolKey) -> bool {
+        self.serves.retain(|serves| serves.pool != pool);
+        self.limit()
+    }
+
+    /// Adopts the lowest limit of its pools. Returns whether its own limit changes.
+    fn limit(&mut self) -> bool {
         let before = self.ahead;
         // Pools without jobs have no limit yet and do not count.
         self.ahead = self.serves.iter().filter_map(|serves| serves.allowed).min().unwrap_or(1);

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, BudgetSettings, EjectionSettings, Event, Fraction, HedgeSettings, InstanceId, PolicyKind,
-    PoolSettings, StandInSettings,
+    Action, BudgetSettings, EjectionSettings, Event, Fraction, HedgeSettings, InstanceId, InstanceSpec,
+    PolicyKind, PoolId, PoolSettings, QuerySpec, Served, Settings, Site, StandInSettings,
 };
 
 use super::script::Step::{self, *};
-use super::script::{one_by_one, play_ahead, words};
+use super::script::{one_by_one, play_ahead, query, words};
 use super::world::{Fate, POOL, World};
 
 fn plain() -> PoolSettings {
@@ -42,6 +42,32 @@ fn an_instance_of_a_fast_model_is_given_several_at_a_time() {
     assert_eq!(held(unseen, 16), 1, "no rule would check whether they are late");
     let slow = [Join(1), Warm(16), Quiet, Query(101), Query(102)];
     assert_eq!(words(&play_ahead(given, &slow)), ["320 run 101 on 1"], "a model of 20 ms");
+}
+
+#[test]
+fn fast_model_queues_ahead_once_the_slow_one_is_unloaded() {
+    let slow = PoolId(1);
+    let settings = PoolSettings { ahead: Duration::from_millis(1), ..plain() };
+    let mut world = World::new(Settings::uniform(settings), 7).given_ahead();
+    let serves = [POOL, slow].map(Served::all).to_vec();
+    let spec = InstanceSpec { serves, slots: 1, site: Site::default(), learns: false };
+    world.send(Event::InstanceJoined(InstanceId(1), spec));
+    let ask = |world: &mut World, pool, id| {
+        let asked = query(id, world.now + Duration::from_secs(1));
+        world.send(Event::QueryArrived(QuerySpec { pool, ..asked }));
+    };
+    let run = |world: &mut World, pool, id, took| {
+        ask(world, pool, id);
+        world.advance(Duration::from_millis(took));
+        let job = *world.running().next().expect("the only query").0;
+        world.send(Event::JobCompleted(job));
+    };
+    (1..=32).for_each(|id| run(&mut world, slow, id, 20));
+    (101..=132).for_each(|id| run(&mut world, POOL, id, 0));
+    (201..=220).for_each(|id| ask(&mut world, POOL, id));
+    assert_eq!(world.running().count(), 1, "a run of the slow model must not wait behind several");
+    world.send(Event::PoolRemoved(slow));
+    assert_eq!(world.running().count(), 16);
 }
 
 #[test]
@@ -131,6 +157,21 @@ fn moved_batch_moves_again_when_its_new_instance_hangs() {
     }
     let open = world.queries.values().filter(|tracked| tracked.fate == Fate::Waiting).count();
     assert!(open <= 2, "{open} queries wait at two hung instances while another is idle");
+}
+
+#[test]
+fn hedge_behind_a_hung_job_moves_when_its_first_job_was_alone() {
+    let ms = Duration::from_millis;
+    let hedge = HedgeSettings { min_delay: ms(3), ..HedgeSettings::default() };
+    let settings = PoolSettings { hedge, ahead: ms(2), ..hedging() };
+    let quick = (101..=132).flat_map(|query| [Query(1000 + query), Query(query), Done(1), Done(2)]);
+    // The queries run alone at instances 1 and 2, and their hedges behind each other at instance 3. All three hang.
+    let then =
+        [Quiet, Query(201), Wait(2), Query(202), Wait(2), Join(3), Wait(2), Quiet, Join(4), Wait(4), Done(4)];
+    let then: Vec<_> = [Join(2)].into_iter().chain(quick).chain(then).chain([Wait(100), Done(4)]).collect();
+    let answers = words(&play_ahead(settings, &after_quick(64, &then)));
+    let answered = |query| answers.iter().any(|word| word.contains(&format!("answer {query} hedged")));
+    assert!(answered(201) && answered(202), "{answers:?}");
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Time for the first byte of a connection. A client that has connected sends immediately. A first segment that is lost
-/// twice arrives after 3 s (retransmission after 1 s and 2 s, RFC 6298), so a client on a bad link is still in time.
-const FIRST_BYTE: Duration = Duration::from_secs(5);
+/// Time for the first byte of a connection. A client that has connected sends immediately, unless its machine is overloaded.
+/// A first segment that is lost twice arrives after 3 s (retransmission after 1 s and 2 s, RFC 6298), so a client on a bad
+/// link is still in time.
+const FIRST_BYTE: Duration = Duration::from_secs(10);
 
 /// Connections of an address for operators: scrapers, browsers and command lines, not clients.
 pub const OPERATOR_CONNECTIONS: usize = 64;

@@ -9,6 +9,7 @@ mod grpc;
 mod guest;
 mod origin;
 mod page;
+mod replacements;
 mod requests;
 mod rest;
 mod routes;

@@ -7,6 +7,7 @@ use parm_protocol::{Error, InferenceService};
 use super::Response;
 use super::call::GrpcCall;
 use super::method::Repository;
+use crate::server::replacements;
 
 pub(super) async fn answer<S: InferenceService>(method: Repository, call: GrpcCall<'_, S>) -> Response {
     let service = &*call.shared.service;
@@ -78,6 +79,7 @@ async fn load<S: InferenceService>(
     service: &S,
     asked: proto::RepositoryModelLoadRequest,
 ) -> Result<tonic::Response<proto::RepositoryModelLoadResponse>, Error> {
+    replacements::reject(asked.parameters.keys().map(String::as_str))?;
     service.load_model(&asked.model_name).await?;
     Ok(tonic::Response::new(proto::RepositoryModelLoadResponse {}))
 }

@@ -81,6 +81,12 @@ async fn the_repository_is_listed_and_changed() {
         let unloaded = client.repository_model_unload(unload).await;
         assert_eq!(unloaded.err().map_or(Code::Ok, |status| status.code()), code);
     }
+    let config = ("config".to_owned(), proto::ModelRepositoryParameter::default());
+    let parameters = [config].into_iter().collect();
+    let replacing =
+        proto::RepositoryModelLoadRequest { model_name: "m".into(), parameters, ..Default::default() };
+    let status = client.repository_model_load(replacing).await.unwrap_err();
+    says(&status, Code::InvalidArgument, "a load cannot replace 'config'");
     assert_eq!(*scene.script.changed.lock(), ["+m", "-m"]);
 }
 
