@@ -33,6 +33,8 @@ pub enum Error {
     TensorType { path: PathBuf, tensor: String, found: String },
     #[error("the model failed on this input: {message}")]
     Run { message: String },
+    #[error("the model does not take this input: {message}")]
+    Input { message: String },
     #[error(
         "the engine panicked: {message}: the instance continues: check that the inputs are in range, or try engine 'ort'"
     )]
@@ -92,7 +94,10 @@ impl From<Error> for parm_protocol::Error {
             Error::Repository(Stored::UnknownModel { name, .. } | Stored::NoVersion { name }) => {
                 parm_protocol::Error::UnknownModel { name }
             }
-            Error::Repository(Stored::ModelName { .. }) | Error::Times(_) | Error::Plan { .. } => {
+            Error::Repository(Stored::ModelName { .. })
+            | Error::Times(_)
+            | Error::Plan { .. }
+            | Error::Input { .. } => {
                 parm_protocol::Error::Malformed { message: error.to_string() }
             }
             Error::Upstream { error, .. } => error,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use parm_backend::engine::{Model, Options, by_name, compare};
-use parm_parity_models::onnx::{Attribute, Builder, DataType as Kind, Tensor as Constant, Value};
+use parm_parity_models::onnx::{Attribute, Builder, DataType as Kind, Dim, Tensor as Constant, Value};
 use parm_protocol::{DataType, Tensor};
 
 fn magika(engine: &str) -> Box<dyn Model> {
@@ -141,4 +141,34 @@ fn sound_model_passes_the_comparison() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/magika/1/model.onnx");
     let mut model = engine.load(&path, &options).unwrap();
     assert_eq!(compare(&*engine, &mut *model, &path, &options), Ok(()));
+}
+
+/// ONNX Runtime 1.32 aborts the process on such a sequence. Runs only if ORT_DYLIB_PATH names a library.
+#[test]
+fn empty_sequence_of_a_recurrent_model_is_an_error() {
+    #[allow(clippy::disallowed_methods)] // names the library to test with
+    if std::env::var_os("ORT_DYLIB_PATH").is_none() {
+        return;
+    }
+    let mut builder = Builder::new("gru", 1).opset(17);
+    let dims = vec![Dim::Symbol("time".into()), Dim::Fixed(1), Dim::Fixed(2)];
+    let x = builder.input(Value { name: "x".into(), datatype: Kind::Float, shape: Some(dims) });
+    let mut weights = |name: &str, dims: &[usize]| {
+        let values = vec![0.1; dims.iter().product()];
+        builder.constant(Constant::from_f32(name, dims, &values).unwrap())
+    };
+    let (w, r) = (weights("w", &[1, 9, 2]), weights("r", &[1, 9, 3]));
+    builder.node_with("GRU", "y", &[&x, &w, &r], [("hidden_size", Attribute::Int(3))]);
+    let dims = vec![Dim::Symbol("time".into()), Dim::Fixed(1), Dim::Fixed(1), Dim::Fixed(3)];
+    builder.output(Value { name: "y".into(), datatype: Kind::Float, shape: Some(dims) });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, builder.build().unwrap().bytes()).unwrap();
+    let options = Options::default();
+    let mut model = by_name("ort", &options).unwrap().load(&path, &options).unwrap();
+    let sequence = |steps: usize| Tensor::from_f32([steps, 1, 2].as_slice(), &vec![1.0; steps * 2]).unwrap();
+    assert_eq!(model.run(&[sequence(3)]).unwrap()[0].shape(), [3, 1, 1, 3]);
+    let error = model.run(&[sequence(0)]).unwrap_err();
+    assert!(error.to_string().contains("input 'x' of shape [0, 1, 2] has no elements"), "{error}");
+    assert_eq!(parm_protocol::Error::from(error).code(), parm_protocol::Code::InvalidArgument);
 }

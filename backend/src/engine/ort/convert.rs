@@ -112,6 +112,11 @@ fn truths(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
 
 fn texts(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
     let texts = strings::unpack(tensor)?;
+    // The library's interface takes strings that end with it.
+    if let Some(at) = texts.iter().position(|text| text.contains('\0')) {
+        let message = format!("string {at} has the character U+0000, which ONNX Runtime does not take");
+        return Err(Error::Input { message });
+    }
     let value = ort::value::Tensor::from_string_array((dims(tensor), texts.as_slice()));
     Ok(value.map_err(failed)?.into())
 }

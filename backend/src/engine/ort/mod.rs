@@ -53,6 +53,10 @@ struct OrtModel {
     scratch: Vec<convert::Scratch>,
     /// The means to make further sessions, if a card needs them.
     source: Option<CardFile>,
+    /// Whether it has an operator that ends the process on inputs without elements.
+    recurrent: bool,
+    /// Whether its values decide how long a run takes.
+    loops: bool,
 }
 
 /// A model's file, for a card.
@@ -63,6 +67,9 @@ struct CardFile {
     bytes: u64,
     options: Options,
 }
+
+/// Operators of ONNX Runtime 1.32 that abort the process on an empty sequence or batch: their threads are joined too late.
+const RECURRENT: [&str; 4] = ["GRU", "LSTM", "RNN", "DynamicQuantizeLSTM"];
 
 /// The opened library and its path. Never dropped: sessions need it, and it cannot be opened twice.
 static ENVIRONMENT: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
@@ -93,6 +100,8 @@ impl Engine for Ort {
             signature,
             scratch: Vec::new(),
             source,
+            recurrent: has_operator(path, |operator| RECURRENT.contains(&operator)),
+            loops: has_operator(path, |operator| matches!(operator, "Loop" | "Scan")),
         }))
     }
 
@@ -131,9 +140,19 @@ impl Model for OrtModel {
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let Self { sessions, sizes, signature, scratch, .. } = self;
+        if let Some((empty, declared)) = inputs.iter().zip(&signature.inputs).find(|(input, _)| input.is_empty())
+            && self.recurrent
+        {
+            let message = format!("input '{}' of shape {:?} has no elements", declared.name, empty.shape());
+            return Err(Error::Input { message });
+        }
         scratch.resize_with(inputs.len(), Default::default);
         let at = sizes::place(inputs.first().map_or(0, Tensor::rows), sizes);
         run_on(&mut sessions[at], signature, scratch, inputs)
+    }
+
+    fn is_steady(&self) -> bool {
+        !self.loops
     }
 
     fn fix_rows(&mut self, wanted: &[usize]) -> Result<Vec<usize>, Error> {
