@@ -178,3 +178,28 @@ async fn first_message_of_a_call_counts_while_it_is_kept() {
     let (kept, counted) = told.recv().await.unwrap();
     assert!(counted >= kept, "{kept} bytes are kept, {counted} are counted");
 }
+
+#[tokio::test]
+async fn stream_counts_for_the_limit_of_its_key_until_it_ends() {
+    use crate::keys::{Digest, Entry, Role};
+    let one = Entry { concurrency: std::num::NonZeroU32::new(1), ..Entry::new("c", Role::Infer, Digest::of(b"k")) };
+    let shared = Shared::new(Config::default(), Arc::new(Passing(begun as Answer)), Keys::of(&[one]));
+    let get = b"GET /v1/models HTTP/1.1\r\nhost: a\r\nauthorization: Bearer k\r\n\r\n";
+    let mut head = [0; 15];
+    let (mut first, _first) = connect(&shared);
+    first.write_all(get).await.unwrap();
+    first.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+    let (mut second, _second) = connect(&shared);
+    second.write_all(get).await.unwrap();
+    second.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 429 To", "the first is in progress");
+    // Its place is free once the client leaves.
+    drop(first);
+    while &head != b"HTTP/1.1 200 OK" {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        let (mut third, _third) = connect(&shared);
+        third.write_all(get).await.unwrap();
+        third.read_exact(&mut head).await.unwrap();
+    }
+}

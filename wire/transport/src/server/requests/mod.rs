@@ -126,8 +126,18 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
                     if shared.service.forwards(request.uri().path()) {
                         let sender = (visit.caller(), &origin);
                         let answered = rest::forward(&shared, request.map(Body::new), sender).await;
-                        drop(visit);
-                        answered
+                        // A stream is in progress until its end, for the limits of its key as well.
+                        if answered.extensions().get::<rest::Lasting>().is_some() {
+                            answered.map(|body| {
+                                Body::new(http_body_util::BodyExt::map_frame(body, move |frame| {
+                                    let _ = &visit;
+                                    frame
+                                }))
+                            })
+                        } else {
+                            drop(visit);
+                            answered
+                        }
                     } else {
                         if kept.is_some() || visit.caller().is_known() {
                             request.extensions_mut().insert(visit.caller().clone());
