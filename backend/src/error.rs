@@ -97,9 +97,7 @@ impl From<Error> for parm_protocol::Error {
             Error::Repository(Stored::ModelName { .. })
             | Error::Times(_)
             | Error::Plan { .. }
-            | Error::Input { .. } => {
-                parm_protocol::Error::Malformed { message: error.to_string() }
-            }
+            | Error::Input { .. } => parm_protocol::Error::Malformed { message: error.to_string() },
             Error::Upstream { error, .. } => error,
             Error::FaultsDisabled => parm_protocol::Error::Unimplemented { what: "fault injection".into() },
             error => parm_protocol::Error::Internal { message: error.to_string() },

@@ -492,7 +492,8 @@ mod tests {
     #[test]
     fn request_of_any_length_keeps_no_reading_thread() {
         let place = |shape: &[i64], batched| {
-            let x = crate::engine::Declared { name: "x".into(), datatype: DataType::Fp32, shape: shape.into() };
+            let x =
+                crate::engine::Declared { name: "x".into(), datatype: DataType::Fp32, shape: shape.into() };
             let model = Shaped(crate::engine::Signature { inputs: vec![x.clone()], outputs: vec![x] });
             let warm = Warm { limit: 1, speedup: None, times: vec![Duration::from_micros(5)] };
             site(&model, batched, &warm)

@@ -140,7 +140,8 @@ impl Model for OrtModel {
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let Self { sessions, sizes, signature, scratch, .. } = self;
-        if let Some((empty, declared)) = inputs.iter().zip(&signature.inputs).find(|(input, _)| input.is_empty())
+        if let Some((empty, declared)) =
+            inputs.iter().zip(&signature.inputs).find(|(input, _)| input.is_empty())
             && self.recurrent
         {
             let message = format!("input '{}' of shape {:?} has no elements", declared.name, empty.shape());

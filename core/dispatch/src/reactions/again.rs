@@ -143,6 +143,15 @@ pub(crate) fn hedge(
     place_extras(state, turn, key, ExtraLine::Urgent);
 }
 
+/// Runs a query before the stand-ins of others, so that its own is compared with the prediction.
+pub(crate) fn compare_with_run(state: &mut State, turn: &mut Turn, key: QueryKey) {
+    let pool = state.queries.at(key).pool;
+    let rows = Keys::from_slice(&[key]);
+    let extra = Extra { role: Role::Deployed, rows, avoid: None, purpose: Purpose::Retry };
+    add_extra(state, turn, pool, ExtraLine::Urgent, extra);
+    place_extras(state, turn, pool, ExtraLine::Urgent);
+}
+
 /// Gives a query first place on the deployed model, because its stand-in took it out of the queue and did not
 /// answer.
 pub(crate) fn run_on_deployed(state: &mut State, turn: &mut Turn, key: QueryKey) {

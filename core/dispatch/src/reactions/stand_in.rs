@@ -35,10 +35,10 @@ use crate::moves::room::recount;
 use crate::moves::tell::{hold_back, note_late};
 use crate::moves::watch::look_at;
 use crate::placing::stand_ins::place_stand_ins;
-use crate::reactions::again::{Ask, hedge, run_on_deployed};
+use crate::reactions::again::{Ask, compare_with_run, hedge, run_on_deployed};
 use crate::rules::lateness::{late_for_stand_in, late_while_waiting, stand_in_grace};
 use crate::rules::outage::bridges;
-use crate::rules::stand_in::{gives_stand_ins, wants_stand_in};
+use crate::rules::stand_in::{gives_stand_ins, waits_for_comparison, wants_stand_in};
 use crate::state::State;
 use crate::state::instance::Serves;
 use crate::state::job::Job;
@@ -114,6 +114,12 @@ pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: Quer
         hold_back(state, turn, key, from);
         run_on_deployed(state, turn, key);
     } else if gives_stand_ins(pool, query.payer, query.accept) {
+        if let Some(until) = waits_for_comparison(pool, query, turn.now).filter(|_| hopes) {
+            pool.stand_ins.iter_mut().for_each(|own| own.awaits_comparison());
+            hold_back(state, turn, key, until);
+            compare_with_run(state, turn, key);
+            return;
+        }
         state.shelf.add_reader(output.job);
         state.shelf.lend(output.job);
         turn.out.push(Action::Judge(query.id, output));
@@ -153,6 +159,9 @@ fn give_judged(state: &mut State, turn: &mut Turn, key: QueryKey, output: Output
                 return;
             }
             pool.counters.stand_ins_served += 1;
+            if query.jobs.is_empty() {
+                pool.stand_ins.iter_mut().for_each(|own| own.given_unwatched());
+            }
             let Output { job, row } = output;
             answer(state, turn, key, Answer::StandIn { job, row, confidence });
         }

@@ -26,6 +26,15 @@ pub(crate) fn gives_stand_ins(pool: &Pool, payer: Payer, accept: Accept) -> bool
         .is_some_and(|own| !own.withheld && (bridges(pool, accept) || own.bound.has_room(payer, accept)))
 }
 
+/// The time until which a stand-in's answer waits for a run of the deployed model to be compared with, because none of the
+/// latest answers was compared. In a backlog all stand-ins may be those of waiting queries, which no job runs.
+pub(crate) fn waits_for_comparison(pool: &Pool, query: &Query, now: Time) -> Option<Time> {
+    let has_run = query.queued || query.extras > 0 || !query.jobs.is_empty();
+    let until = now + pool.usual_service()?.max(LEAST);
+    let may = !has_run && !pool.removed && pool.outage_since.is_none() && until < query.deadline;
+    (may && pool.stand_ins.as_ref()?.needs_comparison()).then_some(until)
+}
+
 /// Whether a query may have a stand-in and has none.
 pub(crate) fn wants_stand_in(query: &Query, pool: &Pool) -> bool {
     let settings = &pool.settings;

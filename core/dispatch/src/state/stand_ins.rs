@@ -32,6 +32,8 @@ pub(crate) struct StandIns {
     pub(crate) agreement: Window,
     /// The agreement is too low: no client receives a stand-in's answer.
     pub(crate) withheld: bool,
+    /// Answers since the last comparison to queries that no job ran.
+    unwatched: u32,
 }
 
 /// The line in which a query waits for a stand-in.
@@ -68,6 +70,8 @@ impl StandInLine {
 
 /// Comparisons needed before the agreement is known.
 const FEW: u32 = 100;
+/// Answers to queries without a job after which one is compared, before and after the agreement is known.
+const UNWATCHED: [u32; 2] = [3, 50];
 /// Answered queries that are skipped before a line is swept.
 const DEAD_ALLOWED: usize = 64;
 
@@ -84,6 +88,7 @@ impl StandIns {
             work: Budget::new(&settings.late_budget),
             agreement: Window::new(settings.agreement.window.get()),
             withheld: false,
+            unwatched: 0,
         }
     }
 
@@ -150,7 +155,23 @@ impl StandIns {
     /// Notes a comparison of a prediction and its stand-in.
     pub(crate) fn compared(&mut self, agrees: bool, settings: &StandInSettings) {
         self.agreement.note(agrees);
+        self.unwatched = 0;
         self.watch(settings);
+    }
+
+    /// Notes an answer that will not be compared, because no job runs its query.
+    pub(crate) fn given_unwatched(&mut self) {
+        self.unwatched = self.unwatched.saturating_add(1);
+    }
+
+    /// Whether the next answer should be compared.
+    pub(crate) fn needs_comparison(&self) -> bool {
+        self.unwatched >= UNWATCHED[usize::from(self.agreement().is_some())]
+    }
+
+    /// Notes that a query gets a run to compare its stand-in with.
+    pub(crate) fn awaits_comparison(&mut self) {
+        self.unwatched = 0;
     }
 
     /// The share of predictions with an agreeing stand-in, if enough were compared.

@@ -98,6 +98,25 @@ fn a_query_that_still_waits_may_be_answered_by_its_stand_in() {
 }
 
 #[test]
+fn stand_ins_of_a_backlog_are_compared_with_predictions() {
+    let queries: Vec<Step> = (1..=20).map(Query).collect();
+    let mut world = play(late(), &[&WARM[..], &queries, &[Wait(60), Quiet, Join(4)]].concat());
+    let judged = |world: &World| words(world).iter().filter(|word| word.contains("judge")).count();
+    for _ in 0..12 {
+        let before = judged(&world);
+        act(&mut world, &Done(4));
+        for _ in before..judged(&world) {
+            act(&mut world, &Judged(Some(90)));
+        }
+        act(&mut world, &Wait(1));
+    }
+    let (words, given) = (words(&world), |word: &str| word.contains("answer") && word.contains("stand-in"));
+    let count = |is_one: &dyn Fn(&str) -> bool| words.iter().filter(|word| is_one(word)).count();
+    // One query in four gets both, as long as few are compared. Its run goes before the stand-ins of others.
+    assert_eq!((count(&given), count(&|word| word.contains("check"))), (8, 2), "{words:?}");
+}
+
+#[test]
 fn exact_clients_are_hedged_and_get_no_stand_in() {
     check_warm(standing_in(), &[Exact(1), Wait(30)], &["640 run 1 on 2", "665 copy 1 on 3"]);
 }

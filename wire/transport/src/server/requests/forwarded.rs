@@ -182,7 +182,8 @@ async fn first_message_of_a_call_counts_while_it_is_kept() {
 #[tokio::test]
 async fn stream_counts_for_the_limit_of_its_key_until_it_ends() {
     use crate::keys::{Digest, Entry, Role};
-    let one = Entry { concurrency: std::num::NonZeroU32::new(1), ..Entry::new("c", Role::Infer, Digest::of(b"k")) };
+    let one =
+        Entry { concurrency: std::num::NonZeroU32::new(1), ..Entry::new("c", Role::Infer, Digest::of(b"k")) };
     let shared = Shared::new(Config::default(), Arc::new(Passing(begun as Answer)), Keys::of(&[one]));
     let get = b"GET /v1/models HTTP/1.1\r\nhost: a\r\nauthorization: Bearer k\r\n\r\n";
     let mut head = [0; 15];
