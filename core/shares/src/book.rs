@@ -413,6 +413,20 @@ mod tests {
     }
 
     #[test]
+    fn first_job_of_a_model_that_hangs_costs_its_share_little() {
+        let mut book = Book::default();
+        ["hangs", "other"].iter().for_each(|share| book.wait(share));
+        run(&mut book, "other", 10);
+        run(&mut book, "hangs", 30_000);
+        let mut turns = 0;
+        while book.turn(&"other", Work::Query) < book.turn(&"hangs", Work::Query) {
+            run(&mut book, "other", 10);
+            turns += 1;
+        }
+        assert!(turns <= 110, "{turns} jobs of 10 ms, {} s, before the next job of the share", turns / 100);
+    }
+
+    #[test]
     fn share_of_two_models_pays_for_long_and_short_jobs() {
         let mut book = Book::<&str, &str>::default();
         let jobs = |book: &mut Book<&'static str, &'static str>, model, millis, count| {

@@ -1,7 +1,5 @@
 //! Counts of a pool: its usable instances, and their room.
 
-use std::num::NonZeroU16;
-
 use crate::api::Time;
 use crate::moves::hold::surrender;
 use crate::rules::outage::silent_from;
@@ -76,11 +74,11 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
         serves.data = deployed && !keep;
         serves.redundancy = (keep || !splits) && (serves.parity || serves.backup);
         gains |= serves.data && !before.0 || serves.redundancy && !before.1;
-        let (data, takes, most) = (serves.data, serves.takes_queries(), serves.at_once);
+        let (data, takes, own) = (serves.data, serves.takes_queries(), *serves);
         members += u32::from(data && !instance.draining);
         if takes && instance.usable() {
             usable += 1;
-            slots += u32::from(most.map_or(u16::MAX, NonZeroU16::get).min(instance.capacity()));
+            slots += u32::from(instance.slots_for(&own));
         }
         slow += u32::from(takes && instance.slow_only());
         refresh(state, turn, instance_key);

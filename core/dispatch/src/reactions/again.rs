@@ -10,6 +10,7 @@ use crate::moves::room::wait_for_instances;
 use crate::moves::watch::look_again;
 use crate::placing::extras::place_extras;
 use crate::placing::{call_back, place};
+use crate::reactions::rescue::is_rescued;
 use crate::rules::gain::gain;
 use crate::rules::hedging::{may_be_hedged, usable_beside_holders};
 use crate::rules::lateness::patience;
@@ -57,7 +58,11 @@ pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry)
         Some(Reject::Failed)
     };
     if let Some(reason) = refusal {
-        again.into_iter().for_each(|query| answer(state, turn, query, Answer::Rejected(reason)));
+        for query in again {
+            if reason == Reject::NoInstance || !is_rescued(state, turn, query) {
+                answer(state, turn, query, Answer::Rejected(reason));
+            }
+        }
         return;
     }
     if spoiled {
@@ -119,6 +124,11 @@ pub(crate) fn hedge(
 ) {
     rows.retain(|query| may_be_hedged(state, *query));
     if rows.is_empty() || state.pools.at(key).removed {
+        return;
+    }
+    // One of them broke a batch of theirs: each runs alone, so that it cannot fail the others again.
+    if rows.len() > 1 && rows.iter().any(|query| state.queries.at(*query).failed_in > 1) {
+        rows.into_iter().for_each(|row| hedge(state, turn, key, Keys::from_slice(&[row]), ask, avoid));
         return;
     }
     let others = usable_beside_holders(state, key, rows[0]);

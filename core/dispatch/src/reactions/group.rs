@@ -14,7 +14,7 @@ use crate::moves::judge::{Compared, record_comparison};
 use crate::moves::line_up::add_extra;
 use crate::moves::tell::hold_back;
 use crate::placing::extras::place_extras;
-use crate::reactions::again::{Ask, hedge};
+use crate::reactions::again::{Ask, hedge, run_on_deployed};
 use crate::rules::lateness::grace;
 use crate::state::State;
 use crate::state::arena::Key;
@@ -127,6 +127,15 @@ pub(crate) fn recover(state: &mut State, turn: &mut Turn, key: GroupKey) {
 
 /// Decodes a query's prediction, or sets the timer of its grace.
 pub(crate) fn decode_in_time(state: &mut State, turn: &mut Turn, key: QueryKey) {
+    decode(state, turn, key, false);
+}
+
+/// Decodes a query's prediction without a grace, because no other answer will come.
+pub(crate) fn decode_at_once(state: &mut State, turn: &mut Turn, key: QueryKey) {
+    decode(state, turn, key, true);
+}
+
+fn decode(state: &mut State, turn: &mut Turn, key: QueryKey, at_once: bool) {
     let Some(place) = state.queries.get(key).and_then(|query| query.place) else { return };
     let Some(group) = state.groups.get_mut(place.group).filter(|group| group.stage == Stage::Coded) else {
         return;
@@ -140,7 +149,7 @@ pub(crate) fn decode_in_time(state: &mut State, turn: &mut Turn, key: QueryKey) 
     let pool = state.pools.at(group.pool);
     let query = state.queries.at_mut(key);
     let from = query.arrived + grace(pool);
-    if from > turn.now {
+    if from > turn.now && !at_once {
         hold_back(state, turn, key, from);
         return;
     }
@@ -193,6 +202,8 @@ pub(crate) fn decoded(
                 if code.unsure == Unsure::Hedge {
                     hedge(state, turn, pool_key, Keys::from_slice(&[waiting]), Ask::First, None);
                 }
+                // Its attempts may have failed before.
+                run_on_deployed(state, turn, waiting);
             }
         }
     }

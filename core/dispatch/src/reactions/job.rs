@@ -18,6 +18,7 @@ use crate::reactions::backup::backup_completed;
 use crate::reactions::group::{compare, parity_completed, parity_lost, recover};
 use crate::reactions::late::watch_remaining_jobs;
 use crate::reactions::outage::note_sign_of_life;
+use crate::reactions::rescue::is_rescued;
 use crate::reactions::stand_in::{left_to_stand_in, stand_in_completed, stand_in_failed};
 use crate::rules::blame::{FIRST_FAILURES, another_responds, failed_before, failed_elsewhere};
 use crate::rules::lateness::patience;
@@ -147,6 +148,8 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         if failure == Failure::Model && waiting.failed_at.len() < FIRST_FAILURES {
             waiting.failed_at.push(job.instance);
             waiting.failed_in = job.rows.len() as u16;
+        } else if failure == Failure::Query && batch {
+            waiting.failed_in = job.rows.len() as u16;
         }
         // If a copy still runs there is no verdict yet, except for a rejected request.
         if spoiled && job.rows.len() == 1 && (failure == Failure::Query || !held) {
@@ -163,7 +166,7 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         } else if !held && waiting.withheld {
             answer(state, turn, *query, Answer::Rejected(Reject::Failed));
         } else if !held && own && waiting.failures >= most {
-            if left_to_stand_in(state, turn, *query) {
+            if is_rescued(state, turn, *query) || left_to_stand_in(state, turn, *query) {
                 continue;
             }
             answer(state, turn, *query, Answer::Rejected(Reject::Failed));

@@ -9,6 +9,7 @@ pub(crate) mod late;
 pub(crate) mod outage;
 pub(crate) mod pool;
 pub(crate) mod query;
+pub(crate) mod rescue;
 pub(crate) mod stand_in;
 pub(crate) mod timer;
 pub(crate) mod tokens;

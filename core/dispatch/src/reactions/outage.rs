@@ -42,7 +42,7 @@ fn begin(state: &mut State, turn: &mut Turn, key: PoolKey) {
     for (.., query) in queries {
         leave_silent_stand_in(state, query);
         query_is_late(state, turn, query);
-        answer_from_stand_in(state, turn, query);
+        answer_from_stand_in(state, turn, query, false);
         if state.queries.get(query).is_some_and(|query| query.stand_in == StandInState::None) {
             // It may have left the queue for the stand-in that it lost.
             run_on_deployed(state, turn, query);

@@ -51,7 +51,6 @@ pub(crate) fn version_added(state: &mut State, turn: &Turn, id: PoolId, predeces
 
 /// Unloads a model.
 pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
-    state.versions.remove(id);
     let Some(key) = state.pool_names.remove(id) else { return };
     state.settings.pools.remove(&id);
     let mut changed = state.instances.keys();

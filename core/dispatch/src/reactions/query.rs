@@ -126,7 +126,7 @@ pub(crate) fn grace_is_over(state: &mut State, turn: &mut Turn, key: QueryKey) {
     let Some(query) = state.queries.get_mut(key) else { return };
     query.held_back = false;
     answer_from_backup(state, turn, key);
-    answer_from_stand_in(state, turn, key);
+    answer_from_stand_in(state, turn, key, false);
     decode_in_time(state, turn, key);
     if state.queries.get(key).is_some_and(|query| query.stand_in == StandInState::None) {
         run_on_deployed(state, turn, key);

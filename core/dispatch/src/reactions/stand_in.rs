@@ -80,7 +80,7 @@ pub(crate) fn stand_in_completed(state: &mut State, turn: &mut Turn, key: JobKey
         let stand_in = Output { job: id, row: twin.row };
         request_check(state, turn, Pair { prediction: twin.other, stand_in });
     }
-    job.rows.iter().for_each(|query| answer_from_stand_in(state, turn, *query));
+    job.rows.iter().for_each(|query| answer_from_stand_in(state, turn, *query, false));
     release_reader(state, turn, id);
 }
 
@@ -103,13 +103,13 @@ pub(crate) fn stand_in_failed(state: &mut State, turn: &mut Turn, key: JobKey, j
 }
 
 /// Gives a query its stand-in's answer if it is late enough, or sets a timer.
-pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey) {
+pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey, is_last: bool) {
     let Some(query) = state.queries.get(key) else { return };
     let StandInState::In(output) = query.stand_in else { return };
     let pool = state.pools.at_mut(query.pool);
     let from = query.arrived + stand_in_grace(pool, query.accept);
     // Without attempts left no prediction may come.
-    let hopes = query.failures < pool.settings.max_attempts.get();
+    let hopes = !is_last && query.failures < pool.settings.max_attempts.get();
     if from > turn.now && hopes {
         hold_back(state, turn, key, from);
         run_on_deployed(state, turn, key);
@@ -155,7 +155,7 @@ fn give_judged(state: &mut State, turn: &mut Turn, key: QueryKey, output: Output
         // Outputs other than classes have no confidence.
         Judgement::Fit(confidence) if confidence.unwrap_or(0.0) >= least => {
             if !gives_stand_ins(pool, query.payer, query.accept) {
-                answer_from_stand_in(state, turn, key);
+                answer_from_stand_in(state, turn, key, false);
                 return;
             }
             pool.counters.stand_ins_served += 1;
@@ -226,7 +226,7 @@ pub(crate) fn left_to_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey
     let until = turn.now + pool.usual_service().unwrap_or(pool.settings.retry_elsewhere).max(LEAST);
     match query.stand_in {
         StandInState::Judged(_) => {}
-        StandInState::In(_) => answer_from_stand_in(state, turn, key),
+        StandInState::In(_) => answer_from_stand_in(state, turn, key, true),
         StandInState::Runs(job) => look_at(state, turn, job, until, Timer::StillLate(job)),
         StandInState::None if wants_stand_in(query, pool) => {
             let pool = state.pools.at_mut(pool_key);

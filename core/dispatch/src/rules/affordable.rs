@@ -33,10 +33,9 @@ pub(crate) fn can_lose(state: &State, key: InstanceKey, pool_key: PoolKey) -> bo
 /// Whether the other instances would not be too busy without a slow one.
 pub(crate) fn can_spare(state: &State, turn: &Turn, key: InstanceKey) -> bool {
     let instance = state.instances.at(key);
-    let slots = instance.capacity();
-    let pools: SmallVec<[_; 2]> =
-        instance.serves.iter().filter(|serves| serves.data).map(|serves| serves.pool).collect();
-    pools.into_iter().all(|pool_key| {
+    let own = |serves: &Serves| (serves.pool, instance.slots_for(serves));
+    let pools: SmallVec<[_; 2]> = instance.serves.iter().filter(|serves| serves.data).map(own).collect();
+    pools.into_iter().all(|(pool_key, slots)| {
         let lost = state.pools.at(pool_key).policy.lost_to_slowness();
         let weak = if lost > 0.0 { slow_beside(state, pool_key, key) } else { 0 };
         let pool = state.pools.at(pool_key);
@@ -68,7 +67,8 @@ fn slow_beside(state: &State, pool: PoolKey, key: InstanceKey) -> u32 {
             && instance.serves(pool).is_some_and(|serves| serves.data)
     };
     let others = state.instances.iter().filter(|(other, instance)| *other != key && slow(instance));
-    others.map(|(_, instance)| u32::from(instance.capacity())).sum()
+    let slots = |of: &Instance| of.serves(pool).map_or(0, |serves| u32::from(of.slots_for(serves)));
+    others.map(|(_, instance)| slots(instance)).sum()
 }
 
 /// The ejection settings of a pool's model on an instance. Those of the whole instance are the settings of its

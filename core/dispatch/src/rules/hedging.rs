@@ -10,7 +10,8 @@ use crate::state::query::Query;
 pub(crate) fn may_be_hedged(state: &State, query: QueryKey) -> bool {
     let Some(query) = state.queries.get(query).filter(|query| query.extras == 0) else { return false };
     let pool = state.pools.at(query.pool);
-    if !pool.policy.repeats() || query.withheld {
+    // A query that breaks instances must not break them all while one of its jobs hangs.
+    if !pool.policy.repeats() || query.withheld || query.failures >= pool.settings.max_attempts.get() {
         return false;
     }
     let most = usize::from(pool.settings.max_attempts.get()).max(2);

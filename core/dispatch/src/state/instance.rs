@@ -190,6 +190,11 @@ impl Instance {
         self.slots.max(self.tokens.as_ref().map_or(0, |tokens| tokens.told))
     }
 
+    /// The slots among these that jobs of a pool may use.
+    pub(crate) fn slots_for(&self, serves: &Serves) -> u16 {
+        serves.at_once.map_or(u16::MAX, NonZeroU16::get).min(self.capacity())
+    }
+
     /// Whether it can begin at once or completes jobs at the usual pace. No batch should wait behind a slow one.
     pub(crate) fn is_lively(&self, now: Time, longest: Option<Duration>) -> bool {
         self.can_begin() || longest.is_none_or(|longest| now.since(self.heard) <= longest)

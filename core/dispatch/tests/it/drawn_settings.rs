@@ -11,7 +11,36 @@ use parm_dispatch::{
 use parm_encoder::Kind;
 use proptest::prelude::*;
 
+/// The settings below, with others that are usually constant.
 pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
+    let ejection = (1..4u8, 1..3u8, 0..4u8, 0..4u8, 0..3u64, any::<bool>());
+    let rare = (1..5u8, 2..5u8, 1..6u32, 0..20u64, 0..3u64, 1..4u16);
+    (usual(), any::<bool>(), ejection, rare).prop_map(|(usual, wide, ejection, rare)| {
+        if !wide {
+            return usual;
+        }
+        let (failures, slow_answers, least, most, start, enabled) = ejection;
+        let (attempts, copies, spare, elsewhere, delay, weight) = rare;
+        let mut settings = usual;
+        settings.max_attempts = NonZeroU8::new(attempts).expect("positive");
+        settings.replicate.copies = NonZeroU8::new(copies).expect("positive");
+        settings.spare_limit = NonZeroU32::new(spare).expect("positive");
+        settings.retry_elsewhere = Duration::from_millis(5 * elsewhere);
+        settings.hedge.min_delay = Duration::from_millis(delay);
+        settings.weight = NonZeroU16::new(weight).expect("positive");
+        let of = &mut settings.ejection;
+        of.failures = NonZeroU8::new(failures).expect("positive");
+        of.slow_answers = NonZeroU8::new(slow_answers).expect("positive");
+        of.least_in_service = Fraction::percent(least * 33);
+        of.max_utilisation = Fraction::percent(most * 33);
+        of.slow_start = Duration::from_millis(500 * start);
+        of.backoff_min = Duration::from_millis(20 * start);
+        of.enabled = enabled;
+        settings
+    })
+}
+
+fn usual() -> impl Strategy<Value = PoolSettings> {
     let policy = prop_oneof![
         1 => Just(PolicyKind::None),
         1 => Just(PolicyKind::Once),

@@ -15,7 +15,7 @@ use super::schedule::{Happening, answer_driver, cases, happening, run, run_warm}
 use super::world::{Fate, World};
 
 /// Queries that have minutes, so that a deadline ends none of them.
-fn patient(what: Happening) -> Happening {
+pub(crate) fn patient(what: Happening) -> Happening {
     match what {
         Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable, size } => {
             let within_ms = 1_000_000 + within_ms;
@@ -26,18 +26,18 @@ fn patient(what: Happening) -> Happening {
     }
 }
 
-fn waits(world: &World) -> bool {
+pub(crate) fn waits(world: &World) -> bool {
     world.queries.values().any(|tracked| tracked.fate == Fate::Waiting)
 }
 
 /// Lets time pass while every instance except one is well and answers jobs and probes within a step.
-fn run_well(world: &mut World, steps: u32, step: Duration, hung: Option<InstanceId>, judgement: Judgement) {
+pub(crate) fn run_well(world: &mut World, steps: u32, step: Duration, hung: &[InstanceId], judgement: Judgement) {
     for id in world.instances.keys().copied().collect::<Vec<_>>() {
         world.send(Event::TokensEnded(id));
         world.send(Event::HeldElsewhere(id, Elsewhere::default()));
     }
     for _ in 0..steps {
-        let well = |id: InstanceId| Some(id) != hung;
+        let well = |id: InstanceId| !hung.contains(&id);
         let running: Vec<_> =
             world.running().filter(|(_, held)| well(held.job.instance)).map(|(id, _)| *id).collect();
         world.advance(step);
@@ -52,7 +52,7 @@ fn run_well(world: &mut World, steps: u32, step: Duration, hung: Option<Instance
 }
 
 /// Settings under which only the dispatcher's rules can delay a late query.
-fn ample(settings: PoolSettings, kind: PolicyKind) -> PoolSettings {
+pub(crate) fn ample(settings: PoolSettings, kind: PolicyKind) -> PoolSettings {
     let budget = BudgetSettings { ratio: Fraction::percent(100), burst: 10_000 };
     let mut settings = PoolSettings {
         policy: kind,
@@ -65,6 +65,7 @@ fn ample(settings: PoolSettings, kind: PolicyKind) -> PoolSettings {
     (settings.coding.unsure, settings.stand_in.unsure) = (Unsure::Hedge, Unsure::Hedge);
     (settings.stand_in.hedge, settings.stand_in.late_budget) = (true, budget);
     settings.ejection.slow_start = Duration::ZERO;
+    settings.max_attempts = settings.max_attempts.max(std::num::NonZeroU8::new(3).expect("positive"));
     settings
 }
 
@@ -79,7 +80,7 @@ proptest! {
         let run = if warm { run_warm } else { run };
         let mut world = run(&settings, instances, &schedule);
         let judgement = if fit { Judgement::Fit(Some(0.9)) } else { Judgement::Unfit };
-        run_well(&mut world, 4000, Duration::from_millis(1), None, judgement);
+        run_well(&mut world, 4000, Duration::from_millis(1), &[], judgement);
         for (id, tracked) in &world.queries {
             prop_assert!(tracked.fate != Fate::Waiting, "{id:?} waits after 4 s in which all is well: {tracked:?}");
         }
@@ -96,6 +97,7 @@ proptest! {
             !matches!(
                 what,
                 Happening::Change(_)
+                    | Happening::Force(..)
                     | Happening::Remove(_)
                     | Happening::Tokens(..)
                     | Happening::Desert
@@ -116,7 +118,7 @@ proptest! {
         if drains {
             world.send(Event::InstanceDraining(hung));
         }
-        run_well(&mut world, 3000, Duration::from_millis(2), Some(hung), Judgement::Unfit);
+        run_well(&mut world, 3000, Duration::from_millis(2), &[hung], Judgement::Unfit);
         for (id, tracked) in world.queries.iter().filter(|(_, tracked)| tracked.fate == Fate::Waiting) {
             // An instance that is kept for parities takes no queries.
             let usable = world.dispatcher.status(tracked.query.pool).map_or(0, |status| status.usable_instances);

@@ -23,6 +23,7 @@ mod properties;
 mod recall;
 mod removal;
 mod reservations;
+mod rev1;
 mod schedule;
 mod script;
 mod servers;

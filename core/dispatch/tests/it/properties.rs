@@ -56,7 +56,9 @@ proptest! {
         settings in settings(), instances in 1..6u32, schedule in vec(happening(), 1..250),
     ) {
         // A pool that is set up anew has new budgets.
-        let anew = |what: &Happening| matches!(what, Happening::Change(_) | Happening::Remove(_));
+        let anew = |what: &Happening| {
+            matches!(what, Happening::Change(_) | Happening::Remove(_) | Happening::Force(..) | Happening::Version(..))
+        };
         let schedule: Vec<_> = schedule.into_iter().filter(|what| !anew(what)).collect();
         let mut world = world(settings.clone(), instances);
         let mut names = 1000;
@@ -95,7 +97,7 @@ proptest! {
         let settings = PoolSettings { policy: PolicyKind::Once, ..settings };
         // A query that was not sent may run elsewhere.
         let other = |what: &Happening| {
-            matches!(what, Happening::Change(_) | Happening::Failing { how: Failure::Unsent, .. })
+            matches!(what, Happening::Change(_) | Happening::Force(..) | Happening::Failing { how: Failure::Unsent, .. })
         };
         let schedule: Vec<_> = schedule.into_iter().filter(|what| !other(what)).collect();
         let worlds = [run_warm(&settings, instances, &schedule), run_uneven(&settings, &factors, &schedule)];
@@ -120,7 +122,7 @@ proptest! {
         // One at a time, so that idle instances are known.
         let settings = PoolSettings { policy: PolicyKind::None, ahead: Duration::ZERO, ..one_by_one() };
         let other = |what: &Happening| {
-            matches!(what, Happening::Change(_) | Happening::Beside { .. } | Happening::Tokens(..))
+            matches!(what, Happening::Change(_) | Happening::Force(..) | Happening::Beside { .. } | Happening::Tokens(..))
         };
         let schedule: Vec<_> = schedule.into_iter().filter(|what| !other(what)).collect();
         let world = run(&settings, instances, &schedule);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Cost, Elsewhere, Event, Failure, InstanceId, InstanceSpec, Judgement, NodeId, PoolId,
-    PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time, Verdict, ZoneId,
+    PolicyKind, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time, Verdict, ZoneId,
 };
 use proptest::prelude::*;
 
@@ -75,6 +75,12 @@ pub(crate) enum Happening {
     /// The lease in 100 us.
     Time(u64),
     Change(Box<PoolSettings>),
+    /// Settings of which only a part is in force.
+    Force(Box<PoolSettings>, PolicyKind, u16, u32),
+    /// A pool serves a new version of another one's model.
+    Version(u32, u32),
+    /// Time passes without a wake, in 100 us.
+    Pause(u64),
     /// The model is unloaded; later queries for it find no instance until one joins with it again.
     Remove(u32),
 }
@@ -89,9 +95,11 @@ pub(crate) struct Joining {
     learns: bool,
     /// It has nothing but the stand-ins.
     apart: bool,
+    flags: u8,
+    at_once: u16,
 }
 
-pub(crate) const POOLS: u32 = 2;
+pub(crate) const POOLS: u32 = 3;
 pub(crate) const SHARES: u32 = 2;
 
 fn failure() -> impl Strategy<Value = Failure> {
@@ -106,6 +114,11 @@ fn cost() -> impl Strategy<Value = Cost> {
     (0.05..1.5f64, 0.0..1.0f64).prop_map(|(row, more)| Cost {
         rows: [1.0, 2.0, 4.0, 8.0].map(|rows| row * (1.0 + more * (rows - 1.0))),
     })
+}
+
+fn kind() -> impl Strategy<Value = PolicyKind> {
+    use PolicyKind::{ApproximateBackup, Equal, Hedge, None, Once, Parm, ParmPlus, Replicate, StandIn};
+    prop::sample::select(vec![ApproximateBackup, Equal, Hedge, None, Once, Parm, ParmPlus, Replicate, StandIn])
 }
 
 fn judgement() -> impl Strategy<Value = Judgement> {
@@ -141,18 +154,22 @@ fn joining() -> impl Strategy<Value = Joining> {
     let learned = (1..12u16, Just(true));
     let slots = prop_oneof![2 => fixed.boxed(), 1 => learned.boxed()];
     let apart = prop::bool::weighted(0.3);
-    (slots, 1..4u32, 0..3u32, apart).prop_map(|((slots, learns), pools, node, apart)| Joining {
+    let flags = prop_oneof![2 => Just(15u8), 1 => 1..16u8];
+    let at_once = prop_oneof![2 => Just(0u16), 1 => 1..4u16];
+    (slots, 1..8u32, 0..3u32, apart, flags, at_once).prop_map(|((slots, learns), pools, node, apart, flags, at_once)| Joining {
         slots,
         pools,
         node,
         learns,
         apart,
+        flags,
+        at_once,
     })
 }
 
 /// An instance with nothing but the stand-ins of all pools joins.
 pub(crate) fn stand_ins_join() -> Happening {
-    Happening::Join(Joining { slots: 1, pools: 3, node: 2, learns: false, apart: true })
+    Happening::Join(Joining { slots: 1, pools: 7, node: 2, learns: false, apart: true, flags: 15, at_once: 0 })
 }
 
 /// A random event of a fleet that often hangs as a whole, next to stand-ins.
@@ -198,6 +215,10 @@ pub(crate) fn happening() -> impl Strategy<Value = Happening> {
         8 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Time),
         1 => settings().prop_map(|settings| Happening::Change(Box::new(settings))),
         1 => (0..POOLS).prop_map(Happening::Remove),
+        1 => (settings(), kind(), 1..4u16, prop_oneof![Just(u32::MAX), 1..9000u32])
+            .prop_map(|(settings, kind, rows, padded)| Happening::Force(Box::new(settings), kind, rows, padded)),
+        1 => (1..POOLS, 0..POOLS).prop_map(|(pool, before)| Happening::Version(pool, before.min(pool - 1))),
+        1 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Pause),
     ]
 }
 
@@ -208,19 +229,28 @@ pub(crate) fn world(settings: PoolSettings, instances: u32) -> World {
     let settings = Settings { shares, ..Settings::uniform(settings) };
     let mut world = World::new(settings, 1).given_ahead();
     world.groups.compares = true;
+    world.dispatcher.follow_queries(true);
+    world.dispatcher.watch_groups(true);
     for id in 0..instances {
         let learns = id % 4 == 1;
         let slots = if learns { 8 } else { 1 };
-        join(&mut world, id, Joining { slots, pools: 3, node: id % 3, learns, apart: false });
+        join(&mut world, id, Joining { slots, pools: 7, node: id % 3, learns, apart: false, flags: 15, at_once: 0 });
     }
     world
 }
 
 fn join(world: &mut World, id: u32, joining: Joining) {
-    let Joining { slots, pools, node, learns, apart } = joining;
+    let Joining { slots, pools, node, learns, apart, flags, at_once } = joining;
     let served = |pool| match apart {
         true => Served::stand_in(pool),
-        false => Served::all(pool),
+        false => Served {
+            pool,
+            deployed: flags & 1 != 0,
+            parity: flags & 2 != 0,
+            backup: flags & 4 != 0,
+            stand_in: flags & 8 != 0,
+            at_once: std::num::NonZeroU16::new(at_once),
+        },
     };
     let serves = (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| served(PoolId(pool))).collect();
     // Two nodes in one zone, and one node whose zone is unknown.
@@ -362,6 +392,23 @@ pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) 
         Happening::Time(steps) => world.advance(Duration::from_micros(100 * steps)),
         Happening::Change(ref settings) => {
             world.send(Event::settings(PoolId(*names % POOLS), *settings.clone()));
+        }
+        Happening::Force(ref settings, kind, rows, padded) => {
+            let mut in_force = parm_dispatch::InForce::as_wished(settings);
+            in_force.policy = kind;
+            in_force.max_rows = std::num::NonZeroU16::new(rows).expect("positive");
+            in_force.max_padded = padded;
+            let (settings, in_force) = (settings.clone(), Box::new(in_force));
+            world.send(Event::SettingsChanged { pool: PoolId(*names % POOLS), settings, in_force });
+        }
+        Happening::Version(pool, before) => {
+            world.send(Event::VersionAdded { pool: PoolId(pool), predecessor: PoolId(before) });
+        }
+        Happening::Pause(steps) => {
+            world.now = world.now + Duration::from_micros(100 * steps);
+            world.paused = true;
+            world.wake = world.wake.filter(|at| *at > world.now);
+            world.send(Event::TimerFired);
         }
         Happening::Remove(pool) => world.send(Event::PoolRemoved(PoolId(pool))),
     }
