@@ -13,6 +13,9 @@ const MOST: f64 = 10.0;
 /// measured.
 const LEAST: f64 = 1e-4;
 
+/// The most seconds that the first job of a model is charged: it may hang, or load what later ones need.
+const FIRST: f64 = 1.0;
+
 /// In seconds; `None` before the first job ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usual(Option<f64>);
@@ -26,7 +29,7 @@ impl Usual {
     /// Seconds that a finished job is charged. Time beyond `MOST` usual durations is attributed to the instance, not to
     /// the job.
     pub(crate) fn learn(&mut self, took: Duration) -> f64 {
-        let most = self.0.map_or(f64::INFINITY, |usual| MOST * usual.max(LEAST));
+        let most = self.0.map_or(FIRST, |usual| MOST * usual.max(LEAST));
         let took = took.as_secs_f64().min(most);
         self.0 = Some(self.0.map_or(took, |usual| usual + SMOOTHING * (took - usual)));
         took

@@ -192,16 +192,23 @@ impl Driver {
     /// Adds an instance, or updates its models.
     pub(crate) fn join(self: &Arc<Self>, instance: &Arc<Instance>, spec: InstanceSpec) {
         // Before its first job, which opens the connection.
-        if instance.is_new() {
-            instance.client.watch(Arc::new(Tokens::of(self, instance.id)));
+        let is_new = instance.tokens.get().is_none();
+        let tokens = instance.tokens.get_or_init(|| Arc::new(Tokens::of(self, instance.id)));
+        if is_new {
+            instance.client.watch(tokens.clone());
         }
         let mut effects = Effects::new();
-        {
+        let returns = {
             let mut state = self.state.lock();
-            state.ledger.instances.insert(instance.id, instance.clone());
+            let known = state.ledger.instances.insert(instance.id, instance.clone());
             state.react(self, Event::InstanceJoined(instance.id, spec), &mut effects);
-        }
+            known.is_none() && !is_new
+        };
         self.act(effects);
+        if returns {
+            // It had no models for a while, and its connection stayed.
+            tokens.repeat();
+        }
         if instance.may_be_shared() {
             let mut models: Vec<_> = instance.pools().iter().map(|pool| pool.model.name.clone()).collect();
             models.sort_unstable();

@@ -1,7 +1,7 @@
 //! Instance as the driver knows it: its client, its models and its measured times.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use parm_protocol::{Code, Error, ModelIndex};
 use tokio::sync::Notify;
 
 use super::pool::Pool;
+use super::tokens::Tokens;
 use crate::metrics;
 
 /// Number of service times for the quantiles.
@@ -55,8 +56,8 @@ pub(crate) struct Instance {
     /// Finished jobs, and how many of them failed.
     ended: [AtomicU64; 2],
     metrics: metrics::InstanceMetrics,
-    /// Whether its tokens are being watched.
-    watched: AtomicBool,
+    /// Forwards its token messages, from its first models on.
+    pub(super) tokens: OnceLock<Arc<Tokens>>,
     /// Whether it states the files of its models, as our workers do.
     states_files: AtomicBool,
 }
@@ -98,14 +99,9 @@ impl Instance {
             few_paces: AtomicBool::new(false),
             ended: Default::default(),
             metrics,
-            watched: AtomicBool::new(false),
+            tokens: OnceLock::new(),
             states_files: AtomicBool::new(false),
         }
-    }
-
-    /// Whether this is the first call.
-    pub(super) fn is_new(&self) -> bool {
-        !self.watched.swap(true, Ordering::AcqRel)
     }
 
     /// Whether it is a worker of ours, which knows our parameters.

@@ -272,7 +272,7 @@ fn renew_reservations(state: &mut State, turn: &mut Turn, key: PoolKey) {
 }
 
 /// Withdraws all reservations of a pool.
-fn withdraw_reservations(state: &mut State, turn: &mut Turn, key: PoolKey) {
+pub(crate) fn withdraw_reservations(state: &mut State, turn: &mut Turn, key: PoolKey) {
     if state.pools.get(key).is_some_and(|pool| pool.asking.reserved.is_empty()) {
         return;
     }

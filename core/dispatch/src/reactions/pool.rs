@@ -5,6 +5,7 @@ use crate::moves::answer::{answer, retire};
 use crate::moves::group::finish;
 use crate::moves::line_up::forget_extras;
 use crate::moves::pools::{pool_named, promise_own};
+use crate::moves::reserve::withdraw_reservations;
 use crate::moves::room::{recount, refresh, wait_for_instances};
 use crate::moves::watch::watch_jobs_in;
 use crate::placing::extras::place_extras;
@@ -51,7 +52,11 @@ pub(crate) fn version_added(state: &mut State, turn: &Turn, id: PoolId, predeces
 
 /// Unloads a model.
 pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
-    let Some(key) = state.pool_names.remove(id) else { return };
+    let key = state.pool_names.remove(id);
+    // As long as its versions are known: at a worker the withdrawal ends their reservations too.
+    key.into_iter().for_each(|key| withdraw_reservations(state, turn, key));
+    state.versions.remove(id);
+    let Some(key) = key else { return };
     state.settings.pools.remove(&id);
     let mut changed = state.instances.keys();
     changed.retain(|instance| state.instances.at_mut(*instance).leave(key));
