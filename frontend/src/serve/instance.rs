@@ -1,8 +1,8 @@
 //! Instance as the driver knows it: its client, its models and its measured times.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};

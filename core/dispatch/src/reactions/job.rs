@@ -13,12 +13,12 @@ use crate::moves::judge::{
 use crate::moves::outputs::{compare_late_prediction, release_reader};
 use crate::moves::resize::resize_when_idle;
 use crate::placing::{fill, readmit};
-use crate::reactions::again::{Retry, retry, turn_hedges_into_retries};
 use crate::reactions::backup::backup_completed;
 use crate::reactions::group::{compare, parity_completed, parity_lost, recover};
 use crate::reactions::late::watch_remaining_jobs;
 use crate::reactions::outage::note_sign_of_life;
 use crate::reactions::rescue::is_rescued;
+use crate::reactions::retry::{Retry, retry, turn_hedges_into_retries};
 use crate::reactions::stand_in::{left_to_stand_in, stand_in_completed, stand_in_failed};
 use crate::rules::blame::{FIRST_FAILURES, another_responds, failed_before, failed_elsewhere};
 use crate::rules::lateness::patience;

@@ -10,6 +10,7 @@ pub(crate) mod outage;
 pub(crate) mod pool;
 pub(crate) mod query;
 pub(crate) mod rescue;
+pub(crate) mod retry;
 pub(crate) mod stand_in;
 pub(crate) mod timer;
 pub(crate) mod tokens;

@@ -175,6 +175,24 @@ fn hedge_behind_a_hung_job_moves_when_its_first_job_was_alone() {
 }
 
 #[test]
+fn moved_query_runs_on_the_third_instance_when_two_hang() {
+    // 101 runs at 1 and 102 waits behind it; 1 hangs. 2 answers 101, then hangs with 102.
+    let then = [Query(101), Query(102), Join(2), Wait(3), Done(2), Wait(2), Join(3)];
+    let mut world = play_ahead(hedging(), &after_quick(64, &then));
+    let next = |world: &World| {
+        world.running().find(|(_, held)| held.job.instance == InstanceId(3)).map(|(job, _)| *job)
+    };
+    for _ in 0..900 {
+        while let Some(job) = next(&world) {
+            world.send(Event::JobCompleted(job));
+        }
+        world.advance(Duration::from_millis(1));
+    }
+    let open = world.queries.values().filter(|tracked| tracked.fate == Fate::Waiting).count();
+    assert_eq!(open, 0, "{:?}", words(&world));
+}
+
+#[test]
 fn no_instance_counts_as_silent_when_the_frontend_paused() {
     let then: Vec<_> = (101..=108).map(Query).chain([Join(2)]).collect();
     let mut world = play_ahead(hedging(), &after_quick(64, &then));

@@ -1,6 +1,6 @@
 //! Lost queries: in any order of events every query is answered, whichever instance hangs.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
 use parm_dispatch::{
@@ -31,7 +31,13 @@ pub(crate) fn waits(world: &World) -> bool {
 }
 
 /// Lets time pass while every instance except one is well and answers jobs and probes within a step.
-pub(crate) fn run_well(world: &mut World, steps: u32, step: Duration, hung: &[InstanceId], judgement: Judgement) {
+pub(crate) fn run_well(
+    world: &mut World,
+    steps: u32,
+    step: Duration,
+    hung: &[InstanceId],
+    judgement: Judgement,
+) {
     for id in world.instances.keys().copied().collect::<Vec<_>>() {
         world.send(Event::TokensEnded(id));
         world.send(Event::HeldElsewhere(id, Elsewhere::default()));
@@ -65,7 +71,7 @@ pub(crate) fn ample(settings: PoolSettings, kind: PolicyKind) -> PoolSettings {
     (settings.coding.unsure, settings.stand_in.unsure) = (Unsure::Hedge, Unsure::Hedge);
     (settings.stand_in.hedge, settings.stand_in.late_budget) = (true, budget);
     settings.ejection.slow_start = Duration::ZERO;
-    settings.max_attempts = settings.max_attempts.max(std::num::NonZeroU8::new(3).expect("positive"));
+    settings.max_attempts = settings.max_attempts.max(NonZeroU8::new(3).expect("positive"));
     settings
 }
 
@@ -124,6 +130,50 @@ proptest! {
             let usable = world.dispatcher.status(tracked.query.pool).map_or(0, |status| status.usable_instances);
             let others = usable - u32::from(world.dispatcher.takes(hung, tracked.query.pool)).min(usable);
             prop_assert!(others < 1, "{id:?} waits after 6 s in which {hung:?} hangs and {others} are well: {tracked:?}");
+        }
+    }
+
+    #[test]
+    fn no_query_waits_for_several_hung_instances(
+        settings in settings(),
+        instances in 2..6u32,
+        schedule in vec(happening(), 1..120),
+        hangs in any::<u32>(),
+        kind in prop::sample::select(vec![PolicyKind::Hedge, PolicyKind::ParmPlus, PolicyKind::StandIn]),
+        drains in any::<bool>(),
+        fit in any::<bool>(),
+    ) {
+        let mut settings = ample(settings, kind);
+        settings.max_attempts = NonZeroU8::new(100).expect("positive");
+        let calm = |what: &Happening| {
+            !matches!(
+                what,
+                Happening::Change(_)
+                    | Happening::Force(..)
+                    | Happening::Remove(_)
+                    | Happening::Tokens(..)
+                    | Happening::Desert
+                    | Happening::Failing { how: Failure::Withheld, .. }
+            )
+        };
+        let schedule: Vec<_> = schedule.into_iter().filter(calm).map(patient).collect();
+        let mut world = run_warm(&settings, instances, &schedule);
+        let ids: Vec<_> = world.instances.keys().copied().collect();
+        let hung = ids.iter().enumerate().filter(|(at, _)| hangs >> (at % 32) & 1 == 1);
+        let hung: Vec<_> = hung.map(|(_, id)| *id).collect();
+        if hung.len() == ids.len() {
+            return Ok(());
+        }
+        if let Some(first) = hung.first().filter(|_| drains) {
+            world.send(Event::InstanceDraining(*first));
+        }
+        let judgement = if fit { Judgement::Fit(Some(0.9)) } else { Judgement::Unfit };
+        run_well(&mut world, 3000, Duration::from_millis(2), &hung, judgement);
+        for (id, tracked) in world.queries.iter().filter(|(_, tracked)| tracked.fate == Fate::Waiting) {
+            let pool = tracked.query.pool;
+            let usable = world.dispatcher.status(pool).map_or(0, |status| status.usable_instances);
+            let out = hung.iter().filter(|id| world.dispatcher.takes(**id, pool)).count() as u32;
+            prop_assert!(usable <= out, "{id:?} waits although {hung:?} hang alone: {tracked:?}");
         }
     }
 }

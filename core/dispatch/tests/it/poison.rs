@@ -4,11 +4,12 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Answer, BatchSettings, BudgetSettings, EjectionSettings, Event, Failure, Fraction, InstanceId,
-    InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site,
+    Accept, Answer, BatchSettings, BudgetSettings, EjectionSettings, Event, Failure, Fraction, HedgeSettings,
+    InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site,
 };
 
-use super::script::one_by_one;
+use super::script::Step::{self, Join, Query, Quiet, Wait, Warm};
+use super::script::{one_by_one, play, words};
 use super::world::{Fate, POOL, World};
 
 /// Batches of so many queries, and three retries for good.
@@ -116,4 +117,59 @@ fn batches_are_retried_when_breaking_queries_are_cancelled() {
 #[test]
 fn failed_query_is_retried_when_breaking_ones_were_cancelled() {
     are_answered(1, Failure::Model, 2..=2);
+}
+
+#[test]
+fn good_query_is_answered_when_copies_of_its_batch_are_refused() {
+    // A batch of query 1, which every instance refuses, and query 2 hangs at its first instance.
+    for failure in [Failure::Query, Failure::Model] {
+        let alone = PoolSettings { ahead: Duration::ZERO, ..hedging() };
+        let batch = BatchSettings {
+            max_size: NonZeroU16::new(2).expect("positive").into(),
+            max_delay: Duration::from_millis(5),
+        };
+        let pairs = Box::new(PoolSettings { batch, ..alone.clone() });
+        let joins = [Join(2), Join(3), Join(4), Step::Settings(pairs), Quiet];
+        let steps = [&[Join(1), Warm(80)], &joins[..], &[Query(1), Query(2)]].concat();
+        let mut world = play(alone, &steps);
+        let hung = world.running().next().expect("a batch").1.job.instance;
+        for _ in 0..900 {
+            world.advance(Duration::from_millis(1));
+            let elsewhere = world.running().filter(|(_, held)| held.job.instance != hung);
+            let jobs: Vec<_> = elsewhere.map(|(id, held)| (*id, held.rows.contains(&QueryId(1)))).collect();
+            for (job, is_bad) in jobs {
+                world.send(if is_bad { Event::JobFailed(job, failure) } else { Event::JobCompleted(job) });
+            }
+        }
+        let fate = &world.queries[&QueryId(2)].fate;
+        assert!(matches!(fate, Fate::Answered(Answer::Hedged { .. })), "{failure:?} {:?}", words(&world));
+    }
+}
+
+#[test]
+fn query_that_kills_instances_does_not_kill_them_all() {
+    let settings = PoolSettings { ahead: Duration::ZERO, ..hedging() };
+    let joins: Vec<_> = (2..=12).map(Join).collect();
+    let steps = [&[Join(1), Warm(120)], &joins[..], &[Wait(2000), Quiet, Query(1)]].concat();
+    let mut world = play(settings, &steps);
+    let hung = world.running().next().expect("its first job").1.job.instance;
+    let mut killed = 0;
+    for _ in 0..900 {
+        world.advance(Duration::from_millis(1));
+        let elsewhere = world.running().filter(|(_, held)| held.job.instance != hung);
+        let jobs: Vec<_> = elsewhere.map(|(id, held)| (*id, held.job.instance)).collect();
+        for (job, instance) in jobs {
+            world.send(Event::JobFailed(job, Failure::Instance));
+            world.send(Event::InstanceLeft(instance));
+            killed += 1;
+        }
+    }
+    assert!(killed <= 3, "three attempts are allowed: {:?}", words(&world));
+}
+
+fn hedging() -> PoolSettings {
+    let budget = BudgetSettings { ratio: Fraction::percent(100), burst: 10_000 };
+    let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
+    let hedge = HedgeSettings { budget, ..HedgeSettings::default() };
+    PoolSettings { policy: PolicyKind::Hedge, ejection, hedge, ..one_by_one() }
 }

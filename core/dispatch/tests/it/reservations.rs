@@ -36,27 +36,8 @@ fn grant(world: &mut World, instance: u32, met: Note) {
     world.send(Event::TokenGranted(InstanceId(instance), grant));
 }
 
-#[test]
-fn reservation_stays_when_another_version_withdraws_its_own() {
-    let (old, new) = (POOL, PoolId(1));
-    let mut world = World::new(Settings::uniform(one_by_one()), 7);
-    world.send(Event::VersionAdded { pool: new, predecessor: old });
-    let serves = vec![Served::all(old), Served::all(new)];
-    let spec = InstanceSpec { serves, slots: 1, site: Site::default(), learns: false };
-    world.send(Event::InstanceJoined(InstanceId(1), spec));
-    world.send(Event::TokensOffered(InstanceId(1)));
-    for (id, pool) in [(1, old), (2, new)] {
-        let asked = query(id, world.now + 1000 * MS);
-        world.send(Event::QueryArrived(QuerySpec { pool, ..asked }));
-        world.advance(MS);
-    }
-    let waits = world.log.iter().filter_map(|(_, action)| match action {
-        Action::Tell(_, Order::Reserve(.., waited)) => Some(*waited),
-        _ => None,
-    });
-    assert_eq!(waits.collect::<Vec<_>>(), [Duration::ZERO, MS], "the old version's query waited first");
-    world.send(Event::QueryCancelled(QueryId(1)));
-    // The worker is busy, and knows both versions by one name.
+/// Returns the reservations that a busy worker has, which knows both versions by one name.
+fn reservations_at_a_worker(world: &World) -> Vec<Note> {
     let (ours, other) = (Frontend(1), Frontend(2));
     let mut desk: Desk<()> = Desk::new(1, parm_tokens::Settings::default());
     [ours, other].into_iter().for_each(|frontend| desk.join(frontend));
@@ -70,11 +51,53 @@ fn reservation_stays_when_another_version_withdraws_its_own() {
         };
         desk.told(ours, order, at.as_nanos());
     }
+    desk.reservations().iter().map(|known| known.note).collect()
+}
+
+/// A query of each of two versions waits for instance 1.
+fn two_versions() -> World {
+    let (old, new) = (POOL, PoolId(1));
+    let mut world = World::new(Settings::uniform(one_by_one()), 7);
+    world.send(Event::VersionAdded { pool: new, predecessor: old });
+    let serves = vec![Served::all(old), Served::all(new)];
+    let spec = InstanceSpec { serves, slots: 1, site: Site::default(), learns: false };
+    world.send(Event::InstanceJoined(InstanceId(1), spec));
+    world.send(Event::TokensOffered(InstanceId(1)));
+    for (id, pool) in [(1, old), (2, new)] {
+        let asked = query(id, world.now + 1000 * MS);
+        world.send(Event::QueryArrived(QuerySpec { pool, ..asked }));
+        world.advance(MS);
+    }
+    world
+}
+
+#[test]
+fn reservation_stays_when_another_version_withdraws_its_own() {
+    let mut world = two_versions();
+    let waits = world.log.iter().filter_map(|(_, action)| match action {
+        Action::Tell(_, Order::Reserve(.., waited)) => Some(*waited),
+        _ => None,
+    });
+    assert_eq!(waits.collect::<Vec<_>>(), [Duration::ZERO, MS], "the old version's query waited first");
+    world.send(Event::QueryCancelled(QueryId(1)));
     let (_, note) = reservation_at(&world, 1).expect("one of each version");
-    let notes: Vec<_> = desk.reservations().iter().map(|known| known.note).collect();
-    assert_eq!(notes, [note], "the new version's query waits: {:?}", words(&world));
+    assert_eq!(
+        reservations_at_a_worker(&world),
+        [note],
+        "the new version's query waits: {:?}",
+        words(&world)
+    );
     world.send(Event::QueryCancelled(QueryId(2)));
     assert!(words(&world).last().is_some_and(|word| word.contains("Withdraw")), "{:?}", words(&world));
+}
+
+#[test]
+fn reservation_stays_when_another_version_is_unloaded() {
+    for gone in [POOL, PoolId(1)] {
+        let mut world = two_versions();
+        world.send(Event::PoolRemoved(gone));
+        assert_eq!(reservations_at_a_worker(&world).len(), 1, "{gone:?} is gone: {:?}", words(&world));
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Cost, Elsewhere, Event, Failure, InstanceId, InstanceSpec, Judgement, NodeId, PoolId,
-    PolicyKind, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time, Verdict, ZoneId,
+    Accept, Cost, Elsewhere, Event, Failure, InstanceId, InstanceSpec, Judgement, NodeId, PolicyKind, PoolId,
+    PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time, Verdict, ZoneId,
 };
 use proptest::prelude::*;
 
@@ -118,7 +118,17 @@ fn cost() -> impl Strategy<Value = Cost> {
 
 fn kind() -> impl Strategy<Value = PolicyKind> {
     use PolicyKind::{ApproximateBackup, Equal, Hedge, None, Once, Parm, ParmPlus, Replicate, StandIn};
-    prop::sample::select(vec![ApproximateBackup, Equal, Hedge, None, Once, Parm, ParmPlus, Replicate, StandIn])
+    prop::sample::select(vec![
+        ApproximateBackup,
+        Equal,
+        Hedge,
+        None,
+        Once,
+        Parm,
+        ParmPlus,
+        Replicate,
+        StandIn,
+    ])
 }
 
 fn judgement() -> impl Strategy<Value = Judgement> {
@@ -156,20 +166,30 @@ fn joining() -> impl Strategy<Value = Joining> {
     let apart = prop::bool::weighted(0.3);
     let flags = prop_oneof![2 => Just(15u8), 1 => 1..16u8];
     let at_once = prop_oneof![2 => Just(0u16), 1 => 1..4u16];
-    (slots, 1..8u32, 0..3u32, apart, flags, at_once).prop_map(|((slots, learns), pools, node, apart, flags, at_once)| Joining {
-        slots,
-        pools,
-        node,
-        learns,
-        apart,
-        flags,
-        at_once,
-    })
+    (slots, 1..8u32, 0..3u32, apart, flags, at_once).prop_map(
+        |((slots, learns), pools, node, apart, flags, at_once)| Joining {
+            slots,
+            pools,
+            node,
+            learns,
+            apart,
+            flags,
+            at_once,
+        },
+    )
 }
 
 /// An instance with nothing but the stand-ins of all pools joins.
 pub(crate) fn stand_ins_join() -> Happening {
-    Happening::Join(Joining { slots: 1, pools: 7, node: 2, learns: false, apart: true, flags: 15, at_once: 0 })
+    Happening::Join(Joining {
+        slots: 1,
+        pools: 7,
+        node: 2,
+        learns: false,
+        apart: true,
+        flags: 15,
+        at_once: 0,
+    })
 }
 
 /// A random event of a fleet that often hangs as a whole, next to stand-ins.
@@ -234,7 +254,11 @@ pub(crate) fn world(settings: PoolSettings, instances: u32) -> World {
     for id in 0..instances {
         let learns = id % 4 == 1;
         let slots = if learns { 8 } else { 1 };
-        join(&mut world, id, Joining { slots, pools: 7, node: id % 3, learns, apart: false, flags: 15, at_once: 0 });
+        join(
+            &mut world,
+            id,
+            Joining { slots, pools: 7, node: id % 3, learns, apart: false, flags: 15, at_once: 0 },
+        );
     }
     world
 }

@@ -4,8 +4,8 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, Event, Grant, InstanceId, InstanceSpec, Note, PolicyKind, PoolId, PoolSettings, QuerySpec, Role,
-    Served, Settings, Site, Token,
+    Action, Event, Grant, InstanceId, InstanceSpec, Note, Placement, PolicyKind, PoolId, PoolSettings,
+    QuerySpec, Role, Served, Settings, Site, Token,
 };
 
 use super::script::Step::{Done, Join, Query, Quiet, Wait, Warm};
@@ -149,4 +149,32 @@ fn model_gets_only_its_own_part_of_the_slots() {
         world.send(Event::JobCompleted(job));
         assert_eq!(running(&world, other).len(), left);
     }
+}
+
+/// Whether a slow instance is ejected, at instances with so many slots of which the model may use one.
+fn ejects_the_slow(slots: u16) -> bool {
+    let mut settings = PoolSettings { ahead: Duration::ZERO, placement: Placement::Turns, ..settings() };
+    settings.policy = PolicyKind::None;
+    settings.ejection.slow_start = Duration::ZERO;
+    let mut world = World::new(Settings::uniform(settings), 7);
+    for id in 1..=4 {
+        let served = Served { at_once: NonZeroU16::new(1), ..Served::all(POOL) };
+        let spec = InstanceSpec { serves: vec![served], slots, site: Site::default(), learns: false };
+        world.send(Event::InstanceJoined(InstanceId(id), spec));
+    }
+    for id in 0..200 {
+        let asked = query(id, world.now + Duration::from_secs(5));
+        world.send(Event::QueryArrived(asked));
+        let (job, at) = world.running().map(|(job, held)| (*job, held.job.instance)).next().expect("it runs");
+        let slow = at == InstanceId(2) && id > 100;
+        world.advance(Duration::from_millis(if slow { 200 } else { 20 }));
+        world.send(Event::JobCompleted(job));
+    }
+    world.log.iter().any(|(_, action)| matches!(action, Action::Ejected(InstanceId(2), ..)))
+}
+
+#[test]
+fn slow_instance_is_ejected_however_many_slots_others_may_use() {
+    assert!(ejects_the_slow(1));
+    assert!(ejects_the_slow(8), "another model of these servers may use all 8 slots");
 }
