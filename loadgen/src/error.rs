@@ -6,8 +6,10 @@
 pub enum Error {
     #[error("'{text}' is not a requirement: write p99.9<=20ms, failed<=0.1% or accuracy>=95%")]
     BadRequirement { text: String },
-    #[error("input '{name}' has datatype {datatype}, for which no values can be generated")]
-    CannotGenerate { name: String, datatype: String },
+    #[error(
+        "input '{input}' takes texts, which npy and idx files do not hold: omit --input to send generated texts"
+    )]
+    TextRows { input: String },
     #[error(
         "input '{name}' of {rows} rows has more than {limit} elements: send fewer rows, or give a file with --input"
     )]

@@ -15,7 +15,9 @@ pub(super) fn elements(array: &Array, datatype: DataType) -> Result<Bytes, Strin
     let refused = || format!("its elements are {from}, which do not convert to the model's {datatype}");
     let numbers = numbers(tensor).ok_or_else(refused)?;
     let scale = match (format, from, datatype) {
-        (Format::Idx, DataType::Uint8, DataType::Fp32 | DataType::Fp64) => 1.0 / 255.0,
+        (Format::Idx, DataType::Uint8, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64) => {
+            1.0 / 255.0
+        }
         _ => 1.0,
     };
     let mut data = Vec::with_capacity(tensor.len() * datatype.size().unwrap_or(1));
@@ -38,6 +40,10 @@ fn write(data: &mut Vec<u8>, number: f64, datatype: DataType) -> bool {
         }};
     }
     match datatype {
+        DataType::Fp16 | DataType::Bf16 => match datatype.half_precision(number) {
+            Some(bytes) => data.extend_from_slice(&bytes),
+            None => return false,
+        },
         DataType::Fp32 => data.extend_from_slice(&(number as f32).to_le_bytes()),
         DataType::Fp64 => data.extend_from_slice(&number.to_le_bytes()),
         DataType::Uint8 => return whole!(u8),
@@ -48,7 +54,7 @@ fn write(data: &mut Vec<u8>, number: f64, datatype: DataType) -> bool {
         DataType::Int16 => return whole!(i16),
         DataType::Int32 => return whole!(i32),
         DataType::Int64 => return whole!(i64),
-        DataType::Bool | DataType::Fp16 | DataType::Bf16 | DataType::Bytes => return false,
+        DataType::Bool | DataType::Bytes => return false,
     }
     true
 }
@@ -82,6 +88,20 @@ mod tests {
         assert_eq!(elements(&wide, DataType::Uint8).unwrap_err(), "its element 300 is not a valid UINT8");
         let broken = array(DataType::Fp32, &0.5f32.to_le_bytes(), Format::Npy);
         assert!(elements(&broken, DataType::Int32).is_err());
-        assert!(elements(&broken, DataType::Fp16).is_err());
+        assert!(elements(&broken, DataType::Bool).is_err());
+    }
+
+    #[test]
+    fn floats_become_the_nearest_of_half_precision() {
+        let of = |number: f32| array(DataType::Fp32, &number.to_le_bytes(), Format::Npy);
+        let bytes = |number, datatype| elements(&of(number), datatype).map(|bytes| bytes.to_vec());
+        // 0.3768 is between 1543 and 1544 of 2^-12, and between 192 and 193 of 2^-9.
+        for (number, fp16, bf16) in [(0.125f32, 0x3000u16, 0x3E00u16), (0.3768, 0x3607, 0x3EC1)] {
+            assert_eq!(bytes(number, DataType::Fp16).unwrap(), fp16.to_le_bytes(), "{number}");
+            assert_eq!(bytes(number, DataType::Bf16).unwrap(), bf16.to_le_bytes(), "{number}");
+        }
+        assert_eq!(bytes(1e6, DataType::Fp16).unwrap_err(), "its element 1000000 is not a valid FP16");
+        let pixel = array(DataType::Uint8, &[255], Format::Idx);
+        assert_eq!(elements(&pixel, DataType::Fp16).unwrap().as_ref(), 0x3C00u16.to_le_bytes());
     }
 }

@@ -1,6 +1,7 @@
 //! Requests generated from a model's metadata.
 //!
-//! The values are small and finite, so that no server is faster or slower because of unusual values.
+//! The values are small and finite, and texts are a few words, so that no server is faster or slower because of unusual
+//! values.
 
 use bytes::Bytes;
 use parm_protocol::{DataType, InferRequest, ModelMetadata, NamedTensor, Tensor, TensorMetadata};
@@ -19,6 +20,15 @@ const MOST_BYTES: usize = 64 << 20;
 
 /// Most elements of an input. A server may declare any size.
 const MOST_ELEMENTS: usize = 1 << 26;
+
+/// Most texts of an input: a text is much longer than a number.
+const MOST_TEXTS: usize = MOST_ELEMENTS / 32;
+
+/// Words of texts.
+const WORDS: [&str; 16] = [
+    "the", "good", "day", "was", "not", "very", "long", "and", "we", "saw", "a", "green", "house", "near",
+    "water", "today",
+];
 
 /// Generates requests of `rows` rows for a model: `wanted`, fewer if they are large, and at least [`DISTINCT`].
 pub(super) fn requests(
@@ -42,15 +52,15 @@ pub(super) fn requests(
 }
 
 fn tensor(input: &TensorMetadata, rows: usize, random: &mut Random) -> Result<NamedTensor, Error> {
-    let refused = || Error::CannotGenerate { name: input.name.clone(), datatype: input.datatype.clone() };
     let datatype: DataType = input.datatype.parse()?;
     let mut shape: Vec<usize> = input.shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(1)).collect();
     if input.shape.first() == Some(&-1) {
         shape[0] = rows;
     }
     let count = shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-    let count = count.filter(|count| *count <= MOST_ELEMENTS);
-    let too_large = || Error::TooLarge { name: input.name.clone(), rows, limit: MOST_ELEMENTS };
+    let limit = if datatype == DataType::Bytes { MOST_TEXTS } else { MOST_ELEMENTS };
+    let count = count.filter(|count| *count <= limit);
+    let too_large = || Error::TooLarge { name: input.name.clone(), rows, limit };
     let count = count.ok_or_else(too_large)?;
     let mut data = Vec::with_capacity(count * datatype.size().unwrap_or(1));
     for _ in 0..count {
@@ -59,15 +69,27 @@ fn tensor(input: &TensorMetadata, rows: usize, random: &mut Random) -> Result<Na
             DataType::Fp32 => data.extend_from_slice(&value.to_le_bytes()),
             DataType::Fp64 => data.extend_from_slice(&f64::from(value).to_le_bytes()),
             DataType::Bool => data.push(u8::from(value < 0.5)),
+            DataType::Fp16 | DataType::Bf16 => {
+                data.extend_from_slice(&datatype.half_precision(value.into()).unwrap_or_default());
+            }
+            DataType::Bytes => text(&mut data, random),
             // A small whole number in the first byte and zeros above it: valid in every integer type.
-            datatype if datatype.size().is_some() && !matches!(datatype, DataType::Fp16 | DataType::Bf16) => {
+            _ => {
                 data.push((value * 100.0) as u8);
                 data.resize(data.len() + datatype.size().unwrap_or(1) - 1, 0);
             }
-            _ => return Err(refused()),
         }
     }
     Ok(NamedTensor::new(&input.name, Tensor::new(datatype, shape, Bytes::from(data))?))
+}
+
+/// Appends a text of three to eight words.
+fn text(data: &mut Vec<u8>, random: &mut Random) {
+    let count = 3 + random.below(6);
+    let words: Vec<&str> = (0..count).map(|_| WORDS[random.below(WORDS.len())]).collect();
+    let text = words.join(" ");
+    data.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    data.extend_from_slice(text.as_bytes());
 }
 
 #[cfg(test)]
@@ -82,7 +104,7 @@ mod tests {
 
     #[test]
     fn requests_fit_the_model_and_repeat_for_a_seed() {
-        for datatype in ["FP32", "FP64", "INT32", "INT64", "UINT8", "BOOL"] {
+        for datatype in ["FP16", "BF16", "FP32", "FP64", "INT32", "INT64", "UINT8", "BOOL", "BYTES"] {
             let model = model(datatype, &[-1, 3, -1]);
             let inputs = Inputs::generate(&model, 4, 1).unwrap();
             let request = inputs.request(0);
@@ -113,8 +135,24 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_input_is_rejected_when_generated() {
-        let error = Inputs::generate(&model("BYTES", &[-1]), 1, 1).unwrap_err();
-        assert_eq!(error, Error::CannotGenerate { name: "x".into(), datatype: "BYTES".into() });
+    fn generated_texts_are_a_few_words_that_vary() {
+        let request = Inputs::generate(&model("BYTES", &[-1, 1]), 8, 1).unwrap().request(0);
+        let texts: Vec<String> = request.inputs[0]
+            .tensor
+            .strings()
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .collect();
+        let is_short = |text: &String| {
+            let words: Vec<&str> = text.split(' ').collect();
+            (3..=8).contains(&words.len()) && words.iter().all(|word| WORDS.contains(word))
+        };
+        assert!(texts.len() == 8 && texts.iter().all(is_short), "{texts:?}");
+        assert!(texts.windows(2).all(|pair| pair[0] != pair[1]), "{texts:?}");
+    }
+
+    #[test]
+    fn unknown_datatype_is_rejected_when_generated() {
+        let error = Inputs::generate(&model("COMPLEX64", &[-1]), 1, 1).unwrap_err();
+        assert!(matches!(error, Error::Protocol(_)), "{error}");
     }
 }

@@ -128,6 +128,10 @@ impl Rows {
             None => only,
         };
         let column = columns.iter().find(meant).ok_or_else(|| Error::NoFile { input: input.name.clone() })?;
+        let datatype: DataType = input.datatype.parse()?;
+        if datatype == DataType::Bytes {
+            return Err(Error::TextRows { input: input.name.clone() });
+        }
         let array = parm_arrays::read(&column.path, LARGEST)?;
         let bad = |detail: String| Error::BadArray { path: column.path.display().to_string(), detail };
         let (batch, wanted) = match input.shape.split_first() {
@@ -135,7 +139,6 @@ impl Rows {
             Some((1, row)) => (Batch::One, row),
             _ => (Batch::None, &input.shape[..]),
         };
-        let datatype: DataType = input.datatype.parse()?;
         let shape = shape(&array, wanted).ok_or_else(|| {
             bad(format!(
                 "it has shape {:?}, but input '{}' takes rows of shape {wanted:?} (-1 varies)",

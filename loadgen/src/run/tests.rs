@@ -249,6 +249,10 @@ fn rows_of_files_are_rejected_if_they_do_not_fit_the_model() {
     check(&[column(Some("z"), &good)], 1, "x=FILE");
     check(&[column(Some("x"), &good), column(Some("z"), &good)], 1, "'z': name one of x");
     check(&[column(None, &good)], 2, "1 rows are not enough for a request of 2");
+    let mut texts = model();
+    texts.inputs[0].datatype = "BYTES".into();
+    let refused = Recorded::read(&texts, &[column(None, &good)], 1).unwrap_err().to_string();
+    assert!(refused.contains("omit --input to send generated texts"), "{refused}");
     let recorded = Recorded::read(&model(), &[column(None, &good)], 1).unwrap();
     let labels = recorded.with_labels(&wide).unwrap_err().to_string();
     assert!(labels.contains("4 labels for 1 rows"), "{labels}");

@@ -191,6 +191,7 @@ pub(crate) fn difference(deployed: &[Tensor], other: &[Tensor]) -> Option<Differ
 /// The number of different answers, and for each row whether a constant answer agrees with it: the most frequent choice,
 /// and the mean of all outputs without a choice.
 pub(crate) fn constant(deployed: &[Tensor], meanings: &[Meaning]) -> (usize, Vec<bool>) {
+    let deployed: Vec<Tensor> = deployed.iter().map(as_compared).collect();
     let rows = deployed.first().map_or(0, Tensor::rows);
     let mut keys: Vec<Vec<Vec<u8>>> = vec![Vec::new(); rows];
     for (at, output) in deployed.iter().enumerate() {
@@ -214,7 +215,14 @@ pub(crate) fn constant(deployed: &[Tensor], meanings: &[Meaning]) -> (usize, Vec
                 .unwrap_or_else(|| output.clone())
         })
         .collect();
-    (counts.len(), judge(deployed, &said, meanings))
+    (counts.len(), judge(&deployed, &said, meanings))
+}
+
+/// The output with its floats as FP32, as `judge` reads them: a mean has no other type.
+fn as_compared(output: &Tensor) -> Tensor {
+    let values = floats(output).filter(|_| output.datatype() != DataType::Fp32);
+    let read = values.and_then(|values| Tensor::from_f32(output.shape(), &values).ok());
+    read.unwrap_or_else(|| output.clone())
 }
 
 /// A key of each row of an output whose answer is one of a few.
@@ -238,7 +246,7 @@ fn choices(output: &Tensor, meaning: Meaning) -> Option<Vec<Vec<u8>>> {
     meaning.is_choice().then(|| values.chunks(each).map(of).collect())
 }
 
-/// The mean of all rows, in the place of each.
+/// The mean of all rows as FP32, in the place of each.
 fn mean(output: &Tensor) -> Option<Tensor> {
     let (rows, values) = (output.rows(), floats(output)?);
     let each = values.len() / rows.max(1);
@@ -247,7 +255,7 @@ fn mean(output: &Tensor) -> Option<Tensor> {
         sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value) / rows as f64);
     }
     let row: Vec<f32> = sums.into_iter().map(|sum| sum as f32).collect();
-    (output.datatype() == DataType::Fp32).then(|| Tensor::from_f32(output.shape(), &row.repeat(rows)).ok())?
+    Tensor::from_f32(output.shape(), &row.repeat(rows)).ok()
 }
 
 /// The mean distance between two models' outputs, relative to their size. Scores and probabilities of classes are
@@ -394,6 +402,22 @@ mod tests {
         assert_eq!(constant(&grades, &[Meaning::Values]), (1, vec![true; 3]));
         let decisions = vec![Tensor::from_f32([4, 1].as_slice(), &[0.1, 0.2, 0.3, 0.9]).unwrap()];
         assert_eq!(constant(&decisions, &[Meaning::Decision(0.5)]).1, [true, true, true, false]);
+    }
+
+    #[test]
+    fn constant_answer_is_the_mean_for_each_type_of_floats() {
+        let values = [-3.0f32, 4.0, 0.5, -1.0, 2.0, 7.0];
+        let of =
+            |datatype, bytes: Vec<u8>| vec![Tensor::new(datatype, [3, 2].as_slice(), bytes.into()).unwrap()];
+        let halves = values.iter().flat_map(|value| half::f16::from_f32(*value).to_le_bytes()).collect();
+        let doubles = values.iter().flat_map(|value| f64::from(*value).to_le_bytes()).collect();
+        let doubles = of(DataType::Fp64, doubles);
+        // The first of two outputs agrees with a constant answer, the second does not.
+        let two = [rows(&[0.9, 0.1].repeat(3)), doubles.clone()].concat();
+        for said in [rows(&values), of(DataType::Fp16, halves), doubles, two] {
+            let meanings = [Meaning::Values, Meaning::Values];
+            assert_eq!(constant(&said, &meanings), (1, vec![false; 3]), "{said:?}");
+        }
     }
 
     #[test]

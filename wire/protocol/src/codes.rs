@@ -76,6 +76,11 @@ codes! {
     Internal "PARM-0039",
 }
 
+impl StableCode {
+    /// The header of a response, or gRPC metadata, that has the code. It is not in the message, which clients compare.
+    pub const HEADER: &str = "parm-error-code";
+}
+
 impl fmt::Display for StableCode {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(self.name())

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use half::{bf16, f16};
+
 use crate::Error;
 
 /// An element type of the Open Inference Protocol.
@@ -54,6 +56,16 @@ impl DataType {
             DataType::Uint64 | DataType::Int64 | DataType::Fp64 => Some(8),
             DataType::Bytes => None,
         }
+    }
+
+    /// Rounds a number to the nearest FP16 or BF16. `None` for other types, and if a finite number is out of range.
+    pub fn half_precision(self, number: f64) -> Option<[u8; 2]> {
+        let (bytes, is_finite) = match self {
+            DataType::Fp16 => (f16::from_f64(number).to_le_bytes(), f16::from_f64(number).is_finite()),
+            DataType::Bf16 => (bf16::from_f64(number).to_le_bytes(), bf16::from_f64(number).is_finite()),
+            _ => return None,
+        };
+        (is_finite || !number.is_finite()).then_some(bytes)
     }
 
     /// Whether the highest bit of an element is its sign.

@@ -1,11 +1,20 @@
 //! The mapping of statuses to errors.
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, header};
 
 use parm_protocol::rest::shorten;
-use parm_protocol::{Code, Error};
+use parm_protocol::{Code, Error, StableCode};
 
-/// The class of an HTTP status; `sheds`: the response has a retry delay.
+/// Whether a 503 with these headers is shed load. parm sends a retry delay with each 503 and names the code of its error;
+/// other servers send a delay only then.
+pub(super) fn sheds(headers: &HeaderMap) -> bool {
+    match headers.get(StableCode::HEADER) {
+        Some(code) => code.as_bytes() == StableCode::Overloaded.name().as_bytes(),
+        None => headers.contains_key(header::RETRY_AFTER),
+    }
+}
+
+/// The class of an HTTP status; `sheds`: a 503 is shed load.
 fn code(status: StatusCode, sheds: bool) -> Code {
     match status.as_u16() {
         401 => Code::Unauthenticated,

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tonic::metadata::MetadataValue;
 use tonic::{Code as GrpcCode, Status};
 
-use parm_protocol::{Code, Error};
+use parm_protocol::{Code, Error, StableCode};
 
 /// Longer gRPC messages are cut, as they may quote a client. They travel in a header, where a byte may take three.
 /// Clients accept about 8 kB of headers; beyond that they close the connection with all of its other calls.
@@ -19,9 +19,6 @@ const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 const LATER: Duration = Duration::from_secs(1);
 
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
-
-/// The header of the stable code. It is not in the message, which clients compare.
-const STABLE_CODE: &str = "parm-error-code";
 
 /// HTTP status and gRPC code of each class of errors.
 pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
@@ -58,7 +55,7 @@ pub fn refusal(error: &Error) -> (StatusCode, HeaderMap) {
 pub(super) fn headers(error: &Error, otherwise: Duration) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(code) = error.stable_code() {
-        headers.insert(STABLE_CODE, HeaderValue::from_static(code.name()));
+        headers.insert(StableCode::HEADER, HeaderValue::from_static(code.name()));
     }
     if let Some(seconds) = retry_after(error, otherwise) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -76,7 +73,7 @@ pub(crate) fn grpc(error: &Error) -> Status {
     message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
     let mut status = Status::new(of(error.code()).1, message);
     if let Some(code) = error.stable_code() {
-        status.metadata_mut().insert(STABLE_CODE, MetadataValue::from_static(code.name()));
+        status.metadata_mut().insert(StableCode::HEADER, MetadataValue::from_static(code.name()));
     }
     if error.code() == Code::Overloaded {
         status.metadata_mut().insert(PUSHBACK, MetadataValue::from_static("-1"));

@@ -243,7 +243,7 @@ fn built(request: request::Builder, body: Encoded) -> Result<Request<Encoded>, E
 
 fn refusal(answer: &Answer, method: &Method, path: &str) -> Error {
     let asked = format!("{method} {path}");
-    status::from_http(answer.status, answer.headers.contains_key(header::RETRY_AFTER), &answer.body, &asked)
+    status::from_http(answer.status, status::sheds(&answer.headers), &answer.body, &asked)
 }
 
 /// `/v2/models/M[/versions/V]`, with characters escaped that a path cannot contain.

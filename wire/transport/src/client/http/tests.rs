@@ -259,6 +259,16 @@ async fn errors_are_told_apart() {
         ("404 Not Found", "404 page not found", Code::Unimplemented),
         ("500 Internal Server Error", "<html>", Code::Internal),
         ("503 Service Unavailable\r\nretry-after: 1", r#"{"error":"busy"}"#, Code::Overloaded),
+        (
+            "503 Service Unavailable\r\nretry-after: 1\r\nparm-error-code: PARM-0032",
+            r#"{"error":"busy"}"#,
+            Code::Overloaded,
+        ),
+        (
+            "503 Service Unavailable\r\nretry-after: 1\r\nparm-error-code: PARM-0034",
+            r#"{"error":"none"}"#,
+            Code::Unavailable,
+        ),
         ("503 Service Unavailable", r#"{"error":"none"}"#, Code::Unavailable),
         ("200 OK", "no json", Code::Internal),
         ("200 OK", NOT_A_NUMBER, Code::Internal),
