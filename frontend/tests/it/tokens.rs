@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
 use parm_protocol::fleet::{News, Wish};
+use parm_protocol::{InferenceService, ModelRef};
 use parm_tokens::{Class, Grant, Message, Note, Order, Token};
 
-use crate::rig::{column, config, frontend, infer, request, start, until};
+use crate::rig::{column, config, frontend, infer, ready, request, start, until};
 use crate::scripted::Scripted;
 
 fn granted(token: u32, contended: bool) -> News {
@@ -112,4 +113,22 @@ async fn token_of_a_job_that_is_not_sent_is_returned() {
     infer(&frontend, request(&[1.0])).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(instance.wishes.lock().iter().filter(|wish| matches!(wish, Order::GiveBack(_))).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_are_needed_after_the_models_were_loaded_again() {
+    let instance = Scripted::quick("a", 10);
+    let frontend = frontend(config(PolicyKind::Equal), &[&instance]).await;
+    instance.says(1, News::Offered);
+    // Without models it leaves the dispatcher, and its connection stays.
+    frontend.unload_model("double").await.unwrap();
+    until("its model is gone", || frontend.model_metadata(&ModelRef::latest("double")).is_err()).await;
+    frontend.load_model("double").await.unwrap();
+    until("its model is back", || ready(&frontend) == 1.0).await;
+    let answer = start(&frontend, request(&[1.0]));
+    until("the instance has a reservation", || !instance.wishes.lock().is_empty()).await;
+    assert!(instance.seen.lock().is_empty(), "it must not get the query without a token");
+    instance.says(1, granted(7, false));
+    assert_eq!(column(&answer.await.unwrap().unwrap()), [2.0]);
+    assert_eq!(*instance.redeemed.lock(), [Some(Token(7))]);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Failure, InOutage, PolicyKind, PoolId, PoolSettings};
+use parm_dispatch::{BudgetSettings, Failure, InOutage, PolicyKind, PoolId, PoolSettings, Served};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -129,12 +129,16 @@ proptest! {
         for pool in (0..POOLS).map(PoolId) {
             let queued = world.dispatcher.status(pool).map_or(0, |status| status.queued);
             let idle = world.instances.iter().any(|(id, present)| {
-                let held = world.running().filter(|(_, held)| held.job.instance == *id).count();
+                let held = world.running().filter(|(_, held)| held.job.instance == *id);
+                let pools: Vec<_> = held.map(|(_, held)| held.job.pool).collect();
+                let own = pools.iter().filter(|of| **of == pool).count();
+                let serves = present.spec.serves.iter().find(|served| served.pool == pool && served.deployed);
+                let has_place = |served: &Served| served.at_once.is_none_or(|most| own < usize::from(most.get()));
                 // Nobody else knows the slots of an instance that learns them.
                 !present.spec.learns
                     && world.dispatcher.takes(*id, pool)
-                    && held < usize::from(present.spec.slots)
-                    && present.spec.serves.iter().any(|served| served.pool == pool && served.deployed)
+                    && pools.len() < usize::from(present.spec.slots)
+                    && serves.is_some_and(has_place)
             });
             prop_assert!(queued == 0 || !idle, "{queued} wait in {pool:?} while an instance is idle");
         }
