@@ -29,7 +29,7 @@ use parm_protocol::fleet::{Caller, Giver, SHARE};
 use parm_protocol::texts::{check_ids, set_tokens};
 use parm_protocol::{
     Error as Refusal, InferRequest, InferResponse, ModelIndex, ModelRef, NamedTensor, Parameters, Place,
-    Rows, validate,
+    Rows, sequences, validate,
 };
 use parm_shares::Table;
 use prometheus::Registry;
@@ -215,6 +215,7 @@ impl Host {
         unused: Unused<'_>,
     ) -> Result<InferResponse, Refusal> {
         let Call { request, arrived, deadline, .. } = call;
+        sequences::reject(&request.parameters)?;
         validate::independent(&request, model.rows() != Rows::Whole)?;
         validate::padded(&request, &model.config)?;
         let rows = validate(&request, &model.metadata, model.rows())?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parm_dispatch::{Accept, ShareId, Time};
 use parm_protocol::fleet::{ROWS, SHARE};
-use parm_protocol::{Context, Error, InferRequest, PADDED, Parameter, Parameters};
+use parm_protocol::{Context, Error, InferRequest, PADDED, Parameter, Parameters, sequences};
 use parm_shares::{Asked, Refusal, Table};
 
 use super::clock::Clock;
@@ -16,9 +16,6 @@ use crate::config::Requests;
 
 /// Parameters that are not forwarded to the instance. It would reject some that jobs have of their own, by no fault of its own.
 const OURS: [&str; 6] = ["timeout", "priority", "parm_accept", SHARE, ROWS, PADDED];
-
-/// Parameters that only stateful models support.
-const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
 
 /// The terms of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +40,7 @@ impl Terms {
         clock: &Clock,
     ) -> Result<Self, Error> {
         let parameters = &request.parameters;
-        no_sequence(parameters)?;
+        sequences::reject(parameters)?;
         let asked = timeout(parameters)?.map(|timeout| context.arrived + timeout);
         let wanted = match (asked, context.deadline) {
             (Some(asked), Some(transport)) => asked.min(transport),
@@ -66,26 +63,6 @@ pub(crate) fn forwarded(mut parameters: Parameters) -> Parameters {
         parameters.retain(|name, _| !OURS.contains(&name.as_str()));
     }
     parameters
-}
-
-/// Rejects sequences. Clients that always send these parameters use 0, an empty string or false for none.
-fn no_sequence(parameters: &Parameters) -> Result<(), Error> {
-    if parameters.is_empty() {
-        return Ok(());
-    }
-    let means_one = |value: &Parameter| match value {
-        Parameter::Bool(value) => *value,
-        Parameter::String(value) => !value.is_empty(),
-        number => number.as_u64() != Some(0),
-    };
-    let named = OF_SEQUENCES.into_iter().find(|name| parameters.get(*name).is_some_and(means_one));
-    named.map_or(Ok(()), |name| {
-        let message = format!(
-            "parameter '{name}' is for a stateful model, which needs every request of a sequence once and at one \
-             instance; parm balances and repeats them: send them to the model's server itself"
-        );
-        Err(Error::Malformed { message })
-    })
 }
 
 fn timeout(parameters: &Parameters) -> Result<Option<Duration>, Error> {

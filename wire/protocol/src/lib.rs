@@ -22,6 +22,7 @@ mod request_stream;
 pub mod rest;
 mod rounded;
 mod run_times;
+pub mod sequences;
 mod service;
 mod tensor;
 pub mod terms;
