@@ -175,7 +175,7 @@ struct Lines;
 impl Observer for Lines {
     fn begins(&self, position: &Position<'_>) {
         let Position { number, of, cell, repeat } = position;
-        let (scenario, load, policy) = (&cell.scenario, cell.load, &cell.policy);
+        let (scenario, load, policy) = (&cell.scenario, cell.intensity(), &cell.policy);
         let (number, repeat) = (number + 1, repeat + 1);
         eprint!("{number:>4} of {of}: {scenario} at {load}, {policy}, repeat {repeat} ... ");
     }

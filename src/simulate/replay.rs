@@ -36,15 +36,18 @@ const COPIES: Fraction = Fraction::billionths(3_000_000);
 const DELAYS_MS: [u64; 4] = [500, 1000, 2000, 4000];
 const FIXED_COPIES: f64 = 0.05;
 
-/// A row of the output.
+/// Fewest requests beyond a quantile; with fewer it depends on single requests.
+const BEYOND: f64 = 10.0;
+
+/// A row of the output. A quantile is `None` if there is not enough data.
 #[derive(Serialize)]
 struct Row {
     world: &'static str,
     balancing: String,
     requests: usize,
-    p50_s: f64,
-    p99_s: f64,
-    p999_s: f64,
+    p50_s: Option<f64>,
+    p99_s: Option<f64>,
+    p999_s: Option<f64>,
     /// Tokens of prompts that copies read, as a share of all others.
     extra: f64,
     failed: u64,
@@ -70,9 +73,9 @@ pub(super) fn main(path: &Path, flags: &Simulate) -> Result<(), Failure> {
                 world,
                 balancing,
                 requests: tokens.seconds.len() + tokens.failed as usize,
-                p50_s: tokens.quantile(0.5),
-                p99_s: tokens.quantile(0.99),
-                p999_s: tokens.quantile(0.999),
+                p50_s: quantile(tokens, 0.5),
+                p99_s: quantile(tokens, 0.99),
+                p999_s: quantile(tokens, 0.999),
                 extra: tokens.extra,
                 failed: tokens.failed,
             });
@@ -122,6 +125,12 @@ fn best_fixed(
     Ok(best.unwrap_or_default())
 }
 
+/// A quantile in seconds; `None` if there is not enough data.
+fn quantile(tokens: &FirstTokens, share: f64) -> Option<f64> {
+    let all = tokens.seconds.len() as f64 + tokens.failed as f64;
+    ((1.0 - share) * all >= BEYOND).then(|| tokens.quantile(share))
+}
+
 fn dispatched(policy: PolicyKind) -> Balancing {
     let usual = HedgeSettings::default();
     let hedge = HedgeSettings { budget: BudgetSettings { ratio: COPIES, ..usual.budget }, ..usual };
@@ -146,10 +155,17 @@ fn print(rows: &[Row], [warm_up, all]: [usize; 2], output: Output) -> anyhow::Re
     )?;
     for Row { world, balancing, requests, p50_s, p99_s, p999_s, extra, failed } in rows {
         let extra = 100.0 * extra;
+        let shown = |seconds: &Option<f64>, digits: usize| {
+            seconds.map_or("n/a".to_owned(), |seconds| format!("{seconds:.digits$}"))
+        };
+        let (p50, p99, p999) = (shown(p50_s, 3), shown(p99_s, 2), shown(p999_s, 2));
         writeln!(
             out,
-            "{world:<8} {balancing:<18} {p50_s:>8.3} {p99_s:>8.2} {p999_s:>8.2} {extra:>8.2} {failed:>7} {requests:>8}"
+            "{world:<8} {balancing:<18} {p50:>8} {p99:>8} {p999:>8} {extra:>8.2} {failed:>7} {requests:>8}"
         )?;
+    }
+    if rows.iter().any(|row| row.p50_s.is_none() || row.p99_s.is_none() || row.p999_s.is_none()) {
+        writeln!(out, "n/a: not enough data, fewer than {BEYOND} requests are beyond the quantile")?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use parm_simulator::{Fleet, Run, Shape, StandIn};
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use crate::contender::Resources;
+use crate::report::intensity;
 use crate::{Config, Contender, Error};
 
 /// Most runs of a cell. Each needs memory for its results.
@@ -23,8 +24,8 @@ const MOST_FRONTENDS: u32 = 1000;
 pub struct Cell {
     /// The scenario.
     pub scenario: String,
-    /// Share of the capacity of the deployed instances.
-    pub load: f64,
+    /// Share of the capacity of the deployed instances; `None` if their service time is unknown.
+    pub load: Option<f64>,
     /// Queries per second.
     pub rate: f64,
     /// Most queries in a batch.
@@ -47,9 +48,14 @@ struct Entrant {
 }
 
 impl Cell {
+    /// Returns the load, or the queries per second if the load is unknown.
+    pub fn intensity(&self) -> String {
+        intensity(self.load, self.rate)
+    }
+
     /// Whether two cells differ only in their policies.
     pub fn faces_the_same(&self, other: &Cell) -> bool {
-        (&self.scenario, self.load, self.batch) == (&other.scenario, other.load, other.batch)
+        (&self.scenario, self.rate, self.batch) == (&other.scenario, other.rate, other.batch)
     }
 }
 
@@ -192,7 +198,7 @@ impl Config {
         let follows = settings.policy == PolicyKind::ParmPlus && settings.coding.parm_plus.k_follows_load;
         Ok(Cell {
             scenario: scenario.to_owned(),
-            load,
+            load: Some(load),
             rate,
             batch: settings.batch.max_size,
             policy: name.clone(),
@@ -243,7 +249,7 @@ mod tests {
         // Recorded queries of four rows.
         let trace = (1..=400_u32).map(|n| f64::from(n.div_ceil(4)) / 75.0).collect();
         config.scenario.insert("recorded".into(), Scenario { trace, ..Scenario::default() });
-        let loads: Vec<f64> = config.cells().unwrap().iter().map(|cell| cell.load).collect();
+        let loads: Vec<f64> = config.cells().unwrap().iter().filter_map(|cell| cell.load).collect();
         // A run of four rows takes 21.2 ms, 75 times a second; one of two rows 20.4 ms, 150 times; one of one row 20 ms.
         assert_eq!(loads, [0.265, 0.51, 1.0]);
     }

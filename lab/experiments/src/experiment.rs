@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parm_loadgen::recorder::Sample;
 use parm_simulator::{Answered, Progress, Tally, Witness};
+use parm_workload::service::Service;
 
 use crate::results::{RawLine, RunName};
 use crate::verdict::{Tails, Verdict};
@@ -30,6 +31,16 @@ impl Experiment {
     pub fn new(config: Config) -> Result<Self, Error> {
         let cells = config.cells()?;
         Ok(Self { config, cells })
+    }
+
+    /// Returns the experiment as processes run it. A simulation needs a service time, but the service time of a real model
+    /// is unknown unless the file states it, and then so is the load.
+    pub(crate) fn with_processes(&self) -> Self {
+        let mut own = self.clone();
+        if !own.config.processes.emulates() && own.config.service == Service::default() {
+            own.cells.iter_mut().for_each(|cell| cell.load = None);
+        }
+        own
     }
 
     /// Returns the configuration.

@@ -84,7 +84,7 @@ impl Experiment {
         let policy = named(&cell.policy, cell.batch);
         Ok(GridCell {
             key: parm_grids::key(&settings),
-            name: format!("{} at {}, {policy}, seed {}", cell.scenario, cell.load, run.seed),
+            name: format!("{} at {}, {policy}, seed {}", cell.scenario, cell.intensity(), run.seed),
             group: cell.policy.clone(),
             estimate_s: run.queries as f64 / PACE,
             inputs: BTreeMap::from([("settings".to_owned(), parm_grids::digest(&settings))]),

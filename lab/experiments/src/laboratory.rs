@@ -61,6 +61,7 @@ impl Laboratory<'_> {
     /// Call it from a thread that lives as long as the experiment: processes are tied to it.
     pub fn run(&self, experiment: &Experiment, observer: &dyn Observer) -> Result<Results, Error> {
         let began = Instant::now();
+        let experiment = &experiment.with_processes();
         check(experiment)?;
         self.folder.keep_config(experiment.config())?;
         let mut done = Finished { tallies: vec![Vec::new(); experiment.cells().len()], runs: Vec::new() };
@@ -208,6 +209,20 @@ mod tests {
         let turns = turns(&experiment(text));
         let expected = [(0, 0), (1, 0), (2, 0), (3, 0), (1, 1), (0, 1), (3, 1), (2, 1)];
         assert_eq!(turns, expected, "cells 0 and 1 are at one load, 2 and 3 at the other");
+    }
+
+    #[test]
+    fn load_of_a_real_model_is_unknown_without_its_service() {
+        let loads = |text: &str| {
+            let text = format!("policies = [\"equal\"]\nscenarios = [\"A\"]\nrates = [40.0, 60.0]\n{text}");
+            let cells = experiment(&text).with_processes();
+            cells.cells().iter().map(Cell::intensity).collect::<Vec<_>>()
+        };
+        let models = "[processes]\nmodels = \"zoo\"";
+        assert_eq!(loads(models), ["40/s", "60/s"]);
+        let service = "service = { time_ms = { kind = \"constant\", value = 6.0 } }";
+        assert_eq!(loads(&format!("{service}\n{models}")), ["0.02", "0.03"]);
+        assert_eq!(loads(""), ["0.067", "0.1"], "an emulated model takes the default time");
     }
 
     #[test]

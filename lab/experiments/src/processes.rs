@@ -65,7 +65,7 @@ impl Default for Processes {
 
 impl Processes {
     /// Whether workers emulate the model.
-    fn emulates(&self) -> bool {
+    pub(crate) fn emulates(&self) -> bool {
         self.models.is_none() && self.workers.is_empty()
     }
 

@@ -29,8 +29,8 @@ pub struct Report {
 pub struct Row {
     /// The scenario.
     pub scenario: String,
-    /// Share of the capacity of the deployed instances.
-    pub load: f64,
+    /// Share of the capacity of the deployed instances, if it is known.
+    pub load: Option<f64>,
     /// Queries per second.
     pub rate: f64,
     /// Most queries in a batch.
@@ -85,7 +85,7 @@ impl fmt::Display for Report {
         )?;
         for row in self.rows.iter().filter(|row| row.verdict.messages > 0.0) {
             let (scenario, load, name, messages) =
-                (&row.scenario, row.load, row.name(), row.verdict.messages);
+                (&row.scenario, row.intensity(), row.name(), row.verdict.messages);
             write!(f, "\n{scenario} {load} {name}: {messages:.2} messages per query in addition to calls")?;
         }
         self.stated_agreement.iter().try_for_each(|agreement| {
@@ -103,7 +103,17 @@ pub(crate) fn named(policy: &str, batch: BatchSize) -> String {
     if batch == BatchSize::Auto { policy.to_owned() } else { format!("{policy} batch={batch}") }
 }
 
+/// Formats a load, or the queries per second if the load is unknown.
+pub(crate) fn intensity(load: Option<f64>, rate: f64) -> String {
+    load.map_or_else(|| format!("{}/s", (1000.0 * rate).round() / 1000.0), |load| load.to_string())
+}
+
 impl Row {
+    /// Returns the load, or the queries per second if the load is unknown.
+    pub fn intensity(&self) -> String {
+        intensity(self.load, self.rate)
+    }
+
     /// Returns the policy, with the size of its batches if it is fixed.
     pub fn name(&self) -> String {
         named(&self.policy, self.batch)
@@ -117,7 +127,7 @@ impl Row {
         };
         let approximate = shares.reconstructed + shares.backup + shares.stand_in;
         let other = shares.default + shares.rejected;
-        write!(f, "{:<wide$} {:>5} {:<width$} ", self.scenario, self.load, self.name())?;
+        write!(f, "{:<wide$} {:>5} {:<width$} ", self.scenario, self.intensity(), self.name())?;
         write!(f, "{:>8} {:>8} {:>8} ", value(p50_ms), value(p99_ms), value(p999_ms))?;
         write!(f, "{:>8} {:>16} ", value(gap_ms), within(gap_ms))?;
         let compared = gap_ratio.is_some();

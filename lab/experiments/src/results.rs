@@ -11,7 +11,7 @@ use parm_dispatch::BatchSize;
 use parm_loadgen::recorder::Sample;
 use serde::Serialize;
 
-use crate::report::named;
+use crate::report::{intensity, named};
 use crate::{Cell, Config, Report};
 
 use crate::{Error, Validity};
@@ -53,8 +53,8 @@ pub struct Results {
 pub struct RunName {
     /// The scenario.
     pub scenario: String,
-    /// Share of the capacity of the deployed instances.
-    pub load: f64,
+    /// Share of the capacity of the deployed instances, if it is known.
+    pub load: Option<f64>,
     /// Most queries in a batch.
     pub batch: BatchSize,
     /// The policy.
@@ -163,7 +163,8 @@ impl Folder {
         lines: impl IntoIterator<Item = RawLine>,
     ) -> Result<PathBuf, Error> {
         let policy = named(&cell.policy, cell.batch);
-        let name = format!("{}-{}-{policy}-{repeat}.csv", cell.scenario, cell.load).replace([' ', '/'], "_");
+        let load = intensity(cell.load, cell.rate);
+        let name = format!("{}-{load}-{policy}-{repeat}.csv", cell.scenario).replace([' ', '/'], "_");
         let place = Path::new("raw").join(name);
         let raw = self.path.join("raw");
         fs::create_dir_all(&raw).map_err(Error::file("create", &raw))?;

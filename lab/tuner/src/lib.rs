@@ -17,6 +17,7 @@ mod quality;
 mod reason;
 mod recording;
 mod report;
+mod restarts;
 mod score;
 mod search;
 mod settings;

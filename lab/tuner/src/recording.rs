@@ -6,7 +6,7 @@ use std::io::{BufRead, Read};
 use parm_dispatch::recording::{FORMAT, Line, RecordedRole};
 use parm_workload::arrivals::Arrivals;
 
-use crate::Error;
+use crate::{Error, restarts};
 
 /// The recorded events of one model.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -206,7 +206,8 @@ impl Page {
         }
         all.arrivals.sort_by(f64::total_cmp);
         all.jobs.sort_by(|a, b| a.at.total_cmp(&b.at));
-        let (instances, dropped, seconds) = (self.instances, self.dropped, self.end);
+        let (mut instances, dropped, seconds) = (self.instances, self.dropped, self.end);
+        restarts::join(&mut instances, &mut all.jobs);
         let (arrivals, jobs, unfinished) = (all.arrivals, all.jobs, !self.ended);
         Ok(Recording {
             model: name,
@@ -345,6 +346,16 @@ mod tests {
         };
         let text = TEXT.to_owned() + &(0..2000).map(job).collect::<String>();
         assert_eq!(crate::fit(&read(&text, Some("a")).unwrap()), Err(Error::NoTime));
+    }
+
+    #[test]
+    fn worker_that_restarted_is_read_as_one_instance() {
+        let again = r#"{"instance":{"number":4,"name":"http://x"}}
+{"job":{"at_us":500000,"took_us":20000,"model":0,"instance":4,"rows":1,"role":"deployed","ok":true}}
+"#;
+        let recording = read(&TEXT.replace("{\"end\"", &format!("{again}{{\"end\"")), Some("a")).unwrap();
+        assert_eq!(recording.jobs.iter().map(|job| job.instance).collect::<Vec<_>>(), [3, 3]);
+        assert_eq!(recording.instances.into_keys().collect::<Vec<_>>(), [3]);
     }
 
     #[test]

@@ -56,10 +56,10 @@ fn validity(results: &Results) -> String {
     }
     let problem = |run: &&RunRecord| {
         let what = text(&run.validity.problems.join("; "));
+        let load = run.name.load.map_or_else(|| "unknown load".to_owned(), |load| load.to_string());
         format!(
-            "<li>{} at {}, {}, repeat {}: {what}</li>",
+            "<li>{} at {load}, {}, repeat {}: {what}</li>",
             text(&run.name.scenario),
-            run.name.load,
             text(&run.name.policy),
             run.name.repeat + 1
         )

@@ -27,12 +27,17 @@ pub(super) fn chart(rows: &[&Row], palette: &Palette) -> String {
         |pixels| Scale::fitting((low, high), pixels),
     );
     let mut content = frame.upright("p99.9, ms");
-    let mut marks: Vec<(f64, String)> =
-        rows.iter().map(|row| (row.rate, format!("{} ({})", tick(row.rate.round()), row.load))).collect();
+    let mark = |row: &&Row| {
+        let rate = tick(row.rate.round());
+        let share = row.load.map_or(String::new(), |load| format!(" ({load})"));
+        (row.rate, rate + &share)
+    };
+    let mut marks: Vec<(f64, String)> = rows.iter().map(mark).collect();
     marks.dedup_by(|a, b| a.0 == b.0);
     marks.sort_by(|a, b| a.0.total_cmp(&b.0));
     marks.dedup_by(|a, b| a.0 == b.0);
-    content += &frame.level(&marks, "queries per second (share of the deployed instances' capacity)");
+    let share = if rows[0].load.is_some() { " (share of the deployed instances' capacity)" } else { "" };
+    content += &frame.level(&marks, &format!("queries per second{share}"));
     for line in lines(rows) {
         let class = palette.class(&line[0].policy);
         let points = line.iter().filter_map(|row| Some((row.rate, row.verdict.p999_ms?)));

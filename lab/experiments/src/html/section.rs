@@ -19,7 +19,7 @@ pub(super) fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
 }
 
 fn same(a: &Row, b: &Row) -> bool {
-    (&a.scenario, a.load, a.batch) == (&b.scenario, b.load, b.batch)
+    (&a.scenario, a.rate, a.batch) == (&b.scenario, b.rate, b.batch)
 }
 
 /// Returns the title of a group.
@@ -29,12 +29,13 @@ pub(super) fn title(row: &Row) -> String {
         BatchSize::Server => ", batches of the server".to_owned(),
         BatchSize::Fixed(size) => format!(", batches of {size}"),
     };
-    format!("{} at load {}{batch}", text(&row.scenario), row.load)
+    let load = row.load.map_or_else(|| row.intensity(), |load| format!("load {load}"));
+    format!("{} at {load}{batch}", text(&row.scenario))
 }
 
 /// Returns the anchor of a group on the page.
 pub(super) fn anchor(row: &Row) -> String {
-    let name = format!("{}-{}-{}", row.scenario, row.load, row.batch);
+    let name = format!("{}-{}-{}", row.scenario, row.intensity(), row.batch);
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 

@@ -88,7 +88,7 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
         return Err(Error::FewJobs { jobs: jobs.len(), least: LEAST });
     }
     let row_share = rows::share(&jobs);
-    let alone = |job: &Job| job.took / (1.0 + row_share * f64::from(job.rows - 1));
+    let alone = |job: &Job| rows::alone(job, row_share);
     let mut times: Vec<f64> = jobs.iter().map(alone).collect();
     let median = quantile_of(&mut times, 0.5);
     if median <= 0.0 {
