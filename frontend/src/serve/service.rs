@@ -60,6 +60,11 @@ pub struct Frontend {
 }
 
 impl Frontend {
+    /// Rejects settings with which no frontend starts. Starts nothing.
+    pub fn check(config: &Config) -> Result<(), crate::Error> {
+        Core::check(config)
+    }
+
     /// Starts a frontend that finds the configured workers through `connect`. Must be called inside a runtime.
     pub fn start(config: Config, connect: Arc<dyn Connect>, timers: Timers) -> Result<Self, crate::Error> {
         let core = Core::start(config, timers, None)?;
