@@ -357,9 +357,7 @@ fn checked(rest: &str) -> String {
 fn check_reports_a_policy_that_serve_rejects() {
     let models = crate::support::process::root().join("tests/models");
     let of = |policy: &str| {
-        checked(&format!(
-            "[backend]\nmodels = {models:?}\n[frontend.models.affine]\npolicy = \"{policy}\"\n"
-        ))
+        checked(&format!("[backend]\nmodels = {models:?}\n[frontend.models.affine]\npolicy = \"{policy}\"\n"))
     };
     let told = of("stand-in");
     assert!(told.contains("FAIL configuration: ") && told.contains("needs a cheaper model"), "{told}");

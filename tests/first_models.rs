@@ -73,6 +73,24 @@ fn model_whose_warm_up_fails_is_not_ready_and_says_why() {
 }
 
 #[test]
+fn check_and_inspect_report_a_model_that_never_runs() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "never", &never_runs());
+    let models = folder.path().to_str().unwrap();
+    let config = folder.path().join("parm.toml");
+    fs::write(&config, format!("[backend]\nmodels = {models:?}\nengine.name = \"tract\"\n")).unwrap();
+    let output = command().arg("check").arg(&config).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!output.status.success() && said.contains("FAIL model never: warm-up failed"), "{said}");
+    assert!(said.contains("PARM-0007"), "{said}");
+    let output = command().args(["models", "inspect", "never", "--models", models]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("engine tract: warm-up failed"), "{said}");
+    assert!(!output.status.success(), "{said}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("PARM-0007"), "{output:?}");
+}
+
+#[test]
 fn export_with_maps_is_reported_with_the_cure() {
     let folder = TempDir::new().unwrap();
     write(folder.path(), "maps", &zip_map());
