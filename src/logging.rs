@@ -3,6 +3,7 @@
 //! Spans of the request path are of level `debug` and targets `parm_*::trace`: without a collector the filter below
 //! disables them at their call sites, so that they cost nothing.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal;
 
@@ -86,7 +87,19 @@ pub fn install(config: &Config, service: &'static str) -> anyhow::Result<Guard> 
             .with_filter(Targets::new().with_target("parm", LevelFilter::DEBUG))
     });
     tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans).init();
+    if config.format == Format::Json {
+        log_panics();
+    }
     Ok(Guard(provider))
+}
+
+/// Logs each panic, also those of engines that are survived, in place of Rust's own text on stderr.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let trace = Backtrace::capture();
+        let trace = (trace.status() == BacktraceStatus::Captured).then(|| trace.to_string());
+        tracing::error!(%panic, backtrace = trace, "panicked");
+    }));
 }
 
 /// Makes the filter of log lines. tract's own lines are left out unless the level names it.

@@ -7,9 +7,11 @@ use anyhow::{Context, bail};
 use parm_parity_models::bundle;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Format, Repository, Scan};
+use parm_protocol::StableCode;
 use serde::Serialize;
 
 use crate::cli::{ModelsCommand, Output, View};
+use crate::codes::coded;
 
 /// Runs the command.
 pub fn main(command: &ModelsCommand) -> anyhow::Result<()> {
@@ -157,30 +159,45 @@ fn inspect(model: &str, version: Option<u64>, view: &View) -> anyhow::Result<()>
     let model =
         Model::open(&path, &Limits::default()).with_context(|| format!("cannot read {}", path.display()))?;
     let report = model.inspect();
+    let tried = tried(&path);
     match view.output {
         Output::Json => print(&serde_json::to_string_pretty(&report)?)?,
         Output::Text => {
-            let (bundled, engines) = (bundled(name, &view.models), engines(&path));
+            let (bundled, engines) = (bundled(name, &view.models), engines(&tried));
             print(&format!("{}\n{report}{bundled}{engines}", path.display()))?;
         }
     }
-    if report.is_sound() {
-        Ok(())
-    } else {
-        bail!("no engine can load {}: see the findings above", path.display())
+    if !report.is_sound() {
+        bail!("no engine can load {}: see the findings above", path.display());
+    }
+    match &tried {
+        [(name, Err(error)), (_, Err(_))] => {
+            let problem = format!("no installed engine runs {}: {name}: {error}", path.display());
+            Err(coded(StableCode::ModelNotLoaded, problem))
+        }
+        _ => Ok(()),
     }
 }
 
-/// Returns a line for each engine: whether it loads the file.
-fn engines(path: &Path) -> String {
+/// An engine, and whether it loads and runs a file.
+type Tried = (&'static str, Result<(), parm_backend::Error>);
+
+/// Tries a file on each engine, as a worker does.
+fn tried(path: &Path) -> [Tried; 2] {
     let options = parm_backend::engine::Options::default();
-    let line = |name: &str| {
-        let loaded =
-            parm_backend::engine::by_name(name, &options).and_then(|engine| engine.load(path, &options));
-        let said = loaded.map_or_else(|error| error.to_string(), |_| "loads it".to_owned());
-        format!("\nengine {name}: {said}")
+    ["tract", "ort"].map(|name| {
+        let engine = parm_backend::engine::by_name(name, &options);
+        (name, engine.and_then(|engine| parm_backend::try_file(&*engine, path, &options)))
+    })
+}
+
+/// Returns a line for each engine: whether it loads the file.
+fn engines(tried: &[Tried]) -> String {
+    let said = |outcome: &Result<(), parm_backend::Error>| match outcome {
+        Ok(()) => "loads it".to_owned(),
+        Err(error) => error.to_string(),
     };
-    ["tract", "ort"].map(line).concat()
+    tried.iter().map(|(name, outcome)| format!("\nengine {name}: {}", said(outcome))).collect()
 }
 
 /// Returns a line for each code and stand-in of a model's bundle; nothing without a readable bundle.

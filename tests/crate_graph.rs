@@ -43,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "lab/experiments",
         &[
+            "arrays",
             "charts",
             "durations",
             "grids",

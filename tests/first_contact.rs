@@ -354,6 +354,18 @@ fn checked(rest: &str) -> String {
 }
 
 #[test]
+fn check_reports_a_policy_that_serve_rejects() {
+    let models = crate::support::process::root().join("tests/models");
+    let of = |policy: &str| {
+        checked(&format!("[backend]\nmodels = {models:?}\n[frontend.models.affine]\npolicy = \"{policy}\"\n"))
+    };
+    let told = of("stand-in");
+    assert!(told.contains("FAIL configuration: ") && told.contains("needs a cheaper model"), "{told}");
+    assert!(!told.contains("is valid"), "{told}");
+    assert!(of("none").contains("is valid"));
+}
+
+#[test]
 fn check_reports_a_recording_that_cannot_be_written() {
     let models = crate::support::process::root().join("tests/models");
     let folder = TempDir::new().unwrap();

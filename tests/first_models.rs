@@ -73,6 +73,37 @@ fn model_whose_warm_up_fails_is_not_ready_and_says_why() {
 }
 
 #[test]
+fn panic_of_an_engine_is_a_line_of_a_json_log() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "never", &never_runs());
+    write(folder.path(), "well", &node_softmax());
+    let models = folder.path().to_str().unwrap();
+    let parm = Parm::start(&["worker", "--models", models, "--engine", "tract", "--log-format", "json"]);
+    let log = parm.log();
+    let read = |line: &str| serde_json::from_str::<serde_json::Value>(line);
+    let lines: Vec<_> = log.lines().map(|line| read(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    assert!(lines.iter().any(|line| line["message"] == "panicked"), "{log}");
+}
+
+#[test]
+fn check_and_inspect_report_a_model_that_never_runs() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "never", &never_runs());
+    let models = folder.path().to_str().unwrap();
+    let config = folder.path().join("parm.toml");
+    fs::write(&config, format!("[backend]\nmodels = {models:?}\nengine.name = \"tract\"\n")).unwrap();
+    let output = command().arg("check").arg(&config).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!output.status.success() && said.contains("FAIL model never: warm-up failed"), "{said}");
+    assert!(said.contains("PARM-0007"), "{said}");
+    let output = command().args(["models", "inspect", "never", "--models", models]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("engine tract: warm-up failed"), "{said}");
+    assert!(!output.status.success(), "{said}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("PARM-0007"), "{output:?}");
+}
+
+#[test]
 fn export_with_maps_is_reported_with_the_cure() {
     let folder = TempDir::new().unwrap();
     write(folder.path(), "maps", &zip_map());

@@ -26,6 +26,7 @@ pub use embedded::Embedded;
 pub use engine::Upstream;
 pub use error::Error;
 pub use faults::Faults;
+pub use host::try_file;
 pub use metrics::Metrics;
 pub use processor::processor;
 pub use worker::Worker;

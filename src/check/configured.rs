@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use clap::Parser;
 use parm_frontend::discovery::kubernetes::{ApiServer, Service};
 use parm_frontend::discovery::{Connect, Listed, Name, Wire};
-use parm_frontend::upstreams;
+use parm_frontend::{Frontend, upstreams};
 use parm_parity_models::bundle;
 use parm_parity_models::repository::Repository;
 use parm_protocol::{Error, ModelRef};
@@ -36,7 +36,14 @@ type Offer = BTreeMap<String, String>;
 pub(super) async fn look(path: &Path) -> Vec<Finding> {
     let (mut settings, mut findings) = match read(path, &[]) {
         Ok(settings) => {
-            (settings, vec![Finding::well(format!("configuration: {} is valid", path.display()))])
+            let finding = match Frontend::check(&settings.frontend) {
+                Ok(()) => Finding::well(format!("configuration: {} is valid", path.display())),
+                Err(error) => Finding::fails(
+                    format!("configuration: {error}"),
+                    "correct the setting; the frontend would not start",
+                ),
+            };
+            (settings, vec![finding])
         }
         Err(error) => {
             let what = format!("configuration: {error:#}");

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use parm_backend::engine::{Options, by_name, choose};
+use parm_backend::try_file;
 use parm_parity_models::repository::{Format, Repository};
+use parm_protocol::StableCode;
 
 use super::Finding;
 use crate::settings::Settings;
@@ -38,7 +40,7 @@ pub(super) fn look(settings: &Settings) -> Option<Finding> {
     settings.embeds().then(|| finding(chosen()))
 }
 
-/// Checks that the engine loads every model of the repository.
+/// Checks that the engine loads and runs every model of the repository.
 pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
     let options = settings.backend.engine.options();
     let engine = by_name(&settings.backend.engine.name, &options);
@@ -49,9 +51,13 @@ pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
     let latest = scan.models.values().filter_map(|model| Some((&model.name, model.latest()?.1)));
     let broken =
         latest.filter(|(_, version)| version.format == Format::Onnx).filter_map(|(name, version)| {
-            let error = engine.load(&version.path, &options).err()?;
+            let tried = match settings.backend.warm_up_runs {
+                0 => engine.load(&version.path, &options).map(drop),
+                _ => try_file(&*engine, &version.path, &options),
+            };
+            let (error, code) = (tried.err()?, StableCode::ModelNotLoaded);
             let remedy = "correct the file, or choose another engine; it would not be served";
-            Some(Finding::fails(format!("model {name}: {error}"), remedy))
+            Some(Finding::fails(format!("model {name}: {error} [{code}]"), remedy))
         });
     broken.collect()
 }

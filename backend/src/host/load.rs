@@ -191,13 +191,12 @@ impl Host {
         }
         let batched = max_batch > 0;
         let started = Instant::now();
-        let alone = match time(model, 1, batched, (runs, None)) {
+        let alone = match alone(model, batched, runs)? {
             Ok(time) => time,
-            Err(error) if trial::runs(model) => {
+            Err(error) => {
                 tracing::warn!(name, %error, "warm-up failed on zeros: the first requests may be slow");
                 return Ok(unknown);
             }
-            Err(error) => return Err(Error::WarmUp { message: error.to_string() }),
         };
         let took = started.elapsed();
         let batching = self.measure_batching(name, max_batch, model, alone);
@@ -379,6 +378,18 @@ fn site(model: &dyn Model, batched: bool, warm: &Warm) -> Site {
         Some(alone) if *alone <= QUICK => Site::Here,
         Some(alone) if *alone <= BRISK => Site::LookedAfter,
         _ => Site::Apart,
+    }
+}
+
+/// Times one row of blank inputs. The inner error is that of a model which runs on other inputs only.
+pub(super) fn alone(
+    model: &mut dyn Model,
+    batched: bool,
+    runs: u32,
+) -> Result<Result<Duration, Error>, Error> {
+    match time(model, 1, batched, (runs, None)) {
+        Err(error) if !trial::runs(model) => Err(Error::WarmUp { message: error.to_string() }),
+        outcome => Ok(outcome),
     }
 }
 

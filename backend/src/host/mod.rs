@@ -10,6 +10,7 @@
 mod batch_axis;
 mod catalogue;
 mod describe;
+mod first_run;
 mod load;
 mod loaded;
 mod memory;
@@ -36,6 +37,7 @@ use prometheus::Registry;
 use tokio::time::Instant;
 
 use catalogue::Catalogue;
+pub use first_run::try_file;
 pub(crate) use loaded::{Loaded, Site};
 use order::Orders;
 

@@ -31,6 +31,8 @@ pub(crate) struct Sums {
     alone: Histogram,
     alone_unknown: AtomicU64,
     rejections: [AtomicU64; REJECTIONS.len()],
+    /// Expired queries whose timeout allowed a usual run.
+    crowded_out: AtomicU64,
     work_us: [AtomicU64; ROLES.len()],
 }
 
@@ -66,9 +68,16 @@ impl Sums {
 
     /// Queries without an answer because of the load: rejected, and expired.
     pub(crate) fn overloaded(&self) -> [u64; 2] {
-        let [queue_full, overload, _, _, deadline, _] =
+        let [queue_full, overload, ..] =
             self.rejections.each_ref().map(|count| count.load(Ordering::Relaxed));
-        [queue_full + overload, deadline]
+        [queue_full + overload, self.crowded_out.load(Ordering::Relaxed)]
+    }
+
+    /// Counts an expired request if it waited for a usual run or longer. A shorter timeout expires without any load.
+    pub(crate) fn expired(&self, rows: usize, waited: Duration, usual: Option<Duration>) {
+        if usual.is_some_and(|usual| waited >= usual) {
+            self.crowded_out.fetch_add(rows as u64, Ordering::Relaxed);
+        }
     }
 
     /// Counts the time until a query's own prediction.
@@ -102,5 +111,22 @@ impl Sums {
             rejections: self.rejections.each_ref().map(read),
             work_us: self.work_us.each_ref().map(read),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_shorter_than_a_usual_run_is_no_overload() {
+        let (sums, ms) = (Sums::default(), Duration::from_millis);
+        for (waited, usual) in [(2, Some(5)), (300, None), (300, Some(5))] {
+            sums.rejected(Reject::Deadline, 1, ms(waited));
+            sums.expired(1, ms(waited), usual.map(ms));
+        }
+        sums.rejected(Reject::Overload, 2, ms(1));
+        assert_eq!(sums.overloaded(), [2, 1]);
+        assert_eq!(sums.totals().rejections, [0, 2, 0, 0, 3, 0], "other counts have all");
     }
 }

@@ -14,6 +14,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_dispatch::replay::Tape;
@@ -326,6 +327,11 @@ impl Driver {
     /// Accounts of all shares.
     pub(crate) fn shared(&self) -> Vec<(Payer, Account)> {
         self.state.lock().dispatcher.shares().map(|(payer, account)| (payer, *account)).collect()
+    }
+
+    /// The median time of a model's runs, once enough are known.
+    pub(crate) fn usual(&self, pool: PoolId) -> Option<Duration> {
+        self.state.lock().dispatcher.service(pool).map(|[usual, _]| usual)
     }
 
     /// Status of a pool.

@@ -142,7 +142,7 @@ impl Frontend {
             }
             Err(failed) => failed,
         };
-        pool.sums.rejected(failed.why, 1, age(context));
+        self.count_rejected(pool, failed.why, 1, age(context));
         Err(match failed {
             Failed { last: Some(Error::Answered(answer)), .. } => Error::Answered(answer),
             // A server that closed the connection may be the only one: its health check has taken it out of service since.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parm_captures::Source;
+use parm_dispatch::Reject;
 use parm_protocol::client::Client;
 use parm_protocol::texts::check_ids;
 use parm_protocol::validate::{in_model_order, independent, padded, validate};
@@ -60,6 +61,11 @@ pub struct Frontend {
 }
 
 impl Frontend {
+    /// Rejects settings with which no frontend starts. Starts nothing.
+    pub fn check(config: &Config) -> Result<(), crate::Error> {
+        Core::check(config)
+    }
+
     /// Starts a frontend that finds the configured workers through `connect`. Must be called inside a runtime.
     pub fn start(config: Config, connect: Arc<dyn Connect>, timers: Timers) -> Result<Self, crate::Error> {
         let core = Core::start(config, timers, None)?;
@@ -147,6 +153,14 @@ impl Frontend {
         self.core.driver.lifelines.spawn(&self.core.driver.runtime, part, task);
     }
 
+    /// Counts a request that was rejected or failed.
+    pub(super) fn count_rejected(&self, pool: &Pool, why: Reject, rows: usize, took: Duration) {
+        pool.sums.rejected(why, rows, took);
+        if why == Reject::Deadline {
+            pool.sums.expired(rows, took, self.core.driver.usual(pool.id));
+        }
+    }
+
     async fn answer(
         &self,
         pool: &Pool,
@@ -161,7 +175,7 @@ impl Frontend {
         let verdict = self.core.driver.submit(submission).verdict().await;
         let retry_after = self.core.config.requests.retry_after;
         let answers = verdict.map_err(|failed| {
-            pool.sums.rejected(failed.why, rows, age(context));
+            self.count_rejected(pool, failed.why, rows, age(context));
             let is_unknown = failed.last.as_ref().is_some_and(|last| last.code() == Code::NotFound);
             let is_outdated = is_unknown && !pool.gives_up_early(failed.attempts);
             FailedRequest { error: refusal::error(pool, failed, age(context), retry_after), is_outdated }

@@ -230,6 +230,11 @@ mod tests {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("expected a table such as {example}")), "{error}");
         }
+        for named in ["input", "outputs"] {
+            let text = format!("[processes]\n{named} = \"rows.npy\"");
+            let error = Config::parse(&text).unwrap_err().to_string();
+            assert!(error.contains("line 2") && error.contains("the values in a row"), "{error}");
+        }
         assert!(Config::parse("instances = 0").is_err());
         let both = Config::parse("loads = [0.5]\nrates = [100.0]").unwrap_err().to_string();
         assert!(both.contains("keep one"), "{both}");

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_durations::PositiveMillis;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The processes of an experiment: workers on this machine, unless others are named, and a frontend for every run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,8 +22,10 @@ pub struct Processes {
     /// The model that receives the queries. Default `emulated`.
     pub model: String,
     /// Values in a row of the emulated model's input. Default 784.
+    #[serde(deserialize_with = "size")]
     pub input: usize,
     /// Values in a row of its output. Default 10.
+    #[serde(deserialize_with = "size")]
     pub outputs: usize,
     /// The code of groups, as `dispatch.coding.code` in the frontend's configuration. Default: that of the model's
     /// bundle; `mds`, which is exact for a linear model, if the model is emulated.
@@ -33,6 +36,12 @@ pub struct Processes {
     pub patience: Duration,
     /// Keep every answered query in the results folder, one line each. Default true.
     pub raw: bool,
+}
+
+/// Reads a number of values. Other commands expect a file with this name.
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    let expected = "expected a whole number: the values in a row of the emulated model's input or output";
+    usize::deserialize(from).map_err(|_| D::Error::custom(expected))
 }
 
 /// A worker that already runs.

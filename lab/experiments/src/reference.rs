@@ -2,7 +2,7 @@
 
 use parm_loadgen::inputs::Inputs;
 use parm_protocol::client::CallContext;
-use parm_protocol::{InferRequest, InferResponse, ModelRef};
+use parm_protocol::{DataType, InferRequest, InferResponse, ModelRef, Tensor};
 use parm_transport::client;
 use parm_workload::Faults;
 use tokio::runtime::Handle;
@@ -13,15 +13,15 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct Reference {
     inputs: Inputs,
-    answers: Vec<Vec<f32>>,
+    answers: Vec<Vec<f64>>,
 }
 
 /// Requests whose answers are known.
 const DISTINCT: usize = 16;
 /// The same, if run times follow the query: each request has one factor.
 const DISTINCT_BY_QUERY: usize = 256;
-/// Largest relative error of a single value.
-const TOLERANCE: f32 = 0.01;
+/// Largest relative error of a single value, if it is a float. Labels must be equal.
+const TOLERANCE: f64 = 0.01;
 
 impl Reference {
     /// Returns the number of distinct requests that these faults need.
@@ -47,7 +47,8 @@ impl Reference {
         let ask = |index| {
             let request = inputs.request(index);
             let response = runtime.block_on(client.infer(request, CallContext::default())).map_err(failed)?;
-            values(&response).ok_or_else(|| refused("its outputs are not numbers".into()))
+            let ungraded = "its first output is not numbers that can be graded: use integers, FP32 or FP64";
+            values(&response).ok_or_else(|| refused(ungraded.into()))
         };
         let answers = (0..distinct).map(ask).collect::<Result<_, _>>()?;
         Ok(Self { inputs, answers })
@@ -61,8 +62,11 @@ impl Reference {
     /// Whether a response agrees with the deployed model: the same class, or nearly the same single value.
     pub(crate) fn is_right(&self, index: usize, response: &InferResponse) -> bool {
         let right = &self.answers[index % self.answers.len()];
-        let near =
-            |(value, right): (&f32, &f32)| (value - right).abs() <= TOLERANCE * right.abs().max(TOLERANCE);
+        let is_float = |tensor: &Tensor| matches!(tensor.datatype(), DataType::Fp32 | DataType::Fp64);
+        let rounds = response.outputs.first().is_some_and(|output| is_float(&output.tensor));
+        let near = |(value, right): (&f64, &f64)| {
+            value == right || (rounds && (value - right).abs() <= TOLERANCE * right.abs().max(TOLERANCE))
+        };
         values(response).filter(|values| values.len() == right.len()).is_some_and(|values| {
             match values.len() {
                 0 | 1 => values.iter().zip(right).all(near),
@@ -72,22 +76,25 @@ impl Reference {
     }
 }
 
-fn values(response: &InferResponse) -> Option<Vec<f32>> {
-    Some(response.outputs.first()?.tensor.as_f32().ok()?.into_owned())
+fn values(response: &InferResponse) -> Option<Vec<f64>> {
+    Some(parm_arrays::numbers(&response.outputs.first()?.tensor)?.collect())
 }
 
-fn largest(values: &[f32]) -> Option<usize> {
+fn largest(values: &[f64]) -> Option<usize> {
     (0..values.len()).max_by(|a, b| values[*a].total_cmp(&values[*b]))
 }
 
 #[cfg(test)]
 mod tests {
-    use parm_protocol::{NamedTensor, Tensor};
+    use parm_protocol::NamedTensor;
 
     use super::*;
 
     fn response(values: &[f32]) -> InferResponse {
-        let tensor = Tensor::from_f32([1, values.len()].as_slice(), values).unwrap();
+        with(Tensor::from_f32([1, values.len()].as_slice(), values).unwrap())
+    }
+
+    fn with(tensor: Tensor) -> InferResponse {
         InferResponse {
             model_name: "m".into(),
             model_version: "1".into(),
@@ -108,5 +115,21 @@ mod tests {
         assert!(!classes.is_right(0, &response(&[1.0, 3.0])), "it has another shape");
         let value = Reference { inputs, answers: vec![vec![10.0]] };
         assert!(value.is_right(0, &response(&[10.05])) && !value.is_right(0, &response(&[11.0])));
+    }
+
+    #[test]
+    fn integers_and_doubles_are_graded_and_labels_exactly() {
+        let metadata = parm_protocol::ModelMetadata { name: "m".into(), ..Default::default() };
+        let inputs = Inputs::generate(&metadata, 1, 1).unwrap();
+        let label = Reference { inputs: inputs.clone(), answers: vec![vec![200.0]] };
+        let int64 = |value: i64| {
+            let data = value.to_le_bytes().to_vec();
+            with(Tensor::new(DataType::Int64, [1usize].as_slice(), data.into()).unwrap())
+        };
+        assert!(label.is_right(0, &int64(200)) && !label.is_right(0, &int64(201)));
+        let value = Reference { inputs, answers: vec![vec![10.0]] };
+        let data = 10.05f64.to_le_bytes().to_vec();
+        let double = Tensor::new(DataType::Fp64, [1usize].as_slice(), data.into()).unwrap();
+        assert!(value.is_right(0, &with(double)));
     }
 }

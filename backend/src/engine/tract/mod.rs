@@ -70,7 +70,10 @@ impl Engine for Tract {
         let proto = guarded(|| read(path)).map_err(|error| advised(error, operators::ORT))?;
         let advice = operators::advice(&proto);
         let loaded = guarded(|| TractModel::of(proto, path, options, self.optimises));
-        Ok(Box::new(loaded.map_err(|error| advised(error, &advice))?))
+        Ok(Box::new(loaded.map_err(|error| match operators::broken(path) {
+            Some(broken) => advised(error, broken),
+            None => advised(error, &advice),
+        })?))
     }
 
     fn shares_weights(&self) -> bool {

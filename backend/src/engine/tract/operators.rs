@@ -1,9 +1,15 @@
 //! Advice on a graph that tract cannot run: another engine, or a name that no engine knows.
 
+use std::path::Path;
+
+use parm_parity_models::onnx::{Limits, Model as File};
 use tract_onnx::pb::{AttributeProto, GraphProto, ModelProto, NodeProto};
 
 /// The advice if each operator is one of ONNX or of ONNX Runtime.
 pub(super) const ORT: &str = ": engine 'ort' may run it (pip install onnxruntime)";
+
+/// The advice on a file that no engine can load.
+const BROKEN: &str = ": the file is broken: parm models inspect shows its faults";
 
 /// The operators of ONNX up to set 24, and those that ONNX Runtime adds to the same domains.
 const STANDARD: &str = "Abs Acos Acosh Add Affine AffineGrid And ArgMax ArgMin ArrayFeatureExtractor Asin Asinh Atan Atanh \
@@ -27,6 +33,16 @@ const STANDARD: &str = "Abs Acos Acosh Add Affine AffineGrid And ArgMax ArgMin A
     SoftmaxCrossEntropyLoss Softplus Softsign SpaceToDepth Split SplitToSequence Sqrt Squeeze StringConcat \
     StringNormalizer StringSplit Sub Sum Swish Tan Tanh TensorScatter TfIdfVectorizer ThresholdedRelu Tile TopK \
     Transpose TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor Trilu Unique Unsqueeze Upsample Where Xor ZipMap";
+
+/// Returns the end of an error about a broken file, such as one without its external data or with a cycle.
+pub(super) fn broken(path: &Path) -> Option<&'static str> {
+    let file = File::open(path, &Limits::default()).ok()?;
+    // Another engine may know more types of elements.
+    let is_known = |finding: &str| !finding.contains("unknown element type");
+    let findings = file.inspect().findings;
+    let mut faults = findings.iter().filter(|finding| finding.is_fatal()).map(ToString::to_string);
+    faults.any(|fault| is_known(&fault)).then_some(BROKEN)
+}
 
 /// Returns the end of an error about this model.
 pub(super) fn advice(proto: &ModelProto) -> String {
@@ -76,9 +92,14 @@ mod tests {
 
     /// The error of a model with one operator.
     fn error(operator: &str) -> String {
+        error_of(|graph, x| graph.node(operator, "y", &[x]))
+    }
+
+    /// The error of a model with these nodes, of which the last has the output.
+    fn error_of(nodes: impl FnOnce(&mut Builder, &str) -> String) -> String {
         let mut graph = Builder::new("m", 1);
         let x = graph.input(Value::batch_of_f32("x", &[4]));
-        let y = graph.node_with(operator, "y", &[&x], []);
+        let y = nodes(&mut graph, &x);
         graph.output(Value::batch_of_f32(&y, &[4]));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
@@ -92,5 +113,14 @@ mod tests {
         assert!(known.ends_with("engine 'ort' may run it (pip install onnxruntime)"), "{known}");
         let misspelt = error("Reul");
         assert!(misspelt.ends_with("ONNX has no operator 'Reul': correct its name"), "{misspelt}");
+    }
+
+    #[test]
+    fn no_engine_is_advised_for_a_cyclic_graph() {
+        let cyclic = error_of(|graph, x| {
+            graph.node("Add", "sum", &[x, "y"]);
+            graph.node("Relu", "y", &["sum"])
+        });
+        assert!(cyclic.ends_with("the file is broken: parm models inspect shows its faults"), "{cyclic}");
     }
 }

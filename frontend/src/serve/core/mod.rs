@@ -76,7 +76,21 @@ pub(crate) struct Reach {
     pub(crate) models: AtomicBool,
 }
 
+/// The dispatch settings of a configuration; an error if they or the shares could never apply.
+fn wished(config: &Config, library: &Library) -> Result<PoolSettingsByModel, Error> {
+    let wished = PoolSettingsByModel { default: config.dispatch.clone(), models: config.models.clone() };
+    wished.check(library)?;
+    config.shares.check()?;
+    Ok(wished)
+}
+
 impl Core {
+    /// Rejects the settings that [`start`](Self::start) rejects. Starts nothing.
+    pub(crate) fn check(config: &Config) -> Result<(), Error> {
+        wished(config, &Library::open(config.bundles.clone(), None))?;
+        Routes::new(&config.upstreams).map(drop).map_err(upstreams::wrong)
+    }
+
     /// Must be called inside a runtime.
     pub(crate) fn start(
         config: Config,
@@ -84,9 +98,7 @@ impl Core {
         nets: Option<Arc<dyn LoadNets>>,
     ) -> Result<Arc<Self>, Error> {
         let library = Library::open(config.bundles.clone(), nets);
-        let wished = PoolSettingsByModel { default: config.dispatch.clone(), models: config.models.clone() };
-        wished.check(&library)?;
-        config.shares.check()?;
+        let wished = wished(&config, &library)?;
         let routes = Routes::new(&config.upstreams).map_err(upstreams::wrong)?;
         let shares = Arc::new(Table::new(&config.shares));
         let terms = shares.iter().map(|(share, _, settings)| (ShareId(share), settings.terms()));
