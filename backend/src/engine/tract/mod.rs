@@ -53,6 +53,8 @@ struct TractModel {
     fixed: Vec<(Vec<Shape>, Runnable)>,
     bound: usize,
     optimises: bool,
+    /// Whether its values decide how long a run takes.
+    loops: bool,
 }
 
 impl Engine for Tract {
@@ -114,6 +116,8 @@ impl TractModel {
         // Exporters record inner shapes for their own batch size, which do not hold here.
         let onnx = tract_onnx::onnx().with_ignore_value_info(true);
         trees::complete(&mut proto);
+        let mut nodes = proto.graph.iter().flat_map(|graph| &graph.node);
+        let loops = nodes.any(|node| matches!(&*node.op_type, "Loop" | "Scan"));
         if optimises {
             softmax::spell_out(&mut proto);
             let mut nodes = proto.graph.iter().flat_map(|graph| &graph.node);
@@ -141,6 +145,7 @@ impl TractModel {
             fixed: vec![],
             bound: options.plans.get(),
             optimises,
+            loops,
         };
         if loaded.general.is_none() {
             loaded.try_blank(path)?;
@@ -210,6 +215,10 @@ impl Model for TractModel {
         }
         let plan = self.plan(&shapes(inputs))?.clone();
         self.run_plan(&plan, inputs)
+    }
+
+    fn is_steady(&self) -> bool {
+        !self.loops
     }
 
     fn prepare(&mut self, shapes: &[Shape]) -> Result<(), Error> {
