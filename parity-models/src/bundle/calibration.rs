@@ -19,8 +19,8 @@ use super::{Meaning, Problem};
 const UNLIKELY: f32 = 1e-30;
 /// The amount by which answers that are not held back may be less accurate than predictions.
 const SLACK: f64 = 0.005;
-/// Iterations of the search for the temperature.
-const HALVINGS: usize = 40;
+/// Steps of the search for the temperature, after which it is known to 0.05 %.
+const STEPS: usize = 20;
 /// The most scores from which a temperature is searched; answers beyond are left out at even distances.
 const MOST_SCORES: usize = 1 << 23;
 /// A confidence is at least this far from 0 and 1 when its logarithm is used.
@@ -149,16 +149,33 @@ fn of_classes<'a>(cases: impl Iterator<Item = &'a Case<'a>>) -> Option<f32> {
 }
 
 /// The temperature at which the confidence of whole answers has the smallest negative log-likelihood.
-fn of_answers<'a>(cases: impl Iterator<Item = &'a Case<'a>> + Clone) -> Option<f32> {
-    let surprise = |inverse: f64| -> f64 {
-        let cooled = Calibration { temperature: inverse.recip() as f32, ..Calibration::default() };
-        let of = |(sure, is_right): (f32, bool)| {
-            let sure = f64::from(sure).clamp(SURELY, 1.0 - SURELY);
-            -(if is_right { sure } else { 1.0 - sure }).ln()
-        };
-        cases.clone().map(|case| of(cooled.sure(case))).sum()
+fn of_answers<'a>(cases: impl Iterator<Item = &'a Case<'a>>) -> Option<f32> {
+    let of = |case: &'a Case<'a>| {
+        let below = positions(&case.answer).map(|(scores, meaning)| below_largest(scores, meaning));
+        (below.collect::<Vec<_>>(), case.is_right())
     };
-    cases.clone().next().map(|_| coolest(surprise))
+    let known: Vec<(Vec<Vec<f32>>, bool)> = cases.map(of).collect();
+    let surprise = |inverse: f64| -> f64 {
+        let sure = |below: &Vec<f32>| {
+            let sure = below.iter().map(|logit| (logit * inverse as f32).exp()).sum::<f32>().recip();
+            if sure.is_finite() { sure } else { 0.0 }
+        };
+        let of = |(positions, is_right): &(Vec<Vec<f32>>, bool)| {
+            let sure = positions.iter().map(sure).min_by(f32::total_cmp).unwrap_or(0.0);
+            let sure = f64::from(sure).clamp(SURELY, 1.0 - SURELY);
+            -(if *is_right { sure } else { 1.0 - sure }).ln()
+        };
+        known.iter().map(of).sum()
+    };
+    (!known.is_empty()).then(|| coolest(surprise))
+}
+
+/// The logits of a position, less the largest one. Logarithms take most of the time of a fit.
+fn below_largest(scores: &[f32], meaning: Meaning) -> Vec<f32> {
+    let mut below: Vec<f32> = logits(scores, meaning).collect();
+    let largest = below.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    below.iter_mut().for_each(|logit| *logit -= largest);
+    below
 }
 
 /// The temperature of the smallest surprise, by golden-section search over its logarithm. `surprise` takes the inverse.
@@ -166,9 +183,18 @@ fn coolest(surprise: impl Fn(f64) -> f64) -> f32 {
     let surprise = |log: f64| surprise((-log).exp());
     let golden = (5f64.sqrt() - 1.0) / 2.0;
     let (mut low, mut high) = (0.05f64.ln(), 20f64.ln());
-    for _ in 0..HALVINGS {
-        let (left, right) = (high - golden * (high - low), low + golden * (high - low));
-        if surprise(left) < surprise(right) { high = right } else { low = left }
+    let (mut left, mut right) = (high - golden * (high - low), low + golden * (high - low));
+    let (mut at_left, mut at_right) = (surprise(left), surprise(right));
+    for _ in 0..STEPS {
+        if at_left < at_right {
+            (high, right, at_right) = (right, left, at_left);
+            left = high - golden * (high - low);
+            at_left = surprise(left);
+        } else {
+            (low, left, at_left) = (left, right, at_right);
+            right = low + golden * (high - low);
+            at_right = surprise(right);
+        }
     }
     ((low + high) / 2.0).exp() as f32
 }
