@@ -116,7 +116,7 @@ async fn invalid_requests_are_rejected_and_counted() {
         assert_eq!(error.code(), Code::InvalidArgument, "{what}: {error}");
     }
     let mut late = good.clone();
-    late.parameters.insert("timeout".into(), Parameter::Uint64(0));
+    late.parameters.insert("timeout".into(), Parameter::Uint64(1));
     let error = client.infer(late, CallContext::default()).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
     assert!(parm.metric("nv_inference_request_failure", &["reason=\"invalid_argument\""]) >= 4.0);

@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
-use super::loaded::Site;
-use super::{Host, Loaded, batch_axis, padding, trial};
+use super::{Host, Loaded, Site, batch_axis, padding, trial};
 use crate::Error;
 use crate::engine::{self, Description, Emulated, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
 use crate::payer::Payer;
@@ -92,7 +91,7 @@ impl Host {
         let token_ids = model.token_ids().cloned();
         replicas.push(Mutex::new(model));
         tracing::info!(name, version, platform, took = ?parm_protocol::rounded(started.elapsed()), "model loaded");
-        let site = site(&**replicas[0].lock(), max_batch > 0, &warm);
+        let site = Site::of(&**replicas[0].lock(), max_batch > 0, warm.limit, warm.times.first().copied());
         let mut config = signature.config(name, platform, max_batch);
         config.set_run_times(&warm.times);
         config.set_processor(&processor(self.config.engine.threads));
@@ -361,26 +360,6 @@ struct Warm {
     times: Vec<Duration>,
 }
 
-/// The longest run that may keep a thread from reading sockets.
-const QUICK: Duration = Duration::from_micros(100);
-/// The longest run for which a saved wake-up matters.
-const BRISK: Duration = Duration::from_millis(20);
-
-/// The place for runs of one row. Only models with constant run times run on the reading thread: other sizes may be
-/// slow or need compiling, and requests that share a run must meet in the queue. A first dimension that is no batch is a size
-/// like the others: a whole request counts as one row.
-fn site(model: &dyn Model, batched: bool, warm: &Warm) -> Site {
-    let inputs = &model.signature().inputs;
-    let sizes = |shape: &[i64]| shape.iter().skip(usize::from(batched)).all(|dim| *dim >= 0);
-    let fixed = inputs.iter().all(|input| sizes(&input.shape));
-    match warm.times.first() {
-        _ if !fixed || !model.is_steady() || warm.limit > 1 => Site::Apart,
-        Some(alone) if *alone <= QUICK => Site::Here,
-        Some(alone) if *alone <= BRISK => Site::LookedAfter,
-        _ => Site::Apart,
-    }
-}
-
 /// Times one row of blank inputs. The inner error is that of a model which runs on other inputs only.
 pub(super) fn alone(
     model: &mut dyn Model,
@@ -485,34 +464,5 @@ mod tests {
             assert_eq!(fix_rows(&mut model, preferred, most).unwrap(), sizes);
             assert_eq!(model.sizes, sizes);
         }
-    }
-
-    /// A model with one input of this shape.
-    struct Shaped(crate::engine::Signature);
-
-    impl Model for Shaped {
-        fn signature(&self) -> &crate::engine::Signature {
-            &self.0
-        }
-
-        fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-            Ok(inputs.to_vec())
-        }
-    }
-
-    #[test]
-    fn request_of_any_length_keeps_no_reading_thread() {
-        let place = |shape: &[i64], batched| {
-            let x =
-                crate::engine::Declared { name: "x".into(), datatype: DataType::Fp32, shape: shape.into() };
-            let model = Shaped(crate::engine::Signature { inputs: vec![x.clone()], outputs: vec![x] });
-            let warm = Warm { limit: 1, speedup: None, times: vec![Duration::from_micros(5)] };
-            site(&model, batched, &warm)
-        };
-        assert_eq!(place(&[-1, 8], true), Site::Here);
-        assert_eq!(place(&[1, 8], false), Site::Here);
-        // All of a sequence is one row of it.
-        assert_eq!(place(&[-1, 8], false), Site::Apart);
-        assert_eq!(place(&[-1, -1], true), Site::Apart);
     }
 }

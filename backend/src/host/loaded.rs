@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use parm_protocol::client::BoxFuture;
 use parm_protocol::{ModelConfig, ModelMetadata, Rows, Tensor};
 
+use super::Site;
 use super::memory::Claim;
 use crate::Error;
 use crate::engine::{Model, guarded};
@@ -30,17 +31,6 @@ pub(crate) struct Loaded {
     pub(super) site: Site,
     /// One replica per concurrent run, so that a run always finds a free one, usually its own instance's.
     pub(super) replicas: Vec<Mutex<Box<dyn Model>>>,
-}
-
-/// The thread of a run. Waking another thread takes longer than many a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Site {
-    /// The thread that read the request: the run is so short and regular that it delays nothing there.
-    Here,
-    /// The same thread, while another one reads sockets.
-    LookedAfter,
-    /// An instance's thread.
-    Apart,
 }
 
 impl Loaded {

@@ -17,6 +17,7 @@ mod memory;
 mod order;
 mod padding;
 mod refresh;
+mod site;
 mod trial;
 mod upstream;
 
@@ -38,8 +39,9 @@ use tokio::time::Instant;
 
 use catalogue::Catalogue;
 pub use first_run::try_file;
-pub(crate) use loaded::{Loaded, Site};
+pub(crate) use loaded::Loaded;
 use order::Orders;
+pub(crate) use site::Site;
 
 use crate::engine;
 use crate::instance::{Counter, Instance, Job, Order, Queue, Seats, Setup, Unused};

@@ -36,10 +36,7 @@ fn begin(state: &mut State, turn: &mut Turn, key: PoolKey) {
     pool.outage_since = Some(turn.now);
     pool.counters.outages += 1;
     wait_for_instances(state, turn, key);
-    let of_pool = state.queries.iter().filter(|(_, query)| query.pool == key);
-    let mut queries: Vec<_> = of_pool.map(|(key, query)| (query.arrived, query.id, key)).collect();
-    queries.sort_unstable_by_key(|(arrived, id, _)| (*arrived, *id));
-    for (.., query) in queries {
+    for query in oldest_first(state, key) {
         leave_silent_stand_in(state, query);
         query_is_late(state, turn, query);
         answer_from_stand_in(state, turn, query, false);
@@ -48,6 +45,21 @@ fn begin(state: &mut State, turn: &mut Turn, key: PoolKey) {
             run_on_deployed(state, turn, query);
         }
     }
+}
+
+/// Lines up the queries of a pool that is out: its new settings may allow them another stand-in.
+pub(crate) fn line_up_again(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    if state.pools.at(key).outage_since.is_some() {
+        oldest_first(state, key).into_iter().for_each(|query| query_is_late(state, turn, query));
+    }
+}
+
+/// The queries of a pool, the oldest first.
+fn oldest_first(state: &State, key: PoolKey) -> Vec<QueryKey> {
+    let of_pool = state.queries.iter().filter(|(_, query)| query.pool == key);
+    let mut queries: Vec<_> = of_pool.map(|(key, query)| (query.arrived, query.id, key)).collect();
+    queries.sort_unstable_by_key(|(arrived, id, _)| (*arrived, *id));
+    queries.into_iter().map(|(.., query)| query).collect()
 }
 
 /// Removes a query from a stand-in job next to the deployed model: that instance does not answer either.

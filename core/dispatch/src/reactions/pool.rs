@@ -10,6 +10,7 @@ use crate::moves::room::{recount, refresh, wait_for_instances};
 use crate::moves::watch::watch_jobs_in;
 use crate::placing::extras::place_extras;
 use crate::placing::{place, place_queue};
+use crate::reactions::outage::line_up_again;
 use crate::rules::waiting::queries_without_instance;
 use crate::state::State;
 use crate::state::extra::ExtraLine;
@@ -32,6 +33,7 @@ pub(crate) fn settings_changed(
     state.pools.at_mut(pool).change(settings, in_force);
     watch_jobs_in(state, turn, pool);
     recount(state, turn, pool);
+    line_up_again(state, turn, pool);
     if state.pools.at(pool).no_instance_timer.is_some() {
         wait_for_instances(state, turn, pool);
     }

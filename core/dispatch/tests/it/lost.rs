@@ -11,7 +11,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;
-use super::schedule::{Happening, answer_driver, cases, happening, run, run_warm};
+use super::happening::{Happening, happening};
+use super::schedule::{answer_driver, cases, run, run_warm};
 use super::world::{Fate, World};
 
 /// Queries that have minutes, so that a deadline ends none of them.

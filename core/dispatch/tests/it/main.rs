@@ -10,6 +10,7 @@ mod drawn_settings;
 mod fleet;
 mod groups;
 mod hangs;
+mod happening;
 mod layers;
 mod limits;
 mod lost;

@@ -7,10 +7,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;
-use super::schedule::{
-    Happening, POOLS, SHARES, cases, hanging, happen, happening, run, run_hot, run_uneven, run_warm,
-    stand_ins_join, world,
-};
+use super::happening::{Happening, POOLS, SHARES, hanging, happening, stand_ins_join};
+use super::schedule::{cases, happen, run, run_hot, run_uneven, run_warm, world};
 use super::script::one_by_one;
 
 proptest! {

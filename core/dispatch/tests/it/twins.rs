@@ -7,7 +7,7 @@ use parm_dispatch::{
     QueryId, Role, Rows, Urgency,
 };
 
-use super::schedule::POOLS;
+use super::happening::POOLS;
 use super::world::{Fate, State, World};
 
 /// The reports about stand-ins that the driver owes.
