@@ -70,8 +70,11 @@ impl StandInLine {
 
 /// Comparisons needed before the agreement is known.
 const FEW: u32 = 100;
+/// Comparisons after which a stand-in with less than half of the wanted agreement is withheld: chance explains one in ten
+/// thousand.
+const FIRST: u32 = 20;
 /// Answers to queries without a job after which one is compared, before and after the agreement is known.
-const UNWATCHED: [u32; 2] = [3, 50];
+const UNWATCHED: [u32; 2] = [1, 50];
 /// Answered queries that are skipped before a line is swept.
 const DEAD_ALLOWED: usize = 64;
 
@@ -181,8 +184,12 @@ impl StandIns {
     }
 
     fn watch(&mut self, settings: &StandInSettings) {
-        let Some(agreement) = self.agreement() else { return };
         let (floor, recovery) = (settings.agreement.floor.get(), settings.agreement.recovery.get());
+        let Some(agreement) = self.agreement() else {
+            let (seen, yes) = (self.agreement.seen(), f64::from(self.agreement.yes()));
+            self.withheld |= seen >= FIRST && yes < floor / 2.0 * f64::from(seen);
+            return;
+        };
         // One disagreement must not withhold them again at once.
         let least = if self.withheld { (floor + recovery).min(1.0) } else { floor };
         self.withheld = agreement < least;
@@ -211,6 +218,19 @@ mod tests {
     use crate::state::arena::Key;
 
     #[test]
+    fn stand_in_that_is_mostly_wrong_is_withheld_soon() {
+        let settings = StandInSettings::default();
+        let withheld_after = |wrong: &[bool]| {
+            let mut stand_ins = StandIns::new(&settings);
+            wrong.iter().for_each(|wrong| stand_ins.compared(!wrong, &settings));
+            stand_ins.withheld
+        };
+        assert!(!withheld_after(&[true; 19]) && withheld_after(&[true; 20]));
+        let half: Vec<bool> = (0..99).map(|at| at % 2 == 0).collect();
+        assert!(!withheld_after(&half), "100 comparisons decide");
+    }
+
+    #[test]
     fn line_is_bounded_when_the_same_query_is_late_often() {
         let mut stand_ins = StandIns::new(&StandInSettings::default());
         for name in 0..1000 {
@@ -228,7 +248,7 @@ mod tests {
             (0..count).for_each(|n| stand_ins.compared(n % wrong_every != 0, &settings));
             (stand_ins.agreement(), stand_ins.withheld)
         };
-        assert_eq!(compare(99, 1), (None, false));
+        assert_eq!(compare(99, 3), (None, false));
         assert!(compare(1000, 4).1, "3 of 4 is below the floor");
         assert_eq!(compare(1000, 5), (Some(0.8), true), "the floor is not enough to come back");
         assert_eq!(compare(1000, 10), (Some(0.9), false));
