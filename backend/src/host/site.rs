@@ -22,8 +22,8 @@ pub(crate) enum Site {
 
 impl Site {
     /// The place for runs of one row. Only models with constant run times run on the reading thread: other sizes may be
-    /// slow or need compiling, and requests that share a run must meet in the queue. A first dimension that is no batch is a size
-    /// like the others: a whole request counts as one row.
+    /// slow or need compiling, and requests that share a run must meet in the queue. Without a batch the first
+    /// dimension is a size like the others: a whole request counts as one row.
     pub(super) fn of(model: &dyn Model, batched: bool, limit: usize, alone: Option<Duration>) -> Self {
         let inputs = &model.signature().inputs;
         let sizes = |shape: &[i64]| shape.iter().skip(usize::from(batched)).all(|dim| *dim >= 0);

@@ -69,7 +69,7 @@ pub(crate) enum Happening {
     /// The lease in 100 us.
     Time(u64),
     Change(Box<PoolSettings>),
-    /// Settings of which only a part is in force.
+    /// Settings of which only a part takes effect.
     Force(Box<PoolSettings>, PolicyKind, u16, u32),
     /// A pool serves a new version of another one's model.
     Version(u32, u32),

@@ -76,6 +76,20 @@ pub(crate) fn ample(settings: PoolSettings, kind: PolicyKind) -> PoolSettings {
     settings
 }
 
+/// Events under which no query must wait for a hung instance. A query whose request cannot be sent again runs where it is,
+/// however long that hangs.
+fn is_calm(what: &Happening) -> bool {
+    !matches!(
+        what,
+        Happening::Change(_)
+            | Happening::Force(..)
+            | Happening::Remove(_)
+            | Happening::Tokens(..)
+            | Happening::Desert
+            | Happening::Failing { how: Failure::Withheld, .. }
+    )
+}
+
 proptest! {
     #![proptest_config(cases(256))]
 
@@ -99,19 +113,7 @@ proptest! {
         kind in prop::sample::select(vec![PolicyKind::Hedge, PolicyKind::ParmPlus, PolicyKind::StandIn]), drains in any::<bool>(), left in 1..4usize,
     ) {
         let settings = ample(settings, kind);
-        // A query whose request cannot be sent again runs where it is, however long that hangs.
-        let calm = |what: &Happening| {
-            !matches!(
-                what,
-                Happening::Change(_)
-                    | Happening::Force(..)
-                    | Happening::Remove(_)
-                    | Happening::Tokens(..)
-                    | Happening::Desert
-                    | Happening::Failing { how: Failure::Withheld, .. }
-            )
-        };
-        let schedule: Vec<_> = schedule.into_iter().filter(calm).map(patient).collect();
+        let schedule: Vec<_> = schedule.into_iter().filter(is_calm).map(patient).collect();
         let mut world = run_warm(&settings, instances, &schedule);
         let ids: Vec<_> = world.instances.keys().copied().collect();
         if ids.len() < 2 {
@@ -146,18 +148,7 @@ proptest! {
     ) {
         let mut settings = ample(settings, kind);
         settings.max_attempts = NonZeroU8::new(100).expect("positive");
-        let calm = |what: &Happening| {
-            !matches!(
-                what,
-                Happening::Change(_)
-                    | Happening::Force(..)
-                    | Happening::Remove(_)
-                    | Happening::Tokens(..)
-                    | Happening::Desert
-                    | Happening::Failing { how: Failure::Withheld, .. }
-            )
-        };
-        let schedule: Vec<_> = schedule.into_iter().filter(calm).map(patient).collect();
+        let schedule: Vec<_> = schedule.into_iter().filter(is_calm).map(patient).collect();
         let mut world = run_warm(&settings, instances, &schedule);
         let ids: Vec<_> = world.instances.keys().copied().collect();
         let hung = ids.iter().enumerate().filter(|(at, _)| hangs >> (at % 32) & 1 == 1);
