@@ -3,6 +3,7 @@
 use tempfile::TempDir;
 
 use crate::support::process::command;
+use crate::support::upstream::{Upstream, say};
 use crate::support::{Parm, affine, http};
 
 const OFTEN: [&str; 2] = ["--set", "backend.reload_ms=50"];
@@ -59,6 +60,58 @@ fn concurrent_requests_are_answered_by_tasks_and_by_threads() {
                 });
             }
         });
+    }
+}
+
+/// A server of one model that returns a row of one number.
+fn one_number() -> Upstream {
+    let tensor = |name: &str| format!(r#"[{{"name":"{name}","datatype":"FP32","shape":[-1,1]}}]"#);
+    let described = format!(
+        r#"{{"name":"affine","versions":["1"],"platform":"python","inputs":{},"outputs":{}}}"#,
+        tensor("x"),
+        tensor("y")
+    );
+    let answer =
+        r#"{"model_name":"affine","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[7]}]}"#;
+    Upstream::start(move |heard, stream| match heard.path() {
+        path if path.ends_with("/infer") => say(stream, "200 OK", answer),
+        path if path.ends_with("/config") => say(stream, "404 Not Found", "{}"),
+        path if path.starts_with("/v2/models/affine") => say(stream, "200 OK", &described),
+        "/v2/repository/index" => {
+            say(stream, "200 OK", r#"[{"name":"affine","version":"1","state":"READY"}]"#)
+        }
+        _ => say(stream, "404 Not Found", "{}"),
+    })
+}
+
+#[test]
+fn agent_passes_on_parameters_and_the_time_left() {
+    for kind in [&[][..], &["--set", "backend.batching.max_batch=8"]] {
+        let server = one_number();
+        let url = server.url();
+        let agent = Parm::listening(&[&["worker", "--upstream", &*url][..], &OFTEN, kind].concat());
+        agent.until_model_ready();
+        let body = serde_json::json!({
+            "parameters": {"tenant": "a", "priority": 3, "timeout": 9_000_000},
+            "inputs": [{
+                "name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1], "parameters": {"content_type": "np"}
+            }],
+        });
+        let answer = http::post(agent.http, "/v2/models/affine/infer", body.to_string().as_bytes());
+        assert_eq!(answer.status, 200, "{kind:?}: {}", answer.body_text());
+        let heard = server.heard();
+        let request = heard.iter().rfind(|heard| heard.path().ends_with("/infer")).unwrap();
+        let length: usize = request.header("inference-header-content-length").unwrap().parse().unwrap();
+        let request: serde_json::Value = serde_json::from_slice(&request.body[..length]).unwrap();
+        let parameters = &request["parameters"];
+        assert_eq!(
+            (&parameters["tenant"], parameters.get("priority")),
+            (&"a".into(), None),
+            "{kind:?}: {request}"
+        );
+        let timeout = parameters["timeout"].as_u64().unwrap();
+        assert!((1..=9_000_000).contains(&timeout), "{kind:?}: {request}");
+        assert_eq!(request["inputs"][0]["parameters"]["content_type"], "np", "{kind:?}: {request}");
     }
 }
 

@@ -19,6 +19,8 @@ DEPLOY = pathlib.Path(__file__).resolve().parent.parent
 TARGET = {"namespace", "pod", "node", "app_kubernetes_io_component", "exported_instance"}
 # Values of labels that the page cannot list, since they come as they happen.
 OUTCOMES = {"exact", "hedged", "reconstructed", "stand-in", "backup", "default"}
+# Loads of models have outcomes of their own.
+LOADING, LOADS = {"parm_instance_loads_total"}, {"loaded", "failed"}
 # What docs/metrics.md lists without labels, since it is not there before it happens.
 RARE = {"event", "kind", "stage", "rows", "instance", "model", "service", "version"}
 # Of other programs: kube-state-metrics, asked only in a text, which does without.
@@ -90,7 +92,7 @@ def problems(place, text, metrics, recorded, reasons):
             allowed = TARGET | (RARE if labels is None else set(labels)) | ({"model"} if name in recorded else set())
             if label not in allowed:
                 yield f"{place}: {name} has no label {label}"
-            listed = {"outcome": OUTCOMES, "reason": reasons}.get(label)
+            listed = {"outcome": LOADS if of in LOADING else OUTCOMES, "reason": reasons}.get(label)
             if label in ("state", "event") and labels:
                 listed = labels[label]
             for each in value.split("|") if listed else []:

@@ -130,8 +130,8 @@ def main(tools, parm, program):
                 processes.append(process)
                 workers.append(where)
             command = [parm, "serve", "--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--metrics=127.0.0.1:0"]
-            # Ejected it would get probes only, and it would take minutes to tell.
-            command += ["--set", "frontend.dispatch.ejection.enabled=false"]
+            # If it were ejected or avoided, it would get probes only, and it would take minutes to tell.
+            command += ["--set", "frontend.dispatch.ejection.enabled=false", "--set", 'frontend.dispatch.placement="turns"']
             command += [part for where in workers for part in ("--worker", f"http://{where['http']}")]
             process, frontend = started(command, folder / "ready", log)
             processes.append(process)

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| parm_fuzz::targets::opaque_requests::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| parm_fuzz::frontends::opaque_requests::run(data));

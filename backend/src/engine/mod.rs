@@ -8,6 +8,7 @@ mod compare;
 pub mod cuda;
 mod device;
 mod emulated;
+mod extras;
 mod guard;
 mod listed;
 mod ort;
@@ -28,6 +29,7 @@ use parm_protocol::{Shape, Tensor};
 pub use compare::compare;
 pub use device::Device;
 pub use emulated::{Emulated, Spec};
+pub use extras::{Asked, Extras};
 pub use guard::guarded;
 pub(crate) use guard::guarded_future;
 pub(crate) use listed::listed;
@@ -78,8 +80,13 @@ pub trait Model: Send {
     /// Runs inputs in declared order; returns outputs in declared order. A text model adds the number of tokens of each row.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error>;
 
+    /// As [`run`](Self::run), of a request with these parameters that is given up at its deadline.
+    fn run_for(&mut self, asked: Asked<'_>) -> Result<Vec<Tensor>, Error> {
+        self.run(asked.inputs)
+    }
+
     /// A run on another server that this thread only awaits. `None` if the run happens here.
-    fn ask(&self, _inputs: &[Tensor]) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
+    fn ask(&self, _asked: Asked<'_>) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
         None
     }
 

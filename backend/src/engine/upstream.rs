@@ -14,14 +14,15 @@ use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     Code, DataType, Error as Refusal, InferRequest, InferResponse, ModelMetadata, ModelRef, NamedTensor,
-    Parameters, Tensor, TensorMetadata,
+    Tensor, TensorMetadata,
 };
 use parm_transport::client::{self, Endpoint, Prefer, Scheme};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 
-use super::{Declared, Model, Signature};
+use super::{Asked, Declared, Extras, Model, Signature};
 use crate::{Error, VersionPolicy};
 
 /// Another server of the Open Inference Protocol, whose models this worker serves as its agent. Requests wait in the worker's
@@ -217,21 +218,24 @@ impl Description {
 }
 
 impl Question {
-    fn request(&self, inputs: &[Tensor]) -> InferRequest {
-        let named = self.description.signature.inputs.iter().zip(inputs);
+    fn request(&self, inputs: &[Tensor], extras: &Extras) -> InferRequest {
+        let named = self.description.signature.inputs.iter().zip(inputs).enumerate();
+        let named = named.map(|(at, (declared, tensor))| NamedTensor {
+            parameters: extras.inputs.get(at).cloned().unwrap_or_default(),
+            ..NamedTensor::new(&*declared.name, tensor.clone())
+        });
         InferRequest {
             model: self.description.model.clone(),
             id: String::new(),
-            parameters: Parameters::new(),
-            inputs: named
-                .map(|(declared, tensor)| NamedTensor::new(&*declared.name, tensor.clone()))
-                .collect(),
+            parameters: extras.parameters.clone(),
+            inputs: named.collect(),
             outputs: Vec::new(),
         }
     }
 
-    fn context(&self) -> CallContext {
-        CallContext { deadline: Some(tokio::time::Instant::now() + self.longest), ..CallContext::default() }
+    fn context(&self, deadline: Instant) -> CallContext {
+        let deadline = deadline.min(Instant::now() + self.longest);
+        CallContext { deadline: Some(deadline), ..CallContext::default() }
     }
 
     /// The answer's tensors in declared order.
@@ -257,7 +261,13 @@ impl Model for Remote {
     }
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        let (request, context) = (self.question.request(inputs), self.question.context());
+        let deadline = Instant::now() + self.question.longest;
+        self.run_for(Asked { inputs, extras: &Extras::default(), deadline })
+    }
+
+    fn run_for(&mut self, asked: Asked<'_>) -> Result<Vec<Tensor>, Error> {
+        let request = self.question.request(asked.inputs, asked.extras);
+        let context = self.question.context(asked.deadline);
         self.question.outputs(self.channel.ask(|client| client.infer(request, context))?)
     }
 
@@ -269,11 +279,12 @@ impl Model for Remote {
         false
     }
 
-    fn ask(&self, inputs: &[Tensor]) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
+    fn ask(&self, asked: Asked<'_>) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
         let (client, question) = (self.client.clone()?, self.question.clone());
-        let request = question.request(inputs);
+        let request = question.request(asked.inputs, asked.extras);
+        let context = question.context(asked.deadline);
         Some(Box::pin(async move {
-            let answer = client.infer(request, question.context()).await;
+            let answer = client.infer(request, context).await;
             let answer = answer.map_err(|error| Error::Upstream { peer: question.peer.clone(), error })?;
             question.outputs(answer)
         }))

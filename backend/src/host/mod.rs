@@ -43,7 +43,7 @@ pub(crate) use loaded::Loaded;
 use order::Orders;
 pub(crate) use site::Site;
 
-use crate::engine;
+use crate::engine::{self, Extras};
 use crate::instance::{Counter, Instance, Job, Order, Queue, Seats, Setup, Unused};
 use crate::payer::Payer;
 use crate::{Chat, Config, Error, Faults, Metrics};
@@ -235,10 +235,13 @@ impl Host {
         let wait = timeout.map_or(longest, |timeout| Duration::from_micros(timeout).min(longest));
         let deadline = deadline.map_or(arrived + wait, |deadline| deadline.min(arrived + wait));
         let inputs = validate::in_model_order(request.inputs, &model.metadata);
+        let of_another = self.origin.is_some();
+        let extras = if of_another { Extras::of(&request.parameters, &inputs) } else { Extras::default() };
         let inputs = inputs.into_iter().map(|input| input.tensor).collect();
         let caller = unused.used();
         let payer = self.payer(model, &request.parameters);
-        let order = Order { model: model.clone(), payer, inputs, rows, priority, arrived, deadline, caller };
+        let order =
+            Order { model: model.clone(), payer, inputs, extras, rows, priority, arrived, deadline, caller };
         let (job, answer) = Job::new(order);
         let job = self.run_where_read(queue, model.site(rows), job);
         job.map_or(Ok(()), |job| self.queues[queue].push(job))?;

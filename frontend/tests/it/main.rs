@@ -9,6 +9,7 @@ mod coded;
 mod console;
 mod fleet;
 mod followed;
+mod fuzz;
 mod hung_instances;
 mod instances;
 mod kubernetes;

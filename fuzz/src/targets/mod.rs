@@ -1,36 +1,27 @@
 //! The fuzz targets: each decodes untrusted bytes to an error or to a value that survives being written and read again.
 
-pub mod admin;
 pub mod frames;
 pub mod grpc_convert;
 pub mod kubernetes;
 pub mod manifest;
-mod messages;
 pub mod onnx;
-pub mod opaque_answers;
-pub mod opaque_requests;
-mod passage;
 pub mod rest_binary;
 pub mod rest_json;
 pub mod settings;
 pub mod texts;
 mod trip;
 pub mod workers;
-mod world;
 
 /// A target, which panics on a finding.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder of seeds.
-pub const ALL: [(&str, Target); 13] = [
-    ("admin", admin::run),
+pub const ALL: [(&str, Target); 10] = [
     ("frames", frames::run),
     ("grpc_convert", grpc_convert::run),
     ("kubernetes", kubernetes::run),
     ("manifest", manifest::run),
     ("onnx", onnx::run),
-    ("opaque_answers", opaque_answers::run),
-    ("opaque_requests", opaque_requests::run),
     ("rest_binary", rest_binary::run),
     ("rest_json", rest_json::run),
     ("settings", settings::run),

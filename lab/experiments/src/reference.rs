@@ -47,7 +47,7 @@ impl Reference {
         let ask = |index| {
             let request = inputs.request(index);
             let response = runtime.block_on(client.infer(request, CallContext::default())).map_err(failed)?;
-            let ungraded = "its first output is not numbers that can be graded: use integers, FP32 or FP64";
+            let ungraded = "its first output is not numbers, so that it cannot be graded";
             values(&response).ok_or_else(|| refused(ungraded.into()))
         };
         let answers = (0..distinct).map(ask).collect::<Result<_, _>>()?;
@@ -62,7 +62,10 @@ impl Reference {
     /// Whether a response agrees with the deployed model: the same class, or nearly the same single value.
     pub(crate) fn is_right(&self, index: usize, response: &InferResponse) -> bool {
         let right = &self.answers[index % self.answers.len()];
-        let is_float = |tensor: &Tensor| matches!(tensor.datatype(), DataType::Fp32 | DataType::Fp64);
+        let is_float = |tensor: &Tensor| {
+            use DataType::{Bf16, Fp16, Fp32, Fp64};
+            matches!(tensor.datatype(), Fp16 | Bf16 | Fp32 | Fp64)
+        };
         let rounds = response.outputs.first().is_some_and(|output| is_float(&output.tensor));
         let near = |(value, right): (&f64, &f64)| {
             value == right || (rounds && (value - right).abs() <= TOLERANCE * right.abs().max(TOLERANCE))
@@ -131,5 +134,8 @@ mod tests {
         let data = 10.05f64.to_le_bytes().to_vec();
         let double = Tensor::new(DataType::Fp64, [1usize].as_slice(), data.into()).unwrap();
         assert!(value.is_right(0, &with(double)));
+        let half = DataType::Fp16.half_precision(10.05).unwrap().to_vec();
+        let half = Tensor::new(DataType::Fp16, [1usize].as_slice(), half.into()).unwrap();
+        assert!(value.is_right(0, &with(half)));
     }
 }

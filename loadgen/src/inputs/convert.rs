@@ -103,5 +103,7 @@ mod tests {
         assert_eq!(bytes(1e6, DataType::Fp16).unwrap_err(), "its element 1000000 is not a valid FP16");
         let pixel = array(DataType::Uint8, &[255], Format::Idx);
         assert_eq!(elements(&pixel, DataType::Fp16).unwrap().as_ref(), 0x3C00u16.to_le_bytes());
+        let half = array(DataType::Fp16, &0x3000u16.to_le_bytes(), Format::Npy);
+        assert_eq!(elements(&half, DataType::Fp32).unwrap().as_ref(), 0.125f32.to_le_bytes());
     }
 }

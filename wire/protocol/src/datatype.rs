@@ -68,6 +68,14 @@ impl DataType {
         (is_finite || !number.is_finite()).then_some(bytes)
     }
 
+    /// Reads an FP16, or a BF16 if it is that type.
+    pub fn read_half(self, bytes: [u8; 2]) -> f64 {
+        match self {
+            DataType::Bf16 => bf16::from_le_bytes(bytes).to_f64(),
+            _ => f16::from_le_bytes(bytes).to_f64(),
+        }
+    }
+
     /// Whether the highest bit of an element is its sign.
     pub(crate) const fn is_signed(self) -> bool {
         use DataType::{Bf16, Fp16, Fp32, Fp64, Int8, Int16, Int32, Int64};

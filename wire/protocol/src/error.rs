@@ -98,6 +98,10 @@ pub enum Error {
     #[error("the body has more than {limit} bytes: send less, or raise the server's body limit")]
     BodyTooLarge { limit: usize },
     #[error(
+        "the answer has more than {limit} bytes: send fewer rows, request fewer outputs, or raise server.max_body_bytes"
+    )]
+    AnswerTooLarge { limit: usize },
+    #[error(
         "the request's tensors take {bytes} bytes when they are read, more than {limit}: send them in the binary form, send \
          less, or raise server.max_body_bytes"
     )]
@@ -205,7 +209,7 @@ impl Error {
             | NothingToConcatenate
             | RowsDisagree { .. }
             | BatchTooLarge { .. } => Code::InvalidArgument,
-            BodyTooLarge { .. } | TensorsTooLarge { .. } => Code::TooLarge,
+            BodyTooLarge { .. } | AnswerTooLarge { .. } | TensorsTooLarge { .. } => Code::TooLarge,
             Overloaded { .. } => Code::Overloaded,
             DeadlineExceeded { .. } => Code::DeadlineExceeded,
             NoInstance { .. } | Unavailable { .. } | Unsent { .. } | Transport { .. } => Code::Unavailable,

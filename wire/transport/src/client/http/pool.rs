@@ -154,13 +154,7 @@ impl Pool {
             Failure::Unsent(message) | Failure::NoAnswer(message) | Failure::Broken(message) => {
                 self.dialer.transport(message)
             }
-            Failure::TooLarge => Error::Remote {
-                code: parm_protocol::Code::TooLarge,
-                message: format!(
-                    "the response has more than {} bytes: raise server.max_body_bytes",
-                    self.limit
-                ),
-            },
+            Failure::TooLarge => Error::AnswerTooLarge { limit: self.limit },
         }
     }
 }

@@ -81,7 +81,12 @@ pub(super) fn encode_response(id: u64, response: &InferResponse, limit: usize) -
     put_text(head, &response.id);
     put_parameters(head, &response.parameters);
     put_tensors(head, &response.outputs);
-    builder.finish(Kind::Response, id, response.outputs.iter().map(|output| output.tensor.data()), limit)
+    let frame =
+        builder.finish(Kind::Response, id, response.outputs.iter().map(|output| output.tensor.data()), limit);
+    frame.map_err(|error| match error {
+        Error::BodyTooLarge { limit } => Error::AnswerTooLarge { limit },
+        error => error,
+    })
 }
 
 pub(super) fn decode_response(body: &Bytes) -> Result<InferResponse, Error> {

@@ -1,0 +1,15 @@
+//! The fuzz targets with a whole frontend: untrusted bytes reach it through its sockets or its admin API, on a paused clock.
+
+pub mod admin;
+mod messages;
+pub mod opaque_answers;
+pub mod opaque_requests;
+mod passage;
+mod world;
+
+/// Every target by its name, which is also the name of its folder of seeds.
+pub const ALL: [(&str, fn(&[u8])); 3] = [
+    ("admin", admin::run),
+    ("opaque_answers", opaque_answers::run),
+    ("opaque_requests", opaque_requests::run),
+];
