@@ -102,6 +102,15 @@ fn log_panics() {
     }));
 }
 
+/// Does work whose panics become errors in a report, without Rust's text about them. Only for commands with one thread.
+pub fn without_panic_texts<T>(work: impl FnOnce() -> T) -> T {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let done = work();
+    std::panic::set_hook(usual);
+    done
+}
+
 /// Makes the filter of log lines. tract's own lines are left out unless the level names it.
 fn filter(level: &str) -> anyhow::Result<EnvFilter> {
     let named = || format!("log.level: cannot read '{level}' as a log filter");

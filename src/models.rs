@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use parm_backend::engine::Engine;
 use parm_parity_models::bundle;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Format, Repository, Scan};
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 use crate::cli::{ModelsCommand, Output, View};
 use crate::codes::coded;
+use crate::logging::without_panic_texts;
 
 /// Runs the command.
 pub fn main(command: &ModelsCommand) -> anyhow::Result<()> {
@@ -187,7 +189,8 @@ fn tried(path: &Path) -> [Tried; 2] {
     let options = parm_backend::engine::Options::default();
     ["tract", "ort"].map(|name| {
         let engine = parm_backend::engine::by_name(name, &options);
-        (name, engine.and_then(|engine| parm_backend::try_file(&*engine, path, &options)))
+        let attempt = |engine: Box<dyn Engine>| parm_backend::try_file(&*engine, path, &options);
+        (name, engine.and_then(|engine| without_panic_texts(|| attempt(engine))))
     })
 }
 

@@ -65,6 +65,9 @@ def debian(scratch, parm):
 def units(root, program):
     """Units name programs and flags that there are, and are as closed as they should be."""
     folder = root / "usr/lib/systemd/system"
+    for file in (root / "etc/parm").glob("*.toml"):
+        # The package is unpacked, not installed.
+        file.write_text(file.read_text().replace('"/usr/share/parm', f'"{root}/usr/share/parm'))
     for file in sorted(folder.glob("*.service")):
         text = file.read_text().replace("/usr/bin/parm", str(program))
         credential, source = re.search(r"^LoadCredential=(.*):(.*)$", text, re.M).groups()

@@ -8,6 +8,7 @@ use parm_parity_models::repository::{Format, Repository};
 use parm_protocol::StableCode;
 
 use super::Finding;
+use crate::logging::without_panic_texts;
 use crate::settings::Settings;
 
 /// Time of the measurement of a model on each engine.
@@ -51,10 +52,10 @@ pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
     let latest = scan.models.values().filter_map(|model| Some((&model.name, model.latest()?.1)));
     let broken =
         latest.filter(|(_, version)| version.format == Format::Onnx).filter_map(|(name, version)| {
-            let tried = match settings.backend.warm_up_runs {
+            let tried = without_panic_texts(|| match settings.backend.warm_up_runs {
                 0 => engine.load(&version.path, &options).map(drop),
                 _ => try_file(&*engine, &version.path, &options),
-            };
+            });
             let (error, code) = (tried.err()?, StableCode::ModelNotLoaded);
             let remedy = "correct the file, or choose another engine; it would not be served";
             Some(Finding::fails(format!("model {name}: {error} [{code}]"), remedy))

@@ -99,7 +99,7 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
         let slow_after = slowest.mul_f64(own.ejection.slow_factor.get());
         let slow_answers = own.ejection.slow_answers.get();
         let stands_in = reserves || matches!(own.policy, PolicyKind::ParmPlus | PolicyKind::StandIn);
-        let hedges = hung::hedges_at_will(&own);
+        let hedged = hung::hedged(&own);
         // A lower limit also affects waiting queries: a more urgent request takes their place. The limit may be raised
         // again before the client looks.
         for request in &truth.open {
@@ -108,7 +108,7 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
                 *limit = queue_limit.min(*limit);
             }
         }
-        let rules = Rules { reserves, stands_in, queue_limit, ejects, slow_after, slow_answers, hedges };
+        let rules = Rules { reserves, stands_in, queue_limit, ejects, slow_after, slow_answers, hedged };
         truth.rules.insert(model, rules);
     }
     truth.rules_since = tokio::time::Instant::now();

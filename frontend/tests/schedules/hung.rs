@@ -18,9 +18,9 @@ const IDLE: Duration = Duration::from_millis(150);
 /// The largest budget that other schedules draw.
 const AMPLE: u32 = 1000;
 
-/// Whether settings allow a hedge of every late job. A hedge counts as an attempt, and a job is late only after
-/// `min_delay` and a multiple of the median.
-pub(crate) fn hedges_at_will(own: &PoolSettings) -> bool {
+/// Jobs that a query may have at a time if settings allow a hedge of every late job; otherwise 0. A job is late only
+/// after `min_delay` and a multiple of the median.
+pub(crate) fn hedged(own: &PoolSettings) -> usize {
     let hedges = match own.policy {
         PolicyKind::Hedge => true,
         PolicyKind::StandIn => own.stand_in.hedge,
@@ -28,10 +28,11 @@ pub(crate) fn hedges_at_will(own: &PoolSettings) -> bool {
         _ => false,
     };
     let budget = &own.hedge.budget;
-    hedges
+    let at_will = hedges
         && (budget.burst > AMPLE && budget.ratio.get() > 0.05 && budget.ratio.get() < 0.95)
         && own.hedge.min_delay < Duration::from_millis(100)
-        && own.ahead < Duration::from_millis(100)
+        && own.ahead < Duration::from_millis(100);
+    if at_will { usize::from(own.max_attempts.get()).max(2) } else { 0 }
 }
 
 /// Finds a query that is left to hung instances.
@@ -65,7 +66,8 @@ fn is_left(truth: &Truth, row: &Row, now: Instant) -> Option<usize> {
     let versions = |version: u8| {
         truth.servers.iter().any(|own| own.models.keys().any(|own| of_it(own) && own.version == version))
     };
-    let excused = !truth.rules.get(&ask.model).is_some_and(|rules| rules.hedges)
+    let most = truth.rules.get(&ask.model).map_or(0, |rules| rules.hedged);
+    let excused = row.holders.len() >= most
         || row.guilt != Guilt::Good
         || row.answered
         || row.faults + row.neighbours > 0

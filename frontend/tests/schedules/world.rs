@@ -114,8 +114,8 @@ pub(crate) struct Rules {
     /// The longest time after which an answer counts as slow, and the number of slow answers that eject.
     pub(crate) slow_after: Duration,
     pub(crate) slow_answers: u8,
-    /// Late jobs are hedged without a budget limit.
-    pub(crate) hedges: bool,
+    /// Jobs that a late query may have at a time, if its hedges need no budget; otherwise 0.
+    pub(crate) hedged: usize,
 }
 
 pub(crate) struct Truth {
