@@ -71,9 +71,13 @@ impl Concurrency {
         if at != step(ended) || !log.is_finite() {
             return;
         }
-        self.steps.iter_mut().for_each(|step| step.runs *= FADES);
+        // Runs among fewer than allowed show nothing about more: a quiet time must not forget what a burst needs.
+        if at >= step(self.limit.into()) {
+            self.steps.iter_mut().for_each(|step| step.runs *= FADES);
+            self.steps[at].runs /= FADES;
+        }
         let own = &mut self.steps[at];
-        own.runs = (own.runs / FADES + 1.0).min(WINDOW);
+        own.runs = (own.runs + 1.0).min(WINDOW);
         own.mean += (log - own.mean) / own.runs;
         self.limit = self.decide();
     }
@@ -147,6 +151,18 @@ mod tests {
         assert!(serve(|jobs| jobs) <= 2);
         assert_eq!(serve(|_| 1.0), 64);
         assert!(serve(|jobs| jobs) <= 2);
+    }
+
+    #[test]
+    fn quiet_time_forgets_nothing() {
+        let mut concurrency = Concurrency::new(256);
+        for _ in 0..20_000 {
+            let jobs = concurrency.limit().min(100);
+            concurrency.note(jobs.into(), jobs.into(), 0.0);
+        }
+        let busy = concurrency.limit();
+        (0..20_000).for_each(|_| concurrency.note(1, 1, 0.0));
+        assert!(busy >= 96 && concurrency.limit() == busy, "{busy}, then {}", concurrency.limit());
     }
 
     #[test]

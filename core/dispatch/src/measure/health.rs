@@ -6,7 +6,8 @@
 //!
 //! Slowness and wrong answers belong to the instance, failures to one of its models, so each model has such a
 //! record too. A failure of a model may be the query's fault. So it counts against the instance only after another
-//! instance answered a query on which it failed. If the others hang or answer other queries, nothing is known.
+//! instance answered a query on which it failed. If the others hang or answer other queries, nothing is known. If queries
+//! are tried once, any answer of another instance counts.
 //! Rejected: a probe of the suspect (a model that breaks on large inputs still answers a small probe).
 //!
 //! If clients cancel first, slow and hung instances cannot be told apart: jobs end without an answer. A slow
@@ -159,6 +160,11 @@ impl Health {
     fn fails(&self, settings: &EjectionSettings) -> Option<Reason> {
         let excused = if self.confirmed { 0 } else { self.suspected };
         (self.failures.saturating_sub(excused) >= settings.failures.get()).then_some(Reason::Failing)
+    }
+
+    /// Whether it failed since its last answer, and perhaps by no fault of its own.
+    pub(crate) fn is_suspected(&self) -> bool {
+        self.suspected > 0 && !self.confirmed
     }
 
     /// Whether it failed so often in a row that it would be ejected if the others could do without it.

@@ -117,10 +117,26 @@ pub(crate) fn confirm_failures(
     }
 }
 
+/// Records an answer in a pool whose queries are tried once. Another instance that failed meanwhile is at fault: no second
+/// attempt will show it.
+pub(crate) fn confirm_by_answer(state: &mut State, turn: &mut Turn, key: PoolKey, by: InstanceKey) {
+    if state.pools.at(key).policy.repeats() {
+        return;
+    }
+    let is_suspected = |other: &InstanceKey| {
+        let serves = state.instances.at(*other).serves(key);
+        *other != by && serves.is_some_and(|serves| serves.health.is_suspected())
+    };
+    let suspected: SmallVec<[InstanceKey; 2]> =
+        state.instances.keys().into_iter().filter(is_suspected).collect();
+    confirm_failures(state, turn, key, suspected);
+}
+
 /// Records the time of a stand-in job. Short times vary by chance and do not count.
 pub(crate) fn record_stand_in_time(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
     let pool = state.pools.at(job.pool);
-    let (settings, took) = (&pool.settings.ejection, turn.now.since(job.started));
+    // Without its wait behind others at the instance.
+    let (settings, took) = (&pool.settings.ejection, turn.now.since(job.began));
     let serves = state.instances.get(job.instance)?.serves(job.pool);
     if serves.is_some_and(Serves::is_apart) {
         // A loaded frontend is slow as a whole, and pools seldom have several such instances to compare.

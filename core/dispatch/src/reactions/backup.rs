@@ -3,7 +3,7 @@
 use crate::api::{Action, Answer};
 use crate::moves::answer::answer;
 use crate::moves::tell::hold_back;
-use crate::rules::lateness::grace;
+use crate::rules::lateness::{grace, last_moment};
 use crate::state::State;
 use crate::state::keys::{JobKey, QueryKey};
 use crate::turn::Turn;
@@ -30,7 +30,7 @@ pub(crate) fn answer_from_backup(state: &mut State, turn: &mut Turn, key: QueryK
         return;
     }
     let pool = state.pools.at_mut(query.pool);
-    let from = query.arrived + grace(pool);
+    let from = (query.arrived + grace(pool)).min(last_moment(query));
     if from > turn.now {
         hold_back(state, turn, key, from);
         return;

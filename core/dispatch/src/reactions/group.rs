@@ -15,7 +15,7 @@ use crate::moves::line_up::add_extra;
 use crate::moves::tell::hold_back;
 use crate::placing::extras::place_extras;
 use crate::reactions::again::{Ask, hedge, run_on_deployed};
-use crate::rules::lateness::grace;
+use crate::rules::lateness::{grace, last_moment};
 use crate::state::State;
 use crate::state::arena::Key;
 use crate::state::extra::{Extra, ExtraLine, Purpose};
@@ -148,7 +148,7 @@ fn decode(state: &mut State, turn: &mut Turn, key: QueryKey, at_once: bool) {
     }
     let pool = state.pools.at(group.pool);
     let query = state.queries.at_mut(key);
-    let from = query.arrived + grace(pool);
+    let from = (query.arrived + grace(pool)).min(last_moment(query));
     if from > turn.now && !at_once {
         hold_back(state, turn, key, from);
         return;

@@ -8,7 +8,8 @@ use crate::moves::eject::{eject, forgive, probe_in_service};
 use crate::moves::end::{end_job, leave_instance};
 use crate::moves::group::{note_predictions, wrap_up};
 use crate::moves::judge::{
-    confirm_failures, record_dropped, record_failure, record_stand_in_time, record_success, record_time,
+    confirm_by_answer, confirm_failures, record_dropped, record_failure, record_stand_in_time,
+    record_success, record_time,
 };
 use crate::moves::outputs::{compare_late_prediction, release_reader};
 use crate::moves::resize::resize_when_idle;
@@ -91,6 +92,7 @@ fn predicted(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job) {
         );
     }
     confirm_failures(state, turn, job.pool, failed_at);
+    confirm_by_answer(state, turn, job.pool, job.instance);
     if shelved {
         release_reader(state, turn, key.id());
     } else if !kept {

@@ -1,5 +1,7 @@
 //! Settings, versions and timers of a pool.
 
+use std::time::Duration;
+
 use crate::api::{Answer, InForce, PoolId, PoolSettings, Reject, Time};
 use crate::moves::answer::{answer, retire};
 use crate::moves::group::finish;
@@ -11,6 +13,7 @@ use crate::moves::watch::watch_jobs_in;
 use crate::placing::extras::place_extras;
 use crate::placing::{place, place_queue};
 use crate::reactions::outage::line_up_again;
+use crate::reactions::rescue::is_rescued;
 use crate::rules::waiting::queries_without_instance;
 use crate::state::State;
 use crate::state::extra::ExtraLine;
@@ -18,6 +21,9 @@ use crate::state::group::Group;
 use crate::state::keys::PoolKey;
 use crate::state::timers::Timer;
 use crate::turn::Turn;
+
+/// The shortest time between two looks at queries without an instance.
+const LEAST: Duration = Duration::from_millis(1);
 
 pub(crate) fn settings_changed(
     state: &mut State,
@@ -104,7 +110,13 @@ pub(crate) fn reject_without_instance(state: &mut State, turn: &mut Turn, key: P
         let Some(waiting) = state.queries.get(query) else { continue };
         let until = waiting.arrived.max(since) + grace;
         if until <= turn.now {
-            answer(state, turn, query, Answer::Rejected(Reject::NoInstance));
+            if !is_rescued(state, turn, query) {
+                answer(state, turn, query, Answer::Rejected(Reject::NoInstance));
+            } else if state.queries.contains(query) {
+                // After a bad verdict it still waits.
+                let until = turn.now + grace.max(LEAST);
+                next = Some(next.map_or(until, |first: Time| first.min(until)));
+            }
         } else {
             next = Some(next.map_or(until, |first: Time| first.min(until)));
         }

@@ -36,7 +36,7 @@ use crate::moves::tell::{hold_back, note_late};
 use crate::moves::watch::look_at;
 use crate::placing::stand_ins::place_stand_ins;
 use crate::reactions::again::{Ask, compare_with_run, hedge, run_on_deployed};
-use crate::rules::lateness::{late_for_stand_in, late_while_waiting, stand_in_grace};
+use crate::rules::lateness::{last_moment, late_for_stand_in, late_while_waiting, stand_in_grace};
 use crate::rules::outage::bridges;
 use crate::rules::stand_in::{gives_stand_ins, waits_for_comparison, wants_stand_in};
 use crate::state::State;
@@ -59,7 +59,8 @@ pub(crate) fn stand_in_completed(state: &mut State, turn: &mut Turn, key: JobKey
     state.shelf.open(id, job.pool, job.instance);
     let at = state.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
     let apart = at.is_some_and(Serves::is_apart);
-    let took = turn.now.since(job.started);
+    // Without its wait behind others at the instance.
+    let took = turn.now.since(job.began);
     let took = at.map_or(took, |at| at.at_usual_speed(took));
     let pool = state.pools.at_mut(job.pool);
     if let Some(stand_ins) = &mut pool.stand_ins {
@@ -107,7 +108,7 @@ pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: Quer
     let Some(query) = state.queries.get(key) else { return };
     let StandInState::In(output) = query.stand_in else { return };
     let pool = state.pools.at_mut(query.pool);
-    let from = query.arrived + stand_in_grace(pool, query.accept);
+    let from = (query.arrived + stand_in_grace(pool, query.accept)).min(last_moment(query));
     // Without attempts left no prediction may come.
     let hopes = !is_last && query.failures < pool.settings.max_attempts.get();
     if from > turn.now && hopes {

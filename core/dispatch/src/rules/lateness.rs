@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::api::{Accept, PolicyKind, Usual, times};
+use crate::api::{Accept, PolicyKind, Time, Usual, times};
 use crate::rules::finish::expected_run;
 use crate::rules::outage::bridges;
 use crate::state::State;
@@ -13,6 +13,7 @@ use crate::state::instance::Serves;
 use crate::state::job::Job;
 use crate::state::keys::{InstanceKey, JobKey};
 use crate::state::pool::Pool;
+use crate::state::query::Query;
 use crate::turn::Turn;
 
 /// A stand-in job is late after this many times its expected time.
@@ -25,6 +26,10 @@ pub(crate) const HANGS: u32 = 4;
 /// Times of a stand-in for which a query that cannot be in time still waits for an instance, when the whole bound
 /// on approximate answers is used.
 const PATIENCE: f64 = 5.0;
+
+/// The time that is left before a deadline for an answer that was held back: this part of all time, and at least this.
+const PARTS: u32 = 32;
+const LEFT: Duration = Duration::from_millis(2);
 
 /// The first age at which a job may be late: its expected rest exceeds a run elsewhere. `None` for never, and while
 /// times are unknown.
@@ -49,6 +54,14 @@ pub(crate) fn late_after(state: &State, job: &Job) -> Option<Duration> {
 /// The age at which a query may receive a reconstruction or a backup's answer.
 pub(crate) fn grace(pool: &Pool) -> Duration {
     pool.policy.grace(pool.response.reading())
+}
+
+/// The last moment at which an approximate answer that is in may be held back: with a little time left to judge or decode
+/// it, because an answer after the deadline is none.
+pub(crate) fn last_moment(query: &Query) -> Time {
+    let span = query.deadline.since(query.arrived);
+    let left = (span / PARTS).max(LEFT).min(span / 4);
+    query.arrived + (span - left)
 }
 
 /// The time for which a retry waits for another instance than the one that failed it. Most working instances

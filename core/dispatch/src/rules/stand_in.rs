@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::api::{Accept, Payer, PolicyKind, Time};
-use crate::rules::lateness::{stand_in_grace, stand_in_within};
+use crate::rules::lateness::{last_moment, stand_in_grace, stand_in_within};
 use crate::rules::outage::bridges;
 use crate::rules::suits::has_unnamed;
 use crate::rules::turn::leaves_reserved;
@@ -61,7 +61,7 @@ pub(crate) fn stand_in_expected(state: &State, turn: &Turn, key: QueryKey) -> Op
         StandInState::In(_) | StandInState::Judged(_) => turn.now + LEAST,
         StandInState::None | StandInState::Useless => return None,
     };
-    let at = ready.max(from);
+    let at = ready.max(from.min(last_moment(query)));
     (at > turn.now && at <= turn.now + usual && gives_stand_ins(pool, query.payer, query.accept))
         .then_some(at)
 }

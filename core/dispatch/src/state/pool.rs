@@ -202,7 +202,14 @@ impl Pool {
         self.hedges.change(&settings.hedge.budget);
         self.retries.change(&settings.retry);
         match &mut self.stand_ins {
-            Some(stand_ins) => stand_ins.change(&settings.stand_in),
+            Some(stand_ins) => {
+                if self.settings.stand_in.model != settings.stand_in.model {
+                    stand_ins.forget_model(&settings.stand_in);
+                    // Workers may have told it before these settings.
+                    self.reported_cost.into_iter().for_each(|cost| stand_ins.tell_cost(cost));
+                }
+                stand_ins.change(&settings.stand_in);
+            }
             None if in_force.policy == PolicyKind::StandIn => {
                 let mut stand_ins = Box::new(StandIns::new(&settings.stand_in));
                 self.reported_cost.into_iter().for_each(|cost| stand_ins.tell_cost(cost));

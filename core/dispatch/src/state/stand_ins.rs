@@ -103,6 +103,13 @@ impl StandIns {
         self.watch(settings);
     }
 
+    /// Forgets what another stand-in showed. The bound counts answers of all.
+    pub(crate) fn forget_model(&mut self, settings: &StandInSettings) {
+        (self.costs, self.costs_apart) = Default::default();
+        self.agreement = Window::new(settings.agreement.window.get());
+        (self.withheld, self.unwatched) = (false, 0);
+    }
+
     /// Takes a worker's measurement of the cost.
     pub(crate) fn tell_cost(&mut self, cost: Cost) {
         self.costs.tell(cost);

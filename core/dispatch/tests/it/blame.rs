@@ -56,6 +56,15 @@ fn instance_is_ejected_when_another_answers_a_failed_query() {
 }
 
 #[test]
+fn instance_that_fails_queries_tried_once_is_ejected() {
+    let settings = PoolSettings { policy: PolicyKind::Once, ..plain() };
+    let failed = [Join(1), Join(2), Query(1), Query(9), Break(1), Query(2), Break(1), Query(3), Break(1)];
+    assert_eq!(in_service(&play(settings.clone(), &failed), 2), [1, 2], "they may be at fault");
+    let answered = [&failed[..], &[Done(2)]].concat();
+    assert_eq!(in_service(&play(settings, &answered), 2), [2], "2 answers");
+}
+
+#[test]
 fn success_of_a_smaller_batch_proves_nothing() {
     let batch = BatchSettings {
         max_size: NonZeroU16::new(2).expect("positive").into(),

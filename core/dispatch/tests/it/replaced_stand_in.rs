@@ -1,0 +1,109 @@
+//! Evidence about a stand-in that another one replaces.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parm_dispatch::{
+    Action, EjectionSettings, Event, JobId, Judgement, PolicyKind, PoolSettings, Role, Time,
+};
+
+use super::script::Step::{Checked, Cost, Join, Settings, Warm, Within};
+use super::script::{act, one_by_one, play};
+use super::world::{POOL, World};
+
+fn standing() -> PoolSettings {
+    let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
+    PoolSettings { policy: PolicyKind::StandIn, ejection, ..one_by_one() }
+}
+
+fn judge(world: &mut World) {
+    let judging: Vec<_> = world.twins.judging.iter().copied().collect();
+    for (id, output) in judging {
+        world.send(Event::Judged(id, output, Judgement::Fit(Some(0.99))));
+    }
+}
+
+/// Serves queries for this long: three instances, 20 ms a run, 5 ms a stand-in, one query each `every` ms. Stand-ins agree
+/// or not. Returns the answers of stand-ins, and the time in ms until they are withheld or given again.
+fn serve(
+    world: &mut World,
+    next: &mut u64,
+    every: u64,
+    ms: u64,
+    agrees: bool,
+    until: Option<bool>,
+) -> (usize, u64) {
+    let given =
+        |world: &World| world.dispatcher.status(POOL).expect("known").counters.stand_ins_served as usize;
+    let before = given(world);
+    let mut began: BTreeMap<JobId, Time> = Default::default();
+    let mut seen = 0;
+    for at in 0..ms {
+        if at % every == 0 {
+            *next += 1;
+            act(world, &Within(*next, 60_000));
+        }
+        world.advance(Duration::from_millis(1));
+        for (at, action) in &world.log[seen..] {
+            if let Action::Run(job, _) = action {
+                began.insert(job.id, *at);
+            }
+        }
+        seen = world.log.len();
+        let takes = |id: &JobId| if matches!(world.jobs[id].job.role, Role::StandIn(_)) { 5 } else { 20 };
+        let is_over = |(id, at): (&JobId, &Time)| {
+            (world.now.since(*at) >= Duration::from_millis(takes(id))).then_some(*id)
+        };
+        let ended: Vec<_> = began.iter().filter_map(is_over).collect();
+        ended.iter().for_each(|job| {
+            began.remove(job);
+        });
+        for job in ended {
+            world.send(Event::JobCompleted(job));
+        }
+        judge(world);
+        act(world, &Checked(agrees));
+        if seen > 1000 && began.is_empty() {
+            (seen, world.log) = (0, Vec::new());
+        }
+        if until.is_some_and(|until| world.dispatcher.status(POOL).expect("known").withheld == until) {
+            return (given(world) - before, at);
+        }
+    }
+    (given(world) - before, ms)
+}
+
+/// A stand-in that is always wrong replaces one that agrees.
+fn wrong_answers_of_a_new_stand_in(replaces: bool, every: u64) -> (usize, u64) {
+    let old = standing();
+    let mut world = play(old.clone(), &[Cost([25, 50, 100, 200]), Join(1), Warm(80), Join(2), Join(3)]);
+    let mut next = 10_000;
+    if replaces {
+        serve(&mut world, &mut next, 20, 22_000, true, None);
+    }
+    let mut new = old;
+    new.stand_in.model = Some("new".into());
+    act(&mut world, &Settings(Box::new(new)));
+    serve(&mut world, &mut next, every, 5_000, false, Some(true))
+}
+
+#[test]
+fn new_stand_in_that_is_wrong_is_withheld_soon() {
+    let [first, second] = [false, true].map(|replaces| wrong_answers_of_a_new_stand_in(replaces, 6).0);
+    assert!(second <= first + 25, "{second} wrong answers, {first} of a first stand-in");
+}
+
+#[test]
+fn new_stand_in_that_agrees_is_given_soon() {
+    let old = standing();
+    let mut world = play(old.clone(), &[Cost([25, 50, 100, 200]), Join(1), Warm(80), Join(2), Join(3)]);
+    let mut next = 10_000;
+    serve(&mut world, &mut next, 20, 22_000, false, None);
+    let status = world.dispatcher.status(POOL).expect("known");
+    assert!(status.withheld && status.counters.compared > 1000);
+    let mut new = old;
+    new.stand_in.model = Some("new".into());
+    act(&mut world, &Settings(Box::new(new)));
+    let (_, ms) = serve(&mut world, &mut next, 20, 22_000, true, Some(false));
+    assert!(ms < 2_500, "{ms} ms until it is given");
+}
