@@ -86,7 +86,7 @@ impl Dialer {
         let outcome = match tokio::time::timeout(self.0.timeout, self.connect()).await {
             Ok(outcome) => outcome.map_err(|error| Refusal {
                 message: error.to_string(),
-                timed_out: error.kind() == io::ErrorKind::TimedOut,
+                timed_out: error.kind() == io::ErrorKind::TimedOut || is_own(&error),
             }),
             Err(_) => {
                 Err(Refusal { message: format!("no connection in {:?}", self.0.timeout), timed_out: true })
@@ -137,9 +137,22 @@ impl Dialer {
     }
 }
 
+/// Whether this machine has no means to connect, which says nothing about the server: no files, ports or memory.
+fn is_own(error: &io::Error) -> bool {
+    // EMFILE, ENFILE, EADDRNOTAVAIL, ENOBUFS and ENOMEM of Linux.
+    matches!(error.raw_os_error(), Some(24 | 23 | 99 | 105 | 12))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lack_of_files_or_ports_is_no_refusal() {
+        for (number, expected) in [(24, true), (23, true), (99, true), (111, false), (113, false)] {
+            assert_eq!(is_own(&io::Error::from_raw_os_error(number)), expected, "{number}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn pause_grows_with_failed_attempts_up_to_the_limit() {

@@ -147,9 +147,17 @@ impl Client for Grpc {
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
         Box::pin(async {
-            let request = self.message(proto::ServerReadyRequest {});
-            let answer = self.ask(self.client.clone().server_ready(request)).await?;
-            Ok(answer.ready)
+            let ask = || async {
+                let request = self.message(proto::ServerReadyRequest {});
+                self.ask(self.client.clone().server_ready(request)).await
+            };
+            let began = Instant::now();
+            let answer = match ask().await {
+                // Servers end connections by age, which says nothing about them.
+                Err(Error::Transport { .. }) if began.elapsed() < self.control_timeout / 2 => ask().await,
+                answer => answer,
+            };
+            Ok(answer?.ready)
         })
     }
 

@@ -202,15 +202,23 @@ impl Http2 {
     /// Whether the server answers a request in any way: with a head, or with a reset of this request alone. A status from
     /// 500 without a gRPC status is a failure.
     pub(super) async fn answers(&self, asked: Asked) -> Result<bool, Error> {
-        let (connection, mut stream) = self.connection().await?;
-        let request = self.request(asked, &mut stream)?;
-        let doubt = Doubt { shared: self, connection: &connection };
-        let answer = self.head(&connection, request).await;
-        std::mem::forget(doubt);
-        match answer {
-            Ok(head) => Ok(!head.status().is_server_error() || head.headers().contains_key("grpc-status")),
-            Err(Failure::Broken(_)) => Ok(true),
-            Err(failure) => Err(self.explain(failure)),
+        let mut is_first = true;
+        loop {
+            let (connection, mut stream) = self.connection().await?;
+            let was_used = connection.used.load(Ordering::Relaxed);
+            let request = self.request(asked.clone(), &mut stream)?;
+            let doubt = Doubt { shared: self, connection: &connection };
+            let answer = self.head(&connection, request).await;
+            std::mem::forget(doubt);
+            match answer {
+                Ok(head) => {
+                    return Ok(!head.status().is_server_error() || head.headers().contains_key("grpc-status"));
+                }
+                Err(Failure::Broken(_)) => return Ok(true),
+                // Servers end connections by age. That says nothing about the server.
+                Err(Failure::Unsent(_) | Failure::NoAnswer(_)) if was_used && is_first => is_first = false,
+                Err(failure) => return Err(self.explain(failure)),
+            }
         }
     }
 
