@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use parm_backend::engine::Engine;
+use parm_backend::engine::{Engine, TRY_ORT};
 use parm_parity_models::bundle;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Format, Repository, Scan};
@@ -172,12 +172,22 @@ fn inspect(model: &str, version: Option<u64>, view: &View) -> anyhow::Result<()>
     if !report.is_sound() {
         bail!("no engine can load {}: see the findings above", path.display());
     }
-    match &tried {
-        [(name, Err(error)), (_, Err(_))] => {
-            let problem = format!("no installed engine runs {}: {name}: {error}", path.display());
-            Err(coded(StableCode::ModelNotLoaded, problem))
-        }
-        _ => Ok(()),
+    let [(_, Err(_)), (name, Err(error))] = &tried else { return Ok(()) };
+    let (name, error) = match error {
+        parm_backend::Error::RuntimeLibrary { .. } => ("tract", said(&tried, 0)),
+        error => (*name, error.to_string()),
+    };
+    let problem = format!("no installed engine runs {}: {name}: {error}", path.display());
+    Err(coded(StableCode::ModelNotLoaded, problem))
+}
+
+/// The outcome of one of these engines. It does not advise an engine that failed as well.
+fn said(tried: &[Tried; 2], engine: usize) -> String {
+    let failed = |outcome: &Result<(), parm_backend::Error>| matches!(outcome, Err(error) if !matches!(error, parm_backend::Error::RuntimeLibrary { .. }));
+    match &tried[engine].1 {
+        Ok(()) => "loads it".to_owned(),
+        Err(error) if failed(&tried[1].1) => error.to_string().trim_end_matches(TRY_ORT).to_owned(),
+        Err(error) => error.to_string(),
     }
 }
 
@@ -186,21 +196,19 @@ type Tried = (&'static str, Result<(), parm_backend::Error>);
 
 /// Tries a file on each engine, as a worker does.
 fn tried(path: &Path) -> [Tried; 2] {
-    let options = parm_backend::engine::Options::default();
+    let config = parm_backend::Config::default();
+    let options = config.engine.options();
     ["tract", "ort"].map(|name| {
         let engine = parm_backend::engine::by_name(name, &options);
-        let attempt = |engine: Box<dyn Engine>| parm_backend::try_file(&*engine, path, &options);
+        let attempt = |engine: Box<dyn Engine>| parm_backend::try_file(&*engine, path, &config);
         (name, engine.and_then(|engine| without_panic_texts(|| attempt(engine))))
     })
 }
 
 /// Returns a line for each engine: whether it loads the file.
-fn engines(tried: &[Tried]) -> String {
-    let said = |outcome: &Result<(), parm_backend::Error>| match outcome {
-        Ok(()) => "loads it".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    tried.iter().map(|(name, outcome)| format!("\nengine {name}: {}", said(outcome))).collect()
+fn engines(tried: &[Tried; 2]) -> String {
+    let line = |engine: usize| format!("\nengine {}: {}", tried[engine].0, said(tried, engine));
+    (0..tried.len()).map(line).collect()
 }
 
 /// Returns a line for each code and stand-in of a model's bundle; nothing without a readable bundle.

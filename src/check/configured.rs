@@ -212,13 +212,23 @@ fn port(
 
 /// Checks the models that this process runs itself, and the bundles that it reads.
 fn models(settings: &Settings) -> Vec<Finding> {
-    let folders = [&settings.backend.models, &settings.frontend.bundles];
-    let mut folders: Vec<&Path> = folders.into_iter().flatten().map(|path| path.as_path()).collect();
-    folders.dedup();
-    folders.into_iter().filter(|folder| folder.is_dir()).flat_map(repository).collect()
+    let (models, bundles) = (settings.backend.models.as_deref(), settings.frontend.bundles.as_deref());
+    let mut findings = Vec::new();
+    if let Some(folder) = models.filter(|folder| folder.is_dir()) {
+        findings.extend(repository(folder, bundles == models));
+    }
+    match bundles {
+        Some(path) if !path.exists() => findings.push(Finding::fails(
+            format!("bundles: {} does not exist", path.display()),
+            "correct frontend.bundles; the frontend would have no bundles",
+        )),
+        Some(folder) if bundles != models && folder.is_dir() => findings.extend(repository(folder, true)),
+        _ => {}
+    }
+    findings
 }
 
-fn repository(folder: &Path) -> Vec<Finding> {
+fn repository(folder: &Path, has_bundles: bool) -> Vec<Finding> {
     let shown = folder.display();
     let scan = match Repository::open(folder).and_then(|repository| Ok((repository.scan()?, repository))) {
         Ok(scan) => scan,
@@ -238,7 +248,7 @@ fn repository(folder: &Path) -> Vec<Finding> {
     if let Some(cure) = repository.loose_files(&scan).filter(|_| !scan.models.is_empty()) {
         findings.push(Finding::worth(format!("models: {cure}"), "move or delete the file"));
     }
-    for model in scan.models.values().filter(|model| model.bundle.is_some()) {
+    for model in scan.models.values().filter(|model| has_bundles && model.bundle.is_some()) {
         let name = &model.name;
         findings.push(match bundle::verify(&repository, name) {
             Ok(report) if report.is_sound() => Finding::well(format!("bundle: {name} is valid")),

@@ -54,7 +54,7 @@ pub(super) fn loads(settings: &Settings) -> Vec<Finding> {
         latest.filter(|(_, version)| version.format == Format::Onnx).filter_map(|(name, version)| {
             let tried = without_panic_texts(|| match settings.backend.warm_up_runs {
                 0 => engine.load(&version.path, &options).map(drop),
-                _ => try_file(&*engine, &version.path, &options),
+                _ => try_file(&*engine, &version.path, &settings.backend),
             });
             let (error, code) = (tried.err()?, StableCode::ModelNotLoaded);
             let remedy = "correct the file, or choose another engine; it would not be served";

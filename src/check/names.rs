@@ -19,12 +19,14 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
         frontend.workers.is_empty() && frontend.workers_file.is_none() && frontend.upstreams.urls.is_empty();
     let own: Vec<String> = frontend.models.keys().filter(|_| is_alone).cloned().collect();
     let unbatched: &[String] = if is_alone { &frontend.unbatched } else { &[] };
+    let weighed: Vec<String> = backend.weights.keys().cloned().collect();
     let named = [
         ("frontend.models", &own[..]),
         ("frontend.unbatched", unbatched),
         ("backend.load", &backend.load),
         ("backend.batched", &backend.batched),
         ("backend.unbatched", &backend.unbatched),
+        ("backend.weights", &weighed),
     ];
     let unknown =
         named.into_iter().flat_map(|(setting, names)| names.iter().map(move |name| (setting, name)));

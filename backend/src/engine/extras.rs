@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 /// A request for one run.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct RunRequest<'a> {
     /// In declared order.
     pub inputs: &'a [Tensor],
     /// Its parameters.

@@ -29,7 +29,7 @@ use parm_protocol::{Shape, Tensor};
 pub use compare::compare;
 pub use device::Device;
 pub use emulated::{Emulated, Spec};
-pub use extras::{Asked, Extras};
+pub use extras::{Extras, RunRequest};
 pub use guard::guarded;
 pub(crate) use guard::guarded_future;
 pub(crate) use listed::listed;
@@ -44,6 +44,9 @@ use crate::Error;
 /// The reason against an output that is a map or a sequence, which exporters of classifiers make by default.
 const NOT_A_TENSOR: &str = "map or sequence (from skl2onnx: export the model with options={'zipmap': False}, \
     and the estimators of a MultiOutputClassifier one by one)";
+
+/// The end of tract's error for a model that ONNX Runtime may run.
+pub const TRY_ORT: &str = ": engine 'ort' may run it (pip install onnxruntime)";
 
 /// Numbers of rows for an engine that needs fixed ones.
 pub(crate) const FIXED_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -81,12 +84,12 @@ pub trait Model: Send {
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error>;
 
     /// As [`run`](Self::run), of a request with these parameters that is given up at its deadline.
-    fn run_for(&mut self, asked: Asked<'_>) -> Result<Vec<Tensor>, Error> {
+    fn run_for(&mut self, asked: RunRequest<'_>) -> Result<Vec<Tensor>, Error> {
         self.run(asked.inputs)
     }
 
     /// A run on another server that this thread only awaits. `None` if the run happens here.
-    fn ask(&self, _asked: Asked<'_>) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
+    fn ask(&self, _asked: RunRequest<'_>) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
         None
     }
 

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-use super::{Asked, Declared, Extras, Model, Signature};
+use super::{Declared, Extras, Model, RunRequest, Signature};
 use crate::{Error, VersionPolicy};
 
 /// Another server of the Open Inference Protocol, whose models this worker serves as its agent. Requests wait in the worker's
@@ -262,10 +262,10 @@ impl Model for Remote {
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let deadline = Instant::now() + self.question.longest;
-        self.run_for(Asked { inputs, extras: &Extras::default(), deadline })
+        self.run_for(RunRequest { inputs, extras: &Extras::default(), deadline })
     }
 
-    fn run_for(&mut self, asked: Asked<'_>) -> Result<Vec<Tensor>, Error> {
+    fn run_for(&mut self, asked: RunRequest<'_>) -> Result<Vec<Tensor>, Error> {
         let request = self.question.request(asked.inputs, asked.extras);
         let context = self.question.context(asked.deadline);
         self.question.outputs(self.channel.ask(|client| client.infer(request, context))?)
@@ -279,7 +279,7 @@ impl Model for Remote {
         false
     }
 
-    fn ask(&self, asked: Asked<'_>) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
+    fn ask(&self, asked: RunRequest<'_>) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
         let (client, question) = (self.client.clone()?, self.question.clone());
         let request = question.request(asked.inputs, asked.extras);
         let context = question.context(asked.deadline);

@@ -8,11 +8,11 @@ use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::{Host, Loaded, Site, batch_axis, padding, trial};
-use crate::Error;
 use crate::engine::{self, Description, Emulated, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
 use crate::payer::Payer;
 use crate::processor;
 use crate::statistics::Statistics;
+use crate::{Config, Error};
 
 /// The source of a version's model.
 pub(super) enum Source {
@@ -55,7 +55,7 @@ impl Host {
             tracing::info!(name, reason, "the model takes token ids, and tokenizer.json is not used");
         }
         let stated = triton(name, source);
-        let (max_batch, whole) = self.most_rows(name, stated.max_batch_size, &mut *model);
+        let (max_batch, whole) = most_rows(&self.config, name, stated.max_batch_size, &mut *model);
         // Without independent rows the rows of padding would change the answer.
         let preferred = stated.preferred_sizes.iter().copied().filter(|size| *size <= max_batch).collect();
         let sizes: Arc<[usize]> = fix_rows(&mut *model, preferred, max_batch)?.into();
@@ -147,35 +147,6 @@ impl Host {
                 engine::compare(&*engine, model, &version.path, &options)
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Maximum rows of a request for a model; 0 if its first dimension is not a batch, is configured not to be one, or
-    /// could not be shown to be one. Then the reason is returned as well.
-    fn most_rows(
-        &self,
-        name: &str,
-        declared: Option<usize>,
-        model: &mut dyn Model,
-    ) -> (usize, Option<String>) {
-        let listed = |names: &[String]| names.iter().any(|listed| listed == name);
-        if !model.signature().is_batched() || listed(&self.config.unbatched) {
-            return (0, None);
-        }
-        let most = self.config.max_rows.get().min(model.most_rows()).min(declared.unwrap_or(usize::MAX));
-        if most == 0 || model.declares_rows() || listed(&self.config.batched) {
-            return (most, None);
-        }
-        match batch_axis::shown(model, self.config.measure) {
-            Ok(()) => (most, None),
-            Err(reason) => {
-                tracing::warn!(
-                    name,
-                    %reason,
-                    "requests stay whole: the first dimension is not shown to be a batch (backend.batched overrides this)"
-                );
-                (0, Some(reason))
-            }
         }
     }
 
@@ -274,6 +245,35 @@ impl Host {
     }
 }
 
+/// Maximum rows of a request for a model; 0 if its first dimension is not a batch, is configured not to be one, or
+/// could not be shown to be one. Then the reason is returned as well.
+pub(super) fn most_rows(
+    config: &Config,
+    name: &str,
+    declared: Option<usize>,
+    model: &mut dyn Model,
+) -> (usize, Option<String>) {
+    let listed = |names: &[String]| names.iter().any(|listed| listed == name);
+    if !model.signature().is_batched() || listed(&config.unbatched) {
+        return (0, None);
+    }
+    let most = config.max_rows.get().min(model.most_rows()).min(declared.unwrap_or(usize::MAX));
+    if most == 0 || model.declares_rows() || listed(&config.batched) {
+        return (most, None);
+    }
+    match batch_axis::shown(model, config.measure) {
+        Ok(()) => (most, None),
+        Err(reason) => {
+            tracing::warn!(
+                name,
+                %reason,
+                "requests stay whole: the first dimension is not shown to be a batch (backend.batched overrides this)"
+            );
+            (0, Some(reason))
+        }
+    }
+}
+
 /// The only numbers of rows that a model runs: those that the repository prefers, or those that the engine needs because it
 /// is slow whenever the number changes. Any number if there are none.
 ///
@@ -333,11 +333,15 @@ fn rising(mut times: Vec<Duration>) -> Vec<Duration> {
     times
 }
 
-/// The `config.pbtxt` of a model. Names the fields that are ignored.
+/// The `config.pbtxt` of a model. Names its mistakes, and the fields that are ignored.
 fn triton(name: &str, source: &Source) -> TritonConfig {
     let Source::File(version) = source else { return TritonConfig::default() };
     let Some(config) = TritonConfig::beside(&version.path) else { return TritonConfig::default() };
-    let TritonConfig { max_batch_size, preferred_sizes, mask, ignored } = &config;
+    let TritonConfig { max_batch_size, preferred_sizes, mask, ignored, problems } = &config;
+    let file = version.path.ancestors().nth(2).map(|folder| folder.join("config.pbtxt")).unwrap_or_default();
+    for problem in problems {
+        tracing::warn!(name, file = %file.display(), %problem, "config.pbtxt: a mistake is ignored");
+    }
     let ignored = ignored.join(", ");
     tracing::info!(
         name,

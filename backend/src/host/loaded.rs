@@ -7,7 +7,7 @@ use parm_protocol::{ModelConfig, ModelMetadata, Rows, Tensor};
 use super::Site;
 use super::memory::Claim;
 use crate::Error;
-use crate::engine::{Asked, Model, guarded};
+use crate::engine::{Model, RunRequest, guarded};
 use crate::payer::Payer;
 use crate::statistics::Statistics;
 
@@ -35,7 +35,7 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// Runs on an instance's replica.
-    pub(crate) fn run(&self, instance: usize, asked: Asked<'_>) -> Result<Vec<Tensor>, Error> {
+    pub(crate) fn run(&self, instance: usize, asked: RunRequest<'_>) -> Result<Vec<Tensor>, Error> {
         let own = instance % self.replicas.len();
         let (before, after) = self.replicas.split_at(own);
         let free = after.iter().chain(before).find_map(Mutex::try_lock);
@@ -47,7 +47,7 @@ impl Loaded {
     pub(crate) fn ask(
         &self,
         instance: usize,
-        asked: Asked<'_>,
+        asked: RunRequest<'_>,
     ) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
         self.replicas[instance % self.replicas.len()].lock().ask(asked)
     }

@@ -13,7 +13,7 @@ use super::load::Source;
 use super::order::Asked;
 use super::{Host, Loaded};
 use crate::engine::guarded;
-use crate::{Error, VersionPolicy};
+use crate::{Config, Error, VersionPolicy};
 
 /// The time for which the loader waits for requests on a replaced version before freeing it. After that the last of
 /// these requests frees it.
@@ -59,7 +59,9 @@ impl Host {
         if !self.config.load.is_empty() {
             names = self.config.load.iter().cloned().collect();
         }
-        let listed = [("unbatched", &self.config.unbatched), ("batched", &self.config.batched)];
+        let weighed: Vec<String> = self.config.weights.keys().cloned().collect();
+        let Config { unbatched, batched, .. } = &self.config;
+        let listed = [("unbatched", unbatched), ("batched", batched), ("weights", &weighed)];
         for (setting, listed) in listed {
             for name in listed.iter().filter(|name| !names.contains(*name)) {
                 tracing::warn!(%name, "backend.{setting} names an unknown model: correct the name");
@@ -155,7 +157,18 @@ impl Host {
         let model = repository.model(name)?;
         let latest_only = self.config.versions == VersionPolicy::Latest;
         let skipped = if latest_only { model.versions.len().saturating_sub(1) } else { 0 };
-        let superseded = model.versions.keys().take(skipped).copied().collect();
+        let mut superseded: BTreeSet<u64> = model.versions.keys().take(skipped).copied().collect();
+        if latest_only {
+            let newest = model.latest().map(|(number, _)| number);
+            for (&version, error) in &model.unreadable {
+                if Some(version) < newest {
+                    superseded.insert(version);
+                } else if self.catalogue.is_ready(name, version) {
+                    // Its file is not gone, so an older version must not take its place.
+                    return Err(error.clone().into());
+                }
+            }
+        }
         let versions = model.versions.into_iter().skip(skipped);
         Ok((versions.map(|(number, version)| (number, Source::File(version))).collect(), superseded))
     }
@@ -249,7 +262,12 @@ fn follow_once(host: &Weak<Host>, watch: &mut Watch) {
         return;
     };
     match watch.poll() {
-        Ok(poll) => host.apply(&poll.changes),
+        Ok(poll) => {
+            for (name, error) in &poll.unreadable {
+                tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, name, %error, "cannot read a version in the repository: serving what is loaded");
+            }
+            host.apply(&poll.changes);
+        }
         Err(error) => {
             tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, %error, "cannot poll the repository: serving the loaded models")
         }
@@ -277,7 +295,7 @@ mod tests {
 
     use super::super::Layout;
     use super::*;
-    use crate::{Config, Metrics};
+    use crate::Metrics;
 
     fn put(root: &std::path::Path, version: u64, outputs: usize) {
         let folder = root.join("m").join(version.to_string());
@@ -337,6 +355,20 @@ mod tests {
             host.apply(&[Change::Removed("m".into(), 2)]);
             assert_eq!(host.catalogue.known("m"), [1], "{versions:?}, before: {before:?}");
         }
+    }
+
+    #[test]
+    fn unreadable_newest_version_goes_on_alone() {
+        let root = tempfile::tempdir().unwrap();
+        (1..=2).for_each(|version| put(root.path(), version, 1));
+        let host = host(root.path(), VersionPolicy::Latest);
+        std::os::unix::fs::symlink("/nowhere", root.path().join("m/2/labels.txt")).unwrap();
+        put(root.path(), 1, 3);
+        host.apply(&[Change::Changed("m".into(), 1)]);
+        assert_eq!(host.catalogue.known("m"), [2]);
+        put(root.path(), 3, 1);
+        host.apply(&[Change::Added("m".into(), 3)]);
+        assert_eq!(host.catalogue.known("m"), [3]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::state::Ticket;
 use super::{Job, Queue, batch};
-use crate::engine::{Asked, guarded_future};
+use crate::engine::{RunRequest, guarded_future};
 use crate::host::Loaded;
 use crate::statistics::Phases;
 use crate::{Batching, Error, Faults, pause};
@@ -88,7 +88,7 @@ impl Setup {
         while let Some((mut job, mut ticket)) = self.queue.taken().await {
             job.begin();
             let began = Instant::now();
-            let asked = Asked { inputs: &job.inputs, extras: &job.extras, deadline: job.deadline };
+            let asked = RunRequest { inputs: &job.inputs, extras: &job.extras, deadline: job.deadline };
             let outputs = match job.model.ask(self.number, asked) {
                 Some(answer) => guarded_future(answer).await,
                 None => Err(Error::Thread {
@@ -159,7 +159,7 @@ impl Setup {
         let inputs = batch::stack(jobs)?;
         let stacked = Instant::now();
         let latest = jobs.iter().map(|job| job.deadline).max().unwrap_or(began);
-        let asked = Asked { inputs: &inputs, extras: &jobs[0].extras, deadline: latest };
+        let asked = RunRequest { inputs: &inputs, extras: &jobs[0].extras, deadline: latest };
         let run = || model.run(self.number, asked);
         let outputs =
             self.faults.as_ref().map_or_else(run, |faults| faults.around(self.number, &inputs, run));

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use parm_backend::engine::{Model, Options, by_name, compare};
+use parm_parity_models::onnx::proto::StringStringEntryProto;
 use parm_parity_models::onnx::{Attribute, Builder, DataType as Kind, Dim, Tensor as Constant, Value};
 use parm_protocol::{DataType, Tensor};
+use prost::Message;
 
 fn magika(engine: &str) -> Box<dyn Model> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/magika/1/model.onnx");
@@ -171,4 +173,35 @@ fn empty_sequence_of_a_recurrent_model_is_an_error() {
     let error = model.run(&[sequence(0)]).unwrap_err();
     assert!(error.to_string().contains("input 'x' of shape [0, 1, 2] has no elements"), "{error}");
     assert_eq!(parm_protocol::Error::from(error).code(), parm_protocol::Code::InvalidArgument);
+}
+
+/// Runs only if ORT_DYLIB_PATH names a library.
+#[test]
+fn weights_in_a_file_that_is_cut_stay_in_service() {
+    #[allow(clippy::disallowed_methods)] // names the library to test with
+    if std::env::var_os("ORT_DYLIB_PATH").is_none() {
+        return;
+    }
+    let mut builder = Builder::new("table", 1).opset(17);
+    let dims = Some(vec![Dim::Symbol("rows".into())]);
+    let at = builder.input(Value { name: "at".into(), datatype: Kind::Int64, shape: dims });
+    let values: Vec<f32> = (0..40_000).map(|value| value as f32).collect();
+    let table = builder.constant(Constant::from_f32("table", &[5000, 8], &values).unwrap());
+    builder.node("Gather", "y", &[&table, &at]);
+    let dims = Some(vec![Dim::Symbol("rows".into()), Dim::Fixed(8)]);
+    builder.output(Value { name: "y".into(), datatype: Kind::Float, shape: dims });
+    let mut proto = builder.build().unwrap().proto().clone();
+    let weight = &mut proto.graph.as_mut().unwrap().initializer[0];
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("weights.bin"), weight.raw_data.take().unwrap()).unwrap();
+    weight.data_location = 1;
+    weight.external_data =
+        vec![StringStringEntryProto { key: "location".into(), value: "weights.bin".into() }];
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, proto.encode_to_vec()).unwrap();
+    let options = Options::default();
+    let mut model = by_name("ort", &options).unwrap().load(&path, &options).unwrap();
+    std::fs::write(folder.path().join("weights.bin"), []).unwrap();
+    let last = Tensor::new(DataType::Int64, [1].as_slice(), 4999i64.to_le_bytes().to_vec().into()).unwrap();
+    assert_eq!(run(&mut *model, &last), values[39_992..]);
 }

@@ -4,11 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use super::ModelFile;
 use crate::Error;
-use crate::repository::check_name;
+use crate::repository::{check_name, digest};
 
 /// The most versions that are searched for a free number.
 const MAX_VERSIONS: u64 = 10_000;
@@ -20,7 +18,6 @@ pub type Beside = (PathBuf, Vec<u8>);
 /// a server that reads the model finds them.
 pub fn put_model(root: &Path, name: &str, model: &[u8], beside: &[Beside]) -> Result<ModelFile, Error> {
     check_name(name)?;
-    let sha256 = Sha256::digest(model).iter().map(|byte| format!("{byte:02x}")).collect();
     for version in 1..MAX_VERSIONS {
         let folder = root.join(name).join(version.to_string());
         let path = folder.join("model.onnx");
@@ -31,7 +28,7 @@ pub fn put_model(root: &Path, name: &str, model: &[u8], beside: &[Beside]) -> Re
         } else if found.as_deref() != Some(model) {
             continue;
         }
-        return Ok(ModelFile { name: name.into(), version, sha256 });
+        return Ok(ModelFile { name: name.into(), version, sha256: digest(&path)? });
     }
     Err(Error::Write { path: root.join(name), message: "it has too many versions".into() })
 }

@@ -11,11 +11,11 @@ use super::Defect;
 const MOST_PARTS: usize = 4_000_000;
 
 /// Graphs within graphs. The decoder stops at a hundred messages.
-const MOST_DEEP: usize = 100;
+pub(super) const MOST_DEEP: usize = 100;
 
 /// A message whose parts are counted.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Model,
     Training,
     Function,
@@ -32,7 +32,7 @@ enum Kind {
 
 impl Kind {
     /// The message in field `number`, if its parts are counted as well.
-    fn within(self, number: u64) -> Option<Self> {
+    pub(super) fn within(self, number: u64) -> Option<Self> {
         Some(match (self, number) {
             (Self::Model, 7) | (Self::Training, 1 | 2) | (Self::Attribute, 6 | 11) => Self::Graph,
             (Self::Model, 20) => Self::Training,

@@ -6,12 +6,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
 use super::proto::TensorProto;
-use super::{Defect, Limits};
+use super::{Defect, Limits, is_inside};
 
 /// Reads and caches the external files of one model.
 #[derive(Debug, Default)]
@@ -51,10 +51,7 @@ impl External {
         let Some(folder) = &self.folder else {
             return Err(Defect::ExternalWithoutFolder { tensor, location: named });
         };
-        let inside = Path::new(location)
-            .components()
-            .all(|component| matches!(component, Component::Normal(_) | Component::CurDir));
-        if !inside || location.is_empty() {
+        if !is_inside(location) {
             return Err(Defect::ExternalOutside { tensor, location: named });
         }
         let held: u64 = self.files.borrow().values().map(|file| file.len() as u64).sum();

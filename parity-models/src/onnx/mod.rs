@@ -16,6 +16,7 @@ mod graph;
 mod inspect;
 mod layer;
 mod limits;
+mod locations;
 mod model;
 mod node;
 #[rustfmt::skip]
@@ -37,6 +38,7 @@ pub use graph::{Graph, Opset};
 pub use inspect::Inspection;
 pub use layer::{BatchNorm, Conv, Dense, Pool};
 pub use limits::Limits;
+pub use locations::{is_inside, locations};
 pub use model::Model;
 pub use node::Node;
 pub use parm_random::Random;

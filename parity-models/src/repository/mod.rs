@@ -7,11 +7,13 @@
 //!
 //! An invalid model never hides the others: a scan returns the valid models and the errors.
 
+mod digest;
 mod name;
 mod pbtxt;
 mod scan;
 mod watch;
 
+pub(crate) use digest::digest;
 pub use name::check_name;
 pub use pbtxt::TritonConfig;
 pub use scan::{Format, ModelFolder, POOLING, Repository, Scan, TOKENIZER, Version};

@@ -19,6 +19,8 @@ pub struct TritonConfig {
     pub mask: Option<String>,
     /// Other fields.
     pub ignored: Vec<String>,
+    /// Mistakes of the file. What they concern is ignored.
+    pub problems: Vec<String>,
 }
 
 impl TritonConfig {
@@ -29,7 +31,7 @@ impl TritonConfig {
         path.is_file().then(|| std::fs::read_to_string(path).ok()).flatten().map(|text| Self::read(&text))
     }
 
-    /// Reads the fields at the top level. Anything unreadable is ignored, as are the fields themselves.
+    /// Reads the fields at the top level.
     pub fn read(text: &str) -> Self {
         let mut config = Self::default();
         let mut words = Words { rest: text };
@@ -41,7 +43,11 @@ impl TritonConfig {
                 _ if depth > 0 => inner.read(&mut config, field.unwrap_or_default(), word),
                 ":" => {
                     if field == Some("max_batch_size") {
-                        config.max_batch_size = words.next().and_then(|value| value.parse().ok());
+                        let value = words.next().unwrap_or_default();
+                        config.max_batch_size = value.parse().ok();
+                        if config.max_batch_size.is_none() {
+                            config.problems.push(format!("max_batch_size is '{value}': give a whole number"));
+                        }
                     } else if !matches!(words.peek(), Some("{" | "[")) {
                         words.next();
                     }
@@ -54,6 +60,9 @@ impl TritonConfig {
                     }
                 }
             }
+        }
+        if depth > 0 {
+            config.problems.push("the file is not complete: a brace or bracket is not closed".into());
         }
         let known = |name: &String| match name.as_str() {
             "dynamic_batching" => !config.preferred_sizes.is_empty(),
@@ -177,6 +186,22 @@ mod tests {
         assert_eq!(TritonConfig::read("max_batch_size:0").max_batch_size, Some(0));
         for odd in ["", "{{{", "max_batch_size:", "\"", "a: \"unfinished", "é: 1"] {
             assert_eq!(TritonConfig::read(odd).max_batch_size, None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_and_open_braces_are_told() {
+        for (text, told) in [
+            ("max_batch_size: many", "max_batch_size is 'many'"),
+            ("max_batch_size: -3", "max_batch_size is '-3'"),
+            ("max_batch_size:", "max_batch_size is ''"),
+            ("dynamic_batching { preferred_batch_size: [ 4, 8 ]", "the file is not complete"),
+        ] {
+            let problems = TritonConfig::read(text).problems;
+            assert!(problems.len() == 1 && problems[0].starts_with(told), "{text}: {problems:?}");
+        }
+        for well in ["", "max_batch_size: 0", "dynamic_batching { preferred_batch_size: [ 4, 8 ] }"] {
+            assert_eq!(TritonConfig::read(well).problems, [""; 0], "{well}");
         }
     }
 }

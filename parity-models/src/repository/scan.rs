@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
 use super::check_name;
+use super::digest::{digest, hash_file, hex, unreadable};
 use crate::Error;
+use crate::onnx::{is_inside, locations};
 
 /// The most files of a version folder: a model, its external data, a label list. More is a misplaced folder.
 const MAX_FILES: usize = 4096;
@@ -42,6 +44,8 @@ pub struct ModelFolder {
     pub versions: BTreeMap<u64, Version>,
     /// `NAME/parm.toml`, if there is one.
     pub bundle: Option<PathBuf>,
+    /// Versions that exist but cannot be read, and why. They are not removed: what was loaded before may go on.
+    pub unreadable: BTreeMap<u64, Error>,
 }
 
 /// One version of a model.
@@ -51,8 +55,18 @@ pub struct Version {
     pub path: PathBuf,
     /// Its format.
     pub format: Format,
-    /// Names, sizes and modification times of the version's files, including external data: cheap to compare.
-    pub(super) stamp: Vec<(String, u64, Option<SystemTime>)>,
+    /// The version's files, including external data.
+    pub(super) stamp: Vec<Stamp>,
+}
+
+/// What is cheap to compare of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    name: String,
+    bytes: u64,
+    modified: Option<SystemTime>,
+    /// Device and inode: builds that can be repeated give every file the same time, and a link may move between them.
+    place: (u64, u64),
 }
 
 /// The outcome of a scan.
@@ -62,6 +76,8 @@ pub struct Scan {
     pub models: BTreeMap<String, ModelFolder>,
     /// Errors, by the name of their model.
     pub problems: Vec<(String, Error)>,
+    /// Versions that exist but cannot be read, by model and number. Their errors are among the problems.
+    pub unreadable: BTreeMap<(String, u64), Error>,
     /// ONNX files next to the models' folders, which are not served.
     pub loose: Vec<PathBuf>,
 }
@@ -93,7 +109,15 @@ impl Repository {
             entries(&self.root)?.into_iter().partition(|(_, path)| path.is_dir());
         scan.loose = files.into_iter().map(|(_, path)| path).filter(|path| is_onnx(path)).collect();
         for (name, path) in folders {
-            match check_name(&name).and_then(|()| read_model(&name, &path, &mut scan.problems)) {
+            let mut unreadable = BTreeMap::new();
+            let model = match check_name(&name) {
+                Ok(()) => read_model(&name, &path, &mut scan.problems, &mut unreadable),
+                Err(error) => Err(error),
+            };
+            for (number, error) in unreadable {
+                scan.unreadable.insert((name.clone(), number), error);
+            }
+            match model {
                 Ok(model) => drop(scan.models.insert(name, model)),
                 // Its versions have problems of their own.
                 Err(Error::NoVersion { .. }) if scan.problems.iter().any(|(other, _)| *other == name) => {}
@@ -134,7 +158,8 @@ impl Repository {
             return Err(Error::UnknownModel { name: name.into(), root: self.root.clone() });
         }
         let mut problems = Vec::new();
-        let model = read_model(name, &path, &mut problems);
+        let mut unreadable = BTreeMap::new();
+        let model = read_model(name, &path, &mut problems, &mut unreadable);
         match (model, problems.into_iter().next()) {
             (Err(Error::NoVersion { .. }), Some((_, problem))) => Err(problem),
             (model, _) => model,
@@ -171,7 +196,7 @@ impl ModelFolder {
 impl Version {
     /// Size of all its files: the model, and its external data.
     pub fn bytes(&self) -> u64 {
-        self.stamp.iter().map(|(_, length, _)| length).sum()
+        self.stamp.iter().map(|file| file.bytes).sum()
     }
 
     /// Whether it is served with texts as its input, because its tokenizer is next to it.
@@ -179,18 +204,16 @@ impl Version {
         self.format == Format::Onnx && self.path.with_file_name(TOKENIZER).is_file()
     }
 
-    /// SHA-256 of the model file in lower-case hexadecimal, as in a bundle's manifest.
+    /// SHA-256 of the model, with its external data, in lower-case hexadecimal, as in a bundle's manifest.
     pub fn digest(&self) -> Result<String, Error> {
-        let mut hash = Sha256::new();
-        hash_file(&self.path, &mut hash)?;
-        Ok(hex(&hash.finalize()))
+        digest(&self.path)
     }
 
     /// SHA-256 over all files of the version: differs if any file of the model differs.
     pub(super) fn content(&self) -> Result<String, Error> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut hash = Sha256::new();
-        for (name, ..) in &self.stamp {
+        for Stamp { name, .. } in &self.stamp {
             hash.update((name.len() as u64).to_le_bytes());
             hash.update(name);
             hash_file(&folder.join(name), &mut hash)?;
@@ -199,11 +222,29 @@ impl Version {
     }
 }
 
-fn read_model(name: &str, path: &Path, problems: &mut Vec<(String, Error)>) -> Result<ModelFolder, Error> {
+fn read_model(
+    name: &str,
+    path: &Path,
+    problems: &mut Vec<(String, Error)>,
+    unreadable: &mut BTreeMap<u64, Error>,
+) -> Result<ModelFolder, Error> {
     let mut versions = BTreeMap::new();
-    for (folder, path) in folders(path)? {
-        match version_number(&folder, &path).and_then(|number| Ok((number, read_version(&path)?))) {
-            Ok((number, version)) => drop(versions.insert(number, version)),
+    for (folder, path) in entries(path)? {
+        let number = version_number(&folder, &path);
+        match fs::metadata(&path) {
+            Ok(metadata) if !metadata.is_dir() => continue,
+            // A dangling link in a version's place is a version that cannot be read.
+            Err(_) if number.is_err() || !path.is_symlink() => continue,
+            _ => {}
+        }
+        match number.map(|number| (number, read_version(&path))) {
+            Ok((number, Ok(version))) => drop(versions.insert(number, version)),
+            Ok((number, Err(error))) => {
+                if hides_a_version(&error) {
+                    unreadable.insert(number, error.clone());
+                }
+                problems.push((name.into(), error));
+            }
             Err(error) => problems.push((name.into(), error)),
         }
     }
@@ -211,7 +252,12 @@ fn read_model(name: &str, path: &Path, problems: &mut Vec<(String, Error)>) -> R
         return Err(Error::NoVersion { name: name.into() });
     }
     let bundle = Some(path.join("parm.toml")).filter(|path| path.is_file());
-    Ok(ModelFolder { name: name.into(), versions, bundle })
+    Ok(ModelFolder { name: name.into(), versions, bundle, unreadable: unreadable.clone() })
+}
+
+/// Whether the version exists nevertheless: a folder without a model's file is none.
+fn hides_a_version(error: &Error) -> bool {
+    matches!(error, Error::Read { .. } | Error::TooManyFiles { .. } | Error::SeveralModelFiles { .. })
 }
 
 /// `01` would be a second spelling of `1`, so only `1` is accepted.
@@ -222,7 +268,7 @@ fn version_number(folder: &str, path: &Path) -> Result<u64, Error> {
 
 fn read_version(folder: &Path) -> Result<Version, Error> {
     let stamp = stamp(folder)?;
-    let has = |file: &str| stamp.iter().any(|(name, ..)| name == file);
+    let has = |file: &str| stamp.iter().any(|found| found.name == file);
     let found: Vec<_> = Format::ALL.into_iter().filter(|(_, file)| has(file)).collect();
     match found[..] {
         [(format, file)] => Ok(Version { path: folder.join(file), format, stamp }),
@@ -237,11 +283,13 @@ fn read_version(folder: &Path) -> Result<Version, Error> {
     }
 }
 
-fn stamp(folder: &Path) -> Result<Vec<(String, u64, Option<SystemTime>)>, Error> {
+fn stamp(folder: &Path) -> Result<Vec<Stamp>, Error> {
     let mut files = Vec::new();
     let pooling = (POOLING.to_owned(), folder.join(POOLING));
     let pooling = Some(pooling).filter(|(_, path)| path.is_file());
-    for (name, path) in entries(folder)?.into_iter().chain(pooling) {
+    let entries = entries(folder)?;
+    let nested = nested(folder, &entries)?;
+    for (name, path) in entries.into_iter().chain(pooling).chain(nested) {
         let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
         if !metadata.is_file() {
             continue;
@@ -249,15 +297,24 @@ fn stamp(folder: &Path) -> Result<Vec<(String, u64, Option<SystemTime>)>, Error>
         if files.len() == MAX_FILES {
             return Err(Error::TooManyFiles { path: folder.into(), limit: MAX_FILES });
         }
-        files.push((name, metadata.len(), metadata.modified().ok()));
+        let (bytes, modified) = (metadata.len(), metadata.modified().ok());
+        files.push(Stamp { name, bytes, modified, place: (metadata.dev(), metadata.ino()) });
     }
     Ok(files)
 }
 
-fn folders(path: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
-    let mut entries = entries(path)?;
-    entries.retain(|(_, path)| path.is_dir());
-    Ok(entries)
+/// External files in folders within that of the version. Reads the graph only if there are such folders.
+fn nested(folder: &Path, entries: &[(String, PathBuf)]) -> Result<Vec<(String, PathBuf)>, Error> {
+    let model = folder.join("model.onnx");
+    let is_folder =
+        |(name, path): &(String, PathBuf)| !POOLING.starts_with(&format!("{name}/")) && path.is_dir();
+    if !entries.iter().any(is_folder) || !model.is_file() {
+        return Ok(Vec::new());
+    }
+    let found = locations(&model).map_err(|error| unreadable(&model, &error))?.into_iter();
+    let found = found.filter(|location| is_inside(location) && location.contains('/'));
+    let found = found.map(|location| (folder.join(&location), location)).filter(|(path, _)| path.is_file());
+    Ok(found.map(|(path, location)| (location, path)).collect())
 }
 
 /// Visible entries sorted by name, so that every scan of the same files returns the same result.
@@ -272,25 +329,6 @@ fn entries(path: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     }
     entries.sort();
     Ok(entries)
-}
-
-fn hash_file(path: &Path, hash: &mut Sha256) -> Result<(), Error> {
-    let mut file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer).map_err(|error| unreadable(path, &error))? {
-            0 => return Ok(()),
-            count => hash.update(&buffer[..count]),
-        }
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Error {
-    Error::Read { path: path.into(), message: error.to_string() }
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Finds the changes of a repository between two polls.
 //!
-//! Polling, not notification: file systems on network mounts and in container layers often do not notify. Sizes and
-//! times show which files to read, digests whether they changed: `touch` reloads nothing. A file that is being copied
+//! Polling, not notification: file systems on network mounts and in container layers often do not notify. Sizes, times
+//! and inodes show which files to read, digests whether they changed: `touch` reloads nothing. A file that is being copied
 //! changes from poll to poll, so a change is reported once two successive polls agree. A missing version is reported as
 //! removed once two successive polls miss it, but never by a poll that finds no version at all: a volume that is
 //! mounted again must not unload served models. Times are compared for equality, not for order, so a clock that was set
 //! back hides no change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parm_protocol::Absence;
 
@@ -23,7 +23,7 @@ pub enum Change {
     Added(String, u64),
     /// Its content has changed.
     Changed(String, u64),
-    /// It is missing, or no longer valid.
+    /// It is missing, or has no model file.
     Removed(String, u64),
 }
 
@@ -34,6 +34,8 @@ pub struct Poll {
     pub changes: Vec<Change>,
     /// Current errors, by model.
     pub problems: Vec<(String, Error)>,
+    /// The errors of versions that could be read, or were not there, at the last poll.
+    pub unreadable: Vec<(String, Error)>,
 }
 
 /// A repository and its last reported state.
@@ -44,6 +46,8 @@ pub struct Watch {
     /// Versions that changed at the last poll and may still be changing.
     settling: BTreeMap<Key, Version>,
     absence: Absence<Key>,
+    /// Versions that could not be read at the last poll.
+    unreadable: BTreeSet<Key>,
 }
 
 #[derive(Debug)]
@@ -61,14 +65,23 @@ impl Watch {
             Some((key, Known { version, content }))
         });
         let known = known.collect();
-        Self { repository, known, settling: BTreeMap::new(), absence: Absence::default() }
+        let unreadable = scan.unreadable.keys().cloned().collect();
+        Self { repository, known, settling: BTreeMap::new(), absence: Absence::default(), unreadable }
     }
 
     /// Polls the repository.
     pub fn poll(&mut self) -> Result<Poll, Error> {
         let scan = self.repository.scan()?;
         let found: BTreeMap<Key, Version> = versions(&scan).collect();
-        let mut poll = Poll { changes: self.forget_missing(&found), problems: scan.problems };
+        let unreadable: BTreeSet<Key> = scan.unreadable.keys().cloned().collect();
+        let changes = self.forget_missing(&found, &unreadable);
+        let mut poll = Poll { changes, problems: scan.problems, unreadable: Vec::new() };
+        for (key, error) in scan.unreadable {
+            if !self.unreadable.contains(&key) {
+                poll.unreadable.push((key.0, error));
+            }
+        }
+        self.unreadable = unreadable;
         let mut settling = BTreeMap::new();
         for (key, version) in found {
             if self.known.get(&key).is_some_and(|known| known.version == version) {
@@ -87,8 +100,10 @@ impl Watch {
         Ok(poll)
     }
 
-    fn forget_missing(&mut self, found: &BTreeMap<Key, Version>) -> Vec<Change> {
-        let gone = self.absence.look(self.known.keys(), found.len(), |key| found.contains_key(key));
+    /// A version that cannot be read is not missing.
+    fn forget_missing(&mut self, found: &BTreeMap<Key, Version>, unreadable: &BTreeSet<Key>) -> Vec<Change> {
+        let present = |key: &Key| found.contains_key(key) || unreadable.contains(key);
+        let gone = self.absence.look(self.known.keys(), found.len() + unreadable.len(), present);
         self.known.retain(|key, _| !gone.contains(key));
         gone.into_iter().map(|(name, version)| Change::Removed(name, version)).collect()
     }
@@ -194,6 +209,28 @@ mod tests {
     }
 
     #[test]
+    fn unreadable_version_is_not_removed_and_told_once() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "a", 1);
+        write(root.path(), "a/2/model.onnx", "b", 1);
+        let mut watch = watch(root.path());
+        let link = root.path().join("a/2/labels.txt");
+        std::os::unix::fs::symlink("/nowhere/labels.txt", &link).unwrap();
+        for told in [1, 0, 0] {
+            let poll = watch.poll().unwrap();
+            assert_eq!((poll.changes, poll.unreadable.len(), poll.problems.len()), (vec![], told, 1));
+        }
+        fs::remove_file(&link).unwrap();
+        assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
+        fs::remove_dir_all(root.path().join("a/2")).unwrap();
+        std::os::unix::fs::symlink("/nowhere/2", root.path().join("a/2")).unwrap();
+        assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
+        fs::remove_file(root.path().join("a/2")).unwrap();
+        assert_eq!(changes(&mut watch), []);
+        assert_eq!(changes(&mut watch), [Change::Removed("a".into(), 2)]);
+    }
+
+    #[test]
     fn empty_repository_removes_nothing() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "a/1/model.onnx", "a", 1);
@@ -201,6 +238,22 @@ mod tests {
         fs::remove_dir_all(root.path().join("a")).unwrap();
         (0..4).for_each(|_| assert_eq!(changes(&mut watch), []));
         write(root.path(), "a/1/model.onnx", "A", 2);
+        assert_eq!(changes(&mut watch), []);
+        assert_eq!(changes(&mut watch), [Change::Changed("a".into(), 1)]);
+    }
+
+    #[test]
+    fn link_moved_to_an_equal_size_and_time_is_a_change() {
+        let (root, builds) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (build, content) in [("x", "1"), ("y", "2")] {
+            write(builds.path(), &format!("{build}/model.onnx"), content, 1);
+        }
+        let version = root.path().join("a/1");
+        fs::create_dir_all(root.path().join("a")).unwrap();
+        std::os::unix::fs::symlink(builds.path().join("x"), &version).unwrap();
+        let mut watch = watch(root.path());
+        fs::remove_file(&version).unwrap();
+        std::os::unix::fs::symlink(builds.path().join("y"), &version).unwrap();
         assert_eq!(changes(&mut watch), []);
         assert_eq!(changes(&mut watch), [Change::Changed("a".into(), 1)]);
     }

@@ -7,6 +7,7 @@ mod convert;
 mod gpu;
 mod library;
 mod sizes;
+mod weights;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -263,6 +264,11 @@ fn session_on(
     if let Some(gpu) = gpu {
         let providers = [gpu.provider()];
         builder = builder.with_execution_providers(providers).map_err(|error| refused(error.to_string()))?;
+    }
+    for (name, bytes) in weights::external(path) {
+        builder = builder
+            .with_external_initializer_file_in_memory(name, bytes)
+            .map_err(|error| refused(error.to_string()))?;
     }
     builder.commit_from_file(path).map_err(|error| refused(error.to_string()))
 }

@@ -27,7 +27,7 @@ use tract_onnx::prelude::{
 };
 use tract_onnx::tract_hir::internal::{DimFact, GenericFactoid, InferenceFact, ShapeFactoid, ToDim};
 
-use super::{Engine, Model, Options, Signature, guarded};
+use super::{Engine, Model, Options, Signature, TRY_ORT, guarded};
 use crate::Error;
 
 /// The engine, with or without graph optimisation.
@@ -69,7 +69,7 @@ impl Engine for Tract {
             }
             error => error,
         };
-        let proto = guarded(|| read(path)).map_err(|error| advised(error, operators::ORT))?;
+        let proto = guarded(|| read(path)).map_err(|error| advised(error, TRY_ORT))?;
         let advice = operators::advice(&proto);
         let loaded = guarded(|| TractModel::of(proto, path, options, self.optimises));
         Ok(Box::new(loaded.map_err(|error| match operators::broken(path) {

@@ -5,8 +5,7 @@ use std::path::Path;
 use parm_parity_models::onnx::{Limits, Model as File};
 use tract_onnx::pb::{AttributeProto, GraphProto, ModelProto, NodeProto};
 
-/// The advice if each operator is one of ONNX or of ONNX Runtime.
-pub(super) const ORT: &str = ": engine 'ort' may run it (pip install onnxruntime)";
+use crate::engine::TRY_ORT;
 
 /// The advice on a file that no engine can load.
 const BROKEN: &str = ": the file is broken: parm models inspect shows its faults";
@@ -51,7 +50,7 @@ pub(super) fn advice(proto: &ModelProto) -> String {
     };
     let is_unknown = |node: &NodeProto| !is_known(node) && !own(node);
     match proto.graph.as_ref().and_then(|graph| find(graph, &is_unknown)) {
-        None => ORT.to_owned(),
+        None => TRY_ORT.to_owned(),
         Some(node) if node.domain.is_empty() => {
             format!(": ONNX has no operator '{}': correct its name", node.op_type)
         }

@@ -132,8 +132,13 @@ impl Library {
                 let others = files(&bundle.manifest);
                 for (model, version) in own.into_iter().chain(others.map(|file| (&*file.name, file.version)))
                 {
-                    let file = root.join(model).join(version.to_string()).join("model.onnx");
+                    let folder = root.join(model).join(version.to_string());
+                    let file = folder.join("model.onnx");
                     stamp.insert(file.clone(), of(&file));
+                    // The digest of a model covers its external data.
+                    for beside in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                        stamp.insert(beside.path(), of(&beside.path()));
+                    }
                 }
             }
             let state = of(&path);
