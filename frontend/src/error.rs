@@ -64,6 +64,10 @@ pub enum Error {
     CoderPanicked,
     #[error("instance {instance} did not return output '{output}'")]
     MissingOutput { instance: String, output: String },
+    #[error(
+        "instance {instance} returned an approximate answer ({outcome}): servers have to return predictions"
+    )]
+    Approximate { instance: String, outcome: String },
     #[error("too many recordings: the limit is {limit}: end one of them")]
     TooManyRecordings { limit: usize },
     #[error(

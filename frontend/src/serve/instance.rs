@@ -60,6 +60,8 @@ pub(crate) struct Instance {
     pub(super) tokens: OnceLock<Arc<Tokens>>,
     /// Whether it states the files of its models, as our workers do.
     states_files: AtomicBool,
+    /// Whether it is another frontend, which may return approximate answers.
+    approximates: AtomicBool,
 }
 
 /// Quantiles of the last service times.
@@ -101,7 +103,18 @@ impl Instance {
             metrics,
             tokens: OnceLock::new(),
             states_files: AtomicBool::new(false),
+            approximates: AtomicBool::new(false),
         }
+    }
+
+    /// Whether it has to be asked for predictions.
+    pub(super) fn approximates(&self) -> bool {
+        self.approximates.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it is another frontend: its answers name their outcome.
+    pub(super) fn set_approximates(&self) {
+        self.approximates.store(true, Ordering::Relaxed);
     }
 
     /// Whether it is a worker of ours, which knows our parameters.

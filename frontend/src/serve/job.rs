@@ -27,8 +27,10 @@ use super::inputs::{self, JobRows, Row};
 use super::instance::Instance;
 use super::ledger::Stop;
 use super::lengths::Lengths;
+use super::outcome::OUTCOME;
 use super::outputs::{Expected, Outputs};
 use super::pool::Pool;
+use super::terms::ACCEPT;
 use super::trace;
 
 /// Work of a job.
@@ -242,7 +244,7 @@ impl Launch {
         Ok(request)
     }
 
-    /// Adds the rank of the request among those of other frontends. A server without tokens gets the usual parameters.
+    /// Asks another frontend for predictions, and adds the rank of the request among those of other frontends. A server without tokens gets the usual parameters.
     fn ranked(&self, mut request: InferRequest) -> InferRequest {
         let priority = match self.class {
             _ if self.token.is_none() => None,
@@ -252,6 +254,9 @@ impl Launch {
         };
         if let Some(priority) = priority {
             request.parameters.insert("priority".into(), priority.into());
+        }
+        if self.instance.approximates() {
+            request.parameters.insert(ACCEPT.into(), "exact".into());
         }
         request
     }
@@ -284,8 +289,13 @@ impl Launch {
             rows: self.task.rows(),
         };
         let outputs = answer.and_then(|reply| match reply {
-            JobAnswer::Predicted(response) => Outputs::check(response, &expected)
-                .map_err(|error| Error::Internal { message: error.to_string() }),
+            JobAnswer::Predicted(response) => {
+                if response.parameters.contains_key(OUTCOME) {
+                    self.instance.set_approximates();
+                }
+                Outputs::check(response, &expected)
+                    .map_err(|error| Error::Internal { message: error.to_string() })
+            }
             JobAnswer::Opaque(answer) => Ok(Outputs::opaque(self.watched(driver, answer))),
         });
         match outputs {

@@ -2,6 +2,9 @@
 
 use parm_dispatch::Answer;
 
+/// The parameter of answers that names their outcome.
+pub(crate) const OUTCOME: &str = "parm_outcome";
+
 /// Outcomes from best to worst: a request of several rows is labelled with its worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {

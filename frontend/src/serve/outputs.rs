@@ -10,7 +10,7 @@ use parm_protocol::{
 use smallvec::SmallVec;
 
 use super::lengths::Lengths;
-use super::outcome::Outcome;
+use super::outcome::{OUTCOME, Outcome};
 use super::pool::Pool;
 use crate::error;
 
@@ -48,6 +48,12 @@ impl Outputs {
     /// Checks that an instance returned all requested outputs for every row.
     pub(crate) fn check(response: InferResponse, expected: &Expected<'_>) -> Result<Self, error::Error> {
         let Expected { instance, model, wanted, batched, rows } = *expected;
+        if let Some(outcome) = response.parameters.get(OUTCOME).and_then(Parameter::as_str)
+            && ![Outcome::Exact.name(), Outcome::Hedged.name()].contains(&outcome)
+        {
+            let (instance, outcome) = (instance.to_owned(), outcome.to_owned());
+            return Err(error::Error::Approximate { instance, outcome });
+        }
         for declared in &model.outputs {
             let is_wanted = wanted.is_empty() || wanted.iter().any(|output| output.name == declared.name);
             match response.outputs.iter().find(|output| output.name == declared.name) {
@@ -141,7 +147,7 @@ pub(crate) fn response(
 /// `parm_outcome` is the worst of the rows; if they differ, `parm_outcomes` lists them in row order.
 fn parameters(answers: &[RowAnswer], worst: Outcome) -> Parameters {
     let mut parameters = Parameters::new();
-    parameters.insert("parm_outcome".into(), worst.name().into());
+    parameters.insert(OUTCOME.into(), worst.name().into());
     if answers.iter().any(|answer| answer.outcome != worst) {
         let all: Vec<&str> = answers.iter().map(|answer| answer.outcome.name()).collect();
         parameters.insert("parm_outcomes".into(), all.join(",").as_str().into());
@@ -251,6 +257,22 @@ mod tests {
         assert_eq!(gathered(&answers, &["y"]).unwrap()[0].tensor.rows(), 2);
         let error = gathered(&answers, &["y", "z"]).unwrap_err().to_string();
         assert!(error.contains("(backup) lacks output 'z'"), "{error}");
+    }
+
+    #[test]
+    fn approximate_answer_of_another_frontend_is_an_error() {
+        let answer = |outcome: Option<&str>| {
+            let mut answer = InferResponse::default();
+            outcome
+                .into_iter()
+                .for_each(|outcome| drop(answer.parameters.insert(OUTCOME.into(), outcome.into())));
+            let model = ModelMetadata::default();
+            let expected = Expected { instance: "a", model: &model, wanted: &[], batched: true, rows: 1 };
+            Outputs::check(answer, &expected).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!([None, Some("exact"), Some("hedged")].map(answer), [const { Ok(()) }; 3]);
+        let error = answer(Some("stand-in")).unwrap_err();
+        assert!(error.contains("an approximate answer (stand-in)"), "{error}");
     }
 
     #[test]

@@ -14,8 +14,11 @@ use parm_shares::{Asked, Refusal, Table};
 use super::clock::Clock;
 use crate::config::Requests;
 
+/// The parameter that says which answers a client accepts.
+pub(crate) const ACCEPT: &str = "parm_accept";
+
 /// Parameters that are not forwarded to the instance. It would reject some that jobs have of their own, by no fault of its own.
-const OURS: [&str; 6] = ["timeout", "priority", "parm_accept", SHARE, ROWS, PADDED];
+const OURS: [&str; 6] = ["timeout", "priority", ACCEPT, SHARE, ROWS, PADDED];
 
 /// The terms of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +84,12 @@ fn priority(parameters: &Parameters) -> Result<u8, Error> {
 }
 
 fn accept(parameters: &Parameters) -> Result<Accept, Error> {
-    let Some(value) = parameters.get("parm_accept") else { return Ok(Accept::Any) };
+    let Some(value) = parameters.get(ACCEPT) else { return Ok(Accept::Any) };
     match value.as_str() {
         Some("any") => Ok(Accept::Any),
         Some("exact") => Ok(Accept::Exact),
         _ => share(value).ok_or_else(|| {
-            malformed("parm_accept", value, "'any', 'exact', or a share of approximate answers such as 0.01")
+            malformed(ACCEPT, value, "'any', 'exact', or a share of approximate answers such as 0.01")
         }),
     }
 }

@@ -98,6 +98,10 @@ impl Core {
         nets: Option<Arc<dyn LoadNets>>,
     ) -> Result<Arc<Self>, Error> {
         let library = Library::open(config.bundles.clone(), nets);
+        if let Some(path) = config.bundles.as_deref().filter(|path| !path.exists()) {
+            let path = path.display();
+            tracing::warn!(%path, "frontend.bundles does not exist: there are no bundles: correct the path");
+        }
         let wished = wished(&config, &library)?;
         let routes = Routes::new(&config.upstreams).map_err(upstreams::wrong)?;
         let shares = Arc::new(Table::new(&config.shares));
