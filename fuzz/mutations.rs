@@ -6,6 +6,9 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+/// A target, which panics on a finding.
+pub type Target = fn(&[u8]);
+
 /// Mutations for each target, few enough that all targets together take seconds.
 const RUNS: u64 = 2000;
 
@@ -62,13 +65,13 @@ fn mutated(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-fn runs(name: &str, target: fn(&[u8]), input: &[u8], what: &str) {
+fn runs(name: &str, target: Target, input: &[u8], what: &str) {
     let outcome = catch_unwind(AssertUnwindSafe(|| target(input)));
     assert!(outcome.is_ok(), "{name} fails on {what}: {:?}", String::from_utf8_lossy(input));
 }
 
 /// Runs these targets; `folder` has a folder of seeds for each.
-pub fn survive(folder: &Path, targets: &[(&str, fn(&[u8]))]) {
+pub fn survive(folder: &Path, targets: &[(&str, Target)]) {
     for (name, target) in targets {
         let seeds = seeds(folder, name);
         for (number, seed) in seeds.iter().enumerate() {

@@ -49,6 +49,7 @@ mod train;
 #[path = "train/absent.rs"]
 mod train;
 mod tune;
+mod unserved;
 mod why;
 mod worker;
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli;
 use crate::nets::Engine;
 use crate::settings::Settings;
-use crate::{Failure, metrics, ready, reload, runtime, shutdown};
+use crate::{Failure, metrics, ready, reload, runtime, shutdown, unserved};
 
 /// Runs the command.
 pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
@@ -86,9 +86,15 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
         tracing::info!("no instance has joined yet: /v2/health/ready returns 503 until one does");
     }
 
+    // A reload tells its own.
+    let (at_start, mut is_told) = (Box::new(known.frontend.clone()), false);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
+            () = unserved::until_listed(&frontend), if !is_told => {
+                is_told = true;
+                unserved::tell(&frontend, &at_start);
+            }
             Some(()) = hangups.recv() => reload::reload(flags, &frontend, &mut known),
             broken = frontend.broken() => return Err(Failure::Panicked(broken.into())),
             ended = &mut serving => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use parm_parity_models::onnx::{Attribute, Builder, Tensor, Value};
 use tempfile::TempDir;
 
-use crate::support::process::command;
+use crate::support::process::{command, configuration};
 use crate::support::upstream::{Upstream, say};
 use crate::support::{Parm, http};
 
@@ -101,7 +101,7 @@ fn check_and_inspect_report_a_model_that_never_runs() {
     assert!(said.contains("engine tract: warm-up failed"), "{said}");
     assert!(!output.status.success(), "{said}");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(error.contains("PARM-0007") && !error.contains("panicked"), "{error}");
+    assert!(error.contains("PARM-0007") && !error.contains("thread '"), "{error}");
 }
 
 #[test]
@@ -156,6 +156,40 @@ fn ignored_fields_of_config_pbtxt_are_logged() {
     let line = log.lines().find(|line| line.contains("other fields are ignored")).unwrap();
     assert!(line.contains("instance_group, dynamic_batching"), "{line}");
     assert_eq!(http::get(parm.http, "/v2/models/soft/config").json()["max_batch_size"], 8);
+}
+
+#[test]
+fn mistakes_of_config_pbtxt_are_warned_of_once() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "soft", &node_softmax());
+    let file = folder.path().join("soft/config.pbtxt");
+    fs::write(&file, "max_batch_size: many\ndynamic_batching { preferred_batch_size: [ 4 ]\n").unwrap();
+    let parm = Parm::start(&["worker", "--models", folder.path().to_str().unwrap()]);
+    let log = parm.log();
+    for problem in ["max_batch_size is 'many'", "the file is not complete"] {
+        let told = |line: &&str| {
+            line.contains("WARN") && line.contains(problem) && line.contains(file.to_str().unwrap())
+        };
+        assert_eq!(log.lines().filter(told).count(), 1, "{log}");
+    }
+}
+
+#[test]
+fn mask_that_is_no_input_is_reported_before_serving() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), "soft", &node_softmax());
+    let mask = "parameters { key: \"parm_mask\" value: { string_value: \"nope\" } }";
+    fs::write(folder.path().join("soft/config.pbtxt"), mask).unwrap();
+    let models = folder.path().to_str().unwrap();
+    let text = format!("[backend]\nmodels = {models:?}\nengine.name = \"tract\"\n");
+    let (_settings, config) = configuration(&text);
+    let commands = [vec!["models", "inspect", "soft", "--models", models], vec!["check", config.as_str()]];
+    for arguments in commands {
+        let output = command().args(&arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!output.status.success(), "{arguments:?}: {said}");
+        assert!(said.contains("wrong parm_mask in config.pbtxt: the model has no input 'nope'"), "{said}");
+    }
 }
 
 const METADATA: &str = r#"{"name": "toy", "versions": ["1"], "platform": "toy",

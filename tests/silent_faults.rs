@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use crate::support::process::{command, configuration};
+use crate::support::process::{command, configuration, root};
 use crate::support::{Parm, http};
 
 /// Two models with one signature. An instance serves twenty queries of `big` a second.
@@ -90,20 +90,70 @@ fn check_reports_names_of_models_that_do_not_exist() {
         let config = format!(
             "[backend]\nmodels = \"tests/models\"\nengine.name = \"tract\"\nload = [\"{name}\"]\n\
              unbatched = [\"{name}\"]\nbatched = [\"{name}\"]\n\
+             [backend.weights]\n{name} = 4\n\
              [frontend]\nunbatched = [\"{name}\"]\n[frontend.models.{name}]\npolicy = \"none\"\n"
         );
         fs::write(&file, config).unwrap();
         checked(file.to_str().unwrap()).1
     };
     let said = named("afine");
-    for setting in
-        ["frontend.models", "frontend.unbatched", "backend.load", "backend.batched", "backend.unbatched"]
-    {
+    for setting in [
+        "frontend.models",
+        "frontend.unbatched",
+        "backend.load",
+        "backend.batched",
+        "backend.unbatched",
+        "backend.weights",
+    ] {
         let line = format!("FAIL {setting}: the model repository has no model 'afine': it has affine\n");
         assert!(said.contains(&line), "{line:?} is missing in\n{said}");
     }
     let said = named("affine");
     assert!(!said.contains("the model repository has no model"), "{said}");
+}
+
+#[test]
+fn settings_without_effect_are_warned_of_at_start() {
+    let (_folder, config) = configuration(&format!(
+        "[frontend]\nunbatched = [\"nope\", \"big\"]\nbundles = \"/nonexistent\"\n[frontend.models.bgi]\n\
+         policy = \"none\"\n[backend.weights]\nbig = 2\nsmal = 4\n{MODELS}"
+    ));
+    let parm = Parm::start(&["serve", "--config", &config, "--instances", "1", "--admin", "127.0.0.1:0"]);
+    parm.until("models are named", |parm| parm.log().contains("no instance serves these models"));
+    let log = parm.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("WARN")).collect();
+    for parts in [
+        ["no instance serves these models", "frontend.models.bgi, frontend.unbatched = nope"],
+        ["frontend.bundles does not exist", "/nonexistent"],
+        ["backend.weights names an unknown model", "smal"],
+    ] {
+        let told = |line: &&&str| parts.iter().all(|part| line.contains(part));
+        assert_eq!(warnings.iter().filter(told).count(), 1, "{parts:?} in\n{log}");
+    }
+    assert!(!log.contains("= big"), "{log}");
+    let (_, said) = checked(&format!("http://{}", parm.admin.unwrap()));
+    assert!(said.contains("note frontend.models: no instance serves a model 'bgi' now"), "{said}");
+    let (is_well, said) = checked(&config);
+    assert!(!is_well && said.contains("FAIL bundles: /nonexistent does not exist"), "{said}");
+}
+
+#[test]
+fn check_reads_bundles_only_from_the_configured_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = folder.path().join("models/m/parm.toml");
+    fs::create_dir_all(folder.path().join("models/m/1")).unwrap();
+    fs::create_dir_all(folder.path().join("bundles")).unwrap();
+    fs::copy(root().join("tests/models/affine/1/model.onnx"), folder.path().join("models/m/1/model.onnx"))
+        .unwrap();
+    fs::write(&manifest, "wrong").unwrap();
+    let said = |bundles: &str| {
+        let models = folder.path().join("models");
+        let (_folder, config) = configuration(&format!("[backend]\nmodels = {models:?}\n{bundles}"));
+        checked(&config).1
+    };
+    assert!(said("").contains("FAIL bundle: m: "), "{}", said(""));
+    let elsewhere = format!("[frontend]\nbundles = {:?}\n", folder.path().join("bundles"));
+    assert!(!said(&elsewhere).contains("bundle: m"), "{}", said(&elsewhere));
 }
 
 /// An address of this machine that is free now.

@@ -69,7 +69,9 @@ impl Recent {
             "deadline" => {
                 "add instances, or let clients allow more time; parm why names the causes of slowness"
             }
-            _ => "see the instances below, and the log of the frontend",
+            _ => {
+                "see the log of the frontend; parm_instance_failures_total counts the failures of each instance"
+            }
         };
         Some(if share >= MUCH { Finding::fails(what, remedy) } else { Finding::worth(what, remedy) })
     }

@@ -138,7 +138,7 @@ pub const CHECK_EXAMPLES: &str = "Examples:
   parm check parm.toml
       before serving: ports, engine, models, bundles, workers
   parm check http://127.0.0.1:8003
-      a running frontend: slow and ejected instances, settings that have no effect";
+      a running frontend: slow and ejected instances, dispatch settings without effect";
 
 /// `parm check`.
 #[derive(Debug, Args)]

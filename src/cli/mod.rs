@@ -272,7 +272,7 @@ pub struct Common {
     /// Model repository, with NAME/VERSION/model.onnx
     #[arg(long, value_name = "FOLDER")]
     pub models: Option<PathBuf>,
-    /// Instances: threads that run models [default: one per core; none in a frontend over workers]
+    /// Instances: threads that run models [default: 1; none in a frontend over workers]
     #[arg(long, value_name = "N")]
     pub instances: Option<usize>,
     /// Engine: ort (ONNX Runtime), tract (built in), or auto [default: auto]

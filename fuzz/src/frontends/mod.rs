@@ -7,8 +7,11 @@ pub mod opaque_requests;
 mod passage;
 mod world;
 
+/// A target, which panics on a finding.
+pub type Target = fn(&[u8]);
+
 /// Every target by its name, which is also the name of its folder of seeds.
-pub const ALL: [(&str, fn(&[u8])); 3] = [
+pub const ALL: [(&str, Target); 3] = [
     ("admin", admin::run),
     ("opaque_answers", opaque_answers::run),
     ("opaque_requests", opaque_requests::run),

@@ -19,7 +19,7 @@ pub enum Error {
     )]
     NotMeasured,
     #[error(
-        "too few queries: {queries} do not distinguish candidates: give at least {least} with --queries, or that many arrivals in the trace or recording"
+        "too few queries: {queries} do not distinguish candidates: give at least {least} with --queries; a trace or recording needs that many arrivals of its own"
     )]
     FewQueries { queries: u64, least: u64 },
     #[error(

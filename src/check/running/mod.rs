@@ -66,7 +66,14 @@ pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
         (0, false) => {
             vec![Finding::fails("the frontend ended the stream", "it may be shutting down: check its log")]
         }
-        _ => findings(&state, skew.unwrap_or_else(now_ms)),
+        _ => {
+            let mut found = findings(&state, skew.unwrap_or_else(now_ms));
+            // A key that may read the stream may read these too.
+            if let Ok(settings) = admin.call("GET", "/admin/v1/settings", None).await {
+                found.extend(unserved(&state, &settings));
+            }
+            found
+        }
     })
 }
 
@@ -128,6 +135,18 @@ fn models(state: &State) -> Vec<Finding> {
         return vec![Finding::fails("models: none served", remedy)];
     }
     merged(state.models.iter().flat_map(|model| model_faults(state, model)).collect())
+}
+
+/// Models with settings of their own that no instance serves.
+fn unserved(state: &State, settings: &Value) -> Vec<Finding> {
+    let is_served = |name: &str| state.models.iter().any(|model| model["name"] == *name);
+    let own = settings["models"].as_object().into_iter().flat_map(|own| own.keys());
+    own.filter(|name| !is_served(name))
+        .map(|name| {
+            let what = format!("frontend.models: no instance serves a model '{name}' now");
+            Finding::worth(what, "correct the name, or load the model on a worker")
+        })
+        .collect()
 }
 
 /// The findings of a model. A note is the same for all models that it fits: an upstream server has a model per route.
@@ -222,6 +241,9 @@ fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
 fn failing_remedy(error: &str, reason: &str) -> &'static str {
     match reason {
         _ if is_about_a_key(error) => KEY,
+        "internal" if error.starts_with("it answered ") => {
+            "see the servers' logs: parm_instance_failures_total tells which of them fail"
+        }
         "internal" => "try the model with another engine, and see the log of its instances",
         _ => "see the instances below, and the log of the frontend",
     }
@@ -274,7 +296,8 @@ fn instances(state: &State) -> Vec<Finding> {
     }
     let named = |one: &Value| one["node"].as_str().map(str::to_owned);
     let nodes: std::collections::BTreeSet<_> = state.instances.values().filter_map(named).collect();
-    if nodes.len() == 1 && state.instances.len() > 1 {
+    let all_named = state.instances.values().all(|one| one["node"].is_string());
+    if nodes.len() == 1 && all_named && state.instances.len() > 1 {
         let node = nodes.into_iter().next().unwrap_or_default();
         findings.push(Finding::worth(
             format!("nodes: all instances run on {node}"),

@@ -203,3 +203,28 @@ fn each_fault_is_reported_with_its_remedy() {
         assert!(said.contains(line), "{line:?} is missing in\n{said}");
     }
 }
+
+#[test]
+fn settings_of_a_model_that_nobody_serves_are_noted() {
+    let mut state = State::default();
+    state.take(&json!({"models": [{"m": 0, "name": "big"}]}));
+    let said = told(&unserved(&state, &json!({"models": {"big": {}, "bgi": {}}})));
+    assert!(said.starts_with("note frontend.models: no instance serves a model 'bgi' now\n"), "{said}");
+    assert!(!said.contains("'big'") && unserved(&state, &json!({})).is_empty(), "{said}");
+}
+
+#[test]
+fn failing_upstream_servers_are_not_advised_another_engine() {
+    let said = lines(&[
+        json!({"hello": {"version": "0.1.0", "at": 0, "rejections": ["failed"]}}),
+        json!({"models": [{"m": 0, "name": "other", "policy": "once", "in_force": "once",
+            "failing": "it answered 500 Internal Server Error", "failing_reason": "internal"}]}),
+        json!({"instances": [{"number": 1, "address": "http://s:1", "models": [0], "node": "c"},
+            {"number": 2, "address": "http://s:2", "models": [0]}]}),
+        json!({"frame": {"at": 1000, "models": [{"m": 0, "queue": [0, 0, 0, 2, 2, 2],
+            "latency": [[100, 50]], "rejections": [9]}], "instances": [[1, 1, 0, 1.0], [2, 1, 0, 1.0]]}}),
+    ]);
+    assert!(said.contains("parm_instance_failures_total"), "{said}");
+    assert!(!said.contains("another engine") && !said.contains("see the instances below"), "{said}");
+    assert!(!said.contains("note nodes"), "the node of one is unknown: {said}");
+}
