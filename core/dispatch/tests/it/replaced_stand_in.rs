@@ -3,25 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parm_dispatch::{
-    Action, EjectionSettings, Event, JobId, Judgement, PolicyKind, PoolSettings, Role, Time,
-};
+use parm_dispatch::{Action, Event, JobId, Role, Time};
 
+use super::rescue::standing;
 use super::script::Step::{Checked, Cost, Join, Settings, Warm, Within};
-use super::script::{act, one_by_one, play};
+use super::script::{act, judge, play};
 use super::world::{POOL, World};
-
-fn standing() -> PoolSettings {
-    let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
-    PoolSettings { policy: PolicyKind::StandIn, ejection, ..one_by_one() }
-}
-
-fn judge(world: &mut World) {
-    let judging: Vec<_> = world.twins.judging.iter().copied().collect();
-    for (id, output) in judging {
-        world.send(Event::Judged(id, output, Judgement::Fit(Some(0.99))));
-    }
-}
 
 /// Serves queries for this long: three instances, 20 ms a run, 5 ms a stand-in, one query each `every` ms. Stand-ins agree
 /// or not. Returns the answers of stand-ins, and the time in ms until they are withheld or given again.

@@ -4,29 +4,21 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 
 use parm_dispatch::{
-    BudgetSettings, EjectionSettings, Event, Failure, Fraction, JobId, Judgement, PolicyKind, PoolSettings,
-    Role,
+    BudgetSettings, EjectionSettings, Event, Failure, Fraction, JobId, PolicyKind, PoolSettings, Role,
 };
 
 use super::coded::plus;
 use super::script::Step::{Cost, Done, Encoded, Fail, Join, Leave, Query, Quiet, Wait, Warm, Within};
-use super::script::{act, one_by_one, play, words};
+use super::script::{act, judge, one_by_one, play, words};
 use super::world::World;
 
-fn standing() -> PoolSettings {
+pub(crate) fn standing() -> PoolSettings {
     let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
     PoolSettings { policy: PolicyKind::StandIn, ejection, ..one_by_one() }
 }
 
 fn job(world: &World, is_one: fn(Role) -> bool) -> JobId {
     *world.running().find(|(_, held)| is_one(held.job.role)).expect("it runs").0
-}
-
-fn judge(world: &mut World) {
-    let judging: Vec<_> = world.twins.judging.iter().copied().collect();
-    for (id, output) in judging {
-        world.send(Event::Judged(id, output, Judgement::Fit(Some(0.99))));
-    }
 }
 
 #[test]

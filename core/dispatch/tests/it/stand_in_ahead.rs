@@ -4,20 +4,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, EjectionSettings, Event, InstanceId, InstanceSpec, JobId, Judgement, PolicyKind, PoolSettings,
-    Role, Served, Settings, Site,
+    Action, EjectionSettings, Event, InstanceId, InstanceSpec, JobId, PolicyKind, PoolSettings, Role, Served,
+    Settings, Site,
 };
 
 use super::script::Step::{Checked, Cost, Query};
-use super::script::{act, one_by_one};
+use super::script::{act, judge, one_by_one};
 use super::world::{POOL, World};
-
-fn judge(world: &mut World) {
-    let judging: Vec<_> = world.twins.judging.iter().copied().collect();
-    for (id, output) in judging {
-        world.send(Event::Judged(id, output, Judgement::Fit(Some(0.99))));
-    }
-}
 
 /// Bursts at a model of 200 us: late stand-ins wait behind other jobs, and no instance is slow.
 #[test]
