@@ -140,6 +140,9 @@ impl SharedConnection {
     }
 }
 
+/// Most connections for one probe, of which all but the last had answered before.
+const PROBES: u32 = 3;
+
 /// A request without its server.
 #[derive(Clone)]
 pub(super) struct Asked {
@@ -202,8 +205,9 @@ impl Http2 {
     /// Whether the server answers a request in any way: with a head, or with a reset of this request alone. A status from
     /// 500 without a gRPC status is a failure.
     pub(super) async fn answers(&self, asked: Asked) -> Result<bool, Error> {
-        let mut is_first = true;
+        let mut left = PROBES;
         loop {
+            left -= 1;
             let (connection, mut stream) = self.connection().await?;
             let was_used = connection.used.load(Ordering::Relaxed);
             let request = self.request(asked.clone(), &mut stream)?;
@@ -216,7 +220,7 @@ impl Http2 {
                 }
                 Err(Failure::Broken(_)) => return Ok(true),
                 // Servers end connections by age. That says nothing about the server.
-                Err(Failure::Unsent(_) | Failure::NoAnswer(_)) if was_used && is_first => is_first = false,
+                Err(Failure::Unsent(_) | Failure::NoAnswer(_)) if was_used && left > 0 => {}
                 Err(failure) => return Err(self.explain(failure)),
             }
         }
