@@ -205,7 +205,7 @@ fn each_fault_is_reported_with_its_remedy() {
 }
 
 #[test]
-fn settings_of_a_model_that_nobody_serves_are_noted() {
+fn settings_of_an_unserved_model_are_noted() {
     let mut state = State::default();
     state.take(&json!({"models": [{"m": 0, "name": "big"}]}));
     let said = told(&unserved(&state, &json!({"models": {"big": {}, "bgi": {}}})));

@@ -136,8 +136,8 @@ impl Library {
                     let file = folder.join("model.onnx");
                     stamp.insert(file.clone(), of(&file));
                     // The digest of a model covers its external data.
-                    for beside in fs::read_dir(&folder).into_iter().flatten().flatten() {
-                        stamp.insert(beside.path(), of(&beside.path()));
+                    for file in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                        stamp.insert(file.path(), of(&file.path()));
                     }
                 }
             }
