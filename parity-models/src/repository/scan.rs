@@ -44,7 +44,7 @@ pub struct ModelFolder {
     pub versions: BTreeMap<u64, Version>,
     /// `NAME/parm.toml`, if there is one.
     pub bundle: Option<PathBuf>,
-    /// Versions that exist but cannot be read, and why. They are not removed: what was loaded before may go on.
+    /// Versions that exist but cannot be read, and why. They are not removed: a loaded one stays.
     pub unreadable: BTreeMap<u64, Error>,
 }
 
@@ -59,7 +59,7 @@ pub struct Version {
     pub(super) stamp: Vec<Stamp>,
 }
 
-/// What is cheap to compare of a file.
+/// The properties of a file that are cheap to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     name: String,

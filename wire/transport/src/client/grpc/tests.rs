@@ -191,31 +191,3 @@ async fn a_server_that_hangs_up_is_a_transport_error() {
     let error = client.infer(request(), CallContext::default()).await.unwrap_err();
     assert!(matches!(error, Error::Transport { .. }), "{error:?}");
 }
-
-#[tokio::test]
-async fn probe_on_a_connection_that_its_server_ends_gets_another() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let client = connect(&endpoint, &Config::default()).unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let mut connection = h2::server::handshake(stream).await.unwrap();
-            let (_, mut respond) = connection.accept().await.unwrap().unwrap();
-            let head =
-                ::http::Response::builder().header("content-type", "application/grpc").body(()).unwrap();
-            let mut body = respond.send_response(head, false).unwrap();
-            body.send_data(bytes::Bytes::from_static(b"\0\0\0\0\x02\x08\x01"), false).unwrap();
-            body.send_trailers(::http::HeaderMap::from_iter([(
-                "grpc-status".parse().unwrap(),
-                "0".parse().unwrap(),
-            )]))
-            .unwrap();
-            // Each connection ends as its second request arrives.
-            let _ = connection.accept().await;
-        }
-    });
-    for number in 0..3 {
-        assert!(matches!(client.is_ready().await, Ok(true)), "probe {number}");
-    }
-}

@@ -1,6 +1,7 @@
 //! Clients that detect a server's transport, and reconnect.
 
 mod loading;
+mod probes;
 mod urgency;
 
 use std::convert::Infallible;

@@ -68,23 +68,3 @@ async fn probe_without_an_answer_gives_its_connection_up() {
     pair.ask().await.unwrap();
     assert_eq!(pair.connections(), 2);
 }
-
-#[tokio::test]
-async fn probe_on_a_connection_that_its_server_ends_gets_another() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("upstream+grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let client = connect(&endpoint, &Config::default()).unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let mut connection = h2::server::handshake(stream).await.unwrap();
-            let (_, mut respond) = connection.accept().await.unwrap().unwrap();
-            respond.send_response(head(&[]), true).unwrap();
-            // Each connection ends as its second request arrives.
-            let _ = connection.accept().await;
-        }
-    });
-    for number in 0..3 {
-        assert!(matches!(client.is_ready().await, Ok(true)), "probe {number}");
-    }
-}
