@@ -5,6 +5,7 @@
 //! or a bundle loads and reports the effective settings. The configured settings stay as they were written, so
 //! both can be shown. In simulations no such facts exist, and settings take effect as written.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 
 use parm_encoder::{CodeSpec, Needs, Recovery};
@@ -31,6 +32,9 @@ pub struct InForce {
     pub default_answer: bool,
     /// How queries are coded.
     pub coding: Coding,
+    /// Files of the stand-in, or its versions where the files are unknown: another stand-in may have the same name.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub stand_in_files: BTreeSet<String>,
 }
 
 /// The effective codes.
@@ -62,6 +66,7 @@ impl InForce {
             max_padded: any_size(),
             default_answer: settings.default_answer,
             coding: if coded { Coding::as_wished(&settings.coding) } else { Coding::default() },
+            stand_in_files: BTreeSet::new(),
         }
     }
 }

@@ -63,7 +63,7 @@ const PATIENCE: u64 = 256;
 const SWEEP: u64 = 32_768;
 
 /// Batches in a row that fail as a whole before the limit is halved.
-const BROKEN: u8 = 3;
+const BROKEN: i8 = 3;
 
 /// Times of batches by their number of rows.
 pub(crate) struct Curve {
@@ -74,7 +74,8 @@ pub(crate) struct Curve {
     open: usize,
     /// The largest size that the server is believed to take.
     limit: u16,
-    broken: u8,
+    /// Those in a row, less those that a bad row explains.
+    broken: i8,
     /// All runs.
     runs: u64,
     /// The relative variance of run times.
@@ -147,6 +148,16 @@ impl Curve {
         self.broken += 1;
         if self.broken == BROKEN {
             self.limit = u16::try_from(rows / 2).unwrap_or(u16::MAX).max(1);
+            self.broken = 0;
+            self.draw();
+        }
+    }
+
+    /// Notes that one bad row broke a batch: the server takes batches of its size.
+    pub(crate) fn note_explained(&mut self) {
+        self.broken -= 1;
+        if self.broken == -BROKEN {
+            self.limit = self.limit.saturating_mul(2);
             self.broken = 0;
             self.draw();
         }

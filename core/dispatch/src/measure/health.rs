@@ -20,6 +20,15 @@ use std::time::Duration;
 
 use crate::api::{EjectionSettings, Reason, Time, times};
 
+/// Runs that the share of failures remembers.
+const REMEMBERED: u8 = 64;
+
+/// The chance below which failures in a row are the fault of their instance.
+const CHANCE: f32 = 1e-6;
+
+/// The same on trial: one failure suffices where the others have none.
+const ON_TRIAL: f32 = 0.02;
+
 /// Good answers that clear the record.
 const CLEARED_BY: u8 = 8;
 
@@ -39,6 +48,9 @@ pub(crate) struct Health {
     suspected: u8,
     /// One of these was the instance's fault.
     confirmed: bool,
+    /// The share of such failures among its latest runs, and their number.
+    breaks: f32,
+    runs: u8,
     good: u8,
     /// The wait before the probe of the last ejection; none when the record is clear.
     backoff: Option<Duration>,
@@ -69,10 +81,29 @@ impl Health {
             failures: 0,
             suspected: 0,
             confirmed: false,
+            breaks: 0.0,
+            runs: 0,
             good: 0,
             backoff: None,
             state: Standing::InService,
         }
+    }
+
+    fn note_run(&mut self, broke: bool) {
+        self.runs = (self.runs + 1).min(REMEMBERED);
+        self.breaks += (f32::from(u8::from(broke)) - self.breaks) / f32::from(self.runs);
+    }
+
+    /// The share of its latest runs on which the model failed.
+    pub(crate) fn breaks(&self) -> f32 {
+        self.breaks
+    }
+
+    /// Whether it failed so often in a row that it is no chance where this share of runs fails.
+    pub(crate) fn breaks_beyond(&self, share: f32) -> bool {
+        // One that was ejected for failures is on trial.
+        let chance = if self.backoff.is_some() { ON_TRIAL } else { CHANCE };
+        share.powi(i32::from(self.suspected)) <= chance
     }
 
     pub(crate) fn in_service(&self) -> bool {
@@ -105,6 +136,7 @@ impl Health {
     /// Notes an answer, slow or not.
     pub(crate) fn answered(&mut self, slow: bool, settings: &EjectionSettings) -> Option<Reason> {
         (self.failures, self.suspected, self.confirmed, self.silent) = (0, 0, false, false);
+        self.note_run(false);
         if slow {
             self.good = 0;
             self.slow = self.slow.saturating_add(1);
@@ -147,6 +179,7 @@ impl Health {
     /// Notes a failure that is the instance's fault or the query's.
     pub(crate) fn suspect(&mut self, settings: &EjectionSettings) -> Option<Reason> {
         self.suspected = self.suspected.saturating_add(1);
+        self.note_run(true);
         self.failed(settings)
     }
 

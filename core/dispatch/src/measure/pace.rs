@@ -275,6 +275,12 @@ impl Pace {
         self.bounded(self.usual + self.median + speed.slower(), 1)
     }
 
+    /// The time of a run of usual size at the average instance, in the terms of [`as_usual`](Self::as_usual): hung runs may
+    /// have made both long.
+    pub(crate) fn usual_run(&self) -> Duration {
+        Duration::from_nanos(f64::from(self.usual + self.median).exp() as u64)
+    }
+
     /// The expected nanoseconds at the fastest instance.
     pub(crate) fn fastest(&self, size: u32) -> Option<f64> {
         self.of_size(size).map(|mean| self.bounded(mean + self.median + self.span.0, size))

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::api::{Action, EjectionSettings, Reason};
 use crate::moves::room::{recount_pools_of, refresh};
-use crate::rules::affordable::{can_lose, can_spare, settings_of};
+use crate::rules::affordable::{can_lose, can_spare, can_spare_of, settings_of};
 use crate::rules::blame::{doubts, quarantine};
 use crate::rules::waiting::has_pressing_work;
 use crate::state::State;
@@ -20,7 +20,11 @@ use crate::turn::Turn;
 
 /// Ejects an instance, if the others can take its load.
 pub(crate) fn eject(state: &mut State, turn: &mut Turn, key: InstanceKey, pool: PoolKey, reason: Reason) {
-    let of = (reason == Reason::Failing).then_some(pool);
+    let mut of = (reason == Reason::Failing).then_some(pool);
+    if reason == Reason::Wrong && !can_spare(state, turn, key) && can_spare_of(state, turn, key, pool) {
+        // Another model needs it, perhaps one that is not used.
+        of = Some(pool);
+    }
     let Some(health) = state.health_mut(key, of).copied() else { return };
     let mut settings = state.pools.at(pool).settings.ejection.clone();
     if reason == Reason::Wrong {
@@ -30,7 +34,13 @@ pub(crate) fn eject(state: &mut State, turn: &mut Turn, key: InstanceKey, pool: 
     if !settings.enabled || !health.in_service() {
         return;
     }
-    let spared = if of.is_some() { can_lose(state, key, pool) } else { can_spare(state, turn, key) };
+    let spared = match of {
+        Some(_) => can_lose(state, key, pool),
+        None => {
+            let mut own = state.instances.at(key).serves.iter().filter(|own| own.data);
+            own.all(|own| can_lose(state, key, own.pool)) && can_spare(state, turn, key)
+        }
+    };
     if !spared {
         state.pools.at_mut(pool).counters.ejections_refused += 1;
         turn.out.push(Action::Kept(state.instances.at(key).id, state.pools.at(pool).id, reason));

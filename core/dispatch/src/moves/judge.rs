@@ -24,13 +24,17 @@ use crate::moves::pace::{learn_batch, learn_cancelled, learn_concurrency, learn_
 use crate::moves::room::refresh;
 use crate::rules::blame::doubts;
 use crate::state::State;
-use crate::state::instance::Serves;
+use crate::state::instance::{Instance, Serves};
 use crate::state::job::Job;
 use crate::state::keys::{InstanceKey, PoolKey};
+use crate::state::pool::Pool;
 use crate::turn::Turn;
 
 /// The difference in evidence at which one instance takes the blame alone: less than one disagreement.
 const CLEARLY: f64 = 1.0;
+
+/// The share of runs that is assumed to break other instances at least.
+const LEAST_BREAKS: f32 = 0.01;
 
 /// Records the time of a job. Returns the reason to eject its instance, if any.
 pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Option<Reason> {
@@ -50,11 +54,9 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
         learn_batch(state, job, took);
     }
     learn_pace(state, turn, job, took);
-    let pool = state.pools.at_mut(job.pool);
-    let settings = &pool.settings.ejection;
-    let took = pool.pace.as_usual(job.size, took);
-    let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
-    let said = slow && is_known_evidence(state, job);
+    let pool = state.pools.at(job.pool);
+    let slow = recent.is_some_and(|recent| is_slow_run(pool, job, took, recent.median));
+    let said = slow && is_known_silence(state, job);
     let settings = &state.pools.at(job.pool).settings.ejection;
     let instance = state.instances.get_mut(job.instance)?;
     let verdict = if said { None } else { instance.health.answered(slow, settings) };
@@ -68,10 +70,9 @@ pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Opti
 pub(crate) fn record_dropped(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
     learn_cancelled(state, turn, job, turn.now.since(job.began));
     let pool = state.pools.at(job.pool);
-    let settings = &pool.settings.ejection;
-    let took = pool.pace.as_usual(job.size, turn.now.since(job.began));
-    let slow = pool.service.rough_median().is_some_and(|median| is_slow(took, median, settings));
-    if !slow || is_known_evidence(state, job) {
+    let (took, median) = (turn.now.since(job.began), pool.service.rough_median());
+    let slow = median.is_some_and(|median| is_slow_run(pool, job, took, median));
+    if !slow || is_known_silence(state, job) {
         return None;
     }
     let settings = &state.pools.at(job.pool).settings.ejection;
@@ -84,8 +85,10 @@ pub(crate) fn record_failure(state: &mut State, job: &Job, failure: Failure) -> 
     if is_known_evidence(state, job) {
         return None;
     }
-    let settings = &state.pools.at(job.pool).settings;
-    let certain = failure != Failure::Model || settings.max_attempts.get() == 1;
+    let pool = state.pools.at(job.pool);
+    let settings = &pool.settings;
+    // Where queries are sent once, answers of other instances tell (`confirm_by_answer`).
+    let certain = failure != Failure::Model || settings.max_attempts.get() == 1 && pool.policy.repeats();
     let instance = state.instances.get_mut(job.instance)?;
     let health = &mut instance.serves.iter_mut().find(|serves| serves.pool == job.pool)?.health;
     if certain { health.failed(&settings.ejection) } else { health.suspect(&settings.ejection) }
@@ -123,9 +126,21 @@ pub(crate) fn confirm_by_answer(state: &mut State, turn: &mut Turn, key: PoolKey
     if state.pools.at(key).policy.repeats() {
         return;
     }
+    // The queries may be at fault where they break the other instances as often.
+    let breaks = |other: InstanceKey| {
+        let own = state.instances.iter().filter(|(at, _)| *at != other);
+        let shares =
+            own.filter_map(|(_, of)| Some(of.serves(key)?.health).filter(|health| health.in_service()));
+        let shares = shares.map(|health| health.breaks());
+        let (sum, count) = shares.fold((0.0, 0.0), |(sum, count), share| (sum + share, count + 1.0));
+        if count > 0.0 { sum / count } else { 0.0 }
+    };
     let is_suspected = |other: &InstanceKey| {
         let serves = state.instances.at(*other).serves(key);
-        *other != by && serves.is_some_and(|serves| serves.health.is_suspected())
+        let suspected = |serves: &Serves| {
+            serves.health.is_suspected() && serves.health.breaks_beyond(breaks(*other).max(LEAST_BREAKS))
+        };
+        *other != by && serves.is_some_and(suspected)
     };
     let suspected: SmallVec<[InstanceKey; 2]> =
         state.instances.keys().into_iter().filter(is_suspected).collect();
@@ -142,7 +157,9 @@ pub(crate) fn record_stand_in_time(state: &mut State, turn: &Turn, job: &Job) ->
         // A loaded frontend is slow as a whole, and pools seldom have several such instances to compare.
         return None;
     }
-    let took = serves.map_or(took, |serves| serves.at_usual_speed(took));
+    // At equal speeds, because an instance that is known to be slow is not blamed for it again. A fast one may take as long
+    // as the others.
+    let took = serves.map_or(took, |serves| took.min(serves.at_usual_speed(took)));
     let usual = pool.stand_ins.as_ref()?.costs.usual(job.rows.len())?;
     let slow = took.as_secs_f64() > usual.as_secs_f64() * settings.slow_factor.get();
     let slow = slow && took > pool.settings.hedge.min_delay;
@@ -230,7 +247,18 @@ fn update_allowed(state: &mut State, turn: &mut Turn, job: &Job, now: Time) {
 /// Whether the evidence of a job was already given by another job that waited at the same instance. One silence
 /// counts once. If not, the other jobs there are marked.
 fn is_known_evidence(state: &mut State, job: &Job) -> bool {
-    let Some(instance) = state.instances.get(job.instance).filter(|of| of.ahead > 1) else { return false };
+    state.instances.get(job.instance).is_some_and(|of| of.ahead > 1) && is_said(state, job)
+}
+
+/// The same for a long time, also of a job that ran next to others: a pause of the instance, of the network or of this
+/// process makes all of them long.
+fn is_known_silence(state: &mut State, job: &Job) -> bool {
+    let several = |of: &Instance| of.ahead > 1 || of.capacity() > 1;
+    state.instances.get(job.instance).is_some_and(several) && is_said(state, job)
+}
+
+fn is_said(state: &mut State, job: &Job) -> bool {
+    let Some(instance) = state.instances.get(job.instance) else { return false };
     if !job.excused {
         for held in &instance.jobs {
             if let Some(held) = state.jobs.get_mut(*held) {
@@ -239,6 +267,14 @@ fn is_known_evidence(state: &mut State, job: &Job) -> bool {
         }
     }
     job.excused
+}
+
+/// Whether a run took long for its size. The median may be that of many small runs, and hung runs may have made its size
+/// seem small: then a run that took hardly longer than the median proves nothing.
+fn is_slow_run(pool: &Pool, job: &Job, took: Duration, median: Duration) -> bool {
+    let settings = &pool.settings.ejection;
+    let usual = median.max(pool.pace.usual_run());
+    is_slow(pool.pace.as_usual(job.size, took), usual, settings) && is_slow(2 * took, median, settings)
 }
 
 fn is_slow(took: Duration, median: Duration, settings: &EjectionSettings) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rules::batching::{may_be_served, readiness};
+use crate::rules::batching::{longest_wait, may_be_served, readiness};
 use crate::state::State;
 use crate::state::keys::PoolKey;
 use crate::state::pool::Pool;
@@ -20,6 +20,8 @@ pub(crate) fn resize_batches(state: &mut State, turn: &Turn, key: PoolKey) {
     let pool = state.pools.at_mut(key);
     if pool.in_force.batch.max_size.fixed().is_none() {
         pool.readiness = readiness(pool, turn);
+    } else if !pool.in_force.batch.max_delay.is_zero() {
+        pool.readiness.wait = pool.in_force.batch.max_delay.min(longest_wait(pool));
     }
 }
 

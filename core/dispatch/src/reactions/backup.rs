@@ -31,7 +31,7 @@ pub(crate) fn answer_from_backup(state: &mut State, turn: &mut Turn, key: QueryK
     }
     let pool = state.pools.at_mut(query.pool);
     let from = (query.arrived + grace(pool)).min(last_moment(query));
-    if from > turn.now {
+    if from > turn.now && !query.left {
         hold_back(state, turn, key, from);
         return;
     }

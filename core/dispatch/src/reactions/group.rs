@@ -149,7 +149,7 @@ fn decode(state: &mut State, turn: &mut Turn, key: QueryKey, at_once: bool) {
     let pool = state.pools.at(group.pool);
     let query = state.queries.at_mut(key);
     let from = (query.arrived + grace(pool)).min(last_moment(query));
-    if from > turn.now && !at_once {
+    if from > turn.now && !at_once && !query.left {
         hold_back(state, turn, key, from);
         return;
     }

@@ -18,7 +18,7 @@ use crate::reactions::backup::backup_completed;
 use crate::reactions::group::{compare, parity_completed, parity_lost, recover};
 use crate::reactions::late::watch_remaining_jobs;
 use crate::reactions::outage::note_sign_of_life;
-use crate::reactions::rescue::is_rescued;
+use crate::reactions::rescue::{is_rescued, left_to, left_to_redundancy, reject_lost};
 use crate::reactions::retry::{Retry, retry, turn_hedges_into_retries};
 use crate::reactions::stand_in::{left_to_stand_in, stand_in_completed, stand_in_failed};
 use crate::rules::blame::{FIRST_FAILURES, another_responds, failed_before, failed_elsewhere};
@@ -112,6 +112,8 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         return;
     }
     let Some(job) = end_job(state, turn, key) else { return };
+    // Before its group ends with it.
+    let others = left_to(state, &job);
     let repeated = failure == Failure::Model && failed_elsewhere(state, &job);
     let broke_before = failure == Failure::Model && failed_before(state, &job);
     let batch = job.rows.len() > 1;
@@ -120,6 +122,15 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
     let spoiled = failure == Failure::Query
         || repeated
         || (broke_before && (batch || !another_responds(state, turn, job.instance, job.pool)));
+    let (most, members, repeats) = {
+        let pool = state.pools.at(job.pool);
+        (pool.settings.max_attempts.get(), pool.members, pool.policy.repeats())
+    };
+    // With one attempt, no second one would tell a bad query from the others of its batch.
+    let spoiled = spoiled || failure == Failure::Model && batch && repeats && most == 1;
+    // An instance that did not get a query which is sent once is no attempt: each of the others may get it.
+    let unsent_once = failure == Failure::Unsent && !repeats;
+    let most = if unsent_once { most.max(u8::try_from(members).unwrap_or(u8::MAX)) } else { most };
     let predicts = matches!(job.role, Role::Deployed | Role::Copy);
     if spoiled && batch && predicts {
         state.pools.at_mut(job.pool).curve.note_broken(job.rows.len());
@@ -137,6 +148,10 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         let Some(waiting) = state.queries.get_mut(*query) else { continue };
         waiting.jobs.retain(|holder| *holder != key);
         waiting.failures = waiting.failures.saturating_add(u8::from(own));
+        // Neither was the one before, if it was in a batch as well.
+        if !own && waiting.failed_at.len() == 1 && waiting.failed_in > 1 {
+            waiting.failures = waiting.failures.saturating_sub(1);
+        }
         waiting.withheld |= failure == Failure::Withheld;
         // A waiting copy of a withheld query is dropped.
         let waits = waiting.extras > 0 && !waiting.withheld;
@@ -146,7 +161,6 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         } else if held {
             left.push(*query);
         }
-        let most = state.pools.at(job.pool).settings.max_attempts.get();
         if failure == Failure::Model && waiting.failed_at.len() < FIRST_FAILURES {
             waiting.failed_at.push(job.instance);
             waiting.failed_in = job.rows.len() as u16;
@@ -156,11 +170,14 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         // If a copy still runs there is no verdict yet, except for a rejected request.
         if spoiled && job.rows.len() == 1 && (failure == Failure::Query || !held) {
             let first = waiting.failed_at.first().copied().filter(|_| failure == Failure::Model);
-            let retried = waiting.retried;
+            let (retried, broke_batch) = (waiting.retried, waiting.failed_in > 1);
             if let Some(instance) = first
                 && forgive(state, turn, instance, job.pool)
             {
                 readmit(state, turn, instance);
+            }
+            if broke_batch {
+                state.pools.at_mut(job.pool).curve.note_explained();
             }
             // Retries of bad queries must not use up the budget for failing instances.
             (0..retried).for_each(|_| state.pools.at_mut(job.pool).retries.refund());
@@ -168,10 +185,12 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         } else if !held && waiting.withheld {
             answer(state, turn, *query, Answer::Rejected(Reject::Failed));
         } else if !held && own && waiting.failures >= most {
-            if is_rescued(state, turn, *query) || left_to_stand_in(state, turn, *query) {
-                continue;
+            let is_left = is_rescued(state, turn, *query)
+                || left_to_stand_in(state, turn, *query)
+                || left_to_redundancy(state, *query);
+            if !is_left {
+                answer(state, turn, *query, Answer::Rejected(Reject::Failed));
             }
-            answer(state, turn, *query, Answer::Rejected(Reject::Failed));
         } else if !held {
             again.push(*query);
         }
@@ -209,6 +228,7 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
     }
     let avoid = (job.instance, turn.now + patience(state.pools.at(job.pool)));
     watch_remaining_jobs(state, turn, &left, avoid);
+    reject_lost(state, turn, &others);
     job_is_done(state, turn, job.pool, job.instance);
 }
 

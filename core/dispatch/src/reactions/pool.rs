@@ -13,12 +13,13 @@ use crate::moves::watch::watch_jobs_in;
 use crate::placing::extras::place_extras;
 use crate::placing::{place, place_queue};
 use crate::reactions::outage::line_up_again;
-use crate::reactions::rescue::is_rescued;
-use crate::rules::waiting::queries_without_instance;
+use crate::reactions::rescue::{is_rescued, reject_lost};
+use crate::rules::other_work::other_work_runs;
+use crate::rules::waiting::{no_instance_at, queries_without_instance};
 use crate::state::State;
 use crate::state::extra::ExtraLine;
 use crate::state::group::Group;
-use crate::state::keys::PoolKey;
+use crate::state::keys::{Keys, PoolKey};
 use crate::state::timers::Timer;
 use crate::turn::Turn;
 
@@ -80,6 +81,9 @@ pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
         answer(state, turn, query, Answer::Rejected(Reject::NoInstance));
     }
     forget_extras(state, key);
+    let left = state.queries.iter().filter(|(_, query)| query.pool == key && query.left);
+    let left: Keys = left.map(|(query, _)| query).collect();
+    reject_lost(state, turn, &left);
     for instance in changed {
         // It may hold more jobs of its other models.
         refresh(state, turn, instance);
@@ -102,18 +106,17 @@ pub(crate) fn faster_is_late(state: &mut State, turn: &mut Turn, key: PoolKey) {
 pub(crate) fn reject_without_instance(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get_mut(key) else { return };
     pool.no_instance_timer = None;
-    let since = pool.deserted_since.or(pool.outage_since);
-    let (Some(since), grace) = (since, pool.settings.no_instance_grace) else { return };
+    let grace = pool.settings.no_instance_grace;
     let mut next = None;
     for query in queries_without_instance(state, key) {
         // An answered query may be named again, because the queue deletes lazily.
         let Some(waiting) = state.queries.get(query) else { continue };
-        let until = waiting.arrived.max(since) + grace;
+        let Some(until) = no_instance_at(state.pools.at(key), waiting) else { return };
         if until <= turn.now {
-            if !is_rescued(state, turn, query) {
+            if !is_rescued(state, turn, query) && !other_work_runs(state, query) {
                 answer(state, turn, query, Answer::Rejected(Reject::NoInstance));
             } else if state.queries.contains(query) {
-                // After a bad verdict it still waits.
+                // After a bad verdict, or if that work is lost, it still waits.
                 let until = turn.now + grace.max(LEAST);
                 next = Some(next.map_or(until, |first: Time| first.min(until)));
             }

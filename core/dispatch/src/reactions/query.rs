@@ -1,6 +1,6 @@
 //! Arrival, cancellation and deadline of a query.
 
-use crate::api::{Action, Answer, Payer, QueryId, QuerySpec, Reject, Step};
+use crate::api::{Accept, Action, Answer, Payer, QueryId, QuerySpec, Reject, Step};
 use crate::moves::answer::{count_wasted, forget, retire, without_prediction};
 use crate::moves::pools::pool_named;
 use crate::moves::resize::{note_deadline, resize_batches};
@@ -39,7 +39,10 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
         None
     };
     if let Some(reason) = refusal {
-        turn.out.push(Action::Answer(query.id, Answer::Rejected(reason)));
+        let default =
+            reason == Reject::Deadline && query.accept == Accept::Any && pool.in_force.default_answer;
+        let answer = if default { Answer::Default } else { Answer::Rejected(reason) };
+        turn.out.push(Action::Answer(query.id, answer));
         retire(state, key);
         return;
     }
@@ -65,6 +68,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
         padded: query.padded,
         queued: true,
         withheld: false,
+        left: false,
         failures: 0,
         retried: 0,
         failed_at: Default::default(),

@@ -6,7 +6,8 @@ use crate::moves::line_up::{add_extra, avoid_until};
 use crate::moves::retries::give_retries_back;
 use crate::moves::room::wait_for_instances;
 use crate::placing::{call_back, place};
-use crate::reactions::rescue::is_rescued;
+use crate::reactions::rescue::{is_rescued, left_to_redundancy};
+use crate::reactions::stand_in::left_without_retry;
 use crate::rules::lateness::patience;
 use crate::state::State;
 use crate::state::extra::{Extra, ExtraLine, Purpose};
@@ -46,7 +47,11 @@ pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry)
     };
     if let Some(reason) = refusal {
         for query in again {
-            if reason == Reject::NoInstance || !is_rescued(state, turn, query) {
+            let is_left = reason == Reject::Failed
+                && (is_rescued(state, turn, query)
+                    || left_without_retry(state, turn, query)
+                    || left_to_redundancy(state, query));
+            if !is_left {
                 answer(state, turn, query, Answer::Rejected(reason));
             }
         }

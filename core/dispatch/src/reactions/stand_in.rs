@@ -129,7 +129,10 @@ pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: Quer
         pool.counters.stand_ins_over_bound += 1;
         let again =
             pool.usual_service().map_or(pool.settings.stand_in.grace.cold, |usual| times(usual, LOOK_AGAIN));
-        hold_back(state, turn, key, turn.now + again.max(LEAST));
+        let (last, again) = (last_moment(query), turn.now + again.max(LEAST));
+        // There may be room by then, and a later look comes too late.
+        let at = if last > turn.now { again.min(last) } else { again };
+        hold_back(state, turn, key, at);
         run_on_deployed(state, turn, key);
     }
 }
@@ -214,13 +217,29 @@ pub(crate) fn query_is_late(state: &mut State, turn: &mut Turn, key: QueryKey) {
     }
 }
 
-/// Leaves a query to a stand-in apart from the deployed model, which failed with it as often as allowed. Returns false
-/// if none may answer it. The deployed model gets it once more if none does soon.
+/// Leaves a query to its stand-in, because the deployed model failed with it as often as allowed. Returns false if none may
+/// answer it. The deployed model gets it once more if none does soon.
 pub(crate) fn left_to_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey) -> bool {
     let Some(query) = state.queries.get(key) else { return false };
-    let (pool_key, pool) = (query.pool, state.pools.at(query.pool));
+    let pool = state.pools.at(query.pool);
     let is_last = query.failures == pool.settings.max_attempts.get() && query.failures < u8::MAX;
-    let may = is_last && pool.in_force.policy == PolicyKind::StandIn && pool.apart > 0;
+    let joins_line = pool.apart > 0;
+    is_last && awaits_stand_in(state, turn, key, joins_line)
+}
+
+/// The same for a query whose retry the budget does not pay for: in an outage all retries are refused soon.
+pub(crate) fn left_without_retry(state: &mut State, turn: &mut Turn, key: QueryKey) -> bool {
+    let Some(query) = state.queries.get(key) else { return false };
+    let pool = state.pools.at(query.pool);
+    let may = query.failures <= pool.settings.max_attempts.get() && query.failures < u8::MAX;
+    let joins_line = bridges(pool, query.accept);
+    may && awaits_stand_in(state, turn, key, joins_line)
+}
+
+fn awaits_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey, joins_line: bool) -> bool {
+    let Some(query) = state.queries.get(key) else { return false };
+    let (pool_key, pool) = (query.pool, state.pools.at(query.pool));
+    let may = pool.in_force.policy == PolicyKind::StandIn;
     if !may || !gives_stand_ins(pool, query.payer, query.accept) {
         return false;
     }
@@ -229,7 +248,7 @@ pub(crate) fn left_to_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey
         StandInState::Judged(_) => {}
         StandInState::In(_) => answer_from_stand_in(state, turn, key, true),
         StandInState::Runs(job) => look_at(state, turn, job, until, Timer::StillLate(job)),
-        StandInState::None if wants_stand_in(query, pool) => {
+        StandInState::None if joins_line && wants_stand_in(query, pool) => {
             let pool = state.pools.at_mut(pool_key);
             if let Some(stand_ins) = &mut pool.stand_ins {
                 stand_ins.is_late(key, |query| state.queries.contains(query), pool.unanswered);

@@ -33,22 +33,23 @@ pub(crate) fn can_lose(state: &State, key: InstanceKey, pool_key: PoolKey) -> bo
 /// Whether the other instances would not be too busy without a slow one.
 pub(crate) fn can_spare(state: &State, turn: &Turn, key: InstanceKey) -> bool {
     let instance = state.instances.at(key);
-    let own = |serves: &Serves| (serves.pool, instance.slots_for(serves));
-    let pools: SmallVec<[_; 2]> = instance.serves.iter().filter(|serves| serves.data).map(own).collect();
-    pools.into_iter().all(|(pool_key, slots)| {
-        let lost = state.pools.at(pool_key).policy.lost_to_slowness();
-        let weak = if lost > 0.0 { slow_beside(state, pool_key, key) } else { 0 };
-        let pool = state.pools.at(pool_key);
-        let left = pool.slots.saturating_sub(u32::from(slots));
-        // Pools with few queries have no known times and count as idle.
-        let busy = pool.busy(turn.now);
-        left > 0
-            // Otherwise it would be recalled at once.
-            && pool.queue.waiting() <= left
-            && busy
-                <= (f64::from(left) - lost * f64::from(weak))
-                    * pool.settings.ejection.max_utilisation.get()
-    })
+    instance.serves.iter().filter(|own| own.data).all(|own| can_spare_of(state, turn, key, own.pool))
+}
+
+/// The same for one pool.
+pub(crate) fn can_spare_of(state: &State, turn: &Turn, key: InstanceKey, pool_key: PoolKey) -> bool {
+    let instance = state.instances.at(key);
+    let Some(slots) = instance.serves(pool_key).map(|own| instance.slots_for(own)) else { return false };
+    let lost = state.pools.at(pool_key).policy.lost_to_slowness();
+    let weak = if lost > 0.0 { slow_beside(state, pool_key, key) } else { 0 };
+    let pool = state.pools.at(pool_key);
+    let left = pool.slots.saturating_sub(u32::from(slots));
+    // Pools with few queries have no known times and count as idle.
+    let busy = pool.busy(turn.now);
+    left > 0
+        // Otherwise it would be recalled at once.
+        && pool.queue.waiting() <= left
+        && busy <= (f64::from(left) - lost * f64::from(weak)) * pool.settings.ejection.max_utilisation.get()
 }
 
 /// The number of other usable instances of a pool.

@@ -43,6 +43,9 @@ const TOO_SMALL: f64 = 1000.0;
 /// A larger batch must lower the cost to less than this part.
 const BETTER: f64 = 0.99;
 
+/// The part of the time until a deadline that is left for a run of unknown time.
+const SPARE: f64 = 0.25;
+
 /// The time that a query must have left for a batch, in expected times of it.
 const MARGIN: f64 = 1.25;
 
@@ -77,6 +80,13 @@ pub(crate) fn readiness(pool: &Pool, turn: &Turn) -> Readiness {
     // After the wait each query must have the time for the batch.
     let longest = (pool.deadlines.shortest() - MARGIN * time).max(0.0);
     Readiness { rows, wait: nanos((time / slots(pool).max(1.0) * others).min(longest)) }
+}
+
+/// The longest wait for company after which the queries with the shortest deadlines still have the time for a batch.
+pub(crate) fn longest_wait(pool: &Pool) -> Duration {
+    let time = pool.curve.time(pool.readiness.rows).unwrap_or_default();
+    let longest = pool.deadlines.shortest() * (1.0 - SPARE) - MARGIN * time;
+    if longest.is_finite() { nanos(longest.max(0.0)) } else { Duration::MAX }
 }
 
 /// The smallest size that carries the load, or the one with the least work for a row.

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use crate::api::JobId;
+use crate::rules::other_work::{is_decoded, redundancy_runs};
 use crate::rules::outage::bridges;
 use crate::rules::stand_in::{may_stand_in_for, wants_stand_in};
 use crate::rules::suits::may_run;
@@ -22,7 +23,6 @@ use crate::rules::turn::{leaves_reserved, next_lane};
 use crate::state::State;
 use crate::state::arena::Key;
 use crate::state::extra::{Extra, Purpose};
-use crate::state::group::Decoding;
 use crate::state::idle::Room;
 use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, JobKey, Keys, QueryKey};
@@ -131,15 +131,10 @@ fn check_queries(state: &State, turn: &Turn) -> Result<(), String> {
 /// Whether an event or a timer other than its deadline will change something for a query outside of all queues.
 fn is_attended(state: &State, turn: &Turn, query: &Query) -> bool {
     let pool = state.pools.at(query.pool);
-    let is_decoded = || {
-        let place = query.place?;
-        let group = state.groups.get(place.group)?;
-        let member = &group.slots[usize::from(place.slot)].members[usize::from(place.row)];
-        Some(member.decoding == Decoding::Asked)
-    };
     if query.held_back
         || matches!(query.stand_in, StandInState::Judged(_))
-        || is_decoded().unwrap_or_default()
+        || is_decoded(state, query)
+        || query.left && redundancy_runs(state, query)
     {
         return true;
     }

@@ -37,8 +37,7 @@ pub(crate) fn has_reconstruction(state: &State, key: QueryKey) -> bool {
     let Some(group) = state.groups.get(place.group).filter(|group| group.stage == Stage::Coded) else {
         return false;
     };
-    let member = &group.slots[usize::from(place.slot)].members[usize::from(place.row)];
-    member.wants_help() && group.recoverable(place.slot, place.row)
+    group.member_at(place).wants_help() && group.recoverable(place.slot, place.row)
 }
 
 /// Whether a query waits for nothing but jobs that are late or wait at silent instances.

@@ -10,6 +10,7 @@ pub(crate) mod gain;
 pub(crate) mod hedging;
 pub(crate) mod late_work;
 pub(crate) mod lateness;
+pub(crate) mod other_work;
 pub(crate) mod outage;
 pub(crate) mod overload;
 pub(crate) mod sites;

@@ -31,7 +31,7 @@ pub(crate) fn gives_stand_ins(pool: &Pool, payer: Payer, accept: Accept) -> bool
 pub(crate) fn waits_for_comparison(pool: &Pool, query: &Query, now: Time) -> Option<Time> {
     let has_run = query.queued || query.extras > 0 || !query.jobs.is_empty();
     let until = now + pool.usual_service()?.max(LEAST);
-    let may = !has_run && !pool.removed && pool.outage_since.is_none() && until < query.deadline;
+    let may = !has_run && !pool.removed && pool.outage_since.is_none() && until <= last_moment(query);
     (may && pool.stand_ins.as_ref()?.needs_comparison()).then_some(until)
 }
 

@@ -6,6 +6,8 @@ use crate::rules::turn::payer_of;
 use crate::state::State;
 use crate::state::extra::Extra;
 use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
+use crate::state::pool::Pool;
+use crate::state::query::Query;
 use crate::state::reservations::ByPayer;
 use crate::state::stand_ins::{StandInLine, StandIns};
 use crate::turn::Turn;
@@ -31,6 +33,12 @@ pub(crate) fn queries_without_instance(state: &State, key: PoolKey) -> Keys {
     let extras = pool.urgent.iter().flat_map(|extra| extra.rows.iter().copied());
     let unheld = |query: &QueryKey| state.queries.get(*query).is_some_and(|query| query.jobs.is_empty());
     pool.queue.iter().filter(queued).chain(extras.filter(unheld)).collect()
+}
+
+/// The time until which a query waits in a pool without instances; `None` if the pool has some.
+pub(crate) fn no_instance_at(pool: &Pool, query: &Query) -> Option<Time> {
+    let since = pool.deserted_since.or(pool.outage_since)?;
+    Some(query.arrived.max(since) + pool.settings.no_instance_grace)
 }
 
 /// The arrival of the query that a payer's next token of this class would serve.

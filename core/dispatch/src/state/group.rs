@@ -158,6 +158,10 @@ impl Group {
         &mut self.slots[usize::from(place.slot)].members[usize::from(place.row)]
     }
 
+    pub(crate) fn member_at(&self, place: Place) -> &Member {
+        &self.slots[usize::from(place.slot)].members[usize::from(place.row)]
+    }
+
     pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
         self.slots.iter().flat_map(|slot| &slot.members)
     }
@@ -203,6 +207,25 @@ impl Group {
     /// Whether the prediction of a member can be recovered from the outputs that arrived.
     pub(crate) fn recoverable(&self, slot: u8, row: u16) -> bool {
         self.code.recovery.can_recover(self.arrived(row), Set::EMPTY.with(usize::from(slot)))
+    }
+
+    /// Whether the prediction of a member can be recovered once these parities and predictions have arrived as well.
+    pub(crate) fn recoverable_with(
+        &self,
+        place: Place,
+        parity: impl Fn(u8) -> bool,
+        predicts: impl Fn(QueryKey) -> bool,
+    ) -> bool {
+        let mut arrived = self.arrived(place.row);
+        for (slot, batch) in self.slots.iter().enumerate() {
+            if batch.members.get(usize::from(place.row)).is_some_and(|member| predicts(member.query)) {
+                arrived.predictions = arrived.predictions.with(slot);
+            }
+        }
+        for index in (0..self.parities.len()).filter(|index| parity(*index as u8)) {
+            arrived.parities = arrived.parities.with(index);
+        }
+        self.code.recovery.can_recover(arrived, Set::EMPTY.with(usize::from(place.slot)))
     }
 
     /// Whether the decoder would miss the predictions of these queries.

@@ -203,7 +203,8 @@ impl Pool {
         self.retries.change(&settings.retry);
         match &mut self.stand_ins {
             Some(stand_ins) => {
-                if self.settings.stand_in.model != settings.stand_in.model {
+                let is_replaced = stand_ins.take_files(&in_force.stand_in_files);
+                if is_replaced || self.settings.stand_in.model != settings.stand_in.model {
                     stand_ins.forget_model(&settings.stand_in);
                     // Workers may have told it before these settings.
                     self.reported_cost.into_iter().for_each(|cost| stand_ins.tell_cost(cost));
@@ -212,6 +213,7 @@ impl Pool {
             }
             None if in_force.policy == PolicyKind::StandIn => {
                 let mut stand_ins = Box::new(StandIns::new(&settings.stand_in));
+                stand_ins.take_files(&in_force.stand_in_files);
                 self.reported_cost.into_iter().for_each(|cost| stand_ins.tell_cost(cost));
                 if let Some(bound) = self.inherited.take() {
                     stand_ins.bound = bound;

@@ -28,6 +28,8 @@ pub(crate) struct Query {
     pub(crate) queued: bool,
     /// It gets no further jobs.
     pub(crate) withheld: bool,
+    /// It gets no further attempt, and other work that runs may answer it.
+    pub(crate) left: bool,
     /// Failed attempts.
     pub(crate) failures: u8,
     /// Retries that the budget paid for it.

@@ -32,6 +32,8 @@ pub(crate) struct StandIns {
     pub(crate) agreement: Window,
     /// The agreement is too low: no client receives a stand-in's answer.
     pub(crate) withheld: bool,
+    /// The files that it was last served from, if any was known.
+    files: BTreeSet<String>,
     /// Answers since the last comparison to queries that no job ran.
     unwatched: u32,
 }
@@ -91,6 +93,7 @@ impl StandIns {
             work: Budget::new(&settings.late_budget),
             agreement: Window::new(settings.agreement.window.get()),
             withheld: false,
+            files: BTreeSet::new(),
             unwatched: 0,
         }
     }
@@ -101,6 +104,20 @@ impl StandIns {
         self.work.change(&settings.late_budget);
         self.agreement.resize(settings.agreement.window.get());
         self.watch(settings);
+    }
+
+    /// Takes the files that it is served from. Returns whether one is new, so that the evidence may be another model's.
+    pub(crate) fn take_files(&mut self, files: &BTreeSet<String>) -> bool {
+        if files.is_empty() {
+            // While no instance serves it.
+            return false;
+        }
+        let is_new = !self.files.is_empty() && !files.is_subset(&self.files);
+        // One of them may come back.
+        if is_new || self.files.is_empty() {
+            self.files.clone_from(files);
+        }
+        is_new
     }
 
     /// Forgets what another stand-in showed. The bound counts answers of all.

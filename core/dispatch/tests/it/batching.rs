@@ -1,10 +1,14 @@
 //! Batches whose size is not fixed.
 
-use parm_dispatch::{BatchSettings, BatchSize, PolicyKind, PoolSettings, QueryId};
+use std::num::NonZeroU16;
+use std::ops::Range;
+use std::time::Duration;
+
+use parm_dispatch::{BatchSettings, BatchSize, Event, Failure, PolicyKind, PoolSettings, QueryId};
 
 use super::script::Step::{Done, Join, Wait, Within};
-use super::script::{act, play};
-use super::world::{POOL, World};
+use super::script::{act, play, words};
+use super::world::{Fate, POOL, World};
 
 fn auto() -> PoolSettings {
     let batch = BatchSettings { max_size: BatchSize::Auto, ..BatchSettings::default() };
@@ -152,4 +156,49 @@ fn status_has_rows_of_batches_and_the_objective() {
     let part = latency.p99.as_secs_f64() * 1e3 / took as f64;
     assert!((0.9..1.05).contains(&part), "{latency:?} of {took} ms");
     assert!((latency.used() - latency.p99.as_secs_f64() / 60.0).abs() < 1e-6);
+}
+
+#[test]
+fn batch_does_not_wait_for_company_beyond_the_deadline() {
+    let eight = NonZeroU16::new(8).expect("positive");
+    let batch = BatchSettings { max_size: eight.into(), max_delay: Duration::from_millis(100) };
+    let world = play(PoolSettings { batch, ..auto() }, &[Join(1), Within(1, 80), Wait(90)]);
+    assert!(words(&world).iter().any(|word| word.contains("run 1")), "{:?}", words(&world));
+}
+
+/// The mean rows of the later batches at an engine that takes 20 ms and a quarter for each row and refuses batches with a bad
+/// row. So many queries in a hundred are bad, and 200 always wait.
+fn rows_with(world: &mut World, mut ids: Range<u64>, bad: u64) -> f64 {
+    let is_bad = |row: &QueryId| (row.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40 & 0xffff) < bad * 655;
+    let waits = |world: &World| world.queries.values().filter(|of| of.fate == Fate::Waiting).count();
+    let mut sizes = Vec::new();
+    loop {
+        while waits(world) < 200
+            && let Some(id) = ids.next()
+        {
+            act(world, &Within(id, 600_000));
+        }
+        let Some((job, rows)) = world.running().next().map(|(id, held)| (*id, held.rows.clone())) else {
+            break;
+        };
+        sizes.push(rows.len());
+        act(world, &Wait(20 + rows.len() as u64 / 4));
+        let refused = rows.iter().any(is_bad);
+        world.send(if refused { Event::JobFailed(job, Failure::Query) } else { Event::JobCompleted(job) });
+        world.queries.retain(|_, tracked| tracked.fate == Fate::Waiting);
+    }
+    let later = &sizes[sizes.len() / 2..];
+    later.iter().sum::<usize>() as f64 / later.len() as f64
+}
+
+#[test]
+fn bad_rows_do_not_end_the_batches_of_others() {
+    let mut world = play(PoolSettings { policy: PolicyKind::Hedge, ..auto() }, &[Join(1)]);
+    for id in 0..10 {
+        [Within(id, 60_000), Wait(20), Done(1)].iter().for_each(|step| act(&mut world, step));
+    }
+    let before = rows_with(&mut world, 100..8100, 0);
+    rows_with(&mut world, 10_000..14_000, 5);
+    let after = rows_with(&mut world, 20_000..28_000, 0);
+    assert!(after > before / 2.0, "{after} rows, {before} before");
 }

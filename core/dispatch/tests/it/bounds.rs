@@ -4,15 +4,17 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Answer, Event, Fraction, Judgement, PolicyKind, PoolId, PoolSettings, QueryId, Role,
+    Accept, Action, Answer, Event, Fraction, JobId, Judgement, PolicyKind, PoolId, PoolSettings, QueryId,
+    Role, StandInSettings, Time,
 };
 
 use proptest::prelude::*;
 
+use super::rescue::standing;
 use super::schedule::cases;
 use super::script::Step::{self, *};
 use super::script::{act, one_by_one, play, words};
-use super::world::{Fate, POOL, World};
+use super::world::{Fate, Held, POOL, World};
 
 /// Service times are known, and instances 2 and 3 are idle.
 const WARM: [Step; 6] = [Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Join(3), Quiet];
@@ -186,4 +188,56 @@ fn judge(world: &mut World) {
 
 fn stood_in(world: &World, id: u64) -> bool {
     matches!(world.queries[&QueryId(id)].fate, Fate::Answered(Answer::StandIn { .. }))
+}
+
+/// Lets time pass. Runs take 20 ms, except those of two queries, which hang, and stand-ins take 5 ms.
+fn pass(world: &mut World, time: Duration) {
+    let until = world.now + time;
+    let ms = Duration::from_millis;
+    while world.now < until {
+        world.advance(ms(1) / 10);
+        let hangs = |query: &QueryId| [1, 50].contains(&query.0);
+        let takes = |held: &Held| match held.job.role {
+            Role::StandIn(_) => Some(ms(5)),
+            _ => (!held.rows.iter().any(hangs)).then_some(ms(20)),
+        };
+        let ends =
+            |job: &JobId, held| takes(held).is_some_and(|takes| world.now.since(began(world, *job)) >= takes);
+        let ended: Vec<_> = world.running().filter(|(id, held)| ends(id, held)).map(|(id, _)| *id).collect();
+        ended.into_iter().for_each(|job| world.send(Event::JobCompleted(job)));
+        judge(world);
+        act(world, &Checked(true));
+    }
+}
+
+fn began(world: &World, job: JobId) -> Time {
+    let runs = |action: &Action| matches!(action, Action::Run(of, _) if of.id == job);
+    world.log.iter().find(|(_, action)| runs(action)).expect("it runs").0
+}
+
+/// The bound has no room when the answer is in, and has room again before the deadline.
+#[test]
+fn stand_in_is_given_when_the_bound_has_room_in_time() {
+    let stand_in = StandInSettings {
+        bound: Fraction::percent(10),
+        bound_window: NonZeroU32::new(10).expect("positive"),
+        hedge: false,
+        ..StandInSettings::default()
+    };
+    let joins: Vec<_> = (2..=8).map(Join).collect();
+    let steps =
+        [&[Cost([25, 50, 100, 200]), Join(1), Warm(80)], &joins[..], &[Quiet, Within(1, 1000)]].concat();
+    let mut world = play(PoolSettings { stand_in, ..standing() }, &steps);
+    let ms = Duration::from_millis;
+    pass(&mut world, ms(30));
+    assert!(stood_in(&world, 1), "{:?}", words(&world));
+    for id in 10..19 {
+        act(&mut world, &Within(id, 1000));
+        pass(&mut world, ms(30));
+    }
+    act(&mut world, &Within(50, 29));
+    pass(&mut world, ms(65) / 10);
+    act(&mut world, &Within(51, 1000));
+    pass(&mut world, ms(30));
+    assert!(stood_in(&world, 50), "{:?}", words(&world));
 }

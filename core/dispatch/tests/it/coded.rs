@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Action, Actions, BatchSettings, CodingSettings, DetectionSettings, Dispatcher, Event, Fraction,
-    GraceSettings, InstanceId, InstanceSpec, ParmPlusSettings, PolicyKind, PoolSettings, Role, Served, Site,
-    Time, Unsure,
+    GraceSettings, InstanceId, InstanceSpec, ParmPlusSettings, PolicyKind, PoolId, PoolSettings, Role,
+    Served, Site, Time, Unsure,
 };
 use parm_encoder::Kind;
 
 use super::script::Step::*;
 use super::script::{Step, act, check, one_by_one, play, query};
-use super::world::POOL;
+use super::world::{POOL, World};
 
 /// Groups of `k`, held back for 30 ms, on a shared pool.
 pub(crate) fn plus(k: u8, r: u8) -> PoolSettings {
@@ -325,6 +325,29 @@ fn instance_that_often_disagrees_alone_is_ejected() {
     steps.extend([Quiet, Query(9001), Query(9002), Query(9003)]);
     let words = super::script::words(&super::script::play(watched(), &steps));
     assert!(words.iter().all(|word| !word.ends_with("on 2")), "it is out of service: {words:?}");
+}
+
+#[test]
+fn wrong_instance_leaves_although_it_alone_serves_another_model() {
+    let group = |id| [Query(id), Query(id + 1), Encoded, Done(1), Done(2), Done(3), Compared(Some(2))];
+    for alone in [false, true] {
+        let mut world = play(watched(), &[Join(1)]);
+        let mut serves = vec![Served::all(POOL)];
+        serves.extend(alone.then(|| Served::deployed(PoolId(1))));
+        let spec = InstanceSpec { serves, slots: 1, site: Site::default(), learns: false };
+        world.send(Event::InstanceJoined(InstanceId(2), spec));
+        act(&mut world, &Join(3));
+        let suspected =
+            |world: &World| super::script::words(world).iter().any(|word| word.contains("suspect 2"));
+        for n in 0..60 {
+            group(10 * n).iter().for_each(|step| act(&mut world, step));
+            if suspected(&world) {
+                break;
+            }
+        }
+        assert!(suspected(&world));
+        assert!(!world.dispatcher.takes(InstanceId(2), POOL), "with another model: {alone}");
+    }
 }
 
 #[test]

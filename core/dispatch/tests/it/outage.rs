@@ -1,13 +1,16 @@
 //! Stand-ins on instances without the deployed model, in outages and otherwise.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parm_dispatch::{
-    BudgetSettings, Event, Fraction, InOutage, InstanceSpec, PolicyKind, PoolSettings, Served, Site,
+    BudgetSettings, Event, Failure, Fraction, InOutage, InstanceSpec, JobId, PolicyKind, PoolSettings, Role,
+    Served, Site, Time,
 };
 
+use super::rescue::standing;
 use super::script::Step::*;
-use super::script::{Step, act, check, one_by_one, play, words};
+use super::script::{Step, act, check, judge, one_by_one, play, words};
 use super::world::POOL;
 
 /// Clients get approximate answers in outages only.
@@ -181,4 +184,43 @@ fn bound_has_all_its_room_after_an_outage() {
     steps.extend([Join(4), Quiet, Query(100), Wait(30), Done(9), Judged(Some(90))]);
     let world = play(settings, &steps);
     assert!(words(&world).iter().any(|word| word.ends_with("answer 100 stand-in")), "{:?}", words(&world));
+}
+
+/// The number of queries that fail in six seconds in which each run fails after so many milliseconds. Queries come at this
+/// interval, and two instances apart hold the stand-in, which takes 5 ms.
+fn failed_in_outage(every: u64, after: u64, probes_pass: bool) -> usize {
+    let ms = Duration::from_millis;
+    let joins = [Join(2), Join(3), JoinApart(4), JoinApart(5), Quiet];
+    let mut world = play(standing(), &[&[Cost([25, 50, 100, 200]), Join(1), Warm(80)], &joins[..]].concat());
+    let mut began: BTreeMap<JobId, Time> = BTreeMap::new();
+    for at in 0..6000 {
+        if at % every == 0 {
+            act(&mut world, &Within(1 + at / every, 1000));
+        }
+        world.advance(ms(1));
+        let running: Vec<_> = world.running().map(|(id, held)| (*id, held.job.role)).collect();
+        for (job, role) in running {
+            // It was seen first within a millisecond of its start.
+            let age = world.now.since(*began.entry(job).or_insert(world.now));
+            match role {
+                Role::StandIn(_) if age >= ms(5) => world.send(Event::JobCompleted(job)),
+                Role::StandIn(_) => {}
+                _ if age + ms(1) >= ms(after) => world.send(Event::JobFailed(job, Failure::Instance)),
+                _ => {}
+            }
+        }
+        let probes: Vec<_> = world.probes.iter().copied().collect();
+        probes.into_iter().for_each(|(id, pool)| world.send(Event::ProbeAnswered(id, pool, probes_pass)));
+        judge(&mut world);
+        act(&mut world, &Checked(true));
+    }
+    words(&world).iter().filter(|word| word.contains("answer") && word.ends_with("Failed")).count()
+}
+
+#[test]
+fn stand_ins_bridge_an_outage_in_which_instances_fail_at_once() {
+    for (every, after, probes_pass) in [(10, 1, false), (10, 3, false), (50, 3, false), (10, 3, true)] {
+        let failed = failed_in_outage(every, after, probes_pass);
+        assert!(failed < 20, "{failed} with a query each {every} ms, runs of {after} ms, {probes_pass}");
+    }
 }

@@ -73,3 +73,10 @@ fn shed_query_gets_the_default_answer() {
     assert_eq!(count(&words, "Overload"), 0);
     assert!(count(&words, "default") >= 150, "{}", count(&words, "default"));
 }
+
+#[test]
+fn default_answer_is_given_when_the_deadline_has_passed_already() {
+    let settings = PoolSettings { default_answer: true, ..plain() };
+    let words = words(&play(settings, &[Join(1), Within(1, 0), Wait(1)]));
+    assert_eq!(count(&words, "default"), 1, "{words:?}");
+}

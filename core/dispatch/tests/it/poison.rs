@@ -1,6 +1,6 @@
 //! Queries at fault that are cancelled or expire before a verdict: their neighbours are answered, and the retry budget stays.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
 use parm_dispatch::{
@@ -8,7 +8,7 @@ use parm_dispatch::{
     InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site,
 };
 
-use super::script::Step::{self, Join, Query, Quiet, Wait, Warm};
+use super::script::Step::{self, Break, Done, Join, Query, Quiet, Wait, Warm};
 use super::script::{one_by_one, play, words};
 use super::world::{Fate, POOL, World};
 
@@ -172,4 +172,43 @@ fn hedging() -> PoolSettings {
     let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
     let hedge = HedgeSettings { budget, ..HedgeSettings::default() };
     PoolSettings { policy: PolicyKind::Hedge, ejection, hedge, ..one_by_one() }
+}
+
+#[test]
+fn failures_of_a_batch_with_a_bad_query_are_no_attempts() {
+    let two = NonZeroU8::new(2).expect("positive");
+    let mut world = World::new(Settings::uniform(PoolSettings { max_attempts: two, ..scarce(2) }), 7);
+    for id in 1..=3 {
+        let spec =
+            InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default(), learns: false };
+        world.send(Event::InstanceJoined(InstanceId(id), spec));
+    }
+    let (bad, good) = (QueryId(1), QueryId(2));
+    arrive(&mut world, 1, 1000);
+    arrive(&mut world, 2, 1000);
+    let mut alone = 0;
+    for _ in 0..200 {
+        let running: Vec<_> = world.running().map(|(id, held)| (*id, held.rows.clone())).collect();
+        for (job, rows) in running {
+            alone += usize::from(rows[..] == [good]);
+            let failure = if rows.contains(&bad) { Failure::Model } else { Failure::Instance };
+            // The first instance that runs the good query alone is lost.
+            let fails = rows.contains(&bad) || alone == 1;
+            world.send(if fails { Event::JobFailed(job, failure) } else { Event::JobCompleted(job) });
+        }
+        world.advance(Duration::from_millis(1));
+    }
+    let fate = &world.queries[&good].fate;
+    assert!(alone == 2 && matches!(fate, Fate::Answered(Answer::Exact { .. })), "{alone}: {fate:?}");
+}
+
+#[test]
+fn good_query_is_answered_next_to_a_bad_one_with_one_attempt() {
+    let four = NonZeroU16::new(4).expect("positive");
+    let batch = BatchSettings { max_size: four.into(), max_delay: Duration::ZERO };
+    let settings = PoolSettings { batch, max_attempts: NonZeroU8::MIN, ..hedging() };
+    // The second and the third query share a batch, which breaks.
+    let steps = [Join(1), Query(1), Query(2), Query(3), Wait(5), Done(1), Break(1), Wait(1)];
+    let words = words(&play(settings, &steps));
+    assert!(words.iter().all(|word| !word.contains("answer 3 Failed")), "{words:?}");
 }

@@ -1,9 +1,9 @@
 //! Evidence about a stand-in that another one replaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use parm_dispatch::{Action, Event, JobId, Role, Time};
+use parm_dispatch::{Action, Event, InForce, JobId, PoolSettings, Role, Time};
 
 use super::rescue::standing;
 use super::script::Step::{Checked, Cost, Join, Settings, Warm, Within};
@@ -93,4 +93,45 @@ fn new_stand_in_that_agrees_is_given_soon() {
     act(&mut world, &Settings(Box::new(new)));
     let (_, ms) = serve(&mut world, &mut next, 20, 22_000, true, Some(false));
     assert!(ms < 2_500, "{ms} ms until it is given");
+}
+
+/// The stand-in is served from these files.
+fn serve_from(world: &mut World, settings: &PoolSettings, files: &[&str]) {
+    let settings = Box::new(PoolSettings { ahead: Duration::ZERO, ..settings.clone() });
+    let stand_in_files: BTreeSet<String> = files.iter().map(|file| (*file).to_owned()).collect();
+    let in_force = Box::new(InForce { stand_in_files, ..InForce::as_wished(&settings) });
+    world.send(Event::SettingsChanged { pool: POOL, settings, in_force });
+}
+
+#[test]
+fn new_file_of_a_withheld_stand_in_is_given_soon() {
+    let settings = standing();
+    let joins = [Cost([25, 50, 100, 200]), Join(1), Warm(80), Join(2), Join(3)];
+    let mut world = play(settings.clone(), &joins);
+    serve_from(&mut world, &settings, &["old"]);
+    let mut next = 10_000;
+    serve(&mut world, &mut next, 20, 22_000, false, None);
+    serve_from(&mut world, &settings, &["old"]);
+    assert!(world.dispatcher.status(POOL).expect("known").withheld, "the same file shows nothing new");
+    serve_from(&mut world, &settings, &["new"]);
+    let (_, ms) = serve(&mut world, &mut next, 20, 22_000, true, Some(false));
+    assert!(ms < 2_500, "{ms} ms until it is given");
+}
+
+#[test]
+fn restart_of_one_server_gives_no_withheld_stand_in() {
+    let settings = standing();
+    let joins = [Cost([25, 50, 100, 200]), Join(1), Warm(80), Join(2), Join(3)];
+    let mut world = play(settings.clone(), &joins);
+    // Its two servers have different files.
+    serve_from(&mut world, &settings, &["a", "b"]);
+    let mut next = 10_000;
+    serve(&mut world, &mut next, 20, 22_000, false, None);
+    let mut wrong = Vec::new();
+    for _ in 0..5 {
+        serve_from(&mut world, &settings, &["a"]);
+        serve_from(&mut world, &settings, &["a", "b"]);
+        wrong.push(serve(&mut world, &mut next, 6, 5_000, false, None).0);
+    }
+    assert_eq!(wrong, [0; 5], "wrong answers after each restart");
 }

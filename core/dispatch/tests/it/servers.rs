@@ -21,6 +21,8 @@ pub(crate) struct Servers {
     ends: BTreeSet<(Time, JobId)>,
     /// The time of a stand-in's run relative to that of another one.
     stand_ins: f64,
+    /// What the clients of queries from now on accept.
+    pub(crate) accept: Accept,
     /// Actions that were read.
     read: usize,
     next: u64,
@@ -49,7 +51,15 @@ impl Servers {
 
     pub(crate) fn without(settings: PoolSettings) -> Self {
         let world = World::new(Settings::uniform(settings), 7);
-        Self { world, takes: BTreeMap::new(), ends: BTreeSet::new(), stand_ins: 1.0, read: 0, next: 0 }
+        Self {
+            world,
+            takes: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            stand_ins: 1.0,
+            accept: Accept::Any,
+            read: 0,
+            next: 0,
+        }
     }
 
     pub(crate) fn join(&mut self, number: u32, slots: u16, pools: &[PoolId], takes: u64) {
@@ -117,7 +127,7 @@ impl Servers {
             deadline: self.world.now + within,
             priority,
             share: None,
-            accept: Accept::Any,
+            accept: self.accept,
             codable: true,
             size: 1,
             padded: false,

@@ -265,6 +265,23 @@ fn runs_after_one_without_a_time_eject_no_instance() {
 }
 
 #[test]
+fn small_runs_between_large_ones_make_no_instance_slow() {
+    let mut settings = policy(PolicyKind::None);
+    settings.ejection.slow_start = Duration::ZERO;
+    let mut world = play(settings, &[Join(1), Join(2), Join(3), Quiet]);
+    // Three of five runs are fifty times shorter than the others, so that the median is theirs.
+    for id in 0..300 {
+        let (size, takes) = if id % 5 < 3 { (1, 2) } else { (50, 100) };
+        let deadline = world.now + Duration::from_secs(1);
+        world.send(Event::QueryArrived(QuerySpec { size, ..query(id, deadline) }));
+        act(&mut world, &Wait(takes));
+        complete_all(&mut world);
+    }
+    let blamed = |action: &Action| matches!(action, Action::Ejected(..) | Action::Kept(..));
+    assert_eq!(world.log.iter().find(|(_, action)| blamed(action)), None);
+}
+
+#[test]
 fn retry_reserves_at_a_slow_instance_when_a_fast_one_failed_it() {
     let mut servers = known(policy(PolicyKind::Hedge), &[20, SLOW]);
     // A copy explores the slow instance, so that none is due for a while.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{Cost, Event, PolicyKind, PoolSettings, Served};
+use parm_dispatch::{
+    Accept, Action, Cost, Event, Fraction, InstanceId, Placement, PolicyKind, PoolSettings, Role, Served,
+};
 
 use super::script::one_by_one;
-use super::servers::{Servers, ms};
+use super::servers::{Servers, Started, ms};
 use super::world::POOL;
 
 /// The cost that workers measured, all on machines of one kind.
@@ -58,4 +60,26 @@ fn cost_apart_has_the_speed_of_its_instances() {
     let (cost, apart) = (of_one_row(status.stand_in_cost), of_one_row(status.stand_in_cost_apart));
     assert!((cost - TOLD).abs() < 0.1 * TOLD, "{cost}");
     assert!((apart - 3.0 * TOLD).abs() < 0.3 * TOLD, "{apart}");
+}
+
+#[test]
+fn stand_ins_of_a_fast_instance_may_take_the_usual_time() {
+    let mut settings = PoolSettings { placement: Placement::Turns, ..standing_in() };
+    settings.stand_in.spare = false;
+    settings.ejection.least_in_service = Fraction::percent(100);
+    // One of three is slow for so long that the times of stand-ins are known: they take as long as the model.
+    let mut servers = Servers::new(settings, &[20, 20, 100]);
+    servers.load(3, ms(200), Duration::from_secs(6));
+    // Two of three are slow, and no stand-in runs for a while.
+    [2, 3].into_iter().for_each(|slow| servers.takes(slow, 70));
+    servers.accept = Accept::Exact;
+    servers.load(3, ms(200), Duration::from_secs(4));
+    servers.accept = Accept::Any;
+    let from = servers.world.now;
+    servers.load(3, ms(200), ms(600));
+    let on_the_fast = |job: &Started| job.instance == 1 && matches!(job.role, Role::StandIn(_));
+    assert!(servers.started(from).filter(on_the_fast).count() > 3);
+    let mut late = servers.world.log.iter().filter(|(at, _)| *at >= from);
+    let blamed = late.find(|(_, action)| matches!(action, Action::Kept(InstanceId(1), ..)));
+    assert_eq!(blamed, None);
 }
