@@ -27,7 +27,9 @@ impl Excuses {
     pub(crate) fn add(&mut self, own: &PoolSettings) {
         self.health |= ejects_the_well(own);
         self.waits |= lets_wait(own);
-        self.hangs |= feeds_the_hung(own);
+        // Where each query is sent once, a probe must not run a client's again. So the query of a client tries a hung
+        // instance after each backoff.
+        self.hangs |= feeds_the_hung(own) || own.policy == PolicyKind::Once;
         // Queries of a failed batch are retried alone, and only a second attempt tells a bad row from a broken
         // instance.
         self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;

@@ -106,14 +106,20 @@ fn is_of_another_version(truth: &Truth, request: &Request, server: usize, idle: 
         let mut models = truth.servers[server].had.iter();
         models.any(|(own, until)| of_it(own, version) && sent < *until)
     };
-    let having = |version: u8| {
-        let all = (0..truth.servers.len()).filter(|server| truth.servers[*server].member);
-        all.filter(|server| has(*server, version, None) || had(*server, version)).collect::<BTreeSet<_>>()
+    // A request that was sent soon after a change of the members counts that server as a member or as none.
+    let having = |version: u8, known: bool| {
+        let of_them = |server: &usize| {
+            let (own, uncertain) = (&truth.servers[*server], sent < truth.servers[*server].listed_at);
+            if known { own.member && !uncertain } else { own.member || uncertain }
+        };
+        let them = (0..truth.servers.len()).filter(of_them);
+        them.filter(|server| has(*server, version, None) || had(*server, version)).collect::<BTreeSet<_>>()
     };
-    let all: BTreeSet<usize> = [1, 2].into_iter().flat_map(having).collect();
     let goes_to = |version: u8| {
         let known_idle = idle.iter().any(|idle| has(*idle, version, Some(now)));
-        2 * having(version).len() >= all.len() && !known_idle
+        let most = having(version, false);
+        let all: BTreeSet<usize> = [1, 2].into_iter().flat_map(|version| having(version, true)).collect();
+        2 * most.len() >= all.union(&most).count() && !known_idle
     };
     ask.version.is_none()
         && [1, 2].into_iter().any(|version| !has(server, version, Some(now)) && goes_to(version))

@@ -290,6 +290,7 @@ fn known(instance: &Instance, steady_at: Instant) -> Server {
         temper: Temper::Well,
         silent_since: None,
         member: true,
+        listed_at: now,
         steady_at,
         models: instance.models.lock().iter().map(|own| (*own, steady_at)).collect(),
         had: BTreeMap::new(),

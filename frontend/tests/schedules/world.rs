@@ -67,6 +67,8 @@ pub(crate) struct Server {
     /// Time since which it has answered nothing.
     pub(crate) silent_since: Option<Instant>,
     pub(crate) member: bool,
+    /// Time until which the frontend may not know whether it is a member.
+    pub(crate) listed_at: Instant,
     /// Time from which it must be used.
     pub(crate) steady_at: Instant,
     pub(crate) models: BTreeMap<Serving, Instant>,
@@ -437,8 +439,8 @@ impl Truth {
             let own = &mut self.servers[*server];
             let member = named.contains(server);
             if member != own.member {
-                own.member = member;
-                own.steady_at = own.steady_at.max(now + DISCOVERY);
+                (own.member, own.listed_at) = (member, now + DISCOVERY);
+                own.steady_at = own.steady_at.max(own.listed_at);
             }
         }
     }
