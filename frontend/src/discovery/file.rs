@@ -94,13 +94,11 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str, left_out: &mut BTreeMap<S
         return;
     }
     let members = fleet.members();
+    let mut gone = Vec::new();
     for member in members.iter().filter(|member| member.source == Source::File) {
         match wanted.get(&member.name) {
             Some(place) => member.tell_place(place.clone()),
-            None => {
-                // It may have been removed meanwhile.
-                let _ = fleet.remove(member.number);
-            }
+            None => gone.push(member.number),
         }
     }
     left_out.clear();
@@ -110,6 +108,11 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str, left_out: &mut BTreeMap<S
             tracing::warn!(code = %parm_protocol::StableCode::WorkersFile, %error, "skipped an unusable line of the workers file");
         }
         left_out.insert(url, place);
+    }
+    // After the new ones: the last of the former members stay until those have joined.
+    for number in gone {
+        // It may have been removed meanwhile.
+        let _ = fleet.remove(number);
     }
 }
 

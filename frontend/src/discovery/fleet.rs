@@ -18,9 +18,10 @@ use super::connect::Connect;
 use super::dns;
 use super::file;
 use super::kubernetes::{self, ApiServer, Service};
-use super::member::{Identity, Member, MemberState, Source, Wish};
+use super::member::{Identity, Member, MemberState, Source, View, Wish};
 use super::name::Name;
 use super::places::Places;
+use super::recently::Recently;
 use super::reminder;
 use super::supervisor::Supervisor;
 use crate::error::Error;
@@ -38,6 +39,8 @@ pub struct Fleet {
     pub(super) places: Arc<Places>,
     runtime: Handle,
     members: Mutex<Members>,
+    unreached: Recently,
+    joining: Recently,
 }
 
 #[derive(Default)]
@@ -58,7 +61,9 @@ impl Fleet {
     /// Adds the configured members and follows the configured file.
     pub(crate) fn start(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Arc<Self>, Error> {
         let (runtime, places) = (Handle::current(), Arc::default());
-        let fleet = Arc::new(Self { core, connect, places, runtime, members: Mutex::default() });
+        let members = Mutex::default();
+        let (unreached, joining) = (Recently::default(), Recently::default());
+        let fleet = Arc::new(Self { core, connect, places, runtime, members, unreached, joining });
         let config = &fleet.core.config;
         fleet.core.reach.upstreams.fetch_or(!config.upstreams.urls.is_empty(), Ordering::Relaxed);
         fleet.note_kinds(&fleet.members.lock());
@@ -129,6 +134,27 @@ impl Fleet {
             view.state == MemberState::Connecting && view.problem.is_none()
         };
         !members.by_number.values().any(|member| member.source == Source::Embedded && unsettled(member))
+    }
+
+    /// Whether all members are connecting, and there are some: the models that they serve are unknown. Each request for a
+    /// model that is not found asks this.
+    pub(crate) fn is_unreached(&self) -> bool {
+        let connects = |view: &View| view.instance.is_none() && view.state == MemberState::Connecting;
+        self.unreached.or_now(|| {
+            let members = self.members.lock();
+            !members.by_number.is_empty() && members.by_number.values().all(|member| member.view_is(connects))
+        })
+    }
+
+    /// Whether no member is connected, and some are connecting for the first time. Each removed member asks this repeatedly.
+    pub(super) fn is_joining(&self) -> bool {
+        let is_absent = |view: &View| view.instance.is_none();
+        let is_new = |view: &View| view.state == MemberState::Connecting && view.problem.is_none();
+        self.joining.or_now(|| {
+            let members = self.members.lock();
+            members.by_number.values().all(|member| member.view_is(is_absent))
+                && members.by_number.values().any(|member| member.view_is(is_new))
+        })
     }
 
     /// Adds a server by its address.

@@ -139,6 +139,11 @@ impl Member {
         self.view.lock().clone()
     }
 
+    /// Whether its view fulfils a condition; without a copy, for questions about thousands of members.
+    pub(super) fn view_is(&self, condition: impl FnOnce(&View) -> bool) -> bool {
+        condition(&self.view.lock())
+    }
+
     /// Its place, if known.
     pub(crate) fn place(&self) -> Place {
         self.location.lock().place()

@@ -16,6 +16,7 @@ mod missing_models;
 mod name;
 mod network;
 mod places;
+mod recently;
 mod reminder;
 mod resolver;
 mod supervisor;

@@ -31,6 +31,9 @@ use crate::error::Error;
 use crate::serve::{Core, Departure, Instance};
 use crate::upstreams::is_upstream;
 
+/// Interval at which a removed member looks whether others have joined.
+const REPLACED: Duration = Duration::from_millis(10);
+
 /// Supervises one member.
 pub(super) struct Supervisor {
     pub(super) core: Arc<Core>,
@@ -333,12 +336,27 @@ impl Supervisor {
 
     /// Lets a removed instance finish its jobs.
     async fn finish(&self, ward: &Ward) -> End {
+        if *self.wish.borrow() == Wish::Remove && ward.ready {
+            self.until_replaced().await;
+        }
         self.core.drain(&ward.instance);
         self.show(MemberState::Draining, Some(ward.instance.clone()), None);
         if timeout(self.core.config.instances.drain_timeout, ward.instance.until_idle()).await.is_err() {
             tracing::warn!(instance = %self.member.name, "removed an instance before it finished its jobs");
         }
         End::Removed
+    }
+
+    /// Waits, at most for one health check, while the members that replace it are connecting for the first time and no
+    /// other is connected: requests would fail meanwhile.
+    async fn until_replaced(&self) {
+        let is_needed = || self.fleet.upgrade().is_some_and(|fleet| fleet.is_joining());
+        let replaced = async {
+            while is_needed() {
+                tokio::time::sleep(REPLACED).await;
+            }
+        };
+        let _ = timeout(self.core.config.instances.health_timeout, replaced).await;
     }
 
     /// Counts a check that timed out, also where no connection was made in time; true if they are too many.

@@ -124,9 +124,13 @@ impl Frontend {
         self.core.reload_settings(before, now)
     }
 
-    /// The names that no instance serves, once a worker has listed its models.
+    /// The names that no instance serves, once a worker has listed its models, or the first of upstream servers alone has
+    /// joined: all have the same routes.
     pub fn unserved<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
-        let is_listed = self.core.listed.load(Ordering::Acquire);
+        let config = &self.core.config;
+        let has_workers = !config.workers.is_empty() || config.workers_file.is_some();
+        let is_listed =
+            self.core.listed.load(Ordering::Acquire) || !(has_workers || self.core.roster.is_empty());
         names.filter(|name| is_listed && self.core.catalog.versions(name).is_empty()).collect()
     }
 
@@ -303,7 +307,8 @@ impl Frontend {
         // Read first: a model that is listed meanwhile is found.
         let is_listed = self.core.listed.load(Ordering::Acquire);
         self.core.catalog.find(model).map_err(|error| {
-            if !is_listed {
+            // The former instances may have been removed before the new ones are connected.
+            if !is_listed || self.fleet.is_unreached() {
                 let name = &model.name;
                 let message = format!(
                     "model '{name}' is not known yet: no worker has listed its models: retry, and check the workers' addresses"

@@ -21,6 +21,7 @@ mod replaced;
 mod requests;
 mod resilience;
 mod rig;
+mod rollouts;
 mod scripted;
 mod shared_batches;
 mod shares;

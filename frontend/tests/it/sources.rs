@@ -57,6 +57,23 @@ async fn workers_file_adds_and_removes_without_lost_queries() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn replaced_workers_serve_until_the_new_ones_have_joined() {
+    let servers = [Scripted::quick("test://a", 1), Scripted::quick("test://b", 1)];
+    servers.iter().for_each(|server| server.thinks_for(Duration::from_millis(100)));
+    let watched = Watched::start("test://a\n", &servers.each_ref());
+    watched.until_ready(1.0).await;
+    for name in ["b", "a", "b"] {
+        watched.write(&format!("test://{name}\n"));
+        for _ in 0..1000 {
+            infer(&watched.frontend, request(&[1.0])).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(ready(&watched.frontend), 1.0);
+    }
+    assert!(servers.iter().all(|server| server.seen.lock().len() > 500));
+}
+
+#[tokio::test(start_paused = true)]
 async fn invalid_line_is_counted_and_skipped() {
     let server = Scripted::quick("test://a", 1);
     let watched = Watched::start("nonsense\ntest://a\nhttp://elsewhere\n", &[&server]);

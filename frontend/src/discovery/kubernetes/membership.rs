@@ -56,17 +56,22 @@ impl Membership {
 
     /// Updates the members. A terminating or missing endpoint drains and is removed. A Service without endpoints
     /// changes nothing, except for members seen to terminate: selectors are mistyped, and health checks find dead
-    /// members. Members that only the last list missed stay until the next list.
+    /// members. Members that only the last list missed stay until the next list. New pods that do not serve yet replace
+    /// none.
     pub(super) fn follow(
         &mut self,
         fleet: &Arc<Fleet>,
         found: &BTreeMap<String, Found>,
         is_missed: impl Fn(&String) -> bool,
     ) -> Footing {
-        let stays = found.values().any(|one| !one.terminating);
-        // If all endpoints are terminating, those that still serve stay in use.
-        let wanted = |one: &Found| if stays { !one.terminating } else { one.serving };
+        let is_connected =
+            |own: &Own| fleet.member(own.number).is_ok_and(|member| member.view().instance.is_some());
+        let serves = |url: &String, one: &Found| one.serving || self.0.get(url).is_some_and(is_connected);
+        let stays = found.iter().any(|(url, one)| !one.terminating && serves(url, one));
+        // If none but terminating endpoints serve, those stay in use, as in kube-proxy.
+        let wanted = |one: &Found| !one.terminating || (!stays && one.serving);
         let mut footing = Footing::default();
+        let mut gone = Vec::new();
         self.0.retain(|url, own| {
             let one = found.get(url);
             if one.is_none() && is_missed(url) && !own.terminating {
@@ -75,8 +80,7 @@ impl Membership {
             own.terminating = one.map_or(own.terminating, |one| one.terminating);
             let goes = !one.is_some_and(wanted) && (stays || own.terminating);
             if goes {
-                // It may have been removed meanwhile.
-                let _ = fleet.remove(own.number);
+                gone.push(own.number);
             }
             footing.kept += usize::from(!goes && one.is_none());
             !goes
@@ -96,6 +100,11 @@ impl Membership {
                     }
                 },
             }
+        }
+        // After the new ones: the last of the former members stay until those have joined.
+        for number in gone {
+            // It may have been removed meanwhile.
+            let _ = fleet.remove(number);
         }
         footing
     }
