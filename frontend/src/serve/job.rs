@@ -150,6 +150,7 @@ impl Launch {
             traceparent: trace::header(&tracing::Span::current()),
             token: self.token.take(),
             share: self.share.take(),
+            once: self.pool.is_once(),
         };
         let client = &self.instance.client;
         let mut call: BoxFuture<'_, _> = match request {

@@ -31,13 +31,11 @@ async fn works(driver: &Driver, instance: &Instance, of: Option<PoolId>) -> Resu
         return Ok(false);
     }
     for pool in instance.pools().iter().filter(|pool| of.is_none_or(|of| pool.id == of)) {
-        let Some(sample) = pool.sample.get() else { continue };
+        // Where each query is sent once, a client's must not run again.
+        let Some(sample) = pool.sample.get().filter(|_| !pool.is_once()) else { continue };
         let request = inputs::request(&pool.model, &[Row { inputs: sample.clone(), index: 0 }], None)?;
         let deadline = Some(tokio::time::Instant::now() + driver.limits.health_timeout);
-        instance
-            .client
-            .infer(request, CallContext { deadline, traceparent: None, token: None, share: None })
-            .await?;
+        instance.client.infer(request, CallContext { deadline, ..CallContext::default() }).await?;
     }
     Ok(true)
 }

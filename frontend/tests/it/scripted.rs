@@ -58,6 +58,8 @@ pub(crate) struct Scripted {
     place: Mutex<Place>,
     /// Received requests.
     pub(crate) seen: Mutex<Vec<InferRequest>>,
+    /// Requests that must not run twice.
+    pub(crate) once: AtomicUsize,
     /// Requests that were cancelled before an answer.
     pub(crate) cancelled: AtomicUsize,
     /// Orders to load and unload.
@@ -90,6 +92,7 @@ impl Scripted {
             ready: Mutex::new(Ok(true)),
             place: Mutex::default(),
             seen: Mutex::default(),
+            once: AtomicUsize::new(0),
             cancelled: AtomicUsize::new(0),
             orders: Mutex::default(),
             watcher: Mutex::default(),
@@ -270,6 +273,7 @@ impl Client for Scripted {
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
         self.seen.lock().push(request.clone());
         self.redeemed.lock().push(context.token);
+        self.once.fetch_add(usize::from(context.once), Ordering::SeqCst);
         let most = self.config.lock().as_ref().map_or(i32::MAX, |config| config.max_batch_size);
         let config = self.config.lock().clone().unwrap_or_default();
         let independent = independent(&request, most > 0).and_then(|()| padded(&request, &config));

@@ -1,6 +1,7 @@
 //! Tests of requests that share batches: a bad request must not affect others or instances.
 
 use std::num::NonZeroU16;
+use std::sync::atomic::Ordering;
 
 use parm_dispatch::PolicyKind;
 use parm_frontend::Config;
@@ -130,4 +131,14 @@ async fn clients_share_no_batch_when_each_query_is_sent_once() {
     assert_eq!(column(&first.await.unwrap().unwrap()), [2.0]);
     assert_eq!(column(&own.await.unwrap().unwrap()), [4.0, 6.0, 8.0]);
     assert!(instance.batches().contains(&3), "rows of one request share a batch: {:?}", instance.batches());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_must_not_run_twice_when_each_is_sent_once() {
+    for (policy, told) in [(PolicyKind::None, 0), (PolicyKind::Once, 1)] {
+        let instance = Scripted::quick("a", 10);
+        let frontend = frontend(config(policy), &[&instance]).await;
+        infer(&frontend, request(&[1.0])).await.unwrap();
+        assert_eq!(instance.once.load(Ordering::SeqCst), told, "{policy:?}");
+    }
 }

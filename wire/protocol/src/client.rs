@@ -28,6 +28,8 @@ pub struct CallContext {
     /// The share of the server's instances that the request is charged to, if not its model's own. Servers without
     /// shares do not receive it.
     pub share: Option<Arc<str>>,
+    /// Whether the server must not run the request twice: it is not sent again after the server may have read it.
+    pub once: bool,
 }
 
 /// A client of one server of the Open Inference Protocol.

@@ -88,7 +88,8 @@ async fn requests_carry_raw_tensors_deadline_trace_and_credential() {
     })
     .await;
     let deadline = Some(Instant::now() + Duration::from_secs(60));
-    let context = CallContext { deadline, traceparent: Some("00-1-2-01".into()), token: None, share: None };
+    let traceparent = Some("00-1-2-01".into());
+    let context = CallContext { deadline, traceparent, ..CallContext::default() };
     let answer = client.infer(request(), context).await.unwrap();
     assert_eq!(answer.id, "q");
     assert_eq!(answer.outputs[0].tensor.as_f32().unwrap().as_ref(), [1.0, 2.0]);
@@ -135,10 +136,8 @@ async fn call_to_a_silent_server_times_out_at_the_deadline() {
     let endpoint = format!("grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
     let client = connect(&endpoint, &Config::default()).unwrap();
     let deadline = Some(Instant::now() + Duration::from_millis(30));
-    let error = client
-        .infer(request(), CallContext { deadline, traceparent: None, token: None, share: None })
-        .await
-        .unwrap_err();
+    let error =
+        client.infer(request(), CallContext { deadline, ..CallContext::default() }).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error:?}");
 }
 

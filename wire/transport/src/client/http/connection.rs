@@ -17,6 +17,9 @@ use parm_protocol::rest::Encoded;
 use super::checked_socket::{CheckedSocket, Turn};
 use crate::frames::Socket;
 
+/// Most headers of a response: servers of any kind send more than hyper's 100, such as one for each limit or feature.
+const HEADERS: usize = 256;
+
 pub(in crate::client) struct HttpConnection {
     sender: http1::SendRequest<Encoded>,
     driver: http1::Connection<TokioIo<CheckedSocket>, Encoded>,
@@ -56,7 +59,8 @@ impl HttpConnection {
     pub(in crate::client) async fn open(socket: Socket) -> Result<Self, hyper::Error> {
         let turn = Turn::default();
         let socket = TokioIo::new(CheckedSocket::new(socket, turn.clone()));
-        let (sender, driver) = http1::Builder::new().writev(true).handshake(socket).await?;
+        let (sender, driver) =
+            http1::Builder::new().writev(true).max_headers(HEADERS).handshake(socket).await?;
         Ok(Self { sender, driver, turn, used: false })
     }
 
@@ -213,6 +217,7 @@ pub(in crate::client) enum Upgrade {
 pub(in crate::client) fn describe(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
+        None if error.is_parse_too_large() => format!("{error}: at most {HEADERS} headers are accepted"),
         None => error.to_string(),
     }
 }

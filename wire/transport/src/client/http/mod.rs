@@ -109,7 +109,7 @@ impl Http {
             Some(length) => builder.header(header::CONTENT_TYPE, OCTETS).header(rest::HEADER_LENGTH, length),
             None => builder.header(header::CONTENT_TYPE, JSON),
         };
-        let answer = self.pool.exchange(&built(builder, body)?).await?;
+        let answer = self.pool.exchange(&built(builder, body)?, context.once).await?;
         if answer.status != StatusCode::OK {
             return Err(refusal(&answer, &Method::POST, &path));
         }
@@ -131,7 +131,7 @@ impl Http {
         escape(&mut path, name);
         path.push_str(order);
         let request = built(self.request(Method::POST, &path), Encoded::default())?;
-        let answer = self.within(self.load_timeout, self.pool.exchange(&request)).await?;
+        let answer = self.within(self.load_timeout, self.pool.exchange(&request, false)).await?;
         if answer.status.is_success() { Ok(()) } else { Err(refusal(&answer, &Method::POST, &path)) }
     }
 

@@ -47,25 +47,26 @@ impl Pool {
         &self.dialer
     }
 
-    /// Sends a request and waits for its response.
-    pub(super) async fn exchange(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
+    /// Sends a request and waits for its response. One that runs `once` is not sent again after a server may have read it.
+    pub(super) async fn exchange(&self, request: &Request<Encoded>, once: bool) -> Result<Answer, Error> {
         let _permit = self.permits.try_acquire().map_err(|_| self.overloaded())?;
-        self.converse(request).await
+        self.converse(request, once).await
     }
 
     /// [`exchange`](Self::exchange) outside of the limit on predictions: waits for requests of the same kind only.
     pub(in crate::client) async fn ask(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
         // The semaphore is never closed.
         let _permit = self.questions.acquire().await;
-        self.converse(request).await
+        self.converse(request, false).await
     }
 
     /// A server may close an idle connection at the very moment it is used again: then a new connection gets the
-    /// request, once.
-    async fn converse(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
+    /// request, once more. A server that ends after it has read a request looks the same.
+    async fn converse(&self, request: &Request<Encoded>, once: bool) -> Result<Answer, Error> {
         if let Some(mut connection) = self.take_idle() {
             match connection.exchange(request.clone(), self.limit).await {
-                Err(Failure::Unsent(_) | Failure::NoAnswer(_)) => {}
+                Err(Failure::Unsent(_)) => {}
+                Err(Failure::NoAnswer(_)) if !once => {}
                 outcome => return self.conclude(connection, outcome),
             }
         }

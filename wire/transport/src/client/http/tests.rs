@@ -144,6 +144,27 @@ async fn request_on_a_closing_connection_is_sent_again() {
 }
 
 #[tokio::test]
+async fn request_that_runs_once_is_not_repeated_after_it_was_read() {
+    let (listener, client) = listen().await;
+    let server = tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        hear(&mut first).await.unwrap();
+        say(&mut first, "200 OK", ANSWER).await;
+        // The server may have done the work of the second request when it ends.
+        hear(&mut first).await.unwrap();
+        drop(first);
+        listener
+    });
+    infer(&*client).await.unwrap();
+    let deadline = Some(Instant::now() + Duration::from_secs(5));
+    let context = CallContext { deadline, once: true, ..CallContext::default() };
+    let error = client.infer(request(), context).await.unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }), "{error:?}");
+    let listener = server.await.unwrap();
+    assert!(futures::FutureExt::now_or_never(listener.accept()).is_none(), "sent again");
+}
+
+#[tokio::test]
 async fn a_fresh_connection_that_breaks_is_an_error_not_a_loop() {
     let (listener, client) = listen().await;
     let server = tokio::spawn(async move {
@@ -314,10 +335,8 @@ async fn response_over_the_limit_is_rejected() {
 async fn call_to_a_silent_server_times_out_at_the_deadline() {
     let (_listener, client) = listen().await;
     let deadline = Some(Instant::now() + Duration::from_millis(30));
-    let error = client
-        .infer(request(), CallContext { deadline, traceparent: None, token: None, share: None })
-        .await
-        .unwrap_err();
+    let error =
+        client.infer(request(), CallContext { deadline, ..CallContext::default() }).await.unwrap_err();
     assert!(matches!(error, Error::DeadlineExceeded { .. }), "{error:?}");
     let error = client.server_metadata().await.unwrap_err();
     assert!(error.to_string().contains("timed out after 5s"), "{error}");

@@ -280,7 +280,7 @@ async fn negotiation_of_frames_times_out() {
     let error = ask(&*client, "").await.unwrap_err();
     assert!(error.to_string().contains("timed out negotiating frames after 1s"), "{error}");
     let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
-    let context = CallContext { deadline: Some(deadline), traceparent: None, token: None, share: None };
+    let context = CallContext { deadline: Some(deadline), ..CallContext::default() };
     let error = client.infer(request(""), context).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
 }

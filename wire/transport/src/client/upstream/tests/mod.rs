@@ -334,6 +334,22 @@ async fn answer_with_two_framings_has_the_length_of_its_body() {
 }
 
 #[tokio::test]
+async fn answer_may_have_more_than_a_hundred_headers() {
+    for (count, passes) in [(200, true), (300, false)] {
+        let (listener, client) = pair().await;
+        let headers: String = (0..count).map(|number| format!("x-{number}: 1\r\n")).collect();
+        let text = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n");
+        let (answer, _stream) = tokio::join!(ask(&*client), serve(&listener, text.as_bytes()));
+        match answer {
+            Ok(answer) => assert!(passes && answer.headers.contains_key("x-199"), "{count}"),
+            Err(error) => {
+                assert!(!passes && error.to_string().contains("at most 256 headers"), "{count}: {error}")
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn cookies_of_http2_are_one_header_of_http1() {
     let (listener, client) = pair().await;
     let mut asked = (*request(true)).clone();
