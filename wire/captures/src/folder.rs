@@ -88,7 +88,9 @@ impl Folder {
             let size = self.segments.get(&(segment.began, segment.path.clone())).copied().unwrap_or(u64::MAX);
             size >= self.limits.bytes / SEGMENTS || now.saturating_sub(segment.began) > step
         };
-        if self.open.get(source).is_some_and(is_full) {
+        // An operator may have removed the file: what is written to it then is lost.
+        let is_gone = |segment: &Segment| !segment.path.exists();
+        if self.open.get(source).is_some_and(|segment| is_full(segment) || is_gone(segment)) {
             self.open.remove(source);
         }
         if !self.open.contains_key(source) {
@@ -266,6 +268,17 @@ mod tests {
         assert_eq!(read(folder.path(), "b").unwrap().records.len(), 2);
         kept.forget(60_000).unwrap();
         assert_eq!(size(folder.path()), 0);
+    }
+
+    #[test]
+    fn records_are_kept_after_the_files_were_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = Folder::open(folder.path(), LIMITS).unwrap();
+        kept.keep(&source("m"), &record(1)).unwrap();
+        fs::remove_dir_all(folder.path()).unwrap();
+        kept.keep(&source("m"), &record(2)).unwrap();
+        let captured = read(folder.path(), "m").unwrap();
+        assert_eq!(captured.records.iter().map(|record| record.unix_ms).collect::<Vec<_>>(), [2]);
     }
 
     #[test]

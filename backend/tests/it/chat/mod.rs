@@ -9,12 +9,16 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use parm_backend::{Chat, Config, Metrics, Worker, chat};
+use parm_transport::keys::{Digest, Entry, Keys, Role};
 use parm_transport::server::{self, Address, Server};
 use prometheus::Registry;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// The key that requests have.
+const KEY: &str = "hush";
 
 /// A worker with an emulated chat server that takes no time, and with fault injection.
 struct Scene {
@@ -42,6 +46,10 @@ impl Scene {
     }
 
     async fn with(chat: chat::Config) -> Self {
+        Self::guarded(chat, Keys::none()).await
+    }
+
+    async fn guarded(chat: chat::Config, keys: Keys) -> Self {
         let registry = Registry::new();
         let config = Config { chat, faults: true, ..Config::default() };
         let worker = Worker::start(config, Metrics::worker(&registry).unwrap()).unwrap();
@@ -56,7 +64,8 @@ impl Scene {
             max_body_bytes,
             ..server::Config::default()
         };
-        let server = Server::bind(config, Arc::new(worker.clone())).await.unwrap().with_guest(Arc::new(chat));
+        let server = Server::bind_for(keys, config, Arc::new(worker.clone())).await.unwrap();
+        let server = server.with_guest(Arc::new(chat));
         let address = server.addresses().http;
         let stop = CancellationToken::new();
         tokio::spawn(server.run(stop.clone()));
@@ -67,7 +76,7 @@ impl Scene {
     async fn send(&self, method: &str, path: &str, body: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {KEY}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
             self.address,
             body.len()
         );

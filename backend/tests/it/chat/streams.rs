@@ -61,6 +61,30 @@ async fn client_that_leaves_frees_its_place_at_once() {
 }
 
 #[tokio::test]
+async fn stream_counts_for_its_key_until_it_ends() {
+    let concurrency = std::num::NonZeroU32::new(1);
+    let key = Entry { concurrency, ..Entry::new("a", Role::Infer, Digest::of(KEY.as_bytes())) };
+    let scene = Scene::guarded(slow(), Keys::of(&[key])).await;
+    let body = with(chat_about("Hi", 1000), "stream", true).to_string();
+    let (path, body) = ("/v1/chat/completions", body.as_bytes());
+    let mut first = scene.send("POST", path, body).await;
+    let mut head = [0; 12];
+    first.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    assert_eq!(scene.ask("POST", path, body).await.status, 429, "the stream is in progress");
+    drop(first);
+    // Until the server has noticed it.
+    loop {
+        let mut next = scene.send("POST", path, body).await;
+        next.read_exact(&mut head).await.unwrap();
+        if &head == b"HTTP/1.1 200" {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
 async fn requests_beyond_the_queue_are_rejected_with_advice() {
     let queue = NonZeroUsize::new(2).unwrap();
     let scene = Scene::with(chat::Config { queue, ..slow() }).await;

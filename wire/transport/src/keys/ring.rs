@@ -119,11 +119,12 @@ impl Keys {
 }
 
 fn known(entries: &[Entry], before: &Holders) -> Holders {
+    // Each name has one holder, whatever the number of its digests.
+    let before: HashMap<&str, &Arc<Holder>> = before.values().map(|holder| (&*holder.name, holder)).collect();
     let mut known = Holders::new();
     for entry in entries {
         let allowance = entry.allowance();
-        let own =
-            before.values().find(|holder| *holder.name == *entry.name && holder.limit.allowance == allowance);
+        let own = before.get(entry.name.as_str()).filter(|holder| holder.limit.allowance == allowance);
         let limit = own.map_or_else(|| Arc::new(Limit::new(allowance)), |holder| holder.limit.clone());
         let holder = Arc::new(Holder { name: entry.name.as_str().into(), role: entry.role, limit });
         known.extend(entry.digests().iter().map(|digest| (*digest, holder.clone())));

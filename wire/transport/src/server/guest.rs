@@ -12,7 +12,9 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Body as _;
 use parm_protocol::{Error, InferenceService, Transport};
 
 use super::auth::Reach;
@@ -63,7 +65,17 @@ pub(super) async fn respond<S: InferenceService>(
         Err(error) => (Err(shared.rejected(error, Transport::Http)), None),
     };
     let response = guest.answer(head, body).await;
-    // The body counts against the budget, and the visit lasts, until the response exists.
-    drop((visit, share));
-    response
+    // The body counts against the budget until the response exists.
+    drop(share);
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    // A stream is in progress until its end, for the limits of its key as well.
+    response.map(|body| {
+        let lasting = body.map_frame(move |frame| {
+            let _ = &visit;
+            frame
+        });
+        lasting.boxed_unsync()
+    })
 }

@@ -5,8 +5,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
@@ -17,6 +19,10 @@ use crate::frames::Socket;
 
 /// The first byte of a handshake.
 const HANDSHAKE: u8 = 0x16;
+
+/// Time of a handshake while others wait for their turn. Clients that stall would otherwise keep all others out, at each
+/// address.
+const TURN: Duration = Duration::from_secs(1);
 
 /// The protocol inside of TLS, as both sides negotiate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +104,19 @@ impl Welcome {
             return Err(refusal::of_plain(stream).await);
         }
         let turn = charter.handshakes.acquire().await.map_err(io::Error::other)?;
-        let agreed = Stream::accept(self.config(charter)?, stream).await;
+        let mut accepting = pin!(Stream::accept(self.config(charter)?, stream));
+        let agreed = loop {
+            tokio::select! {
+                biased;
+                agreed = accepting.as_mut() => break agreed,
+                () = tokio::time::sleep(TURN) => {
+                    if charter.handshakes.available_permits() == 0 {
+                        let words = "the TLS handshake took too long, and others wait";
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, words));
+                    }
+                }
+            }
+        };
         drop(turn);
         match agreed {
             Ok(stream) => Ok(Socket::Tls(Box::new(stream))),

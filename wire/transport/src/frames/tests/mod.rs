@@ -89,7 +89,8 @@ async fn next_frame(near: &mut UnixStream) -> std::io::Result<(header::Header, V
 }
 
 /// No deadline, no trace.
-const ANY_TIME: &CallContext = &CallContext { deadline: None, traceparent: None, token: None, share: None };
+const ANY_TIME: &CallContext =
+    &CallContext { deadline: None, traceparent: None, token: None, share: None, once: false };
 
 /// Counts itself while it exists.
 struct Alive(Arc<AtomicUsize>, Arc<Notify>);

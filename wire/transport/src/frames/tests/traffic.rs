@@ -66,7 +66,7 @@ async fn deadline_is_enforced_and_sent_to_the_server() {
     let (connection, _server) = start(service, &Config::default());
     let deadline = Some(Instant::now() + Duration::from_millis(40));
     let error = connection
-        .infer(&request("", 8), &CallContext { deadline, traceparent: None, token: None, share: None })
+        .infer(&request("", 8), &CallContext { deadline, ..CallContext::default() })
         .await
         .unwrap_err();
     assert!(

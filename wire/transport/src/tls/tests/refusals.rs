@@ -89,3 +89,22 @@ async fn garbage_after_a_handshake_byte_breaks_nothing() {
     }
     all(running.addresses, true, &scene.caller(Mode::Off), Ok(())).await;
 }
+
+#[tokio::test]
+async fn clients_that_stall_in_a_handshake_keep_no_other_out() {
+    let scene = Scene::new();
+    let config = Config { max_handshakes: 8.try_into().unwrap(), ..scene.local(Mode::Require) };
+    let running = serve(&config).await;
+    let mut stalled = Vec::new();
+    for _ in 0..8 {
+        let mut stream = TcpStream::connect(running.addresses.http).await.unwrap();
+        stream.write_all(&[0x16]).await.unwrap();
+        stalled.push(stream);
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let url = format!("https://{}", running.addresses.http);
+    let caller = scene.caller(Mode::Off);
+    let asked = ask(&url, &caller, 8);
+    // They have ten seconds for their handshakes.
+    tokio::time::timeout(Duration::from_secs(8), asked).await.expect("it gets its turn").unwrap();
+}
