@@ -264,7 +264,7 @@ fn follow_once(host: &Weak<Host>, watch: &mut Watch) {
     match watch.poll() {
         Ok(poll) => {
             for (name, error) in &poll.unreadable {
-                tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, name, %error, "cannot read a version in the repository: serving what is loaded");
+                tracing::warn!(code = %parm_protocol::StableCode::InvalidRepository, name, %error, "cannot read a model in the repository: serving what is loaded");
             }
             host.apply(&poll.changes);
         }

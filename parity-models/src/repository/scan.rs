@@ -78,6 +78,8 @@ pub struct Scan {
     pub problems: Vec<(String, Error)>,
     /// Versions that exist but cannot be read, by model and number. Their errors are among the problems.
     pub unreadable: BTreeMap<(String, u64), Error>,
+    /// Models whose folders exist but cannot be read. Their errors are among the problems.
+    pub unreadable_models: BTreeMap<String, Error>,
     /// ONNX files next to the models' folders, which are not served.
     pub loose: Vec<PathBuf>,
 }
@@ -107,7 +109,13 @@ impl Repository {
         let mut scan = Scan::default();
         let (folders, files): (Vec<_>, Vec<_>) =
             entries(&self.root)?.into_iter().partition(|(_, path)| path.is_dir());
-        scan.loose = files.into_iter().map(|(_, path)| path).filter(|path| is_onnx(path)).collect();
+        for (name, path) in files {
+            if is_onnx(&path) {
+                scan.loose.push(path);
+            } else if let Some(error) = hidden(&path).filter(|_| check_name(&name).is_ok()) {
+                scan.hide(name, error);
+            }
+        }
         for (name, path) in folders {
             let mut unreadable = BTreeMap::new();
             let model = match check_name(&name) {
@@ -121,6 +129,7 @@ impl Repository {
                 Ok(model) => drop(scan.models.insert(name, model)),
                 // Its versions have problems of their own.
                 Err(Error::NoVersion { .. }) if scan.problems.iter().any(|(other, _)| *other == name) => {}
+                Err(error @ Error::Read { .. }) => scan.hide(name, error),
                 Err(error) => scan.problems.push((name, error)),
             }
         }
@@ -165,6 +174,21 @@ impl Repository {
             (model, _) => model,
         }
     }
+}
+
+impl Scan {
+    /// Adds a model that cannot be read.
+    fn hide(&mut self, name: String, error: Error) {
+        self.unreadable_models.insert(name.clone(), error.clone());
+        self.problems.push((name, error));
+    }
+}
+
+/// Why an entry that exists cannot be read: it is a dangling link, or its folder denies access.
+fn hidden(path: &Path) -> Option<Error> {
+    let error = fs::metadata(path).err()?;
+    let exists = path.is_symlink() || error.kind() != std::io::ErrorKind::NotFound;
+    exists.then(|| unreadable(path, &error))
 }
 
 fn is_onnx(path: &Path) -> bool {
@@ -234,7 +258,7 @@ fn read_model(
         match fs::metadata(&path) {
             Ok(metadata) if !metadata.is_dir() => continue,
             // A dangling link in a version's place is a version that cannot be read.
-            Err(_) if number.is_err() || !path.is_symlink() => continue,
+            Err(_) if number.is_err() || hidden(&path).is_none() => continue,
             _ => {}
         }
         match number.map(|number| (number, read_version(&path))) {

@@ -8,6 +8,7 @@
 //! back hides no change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use parm_protocol::Absence;
 
@@ -34,7 +35,7 @@ pub struct Poll {
     pub changes: Vec<Change>,
     /// Current errors, by model.
     pub problems: Vec<(String, Error)>,
-    /// The errors of versions that could be read, or were not there, at the last poll.
+    /// The errors of versions and models that could be read, or were not there, at the last poll.
     pub unreadable: Vec<(String, Error)>,
 }
 
@@ -48,6 +49,8 @@ pub struct Watch {
     absence: Absence<Key>,
     /// Versions that could not be read at the last poll.
     unreadable: BTreeSet<Key>,
+    /// Models whose folders could not be read at the last poll.
+    unreadable_models: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -65,23 +68,27 @@ impl Watch {
             Some((key, Known { version, content }))
         });
         let known = known.collect();
-        let unreadable = scan.unreadable.keys().cloned().collect();
-        Self { repository, known, settling: BTreeMap::new(), absence: Absence::default(), unreadable }
+        Self {
+            repository,
+            known,
+            settling: BTreeMap::new(),
+            absence: Absence::default(),
+            unreadable: scan.unreadable.keys().cloned().collect(),
+            unreadable_models: scan.unreadable_models.keys().cloned().collect(),
+        }
     }
 
     /// Polls the repository.
     pub fn poll(&mut self) -> Result<Poll, Error> {
         let scan = self.repository.scan()?;
         let found: BTreeMap<Key, Version> = versions(&scan).collect();
-        let unreadable: BTreeSet<Key> = scan.unreadable.keys().cloned().collect();
-        let changes = self.forget_missing(&found, &unreadable);
+        let before = self.note_unreadable(&scan);
+        let changes = self.forget_missing(&found);
         let mut poll = Poll { changes, problems: scan.problems, unreadable: Vec::new() };
-        for (key, error) in scan.unreadable {
-            if !self.unreadable.contains(&key) {
-                poll.unreadable.push((key.0, error));
-            }
-        }
-        self.unreadable = unreadable;
+        let versions = scan.unreadable.into_iter().filter(|(key, _)| !before.0.contains(key));
+        poll.unreadable.extend(versions.map(|((name, _), error)| (name, error)));
+        let models = scan.unreadable_models.into_iter().filter(|(name, _)| !before.1.contains(name));
+        poll.unreadable.extend(models);
         let mut settling = BTreeMap::new();
         for (key, version) in found {
             if self.known.get(&key).is_some_and(|known| known.version == version) {
@@ -100,10 +107,24 @@ impl Watch {
         Ok(poll)
     }
 
+    /// Notes the versions and models that cannot be read now. Returns those of the last poll.
+    fn note_unreadable(&mut self, scan: &Scan) -> (BTreeSet<Key>, BTreeSet<String>) {
+        let (versions, models) = (scan.unreadable.keys().cloned(), scan.unreadable_models.keys().cloned());
+        (
+            mem::replace(&mut self.unreadable, versions.collect()),
+            mem::replace(&mut self.unreadable_models, models.collect()),
+        )
+    }
+
     /// A version that cannot be read is not missing.
-    fn forget_missing(&mut self, found: &BTreeMap<Key, Version>, unreadable: &BTreeSet<Key>) -> Vec<Change> {
-        let present = |key: &Key| found.contains_key(key) || unreadable.contains(key);
-        let gone = self.absence.look(self.known.keys(), found.len() + unreadable.len(), present);
+    fn forget_missing(&mut self, found: &BTreeMap<Key, Version>) -> Vec<Change> {
+        let (unreadable, models) = (&self.unreadable, &self.unreadable_models);
+        let present =
+            |key: &Key| found.contains_key(key) || unreadable.contains(key) || models.contains(&key.0);
+        // A link that is left where a volume was mounted is no sign of life.
+        let hidden = models.iter().filter(|name| self.known.keys().any(|(known, _)| known == *name)).count();
+        let seen = found.len() + unreadable.len() + hidden;
+        let gone = self.absence.look(self.known.keys(), seen, present);
         self.known.retain(|key, _| !gone.contains(key));
         gone.into_iter().map(|(name, version)| Change::Removed(name, version)).collect()
     }
@@ -228,6 +249,27 @@ mod tests {
         fs::remove_file(root.path().join("a/2")).unwrap();
         assert_eq!(changes(&mut watch), []);
         assert_eq!(changes(&mut watch), [Change::Removed("a".into(), 2)]);
+    }
+
+    #[test]
+    fn unreadable_model_folder_is_not_removed_and_told_once() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "a", 1);
+        write(root.path(), "b/1/model.onnx", "b", 1);
+        let mut watch = watch(root.path());
+        let folder = root.path().join("b");
+        fs::remove_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink("/nowhere/b", &folder).unwrap();
+        for told in [1, 0, 0] {
+            let poll = watch.poll().unwrap();
+            assert_eq!((poll.changes, poll.unreadable.len(), poll.problems.len()), (vec![], told, 1));
+        }
+        fs::remove_file(&folder).unwrap();
+        write(root.path(), "b/1/model.onnx", "b", 1);
+        assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(changes(&mut watch), []);
+        assert_eq!(changes(&mut watch), [Change::Removed("b".into(), 1)]);
     }
 
     #[test]
