@@ -19,13 +19,20 @@ pub async fn until_listed(frontend: &Frontend) {
     tokio::time::sleep(MOMENT).await;
 }
 
+/// The frontend's settings that name models, each with a model.
+pub fn named(config: &Config) -> impl Iterator<Item = (&'static str, &String)> {
+    let models = config.models.keys().map(|name| ("frontend.models", name));
+    models.chain(config.unbatched.iter().map(|name| ("frontend.unbatched", name)))
+}
+
 /// Warns of such settings. A model may come later.
 pub fn tell(frontend: &Frontend, config: &Config) {
-    let models = frontend.unserved(config.models.keys()).into_iter();
-    let unbatched = frontend.unserved(config.unbatched.iter()).into_iter();
-    let models = models.map(|name| format!("frontend.models.{name}"));
-    let named: Vec<String> =
-        models.chain(unbatched.map(|name| format!("frontend.unbatched = {name}"))).collect();
+    let unserved = frontend.unserved(named(config).map(|(_, name)| name));
+    let written = |(setting, name): (&str, &String)| match setting {
+        "frontend.models" => format!("{setting}.{name}"),
+        _ => format!("{setting} = {name}"),
+    };
+    let named: Vec<String> = named(config).filter(|(_, name)| unserved.contains(name)).map(written).collect();
     if !named.is_empty() {
         tracing::warn!(
             settings = named.join(", "),

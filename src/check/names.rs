@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Finding;
 use crate::settings::Settings;
+use crate::unserved::named;
 
 /// Number of known models that are listed.
 const LISTED: usize = 5;
@@ -17,20 +18,18 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
     // Other servers have other models, and routes are named like models.
     let is_alone =
         frontend.workers.is_empty() && frontend.workers_file.is_none() && frontend.upstreams.urls.is_empty();
-    let own: Vec<String> = frontend.models.keys().filter(|_| is_alone).cloned().collect();
-    let unbatched: &[String] = if is_alone { &frontend.unbatched } else { &[] };
     let weighed: Vec<String> = backend.weights.keys().cloned().collect();
-    let named = [
-        ("frontend.models", &own[..]),
-        ("frontend.unbatched", unbatched),
+    let listed_there = [
         ("backend.load", &backend.load),
         ("backend.batched", &backend.batched),
         ("backend.unbatched", &backend.unbatched),
         ("backend.weights", &weighed),
     ];
-    let unknown =
-        named.into_iter().flat_map(|(setting, names)| names.iter().map(move |name| (setting, name)));
-    unknown
+    let there =
+        listed_there.into_iter().flat_map(|(setting, names)| names.iter().map(move |name| (setting, name)));
+    named(frontend)
+        .filter(|_| is_alone)
+        .chain(there)
         .filter(|(_, name)| !known.contains(*name))
         .map(|(setting, name)| {
             let what =
@@ -50,7 +49,7 @@ pub(super) fn unserved<'a>(settings: &Settings, known: impl Iterator<Item = &'a 
         Some(_) => return Vec::new(),
     };
     served.extend(known.map(|model| model.split(' ').next().unwrap_or_default().to_owned()));
-    let own = settings.frontend.models.keys().map(|name| ("frontend.models".to_owned(), name));
+    let own = named(&settings.frontend).map(|(setting, name)| (setting.to_owned(), name));
     let shares = settings.share.0.iter().flat_map(|(share, terms)| {
         terms.models.iter().map(move |name| (format!("share.{share}.models"), name))
     });

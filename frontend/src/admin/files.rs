@@ -1,6 +1,7 @@
-//! The key file and the TLS files of the server, and the files that the frontend writes: the stream reports their faults.
+//! Faults of key file, TLS files, bundles and files that the frontend writes: the stream reports them.
 
-use parm_protocol::rest;
+use parm_protocol::{StableCode, rest};
+use parm_transport::FileFault;
 use parm_transport::keys::Keys;
 use parm_transport::tls::Tls;
 use serde_json::{Value, json};
@@ -17,11 +18,19 @@ pub(super) struct FollowedFiles {
 impl FollowedFiles {
     /// Returns their faults, in the form of `hello.faults`.
     pub(super) fn faults(&self, frontend: &Frontend) -> Value {
-        let faults = self.keys.fault().into_iter().chain(self.tls.faults()).chain(frontend.unwritten());
+        let faults = self.keys.fault().into_iter().chain(self.tls.faults()).chain(bundles(frontend));
+        let faults = faults.chain(frontend.unwritten());
         let told = faults.map(|mut fault| {
             rest::shorten(&mut fault.text);
             json!({"code": fault.code.name(), "text": fault.text, "fails": fault.fails})
         });
         told.collect()
     }
+}
+
+/// Returns the fault of bundles that do not exist.
+fn bundles(frontend: &Frontend) -> Option<FileFault> {
+    let path = frontend.core.config.bundles.as_deref().filter(|path| !path.exists())?;
+    let text = format!("frontend.bundles: {} does not exist", path.display());
+    Some(FileFault { code: StableCode::InvalidBundle, text, fails: true })
 }

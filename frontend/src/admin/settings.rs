@@ -96,7 +96,8 @@ fn known(frontend: &Frontend, model: &str) -> Result<(), Error> {
 /// Requested settings, and effective ones by model and version.
 fn shown(frontend: &Frontend, settings: &PoolSettingsByModel) -> Value {
     let in_force = frontend.core.standings(None);
-    json!({ "dispatch": settings.default, "models": settings.models, IN_FORCE: in_force })
+    let unbatched = &frontend.core.config.unbatched;
+    json!({ "dispatch": settings.default, "models": settings.models, "unbatched": unbatched, IN_FORCE: in_force })
 }
 
 /// A model's requested settings, and effective ones by version.

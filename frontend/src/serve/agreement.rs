@@ -26,8 +26,8 @@ impl State {
     fn judging(&mut self, query: QueryId, output: Output) -> Option<Judging> {
         let inputs = self.ledger.known(query)?.row.inputs.clone();
         let outputs = self.outputs_of(output.job)?;
-        let pool = self.ledger.jobs.get(&output.job)?.pool.clone();
-        let stand_in = pool.codes().stand_in.clone()?;
+        let job = self.ledger.jobs.get(&output.job)?;
+        let (pool, stand_in) = (job.pool.clone(), job.stand_in.clone()?);
         Some(Judging { query, output, pool, stand_in, outputs, inputs })
     }
 

@@ -11,7 +11,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::coding::Group;
+use super::coding::{Group, StandIn};
 use super::held::Kept;
 use super::inputs::{Inputs, Row};
 use super::instance::Instance;
@@ -91,6 +91,8 @@ pub(crate) struct Running {
     pub(crate) instance: Arc<Instance>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) role: Role,
+    /// The stand-in that it runs: another one, or none, may be configured when its answer is judged.
+    pub(crate) stand_in: Option<Arc<StandIn>>,
     pub(crate) rows: Rows,
     /// When its first query arrived; `None` for a parity.
     pub(crate) arrived: Option<Time>,

@@ -181,10 +181,12 @@ impl State {
         let at = At { instance: instance.number, job: job.id.0 };
         self.job_given(now, job.role, at, &rows);
         let arrived = rows.first().and_then(|query| Some(self.ledger.query(*query)?.arrived));
+        let stands_in = matches!(job.role, Role::StandIn(_));
         let running = Running {
             instance: instance.clone(),
             pool: pool.clone(),
             role: job.role,
+            stand_in: if stands_in { pool.codes().stand_in.clone() } else { None },
             rows,
             arrived,
             started: now,

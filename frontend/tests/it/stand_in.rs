@@ -8,7 +8,7 @@ use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{InferenceService, ModelMetadata, TensorMetadata};
 
 use crate::fleet::{self, MS, over, workers_with_stand_ins};
-use crate::rig::{Network, column, config, infer, metric, outcome, request, start, until, with};
+use crate::rig::{Network, change, column, config, infer, metric, outcome, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
 /// The stand-in `small`, whose answers are served 15 ms after a query's arrival until more is known.
@@ -52,6 +52,21 @@ async fn late_query_is_answered_by_its_stand_in() {
     assert_eq!((stand_ins(&frontend, "spare"), stand_ins(&frontend, "served")), (1.0, 1.0));
     let by_outcome = ["outcome=\"stand-in\"", "policy=\"stand-in\""];
     assert_eq!(metric(&frontend, "parm_request_duration_seconds_count", &by_outcome), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_back_answer_is_given_although_its_stand_in_is_gone() {
+    let instances = workers_with_stand_ins(3);
+    let config = stand_in(|_| {});
+    let mut settings = config.dispatch.clone();
+    let frontend = over(config, &instances).await;
+    instances[0].then(Act::Hang);
+    let asked = start(&frontend, request(&[4.0]));
+    tokio::time::sleep(5 * MS).await;
+    settings.policy = PolicyKind::None;
+    change(&frontend, &settings).await;
+    let response = asked.await.unwrap().unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![8.0], "stand-in"));
 }
 
 #[tokio::test(start_paused = true)]

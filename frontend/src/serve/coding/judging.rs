@@ -79,6 +79,11 @@ impl StandIn {
         Self { model, digest: None, calibration: None, meanings: Vec::new(), costs: Vec::new() }
     }
 
+    /// SHA-256 of its file, if a bundle chose it.
+    pub(crate) fn digest(&self) -> Option<&str> {
+        self.digest.as_deref()
+    }
+
     /// Why a served model cannot stand in for the pool's.
     pub(crate) fn misfit(pool: &Pool, served: &Description) -> Option<String> {
         misfit_of(&pool.metadata, pool.batched, served)

@@ -87,7 +87,7 @@ pub(crate) async fn examine(
                 Err(reason) => return Ok(Err(reason)),
             };
             let deadline = Some(tokio::time::Instant::now() + patience);
-            let context = CallContext { deadline, traceparent: None, token: None, share: None };
+            let context = CallContext { deadline, ..CallContext::default() };
             let answer = tokio::time::timeout(patience, client.infer(request, context)).await;
             match answer.unwrap_or(Err(Error::DeadlineExceeded { waited: patience })) {
                 Ok(answer) => answers.push(answer.outputs),

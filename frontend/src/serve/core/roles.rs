@@ -1,5 +1,6 @@
 //! Models that stand in for others, and the models that they serve.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
@@ -32,6 +33,20 @@ impl Core {
         let unnamed = || ModelRef { version: Some(String::new()), ..wanted.clone() };
         let served = self.catalog.find(wanted).or_else(|_| self.catalog.find(&unnamed()));
         served.ok().map(|pool| pool.description())
+    }
+
+    /// Digests of the files of a pool's stand-in, or its versions if no instance states a digest.
+    pub(super) fn stand_in_files(&self, codes: &Codes) -> BTreeSet<String> {
+        let Some(own) = codes.stand_in.as_ref() else { return BTreeSet::new() };
+        if let Some(digest) = own.digest() {
+            return BTreeSet::from([digest.to_ascii_lowercase()]);
+        }
+        let pools = self.catalog.versions(&own.model.name);
+        let files: BTreeSet<String> = pools.iter().flat_map(|pool| pool.members.statements().files).collect();
+        if !files.is_empty() {
+            return files;
+        }
+        pools.iter().map(|pool| pool.version.clone()).filter(|version| !version.is_empty()).collect()
     }
 
     /// Limits jobs of a stand-in to the rows that it accepts.

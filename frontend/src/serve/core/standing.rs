@@ -54,7 +54,9 @@ impl Core {
         if !trial::passed(pool, &settings, bundle.as_deref())? {
             settings.policy = PolicyKind::Hedge;
         }
-        let plan = coding::plan(pool, &settings, bundle.as_deref(), self.config.requests.codable_magnitude)?;
+        let mut plan =
+            coding::plan(pool, &settings, bundle.as_deref(), self.config.requests.codable_magnitude)?;
+        plan.in_force.stand_in_files = self.stand_in_files(&plan.codes);
         let problem = self.stand_in_of(&plan.codes).and_then(|served| StandIn::misfit(pool, &served));
         problem.map_or(Ok(plan), Err)
     }

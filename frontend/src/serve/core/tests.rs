@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parm_dispatch::{Accept, PolicyKind, Reject, Site};
-use parm_protocol::{ModelMetadata, ModelRef, Parameters, TensorMetadata};
+use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, Parameters, TensorMetadata};
 use parm_transport::client;
 use tokio::runtime::Runtime;
 
@@ -254,6 +254,31 @@ fn stand_in_that_can_never_be_sure_is_noticed() {
     assert!(!is_noticed(0, true), "no confidence is required");
     assert!(is_noticed(1, true));
     assert!(!is_noticed(50, false), "another policy uses no stand-in");
+}
+
+#[test]
+fn stand_in_is_known_by_its_file() {
+    let runtime = Runtime::new().unwrap();
+    let core = core(&runtime);
+    let _inside = runtime.enter();
+    let change = |settings: &mut super::PoolSettingsByModel| {
+        settings.default.policy = PolicyKind::StandIn;
+        settings.default.stand_in.model = Some("small".into());
+        Ok(())
+    };
+    core.change_settings(None, change).unwrap();
+    join(&core, "big");
+    let small = join(&core, "small");
+    let files_with = |digest: &str| {
+        let config = ModelConfig { max_batch_size: 8, ..ModelConfig::default() }.with_digest(digest);
+        let described = Description { config: Some(config), ..described("small", &[]) };
+        assert!(core.join(&small, Site::default(), vec![described], false).is_empty());
+        let pools = core.catalog.all();
+        let big = pools.iter().find(|pool| pool.model.name == "big").unwrap();
+        big.standing().unwrap().in_force.stand_in_files.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(files_with("AA"), ["aa"]);
+    assert_eq!(files_with("bb"), ["bb"], "another file has the same name");
 }
 
 #[tokio::test(start_paused = true)]
