@@ -4,6 +4,8 @@
 //! `parm ctl set` to others stay. One line names live changes that the file replaces, another the settings that need a restart, and
 //! another those of models that no instance serves.
 
+use std::path::PathBuf;
+
 use parm_frontend::admin::differences;
 use parm_frontend::{Dispatch, Frontend, Reloaded};
 use serde_json::json;
@@ -19,6 +21,14 @@ pub fn signals() -> anyhow::Result<Signal> {
 
 /// Reads the configuration of `parm serve` again. `known` is the last valid one.
 pub fn reload(flags: &Serve, frontend: &Frontend, known: &mut Settings) {
+    // A pipe gives its text once: a second read is empty, or waits for a writer that never comes.
+    let is_pipe = |path: &PathBuf| path.metadata().is_ok_and(|file| !file.is_file() && !file.is_dir());
+    if flags.common.config.as_ref().is_some_and(is_pipe) {
+        tracing::warn!(
+            "SIGHUP: the configuration came from a pipe and cannot be read again: nothing changed"
+        );
+        return;
+    }
     let new = match Settings::for_serve(flags) {
         Ok(new) => new,
         Err(Invalid(error)) => {

@@ -18,6 +18,9 @@ use crate::nets::Engine;
 use crate::settings::Settings;
 use crate::{Failure, metrics, ready, reload, runtime, shutdown, unserved};
 
+/// Time for captures and the recording to be written at the end.
+const LONGEST_WRITE: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// Runs the command.
 pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
     let settings = Settings::for_serve(flags)?;
@@ -110,9 +113,17 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
     // accepted requests, and cuts those that exceed its timeout.
     closing.cancel();
     let cut = serving.await.context("the server task failed")?;
-    frontend.settle_capture().await;
-    if let Some(recording) = recording {
-        recording.end().await.map_err(anyhow::Error::from)?;
+    // A disk that hangs must not keep the process from ending.
+    let written = async {
+        frontend.settle_capture().await;
+        match recording {
+            Some(recording) => recording.end().await,
+            None => Ok(()),
+        }
+    };
+    match tokio::time::timeout(LONGEST_WRITE, written).await {
+        Ok(written) => written.map_err(anyhow::Error::from)?,
+        Err(_) => tracing::warn!("captures or the recording were not written within {LONGEST_WRITE:?}"),
     }
     runtime::drained(cut)
 }

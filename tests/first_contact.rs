@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::thread;
 
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dense, Dim, Value};
 use serde_json::json;
@@ -293,6 +295,25 @@ fn sighup_keeps_live_changes_that_the_file_does_not_touch() {
     let line = log.lines().find(|line| line.contains("replaces live changes")).unwrap();
     assert!(line.contains("queue_limit") && !line.contains("policy"), "{line}");
     assert_eq!(shown(), [("none".into(), 70.into()), ("replicate".into(), 60.into())]);
+}
+
+#[test]
+fn sighup_changes_nothing_when_the_configuration_is_a_pipe() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("parm.toml");
+    assert!(Command::new("mkfifo").arg(&config).status().unwrap().success());
+    let text = "[frontend.dispatch]\nqueue_limit = 77\n";
+    let parm = thread::scope(|scope| {
+        // It waits for the reader.
+        scope.spawn(|| fs::write(&config, text).unwrap());
+        Parm::serve(&["--config", config.to_str().unwrap(), "--admin", "127.0.0.1:0"])
+    });
+    let limit =
+        || http::get(parm.admin.unwrap(), "/admin/v1/settings").json()["dispatch"]["queue_limit"].clone();
+    assert_eq!(limit(), 77);
+    parm.signal("HUP");
+    parm.until("it says so", |parm| parm.log().contains("came from a pipe"));
+    assert_eq!(limit(), 77);
 }
 
 #[test]

@@ -132,9 +132,29 @@ fn settings_without_effect_are_warned_of_at_start() {
     }
     assert!(!log.contains("= big"), "{log}");
     let (_, said) = checked(&format!("http://{}", parm.admin.unwrap()));
-    assert!(said.contains("note frontend.models: no instance serves a model 'bgi' now"), "{said}");
+    for line in [
+        "note frontend.models: no instance serves a model 'bgi' now",
+        "note frontend.unbatched: no instance serves a model 'nope' now",
+        "FAIL files: frontend.bundles: /nonexistent does not exist [PARM-0009]\n       correct the path",
+    ] {
+        assert!(said.contains(line), "{line:?} is missing in\n{said}");
+    }
     let (is_well, said) = checked(&config);
     assert!(!is_well && said.contains("FAIL bundles: /nonexistent does not exist"), "{said}");
+}
+
+#[test]
+fn unknown_names_are_told_over_workers_and_upstream_servers() {
+    let worker = Parm::worker(&[]);
+    let url = format!("http://{}", worker.http);
+    let over_workers = format!("[frontend]\nworkers = [\"{url}\"]\nunbatched = [\"nope\"]\n");
+    let (_folder, config) = configuration(&over_workers);
+    let (_, said) = checked(&config);
+    assert!(said.contains("note frontend.unbatched: no worker serves a model 'nope' now"), "{said}");
+    let over_upstreams = format!("[frontend]\nunbatched = [\"nope\"]\nupstreams.urls = [\"{url}\"]\n");
+    let (_folder, config) = configuration(&over_upstreams);
+    let parm = Parm::start(&["serve", "--config", &config]);
+    parm.until("the name is told", |parm| parm.log().contains("frontend.unbatched = nope"));
 }
 
 #[test]

@@ -17,12 +17,10 @@ use parm_transport::keys::{KeyFile, Role};
 use parm_transport::tls::{Standing, Tls};
 use rustix::fs::{Access, access};
 
+use super::asking::{together, within};
 use super::{Finding, Verdict, engine, gpu, names, peers};
 use crate::cli::{Cli, Command};
 use crate::settings::{Invalid, Settings};
-
-/// Timeout of a request to a worker.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Before the scheme of an upstream server's address.
 const UPSTREAM: &str = "upstream+";
@@ -362,9 +360,14 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
     let mut known: BTreeMap<String, (String, String)> = BTreeMap::new();
     // A server that did not answer may serve any model.
     let mut is_complete = !urls.is_empty() && findings.iter().all(|found| found.verdict != Verdict::Fails);
-    for url in urls {
-        let has_key = settings.frontend.client.token.is_some();
-        match offer(&wire, &url, has_key).await {
+    let has_key = settings.frontend.client.token.is_some();
+    let wire = &wire;
+    let offers = together(urls, |url| async move {
+        let offered = offer(wire, &url, has_key).await;
+        (url, offered)
+    });
+    for (url, offered) in offers.await {
+        match offered {
             Err(error) => {
                 is_complete = false;
                 findings.push(unusable(&url, &error));
@@ -482,9 +485,4 @@ async fn offer(wire: &Wire, url: &str, has_key: bool) -> Result<Offer, Error> {
         offer.insert(format!("{} {}", entry.name, entry.version).trim().to_owned(), tensors);
     }
     Ok(offer)
-}
-
-pub(super) async fn within<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
-    let late = |_| Error::Unavailable { message: format!("no answer within {PATIENCE:?}") };
-    tokio::time::timeout(PATIENCE, asked).await.map_err(late)
 }

@@ -3,6 +3,7 @@
 //! Prints a line for each check, so that users see what was checked, and a second line with the remedy of a fault. Ends
 //! with status 1 if a check fails. Notes do not fail.
 
+mod asking;
 mod configured;
 mod engine;
 mod gpu;

@@ -103,7 +103,7 @@ fn clock(state: &State, now_ms: u64) -> Finding {
     }
 }
 
-/// The faults of the key file, of the TLS files and of those that the frontend writes; nothing from an older frontend.
+/// The faults of the key file, the TLS files, the bundles and written files; nothing from an older frontend.
 fn files(state: &State) -> Vec<Finding> {
     let faults = list(&state.hello["faults"]);
     if faults.is_empty() && state.hello["faults"].is_array() {
@@ -114,6 +114,7 @@ fn files(state: &State) -> Vec<Finding> {
         let what = format!("files: {} [{code}]", text(&fault["text"]));
         let is = |known: StableCode| known.name() == code;
         let remedy = match () {
+            () if is(StableCode::InvalidBundle) => "correct the path, or make the folder",
             () if is(StableCode::KeyFile) => "correct the file: it is read again without a restart",
             () if is(StableCode::TlsFiles) => {
                 "replace certificate and key together: they are read again without a restart"
@@ -137,13 +138,17 @@ fn models(state: &State) -> Vec<Finding> {
     merged(state.models.iter().flat_map(|model| model_faults(state, model)).collect())
 }
 
-/// Models with settings of their own that no instance serves.
+/// Settings that name a model which no instance serves.
 fn unserved(state: &State, settings: &Value) -> Vec<Finding> {
     let is_served = |name: &str| state.models.iter().any(|model| model["name"] == *name);
     let own = settings["models"].as_object().into_iter().flat_map(|own| own.keys());
-    own.filter(|name| !is_served(name))
-        .map(|name| {
-            let what = format!("frontend.models: no instance serves a model '{name}' now");
+    let own = own.map(|name| ("frontend.models", name.as_str()));
+    let unbatched = settings["unbatched"].as_array().into_iter().flatten();
+    let unbatched = unbatched.map(|name| ("frontend.unbatched", text(name)));
+    own.chain(unbatched)
+        .filter(|(_, name)| !is_served(name))
+        .map(|(setting, name)| {
+            let what = format!("{setting}: no instance serves a model '{name}' now");
             Finding::worth(what, "correct the name, or load the model on a worker")
         })
         .collect()

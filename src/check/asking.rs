@@ -1,0 +1,45 @@
+//! Asks servers together, each within a limit of time.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use parm_protocol::Error;
+
+/// Timeout of a request to a server.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Servers that are asked at a time.
+const AT_ONCE: usize = 64;
+
+pub(super) async fn within<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
+    let late = |_| Error::Unavailable { message: format!("no answer within {PATIENCE:?}") };
+    tokio::time::timeout(PATIENCE, asked).await.map_err(late)
+}
+
+/// Asks all servers and returns their answers in the same order. Together, because each server that does not answer takes the
+/// whole timeout.
+pub(super) async fn together<T, A: Future>(servers: Vec<T>, ask: impl FnMut(T) -> A) -> Vec<A::Output> {
+    stream::iter(servers).map(ask).buffered(AT_ONCE).collect().await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Barrier;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn servers_are_asked_together_and_reported_in_order() {
+        let servers: Vec<usize> = (0..2 * AT_ONCE).collect();
+        // Each answers once as many others are asked.
+        let asked = Barrier::new(AT_ONCE);
+        let ask = |server: usize| {
+            let asked = &asked;
+            async move {
+                asked.wait().await;
+                server
+            }
+        };
+        assert_eq!(within(together(servers.clone(), ask)).await.ok(), Some(servers));
+    }
+}
