@@ -77,12 +77,7 @@ async fn one(
         let count = if length.is_zero() { 0 } else { usize::MAX };
         for number in 0..count {
             let began = Instant::now();
-            let context = CallContext {
-                deadline: Some((began + PATIENCE).into()),
-                traceparent: None,
-                token: None,
-                share: None,
-            };
+            let context = CallContext { deadline: Some((began + PATIENCE).into()), ..CallContext::default() };
             worker.infer(inputs.request(number), context).await.map_err(failed)?;
             if number < WARM_UP {
                 until = Instant::now() + length;
