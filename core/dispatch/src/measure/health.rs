@@ -115,6 +115,11 @@ impl Health {
         self.slow > 0
     }
 
+    /// Whether it returned nothing when it was last found slow.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent
+    }
+
     /// Whether slowness is the only reason for its ejection.
     pub(crate) fn out_for_slowness(&self) -> bool {
         self.out_for() == Some(Reason::Slow)

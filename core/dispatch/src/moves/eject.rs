@@ -38,7 +38,9 @@ pub(crate) fn eject(state: &mut State, turn: &mut Turn, key: InstanceKey, pool: 
         Some(_) => can_lose(state, key, pool),
         None => {
             let mut own = state.instances.at(key).serves.iter().filter(|own| own.data);
-            own.all(|own| can_lose(state, key, own.pool)) && can_spare(state, turn, key)
+            // One that returns nothing is no help to the others.
+            (health.is_silent() || own.all(|own| can_lose(state, key, own.pool)))
+                && can_spare(state, turn, key)
         }
     };
     if !spared {
