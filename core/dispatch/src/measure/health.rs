@@ -99,7 +99,7 @@ impl Health {
         self.breaks
     }
 
-    /// Whether it failed so often in a row that it is no chance where this share of runs fails.
+    /// Whether failures in a row are too many for chance, if this share of runs fails.
     pub(crate) fn breaks_beyond(&self, share: f32) -> bool {
         // One that was ejected for failures is on trial.
         let chance = if self.backoff.is_some() { ON_TRIAL } else { CHANCE };

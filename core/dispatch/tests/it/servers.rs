@@ -21,7 +21,7 @@ pub(crate) struct Servers {
     ends: BTreeSet<(Time, JobId)>,
     /// The time of a stand-in's run relative to that of another one.
     stand_ins: f64,
-    /// What the clients of queries from now on accept.
+    /// The answers that clients of later queries accept.
     pub(crate) accept: Accept,
     /// Actions that were read.
     read: usize,
