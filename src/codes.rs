@@ -42,8 +42,7 @@ fn backend(error: &parm_backend::Error) -> Option<StableCode> {
         UnknownEngine { .. } | Device { .. } => StableCode::UnknownEngine,
         RuntimeLibrary { .. } | Card { .. } => StableCode::RuntimeLibrary,
         Load { .. } | TensorType { .. } | Emulated { .. } | Memory { .. } => StableCode::ModelNotLoaded,
-        Upstream { .. } => StableCode::UpstreamUnreachable,
-        UpstreamConflict { .. } | Times(_) => StableCode::InvalidSetting,
+        Times(_) => StableCode::InvalidSetting,
         Repository(error) => stored(error),
         _ => return None,
     })

@@ -98,7 +98,6 @@ fn connections_within(wanted: NonZeroUsize, limit: u64) -> NonZeroUsize {
 pub fn tls(settings: &mut Settings) -> Result<Tls, Failure> {
     let tls = Tls::open(&settings.tls).map_err(|error| Failure::Configuration(error.into()))?;
     settings.frontend.client.tls = tls.clone();
-    settings.backend.upstream.client.tls = tls.clone();
     Ok(tls)
 }
 

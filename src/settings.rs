@@ -120,9 +120,6 @@ impl Settings {
         if flags.faults {
             figment = figment.merge(Serialized::default("backend.faults", true));
         }
-        if let Some(url) = &flags.upstream {
-            figment = figment.merge(Serialized::default("backend.upstream.url", url));
-        }
         if let Some(name) = &flags.emulate_chat {
             figment = figment.merge(Serialized::default("backend.chat.model", name));
         }
@@ -145,9 +142,6 @@ impl Settings {
             };
             Invalid(anyhow::Error::from(error).context(format!("backend.engine.{field}")))
         })?;
-        if backend.upstream.url.is_some() {
-            return Ok(self);
-        }
         let chats = is_worker && backend.chat.model.is_some();
         if backend.models.is_none() && backend.emulated.is_empty() && !chats {
             let or_worker = if is_worker { "" } else { ", or a worker with --worker URL" };
@@ -193,7 +187,6 @@ impl Settings {
     /// Applies the limit of request bodies to the workers' answers too.
     fn with_body_limit(mut self) -> Self {
         self.frontend.client.accept_bodies(self.server.max_body_bytes);
-        self.backend.upstream.client.accept_bodies(self.server.max_body_bytes);
         self
     }
 
@@ -201,7 +194,6 @@ impl Settings {
     pub fn embeds(&self) -> bool {
         let frontend = &self.frontend;
         self.backend.models.is_some()
-            || self.backend.upstream.url.is_some()
             || !self.backend.emulated.is_empty()
             || (frontend.workers.is_empty()
                 && frontend.workers_file.is_none()
@@ -215,15 +207,14 @@ impl Settings {
     }
 
     fn has_secrets(&self) -> bool {
-        let Self { frontend, backend, .. } = self;
-        let own = [&frontend.client.token, &frontend.admin.token, &frontend.neighbours.token];
-        let mut keys = own.into_iter().chain([&backend.upstream.client.token]);
-        keys.any(|key| key.is_some())
+        let Self { frontend, .. } = self;
+        let keys = [&frontend.client.token, &frontend.admin.token, &frontend.neighbours.token];
+        keys.into_iter().any(|key| key.is_some())
     }
 }
 
 const SECRETS: &str = "# Keys are secret and left out: fill in `token` under [frontend.client], \
-                       [frontend.neighbours], [backend.upstream.client] and [frontend.admin].
+                       [frontend.neighbours] and [frontend.admin].
 
 ";
 /// The policy that `--stand-in` implies.
@@ -355,11 +346,12 @@ fn assigned(assignment: &str) -> Result<Serialized<toml::Value>, Invalid> {
 }
 
 /// Settings outside of the models' that were removed, and why each is gone.
-const REMOVED: [(&str, &str); 7] = [
+const REMOVED: [(&str, &str); 8] = [
     ("frontend.requests.retry_after_ms", "a second fits all clients"),
     ("frontend.instances.models_interval_ms", "models are checked every 5 s"),
     ("server.max_streams", "a connection has 1,024 streams"),
     ("server.frames.max_queued_bytes", "a connection queues 128 MiB"),
+    ("backend.upstream", "frontends use other servers without a worker"),
     ("backend.chat.chunk", "an iteration reads 512 tokens"),
     ("backend.chat.queue", "4,096 requests wait"),
     ("backend.chat.context", "a context has 262,144 tokens"),

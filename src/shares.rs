@@ -38,25 +38,21 @@ impl Settings {
         // Remote workers come and go, with their models.
         if inside && (reader == Reader::Worker || !outside) {
             self.share.check_instances(self.backend.instances.get())?;
-            if let Some(known) = self.known_models()? {
-                self.share.check_models(|model| known.contains(model))?;
-            }
+            let known = self.known_models()?;
+            self.share.check_models(|model| known.contains(model))?;
         }
         Ok(())
     }
 
-    /// The models that this process can serve; `None` if they are known only to another server.
-    pub fn known_models(&self) -> anyhow::Result<Option<BTreeSet<String>>> {
-        if self.backend.upstream.url.is_some() {
-            return Ok(None);
-        }
+    /// The models that this process can serve.
+    pub fn known_models(&self) -> anyhow::Result<BTreeSet<String>> {
         let mut known: BTreeSet<String> = self.backend.emulated.keys().cloned().collect();
         for entry in self.backend.models.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten()
         {
             let entry = entry?;
             known.extend(entry.file_name().into_string().ok().filter(|_| entry.path().is_dir()));
         }
-        Ok(Some(known))
+        Ok(known)
     }
 }
 

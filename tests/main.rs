@@ -44,5 +44,4 @@ mod texts;
 mod tls;
 mod tracing;
 mod tuning;
-mod upstream;
 mod why;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chat;
 use crate::engine::cuda::{Card, Cards};
-use crate::engine::{Options, Spec, Upstream};
+use crate::engine::{Options, Spec};
 
 /// Models, and the instances that run them in this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,9 +47,6 @@ pub struct Config {
     pub emulated: BTreeMap<String, Spec>,
     /// An emulated server of a language model, next to the models.
     pub chat: chat::Config,
-    /// Another server, whose models this worker serves as its agent. `backend.instances` is the number of requests that the
-    /// server gets at a time.
-    pub upstream: Upstream,
     /// The engine that runs the models.
     pub engine: EngineConfig,
     /// Number of instances: threads that each run one batch at a time. Default 1.
@@ -197,7 +194,6 @@ impl Default for Config {
             batched: Vec::new(),
             emulated: BTreeMap::new(),
             chat: chat::Config::default(),
-            upstream: Upstream::default(),
             engine: EngineConfig::default(),
             instances: NonZeroUsize::MIN,
             memory_mb: 0,

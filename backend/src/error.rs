@@ -49,12 +49,6 @@ pub enum Error {
     WarmUp { message: String },
     #[error("invalid emulated model '{}': {message}", path.display())]
     Emulated { path: PathBuf, message: String },
-    #[error("{peer}: {error}")]
-    Upstream { peer: String, error: parm_protocol::Error },
-    #[error(
-        "conflicting sources of models: an upstream, {url}, and {field}: omit {field}, or start another worker for it"
-    )]
-    UpstreamConflict { url: String, field: &'static str },
     #[error(transparent)]
     Times(#[from] parm_workload::Error),
     #[error("invalid fault plan: {message}")]
@@ -75,15 +69,7 @@ impl Error {
     /// Whether the configuration is the cause, so that a retry without a change cannot succeed.
     pub fn is_configuration(&self) -> bool {
         use Error::*;
-        matches!(
-            self,
-            UnknownEngine { .. }
-                | RuntimeLibrary { .. }
-                | Device { .. }
-                | Card { .. }
-                | Times(_)
-                | UpstreamConflict { .. }
-        )
+        matches!(self, UnknownEngine { .. } | RuntimeLibrary { .. } | Device { .. } | Card { .. } | Times(_))
     }
 }
 
@@ -98,7 +84,6 @@ impl From<Error> for parm_protocol::Error {
             | Error::Times(_)
             | Error::Plan { .. }
             | Error::Input { .. } => parm_protocol::Error::Malformed { message: error.to_string() },
-            Error::Upstream { error, .. } => error,
             Error::FaultsDisabled => parm_protocol::Error::Unimplemented { what: "fault injection".into() },
             error => parm_protocol::Error::Internal { message: error.to_string() },
         }

@@ -23,7 +23,6 @@ mod worker;
 pub use chat::Chat;
 pub use config::{Batching, Config, EngineConfig, Tokens, VersionPolicy};
 pub use embedded::Embedded;
-pub use engine::Upstream;
 pub use error::Error;
 pub use faults::Faults;
 pub use host::try_file;

@@ -49,7 +49,7 @@ pub struct Config {
     /// The API server of Kubernetes, for workers such as `kubernetes+http://SERVICE`.
     pub kubernetes: kubernetes::Config,
     /// Other frontends over the same servers, so that they do not choose the same instance at once. Needed only for servers
-    /// without tokens: those that are not workers of parm and have no agent.
+    /// without tokens: those that are not workers of parm.
     pub neighbours: neighbours::Config,
     /// Connections to workers.
     pub client: client::Config,

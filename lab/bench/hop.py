@@ -191,7 +191,7 @@ def run(options):
         null = (pathlib.Path(__file__).parent / "null-worker.toml").read_text()
         worker_config.write_text(null.replace("[784]", f"[{options.floats}]"))
         # Frontends share a worker; here each one has its own.
-        workers = [running.enter_context(Parm("worker", "--config", str(worker_config))) for _ in range(5)]
+        workers = [running.enter_context(Parm("worker", "--config", str(worker_config))) for _ in range(4)]
         for worker in workers:
             worker.wait_for_model(MODEL)
         direct, *others = (worker.http for worker in workers)
@@ -201,7 +201,6 @@ def run(options):
             "parm": lambda http: ["serve", "--worker", f"http://{http}", *PASS_THROUGH],
             "parm, as it comes": lambda http: ["serve", "--worker", f"http://{http}"],
             "parm, any server": lambda http: ["serve", "--upstream", f"http://{http}"],
-            "parm, as an agent": lambda http: ["worker", "--upstream", f"http://{http}", "--instances", "16"],
         }
         targets = {"direct": (direct, workers[0].process.pid)}
         for (name, way), http in zip(ways.items(), others):

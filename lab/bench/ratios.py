@@ -38,7 +38,6 @@ def of_hop(envoy):
     yield "as it comes to pass-through, requests per CPU second", +1, (
         middle(small, "parm, as it comes", "per_core") / middle(small, "parm", "per_core"))
     yield "600 KB: pass-through to nginx, requests a second", +1, middle(large, "parm", "rate") / middle(large, "nginx", "rate")
-    yield "agent's added median to pass-through's", -1, added("parm, as an agent") / added("parm")
     if envoy:
         yield "as it comes to Envoy, requests per CPU second", +1, (
             middle(small, "parm, as it comes", "per_core") / middle(small, "envoy", "per_core"))

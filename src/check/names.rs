@@ -44,9 +44,9 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
 pub(super) fn unserved<'a>(settings: &Settings, known: impl Iterator<Item = &'a String>) -> Vec<Finding> {
     let mut served: BTreeSet<String> = match settings.embeds().then(|| settings.known_models()) {
         None => BTreeSet::new(),
-        Some(Ok(Some(own))) => own,
+        Some(Ok(own)) => own,
         // They cannot be known.
-        Some(_) => return Vec::new(),
+        Some(Err(_)) => return Vec::new(),
     };
     served.extend(known.map(|model| model.split(' ').next().unwrap_or_default().to_owned()));
     let own = named(&settings.frontend).map(|(setting, name)| (setting.to_owned(), name));
@@ -64,5 +64,5 @@ pub(super) fn unserved<'a>(settings: &Settings, known: impl Iterator<Item = &'a 
 
 /// The models that this process can serve; `None` if it serves none or cannot know them.
 fn known(settings: &Settings) -> Option<BTreeSet<String>> {
-    settings.known_models().ok().flatten().filter(|known| settings.embeds() && !known.is_empty())
+    settings.known_models().ok().filter(|known| settings.embeds() && !known.is_empty())
 }

@@ -179,7 +179,6 @@ const WORKER_EXAMPLES: &str = "Examples:
   parm worker --models models --http 0.0.0.0:8000 --grpc 0.0.0.0:8001
   parm worker --models models --engine ort --set backend.engine.threads=4
   parm worker --models models --unix /run/parm/worker.sock
-  parm worker --upstream http://127.0.0.1:9000 --instances 2
   parm worker --emulate-chat tiny --faults
       POST /v1/chat/completions, /v1/completions and /v1/embeddings, without a model";
 
@@ -355,10 +354,6 @@ pub struct Serve {
 pub struct Worker {
     #[command(flatten)]
     pub common: Common,
-    /// Serve the models of another server (Triton, MLServer, ..) as its agent: http://HOST:PORT, unix:/PATH or
-    /// grpc://HOST:PORT. `--instances` is the number of requests that it gets at a time
-    #[arg(long, value_name = "URL", conflicts_with = "models")]
-    pub upstream: Option<String>,
     /// Emulate a server of a language model of this name for experiments: OpenAI's routes next to the protocol's, with made-up
     /// words at the pace of continuous batching
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]

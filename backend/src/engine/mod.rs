@@ -8,7 +8,6 @@ mod compare;
 pub mod cuda;
 mod device;
 mod emulated;
-mod extras;
 mod guard;
 mod listed;
 mod ort;
@@ -16,28 +15,22 @@ mod signature;
 mod strings;
 mod text;
 mod tract;
-mod upstream;
 mod variables;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use parm_protocol::client::BoxFuture;
 use parm_protocol::texts::TokenIds;
 use parm_protocol::{Shape, Tensor};
 
 pub use compare::compare;
 pub use device::Device;
 pub use emulated::{Emulated, Spec};
-pub use extras::{Extras, RunRequest};
 pub use guard::guarded;
-pub(crate) use guard::guarded_future;
 pub(crate) use listed::listed;
 pub use signature::{Declared, Signature};
 pub use strings::texts_of;
 pub use text::Texts;
-pub use upstream::Upstream;
-pub(crate) use upstream::{Channel, Description};
 
 use crate::Error;
 
@@ -83,16 +76,6 @@ pub trait Model: Send {
     /// Runs inputs in declared order; returns outputs in declared order. A text model adds the number of tokens of each row.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error>;
 
-    /// As [`run`](Self::run), of a request with these parameters that is given up at its deadline.
-    fn run_for(&mut self, asked: RunRequest<'_>) -> Result<Vec<Tensor>, Error> {
-        self.run(asked.inputs)
-    }
-
-    /// A run on another server that this thread only awaits. `None` if the run happens here.
-    fn ask(&self, _asked: RunRequest<'_>) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
-        None
-    }
-
     /// Maximum rows of a run; 0 if the first dimension varies but is not a batch. Unlimited if it is unknown.
     fn most_rows(&self) -> usize {
         usize::MAX
@@ -117,7 +100,7 @@ pub trait Model: Send {
         None
     }
 
-    /// Whether runs of one shape take about the same time and never wait.
+    /// Whether runs of one shape take about the same time.
     fn is_steady(&self) -> bool {
         true
     }

@@ -8,7 +8,7 @@ use parm_parity_models::repository::{Format, TritonConfig, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::{Host, Loaded, Site, batch_axis, padding, trial};
-use crate::engine::{self, Description, Emulated, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
+use crate::engine::{self, Emulated, Engine, FIXED_ROWS, Model, Spec, Texts, guarded, listed};
 use crate::payer::Payer;
 use crate::processor;
 use crate::statistics::Statistics;
@@ -18,7 +18,6 @@ use crate::{Config, Error};
 pub(super) enum Source {
     File(Version),
     Emulated(Spec),
-    Upstream(Description),
 }
 
 impl Source {
@@ -39,7 +38,7 @@ impl Host {
         let started = Instant::now();
         let bytes = match source {
             Source::File(stored) => self.config.memory_of(stored)?,
-            Source::Emulated(_) | Source::Upstream(_) => 0,
+            Source::Emulated(_) => 0,
         };
         let memory = self.memory.claim(bytes, self.metrics.memory(name, version))?;
         let (platform, read) = self.reader(source)?;
@@ -105,7 +104,7 @@ impl Host {
             // Frontends compare it with their bundles.
             config: match source {
                 Source::File(version) => config.with_digest(&version.digest()?),
-                Source::Emulated(_) | Source::Upstream(_) => config,
+                Source::Emulated(_) => config,
             },
             version,
             counts_tokens: token_ids.is_some(),
@@ -130,11 +129,6 @@ impl Host {
                 (engine.platform(), Box::new(move || engine.load(&version.path, &options)))
             }
             Source::Emulated(spec) => (Emulated.platform(), Box::new(|| spec.clone().model())),
-            Source::Upstream(description) => {
-                let client = self.origin.as_ref().and_then(|origin| origin.client.as_ref());
-                let read = move || description.model(&self.config.upstream, self.config.max_wait, client);
-                (description.platform(), Box::new(read))
-            }
         })
     }
 

@@ -1,13 +1,12 @@
 //! A loaded model.
 
 use parking_lot::Mutex;
-use parm_protocol::client::BoxFuture;
 use parm_protocol::{ModelConfig, ModelMetadata, Rows, Tensor};
 
 use super::Site;
 use super::memory::Claim;
 use crate::Error;
-use crate::engine::{Model, RunRequest, guarded};
+use crate::engine::{Model, guarded};
 use crate::payer::Payer;
 use crate::statistics::Statistics;
 
@@ -35,21 +34,12 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// Runs on an instance's replica.
-    pub(crate) fn run(&self, instance: usize, asked: RunRequest<'_>) -> Result<Vec<Tensor>, Error> {
+    pub(crate) fn run(&self, instance: usize, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let own = instance % self.replicas.len();
         let (before, after) = self.replicas.split_at(own);
         let free = after.iter().chain(before).find_map(Mutex::try_lock);
         let mut model = free.unwrap_or_else(|| self.replicas[own].lock());
-        guarded(|| model.run_for(asked))
-    }
-
-    /// Runs it on another server, if this process only waits for the answer.
-    pub(crate) fn ask(
-        &self,
-        instance: usize,
-        asked: RunRequest<'_>,
-    ) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
-        self.replicas[instance % self.replicas.len()].lock().ask(asked)
+        guarded(|| model.run(inputs))
     }
 
     /// The place for a run of this many rows.

@@ -4,8 +4,7 @@
 //! worker:    requests -> one queue -> N threads             an idle instance takes the next request
 //! embedded:  requests -> N queues  -> one thread each       the dispatcher chooses the instance
 //! ```
-//! The instances of an agent, which only wait for another server, are tasks instead of threads. Both load a model once
-//! and share its weights between threads if the engine supports it.
+//! Both load a model once and share its weights between threads if the engine supports it.
 
 mod batch_axis;
 mod catalogue;
@@ -19,7 +18,6 @@ mod padding;
 mod refresh;
 mod site;
 mod trial;
-mod upstream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +41,7 @@ pub(crate) use loaded::Loaded;
 use order::Orders;
 pub(crate) use site::Site;
 
-use crate::engine::{self, Extras};
+use crate::engine;
 use crate::instance::{Counter, Instance, Job, Order, Queue, Seats, Setup, Unused};
 use crate::payer::Payer;
 use crate::{Chat, Config, Error, Faults, Metrics};
@@ -71,8 +69,6 @@ pub(crate) struct Host {
     repository: Option<Repository>,
     /// The state of the repository before its models were loaded, if it is followed.
     watch: Mutex<Option<Watch>>,
-    /// The server whose models are served, if there is one.
-    origin: Option<upstream::Origin>,
     catalogue: Catalogue,
     /// Entries of the repository and configured names that are not models, with the reasons.
     ignored: Mutex<Vec<ModelIndex>>,
@@ -110,8 +106,6 @@ impl Host {
                 tracing::info!(engine = chosen.name, "models run on {}", chosen.about);
             }
         }
-        let origin = upstream::Origin::of(&config)?;
-        let tasks = origin.as_ref().and_then(upstream::Origin::runtime);
         let faults = config.faults.then(Arc::<Faults>::default);
         let count = if layout == Layout::Shared { 1 } else { config.instances.get() };
         let queues: Vec<_> = (0..count)
@@ -122,11 +116,7 @@ impl Host {
             Setup { number, queue, batching: config.batching.clone(), faults }
         });
         let setups: Vec<_> = setups.collect();
-        let instances = setups.iter().cloned().map(|setup| match &tasks {
-            Some(runtime) => Ok(Instance::start_task(setup, runtime)),
-            None => Instance::start(setup),
-        });
-        let instances = instances.collect::<Result<_, _>>()?;
+        let instances = setups.iter().cloned().map(Instance::start).collect::<Result<_, _>>()?;
         let runners = setups.into_iter();
         Ok(Arc::new(Self {
             shares: Table::new(&config.shares),
@@ -138,7 +128,6 @@ impl Host {
             faults,
             repository,
             watch: Mutex::default(),
-            origin,
             catalogue: Catalogue::default(),
             ignored: Mutex::default(),
             orders: Orders::default(),
@@ -235,13 +224,10 @@ impl Host {
         let wait = timeout.map_or(longest, |timeout| Duration::from_micros(timeout).min(longest));
         let deadline = deadline.map_or(arrived + wait, |deadline| deadline.min(arrived + wait));
         let inputs = validate::in_model_order(request.inputs, &model.metadata);
-        let of_another = self.origin.is_some();
-        let extras = if of_another { Extras::of(&request.parameters, &inputs) } else { Extras::default() };
         let inputs = inputs.into_iter().map(|input| input.tensor).collect();
         let caller = unused.used();
         let payer = self.payer(model, &request.parameters);
-        let order =
-            Order { model: model.clone(), payer, inputs, extras, rows, priority, arrived, deadline, caller };
+        let order = Order { model: model.clone(), payer, inputs, rows, priority, arrived, deadline, caller };
         let (job, answer) = Job::new(order);
         let job = self.run_where_read(queue, model.site(rows), job);
         job.map_or(Ok(()), |job| self.queues[queue].push(job))?;

@@ -32,9 +32,6 @@ impl Host {
     /// Loads the configured models. A model that cannot be loaded is reported in the index and hides no other; an
     /// unreadable repository is an error.
     pub(crate) fn load_all(&self) -> Result<(), Error> {
-        if let Some(origin) = &self.origin {
-            return self.load_upstream(origin);
-        }
         let mut names: BTreeSet<String> = self.config.emulated.keys().cloned().collect();
         if let Some(repository) = &self.repository {
             let scan = repository.scan()?;
@@ -144,9 +141,6 @@ impl Host {
 
     /// The versions that the policy selects, and the known ones that it does not.
     fn wanted(&self, name: &str) -> Result<(BTreeMap<u64, Source>, BTreeSet<u64>), Error> {
-        if let Some(origin) = &self.origin {
-            return Ok((origin.wanted(name, self.config.versions)?, BTreeSet::new()));
-        }
         if let Some(spec) = self.config.emulated.get(name) {
             return Ok((BTreeMap::from([(1, Source::Emulated(spec.clone()))]), BTreeSet::new()));
         }
@@ -190,9 +184,6 @@ impl Host {
 
     /// Follows the repository from a separate thread while the host lives.
     pub(crate) fn follow(self: &Arc<Self>) -> Result<(), Error> {
-        if self.origin.is_some() {
-            return self.follow_upstream();
-        }
         let Some(mut watch) = self.watch.lock().take() else { return Ok(()) };
         let interval = self.config.reload;
         let host = Arc::downgrade(self);

@@ -8,7 +8,6 @@ use prometheus::IntGauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::engine::Extras;
 use crate::host::Loaded;
 use crate::payer::Payer;
 
@@ -18,8 +17,6 @@ pub(crate) struct Job {
     pub(crate) payer: Payer,
     /// In the model's order.
     pub(crate) inputs: Vec<Tensor>,
-    /// Empty for models that run here.
-    pub(crate) extras: Extras,
     pub(crate) rows: usize,
     /// 1 is first, 255 last.
     pub(crate) priority: u8,
@@ -36,7 +33,6 @@ pub(crate) struct Order {
     pub(crate) model: Arc<Loaded>,
     pub(crate) payer: Payer,
     pub(crate) inputs: Vec<Tensor>,
-    pub(crate) extras: Extras,
     pub(crate) rows: usize,
     pub(crate) priority: u8,
     pub(crate) arrived: Instant,
@@ -50,13 +46,12 @@ struct Pending(IntGauge);
 impl Job {
     /// The job and the receiver of its answer. Dropping the receiver cancels the job.
     pub(crate) fn new(order: Order) -> (Self, oneshot::Receiver<Result<Vec<Tensor>, Error>>) {
-        let Order { model, payer, inputs, extras, rows, priority, arrived, deadline, caller } = order;
+        let Order { model, payer, inputs, rows, priority, arrived, deadline, caller } = order;
         let (reply, answer) = oneshot::channel();
         let gauge = model.statistics.metrics().pending.clone();
         gauge.inc();
         let pending = Some(Pending(gauge));
-        let job =
-            Self { model, payer, inputs, extras, rows, priority, arrived, deadline, caller, reply, pending };
+        let job = Self { model, payer, inputs, rows, priority, arrived, deadline, caller, reply, pending };
         (job, answer)
     }
 
@@ -73,9 +68,7 @@ impl Job {
     /// Whether both can share a batch.
     pub(crate) fn can_join(&self, other: &Job) -> bool {
         let same_row = |(a, b): (&Tensor, &Tensor)| a.shape().get(1..) == b.shape().get(1..);
-        Arc::ptr_eq(&self.model, &other.model)
-            && self.extras == other.extras
-            && self.inputs.iter().zip(&other.inputs).all(same_row)
+        Arc::ptr_eq(&self.model, &other.model) && self.inputs.iter().zip(&other.inputs).all(same_row)
     }
 
     /// Marks the start of its run: it no longer waits.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use parm_protocol::Error;
 use parm_protocol::fleet::{Mailbox, Wish};
 use parm_tokens::{Frontend, Order};
@@ -21,7 +21,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Job;
-use super::arrivals::Arrivals;
 use super::state::{Letter, State, Ticket, drop_useless};
 use crate::{Config, Metrics};
 
@@ -30,7 +29,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Queue {
     state: Mutex<State>,
-    arrived: Arrivals,
+    /// Signalled when work arrives.
+    arrived: Condvar,
     idle: Notify,
     /// Signalled when a thread ends its job.
     done: Notify,
@@ -45,7 +45,7 @@ impl Queue {
     pub(crate) fn new(config: &Config, threads: usize, metrics: &Metrics) -> Self {
         Self {
             state: Mutex::new(State::new(config, threads, metrics.clone())),
-            arrived: Arrivals::default(),
+            arrived: Condvar::new(),
             idle: Notify::new(),
             done: Notify::new(),
             sooner: Arc::default(),
@@ -67,7 +67,7 @@ impl Queue {
         }
         let Some(job) = state.redeem(job) else {
             drop(state);
-            self.arrived.one();
+            self.arrived.notify_one();
             return Ok(());
         };
         if state.waiting >= self.capacity {
@@ -83,7 +83,7 @@ impl Queue {
             self.settle(state);
         } else {
             drop(state);
-            self.arrived.one();
+            self.arrived.notify_one();
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Queue {
     /// Ends that job, which ran for `took`: an instance may have slept meanwhile although work waited.
     pub(crate) fn done_at_once(&self, ticket: Ticket, took: Duration) {
         if self.done(ticket, took) {
-            self.arrived.one();
+            self.arrived.notify_one();
         }
     }
 
@@ -112,20 +112,6 @@ impl Queue {
                 Poll::Ready(next) => return next,
                 Poll::Pending => self.arrived.wait(&mut state),
             }
-        }
-    }
-
-    /// As [`take`](Self::take), for an instance that is a task.
-    pub(crate) async fn taken(&self) -> Option<(Job, Ticket)> {
-        loop {
-            let arrival = self.arrived.next();
-            tokio::pin!(arrival);
-            // Enabled before the check, so that an arrival in between is not missed.
-            arrival.as_mut().enable();
-            if let Poll::Ready(next) = self.next(&mut self.state.lock()) {
-                return next;
-            }
-            arrival.await;
         }
     }
 
@@ -144,7 +130,7 @@ impl Queue {
                     let ticket = state.begin(&job, false);
                     if state.desk.is_used() && state.waiting > 0 {
                         // Several threads may have waited for one promise.
-                        self.arrived.one();
+                        self.arrived.notify_one();
                     }
                     self.post(state);
                     return Poll::Ready(Some((job, ticket)));
@@ -215,9 +201,9 @@ impl Queue {
             }
             // A job for another model must not wait for this batch: pass the wake-up on to an idle thread.
             if state.waiting > 0 {
-                self.arrived.one();
+                self.arrived.notify_one();
             }
-            self.arrived.wait_until(&mut state, until);
+            self.arrived.wait_until(&mut state, until.into_std());
         }
     }
 
@@ -247,7 +233,7 @@ impl Queue {
         let frontends: Vec<_> = std::mem::take(&mut state.mailboxes).into_keys().collect();
         frontends.into_iter().for_each(|frontend| state.desk.leave(frontend));
         drop(state);
-        self.arrived.all();
+        self.arrived.notify_all();
     }
 
     /// Registers a frontend. Returns whether it is the first one ever.
@@ -290,7 +276,7 @@ impl Queue {
         let at = state.tick.map(|at| state.instant(at));
         drop(state);
         if runs {
-            self.arrived.one();
+            self.arrived.notify_one();
         }
         deliver(letters);
         at
@@ -302,7 +288,7 @@ impl Queue {
         let letters = self.written(&mut state, None);
         drop(state);
         if runs {
-            self.arrived.one();
+            self.arrived.notify_one();
         }
         deliver(letters);
     }

@@ -1,18 +1,12 @@
-//! The loop of an instance: take a job, run it, answer.
-//!
-//! An instance that computes has a thread. If another server computes, an instance is a task on the runtime of the
-//! sockets: passing each request to another thread and back would cost more than the rest of its way. Batches and
-//! injected faults block a thread, so with them the instance has one.
+//! The loop of an instance's thread: take a job, run it, answer.
 
 use std::sync::Arc;
 
 use parm_protocol::Tensor;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::state::Ticket;
 use super::{Job, Queue, batch};
-use crate::engine::{RunRequest, guarded_future};
 use crate::host::Loaded;
 use crate::statistics::Phases;
 use crate::{Batching, Error, Faults, pause};
@@ -35,13 +29,6 @@ pub(crate) struct Setup {
 }
 
 impl Instance {
-    /// Starts it as a task.
-    pub(crate) fn start_task(setup: Setup, runtime: &Handle) -> Self {
-        let queue = setup.queue.clone();
-        runtime.spawn(setup.serve_asking());
-        Self { queue }
-    }
-
     /// Starts the thread.
     pub(crate) fn start(setup: Setup) -> Result<Self, Error> {
         let queue = setup.queue.clone();
@@ -79,33 +66,6 @@ impl Setup {
             jobs.iter_mut().for_each(Job::begin);
             let began = Instant::now();
             self.run(jobs, &mut ticket);
-            self.queue.done(ticket, began.elapsed());
-        }
-    }
-
-    /// As above, for a model that another server runs.
-    async fn serve_asking(self) {
-        while let Some((mut job, mut ticket)) = self.queue.taken().await {
-            job.begin();
-            let began = Instant::now();
-            let asked = RunRequest { inputs: &job.inputs, extras: &job.extras, deadline: job.deadline };
-            let outputs = match job.model.ask(self.number, asked) {
-                Some(answer) => guarded_future(answer).await,
-                None => Err(Error::Thread {
-                    message: "a local model needs a thread, and this instance is a task".into(),
-                }),
-            };
-            match outputs {
-                Ok(outputs) => {
-                    let phases = Phases { infer: began.elapsed(), ..Phases::default() };
-                    job.model.statistics.executed(job.rows, phases);
-                    self.answer(vec![job], vec![outputs], (began, phases), &mut ticket);
-                }
-                Err(error) => {
-                    note_panic(&job.model, &error);
-                    job.answer(Err(error.into()));
-                }
-            }
             self.queue.done(ticket, began.elapsed());
         }
     }
@@ -158,9 +118,7 @@ impl Setup {
         let rows: Vec<usize> = jobs.iter().map(|job| job.rows).collect();
         let inputs = batch::stack(jobs)?;
         let stacked = Instant::now();
-        let latest = jobs.iter().map(|job| job.deadline).max().unwrap_or(began);
-        let asked = RunRequest { inputs: &inputs, extras: &jobs[0].extras, deadline: latest };
-        let run = || model.run(self.number, asked);
+        let run = || model.run(self.number, &inputs);
         let outputs =
             self.faults.as_ref().map_or_else(run, |faults| faults.around(self.number, &inputs, run));
         let outputs = outputs.inspect_err(|error| note_panic(model, error))?;

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Other frontends over the same servers, so that they do not choose the same instance at once. Needed only for servers
-/// without tokens: those that are not workers of parm and have no agent.
+/// without tokens: those that are not workers of parm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {

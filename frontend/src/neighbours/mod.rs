@@ -14,7 +14,7 @@
 //!
 //! Rejected: datagrams, which would need keys and encryption of their own; reports by request, because any client with
 //! a key for inference could make servers seem busy; richer data, because agreeing on the order of queries takes a
-//! round trip (tokens do that for parm workers and agents).
+//! round trip (tokens do that for parm workers).
 
 mod config;
 mod exchange;

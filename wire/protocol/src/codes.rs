@@ -46,7 +46,6 @@ codes! {
     TlsFiles "PARM-0011",
     CertificateExpired "PARM-0012",
     OpenAdmin "PARM-0013",
-    UpstreamUnreachable "PARM-0014",
     RecordingStopped "PARM-0015",
     CaptureStopped "PARM-0016",
     TrainingNotBuilt "PARM-0017",
