@@ -42,31 +42,3 @@ fn unknown_profile_or_file_ends_with_64_and_says_what_to_do() {
     let output = run(&[&["simulate", file], &SMALL[..]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
-
-#[test]
-fn replay_of_requests_tells_of_its_warm_up() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("three.csv");
-    fs::write(&file, "TIMESTAMP,input_tokens,output_tokens\n0,100,10\n1,100,10\n2,100,10\n").unwrap();
-    let output = run(&["simulate", "--requests", file.to_str().unwrap(), "--instances", "2"]);
-    let told = text(&output.stdout);
-    assert!(told.contains("not counted: the first 1 of 3 requests"), "{told}{}", text(&output.stderr));
-}
-
-#[test]
-fn replay_of_few_requests_has_no_rare_quantiles() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("few.csv");
-    let rows: String = (0..60).map(|second| format!("{second},100,10\n")).collect();
-    fs::write(&file, format!("TIMESTAMP,input_tokens,output_tokens\n{rows}")).unwrap();
-    let replay = ["simulate", "--requests", file.to_str().unwrap(), "--instances", "2"];
-    let told = text(&run(&replay).stdout);
-    assert!(told.contains("n/a: not enough data"), "{told}");
-    let output = run(&[&replay[..], &["--output", "json"]].concat());
-    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    // Half of the 60 requests are the warm-up.
-    assert!(
-        rows[0]["p50_s"].is_number() && rows[0]["p99_s"].is_null() && rows[0]["p999_s"].is_null(),
-        "{rows}"
-    );
-}

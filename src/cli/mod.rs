@@ -207,8 +207,6 @@ const SIMULATE_EXAMPLES: &str = "Examples:
       your own policies, scenarios and service times
   parm simulate --recording busy-hour.jsonl --policy equal --policy hedge --policy parm+
       recorded traffic with other policies
-  parm simulate --requests conv.csv --speed 1.4
-      recorded chats over four replicas: healthy, one slow, one that stands still
   parm simulate --list
       the built-in policies, scenarios and profiles";
 
@@ -470,13 +468,6 @@ pub struct Simulate {
     /// Runs at a time, without effect on the result [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
-    /// Requests of language models to replay over emulated replicas: CSV with a time, the tokens of the prompt and of the answer
-    /// (columns as in the Azure and Mooncake traces). Prints times to first token
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["experiment", "recording", "policy", "scenario", "profile", "load"])]
-    pub requests: Option<PathBuf>,
-    /// Replay the requests this many times as fast
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "requests")]
-    pub speed: f64,
     /// Print the built-in policies, scenarios and profiles, then exit
     #[arg(long)]
     pub list: bool,

@@ -1,7 +1,5 @@
 //! `parm simulate`: runs policies under load and faults, in virtual time.
 
-mod replay;
-
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -20,9 +18,6 @@ use crate::tune;
 pub fn main(flags: &Simulate) -> Result<(), Failure> {
     if flags.list {
         return list().map_err(Failure::Run);
-    }
-    if let Some(path) = &flags.requests {
-        return replay::main(path, flags);
     }
     let (config, text) = config(flags).map_err(Failure::Configuration)?;
     let experiment = Experiment::new(config).map_err(|error| match &flags.experiment {

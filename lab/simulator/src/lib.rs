@@ -7,7 +7,6 @@
 //! events). `tenants` is a separate simulation of how tenants share instances.
 
 mod calendar;
-pub mod chat;
 mod cluster;
 mod comparisons;
 mod engine;

@@ -7,8 +7,6 @@
 use std::collections::VecDeque;
 
 use super::{Costs, Tokens};
-use crate::clock::Moment;
-use crate::{Ending, Schedule};
 
 /// The streams of one replica.
 #[derive(Clone, Debug)]
@@ -93,11 +91,6 @@ impl Batch {
             self.running.push(Stream { id, unread, reading, left: output });
         }
         (!self.running.is_empty()).then(|| self.costs.nanos(decoding, self.costs.chunk - room))
-    }
-
-    /// Starts an iteration of an instance at a moment, under the faults of a schedule. Returns how it ends.
-    pub fn begin_under(&mut self, schedule: &mut Schedule, instance: u32, at: Moment) -> Option<Ending> {
-        self.begin().map(|nanos| schedule.run(instance, at, nanos))
     }
 
     /// Ends the iteration, and appends the progress of its streams in the order of their arrival.

@@ -1,8 +1,7 @@
 //! A replica that answers chats: continuous batching, without I/O and without a clock, and traces of requests.
 //!
-//! [`Batch`] decides which streams an iteration advances and how long it takes. The caller owns the time: an emulated
-//! server waits for the end of each iteration, a simulation jumps to it. [`Requests`] are recorded arrivals with their
-//! numbers of tokens.
+//! [`Batch`] decides which streams an iteration advances and how long it takes. The caller owns the time: the emulated
+//! server waits for the end of each iteration. [`Requests`] are recorded arrivals with their numbers of tokens.
 //!
 //! Choice: one linear formula for an iteration ([`Costs`]). Servers of language models run one iteration after another;
 //! each gives every decoding stream one token and reads a chunk of waiting prompts. A slow replica is therefore a factor on

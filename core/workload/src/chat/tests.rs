@@ -26,7 +26,7 @@ fn served(costs: Costs, faults: Vec<Fault>, requests: &[(f64, Tokens)]) -> Vec<(
             batch.arrive(next as u64, requests[next].1);
             next += 1;
         }
-        match batch.begin_under(&mut schedule, 0, now) {
+        match batch.begin().map(|nanos| schedule.run(0, now, nanos)) {
             None if next == requests.len() => return times,
             None => now = arrival(next),
             Some(Ending::Answered { at, .. }) => {

@@ -1,6 +1,5 @@
 //! Whole runs: compared with queueing theory, repeated, and under every fault.
 
-mod chat;
 mod detection;
 mod faults;
 mod fleets;
