@@ -1,0 +1,86 @@
+//! An instance: a server that runs models, with its slots, its jobs and its speed for each model.
+
+use slotmap::new_key_type;
+use smallvec::SmallVec;
+
+use crate::estimate::Speed;
+use crate::health::Health;
+use crate::model::ModelKey;
+use crate::query::{JobKey, QueryKey};
+use crate::time::Time;
+
+new_key_type! {
+    /// The name of an instance from its join until it leaves. It is never given twice.
+    pub struct InstanceKey;
+}
+
+/// An instance that joins.
+#[derive(Clone, Debug)]
+pub struct InstanceSpec {
+    /// The models that it runs.
+    pub models: Vec<ModelKey>,
+    /// The jobs that it may have at a time.
+    pub slots: u16,
+}
+
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) serves: SmallVec<[Served; 2]>,
+    pub(crate) slots: u16,
+    /// The running jobs, the oldest first.
+    pub(crate) jobs: SmallVec<[JobKey; 4]>,
+    pub(crate) health: Health,
+    /// The calendar's next look at this instance.
+    pub(crate) look: Time,
+}
+
+/// A model at an instance.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) model: ModelKey,
+    pub(crate) speed: Speed,
+    /// When the last run of the model began.
+    pub(crate) ran_at: Time,
+    /// Whether the model's set of free instances lists it.
+    pub(crate) listed: bool,
+}
+
+/// A run of a model at an instance.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) model: ModelKey,
+    pub(crate) instance: InstanceKey,
+    /// The query that waits for it; `None` for an exploring copy, and once the query has its answer.
+    pub(crate) query: Option<QueryKey>,
+    pub(crate) began: Time,
+}
+
+impl Instance {
+    pub(crate) fn new(spec: &InstanceSpec) -> Self {
+        let served = |model: &ModelKey| Served {
+            model: *model,
+            speed: Speed::default(),
+            ran_at: Time::ZERO,
+            listed: false,
+        };
+        Self {
+            serves: spec.models.iter().map(served).collect(),
+            slots: spec.slots.max(1),
+            jobs: SmallVec::new(),
+            health: Health::default(),
+            look: Time::MAX,
+        }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.jobs.len() < usize::from(self.slots)
+    }
+
+    pub(crate) fn of(&self, model: ModelKey) -> Option<&Served> {
+        self.serves.iter().find(|served| served.model == model)
+    }
+
+    pub(crate) fn of_mut(&mut self, model: ModelKey) -> Option<&mut Served> {
+        self.serves.iter_mut().find(|served| served.model == model)
+    }
+}

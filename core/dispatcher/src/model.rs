@@ -1,0 +1,164 @@
+//! A model: its settings, its estimates, the queries that wait for it, and its instances with room.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use slotmap::new_key_type;
+
+use crate::bound::Bound;
+use crate::budget::{Budget, BudgetSettings};
+use crate::dispatcher::Counters;
+use crate::estimate::{Rate, Times};
+use crate::health::HealthSettings;
+use crate::instance::InstanceKey;
+use crate::policy::{Placement, Policy};
+use crate::query::QueryKey;
+
+new_key_type! {
+    /// The name of a model. A stand-in is a model of its own.
+    pub struct ModelKey;
+}
+
+/// The settings of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ModelSettings {
+    /// How its queries are treated.
+    pub policy: Policy,
+    /// The cheaper model that may answer for it.
+    pub stand_in: Option<ModelKey>,
+    /// Attempts of a query on the model itself, the first included.
+    pub max_attempts: u8,
+    /// Queries that may wait at a time.
+    pub queue_limit: u32,
+    /// Copies of late queries.
+    pub hedges: BudgetSettings,
+    /// Attempts after failures.
+    pub retries: BudgetSettings,
+    /// While no run has ended, a query gets a copy at this age, and the next query at twice the age.
+    pub cold_hedge: Duration,
+    /// When instances are taken out of service.
+    pub health: HealthSettings,
+}
+
+impl Default for ModelSettings {
+    fn default() -> Self {
+        Self {
+            policy: Policy::HEDGE,
+            stand_in: None,
+            max_attempts: 3,
+            queue_limit: 10_000,
+            hedges: BudgetSettings { ratio: 0.1, burst: 10 },
+            retries: BudgetSettings { ratio: 0.2, burst: 100 },
+            cold_hedge: Duration::from_millis(250),
+            health: HealthSettings::default(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) settings: ModelSettings,
+    pub(crate) times: Times,
+    pub(crate) arrivals: Rate,
+    pub(crate) hedges: Budget,
+    pub(crate) retries: Budget,
+    pub(crate) bound: Bound,
+    pub(crate) line: Line,
+    pub(crate) free: Free,
+    pub(crate) instances: Vec<InstanceKey>,
+    /// Slots of the instances in service, and how many usual instances they are worth.
+    pub(crate) slots: u32,
+    pub(crate) capacity: f64,
+    /// The lowest [`Speed::slower`](crate::estimate::Speed::slower) of an instance in service.
+    pub(crate) fastest: f32,
+    /// Runs that ended since all speeds were compared.
+    pub(crate) compared: u32,
+    /// Copies that were sent before any run had ended.
+    pub(crate) cold_copies: u8,
+    /// Whether the matcher should look at its line.
+    pub(crate) dirty: bool,
+    pub(crate) counters: Counters,
+}
+
+/// The wanted attempts of a model. Entries of attempts that are not wanted any more are skipped when they are found.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    /// Stand-ins of late queries: they need least, and their queries have waited longest.
+    pub(crate) stand_ins: VecDeque<QueryKey>,
+    /// Retries and copies.
+    pub(crate) again: VecDeque<QueryKey>,
+    /// Queries that have not run yet.
+    pub(crate) first: VecDeque<QueryKey>,
+    /// The true number of wanted attempts in `first`.
+    pub(crate) waiting: u32,
+}
+
+/// The instances that may have room, those that are free the longest first. Entries are checked when they are taken.
+#[derive(Debug, Default)]
+pub(crate) struct Free {
+    pub(crate) fast: VecDeque<InstanceKey>,
+    /// By speed, the fastest first.
+    pub(crate) slow: Vec<(f32, InstanceKey)>,
+    /// Instances out of service, with or without room.
+    pub(crate) out: Vec<InstanceKey>,
+}
+
+impl Free {
+    /// Whether no instance could start a job now.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fast.is_empty() && self.slow.is_empty() && self.out.is_empty()
+    }
+}
+
+impl Line {
+    /// Whether nothing is listed, wanted or not.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stand_ins.is_empty() && self.again.is_empty() && self.first.is_empty()
+    }
+}
+
+/// Instances within this logarithm of the fastest one count as equally fast.
+const SAME: f32 = 0.05;
+
+impl Model {
+    pub(crate) fn new(settings: ModelSettings) -> Self {
+        Self {
+            settings,
+            times: Times::default(),
+            arrivals: Rate::default(),
+            hedges: Budget::new(settings.hedges),
+            retries: Budget::new(settings.retries),
+            bound: Bound::default(),
+            line: Line::default(),
+            free: Free::default(),
+            instances: Vec::new(),
+            slots: 0,
+            capacity: 0.0,
+            fastest: 0.0,
+            compared: 0,
+            cold_copies: 0,
+            dirty: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether an instance of this speed counts as one of the fastest.
+    pub(crate) fn is_fast(&self, slower: f32) -> bool {
+        slower <= self.fastest + SAME
+    }
+
+    /// Lists a free instance.
+    pub(crate) fn list(&mut self, key: InstanceKey, slower: f32) {
+        if self.settings.policy.placement == Placement::InTurn || self.is_fast(slower) {
+            self.free.fast.push_back(key);
+        } else {
+            let at = self.free.slow.partition_point(|(other, _)| *other <= slower);
+            self.free.slow.insert(at, (slower, key));
+        }
+    }
+
+    /// Whether more queries wait than the instances run at a time.
+    pub(crate) fn is_backlogged(&self) -> bool {
+        self.line.waiting > self.slots
+    }
+}

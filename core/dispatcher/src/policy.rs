@@ -1,0 +1,58 @@
+//! Policies: what differs between the ways to treat late queries, as data.
+//!
+//! A policy is a constant of [`Policy`]. To add one, add a constant here and a line to the documentation; if it needs a new
+//! kind of work, [`step`](crate::step) reads a new field.
+
+/// How the queries of a model are treated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// How an instance is chosen.
+    pub placement: Placement,
+    /// Runs that each query gets at once.
+    pub runs: u8,
+    /// Whether a query may be sent again: after a failure, and if `hedge` is set, when it is late.
+    pub repeats: bool,
+    /// Whether late queries get copies.
+    pub hedge: bool,
+    /// Whether and when the model's stand-in answers.
+    pub stand_in: Option<StandInPolicy>,
+}
+
+/// How an instance is chosen for a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Where the query is expected to end first.
+    BySpeed,
+    /// Idle instances take turns.
+    InTurn,
+}
+
+/// When a stand-in answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StandInPolicy {
+    /// A query older than this many times the usual time from arrival to answer is late.
+    pub late_factor: f64,
+    /// The largest share of approximate answers in any minute.
+    pub bound: f64,
+    /// While more queries than this wait for each slot, late ones get no copies: the stand-in's answer comes sooner.
+    pub hedge_below: f64,
+}
+
+impl Policy {
+    /// Placement by speed and retries, no copies.
+    pub const NONE: Policy =
+        Policy { placement: Placement::BySpeed, runs: 1, repeats: true, hedge: false, stand_in: None };
+    /// Each query is sent once.
+    pub const ONCE: Policy = Policy { repeats: false, ..Self::NONE };
+    /// Idle instances take turns, whatever their speed.
+    pub const EQUAL: Policy = Policy { placement: Placement::InTurn, ..Self::NONE };
+    /// A late query gets a copy.
+    pub const HEDGE: Policy = Policy { hedge: true, ..Self::NONE };
+    /// Each query runs twice.
+    pub const REPLICATE: Policy = Policy { runs: 2, ..Self::NONE };
+    /// A late query gets a stand-in's answer, or a copy.
+    pub const STAND_IN: Policy = Policy {
+        stand_in: Some(StandInPolicy { late_factor: 1.15, bound: 0.05, hedge_below: 0.2 }),
+        ..Self::HEDGE
+    };
+}

@@ -1,0 +1,180 @@
+//! A query: a row of a request, with its attempts and with the approximate answer that is ready for it.
+
+use std::time::Duration;
+
+use slotmap::new_key_type;
+use smallvec::SmallVec;
+
+use crate::instance::InstanceKey;
+use crate::model::ModelKey;
+use crate::time::Time;
+
+new_key_type! {
+    /// The name of a query, from its submission until its reply. It is never given twice.
+    pub struct QueryKey;
+    /// The name of a job, a run of a model at an instance. It is never given twice.
+    pub struct JobKey;
+}
+
+/// A query as the caller submits it.
+#[derive(Clone, Debug)]
+pub struct Submission<P> {
+    /// The model that should answer.
+    pub model: ModelKey,
+    /// What the model runs on.
+    pub payload: P,
+    /// When the query ends without an answer.
+    pub deadline: Time,
+    /// Which answers the client takes.
+    pub accept: Accept,
+}
+
+/// Which answers a client takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accept {
+    /// The model's own and approximate ones.
+    #[default]
+    Any,
+    /// The model's own.
+    Exact,
+}
+
+/// The answer of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer<O> {
+    /// The prediction of the model that was asked.
+    Exact(O),
+    /// The answer of the model's stand-in.
+    StandIn(O),
+}
+
+/// Why a query ends without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reject {
+    /// Its deadline passed.
+    Deadline,
+    /// Each permitted attempt failed.
+    Failed(Failure),
+    /// More queries wait than the model's queue limit.
+    QueueFull,
+    /// The deadline cannot be met, because too many queries wait before it.
+    Overload,
+}
+
+/// Why a job failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The connection broke or the server is gone.
+    Instance,
+    /// The server answered that the model failed. The query may be at fault.
+    Model,
+}
+
+/// Why an attempt is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The query needs an answer.
+    First,
+    /// All earlier attempts failed.
+    Retry,
+    /// The earlier attempts are late.
+    Hedge,
+    /// The query is late, and a cheaper model answers sooner.
+    StandIn,
+    /// An idle slow instance shows whether it is still slow. No query waits for it.
+    Explore,
+    /// The policy starts several runs of each query at once.
+    Copy,
+}
+
+/// A query in the dispatcher's books.
+#[derive(Debug)]
+pub(crate) struct Query<P, O> {
+    pub(crate) model: ModelKey,
+    pub(crate) payload: P,
+    pub(crate) arrived: Time,
+    pub(crate) deadline: Time,
+    pub(crate) accept: Accept,
+    pub(crate) attempts: SmallVec<[Attempt; 3]>,
+    /// A stand-in's answer that is held back for a moment, because the exact one may still come.
+    pub(crate) offer: Option<O>,
+    /// The calendar's next look at this query.
+    pub(crate) look: Time,
+    /// Whether the loop will ask for its next step.
+    pub(crate) marked: bool,
+}
+
+/// A run of a model for a query: wanted, running or ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) model: ModelKey,
+    pub(crate) why: Why,
+    pub(crate) state: AttemptState,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AttemptState {
+    /// Waits for an instance.
+    Wanted,
+    /// Runs, or waits in the instance's own queue.
+    Running { job: JobKey, instance: InstanceKey, began: Time },
+    /// Failed at an instance. An attempt that succeeds ends the query or becomes its offer.
+    Failed { instance: InstanceKey, at: Time, failure: Failure },
+    /// Not needed any more, or its answer was not used.
+    Over,
+}
+
+impl<P, O> Query<P, O> {
+    pub(crate) fn age(&self, now: Time) -> Duration {
+        now.since(self.arrived)
+    }
+
+    /// The attempts that run on the model that the client asked.
+    pub(crate) fn exact(&self) -> impl Iterator<Item = &Attempt> {
+        self.attempts.iter().filter(|attempt| attempt.model == self.model)
+    }
+
+    /// The attempt that waits for an instance with this model.
+    pub(crate) fn wanted(&self, model: ModelKey) -> Option<usize> {
+        self.attempts.iter().position(|attempt| attempt.model == model && attempt.is_wanted())
+    }
+
+    /// Whether one of its attempts runs at an instance.
+    pub(crate) fn is_at(&self, instance: InstanceKey) -> bool {
+        self.attempts.iter().any(
+            |attempt| matches!(attempt.state, AttemptState::Running { instance: at, .. } if at == instance),
+        )
+    }
+
+    /// When an attempt failed at an instance.
+    pub(crate) fn failed_at(&self, instance: InstanceKey) -> Option<Time> {
+        self.attempts.iter().rev().find_map(|attempt| match attempt.state {
+            AttemptState::Failed { instance: at, at: when, .. } if at == instance => Some(when),
+            _ => None,
+        })
+    }
+}
+
+impl Attempt {
+    pub(crate) fn is_wanted(&self) -> bool {
+        matches!(self.state, AttemptState::Wanted)
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.state, AttemptState::Wanted | AttemptState::Running { .. })
+    }
+
+    pub(crate) fn running(&self) -> Option<(JobKey, InstanceKey, Time)> {
+        match self.state {
+            AttemptState::Running { job, instance, began } => Some((job, instance, began)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match self.state {
+            AttemptState::Failed { failure, .. } => Some(failure),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Where an attempt runs: on the instance at which it is expected to end first.
+//!
+//! Problem: an idle instance that is 2.4 times slower answers a query after 48 ms. A faster one that is busy for 8 ms more
+//! answers it after 28 ms. With five queries in line it does not, and the slow instance should help.
+//!
+//! Choice: a free instance as fast as the fastest takes the first query in line. A free slower instance takes the last
+//! one, because the faster instances serve the older queries sooner; it stays idle while as many faster instances as there
+//! are queries in line are expected to end one of them sooner. A query waits for a faster instance at most for one run of
+//! the slow one and never past its deadline: the faster instances may hang or serve other models. A job whose rest is
+//! unknown or infinite makes its instance no faster one.
+//!
+//! **An instance with a job older than any run before gets no further job while another has room.** It may hang, and an
+//! instance with several slots would collect queries.
+//!
+//! [`copy_at`] compares in the same terms when a copy of a running attempt pays.
+//!
+//! Rejected: a factor above which an instance is avoided (at 0.7 of the capacity slow instances are needed, at half of it
+//! they are not); the oldest query for the slow instance (it would get the longest run); a copy as soon as a run is late
+//! (a copy of 20 ms for a rest of 7 ms is wasted, and makes others wait).
+
+use std::time::Duration;
+
+use slotmap::SlotMap;
+use smallvec::SmallVec;
+
+use crate::instance::{Instance, InstanceKey, Job, Served};
+use crate::model::{Model, ModelKey};
+use crate::query::{Attempt, JobKey, Query, QueryKey, Why};
+use crate::time::Time;
+
+/// All facts: the models, instances, queries and jobs.
+#[derive(Debug)]
+pub(crate) struct Books<P, O> {
+    pub(crate) models: SlotMap<ModelKey, Model>,
+    pub(crate) instances: SlotMap<InstanceKey, Instance>,
+    pub(crate) queries: SlotMap<QueryKey, Query<P, O>>,
+    pub(crate) jobs: SlotMap<JobKey, Job>,
+}
+
+/// Whether an instance may run an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    Yes,
+    /// Not before this moment.
+    From(Time),
+    /// Not until an event changes the instance or the query.
+    No,
+}
+
+/// The time for which a retry avoids the instance that failed it, while no run is known.
+const AVOIDS: Duration = Duration::from_millis(50);
+
+/// The shortest wait for a faster instance, as a part of the run on the slow one: a look that is due at once never ends.
+const LEAST_WAIT: f64 = 1.0 / 32.0;
+
+/// The time that a query must have left for a run on the slow instance, in such runs.
+const MARGIN: f64 = 1.25;
+
+/// The share of busy slots that counts at most for the wait that a copy adds: beyond it, waits have no mean.
+const FULL: f64 = 0.95;
+
+/// A copy that does not pay is considered again after this part of the run's age, at the latest.
+const AGAIN: f64 = 1.0 / 8.0;
+const LEAST_AGAIN: f64 = 100_000.0;
+
+/// Before enough runs are known, a run is late after so many usual ones.
+const COLD_FACTOR: f64 = 2.0;
+
+impl<P, O> Books<P, O> {
+    /// Whether an instance may run an attempt of a query on a model now.
+    pub(crate) fn suits(&self, model: ModelKey, query: &Query<P, O>, at: InstanceKey, now: Time) -> Fit {
+        let instance = &self.instances[at];
+        if !instance.health.in_service() || !instance.has_room() || query.is_at(at) {
+            return Fit::No;
+        }
+        let pool = &self.models[model];
+        let failed = query.failed_at(at).filter(|_| pool.instances.len() > 1);
+        let avoids = failed.map(|failed| {
+            let usual = self.served(model, at).and_then(|served| pool.times.expected(&served.speed));
+            usual.map_or_else(|| failed + AVOIDS, |usual| failed.later(usual))
+        });
+        avoids.filter(|until| *until > now).map_or(Fit::Yes, Fit::From)
+    }
+
+    pub(crate) fn served(&self, model: ModelKey, at: InstanceKey) -> Option<&Served> {
+        self.instances.get(at)?.of(model)
+    }
+
+    /// The expected nanoseconds of a new run at an instance.
+    fn run_at(&self, model: ModelKey, at: InstanceKey) -> Option<f64> {
+        self.models[model].times.expected(&self.served(model, at)?.speed)
+    }
+
+    /// The expected nanoseconds until a job ends; infinite if it is older than any run before.
+    fn rest_of(&self, job: &Job, now: Time) -> Option<f64> {
+        let times = &self.models[job.model].times;
+        let usual = times.usual(&self.served(job.model, job.instance)?.speed)?;
+        let age = now.nanos_since(job.began) / usual;
+        Some(if times.rest.is_known() {
+            usual * times.rest.after(age)
+        } else if age < COLD_FACTOR {
+            usual * (1.0 - age).max(0.0)
+        } else {
+            f64::INFINITY
+        })
+    }
+
+    /// The expected nanoseconds until an instance has room.
+    fn wait_at(&self, at: InstanceKey, now: Time) -> Option<f64> {
+        let instance = &self.instances[at];
+        if instance.has_room() {
+            return Some(0.0);
+        }
+        let rests = instance.jobs.iter().filter_map(|job| self.rest_of(&self.jobs[*job], now));
+        rests.min_by(f64::total_cmp)
+    }
+
+    /// Whether an instance has a job that is older than any run before.
+    pub(crate) fn may_hang(&self, at: InstanceKey, now: Time) -> bool {
+        let oldest = self.instances[at].jobs.first();
+        oldest.and_then(|job| self.rest_of(&self.jobs[*job], now)).is_some_and(f64::is_infinite)
+    }
+
+    /// Until when the queries in line should wait for faster instances instead of running on this free, slow one.
+    pub(crate) fn waits_for_faster(
+        &self,
+        model: ModelKey,
+        own: InstanceKey,
+        query: &Query<P, O>,
+        now: Time,
+    ) -> Option<Time> {
+        let pool = &self.models[model];
+        let slower = self.served(model, own)?.speed.slower();
+        let here = self.run_at(model, own)?;
+        if self.must_start(model, query, own, now) {
+            return None;
+        }
+        let latest = query.arrived.later(here).min(latest_start(query, here));
+        let place = (pool.line.waiting.max(1) - 1) as usize;
+        let mut sooner: SmallVec<[(f64, f64); 16]> = SmallVec::new();
+        for other in &pool.instances {
+            let instance = &self.instances[*other];
+            let is_faster = instance.of(model).is_some_and(|served| served.speed.slower() < slower);
+            if *other == own || !instance.health.in_service() || !is_faster || query.is_at(*other) {
+                continue;
+            }
+            let (Some(wait), Some(run)) = (self.wait_at(*other, now), self.run_at(model, *other)) else {
+                continue;
+            };
+            if wait + run < here {
+                sooner.push((wait + run, wait));
+            }
+        }
+        if sooner.len() <= place {
+            return None;
+        }
+        let (_, (_, wait), _) = sooner.select_nth_unstable_by(place, |one, other| one.0.total_cmp(&other.0));
+        Some(now.later(wait.max(here * LEAST_WAIT).max(1.0)).min(latest))
+    }
+
+    /// Whether a query waits for a faster instance than this slow one no longer.
+    pub(crate) fn must_start(
+        &self,
+        model: ModelKey,
+        query: &Query<P, O>,
+        own: InstanceKey,
+        now: Time,
+    ) -> bool {
+        let Some(here) = self.run_at(model, own) else { return true };
+        let latest = query.arrived.later(here).min(latest_start(query, here));
+        self.models[model].is_backlogged() || latest <= now
+    }
+
+    /// From when on a copy of a query saves more time than it costs: now, or when to ask again.
+    ///
+    /// A copy saves the expected rest of the attempt that ends first. It costs the wait and the run on the best other
+    /// instance, and the wait that it adds to later queries. A run on a slow instance was placed there knowing how long it
+    /// takes, so until it is overdue a copy must save its own run once more.
+    pub(crate) fn copy_at(&self, query: &Query<P, O>, now: Time) -> Time {
+        let running: SmallVec<[&Job; 3]> =
+            query.exact().filter_map(Attempt::running).map(|(job, ..)| &self.jobs[job]).collect();
+        // A further copy only once all attempts are late.
+        let Some(late) = running.iter().map(|job| self.late_at(job)).max() else { return Time::MAX };
+        if late > now {
+            return late;
+        }
+        let rest = |job: &&Job| self.rest_of(job, now).unwrap_or(f64::INFINITY);
+        let first = running.iter().min_by(|one, other| rest(one).total_cmp(&rest(other)));
+        let (Some(first), Some((wait, run))) = (first, self.elsewhere(query, now)) else { return now };
+        let age = now.nanos_since(first.began);
+        let pool = &self.models[query.model];
+        let speed = self.served(first.model, first.instance).map(|served| served.speed).unwrap_or_default();
+        let usual = pool.times.usual(&speed).unwrap_or(age);
+        let knowingly = !pool.is_fast(speed.slower()) && age < usual;
+        let cost = wait + run * (1.0 + f64::from(u8::from(knowingly)) + self.congestion(query.model, now));
+        if rest(first) > cost {
+            return now;
+        }
+        let next = usual * pool.times.rest.exceeds(cost / usual, age / usual);
+        let least = now.later(LEAST_AGAIN);
+        first.began.later(next).max(least).min(now.later((age * AGAIN).max(LEAST_AGAIN)))
+    }
+
+    /// The first moment at which a copy of a job may pay: its rest exceeds a run at the fastest instance.
+    fn late_at(&self, job: &Job) -> Time {
+        let pool = &self.models[job.model];
+        let speed = self.served(job.model, job.instance).map(|served| served.speed).unwrap_or_default();
+        let Some(usual) = pool.times.usual(&speed) else {
+            let doublings = u32::from(pool.cold_copies.min(8));
+            return job.began + pool.settings.cold_hedge * (1 << doublings);
+        };
+        let rest = &pool.times.rest;
+        let age = if !rest.is_known() {
+            COLD_FACTOR
+        } else if pool.is_fast(speed.slower()) {
+            rest.late()
+        } else {
+            let run = rest.mean() * f64::from((pool.fastest - speed.slower()).exp());
+            rest.exceeds(2.0 * run, 0.0).min(rest.exceeds(run, 1.0))
+        };
+        job.began.later(age * usual)
+    }
+
+    /// The wait and the run at the instance that would end another attempt of a query first.
+    fn elsewhere(&self, query: &Query<P, O>, now: Time) -> Option<(f64, f64)> {
+        let pool = &self.models[query.model];
+        let others =
+            pool.instances.iter().filter(|at| self.instances[**at].health.in_service() && !query.is_at(**at));
+        let ends = others.filter_map(|at| Some((self.wait_at(*at, now)?, self.run_at(query.model, *at)?)));
+        ends.min_by(|one, other| (one.0 + one.1).total_cmp(&(other.0 + other.1)))
+    }
+
+    /// The wait that a run adds to later queries, in runs. While a share `u` of `n` slots is needed, a run delays the
+    /// queries that arrive until a slot is free again: `u / (1 - u)` of them, each by `1 / n` of a run. The share is
+    /// that of the arrivals and not of the busy slots, which stragglers fill too.
+    fn congestion(&self, model: ModelKey, now: Time) -> f64 {
+        let pool = &self.models[model];
+        let usual = pool.times.expected(&Default::default()).unwrap_or_default();
+        let slots = pool.capacity.max(1.0);
+        let busy = (pool.arrivals.per_nano(now) * usual / slots).min(FULL);
+        busy / (1.0 - busy) / slots
+    }
+
+    /// Whether an idle slow instance should show how fast it is with a copy.
+    pub(crate) fn is_unexplored(&self, model: ModelKey, at: InstanceKey, now: Time) -> bool {
+        let (instance, pool) = (&self.instances[at], &self.models[model]);
+        let Some(served) = instance.of(model).filter(|_| instance.jobs.is_empty()) else { return false };
+        if !instance.health.in_service() {
+            return instance.health.wants_trial(now);
+        }
+        let run = pool.times.usual(&served.speed).unwrap_or_default();
+        let pause = served.ran_at.later(RUNS * run).max(served.ran_at + EXPLORES);
+        served.speed.may_be_well() || pause <= now
+    }
+}
+
+/// A slow instance is explored after this pause, and after so many of its runs: it costs a twelfth of the instance's time
+/// at most.
+const EXPLORES: Duration = Duration::from_millis(125);
+const RUNS: f64 = 12.0;
+
+/// The last moment at which a run of so many nanoseconds should begin; never, if it cannot be in time anyhow.
+fn latest_start<P, O>(query: &Query<P, O>, run: f64) -> Time {
+    let (left, needed) = (query.deadline.as_nanos() as f64, MARGIN * run);
+    if left > needed { Time::from_nanos((left - needed) as u64) } else { Time::MAX }
+}
+
+impl Why {
+    /// Whether a query waits for such an attempt and for no earlier one.
+    pub(crate) fn is_first(self) -> bool {
+        self == Why::First
+    }
+}

@@ -1,0 +1,364 @@
+//! A virtual world for the dispatcher: servers that work, straggle, hang and crash, clients that arrive, and time.
+//!
+//! The dispatcher decides, this world executes: it runs jobs on its servers by the service times and faults of
+//! `parm_workload`, and jumps from event to event. [`World`] is one run in progress, which tests can step through and
+//! disturb; [`Plan::run`] runs a whole one and returns its [`Outcome`].
+//!
+//! At the same moment jobs end first, then the dispatcher looks at what is due, then queries arrive, so a query finds
+//! an instance free that becomes free at that moment.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use parm_dispatcher::{
+    Accept, Action, Answer, Counters, Dispatcher, Failure, InstanceKey, InstanceSpec, JobKey, ModelKey,
+    ModelSettings, QueryKey, Reject, Submission, Time,
+};
+use parm_workload::arrivals::{Arrivals, Times};
+use parm_workload::clock::Moment;
+use parm_workload::service::{self, Service};
+use parm_workload::{Ending, Error, Faults, Schedule};
+
+/// A whole run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Seed of arrivals, service times and faults.
+    pub seed: u64,
+    /// Queries that arrive.
+    pub queries: u64,
+    /// The first queries, which are not counted.
+    pub warm_up: u64,
+    /// When they arrive.
+    pub arrivals: Arrivals,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// Service times of the model.
+    pub service: Service,
+    /// The servers.
+    pub instances: u32,
+    /// Jobs that a server holds at a time. One runs, the others wait there.
+    pub slots: u16,
+    /// The settings of the model.
+    pub settings: ModelSettings,
+    /// The time of the stand-in's run as a share of the model's, if each server has one.
+    pub stand_in_cost: Option<f64>,
+    /// How long a query may wait for its answer.
+    pub deadline: Duration,
+}
+
+/// The result of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Nanoseconds from arrival to answer, sorted. A query without an answer counts as its deadline at least.
+    pub latencies: Vec<u64>,
+    /// What happened to the queries, the warm-up included.
+    pub counters: Counters,
+    /// Work beyond one run for each query, as a share of that.
+    pub extra: f64,
+}
+
+impl Outcome {
+    /// A quantile of the latencies, in milliseconds.
+    pub fn millis(&self, quantile: f64) -> f64 {
+        let last = self.latencies.len().saturating_sub(1);
+        let at = (quantile * last as f64).round() as usize;
+        self.latencies.get(at).map_or(0.0, |nanos| *nanos as f64 / 1e6)
+    }
+}
+
+impl Plan {
+    /// Runs until each query has its reply.
+    pub fn run(&self) -> Result<Outcome, Error> {
+        let mut world = World::new(self)?;
+        let mut latencies = Vec::with_capacity((self.queries - self.warm_up) as usize);
+        while world.advance() {
+            for reply in world.replies.drain(..) {
+                if reply.number < self.warm_up {
+                    continue;
+                }
+                let nanos = reply.at.since(reply.arrived).as_nanos() as u64;
+                let late = reply.result.is_err().then_some(self.deadline.as_nanos() as u64);
+                latencies.push(nanos.max(late.unwrap_or_default()));
+            }
+        }
+        latencies.sort_unstable();
+        let counters = world.dispatcher.counters(world.model).unwrap_or_default();
+        let copies = counters.hedged + counters.explored + counters.retried;
+        let work = copies as f64 + counters.stood_in as f64 * self.stand_in_cost.unwrap_or_default();
+        let extra = (work + counters.first as f64) / counters.submitted.max(1) as f64 - 1.0;
+        Ok(Outcome { latencies, counters, extra })
+    }
+}
+
+/// The reply of a query.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    /// Its number, counted from 0 in the order of arrival.
+    pub number: u64,
+    /// When it arrived.
+    pub arrived: Time,
+    /// When it was to have its reply.
+    pub deadline: Time,
+    /// When it had it.
+    pub at: Time,
+    /// The reply. The output is the number of the query that the server saw.
+    pub result: Result<Answer<u64>, Reject>,
+}
+
+/// A run in progress.
+pub struct World {
+    /// The dispatcher.
+    pub dispatcher: Dispatcher<u64, u64>,
+    /// The model that queries ask.
+    pub model: ModelKey,
+    /// The current time.
+    pub now: Time,
+    /// Replies that nobody has taken yet.
+    pub replies: Vec<Reply>,
+    /// Queries without a reply: number, arrival and deadline.
+    pub open: BTreeMap<QueryKey, (u64, Time, Time)>,
+    /// Replies to queries that had theirs or whose client had left: there must be none.
+    pub strays: u64,
+    /// Whether servers stop a cancelled run; otherwise it goes on to its end.
+    pub cancels: bool,
+    stand_in: Option<(ModelKey, f64)>,
+    service: Service,
+    schedule: Schedule,
+    seed: u64,
+    servers: Vec<Server>,
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    noted: u64,
+    arrivals: Times,
+    next_arrival: Time,
+    left: u64,
+    arrived: u64,
+    deadline: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    key: Option<InstanceKey>,
+    running: Option<JobKey>,
+    waiting: VecDeque<Work>,
+}
+
+/// A job at a server.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    job: JobKey,
+    number: u64,
+    /// The share of the model's time.
+    share: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Ends { server: usize, job: JobKey, number: u64 },
+    Crashes { server: usize },
+    Restarts { server: usize },
+}
+
+impl World {
+    /// A world at its beginning, with all servers up.
+    pub fn new(plan: &Plan) -> Result<Self, Error> {
+        plan.service.check()?;
+        let mut dispatcher = Dispatcher::new();
+        let stand_in = plan.stand_in_cost.map(|cost| (dispatcher.add_model(ModelSettings::default()), cost));
+        let settings = ModelSettings { stand_in: stand_in.map(|(model, _)| model), ..plan.settings };
+        let model = dispatcher.add_model(settings);
+        let mut world = Self {
+            dispatcher,
+            model,
+            now: Time::ZERO,
+            replies: Vec::new(),
+            open: BTreeMap::new(),
+            strays: 0,
+            cancels: false,
+            stand_in,
+            service: plan.service.clone(),
+            schedule: Schedule::new(&plan.faults, plan.seed, plan.instances)?,
+            seed: plan.seed,
+            servers: (0..plan.instances).map(|_| Server::default()).collect(),
+            events: BinaryHeap::new(),
+            noted: 0,
+            arrivals: plan.arrivals.schedule(plan.seed)?,
+            next_arrival: Time::MAX,
+            left: plan.queries,
+            arrived: 0,
+            deadline: plan.deadline,
+        };
+        world.draw_arrival();
+        for server in 0..world.servers.len() {
+            world.join(server, plan.slots);
+        }
+        Ok(world)
+    }
+
+    /// Passes on to the next event. False if all queries have their reply.
+    pub fn advance(&mut self) -> bool {
+        if self.next_arrival == Time::MAX && self.open.is_empty() {
+            return false;
+        }
+        let event = self.events.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
+        let look = self.dispatcher.next_tick().unwrap_or(Time::MAX);
+        if event <= look && event <= self.next_arrival {
+            let Some(Reverse((at, _, event))) = self.events.pop() else { return false };
+            self.now = self.now.max(at);
+            self.happens(event);
+        } else if look <= self.next_arrival {
+            self.now = self.now.max(look);
+            self.dispatcher.tick(self.now);
+        } else {
+            self.now = self.now.max(self.next_arrival);
+            self.draw_arrival();
+            let deadline = self.now + self.deadline;
+            self.submit(deadline, Accept::Any);
+        }
+        self.execute();
+        true
+    }
+
+    /// A query arrives.
+    pub fn submit(&mut self, deadline: Time, accept: Accept) -> QueryKey {
+        let query = Submission { model: self.model, payload: self.arrived, deadline, accept };
+        let key = self.dispatcher.submit(self.now, query);
+        self.open.insert(key, (self.arrived, self.now, deadline));
+        self.arrived += 1;
+        self.execute();
+        key
+    }
+
+    /// A query's client leaves.
+    pub fn cancel(&mut self, query: QueryKey) {
+        self.open.remove(&query);
+        self.dispatcher.cancel(self.now, query);
+        self.execute();
+    }
+
+    /// A server leaves with all its jobs.
+    pub fn leave(&mut self, server: usize) {
+        let gone = std::mem::take(&mut self.servers[server]);
+        if let Some(key) = gone.key {
+            self.dispatcher.leave(self.now, key);
+        }
+        self.execute();
+    }
+
+    /// A server joins, if it is not there.
+    pub fn join(&mut self, server: usize, slots: u16) {
+        if self.servers[server].key.is_some() {
+            return;
+        }
+        let mut models = vec![self.model];
+        models.extend(self.stand_in.map(|(model, _)| model));
+        self.servers[server].key = Some(self.dispatcher.join(self.now, &InstanceSpec { models, slots }));
+        if let Some((from, _)) = self.schedule.next_crash(server as u32, self.moment()) {
+            self.note(time(from), Event::Crashes { server });
+        }
+        self.execute();
+    }
+
+    /// The run at a server fails.
+    pub fn fail(&mut self, server: usize, failure: Failure) {
+        if let Some(job) = self.servers[server].running.take() {
+            self.dispatcher.ended(self.now, job, Err(Some(failure)));
+            self.proceed(server);
+        }
+        self.execute();
+    }
+
+    fn draw_arrival(&mut self) {
+        let next = if self.left == 0 { None } else { self.arrivals.next() };
+        self.left = self.left.saturating_sub(1);
+        self.next_arrival = next.map_or(Time::MAX, |at| time(Moment::after(at)));
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::from_nanos(self.now.as_nanos())
+    }
+
+    fn note(&mut self, at: Time, event: Event) {
+        self.noted += 1;
+        self.events.push(Reverse((at, self.noted, event)));
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Ends { server, job, number } if self.servers[server].running == Some(job) => {
+                self.servers[server].running = None;
+                self.dispatcher.ended(self.now, job, Ok(number));
+                self.proceed(server);
+            }
+            Event::Ends { .. } => {}
+            Event::Crashes { server } => {
+                let until = self.schedule.condition(server as u32, self.moment()).until;
+                self.leave(server);
+                self.note(time(until), Event::Restarts { server });
+            }
+            Event::Restarts { server } => self.join(server, 1),
+        }
+    }
+
+    /// Executes the dispatcher's actions.
+    fn execute(&mut self) {
+        let actions: Vec<_> = self.dispatcher.actions().collect();
+        for action in actions {
+            match action {
+                Action::Run { job, instance, model, payload, .. } => {
+                    let Some(server) = self.server(instance) else { continue };
+                    let share = self.stand_in.filter(|(own, _)| *own == model).map_or(1.0, |(_, cost)| cost);
+                    self.servers[server].waiting.push_back(Work { job, number: payload, share });
+                    self.proceed(server);
+                }
+                Action::Cancel { job, instance } => {
+                    let Some(server) = self.server(instance) else { continue };
+                    let here = &mut self.servers[server];
+                    let before = here.waiting.len();
+                    here.waiting.retain(|work| work.job != job);
+                    let stops = self.cancels && here.running == Some(job);
+                    if stops {
+                        here.running = None;
+                    }
+                    if stops || here.waiting.len() < before {
+                        self.dispatcher.ended(self.now, job, Err(None));
+                        self.proceed(server);
+                        self.execute();
+                    }
+                }
+                Action::Reply { query, result } => {
+                    let Some((number, arrived, deadline)) = self.open.remove(&query) else {
+                        self.strays += 1;
+                        continue;
+                    };
+                    self.replies.push(Reply { number, arrived, deadline, at: self.now, result });
+                }
+            }
+        }
+    }
+
+    fn server(&self, key: InstanceKey) -> Option<usize> {
+        self.servers.iter().position(|server| server.key == Some(key))
+    }
+
+    /// Starts the next job of an idle server.
+    fn proceed(&mut self, server: usize) {
+        let here = &mut self.servers[server];
+        if here.running.is_some() {
+            return;
+        }
+        let Some(Work { job, number, share }) = here.waiting.pop_front() else { return };
+        here.running = Some(job);
+        let (start, instance) = (self.moment(), server as u32);
+        let run = service::Run { seed: self.seed, instance, start };
+        let nanos = share * self.service.nanos(1, run) * self.schedule.longest(instance, [number]);
+        self.schedule.forget(instance, start);
+        if let Ending::Answered { at, .. } = self.schedule.run(instance, start, nanos) {
+            self.note(time(at), Event::Ends { server, job, number });
+        }
+    }
+}
+
+fn time(moment: Moment) -> Time {
+    Time::from_nanos(moment.as_nanos())
+}

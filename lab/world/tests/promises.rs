@@ -1,0 +1,154 @@
+//! What the dispatcher promises, under random settings, faults and disturbances: each query has one reply, by its deadline;
+//! no query waits while an instance that suits it has room; nothing is left behind.
+
+use std::time::Duration;
+
+use parm_dispatcher::{Accept, Answer, Failure, ModelSettings, Policy, Reject};
+use parm_random::Random;
+use parm_workload::service::Service;
+use parm_workload::{Pattern, Scenario};
+use parm_world::{Plan, World};
+
+const POLICIES: [Policy; 6] =
+    [Policy::NONE, Policy::ONCE, Policy::EQUAL, Policy::HEDGE, Policy::REPLICATE, Policy::STAND_IN];
+const PROFILES: [&str; 8] = ["clean", "sick", "A", "B", "hang", "crash", "hosts+A", "heal+hang"];
+
+/// A random plan, and how often something is disturbed.
+fn plan(seed: u64) -> (Plan, f64) {
+    let mut draw = Random::of(seed, [1]);
+    let policy = POLICIES[draw.below(POLICIES.len())];
+    let scenario = Scenario::named(PROFILES[draw.below(PROFILES.len())]).expect("it is built in");
+    let instances = 2 + draw.below(8) as u32;
+    let load = 0.2 + 0.9 * draw.uniform();
+    let settings = ModelSettings {
+        policy,
+        max_attempts: 1 + draw.below(4) as u8,
+        queue_limit: [5, 50, 10_000][draw.below(3)],
+        ..ModelSettings::default()
+    };
+    let plan = Plan {
+        seed,
+        queries: 1500,
+        warm_up: 0,
+        arrivals: scenario.at(Pattern::Poisson, load * f64::from(instances) / 0.02),
+        faults: scenario.faults,
+        service: Service::default(),
+        instances,
+        slots: 1 + draw.below(4) as u16,
+        settings,
+        stand_in_cost: (policy.stand_in.is_some() || draw.uniform() < 0.2).then_some(0.25),
+        deadline: Duration::from_millis(100 + draw.below(2000) as u64),
+    };
+    (plan, if draw.uniform() < 0.5 { 0.0 } else { 0.05 })
+}
+
+/// Runs a plan with disturbances, and says what broke.
+fn breach(seed: u64) -> Result<u64, String> {
+    let (plan, disturbed) = plan(seed);
+    let mut draw = Random::of(seed, [2]);
+    let mut world = World::new(&plan).map_err(|error| error.to_string())?;
+    world.cancels = draw.uniform() < 0.5;
+    let mut replied = 0;
+    while world.advance() {
+        if draw.uniform() < disturbed {
+            disturb(&mut world, &mut draw, &plan);
+        }
+        world.dispatcher.check(world.now).map_err(|what| format!("at {:?}: {what}", world.now))?;
+        for reply in world.replies.drain(..) {
+            replied += 1;
+            if reply.at > reply.deadline {
+                return Err(format!("query {} has its reply after its deadline", reply.number));
+            }
+            match reply.result {
+                Ok(Answer::Exact(seen) | Answer::StandIn(seen)) if seen != reply.number => {
+                    return Err(format!("query {} has the answer of {seen}", reply.number));
+                }
+                Err(Reject::Deadline) if reply.at < reply.deadline => {
+                    return Err(format!("query {} was given up before its deadline", reply.number));
+                }
+                _ => {}
+            }
+        }
+        if world.strays > 0 {
+            return Err("a query had two replies".into());
+        }
+    }
+    (0..plan.instances as usize).for_each(|server| world.leave(server));
+    let left = (world.dispatcher.open_queries(), world.dispatcher.open_jobs());
+    if left != (0, 0) {
+        return Err(format!("{left:?} queries and jobs are left"));
+    }
+    Ok(replied)
+}
+
+fn disturb(world: &mut World, draw: &mut Random, plan: &Plan) {
+    let server = draw.below(plan.instances as usize);
+    match draw.below(6) {
+        0 => world.leave(server),
+        1 | 2 => world.join(server, plan.slots),
+        3 => world.fail(server, if draw.uniform() < 0.5 { Failure::Instance } else { Failure::Model }),
+        4 => {
+            let open: Vec<_> = world.open.keys().copied().collect();
+            if let Some(query) = open.get(draw.below(open.len().max(1))) {
+                world.cancel(*query);
+            }
+        }
+        _ => {
+            let deadline = world.now + Duration::from_millis(draw.below(300) as u64);
+            let accept = if draw.uniform() < 0.5 { Accept::Exact } else { Accept::Any };
+            world.submit(deadline, accept);
+        }
+    }
+}
+
+#[test]
+fn random_schedules_keep_every_promise() {
+    let range = std::env::var("PROMISE_SEEDS").unwrap_or_else(|_| "0..60".into());
+    let (from, to) = range.split_once("..").expect("a range such as 0..60");
+    let (from, to): (u64, u64) = (from.parse().expect("a number"), to.parse().expect("a number"));
+    let mut replied = 0;
+    let mut breaches = Vec::new();
+    for seed in from..to {
+        match breach(seed) {
+            Ok(replies) => replied += replies,
+            Err(what) => breaches.push(format!("seed {seed}: {what}")),
+        }
+    }
+    println!("{replied} replies");
+    assert!(
+        breaches.is_empty(),
+        "{} seeds:\n{}",
+        breaches.len(),
+        breaches[..breaches.len().min(12)].join("\n")
+    );
+}
+
+/// While no run has ended, nothing says what is late. A frozen server must not hold the first queries of a day.
+#[test]
+fn server_that_is_frozen_at_the_start_delays_no_query_by_a_second() {
+    let scenario = Scenario::named("clean").expect("it is built in");
+    let hang = parm_workload::Fault::Hang {
+        when: parm_workload::When::Every {
+            at: Duration::ZERO,
+            every: Duration::from_secs(3600),
+            length: Duration::from_secs(3000),
+        },
+        on: parm_workload::Targets::Count(1),
+    };
+    let plan = Plan {
+        seed: 5,
+        queries: 8,
+        warm_up: 0,
+        arrivals: scenario.at(Pattern::Poisson, 1.0),
+        faults: parm_workload::Faults(vec![hang]),
+        service: Service::default(),
+        instances: 3,
+        slots: 1,
+        settings: ModelSettings::default(),
+        stand_in_cost: None,
+        deadline: Duration::from_secs(20),
+    };
+    let outcome = plan.run().expect("the plan is valid");
+    assert_eq!(outcome.counters.exact, 8);
+    assert!(outcome.millis(1.0) < 1020.0, "{} ms", outcome.millis(1.0));
+}
