@@ -78,7 +78,7 @@ pub struct Counters {
 /// Why a run has no answer: it failed, or it was cancelled before it ended.
 type End<O> = Result<O, Option<Failure>>;
 
-/// Decides what runs where. See the [crate](crate).
+/// Decides what runs where. See the [crate].
 #[derive(Debug)]
 pub struct Dispatcher<P, O> {
     books: Books<P, O>,

@@ -4,7 +4,7 @@
 //! out. After a pause it is tried with a copy that no query waits for, and only an answer to that copy, or to any other
 //! real request, brings it back: a server whose health check answers while its engine hangs must not return. The pause
 //! doubles with each failed trial. An instance that is out only for slow answers does not exist: slow instances stay in
-//! service, and [`suits`](crate::suits) decides what they get.
+//! service, and `suits` decides what they get.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The dispatcher: which instance runs a query, when the query gets a copy, and with which answer it ends.
 //!
 //! **The idea.** A query owns its attempts, and one pure function says what the query needs next. After any event the
-//! dispatcher changes facts, marks the queries that the event concerns, asks [`step`](step::step) of each marked query until
+//! dispatcher changes facts, marks the queries that the event concerns, asks `step` of each marked query until
 //! it waits, and brings wanted attempts and instances with room together. There is no other place where work is started,
 //! answered or given up. A query that waits is always on the calendar, at its deadline at the latest, so no query can be
 //! forgotten.
@@ -9,9 +9,9 @@
 //! **Pure.** No clock, runtime, randomness or I/O: the caller passes the time into each call and executes the
 //! [`Action`]s that it takes out. The simulator and the random tests drive the same code as the frontend.
 //!
-//! **Read in this order**: [`query`] (what a query is), [`step`] (what it needs), [`suits`] (where it runs), `estimate`
-//! (speed of instances, rest of runs), [`policy`] (what differs between policies), [`bound`] and [`budget`] (limits), [`health`]
-//! (instances that fail), [`dispatcher`] (the loop).
+//! **Read in this order**: `query` (what a query is), `step` (what it needs), `suits` (where it runs), `estimate`
+//! (speed of instances, rest of runs), `policy` (what differs between policies), `bound` and `budget` (limits), `health`
+//! (instances that fail), `dispatcher` (the loop).
 //!
 //! **Every model is a pool.** A stand-in is a model that instances have or have not, and an attempt names its model.
 

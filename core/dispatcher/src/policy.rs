@@ -1,7 +1,7 @@
 //! Policies: what differs between the ways to treat late queries, as data.
 //!
 //! A policy is a constant of [`Policy`]. To add one, add a constant here and a line to the documentation; if it needs a new
-//! kind of work, [`step`](crate::step) reads a new field.
+//! kind of work, `step` reads a new field.
 
 /// How the queries of a model are treated.
 #[derive(Clone, Copy, Debug, PartialEq)]

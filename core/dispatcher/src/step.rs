@@ -161,7 +161,8 @@ mod tests {
         let wait = |millis| Step::Wait { until: at(millis) };
         let gave_up = Step::GiveUp(Reject::Failed(Failure::Instance));
         let (none, hedge, stand_in) = (Policy::NONE, Policy::HEDGE, Policy::STAND_IN);
-        let steps: &[(Policy, &[(u64, AttemptState)], u64, Step)] = &[
+        type Row<'a> = (Policy, &'a [(u64, AttemptState)], u64, Step);
+        let steps: &[Row<'_>] = &[
             (none, &[], 0, want(1, Why::First)),
             (none, &[(1, wanted)], 0, wait(320)),
             (none, &[(1, runs)], 100, wait(320)),

@@ -12,7 +12,7 @@
 //! **An instance with a job older than any run before gets no further job while another has room.** It may hang, and an
 //! instance with several slots would collect queries.
 //!
-//! [`copy_at`] compares in the same terms when a copy of a running attempt pays.
+//! [`Books::copy_at`] compares in the same terms when a copy of a running attempt pays.
 //!
 //! Rejected: a factor above which an instance is avoided (at 0.7 of the capacity slow instances are needed, at half of it
 //! they are not); the oldest query for the slow instance (it would get the longest run); a copy as soon as a run is late

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p parm-world --example against -- hedge 3001 3 100000 sick,hosts 0.5,0.7`
 
+#![allow(clippy::print_stdout, reason = "the table is the output")]
+
 use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, PoolSettings};

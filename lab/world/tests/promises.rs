@@ -101,6 +101,11 @@ fn disturb(world: &mut World, draw: &mut Random, plan: &Plan) {
     }
 }
 
+#[allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "the range of seeds and its size are for a person"
+)]
 #[test]
 fn random_schedules_keep_every_promise() {
     let range = std::env::var("PROMISE_SEEDS").unwrap_or_else(|_| "0..60".into());
