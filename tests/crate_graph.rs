@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/durations", &[]),
     ("wire/protocol", &["tokens"]),
     ("encoder", &[]),
-    ("lab/grids", &[]),
+    ("grids", &[]),
     ("core/workload", &["random", "durations"]),
     ("wire/arrays", &["protocol"]),
     ("wire/captures", &["protocol"]),
