@@ -353,7 +353,7 @@ const REMOVED: [(&str, &str); 8] = [
     ("server.frames.max_queued_bytes", "a connection queues 128 MiB"),
     ("backend.upstream", "frontends use other servers without a worker"),
     ("backend.chat.chunk", "an iteration reads 512 tokens"),
-    ("backend.chat.queue", "requests wait without a limit"),
+    ("backend.chat.queue", "4,096 requests wait"),
     ("backend.chat.context", "a context has 262,144 tokens"),
 ];
 

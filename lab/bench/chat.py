@@ -108,7 +108,7 @@ def plan(replica, faults):
 
 
 def replay(address, trace, speed):
-    command = [PARM, "load", f"http://{address}", "--openai", "--model", "chat", "--arrivals", f"trace:{trace}",
+    command = [PARM, "load", f"http://{address}", "--openai", "chat", "--model", "chat", "--arrivals", f"trace:{trace}",
                "--speed", str(speed), "--warm-up", "10", "--allow-failed", "100", "--output", "json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=7200)
     if not done.stdout.strip().startswith("{"):

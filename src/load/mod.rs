@@ -36,8 +36,8 @@ pub fn main(flags: &Load) -> anyhow::Result<()> {
         Error::Malformed { message } => anyhow!(message),
         error => error.into(),
     })?;
-    if flags.openai.chat {
-        return openai::main(flags, &endpoint);
+    if let Some(api) = flags.openai.api {
+        return openai::main(flags, api, &endpoint);
     }
     let arrivals = flags.arrivals.at(flags.rate)?;
     arrivals.schedule(flags.seed)?;

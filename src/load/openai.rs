@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hyper::body::Bytes;
-use parm_loadgen::chat::api::{Maker, PATH};
+use parm_loadgen::chat::api::{Api, Maker};
 use parm_loadgen::chat::report::{ChatReport, ChatSetting};
 use parm_loadgen::chat::run::{ChatPlan, ChatTarget, Traffic};
 use parm_loadgen::chat::{self, Incoming, Wire};
@@ -26,7 +26,7 @@ struct Line(Posts);
 struct Response(Arriving);
 
 /// Runs the command. A run that is invalid, is interrupted or misses a requirement ends with status 1.
-pub fn main(flags: &Load, endpoint: &Endpoint) -> anyhow::Result<()> {
+pub fn main(flags: &Load, api: Api, endpoint: &Endpoint) -> anyhow::Result<()> {
     if flags.scenario != Scenario::Server {
         bail!("--scenario {}: --openai sends on a schedule only: leave it out", flags.scenario.name());
     }
@@ -38,7 +38,7 @@ pub fn main(flags: &Load, endpoint: &Endpoint) -> anyhow::Result<()> {
     };
     let live = Arc::new(Live::default());
     let extra = flags.openai.extra_body.clone().unwrap_or_default().0;
-    let maker = Maker { model: flags.model.clone(), seed: flags.seed, extra };
+    let maker = Maker { api, model: flags.model.clone(), seed: flags.seed, extra };
     let target = ChatTarget {
         wire: Arc::new(Line(posts)),
         maker,
@@ -63,7 +63,7 @@ pub fn main(flags: &Load, endpoint: &Endpoint) -> anyhow::Result<()> {
     if let Some(file) = samples {
         chat::write(&run.samples, BufWriter::new(file)).context("cannot write the samples")?;
     }
-    let report = ChatReport::of(&run, setting(flags, recorded), &flags.require);
+    let report = ChatReport::of(&run, setting(flags, api, recorded), &flags.require);
     print(flags, &report)?;
     let interrupted = live.is_stopped().then_some(run.firsts.length);
     verdict(&report.validity, report.missed(), interrupted)
@@ -73,7 +73,7 @@ pub fn main(flags: &Load, endpoint: &Endpoint) -> anyhow::Result<()> {
 fn traffic(flags: &Load) -> anyhow::Result<Traffic> {
     let options = &flags.openai;
     if let Some(requests) = flags.arrivals.requests(options.requests.get())? {
-        return Ok(Traffic::Recorded(requests.faster(options.speed)?));
+        return Ok(Traffic::Recorded(requests.spread(flags.seed).faster(options.speed)?));
     }
     if options.speed != 1.0 {
         bail!("--speed {}: only a trace can be replayed faster: use --rate", options.speed);
@@ -92,14 +92,15 @@ fn length(flags: &Load, traffic: &Traffic) -> Duration {
     }
 }
 
-fn setting(flags: &Load, recorded: bool) -> ChatSetting {
+fn setting(flags: &Load, api: Api, recorded: bool) -> ChatSetting {
     let options = &flags.openai;
     ChatSetting {
         url: flags.url.clone(),
         model: flags.model.clone(),
+        api: api.name().to_owned(),
         arrivals: flags.arrivals.to_string(),
         prompt_tokens: (!recorded).then_some(options.prompt_tokens),
-        output_tokens: (!recorded).then_some(options.output_tokens),
+        output_tokens: (!recorded && api.streams()).then_some(options.output_tokens),
         speed: recorded.then_some(options.speed),
         seed: flags.seed,
         warm_up_seconds: flags.warm_up().as_secs_f64(),
@@ -109,9 +110,9 @@ fn setting(flags: &Load, recorded: bool) -> ChatSetting {
 }
 
 impl Wire for Line {
-    fn post(&self, body: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
+    fn post(&self, path: &'static str, body: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
         Box::pin(async move {
-            let answer = self.0.post(PATH, body).await.map_err(|error| error.to_string())?;
+            let answer = self.0.post(path, body).await.map_err(|error| error.to_string())?;
             Ok(Box::new(Response(answer)) as Box<dyn Incoming>)
         })
     }

@@ -8,25 +8,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use parm_workload::chat::{Advance, Batch, Costs, Tokens};
-use prometheus::{IntCounter, IntGauge, Registry};
+use parm_workload::chat::{Advance, Batch, Tokens};
 use tokio::sync::watch;
 
-use super::INSTANCE;
+use super::metrics::ChatMetrics;
+use super::{Config, INSTANCE};
 use crate::{Error, Faults, pause};
 
 /// The replica. Dropping it ends the thread after its iteration, and the streams with it.
 pub(super) struct Replica {
     floor: Arc<Floor>,
+    queue: usize,
 }
 
 /// State that the thread and the requests share.
 struct Floor {
     current: Mutex<Current>,
     arrived: Condvar,
-    streams: IntGauge,
-    waiting: IntGauge,
-    output_tokens: IntCounter,
+    metrics: ChatMetrics,
 }
 
 struct Current {
@@ -65,31 +64,14 @@ pub(super) struct Stay {
 
 impl Replica {
     pub(super) fn start(
-        costs: Costs,
+        config: &Config,
         faults: Option<Arc<Faults>>,
-        registry: &Registry,
+        metrics: ChatMetrics,
     ) -> Result<Self, Error> {
+        let costs = config.costs();
         costs.check()?;
         let current = Current { batch: Batch::new(costs), watched: HashMap::new(), next: 0, closed: false };
-        let metric = |error: prometheus::Error| Error::Metrics { message: error.to_string() };
-        let gauge = |name, help| IntGauge::new(name, help).map_err(metric);
-        let floor = Arc::new(Floor {
-            current: Mutex::new(current),
-            arrived: Condvar::new(),
-            streams: gauge("parm_chat_running", "Streams of the emulated chat server")?,
-            waiting: gauge(
-                "parm_chat_waiting",
-                "Requests that wait for a stream of the emulated chat server",
-            )?,
-            output_tokens: IntCounter::new(
-                "parm_chat_output_tokens_total",
-                "Tokens that the emulated chat server gave",
-            )
-            .map_err(metric)?,
-        });
-        registry.register(Box::new(floor.streams.clone())).map_err(metric)?;
-        registry.register(Box::new(floor.waiting.clone())).map_err(metric)?;
-        registry.register(Box::new(floor.output_tokens.clone())).map_err(metric)?;
+        let floor = Arc::new(Floor { current: Mutex::new(current), arrived: Condvar::new(), metrics });
         let running = floor.clone();
         std::thread::Builder::new()
             .name("chat".into())
@@ -112,12 +94,15 @@ impl Replica {
                 }
             })
             .map_err(|error| Error::Thread { message: error.to_string() })?;
-        Ok(Self { floor })
+        Ok(Self { floor, queue: config.queue.get() })
     }
 
-    /// Adds a request.
-    pub(super) fn enter(&self, tokens: Tokens) -> Stay {
+    /// Adds a request, unless the queue is full.
+    pub(super) fn enter(&self, tokens: Tokens) -> Option<Stay> {
         let mut current = self.floor.current.lock();
+        if current.batch.waiting() >= self.queue {
+            return None;
+        }
         let number = current.next;
         current.next += 1;
         let (sender, progress) = watch::channel(Progress::default());
@@ -126,7 +111,7 @@ impl Replica {
         self.floor.show(&current.batch);
         drop(current);
         self.floor.arrived.notify_one();
-        Stay { floor: self.floor.clone(), number, progress }
+        Some(Stay { floor: self.floor.clone(), number, progress })
     }
 }
 
@@ -134,6 +119,7 @@ impl Drop for Replica {
     fn drop(&mut self) {
         let mut current = self.floor.current.lock();
         current.closed = true;
+        current.batch.clear();
         current.watched.clear();
         drop(current);
         self.floor.arrived.notify_one();
@@ -163,11 +149,12 @@ impl Floor {
         let mut advances = Vec::new();
         let mut current = self.current.lock();
         current.batch.end(&mut advances);
-        for Advance { id, done } in advances {
-            self.output_tokens.inc();
+        self.metrics.iterations.inc();
+        for Advance { id, token, done } in advances {
+            self.metrics.output_tokens.inc_by(u64::from(token));
             if let Some(sender) = current.watched.get(&id) {
                 sender.send_modify(|progress| {
-                    *progress = Progress { tokens: progress.tokens + 1, done };
+                    *progress = Progress { tokens: progress.tokens + u32::from(token), done };
                 });
             }
             if done {
@@ -179,8 +166,8 @@ impl Floor {
 
     fn show(&self, batch: &Batch) {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.streams.set(count(batch.running()));
-        self.waiting.set(count(batch.waiting()));
+        self.metrics.running.set(count(batch.running()));
+        self.metrics.waiting.set(count(batch.waiting()));
     }
 }
 
@@ -207,6 +194,7 @@ impl Drop for Stay {
         let mut current = self.floor.current.lock();
         current.watched.remove(&self.number);
         if current.batch.leave(self.number) {
+            self.floor.metrics.cancelled.inc();
             self.floor.show(&current.batch);
         }
     }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parm_workload::chat::Tokens;
 
-use super::Wire;
-use super::events::{ChatEvent, EventReader, Unreadable};
+use super::api::Api;
+use super::events::{ChatEvent, EventReader, Unreadable, usage_of};
+use super::{Incoming, Wire};
 
 /// The reason of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,8 +27,6 @@ pub enum FailureKind {
     Empty,
     /// The answer was not complete by the deadline.
     Timeout,
-    /// The request was never sent, because too many were unanswered.
-    Dropped,
 }
 
 impl fmt::Display for FailureKind {
@@ -40,7 +39,6 @@ impl fmt::Display for FailureKind {
             FailureKind::Unreadable => f.write_str("unreadable"),
             FailureKind::Empty => f.write_str("no content"),
             FailureKind::Timeout => f.write_str("timeout"),
-            FailureKind::Dropped => f.write_str("dropped"),
         }
     }
 }
@@ -68,6 +66,8 @@ pub(super) struct Seen {
     finished: bool,
 }
 
+/// Most bytes of an answer in one piece: 2,048 embeddings of 4,096 numbers.
+const LARGEST_ANSWER: usize = 256 << 20;
 /// Most bytes of an error that are read.
 const LARGEST_ERROR: usize = 64 << 10;
 /// Most characters of an error that are kept.
@@ -75,19 +75,18 @@ const SHOWN: usize = 300;
 
 impl Seen {
     /// Sends a request and reads its answer to the end.
-    pub(super) async fn follow(&mut self, wire: &dyn Wire, body: Bytes) -> Result<(), ChatFailure> {
+    pub(super) async fn follow(&mut self, wire: &dyn Wire, api: Api, body: Bytes) -> Result<(), ChatFailure> {
         let broken = |message| ChatFailure { kind: FailureKind::Connection, message };
-        let mut answer = wire.post(body).await.map_err(broken)?;
+        let mut answer = wire.post(api.path(), body).await.map_err(broken)?;
         if answer.status() != 200 {
             let kind = FailureKind::Status(answer.status());
-            let mut text = Vec::new();
-            while let Ok(Some(bytes)) = answer.chunk().await
-                && text.len() < LARGEST_ERROR
-            {
-                text.extend_from_slice(&bytes);
-            }
+            let text = whole(&mut *answer, LARGEST_ERROR).await.unwrap_or_default();
             return Err(ChatFailure { kind, message: shown(&String::from_utf8_lossy(&text)) });
         }
+        if api.streams() { self.stream(&mut *answer).await } else { self.piece(&mut *answer).await }
+    }
+
+    async fn stream(&mut self, answer: &mut dyn Incoming) -> Result<(), ChatFailure> {
         let (mut reader, mut events) = (EventReader::default(), Vec::new());
         while let Some(bytes) = answer.chunk().await.map_err(cut_off)? {
             let now = Instant::now();
@@ -103,6 +102,15 @@ impl Seen {
                 message: "the stream had no content".into(),
             });
         }
+        Ok(())
+    }
+
+    /// An answer in one piece is its own first token.
+    async fn piece(&mut self, answer: &mut dyn Incoming) -> Result<(), ChatFailure> {
+        let bytes = whole(answer, LARGEST_ANSWER).await?;
+        let now = Instant::now();
+        self.usage = usage_of(&bytes).map_err(unreadable)?;
+        (self.first, self.latest) = (Some(now), Some(now));
         Ok(())
     }
 
@@ -135,6 +143,18 @@ impl Seen {
         let took = self.latest?.saturating_duration_since(self.first?);
         (output > 1 && self.contents > 1).then(|| took / (output - 1))
     }
+}
+
+/// Collects an answer of limited size.
+async fn whole(answer: &mut dyn Incoming, most: usize) -> Result<Vec<u8>, ChatFailure> {
+    let mut all = Vec::new();
+    while let Some(bytes) = answer.chunk().await.map_err(cut_off)? {
+        if all.len() + bytes.len() > most {
+            return Err(unreadable(Unreadable(format!("the answer has more than {most} bytes"))));
+        }
+        all.extend_from_slice(&bytes);
+    }
+    Ok(all)
 }
 
 fn cut_off(message: String) -> ChatFailure {

@@ -6,12 +6,12 @@
 //! The first token is the first chunk with content: comments, events without data and chunks that only name a role do not
 //! count, since a server can send them before it has computed anything.
 //!
-//! Reading order: [`api`] makes requests, `events` reads streams, `exchange` sends one request over a [`Wire`], [`run`]
+//! Reading order: [`api`] makes requests, [`events`] reads streams, `exchange` sends one request over a [`Wire`], [`run`]
 //! sends all of them on their schedule, [`report`] judges the result. This crate opens no connection: the caller supplies
 //! the wire, so that crates without a network can use the statistics.
 
 pub mod api;
-mod events;
+pub mod events;
 mod exchange;
 pub mod report;
 pub mod run;

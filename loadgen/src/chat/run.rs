@@ -144,9 +144,7 @@ impl ChatTarget {
                 }
                 None => {
                     dropped += usize::from(counted);
-                    let message = String::new();
-                    let dropped = ChatFailure { kind: FailureKind::Dropped, message };
-                    course.record(due, counted, &Seen::default(), Some(dropped));
+                    course.skip(due, counted);
                 }
             }
             Continue::Next
@@ -192,7 +190,7 @@ impl Course {
         let mut seen = Seen::default();
         let deadline = tokio::time::Instant::from_std(due.intended + self.plan.deadline);
         let body = maker.body(due.index, meant);
-        let followed = tokio::time::timeout_at(deadline, seen.follow(&**wire, body)).await;
+        let followed = tokio::time::timeout_at(deadline, seen.follow(&**wire, maker.api, body)).await;
         let failure = match followed {
             Ok(outcome) => outcome.err(),
             Err(_) => {
@@ -200,39 +198,56 @@ impl Course {
                 Some(ChatFailure { kind: FailureKind::Timeout, message })
             }
         };
-        self.record(due, counted, &seen, failure);
-    }
-
-    fn record(&self, due: Due, counted: bool, seen: &Seen, failure: Option<ChatFailure>) {
         let took = due.intended.elapsed();
         let since = |at: Instant| at.saturating_duration_since(due.intended);
-        let Tokens { prompt, output } = seen.tokens(self.plan.traffic.tokens(due.index));
+        let tokens = seen.tokens(meant);
         // No answer is never a quick one, and half an answer is none.
         let late = took.max(self.plan.deadline);
-        let answered = failure.is_none();
         let sample = ChatSample {
             intended: due.intended - self.start,
             lag: due.lag,
-            first: seen.first.filter(|_| answered).map_or(late, since),
-            latency: if answered { took } else { late },
-            per_token: seen.per_token(output).filter(|_| answered),
-            prompt_tokens: prompt,
-            output_tokens: output,
+            first: if failure.is_some() { late } else { seen.first.map_or(late, since) },
+            latency: if failure.is_some() { late } else { took },
+            per_token: if failure.is_some() { None } else { seen.per_token(tokens.output) },
+            prompt_tokens: tokens.prompt,
+            output_tokens: tokens.output,
             failure: failure.as_ref().map(|failure| failure.kind),
+            dropped: false,
         };
-        let outcome = match sample.failure {
-            None => Outcome::Exact,
-            Some(FailureKind::Dropped) => Outcome::Dropped,
-            Some(_) => Outcome::Failed,
+        self.record(sample, counted, &seen.gaps, failure);
+    }
+
+    /// Records that a request was not sent.
+    fn skip(&self, due: Due, counted: bool) {
+        let Tokens { prompt, .. } = self.plan.traffic.tokens(due.index);
+        let late = self.plan.deadline;
+        let sample = ChatSample {
+            intended: due.intended - self.start,
+            lag: due.lag,
+            first: late,
+            latency: late,
+            per_token: None,
+            prompt_tokens: prompt,
+            output_tokens: 0,
+            failure: None,
+            dropped: true,
+        };
+        self.record(sample, counted, &[], None);
+    }
+
+    fn record(&self, sample: ChatSample, counted: bool, gaps: &[Duration], failure: Option<ChatFailure>) {
+        let outcome = match (&failure, sample.dropped) {
+            (Some(_), _) => Outcome::Failed,
+            (None, true) => Outcome::Dropped,
+            (None, false) => Outcome::Exact,
         };
         let ChatSample { intended, first, lag, .. } = sample;
         let first = Sample { intended, latency: first, lag, outcome };
         if counted {
             let mut records = self.records.lock();
             records.samples.push(sample);
-            seen.gaps.iter().for_each(|gap| records.gaps.saturating_record(nanos(*gap)));
-            if let Some(ChatFailure { kind, message }) = failure.filter(|it| it.kind != FailureKind::Dropped)
-            {
+            gaps.iter().for_each(|gap| records.gaps.saturating_record(nanos(*gap)));
+            if let Some(ChatFailure { kind, message }) = failure {
                 records.first_failure.get_or_insert_with(|| format!("{kind}: {message}"));
             }
         }

@@ -24,12 +24,22 @@ pub struct ChatSample {
     pub output_tokens: u32,
     /// Why it failed.
     pub failure: Option<FailureKind>,
+    /// Whether it was never sent, because too many were unanswered.
+    pub dropped: bool,
 }
 
 impl ChatSample {
     /// Whether the whole answer arrived.
     pub fn is_answered(&self) -> bool {
-        self.failure.is_none()
+        self.failure.is_none() && !self.dropped
+    }
+
+    fn outcome(&self) -> String {
+        match self.failure {
+            Some(failure) => failure.to_string(),
+            None if self.dropped => "dropped".to_owned(),
+            None => "answered".to_owned(),
+        }
     }
 }
 
@@ -41,8 +51,11 @@ pub fn write(samples: &[ChatSample], mut to: impl Write) -> io::Result<()> {
         let [intended, first, latency, lag] =
             [sample.intended, sample.first, sample.latency, sample.lag].map(micros);
         let (prompt, output) = (sample.prompt_tokens, sample.output_tokens);
-        let outcome = sample.failure.map_or_else(|| "answered".to_owned(), |failure| failure.to_string());
-        writeln!(to, "{intended:.1},{first:.1},{latency:.1},{lag:.1},{prompt},{output},{outcome}")?;
+        writeln!(
+            to,
+            "{intended:.1},{first:.1},{latency:.1},{lag:.1},{prompt},{output},{}",
+            sample.outcome()
+        )?;
     }
     to.flush()
 }

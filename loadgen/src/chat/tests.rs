@@ -12,8 +12,9 @@ use parm_protocol::client::BoxFuture;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::chat::{Requests, Tokens};
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
-use super::api::Maker;
+use super::api::{Api, Maker};
 use super::exchange::Seen;
 use super::report::{ChatReport, ChatSetting};
 use super::run::{ChatPlan, ChatRun, ChatTarget, Traffic};
@@ -44,7 +45,8 @@ struct Said {
 }
 
 impl Wire for Scripted {
-    fn post(&self, body: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
+    fn post(&self, path: &'static str, body: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
+        assert!(path.starts_with("/v1/"));
         let mut bodies = self.bodies.lock();
         let answer = (self.script)(bodies.len());
         bodies.push(serde_json::from_slice(&body).unwrap());
@@ -86,6 +88,10 @@ const USAGE: Step =
     Says("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":90,\"completion_tokens\":7}}\n\n");
 const WHOLE: &[Step] = &[ROLE, TOKEN, TOKEN, TOKEN, END];
 
+fn maker(api: Api) -> Maker {
+    Maker { api, model: "m".into(), seed: 1, extra: serde_json::Map::new() }
+}
+
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -103,29 +109,34 @@ fn plan() -> ChatPlan {
     }
 }
 
-fn run(script: Script, plan: &ChatPlan) -> (Vec<Value>, ChatRun) {
+fn target(script: Script) -> (Runtime, Arc<Scripted>, ChatTarget) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let server = Arc::new(Scripted { script, bodies: Mutex::default() });
     let target = ChatTarget {
         wire: server.clone(),
-        maker: Maker { model: "m".into(), seed: 1, ..Maker::default() },
+        maker: maker(Api::Chat),
         runtime: runtime.handle().clone(),
         live: Arc::default(),
     };
+    (runtime, server, target)
+}
+
+fn run(script: Script, plan: &ChatPlan) -> (Vec<Value>, ChatRun) {
+    let (_runtime, server, target) = target(script);
     let run = target.open(plan).unwrap();
     (server.bodies.lock().clone(), run)
 }
 
 fn setting() -> ChatSetting {
-    ChatSetting { model: "m".into(), allow_failed: 0.01, ..ChatSetting::default() }
+    ChatSetting { api: "chat".into(), model: "m".into(), allow_failed: 0.01, ..ChatSetting::default() }
 }
 
 /// The record of a request once its answer stalls.
 fn seen(steps: &'static [Step]) -> Seen {
     struct Once(&'static [Step]);
     impl Wire for Once {
-        fn post(&self, _: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
+        fn post(&self, _: &'static str, _: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
             let said = Said { status: 200, steps: self.0.iter() };
             Box::pin(async move { Ok(Box::new(said) as Box<dyn Incoming>) })
         }
@@ -135,7 +146,7 @@ fn seen(steps: &'static [Step]) -> Seen {
         }
     }
     let (wire, mut seen) = (Once(steps), Seen::default());
-    let mut following = Box::pin(seen.follow(&wire, Bytes::new()));
+    let mut following = Box::pin(seen.follow(&wire, Api::Chat, Bytes::new()));
     assert!(matches!(following.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
     drop(following);
     seen
@@ -251,6 +262,19 @@ fn requests_are_bounded() {
     let plan = ChatPlan { requests: 7, warm_up: ms(0), ..plan() };
     let (bodies, run) = run(|_| Some((200, WHOLE)), &plan);
     assert_eq!((bodies.len(), run.samples.len(), run.firsts.length), (7, 7, ms(7)));
+}
+
+#[test]
+fn embedding_is_one_piece() {
+    const ANSWER: &[Step] =
+        &[Says("{\"data\":[],\"us"), Says("age\":{\"prompt_tokens\":41,\"total_tokens\":41}}")];
+    let (_runtime, server, target) = target(|_| Some((200, ANSWER)));
+    let target = ChatTarget { maker: maker(Api::Embeddings), ..target };
+    let run = target.open(&ChatPlan { requests: 3, warm_up: ms(0), ..plan() }).unwrap();
+    assert!(run.samples.iter().all(|sample| sample.is_answered() && sample.prompt_tokens == 41));
+    assert!(server.bodies.lock().iter().all(|body| body.get("stream").is_none()));
+    let report = ChatReport::of(&run, setting(), &[]);
+    assert_eq!((report.ttft.count, report.tpot.count, report.output_tokens), (3, 0, 0));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use parm_protocol::client::BoxFuture;
 
 /// Sends requests to one server.
 pub trait Wire: Send + Sync {
-    /// Sends a POST request with a JSON body to [`PATH`](super::api::PATH), and waits for the head of the response. An error names its cause.
-    fn post(&self, body: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>>;
+    /// Sends a POST request with a JSON body, and waits for the head of the response. An error names its cause.
+    fn post(&self, path: &'static str, body: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>>;
 
     /// Returns how many requests it sent twice, because a kept connection ended without an answer.
     fn repeated(&self) -> u64;

@@ -2,17 +2,18 @@
 //!
 //! `docs/load-openai.schema.json` is generated from these types; a test compares them.
 
+mod text;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::ChatSample;
 use super::run::ChatRun;
-use super::{ChatSample, FailureKind};
-use crate::report::{MET, QUANTILES, Quantile, Threshold, Validity, ms, quantile, text, threshold, validity};
+use crate::report::{MET, QUANTILES, Quantile, Threshold, Validity, ms, quantile, threshold, validity};
 use crate::requirement::Requirement;
 
 /// A run, judged. Times are milliseconds unless a name says otherwise.
@@ -72,6 +73,8 @@ pub struct ChatSetting {
     pub url: String,
     /// The model.
     pub model: String,
+    /// `chat`, `completions` or `embeddings`.
+    pub api: String,
     /// The shape of arrivals, or the trace.
     pub arrivals: String,
     /// Tokens of each prompt; absent for a trace.
@@ -124,8 +127,7 @@ impl ChatReport {
             if length.is_zero() { 0.0 } else { count / length.as_secs_f64() }
         };
         let mut failures: BTreeMap<_, u64> = BTreeMap::new();
-        let kinds = samples.iter().filter_map(|sample| sample.failure);
-        for kind in kinds.filter(|kind| *kind != FailureKind::Dropped) {
+        for kind in samples.iter().filter_map(|sample| sample.failure) {
             *failures.entry(kind).or_default() += 1;
         }
         let failures =
@@ -134,7 +136,7 @@ impl ChatReport {
             seconds: firsts.length.as_secs_f64(),
             busy_seconds: run.busy.as_secs_f64(),
             offered: firsts.offered,
-            sent: samples.len() - firsts.dropped,
+            sent: samples.iter().filter(|sample| !sample.dropped).count(),
             dropped: firsts.dropped,
             repeated: run.repeated,
             answered: answered.len(),
@@ -198,68 +200,4 @@ impl Times {
             max_ms: some(ms(histogram.max() as f64)),
         }
     }
-}
-
-impl fmt::Display for ChatReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let setting = &self.setting;
-        let speed = setting.speed.map_or_else(String::new, |speed| format!(" at speed {speed}"));
-        writeln!(
-            f,
-            "model {} at {}: {} arrivals{speed}, seed {}",
-            setting.model, setting.url, setting.arrivals, setting.seed
-        )?;
-        writeln!(f, "requests    {} sent of {} offered, {} dropped", self.sent, self.offered, self.dropped)?;
-        if self.repeated > 0 {
-            let repeated = self.repeated;
-            writeln!(f, "repeated    {repeated} sent twice: a kept connection ended without an answer")?;
-        }
-        writeln!(
-            f,
-            "length      {:.1} s after {} s of warm-up, {:.2} requests/s offered; last answer at {:.1} s",
-            self.seconds, setting.warm_up_seconds, self.offered_per_second, self.busy_seconds
-        )?;
-        writeln!(f, "answers     {} whole, {:.2} requests/s", self.answered, self.answered_per_second)?;
-        writeln!(
-            f,
-            "tokens      {} of prompts, {:.1}/s; {} of answers, {:.1}/s",
-            self.prompt_tokens,
-            self.prompt_tokens_per_second,
-            self.output_tokens,
-            self.output_tokens_per_second
-        )?;
-        for FailureCount { kind, requests } in &self.failures {
-            writeln!(f, "  {kind:<20}{requests:>9} failed")?;
-        }
-        for (name, times, has_intervals) in [
-            ("time to first token (TTFT)", &self.ttft, true),
-            ("time per output token after the first (TPOT)", &self.tpot, true),
-            ("time between tokens (ITL), without intervals", &self.itl, false),
-            ("end-to-end latency", &self.latency, true),
-        ] {
-            if times.count > 0 {
-                writeln!(f, "\n{name}")?;
-                of(f, times, has_intervals)?;
-            }
-        }
-        writeln!(f)?;
-        text::required(f, &self.requirements)?;
-        if let Some(failure) = &self.first_failure {
-            writeln!(f, "failed      the first: {failure}")?;
-        }
-        text::verdict(f, &self.validity)
-    }
-}
-
-fn of(f: &mut fmt::Formatter<'_>, times: &Times, has_intervals: bool) -> fmt::Result {
-    for quantile in &times.quantiles {
-        match quantile {
-            Quantile { share, ms: Some(ms), .. } if !has_intervals => {
-                writeln!(f, "{:<12}{ms:.3} ms", format!("p{}", (share * 1e6).round() / 1e4))?;
-            }
-            quantile => text::latency(f, quantile)?,
-        }
-    }
-    let (Some(mean), Some(max)) = (times.mean_ms, times.max_ms) else { return Ok(()) };
-    writeln!(f, "mean        {mean:.3} ms, longest {max:.3} ms")
 }
