@@ -28,15 +28,22 @@ pub(crate) struct Bound {
     current: u64,
     all: u32,
     approximate: u32,
+    /// Approximate answers that a minute with few answers may have.
+    floor: u32,
 }
 
 impl Default for Bound {
     fn default() -> Self {
-        Self { seconds: Box::new([(0, 0); SECONDS]), current: 0, all: 0, approximate: 0 }
+        Self { seconds: Box::new([(0, 0); SECONDS]), current: 0, all: 0, approximate: 0, floor: FLOOR }
     }
 }
 
 impl Bound {
+    /// The bound of clients that named one: it holds from the first answer on.
+    pub(crate) fn without_floor() -> Self {
+        Self { floor: 0, ..Self::default() }
+    }
+
     /// A query was answered.
     pub(crate) fn note(&mut self, now: Time, approximate: bool) {
         self.pass(now);
@@ -54,18 +61,23 @@ impl Bound {
             all -= self.seconds[second].0;
             approximate -= self.seconds[second].1;
         }
-        approximate < most(all, share)
+        approximate < self.most(all, share)
     }
 
     /// The factor by which the wait for the exact answer grows: 1 while few approximate answers were given.
     pub(crate) fn stretch(&self, share: f64) -> f64 {
-        let left = most(self.all, share).saturating_sub(self.approximate).max(1);
+        let left = self.most(self.all, share).saturating_sub(self.approximate).max(1);
         1.0 + STIFFNESS * f64::from(self.approximate) / f64::from(left)
     }
 
     /// The used part of the bound.
     pub(crate) fn used(&self, share: f64) -> f64 {
-        f64::from(self.approximate) / f64::from(most(self.all, share).max(1))
+        f64::from(self.approximate) / f64::from(self.most(self.all, share).max(1))
+    }
+
+    /// The most approximate answers of a minute with so many answers and one more.
+    fn most(&self, all: u32, share: f64) -> u32 {
+        if share <= 0.0 { 0 } else { self.floor.max((f64::from(all + 1) * share) as u32) }
     }
 
     /// The places of the seconds that are over a minute old now.
@@ -84,11 +96,6 @@ impl Bound {
         // After a pause of more than a minute the ring is empty, wherever it continues.
         self.current = self.current.max(now.as_nanos() / SECOND);
     }
-}
-
-/// The most approximate answers of a minute with so many answers and one more.
-fn most(all: u32, share: f64) -> u32 {
-    if share <= 0.0 { 0 } else { FLOOR.max((f64::from(all + 1) * share) as u32) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::estimate::Speed;
 use crate::health::Health;
 use crate::model::ModelKey;
-use crate::query::{JobKey, QueryKey};
+use crate::query::{JobKey, QueryKey, Why};
 use crate::time::Time;
 
 new_key_type! {
@@ -30,6 +30,8 @@ pub(crate) struct Instance {
     /// The running jobs, the oldest first.
     pub(crate) jobs: SmallVec<[JobKey; 4]>,
     pub(crate) health: Health,
+    /// Whether it gets no new job, because it drains or an operator holds it.
+    pub(crate) held: bool,
     /// The calendar's next look at this instance.
     pub(crate) look: Time,
 }
@@ -50,8 +52,11 @@ pub(crate) struct Served {
 pub(crate) struct Job {
     pub(crate) model: ModelKey,
     pub(crate) instance: InstanceKey,
-    /// The query that waits for it; `None` for an exploring copy, and once the query has its answer.
-    pub(crate) query: Option<QueryKey>,
+    /// The queries of its rows that wait for it; `None` for an exploring copy, and once a query has its answer.
+    pub(crate) rows: SmallVec<[Option<QueryKey>; 1]>,
+    /// Rows times the size of the largest one.
+    pub(crate) work: u32,
+    pub(crate) why: Why,
     pub(crate) began: Time,
 }
 
@@ -68,12 +73,18 @@ impl Instance {
             slots: spec.slots.max(1),
             jobs: SmallVec::new(),
             health: Health::default(),
+            held: false,
             look: Time::MAX,
         }
     }
 
     pub(crate) fn has_room(&self) -> bool {
         self.jobs.len() < usize::from(self.slots)
+    }
+
+    /// Whether it may get queries.
+    pub(crate) fn in_service(&self) -> bool {
+        self.health.in_service() && !self.held
     }
 
     pub(crate) fn of(&self, model: ModelKey) -> Option<&Served> {

@@ -10,11 +10,13 @@
 //! [`Action`]s that it takes out. The simulator and the random tests drive the same code as the frontend.
 //!
 //! **Read in this order**: `query` (what a query is), `step` (what it needs), `suits` (where it runs), `estimate`
-//! (speed of instances, rest of runs), `policy` (what differs between policies), `bound` and `budget` (limits), `health`
-//! (instances that fail), `dispatcher` (the loop).
+//! (speed of instances, rest of runs), `batch` (rows of a job), `policy` (what differs between policies), `bound` and `budget`
+//! (limits), `health` (instances that fail), and the loop with its three parts: `dispatcher`, `attempts`, `matcher`, `learn`.
 //!
 //! **Every model is a pool.** A stand-in is a model that instances have or have not, and an attempt names its model.
 
+mod attempts;
+mod batch;
 mod bound;
 mod budget;
 mod calendar;
@@ -22,6 +24,8 @@ mod dispatcher;
 mod estimate;
 mod health;
 mod instance;
+mod learn;
+mod matcher;
 mod model;
 mod policy;
 mod query;
@@ -30,10 +34,10 @@ mod suits;
 mod time;
 
 pub use budget::BudgetSettings;
-pub use dispatcher::{Action, Counters, Dispatcher};
+pub use dispatcher::{Action, Counters, Dispatcher, End, Row};
 pub use health::HealthSettings;
 pub use instance::{InstanceKey, InstanceSpec};
 pub use model::{ModelKey, ModelSettings};
 pub use policy::{Placement, Policy, StandInPolicy};
-pub use query::{Accept, Answer, Failure, JobKey, QueryKey, Reject, Submission, Why};
+pub use query::{Accept, Answer, By, Failure, JobKey, QueryKey, Reject, Shape, Submission, Why};
 pub use time::Time;

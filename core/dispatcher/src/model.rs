@@ -1,10 +1,11 @@
 //! A model: its settings, its estimates, the queries that wait for it, and its instances with room.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use slotmap::new_key_type;
 
+use crate::batch::Limit;
 use crate::bound::Bound;
 use crate::budget::{Budget, BudgetSettings};
 use crate::dispatcher::Counters;
@@ -13,6 +14,7 @@ use crate::health::HealthSettings;
 use crate::instance::InstanceKey;
 use crate::policy::{Placement, Policy};
 use crate::query::QueryKey;
+use crate::time::Time;
 
 new_key_type! {
     /// The name of a model. A stand-in is a model of its own.
@@ -30,6 +32,10 @@ pub struct ModelSettings {
     pub max_attempts: u8,
     /// Queries that may wait at a time.
     pub queue_limit: u32,
+    /// Rows of a job at most; 1 for servers that take one request at a time, or that make batches themselves.
+    pub max_rows: u32,
+    /// How long a query waits while no instance runs the model.
+    pub instance_wait: Duration,
     /// Copies of late queries.
     pub hedges: BudgetSettings,
     /// Attempts after failures.
@@ -47,6 +53,8 @@ impl Default for ModelSettings {
             stand_in: None,
             max_attempts: 3,
             queue_limit: 10_000,
+            max_rows: 1,
+            instance_wait: Duration::from_secs(1),
             hedges: BudgetSettings { ratio: 0.1, burst: 10 },
             retries: BudgetSettings { ratio: 0.2, burst: 100 },
             cold_hedge: Duration::from_millis(250),
@@ -63,6 +71,11 @@ pub(crate) struct Model {
     pub(crate) hedges: Budget,
     pub(crate) retries: Budget,
     pub(crate) bound: Bound,
+    /// The same for the queries whose clients named a bound, by the bound in thousandths.
+    pub(crate) accounts: BTreeMap<u16, Bound>,
+    /// When it last gave a prediction.
+    pub(crate) answered: Time,
+    pub(crate) batches: Limit,
     pub(crate) line: Line,
     pub(crate) free: Free,
     pub(crate) instances: Vec<InstanceKey>,
@@ -89,6 +102,8 @@ pub(crate) struct Line {
     pub(crate) again: VecDeque<QueryKey>,
     /// Queries that have not run yet.
     pub(crate) first: VecDeque<QueryKey>,
+    /// Queries that use idle instances only.
+    pub(crate) background: VecDeque<QueryKey>,
     /// The true number of wanted attempts in `first`.
     pub(crate) waiting: u32,
 }
@@ -113,7 +128,10 @@ impl Free {
 impl Line {
     /// Whether nothing is listed, wanted or not.
     pub(crate) fn is_empty(&self) -> bool {
-        self.stand_ins.is_empty() && self.again.is_empty() && self.first.is_empty()
+        self.stand_ins.is_empty()
+            && self.again.is_empty()
+            && self.first.is_empty()
+            && self.background.is_empty()
     }
 }
 
@@ -129,6 +147,9 @@ impl Model {
             hedges: Budget::new(settings.hedges),
             retries: Budget::new(settings.retries),
             bound: Bound::default(),
+            accounts: BTreeMap::new(),
+            answered: Time::ZERO,
+            batches: Limit::default(),
             line: Line::default(),
             free: Free::default(),
             instances: Vec::new(),

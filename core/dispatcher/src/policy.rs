@@ -14,6 +14,8 @@ pub struct Policy {
     pub repeats: bool,
     /// Whether late queries get copies.
     pub hedge: bool,
+    /// A query older than this many times the usual time from arrival to answer is late, and takes an approximate answer.
+    pub late_factor: f64,
     /// Whether and when the model's stand-in answers.
     pub stand_in: Option<StandInPolicy>,
 }
@@ -30,8 +32,6 @@ pub enum Placement {
 /// When a stand-in answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StandInPolicy {
-    /// A query older than this many times the usual time from arrival to answer is late.
-    pub late_factor: f64,
     /// The largest share of approximate answers in any minute.
     pub bound: f64,
     /// While more queries than this wait for each slot, late ones get no copies: the stand-in's answer comes sooner.
@@ -40,8 +40,14 @@ pub struct StandInPolicy {
 
 impl Policy {
     /// Placement by speed and retries, no copies.
-    pub const NONE: Policy =
-        Policy { placement: Placement::BySpeed, runs: 1, repeats: true, hedge: false, stand_in: None };
+    pub const NONE: Policy = Policy {
+        placement: Placement::BySpeed,
+        runs: 1,
+        repeats: true,
+        hedge: false,
+        late_factor: 1.15,
+        stand_in: None,
+    };
     /// Each query is sent once.
     pub const ONCE: Policy = Policy { repeats: false, ..Self::NONE };
     /// Idle instances take turns, whatever their speed.
@@ -51,8 +57,6 @@ impl Policy {
     /// Each query runs twice.
     pub const REPLICATE: Policy = Policy { runs: 2, ..Self::NONE };
     /// A late query gets a stand-in's answer, or a copy.
-    pub const STAND_IN: Policy = Policy {
-        stand_in: Some(StandInPolicy { late_factor: 1.15, bound: 0.05, hedge_below: 0.2 }),
-        ..Self::HEDGE
-    };
+    pub const STAND_IN: Policy =
+        Policy { stand_in: Some(StandInPolicy { bound: 0.05, hedge_below: 0.2 }), ..Self::HEDGE };
 }

@@ -27,6 +27,44 @@ pub struct Submission<P> {
     pub deadline: Time,
     /// Which answers the client takes.
     pub accept: Accept,
+    /// Which other rows may share a job with it.
+    pub shape: Shape,
+    /// Whether it uses idle instances only: parities and comparisons, for which nobody waits.
+    pub background: bool,
+}
+
+impl<P> Submission<P> {
+    /// A query of one usual row that takes any answer.
+    pub fn new(model: ModelKey, payload: P, deadline: Time) -> Self {
+        Self { model, payload, deadline, accept: Accept::Any, shape: Shape::default(), background: false }
+    }
+}
+
+/// What decides which rows may share a job, and how long a run of them takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows with different names never share a job.
+    pub name: u32,
+    /// The size of the row in any unit, as far as the run takes longer for it; 1 if it does not. Rows of one shape that differ
+    /// in size share a job if padding the shorter ones costs little, so only a caller that pads gives different sizes.
+    pub size: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { name: 0, size: 1 }
+    }
+}
+
+/// Rows whose sizes differ by more are not padded to the same length: it would cost more than a job saves.
+const ALIKE: f64 = 0.8;
+
+impl Shape {
+    /// Whether two rows may share a job.
+    pub(crate) fn joins(self, other: Shape) -> bool {
+        let (less, more) = (self.size.min(other.size), self.size.max(other.size));
+        self.name == other.name && f64::from(less) >= ALIKE * f64::from(more)
+    }
 }
 
 /// Which answers a client takes.
@@ -37,15 +75,37 @@ pub enum Accept {
     Any,
     /// The model's own.
     Exact,
+    /// Any, but approximate ones for at most so many thousandths of the queries with this bound in any minute.
+    AtMost(u16),
 }
 
 /// The answer of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer<O> {
-    /// The prediction of the model that was asked.
-    Exact(O),
-    /// The answer of the model's stand-in.
-    StandIn(O),
+pub struct Answer<O> {
+    /// What it says.
+    pub output: O,
+    /// Who says it.
+    pub by: By,
+}
+
+/// Who gives an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The model that was asked.
+    Model,
+    /// The same, in a copy of the run or after a failed one.
+    Copy,
+    /// The model's stand-in.
+    StandIn,
+    /// A decoder, from the answers of other queries and a parity.
+    Reconstruction,
+}
+
+impl By {
+    /// Whether the model that was asked did not give it.
+    pub fn is_approximate(self) -> bool {
+        matches!(self, By::StandIn | By::Reconstruction)
+    }
 }
 
 /// Why a query ends without an answer.
@@ -59,6 +119,10 @@ pub enum Reject {
     QueueFull,
     /// The deadline cannot be met, because too many queries wait before it.
     Overload,
+    /// No instance runs the model.
+    NoInstance,
+    /// The request is at fault: an instance refused it, or the model failed on it twice.
+    BadQuery,
 }
 
 /// Why a job failed.
@@ -66,8 +130,14 @@ pub enum Reject {
 pub enum Failure {
     /// The connection broke or the server is gone.
     Instance,
-    /// The server answered that the model failed. The query may be at fault.
+    /// The instance did not get the job, so another may run it even if it must not run twice.
+    Unsent,
+    /// The server answered that the model failed. The instance is at fault if another one answers the query.
     Model,
+    /// The request is at fault: no instance would answer it.
+    Query,
+    /// The job did not begin, because its query can no longer run again: its client has sent too much to hold.
+    Withheld,
 }
 
 /// Why an attempt is made.
@@ -95,9 +165,13 @@ pub(crate) struct Query<P, O> {
     pub(crate) arrived: Time,
     pub(crate) deadline: Time,
     pub(crate) accept: Accept,
+    pub(crate) shape: Shape,
+    pub(crate) background: bool,
+    /// Whether it shares no job any more, because a job that it shared failed.
+    pub(crate) alone: bool,
     pub(crate) attempts: SmallVec<[Attempt; 3]>,
-    /// A stand-in's answer that is held back for a moment, because the exact one may still come.
-    pub(crate) offer: Option<O>,
+    /// An approximate answer that is held back for a moment, because the exact one may still come.
+    pub(crate) offer: Option<Answer<O>>,
     /// The calendar's next look at this query.
     pub(crate) look: Time,
     /// Whether the loop will ask for its next step.

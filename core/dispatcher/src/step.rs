@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::model::ModelKey;
 use crate::policy::Policy;
-use crate::query::{Accept, AttemptState, Query, Reject, Why};
+use crate::query::{Accept, AttemptState, By, Failure, Query, Reject, Why};
 use crate::time::Time;
 
 /// What a query needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Give its offer, the stand-in's answer.
+    /// Give the approximate answer that is ready.
     GiveOffer,
     /// A run of a model.
     Want { model: ModelKey, why: Why },
@@ -34,20 +34,14 @@ pub(crate) struct Facts {
     pub(crate) may_copy: bool,
     /// Whether the budget of retries has a token.
     pub(crate) may_retry: bool,
-    /// The stand-in, if the model has one that runs anywhere.
-    pub(crate) stand_in: Option<StandIn>,
-}
-
-/// What is known about a query's stand-in.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StandIn {
-    pub(crate) model: ModelKey,
-    /// From when on the query is late.
-    pub(crate) late_at: Time,
-    /// From when on the stand-in's answer may be given.
+    /// From when on a query that waits cannot be in time, or has waited long enough for the first instance of its model.
+    pub(crate) gives_up: (Time, Reject),
+    /// From when on an approximate answer may be given.
     pub(crate) give_at: Time,
     /// Whether the bound on approximate answers has room.
     pub(crate) has_room: bool,
+    /// The stand-in, if the model has one that runs anywhere, and from when on the query is late enough for it.
+    pub(crate) stand_in: Option<(ModelKey, Time)>,
 }
 
 /// A limit that does not name the moment at which it ends (a budget, the bound, a backlog) is looked at again after this
@@ -55,38 +49,56 @@ pub(crate) struct StandIn {
 const AGAIN: u32 = 8;
 const LEAST: Duration = Duration::from_micros(100);
 
+/// A query at which the model failed so often is at fault itself.
+const MODEL_FAILURES: usize = 2;
+
 /// Says what a query needs next.
 pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time) -> Step {
     let again = now + (query.age(now) / AGAIN).max(LEAST);
     let mut until = query.deadline;
 
-    let stand_in = facts.stand_in.filter(|_| query.accept == Accept::Any);
-    if let (Some(_), Some(of)) = (&query.offer, stand_in) {
-        if of.has_room && (of.give_at <= now || last_moment(query) <= now) {
+    let other = query.attempts.iter().find(|attempt| attempt.model != query.model);
+    let other_lives = other.is_some_and(|attempt| attempt.is_live());
+    let live = query.exact().filter(|attempt| attempt.is_live()).count();
+    let stand_in = facts.stand_in.filter(|_| query.accept != Accept::Exact);
+    // The bound counts stand-ins. A reconstruction is not counted.
+    let has_room = |by| query.accept != Accept::Exact && (by == By::Reconstruction || facts.has_room);
+    let offer = query.offer.as_ref().map(|offer| has_room(offer.by));
+    if let Some(has_room) = offer {
+        let nothing_comes = live == 0 && !other_lives;
+        let give_at = facts.give_at.min(last_moment(query));
+        if has_room && (nothing_comes || give_at <= now) {
             return Step::GiveOffer;
         }
-        until = until.min(if of.has_room { of.give_at.min(last_moment(query)) } else { again });
+        until = until.min(if has_room { give_at } else { again });
     }
     if query.deadline <= now {
         return Step::GiveUp(Reject::Deadline);
     }
 
-    let other = query.attempts.iter().find(|attempt| attempt.model != query.model);
-    let offers = stand_in.is_some_and(|of| of.has_room)
-        && (query.offer.is_some() || other.is_some_and(|attempt| attempt.is_live()));
-    let live = query.exact().filter(|attempt| attempt.is_live()).count();
+    let is_covered = offer == Some(true) || (other_lives && facts.has_room && stand_in.is_some());
     let tried = query.exact().filter(|attempt| !matches!(attempt.state, AttemptState::Over)).count();
+    let failures = || query.exact().filter_map(|attempt| attempt.failure());
     let is_wanted = query.wanted(query.model).is_some();
-    let may_repeat = facts.policy.repeats && tried < usize::from(facts.max_attempts);
+    let may_repeat = tried < usize::from(facts.max_attempts)
+        && failures().all(|failure| failure != Failure::Withheld)
+        && (facts.policy.repeats || (live == 0 && failures().all(|failure| failure == Failure::Unsent)));
 
-    if live == 0 && !offers {
-        match query.exact().filter_map(|attempt| attempt.failure()).last() {
-            None => return Step::Want { model: query.model, why: Why::First },
-            Some(_) if may_repeat && facts.may_retry => {
-                return Step::Want { model: query.model, why: Why::Retry };
-            }
-            Some(failure) => return Step::GiveUp(Reject::Failed(failure)),
-        }
+    if live == 0 && !is_covered {
+        let Some(failure) = failures().last() else {
+            return Step::Want { model: query.model, why: Why::First };
+        };
+        let of_model = failures().filter(|failure| *failure == Failure::Model).count();
+        return match failure {
+            Failure::Query => Step::GiveUp(Reject::BadQuery),
+            Failure::Model if of_model >= MODEL_FAILURES => Step::GiveUp(Reject::BadQuery),
+            _ if may_repeat && facts.may_retry => Step::Want { model: query.model, why: Why::Retry },
+            failure => match (stand_in, other) {
+                // An approximate answer is better than none.
+                (Some((model, _)), None) if facts.has_room => Step::Want { model, why: Why::StandIn },
+                _ => Step::GiveUp(Reject::Failed(failure)),
+            },
+        };
     }
     if live > 0 && tried < usize::from(facts.policy.runs) && !is_wanted {
         return Step::Want { model: query.model, why: Why::Copy };
@@ -98,11 +110,17 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time) -> Step 
             _ => until = until.min(again),
         }
     }
-    if let (Some(of), None) = (stand_in, other) {
-        match of.late_at {
+    if let (Some((model, late_at)), None) = (stand_in, other) {
+        match late_at {
             at if at > now => until = until.min(at),
-            _ if of.has_room => return Step::Want { model: of.model, why: Why::StandIn },
+            _ if facts.has_room => return Step::Want { model, why: Why::StandIn },
             _ => until = until.min(again),
+        }
+    }
+    if is_wanted && live == 1 && !is_covered {
+        match facts.gives_up {
+            (at, why) if at <= now => return Step::GiveUp(why),
+            (at, _) => until = until.min(at),
         }
     }
     Step::Wait { until }
@@ -118,7 +136,7 @@ fn last_moment<P, O>(query: &Query<P, O>) -> Time {
 mod tests {
     use super::*;
     use crate::instance::InstanceKey;
-    use crate::query::{Attempt, Failure, JobKey};
+    use crate::query::{Answer, Attempt, JobKey, Shape};
     use slotmap::KeyData;
 
     fn at(millis: u64) -> Time {
@@ -138,6 +156,9 @@ mod tests {
             arrived: Time::ZERO,
             deadline: at(320),
             accept: Accept::Any,
+            shape: Shape::default(),
+            background: false,
+            alone: false,
             attempts: attempts.iter().map(attempt).collect(),
             offer: None,
             look: Time::MAX,
@@ -146,16 +167,26 @@ mod tests {
     }
 
     fn facts(policy: Policy) -> Facts {
-        let stand_in = StandIn { model: model(2), late_at: at(23), give_at: at(25), has_room: true };
-        let stand_in = policy.stand_in.map(|_| stand_in);
-        Facts { policy, max_attempts: 3, copy_at: at(40), may_copy: true, may_retry: true, stand_in }
+        Facts {
+            policy,
+            max_attempts: 3,
+            copy_at: at(40),
+            may_copy: true,
+            may_retry: true,
+            gives_up: (at(300), Reject::Overload),
+            give_at: at(25),
+            has_room: true,
+            stand_in: policy.stand_in.map(|_| (model(2), at(23))),
+        }
     }
 
     #[test]
     fn each_situation_has_its_step() {
         let (job, instance) = (JobKey::default(), InstanceKey::default());
         let runs = AttemptState::Running { job, instance, began: Time::ZERO };
-        let failed = AttemptState::Failed { instance, at: at(1), failure: Failure::Instance };
+        let fails = |failure| AttemptState::Failed { instance, at: at(1), failure };
+        let failed = fails(Failure::Instance);
+        let (bad, unsent) = (fails(Failure::Model), fails(Failure::Unsent));
         let (wanted, over) = (AttemptState::Wanted, AttemptState::Over);
         let want = |of, why| Step::Want { model: model(of), why };
         let wait = |millis| Step::Wait { until: at(millis) };
@@ -164,12 +195,19 @@ mod tests {
         type Row<'a> = (Policy, &'a [(u64, AttemptState)], u64, Step);
         let steps: &[Row<'_>] = &[
             (none, &[], 0, want(1, Why::First)),
-            (none, &[(1, wanted)], 0, wait(320)),
+            (none, &[(1, wanted)], 0, wait(300)),
+            (none, &[(1, wanted)], 300, Step::GiveUp(Reject::Overload)),
             (none, &[(1, runs)], 100, wait(320)),
             (none, &[(1, runs)], 320, Step::GiveUp(Reject::Deadline)),
             (none, &[(1, failed)], 1, want(1, Why::Retry)),
             (none, &[(1, failed), (1, failed), (1, failed)], 1, gave_up),
+            (none, &[(1, bad)], 1, want(1, Why::Retry)),
+            (none, &[(1, bad), (1, bad)], 1, Step::GiveUp(Reject::BadQuery)),
+            (none, &[(1, fails(Failure::Query))], 1, Step::GiveUp(Reject::BadQuery)),
+            (none, &[(1, fails(Failure::Withheld))], 1, Step::GiveUp(Reject::Failed(Failure::Withheld))),
             (Policy::ONCE, &[(1, failed)], 1, gave_up),
+            (Policy::ONCE, &[(1, unsent)], 1, want(1, Why::Retry)),
+            (Policy::ONCE, &[(1, unsent), (1, failed)], 1, gave_up),
             (Policy::REPLICATE, &[(1, runs)], 0, want(1, Why::Copy)),
             (Policy::REPLICATE, &[(1, runs), (1, runs)], 0, wait(320)),
             (Policy::REPLICATE, &[(1, failed), (1, runs)], 0, wait(320)),
@@ -182,6 +220,7 @@ mod tests {
             (stand_in, &[(1, over), (2, runs)], 24, wait(320)),
             (stand_in, &[(1, over), (2, failed)], 24, want(1, Why::First)),
             (stand_in, &[(1, runs), (2, runs)], 24, wait(40)),
+            (stand_in, &[(1, bad), (1, failed), (1, failed)], 2, want(2, Why::StandIn)),
         ];
         for (policy, attempts, now, expected) in steps {
             let next = step(&query(attempts), &facts(*policy), at(*now));
@@ -196,19 +235,20 @@ mod tests {
         let full = Facts { may_copy: false, ..facts(Policy::HEDGE) };
         assert_eq!(step(&runs, &full, at(80)), Step::Wait { until: at(90) });
 
-        let mut offered = query(&[(1, AttemptState::Over), (2, AttemptState::Over)]);
-        offered.offer = Some(());
+        let runs = AttemptState::Running { job, instance, began: Time::ZERO };
         let mut facts = facts(Policy::STAND_IN);
+        let mut offered = query(&[(1, runs), (2, AttemptState::Over)]);
+        offered.offer = Some(Answer { output: (), by: By::StandIn });
         assert_eq!(step(&offered, &facts, at(24)), Step::Wait { until: at(25) });
         assert_eq!(step(&offered, &facts, at(25)), Step::GiveOffer);
-        facts.stand_in.as_mut().expect("it has one").has_room = false;
-        let again = step(&offered, &facts, at(25));
-        assert_eq!(
-            again,
-            Step::Want { model: model(1), why: Why::First },
-            "without room the model itself answers"
-        );
+        offered.attempts[0].state = AttemptState::Over;
+        assert_eq!(step(&offered, &facts, at(1)), Step::GiveOffer, "nothing else comes");
+        facts.has_room = false;
+        let first = Step::Want { model: model(1), why: Why::First };
+        assert_eq!(step(&offered, &facts, at(25)), first, "without room the model itself answers");
+        offered.offer = Some(Answer { output: (), by: By::Reconstruction });
+        assert_eq!(step(&offered, &facts, at(25)), Step::GiveOffer, "the bound does not count it");
         offered.accept = Accept::Exact;
-        assert_eq!(step(&offered, &facts, at(25)), Step::Want { model: model(1), why: Why::First });
+        assert_eq!(step(&offered, &facts, at(25)), first);
     }
 }

@@ -23,9 +23,10 @@ use std::time::Duration;
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 
+use crate::estimate::Speed;
 use crate::instance::{Instance, InstanceKey, Job, Served};
 use crate::model::{Model, ModelKey};
-use crate::query::{Attempt, JobKey, Query, QueryKey, Why};
+use crate::query::{Attempt, JobKey, Query, QueryKey, Reject, Why};
 use crate::time::Time;
 
 /// All facts: the models, instances, queries and jobs.
@@ -70,13 +71,13 @@ impl<P, O> Books<P, O> {
     /// Whether an instance may run an attempt of a query on a model now.
     pub(crate) fn suits(&self, model: ModelKey, query: &Query<P, O>, at: InstanceKey, now: Time) -> Fit {
         let instance = &self.instances[at];
-        if !instance.health.in_service() || !instance.has_room() || query.is_at(at) {
+        if !instance.in_service() || !instance.has_room() || query.is_at(at) {
             return Fit::No;
         }
         let pool = &self.models[model];
         let failed = query.failed_at(at).filter(|_| pool.instances.len() > 1);
         let avoids = failed.map(|failed| {
-            let usual = self.served(model, at).and_then(|served| pool.times.expected(&served.speed));
+            let usual = self.run_at(model, at, query.shape.size);
             usual.map_or_else(|| failed + AVOIDS, |usual| failed.later(usual))
         });
         avoids.filter(|until| *until > now).map_or(Fit::Yes, Fit::From)
@@ -86,15 +87,21 @@ impl<P, O> Books<P, O> {
         self.instances.get(at)?.of(model)
     }
 
-    /// The expected nanoseconds of a new run at an instance.
-    fn run_at(&self, model: ModelKey, at: InstanceKey) -> Option<f64> {
-        self.models[model].times.expected(&self.served(model, at)?.speed)
+    /// The expected nanoseconds of a new run of so much work at an instance.
+    fn run_at(&self, model: ModelKey, at: InstanceKey, work: u32) -> Option<f64> {
+        self.models[model].times.expected(&self.served(model, at)?.speed, work)
+    }
+
+    /// The expected nanoseconds of a new run at the fastest instance.
+    pub(crate) fn shortest(&self, model: ModelKey, work: u32) -> Option<f64> {
+        let pool = &self.models[model];
+        Some(pool.times.expected(&Speed::default(), work)? * f64::from(pool.fastest.exp()))
     }
 
     /// The expected nanoseconds until a job ends; infinite if it is older than any run before.
     fn rest_of(&self, job: &Job, now: Time) -> Option<f64> {
         let times = &self.models[job.model].times;
-        let usual = times.usual(&self.served(job.model, job.instance)?.speed)?;
+        let usual = times.usual(&self.served(job.model, job.instance)?.speed, job.work)?;
         let age = now.nanos_since(job.began) / usual;
         Some(if times.rest.is_known() {
             usual * times.rest.after(age)
@@ -131,7 +138,7 @@ impl<P, O> Books<P, O> {
     ) -> Option<Time> {
         let pool = &self.models[model];
         let slower = self.served(model, own)?.speed.slower();
-        let here = self.run_at(model, own)?;
+        let here = self.run_at(model, own, query.shape.size)?;
         if self.must_start(model, query, own, now) {
             return None;
         }
@@ -141,10 +148,12 @@ impl<P, O> Books<P, O> {
         for other in &pool.instances {
             let instance = &self.instances[*other];
             let is_faster = instance.of(model).is_some_and(|served| served.speed.slower() < slower);
-            if *other == own || !instance.health.in_service() || !is_faster || query.is_at(*other) {
+            if *other == own || !instance.in_service() || !is_faster || query.is_at(*other) {
                 continue;
             }
-            let (Some(wait), Some(run)) = (self.wait_at(*other, now), self.run_at(model, *other)) else {
+            let (Some(wait), Some(run)) =
+                (self.wait_at(*other, now), self.run_at(model, *other, query.shape.size))
+            else {
                 continue;
             };
             if wait + run < here {
@@ -166,7 +175,7 @@ impl<P, O> Books<P, O> {
         own: InstanceKey,
         now: Time,
     ) -> bool {
-        let Some(here) = self.run_at(model, own) else { return true };
+        let Some(here) = self.run_at(model, own, query.shape.size) else { return true };
         let latest = query.arrived.later(here).min(latest_start(query, here));
         self.models[model].is_backlogged() || latest <= now
     }
@@ -190,9 +199,9 @@ impl<P, O> Books<P, O> {
         let age = now.nanos_since(first.began);
         let pool = &self.models[query.model];
         let speed = self.served(first.model, first.instance).map(|served| served.speed).unwrap_or_default();
-        let usual = pool.times.usual(&speed).unwrap_or(age);
+        let usual = pool.times.usual(&speed, first.work).unwrap_or(age);
         let knowingly = !pool.is_fast(speed.slower()) && age < usual;
-        let cost = wait + run * (1.0 + f64::from(u8::from(knowingly)) + self.congestion(query.model, now));
+        let cost = wait + run * (1.0 + f64::from(u8::from(knowingly)) + self.congestion(query, now));
         if rest(first) > cost {
             return now;
         }
@@ -205,7 +214,7 @@ impl<P, O> Books<P, O> {
     fn late_at(&self, job: &Job) -> Time {
         let pool = &self.models[job.model];
         let speed = self.served(job.model, job.instance).map(|served| served.speed).unwrap_or_default();
-        let Some(usual) = pool.times.usual(&speed) else {
+        let Some(usual) = pool.times.usual(&speed, job.work) else {
             let doublings = u32::from(pool.cold_copies.min(8));
             return job.began + pool.settings.cold_hedge * (1 << doublings);
         };
@@ -225,34 +234,59 @@ impl<P, O> Books<P, O> {
     fn elsewhere(&self, query: &Query<P, O>, now: Time) -> Option<(f64, f64)> {
         let pool = &self.models[query.model];
         let others =
-            pool.instances.iter().filter(|at| self.instances[**at].health.in_service() && !query.is_at(**at));
-        let ends = others.filter_map(|at| Some((self.wait_at(*at, now)?, self.run_at(query.model, *at)?)));
+            pool.instances.iter().filter(|at| self.instances[**at].in_service() && !query.is_at(**at));
+        let ends = others.filter_map(|at| {
+            Some((self.wait_at(*at, now)?, self.run_at(query.model, *at, query.shape.size)?))
+        });
         ends.min_by(|one, other| (one.0 + one.1).total_cmp(&(other.0 + other.1)))
     }
 
     /// The wait that a run adds to later queries, in runs. While a share `u` of `n` slots is needed, a run delays the
     /// queries that arrive until a slot is free again: `u / (1 - u)` of them, each by `1 / n` of a run. The share is
     /// that of the arrivals and not of the busy slots, which stragglers fill too.
-    fn congestion(&self, model: ModelKey, now: Time) -> f64 {
-        let pool = &self.models[model];
-        let usual = pool.times.expected(&Default::default()).unwrap_or_default();
+    fn congestion(&self, query: &Query<P, O>, now: Time) -> f64 {
+        let pool = &self.models[query.model];
+        let usual = pool.times.expected(&Speed::default(), query.shape.size).unwrap_or_default();
         let slots = pool.capacity.max(1.0);
         let busy = (pool.arrivals.per_nano(now) * usual / slots).min(FULL);
         busy / (1.0 - busy) / slots
     }
 
+    /// Whether a model's instances answer nothing: none gave a prediction for two usual times, and each that is in service has
+    /// a job older than any run before. It is a predicate and not a state, so nothing has to notice its end.
+    pub(crate) fn is_out(&self, key: ModelKey, now: Time) -> bool {
+        let model = &self.models[key];
+        let Some(usual) = model.times.usual(&Speed::default(), 1) else { return false };
+        now.nanos_since(model.answered) > SILENT * usual
+            && model.instances.iter().all(|at| !self.instances[*at].in_service() || self.may_hang(*at, now))
+    }
+
+    /// From when on a waiting query cannot be answered, and why.
+    pub(crate) fn gives_up(&self, query: &Query<P, O>) -> (Time, Reject) {
+        let model = &self.models[query.model];
+        if model.instances.is_empty() {
+            return (query.arrived + model.settings.instance_wait, Reject::NoInstance);
+        }
+        let run = self.shortest(query.model, query.shape.size).filter(|_| model.is_backlogged());
+        (run.map_or(Time::MAX, |run| query.deadline.earlier(run)), Reject::Overload)
+    }
+
     /// Whether an idle slow instance should show how fast it is with a copy.
     pub(crate) fn is_unexplored(&self, model: ModelKey, at: InstanceKey, now: Time) -> bool {
         let (instance, pool) = (&self.instances[at], &self.models[model]);
-        let Some(served) = instance.of(model).filter(|_| instance.jobs.is_empty()) else { return false };
-        if !instance.health.in_service() {
+        let is_idle = instance.jobs.is_empty() && !instance.held;
+        let Some(served) = instance.of(model).filter(|_| is_idle) else { return false };
+        if !instance.in_service() {
             return instance.health.wants_trial(now);
         }
-        let run = pool.times.usual(&served.speed).unwrap_or_default();
+        let run = pool.times.usual(&served.speed, 1).unwrap_or_default();
         let pause = served.ran_at.later(RUNS * run).max(served.ran_at + EXPLORES);
         served.speed.may_be_well() || pause <= now
     }
 }
+
+/// Usual times without an answer after which a model's instances may all be hung.
+const SILENT: f64 = 2.0;
 
 /// A slow instance is explored after this pause, and after so many of its runs: it costs a twelfth of the instance's time
 /// at most.
@@ -261,8 +295,8 @@ const RUNS: f64 = 12.0;
 
 /// The last moment at which a run of so many nanoseconds should begin; never, if it cannot be in time anyhow.
 fn latest_start<P, O>(query: &Query<P, O>, run: f64) -> Time {
-    let (left, needed) = (query.deadline.as_nanos() as f64, MARGIN * run);
-    if left > needed { Time::from_nanos((left - needed) as u64) } else { Time::MAX }
+    let latest = query.deadline.earlier(MARGIN * run);
+    if latest > query.arrived { latest } else { Time::MAX }
 }
 
 impl Why {

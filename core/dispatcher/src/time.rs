@@ -33,6 +33,11 @@ impl Time {
         self.0.saturating_sub(earlier.0) as f64
     }
 
+    /// The moment so many nanoseconds earlier; the origin if there is none.
+    pub(crate) fn earlier(self, nanos: f64) -> Time {
+        Time(self.0.saturating_sub(nanos as u64))
+    }
+
     /// The moment so many nanoseconds later; [`Time::MAX`] if that overflows or is infinite.
     pub(crate) fn later(self, nanos: f64) -> Time {
         // The cast saturates, and an infinite rest means never.

@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use parm_dispatcher::{
-    Accept, Action, Answer, Counters, Dispatcher, Failure, InstanceKey, InstanceSpec, JobKey, ModelKey,
+    Accept, Action, Answer, Counters, Dispatcher, End, Failure, InstanceKey, InstanceSpec, JobKey, ModelKey,
     ModelSettings, QueryKey, Reject, Submission, Time,
 };
 use parm_workload::arrivals::{Arrivals, Times};
 use parm_workload::clock::Moment;
 use parm_workload::service::{self, Service};
 use parm_workload::{Ending, Error, Faults, Schedule};
+use smallvec::SmallVec;
 
 /// A whole run.
 #[derive(Clone, Debug)]
@@ -126,6 +127,7 @@ pub struct World {
     service: Service,
     schedule: Schedule,
     seed: u64,
+    slots: u16,
     servers: Vec<Server>,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     noted: u64,
@@ -139,22 +141,30 @@ pub struct World {
 #[derive(Debug, Default)]
 struct Server {
     key: Option<InstanceKey>,
-    running: Option<JobKey>,
+    running: Option<Work>,
     waiting: VecDeque<Work>,
 }
 
 /// A job at a server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Work {
     job: JobKey,
-    number: u64,
+    /// The numbers of its queries.
+    rows: SmallVec<[u64; 1]>,
     /// The share of the model's time.
     share: f64,
 }
 
+impl Work {
+    /// Each output is the number of the query that the server saw.
+    fn outputs(self) -> End<u64> {
+        End::Answered(self.rows.into_iter().map(Some).collect())
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Ends { server: usize, job: JobKey, number: u64 },
+    Ends { server: usize, job: JobKey },
     Crashes { server: usize },
     Restarts { server: usize },
 }
@@ -179,6 +189,7 @@ impl World {
             service: plan.service.clone(),
             schedule: Schedule::new(&plan.faults, plan.seed, plan.instances)?,
             seed: plan.seed,
+            slots: plan.slots,
             servers: (0..plan.instances).map(|_| Server::default()).collect(),
             events: BinaryHeap::new(),
             noted: 0,
@@ -221,7 +232,7 @@ impl World {
 
     /// A query arrives.
     pub fn submit(&mut self, deadline: Time, accept: Accept) -> QueryKey {
-        let query = Submission { model: self.model, payload: self.arrived, deadline, accept };
+        let query = Submission { accept, ..Submission::new(self.model, self.arrived, deadline) };
         let key = self.dispatcher.submit(self.now, query);
         self.open.insert(key, (self.arrived, self.now, deadline));
         self.arrived += 1;
@@ -261,8 +272,8 @@ impl World {
 
     /// The run at a server fails.
     pub fn fail(&mut self, server: usize, failure: Failure) {
-        if let Some(job) = self.servers[server].running.take() {
-            self.dispatcher.ended(self.now, job, Err(Some(failure)));
+        if let Some(work) = self.servers[server].running.take() {
+            self.dispatcher.ended(self.now, work.job, End::Failed(failure));
             self.proceed(server);
         }
         self.execute();
@@ -285,18 +296,19 @@ impl World {
 
     fn happens(&mut self, event: Event) {
         match event {
-            Event::Ends { server, job, number } if self.servers[server].running == Some(job) => {
-                self.servers[server].running = None;
-                self.dispatcher.ended(self.now, job, Ok(number));
-                self.proceed(server);
+            Event::Ends { server, job } => {
+                let ended = self.servers[server].running.take_if(|work| work.job == job);
+                if let Some(work) = ended {
+                    self.dispatcher.ended(self.now, job, work.outputs());
+                    self.proceed(server);
+                }
             }
-            Event::Ends { .. } => {}
             Event::Crashes { server } => {
                 let until = self.schedule.condition(server as u32, self.moment()).until;
                 self.leave(server);
                 self.note(time(until), Event::Restarts { server });
             }
-            Event::Restarts { server } => self.join(server, 1),
+            Event::Restarts { server } => self.join(server, self.slots),
         }
     }
 
@@ -305,10 +317,11 @@ impl World {
         let actions: Vec<_> = self.dispatcher.actions().collect();
         for action in actions {
             match action {
-                Action::Run { job, instance, model, payload, .. } => {
+                Action::Run { job, instance, model, rows, .. } => {
                     let Some(server) = self.server(instance) else { continue };
                     let share = self.stand_in.filter(|(own, _)| *own == model).map_or(1.0, |(_, cost)| cost);
-                    self.servers[server].waiting.push_back(Work { job, number: payload, share });
+                    let rows = rows.into_iter().map(|row| row.payload).collect();
+                    self.servers[server].waiting.push_back(Work { job, rows, share });
                     self.proceed(server);
                 }
                 Action::Cancel { job, instance } => {
@@ -316,12 +329,9 @@ impl World {
                     let here = &mut self.servers[server];
                     let before = here.waiting.len();
                     here.waiting.retain(|work| work.job != job);
-                    let stops = self.cancels && here.running == Some(job);
-                    if stops {
-                        here.running = None;
-                    }
+                    let stops = self.cancels && here.running.take_if(|work| work.job == job).is_some();
                     if stops || here.waiting.len() < before {
-                        self.dispatcher.ended(self.now, job, Err(None));
+                        self.dispatcher.ended(self.now, job, End::Cancelled);
                         self.proceed(server);
                         self.execute();
                     }
@@ -347,14 +357,16 @@ impl World {
         if here.running.is_some() {
             return;
         }
-        let Some(Work { job, number, share }) = here.waiting.pop_front() else { return };
-        here.running = Some(job);
+        let Some(work) = here.waiting.pop_front() else { return };
         let (start, instance) = (self.moment(), server as u32);
         let run = service::Run { seed: self.seed, instance, start };
-        let nanos = share * self.service.nanos(1, run) * self.schedule.longest(instance, [number]);
+        let slower = self.schedule.longest(instance, work.rows.iter().copied());
+        let nanos = work.share * self.service.nanos(work.rows.len(), run) * slower;
+        let job = work.job;
+        self.servers[server].running = Some(work);
         self.schedule.forget(instance, start);
         if let Ending::Answered { at, .. } = self.schedule.run(instance, start, nanos) {
-            self.note(time(at), Event::Ends { server, job, number });
+            self.note(time(at), Event::Ends { server, job });
         }
     }
 }

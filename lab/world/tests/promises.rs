@@ -60,7 +60,7 @@ fn breach(seed: u64) -> Result<u64, String> {
                 return Err(format!("query {} has its reply after its deadline", reply.number));
             }
             match reply.result {
-                Ok(Answer::Exact(seen) | Answer::StandIn(seen)) if seen != reply.number => {
+                Ok(Answer { output: seen, .. }) if seen != reply.number => {
                     return Err(format!("query {} has the answer of {seen}", reply.number));
                 }
                 Err(Reject::Deadline) if reply.at < reply.deadline => {

@@ -1,12 +1,14 @@
-//! Estimates from the runs that ended: how long a run of a model takes ([`Times`]), how much slower one instance is
-//! ([`Speed`]), how much longer a run of some age lasts ([`Rest`]), and how many queries arrive ([`Rate`]).
+//! Estimates from the runs that ended: how long a run of a model takes ([`Times`]) for its work ([`Sizes`]), how much slower
+//! one instance is ([`Speed`]), how much longer a run of some age lasts ([`Rest`]), and how many queries arrive ([`Rate`]).
 
 mod rate;
 mod rest;
+mod sizes;
 mod speed;
 mod times;
 
 pub(crate) use rate::Rate;
 pub(crate) use rest::Rest;
+pub(crate) use sizes::Sizes;
 pub(crate) use speed::Speed;
 pub(crate) use times::Times;

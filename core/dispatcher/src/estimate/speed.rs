@@ -70,6 +70,11 @@ impl Speed {
         (self.weight >= f32::from(CONTRADICTIONS)).then_some(self.mean)
     }
 
+    /// The mean, or none while nothing is known.
+    pub(crate) fn known(&self) -> f32 {
+        self.mean().unwrap_or_default()
+    }
+
     /// Whether the latest run was much faster than the mean: the instance may be well again.
     pub(crate) fn may_be_well(&self) -> bool {
         self.streak < 0

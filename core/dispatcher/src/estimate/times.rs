@@ -1,6 +1,6 @@
 //! How long a run of a model takes: a base for all instances, the spread of single runs, and the rest of a run by age.
 
-use super::{Rest, Speed};
+use super::{Rest, Sizes, Speed};
 
 /// Runs that the base remembers.
 const WINDOW: f32 = 256.0;
@@ -14,8 +14,9 @@ const MOST: f32 = 3.0;
 /// The times of a model.
 #[derive(Debug)]
 pub(crate) struct Times {
-    /// ln of the usual run in nanoseconds, at an instance whose [`Speed`] has mean 0.
-    base: f32,
+    /// ln of the usual run in nanoseconds by its work, at an instance whose [`Speed`] has mean 0.
+    pub(crate) sizes: Sizes,
+    /// Runs in the deviation.
     weight: f32,
     /// Standard deviation of ln(run) at one instance.
     deviation: f32,
@@ -27,27 +28,25 @@ pub(crate) struct Times {
 impl Default for Times {
     fn default() -> Self {
         // A wide spread until it is known: no instance counts as slow by chance.
-        Self { base: 0.0, weight: 0.0, deviation: 0.3, median: 0.0, rest: Rest::default() }
+        Self { sizes: Sizes::default(), weight: 0.0, deviation: 0.3, median: 0.0, rest: Rest::default() }
     }
 }
 
 impl Times {
     /// Whether anything is known.
     pub(crate) fn is_known(&self) -> bool {
-        self.weight > 0.0
+        self.sizes.is_known()
     }
 
-    /// Learns from a run of so many nanoseconds, of which `expected` were expected when it began.
-    pub(crate) fn learn(&mut self, speed: &mut Speed, nanos: f64, expected: Option<f64>) {
+    /// Learns from a run of so much work and so many nanoseconds, of which `expected` were expected when it began.
+    pub(crate) fn learn(&mut self, speed: &mut Speed, work: u32, nanos: f64, expected: Option<f64>) {
         let log = nanos.max(1.0).ln() as f32;
-        if !self.is_known() {
-            self.base = log;
-        }
-        let residual = speed.learn(log - self.base, self.deviation);
+        let base = self.sizes.log(work).filter(|_| self.sizes.has(work)).unwrap_or(log - speed.known());
+        let residual = speed.learn(log - base, self.deviation);
         self.weight = (self.weight + 1.0).min(WINDOW);
-        let most = if self.weight < FIRST { f32::INFINITY } else { MOST * self.deviation };
+        let most = if self.sizes.weight(work) < FIRST { f32::INFINITY } else { MOST * self.deviation };
         let clipped = residual.clamp(-most, most);
-        self.base += clipped / self.weight;
+        self.sizes.learn(work, base, clipped);
         // The mean distance of a normal distribution is 0.8 standard deviations.
         let distance = (clipped.abs() * 1.25).min(2.0 * MOST * self.deviation);
         self.deviation = (self.deviation + (distance - self.deviation) / self.weight.max(20.0)).max(0.01);
@@ -69,13 +68,13 @@ impl Times {
         self.median
     }
 
-    /// The nanoseconds of a usual run at an instance of this speed; `None` while nothing is known.
-    pub(crate) fn usual(&self, speed: &Speed) -> Option<f64> {
-        self.is_known().then(|| f64::from(self.base + self.median + speed.slower()).exp())
+    /// The nanoseconds of a usual run of so much work at an instance of this speed; `None` while nothing is known.
+    pub(crate) fn usual(&self, speed: &Speed, work: u32) -> Option<f64> {
+        Some(f64::from(self.sizes.log(work)? + self.median + speed.slower()).exp())
     }
 
     /// The expected nanoseconds of a new run, stragglers included.
-    pub(crate) fn expected(&self, speed: &Speed) -> Option<f64> {
-        Some(self.usual(speed)? * self.rest.mean())
+    pub(crate) fn expected(&self, speed: &Speed, work: u32) -> Option<f64> {
+        Some(self.usual(speed, work)? * self.rest.mean())
     }
 }

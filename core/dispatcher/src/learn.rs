@@ -1,0 +1,137 @@
+//! What the end of a run shows about its instance: its time, its speed and its health.
+
+use crate::dispatcher::{Dispatcher, End, Models};
+use crate::instance::{InstanceKey, Job};
+use crate::model::ModelKey;
+use crate::query::{Failure, JobKey};
+use crate::suits::Books;
+use crate::time::Time;
+
+/// All speeds are compared again after so many runs, and at once if one instance becomes slow or fast.
+const COMPARE_EVERY: u32 = 32;
+
+impl<P: Clone, O> Dispatcher<P, O> {
+    /// Learns from the end of a run: times, speeds and health.
+    pub(crate) fn learn(&mut self, now: Time, key: JobKey, job: &Job, end: &End<O>) {
+        let Books { models, instances, .. } = &mut self.books;
+        let Some(instance) = instances.get_mut(job.instance) else { return };
+        instance.jobs.retain(|own| *own != key);
+        let nanos = now.nanos_since(job.began);
+        let model = &mut models[job.model];
+        match end {
+            End::Answered(_) => {
+                let was_out = !instance.health.in_service();
+                instance.health.answered();
+                model.batches.note(job.rows.len() as u32, true);
+                let Some(served) = instance.of_mut(job.model) else { return };
+                let before = served.speed.slower();
+                let expected = model.times.usual(&served.speed, job.work);
+                model.times.learn(&mut served.speed, job.work, nanos, expected);
+                served.speed.compare(model.times.median(), model.times.deviation());
+                let after = served.speed.slower();
+                model.compared += 1;
+                let is_new = model.is_fast(before) != model.is_fast(after) || after < model.fastest;
+                if was_out {
+                    self.back_in_service(job.instance);
+                } else if is_new || model.compared >= COMPARE_EVERY.max(model.instances.len() as u32 / 4) {
+                    self.compare(job.model);
+                }
+            }
+            End::Cancelled => {
+                let usual =
+                    instance.of(job.model).and_then(|served| model.times.usual(&served.speed, job.work));
+                let Some(usual) = usual else { return };
+                let is_silent =
+                    model.times.rest.is_known() && model.times.rest.after(nanos / usual).is_infinite();
+                model.times.rest.add_cancelled(nanos / usual);
+                if is_silent {
+                    self.take_out(now, job.instance, job.model);
+                }
+            }
+            End::Failed(Failure::Instance | Failure::Unsent) => self.failed(now, job.instance, job.model),
+            End::Failed(Failure::Model) if job.rows.len() > 1 => {
+                model.batches.note(job.rows.len() as u32, false);
+            }
+            // Another instance's answer shows who is at fault.
+            End::Failed(Failure::Model | Failure::Query | Failure::Withheld) => {}
+        }
+    }
+
+    /// A failure that is the instance's own.
+    pub(crate) fn failed(&mut self, now: Time, key: InstanceKey, model: ModelKey) {
+        let settings = self.books.models[model].settings.health;
+        if self.books.instances.get_mut(key).is_some_and(|own| own.health.failed(&settings)) {
+            self.take_out(now, key, model);
+        }
+    }
+
+    /// Compares the speeds of a model's instances.
+    pub(crate) fn compare(&mut self, key: ModelKey) {
+        let Books { models, instances, .. } = &mut self.books;
+        let model = &mut models[key];
+        model.compared = 0;
+        let in_service =
+            |at: &&InstanceKey| instances.get(**at).is_some_and(|instance| instance.in_service());
+        let members: Vec<InstanceKey> = model.instances.iter().filter(in_service).copied().collect();
+        let mut means: Vec<f32> =
+            members.iter().filter_map(|at| instances[*at].of(key)?.speed.mean()).collect();
+        if !means.is_empty() {
+            let middle = means.len() / 2;
+            model.times.compare(*means.select_nth_unstable_by(middle, f32::total_cmp).1);
+        }
+        let (median, deviation) = (model.times.median(), model.times.deviation());
+        (model.slots, model.capacity, model.fastest) = (0, 0.0, f32::INFINITY);
+        for at in &members {
+            let instance = &mut instances[*at];
+            let slots = instance.slots;
+            let Some(served) = instance.of_mut(key) else { continue };
+            served.speed.compare(median, deviation);
+            let slower = served.speed.slower();
+            model.slots += u32::from(slots);
+            model.capacity += f64::from(slots) * f64::from(-slower).exp();
+            model.fastest = model.fastest.min(slower);
+        }
+        model.fastest = if members.is_empty() { 0.0 } else { model.fastest };
+        // Instances may have become fast or slow.
+        let free = std::mem::take(&mut model.free.fast).into_iter();
+        let free: Vec<_> =
+            free.chain(std::mem::take(&mut model.free.slow).into_iter().map(|(_, at)| at)).collect();
+        for at in free {
+            let served = instances.get(at).and_then(|instance| instance.of(key));
+            if let Some(slower) = served.map(|served| served.speed.slower()) {
+                model.list(at, slower);
+            }
+        }
+        self.touch(key);
+    }
+
+    /// Takes an instance out of service, unless too few instances of one of its models would stay.
+    fn take_out(&mut self, now: Time, key: InstanceKey, model: ModelKey) {
+        let settings = self.books.models[model].settings.health;
+        let instance = &self.books.instances[key];
+        let models: Models = instance.serves.iter().map(|served| served.model).collect();
+        if instance.health.in_service() {
+            let may_leave = |model: &ModelKey| {
+                let members = &self.books.models[*model].instances;
+                let stay =
+                    members.iter().filter(|at| self.books.instances[**at].health.in_service()).count() - 1;
+                stay as f64 >= (settings.least_in_service * members.len() as f64).ceil().max(1.0)
+            };
+            if !models.iter().all(may_leave) {
+                return;
+            }
+            models.iter().for_each(|model| self.books.models[*model].free.out.push(key));
+        }
+        self.books.instances[key].health.take_out(now, &settings);
+        models.into_iter().for_each(|model| self.compare(model));
+    }
+
+    fn back_in_service(&mut self, key: InstanceKey) {
+        let instance = &self.books.instances[key];
+        let models: Models = instance.serves.iter().map(|served| served.model).collect();
+        for model in models {
+            self.books.models[model].free.out.retain(|at| *at != key);
+            self.compare(model);
+        }
+    }
+}

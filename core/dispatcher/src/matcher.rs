@@ -1,0 +1,304 @@
+//! The matcher: it brings wanted attempts and instances with room together.
+//!
+//! It is entered for each model whose line or whose instances changed. It serves the lines in the order of urgency: stand-ins of
+//! late queries, retries and copies, queries that have not run yet, background. Then a query that waits has no free instance
+//! that suits it, which the random tests check after each event.
+
+use std::collections::VecDeque;
+
+use smallvec::smallvec;
+
+use crate::attempts::Keys;
+use crate::batch::{self, Load};
+use crate::dispatcher::{Dispatcher, Models};
+use crate::instance::InstanceKey;
+use crate::model::{Line, ModelKey};
+use crate::policy::Placement;
+use crate::query::QueryKey;
+use crate::suits::{Books, Fit};
+use crate::time::Time;
+
+/// Where an attempt may start now.
+enum Place {
+    At(InstanceKey),
+    /// Some instance has room, but this query avoids it.
+    NotForThis,
+    /// No instance has room, or a faster one will have it soon.
+    Nowhere,
+}
+
+/// A line other than that of the queries that have not run yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    StandIn,
+    Again,
+    Background,
+}
+
+impl Urgency {
+    fn line(self, line: &mut Line) -> &mut VecDeque<QueryKey> {
+        match self {
+            Urgency::StandIn => &mut line.stand_ins,
+            Urgency::Again => &mut line.again,
+            Urgency::Background => &mut line.background,
+        }
+    }
+}
+
+/// One in so many instances stays idle for queries that arrive while background work runs.
+const HEADROOM: usize = 20;
+
+impl<P: Clone, O> Dispatcher<P, O> {
+    /// Serves the stand-ins of late queries, the retries and copies, or the background.
+    pub(crate) fn match_again(&mut self, now: Time, model: ModelKey, urgency: Urgency) {
+        let mut at = 0;
+        while let Some(key) = urgency.line(&mut self.books.models[model].line).get(at).copied() {
+            if self.books.queries.get(key).is_none_or(|query| query.wanted(model).is_none()) {
+                urgency.line(&mut self.books.models[model].line).remove(at);
+                continue;
+            }
+            if self.books.models[model].free.is_empty() {
+                return;
+            }
+            let place = match urgency {
+                Urgency::Background => self.find_idle(now, model, key),
+                Urgency::StandIn | Urgency::Again => self.find(now, model, key),
+            };
+            let instance = match place {
+                Place::At(instance) => instance,
+                Place::NotForThis => {
+                    at += 1;
+                    continue;
+                }
+                Place::Nowhere => return,
+            };
+            urgency.line(&mut self.books.models[model].line).remove(at);
+            self.start_at(now, model, &smallvec![key], instance);
+        }
+    }
+
+    /// Serves the queries that have not run yet: the first in line, or the last if the instance is slow.
+    pub(crate) fn match_first(&mut self, now: Time, key: ModelKey) {
+        let mut at = 0;
+        while let Some(first) = self.books.models[key].line.first.get(at).copied() {
+            if !self.waits_first(key, first) {
+                self.books.models[key].line.first.remove(at);
+                continue;
+            }
+            let instance = match self.find(now, key, first) {
+                Place::At(instance) => instance,
+                Place::NotForThis => {
+                    at += 1;
+                    continue;
+                }
+                Place::Nowhere => return,
+            };
+            let query = &self.books.queries[first];
+            if self.is_fast(key, instance) || self.books.must_start(key, query, instance, now) {
+                self.books.models[key].line.first.remove(at);
+                let rows = self.rows(now, key, first, instance);
+                self.start_at(now, key, &rows, instance);
+                continue;
+            }
+            while let Some(last) = self.books.models[key].line.first.pop_back() {
+                if !self.waits_first(key, last) {
+                    continue;
+                }
+                let suits = self.books.suits(key, &self.books.queries[last], instance, now) == Fit::Yes;
+                if !suits {
+                    self.books.models[key].line.first.push_back(last);
+                    self.books.models[key].line.first.remove(at);
+                }
+                self.start_at(now, key, &smallvec![if suits { last } else { first }], instance);
+                break;
+            }
+        }
+    }
+
+    /// A query and those behind it in line that the instance should run in the same job.
+    fn rows(&mut self, now: Time, key: ModelKey, first: QueryKey, instance: InstanceKey) -> Keys {
+        let mut rows: Keys = smallvec![first];
+        let model = &self.books.models[key];
+        let query = &self.books.queries[first];
+        let most = model.batches.of(model.settings.max_rows);
+        let waiting = model.line.waiting;
+        if most == 1 || waiting <= model.free.fast.len() as u32 || query.alone {
+            return rows;
+        }
+        let load = Load {
+            waiting,
+            size: query.shape.size,
+            arrivals: model.arrivals.per_nano(now),
+            slots: model.capacity.max(1.0),
+            left: query.deadline.nanos_since(now),
+        };
+        let slower = self.books.served(key, instance).map_or(0.0, |served| served.speed.slower());
+        let most = batch::rows(&load, &model.times.sizes, most, f64::from(slower.exp()));
+        let shape = query.shape;
+        let mut at = 0;
+        while rows.len() < most as usize
+            && let Some(next) = self.books.models[key].line.first.get(at).copied()
+        {
+            let joins = self.waits_first(key, next) && {
+                let next = &self.books.queries[next];
+                !next.alone
+                    && shape.joins(next.shape)
+                    && self.books.suits(key, next, instance, now) == Fit::Yes
+            };
+            if joins {
+                self.books.models[key].line.first.remove(at);
+                rows.push(next);
+            } else {
+                at += 1;
+            }
+        }
+        rows
+    }
+
+    /// Whether an entry of the line is a query that has not run yet.
+    fn waits_first(&self, model: ModelKey, key: QueryKey) -> bool {
+        let query = self.books.queries.get(key);
+        query.is_some_and(|query| query.wanted(model).is_some_and(|at| query.attempts[at].why.is_first()))
+    }
+
+    fn start_at(&mut self, now: Time, model: ModelKey, rows: &Keys, instance: InstanceKey) {
+        self.unlist(model, instance);
+        self.start(now, model, rows, instance);
+        self.free(instance);
+    }
+
+    /// The idle instance that should run a background query now: no query may wait for any of its models, and some others
+    /// must stay idle.
+    fn find_idle(&mut self, now: Time, model: ModelKey, key: QueryKey) -> Place {
+        self.tidy(model);
+        let (books, query) = (&self.books, &self.books.queries[key]);
+        let pool = &books.models[model];
+        let is_idle = |at: &InstanceKey| {
+            let instance = &books.instances[*at];
+            let waits = |of: ModelKey| {
+                let line = &books.models[of].line;
+                line.waiting > 0 || !line.stand_ins.is_empty() || !line.again.is_empty()
+            };
+            instance.jobs.is_empty() && !instance.serves.iter().any(|served| waits(served.model))
+        };
+        let idle = || pool.free.fast.iter().copied().filter(is_idle);
+        if idle().count() <= pool.instances.len().div_ceil(HEADROOM) {
+            return Place::Nowhere;
+        }
+        let found = idle().find(|at| books.suits(model, query, *at, now) == Fit::Yes);
+        found.map_or(Place::NotForThis, Place::At)
+    }
+
+    /// Whether an instance counts as one of the fastest.
+    pub(crate) fn is_fast(&self, model: ModelKey, at: InstanceKey) -> bool {
+        let pool = &self.books.models[model];
+        pool.settings.policy.placement == Placement::InTurn
+            || self.books.served(model, at).is_some_and(|served| pool.is_fast(served.speed.slower()))
+    }
+
+    /// The free instance that should run a query's attempt now. If it should wait, notes when to look again.
+    fn find(&mut self, now: Time, model: ModelKey, key: QueryKey) -> Place {
+        self.tidy(model);
+        let (books, query) = (&self.books, &self.books.queries[key]);
+        let free = &books.models[model].free;
+        let (mut look, mut wait) = (Time::MAX, None);
+        let (mut found, mut hangs, mut has_room) = (None, None, false);
+        let slow = free.slow.iter().map(|(_, at)| (true, *at));
+        for (is_slow, at) in free.fast.iter().map(|at| (false, *at)).chain(slow) {
+            match books.suits(model, query, at, now) {
+                Fit::No => has_room |= query.is_at(at) && books.instances[at].has_room(),
+                Fit::From(from) => {
+                    has_room = true;
+                    look = look.min(from);
+                }
+                // Only if no other has room.
+                Fit::Yes if books.may_hang(at, now) => hangs = hangs.or(Some(at)),
+                Fit::Yes if is_slow => match books.waits_for_faster(model, at, query, now) {
+                    None => found = Some(at),
+                    Some(until) => {
+                        wait = wait.filter(|(_, own)| *own <= until).or(Some((at, until)));
+                    }
+                },
+                Fit::Yes => found = Some(at),
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        let mut found = found.or(hangs.filter(|_| wait.is_none()));
+        if found.is_none() && wait.is_none() {
+            // No instance in service has room, so one that was taken out has a chance to show that it works.
+            for at in &free.out {
+                let instance = &books.instances[*at];
+                if instance.held || !instance.jobs.is_empty() || query.is_at(*at) {
+                    continue;
+                }
+                match instance.health.trial_at() {
+                    Some(due) if due > now => look = look.min(due),
+                    _ => found = found.or(Some(*at)),
+                }
+            }
+        }
+        if let Some((at, until)) = wait.filter(|_| found.is_none()) {
+            self.look_at_instance(at, until);
+        }
+        if found.is_none() && look < Time::MAX {
+            self.look_at(key, look);
+        }
+        match found {
+            Some(at) => Place::At(at),
+            None if has_room => Place::NotForThis,
+            None => Place::Nowhere,
+        }
+    }
+
+    /// Drops entries of the set of free instances that have no room.
+    fn tidy(&mut self, key: ModelKey) {
+        let Books { models, instances, .. } = &mut self.books;
+        let free = &mut models[key].free;
+        let mut has_room = |at: &InstanceKey| {
+            let Some(instance) = instances.get_mut(*at) else { return false };
+            let stays = instance.has_room() && instance.in_service();
+            if !stays && let Some(served) = instance.of_mut(key) {
+                served.listed = false;
+            }
+            stays
+        };
+        while free.fast.front().is_some_and(|at| !has_room(at)) {
+            free.fast.pop_front();
+        }
+        free.slow.retain(|(_, at)| has_room(at));
+    }
+
+    /// Lists an instance that may have room, for each of its models.
+    pub(crate) fn free(&mut self, key: InstanceKey) {
+        let Books { models, instances, .. } = &mut self.books;
+        let Some(instance) = instances.get_mut(key) else { return };
+        if !instance.has_room() {
+            return;
+        }
+        let in_service = instance.in_service();
+        let mut touched = Models::new();
+        for served in &mut instance.serves {
+            touched.push(served.model);
+            if served.listed || !in_service {
+                continue;
+            }
+            served.listed = true;
+            models[served.model].list(key, served.speed.slower());
+        }
+        touched.into_iter().for_each(|model| self.touch(model));
+    }
+
+    /// Takes an instance out of a model's set of free instances, before a run starts there.
+    fn unlist(&mut self, model: ModelKey, key: InstanceKey) {
+        let free = &mut self.books.models[model].free;
+        if let Some(at) = free.fast.iter().position(|at| *at == key) {
+            free.fast.remove(at);
+        }
+        free.slow.retain(|(_, at)| *at != key);
+        if let Some(served) = self.books.instances.get_mut(key).and_then(|own| own.of_mut(model)) {
+            served.listed = false;
+        }
+    }
+}
