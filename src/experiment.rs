@@ -10,7 +10,7 @@ use parm_experiments::Config;
 use parm_experiments::{
     Folder, GRID, Laboratory, Mode, Observer, Position, Results, Stop, Validity, line_of, machine,
 };
-use parm_grids::Queue;
+use parm_grids::Share;
 
 use crate::Failure;
 use crate::bar::Bar;
@@ -56,12 +56,12 @@ pub fn main(flags: &Experiment) -> Result<(), Failure> {
     }
 }
 
-/// Lists, runs or joins the runs of a simulated experiment in a folder that other processes share.
+/// Runs a share of a simulated experiment, or joins the results of all.
 fn share(flags: &Experiment, experiment: &parm_experiments::Experiment, task: Task) -> Result<(), Failure> {
     let rejected = |reason: &'static str| Err(Failure::Configuration(anyhow::anyhow!(reason)));
     if !flags.simulate {
         return rejected(
-            "--list, --cell, --share and --join need --simulate: real processes are compared on one machine, in turns",
+            "--share and --join need --simulate: real processes are compared on one machine, in turns",
         );
     }
     if flags.raw {
@@ -69,32 +69,26 @@ fn share(flags: &Experiment, experiment: &parm_experiments::Experiment, task: Ta
     }
     let cells = experiment.grid().map_err(|error| Failure::Run(error.into()))?;
     let path = flags.results.clone().unwrap_or_else(|| default_folder(&flags.file, 1));
-    let open = || grid::folder(&path, GRID, &flags.grid);
     match task {
-        Task::List => {
-            open().and_then(|folder| grid::list(&folder, &cells, flags.output)).map_err(Failure::Run)
-        }
-        Task::Join(folders) => join(flags, experiment, (&folders, &cells)).map_err(Failure::Run),
-        Task::Run(selection) => {
-            let selected = grid::selected(&selection, &cells)?;
-            open().and_then(|folder| run_cells(experiment, &folder, selected)).map_err(Failure::Run)
-        }
+        Task::Join(folders) => join(flags, experiment, (&folders, &cells)),
+        Task::Run(share) => run_share(experiment, &path, share, &cells),
         Task::Whole => Ok(()),
     }
+    .map_err(Failure::Run)
 }
 
-fn run_cells(
+fn run_share(
     experiment: &parm_experiments::Experiment,
-    folder: &parm_grids::Folder,
-    cells: Vec<parm_grids::Cell>,
+    results: &Path,
+    share: Share,
+    cells: &[parm_grids::Cell],
 ) -> anyhow::Result<()> {
-    let count = cells.len();
-    let queue = Queue::new(folder, cells);
-    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(count.max(1));
+    let folder = parm_grids::Folder::create(results, GRID)?;
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let bar = Bar::spinner("queries");
-    grid::until_signal(&queue, || experiment.run_cells(&queue, threads, (&bar, &|| false)))??;
+    experiment.run_share(&folder, share, threads, &bar)?;
     bar.done();
-    eprintln!("{count} cells have results");
+    eprintln!("share {share}: {} of {} cells have results", share.of(cells).len(), cells.len());
     Ok(())
 }
 

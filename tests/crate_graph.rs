@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/durations", &[]),
     ("wire/protocol", &["tokens"]),
     ("encoder", &[]),
-    ("grids", &[]),
+    ("lab/grids", &[]),
     ("core/workload", &["random", "durations"]),
     ("wire/arrays", &["protocol"]),
     ("wire/captures", &["protocol"]),

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the cells of one command as Ray tasks, the longest first, in a folder that all nodes see.
+"""Runs the shares of one command as Ray tasks, in a folder that all nodes see.
 
-    python deploy/grids/grid.py experiment tail.toml --simulate --results /shared/tail
+    SHARES=32 python deploy/grids/grid.py experiment tail.toml --simulate --results /shared/tail
 
-RAY_ADDRESS names the cluster. A lost worker's cell runs again once its lease expires (--lease, 60 s).
+RAY_ADDRESS names the cluster, CPUS the processors of a task. Ray starts a lost task again, which skips the cells that have a
+result.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -14,22 +14,20 @@ import sys
 import ray
 
 COMMAND = [os.environ.get("PARM", "parm"), *sys.argv[1:]]
+SHARES = int(os.environ.get("SHARES", "4"))
 
 
 @ray.remote(max_retries=5, retry_exceptions=True)
-def run(key):
-    done = subprocess.run([*COMMAND, "--cell", key], stderr=subprocess.PIPE, text=True)
+def run(index):
+    done = subprocess.run([*COMMAND, "--share", f"{index}/{SHARES}"], stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
 
 
-listed = json.loads(subprocess.check_output([*COMMAND, "--list", "--output", "json"]))
-cells = [cell for cell in listed["cells"] if cell["state"] != "done"]
-cells.sort(key=lambda cell: -cell["estimate_s"])
 ray.init()
 cpus = int(os.environ.get("CPUS", "1"))
-tasks = {run.options(name=cell["name"], num_cpus=cpus).remote(cell["key"]): cell for cell in cells}
+tasks = {run.options(name=f"share {index}", num_cpus=cpus).remote(index): index for index in range(SHARES)}
 while tasks:
     [ended], _ = ray.wait(list(tasks))
     ray.get(ended)
-    print(f"{tasks.pop(ended)['name']}: done, {len(tasks)} left", flush=True)
+    print(f"share {tasks.pop(ended)}: done, {len(tasks)} left", flush=True)

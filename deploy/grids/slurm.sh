@@ -4,8 +4,8 @@
 #   sbatch deploy/grids/slurm.sh experiment tail.toml --simulate --results /shared/tail
 #   sbatch --array=0-31 deploy/grids/slurm.sh train matrix mlp.toml --data /shared/data --results /shared/mlp
 #
-# A lost node's task is queued again and waits for the lease of the node (--lease, 60 s); a training continues from its
-# checkpoint. The last minute before the time limit is for checkpoints.
+# A lost node's task is queued again: it skips the cells that have a result, and a training continues from its checkpoint.
+# The last minute before the time limit is for checkpoints. Indices begin at 0 and have no gaps.
 #SBATCH --job-name=parm-grid
 #SBATCH --array=0-3
 #SBATCH --requeue

@@ -12,7 +12,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use parm_encoder::Kind;
 
-use super::Output;
 use super::grid::Grid;
 
 pub const EXAMPLES: &str = "Examples:
@@ -26,8 +25,8 @@ pub const EXAMPLES: &str = "Examples:
       a thinner model, for the policy stand-in
   parm train matrix training/matrix/mlp.toml --data datasets --results results --jobs 2
       many runs, without those that have results
-  parm train matrix training/matrix/mlp.toml --data datasets --results /shared/mlp --share 0/1
-      many runs, by every machine that shares the folder: see docs/grids.md";
+  parm train matrix training/matrix/mlp.toml --data datasets --results /shared/mlp --share 0/4
+      one of four parts of them, on one of four machines: see docs/grids.md";
 
 /// `parm train`.
 #[derive(Debug, Args)]
@@ -318,9 +317,6 @@ pub struct Matrix {
     /// File for tables of the results so far, without any run
     #[arg(long, value_name = "FILE")]
     pub render: Option<PathBuf>,
-    /// Form of the output of --list
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub output: Output,
     #[command(flatten)]
     pub grid: Grid,
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use parm_grids::{Selection, Share};
+use parm_grids::{Folder, Share};
 use parm_training::matrix::{Cell, GRID, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
 use parm_training::{Device, Error, Teacher};
 
@@ -15,7 +15,7 @@ use crate::Failure;
 use crate::cli::train as flags;
 use crate::grid::{self, Task};
 
-/// Runs the cells without a result, or renders, lists or joins the results so far.
+/// Runs the cells without a result, or renders or joins the results so far.
 pub fn main(given: &flags::Matrix) -> Result<(), Failure> {
     let matrices = matrices(given).map_err(Failure::Configuration)?;
     let device = given.device.parse().map_err(|error: Error| Failure::Configuration(error.into()))?;
@@ -24,9 +24,8 @@ pub fn main(given: &flags::Matrix) -> Result<(), Failure> {
     }
     match Task::of(&given.grid) {
         Task::Whole => run(given, device, &matrices, |runner| Ok(_ = runner.run()?)),
-        Task::List => list(given, device, &matrices),
         Task::Join(folders) => join(given, &matrices, &folders),
-        Task::Run(selection) => share(given, device, &matrices, &selection),
+        Task::Run(part) => share(given, device, &matrices, part),
     }
     .map_err(Failure::Run)
 }
@@ -67,46 +66,37 @@ fn run(
     Ok(())
 }
 
-fn list(given: &flags::Matrix, device: Device, matrices: &[Matrix]) -> anyhow::Result<()> {
-    let (mut cells, mut seen) = (Vec::new(), BTreeSet::new());
-    run(given, device, matrices, |runner| {
-        let measured = runner.measured(&Selection::Share(Share::ALL))?;
-        cells.extend(measured.into_iter().filter(|cell| seen.insert(cell.key.clone())));
-        Ok(())
-    })?;
-    grid::list(&grid::folder(&given.results, GRID, &given.grid)?, &cells, given.output)
-}
-
-fn share(
-    given: &flags::Matrix,
-    device: Device,
-    matrices: &[Matrix],
-    selection: &Selection,
-) -> anyhow::Result<()> {
-    let folder = grid::folder(&given.results, GRID, &given.grid)?;
-    let all: Vec<_> = matrices.iter().flat_map(Matrix::grid).collect();
-    let mut wanted: BTreeSet<String> = selection.of(&all)?.into_iter().map(|cell| cell.key).collect();
-    eprintln!("{} of {} cells selected", wanted.len(), all.len());
+fn share(given: &flags::Matrix, device: Device, matrices: &[Matrix], share: Share) -> anyhow::Result<()> {
+    let folder = Folder::create(&given.results, GRID)?;
+    let all = cells(matrices);
+    let mut wanted: BTreeSet<String> = share.of(&all).into_iter().map(|cell| cell.key).collect();
+    eprintln!("share {share}: {} of {} cells", wanted.len(), all.len());
     run(given, device, matrices, |runner| {
         // A cell of several files runs for the first of them.
         let keys = runner.matrix.grid().into_iter().map(|cell| cell.key);
-        let keys: Vec<String> = keys.filter(|key| wanted.remove(key)).collect();
-        Ok(runner.run_shared(&folder, &Selection::Keys(keys))?)
+        let keys: BTreeSet<String> = keys.filter(|key| wanted.remove(key)).collect();
+        Ok(runner.run_share(&folder, share, &keys)?)
     })
+}
+
+/// Returns the cells of all files, each once.
+fn cells(matrices: &[Matrix]) -> Vec<parm_grids::Cell> {
+    let mut seen = BTreeSet::new();
+    let mut cells: Vec<_> = matrices.iter().flat_map(Matrix::grid).collect();
+    cells.retain(|cell| seen.insert(cell.key.clone()));
+    cells
 }
 
 /// Adds the results in the folders to the outcomes of `--results`.
 fn join(given: &flags::Matrix, matrices: &[Matrix], folders: &[PathBuf]) -> anyhow::Result<()> {
-    let mut cells: Vec<_> = matrices.iter().flat_map(Matrix::grid).collect();
-    let mut seen = BTreeSet::new();
-    cells.retain(|cell| seen.insert(cell.key.clone()));
+    let cells = cells(matrices);
     let joined = parm_grids::join(folders, GRID, &cells)?;
     let is_whole = grid::reported(&joined);
     let mut results = Results::open(&given.results)?;
     results.join(cells.iter().filter_map(|cell| joined.records.get(&cell.key)))?;
     let (found, all) = (joined.records.len(), cells.len());
     writeln!(crate::printer::stdout(), "{found} of {all} cells joined in {}", given.results.display())?;
-    anyhow::ensure!(is_whole, "joined in part: run the missing cells and join again");
+    anyhow::ensure!(is_whole, "joined in part: run the missing shares and join again");
     Ok(())
 }
 

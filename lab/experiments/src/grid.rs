@@ -4,9 +4,9 @@
 //! processes are not a grid, because policies are compared on one machine in turns.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parm_grids::{Cell as GridCell, Product, Queue, Record};
+use parm_grids::{Cell as GridCell, Folder, Product, Record, Share};
 use parm_simulator::{KeptTally, Progress, Tally};
 
 use crate::report::named;
@@ -16,35 +16,32 @@ use crate::{Cell, Config, Error, Experiment, Processes, Report};
 /// The kind of grid in result files.
 pub const GRID: &str = "experiment";
 
-/// Queries that a processor simulates in a second, roughly.
-const PACE: f64 = 400_000.0;
-
 impl Experiment {
     /// Returns the cells of the grid: every run, in order.
     pub fn grid(&self) -> Result<Vec<GridCell>, Error> {
         self.runs().map(|(cell, repeat)| self.grid_cell(cell, repeat)).collect()
     }
 
-    /// Runs cells of a queue on this many threads until every one has a result.
-    pub fn run_cells(
+    /// Runs the cells of a share without a result on this many threads.
+    pub fn run_share(
         &self,
-        queue: &Queue<'_>,
+        folder: &Folder,
+        share: Share,
         threads: usize,
-        (progress, stop): (&dyn Progress, &(dyn Fn() -> bool + Sync)),
+        progress: &dyn Progress,
     ) -> Result<(), Error> {
+        let cells = share.of(&self.grid()?);
         let by_key = self.by_key()?;
+        let next = AtomicUsize::new(0);
         let work = || -> Result<(), Error> {
-            while let Some(held) = queue.next(stop)? {
-                let Some((cell, repeat)) = by_key.get(&held.cell().key) else { continue };
-                let began = Instant::now();
-                let tally = cell.runs[*repeat].simulate(progress)?;
-                let result = serde_json::to_string(&KeptTally::from(&tally)).map_err(unwritable)?;
-                let took_ms = began.elapsed().as_millis() as u64;
-                match held.finish(Product { result, timings: "{}".into(), took_ms }) {
-                    // Another process runs it after this one was paused.
-                    Err(parm_grids::Error::Lost { .. }) => {}
-                    kept => kept?,
+            while let Some(of_grid) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if folder.has_result(of_grid)? {
+                    continue;
                 }
+                let (cell, repeat) = by_key[&of_grid.key];
+                let tally = cell.runs[repeat].simulate(progress)?;
+                let result = serde_json::to_string(&KeptTally::from(&tally)).map_err(unwritable)?;
+                folder.keep(of_grid, Product { result, timings: "{}".into() })?;
             }
             Ok(())
         };
@@ -85,8 +82,6 @@ impl Experiment {
         Ok(GridCell {
             key: parm_grids::key(&settings),
             name: format!("{} at {}, {policy}, seed {}", cell.scenario, cell.intensity(), run.seed),
-            group: cell.policy.clone(),
-            estimate_s: run.queries as f64 / PACE,
             inputs: BTreeMap::from([("settings".to_owned(), parm_grids::digest(&settings))]),
         })
     }

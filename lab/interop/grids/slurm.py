@@ -111,14 +111,14 @@ def node_of(task):
 def run(cluster, grid, kind):
     """Submits the recipe, loses a node in the middle of a cell, and waits for the end."""
     log = cluster.folder / f"{kind}-%a.out"
-    command = [work.ROOT / "deploy/grids/slurm.sh", *grid.arguments("slurm", kind, "--lease", str(work.LEASE))]
+    command = [work.ROOT / "deploy/grids/slurm.sh", *grid.arguments("slurm", kind)]
     job = cluster.say("sbatch", "--parsable", "-o", str(log), *map(str, command)).strip()
     found = []
     cluster.until(lambda: found.append(grid.victim("slurm", kind)) or found[-1], f"a cell of {kind} is in its middle")
-    task, lease = found[-1]
+    task = found[-1]
     node = node_of(task)
     cluster.lose(node, task)
-    print(f"slurm {kind}: lost node {node} in the middle of {lease.name.split('.')[0]}", flush=True)
+    print(f"slurm {kind}: lost node {node} in the middle of a cell", flush=True)
     cluster.until(lambda: not cluster.say("squeue", "-h", "-j", job).strip(), f"{kind} has ended")
     restarts = [line for line in cluster.say("scontrol", "show", "job", job).split() if line.startswith("Restarts=")]
     print(f"slurm {kind}: {' '.join(sorted(restarts))}", flush=True)

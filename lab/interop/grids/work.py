@@ -9,7 +9,6 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PARM = os.environ["PARM_BINARY"]
-LEASE = 5
 
 EXPERIMENT = """
 queries = {queries}
@@ -114,13 +113,16 @@ class Work:
         print(f"{engine} {kind}: {cells} cells, equal to one process to the digit", flush=True)
 
     def victim(self, name, kind):
-        """A process that runs a cell of this run, once it is in the middle of one; and the cell's lease file."""
-        cells = self.results(name, kind) / "cells"
-        # A training is in its middle when it has a checkpoint.
-        begun = cells.glob("*.checkpoint") if kind == "matrix" else cells.glob("*.lease.1")
-        for sign in begun:
-            lease = cells / f"{sign.name.split('.')[0]}.lease.1"
-            text = lease.read_text() if lease.exists() else ""
-            if text.startswith("held by "):
-                return int(text.splitlines()[0].split()[-1]), lease
+        """A process that runs a share of this run, once it is in the middle of a cell."""
+        results = self.results(name, kind)
+        # A training is in its middle when it has a checkpoint, a share of an experiment when it has its first result.
+        if not list((results / "cells").glob("*.checkpoint" if kind == "matrix" else "*.json")):
+            return None
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if words[0] == PARM and "--share" in words and str(results) in words:
+                return int(folder.name)
         return None

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use parm_grids::{Kept, Leases};
+use parm_grids::Share;
 use parm_parity_models::onnx::{Limits, Model};
 use serde::{Deserialize, Serialize};
 
@@ -48,26 +47,19 @@ pub(super) struct Answers {
 /// The answers of a model that was run already.
 type KnownAnswers = Option<Arc<Answers>>;
 
-/// A lock for each deployed model, with its answers. If other processes share the folder, also leases, and digests of the
-/// data: a base model of other data has another name.
+/// A lock for each deployed model, with its answers. In a share of a grid also digests of the data: a base model of other
+/// data has another name.
 #[derive(Default)]
 pub(super) struct Bases {
     locks: Mutex<BTreeMap<String, Arc<Mutex<KnownAnswers>>>>,
-    leases: Option<Leases>,
+    share: Option<Share>,
     digests: BTreeMap<String, String>,
 }
 
 impl Bases {
-    /// The deployed models of a results folder that other processes share: one of them trains each.
-    pub(super) fn shared(
-        results: &Path,
-        limit: Duration,
-        digests: BTreeMap<String, String>,
-    ) -> Result<Self, Error> {
-        let folder = results.join("bases");
-        let leases = Leases::new(&folder, limit);
-        let leases = leases.map_err(|error| Error::Write { path: folder, message: error.to_string() })?;
-        Ok(Self { leases: Some(leases), digests, ..Self::default() })
+    /// The deployed models of a share, in a folder of results that other shares may use at the same time.
+    pub(super) fn of_share(share: Share, digests: BTreeMap<String, String>) -> Self {
+        Self { share: Some(share), digests, ..Self::default() }
     }
 
     /// The deployed model of a cell. Cells that share one wait here until the first cell has trained or run it.
@@ -97,7 +89,7 @@ impl Bases {
         Ok(Deployed { graph, file, answers: Some(answers) })
     }
 
-    /// The base model and its file: trained, or read from an earlier run or another process.
+    /// The base model and its file: trained, or read from an earlier run or another share.
     fn trained(
         &self,
         runner: &Runner<'_>,
@@ -106,24 +98,20 @@ impl Bases {
         key: &str,
     ) -> Result<(Model, PathBuf), Error> {
         let path = runner.place.results.join("bases").join(format!("{key}.onnx"));
-        let lease = match &self.leases {
-            Some(leases) => leases.wait(key, &|| path.exists(), &|| runner.stop.is_requested())?,
-            None => None,
-        };
         if path.exists() {
             return Ok((Model::open(&path, &Limits::default())?, path));
         }
         let recipe = runner.matrix.base(cell);
-        if self.leases.is_some() && lease.is_none() {
-            // Stopped while another process trains it, whose checkpoint must stay.
-            return Err(Error::Stopped { epoch: 0, epochs: recipe.run.epochs });
-        }
-        let files = runner.files("bases", key);
+        // Another share may train the same model now, so each has its own checkpoint. The last to finish replaces the file.
+        let own = match self.share {
+            Some(share) => format!("{key}.share-{}", share.to_string().replace('/', "-of-")),
+            None => key.to_owned(),
+        };
+        let files = runner.files("bases", &own);
         let around = Surroundings { observer: &Unobserved, stop: runner.stop, files: &files };
         let trained = resumed(&files, || base::train(&data.train, &recipe, runner.device, around))?;
         file::write(&path, &trained.model)?;
         files.forget_checkpoint();
-        lease.iter().try_for_each(Kept::finish)?;
         Ok((Model::from_bytes(trained.model, &Limits::default())?, path))
     }
 }

@@ -1,31 +1,21 @@
-//! Cells of a matrix that many processes run: each with a lease and a result file of its own.
+//! A matrix in shares that separate processes run: each cell has a result file of its own.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
 
-use parm_grids::{Cell as GridCell, Folder, Held, Product, Queue, Record, Selection};
+use parm_grids::{Cell as GridCell, Folder, Product, Record, Share};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::deployed::Bases;
 use super::run::{Loaded, Runner, lock};
-use super::{Cell, Matrix, Outcome, Way};
+use super::{Cell, Matrix, Outcome};
 use crate::Error;
 use crate::data::Samples;
-use crate::fit::Stop;
 
 /// The kind of grid in result files.
 pub const GRID: &str = "matrix";
-
-/// Seconds for a number of a row in an epoch, roughly: an estimate before any cell of the kind is finished.
-const PACE: f64 = 1e-7;
-
-/// Time between two looks for a lost lease or a request to stop.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The parts of an outcome that differ from run to run.
 #[derive(Serialize, Deserialize)]
@@ -34,7 +24,7 @@ struct Timings {
     seconds: f64,
 }
 
-/// Selected cells with their data.
+/// The cells of a share without results, with their data.
 struct Prepared {
     /// The data by name.
     data: BTreeMap<String, Arc<Loaded>>,
@@ -45,51 +35,32 @@ struct Prepared {
 }
 
 impl Matrix {
-    /// Returns the cells of the grid without estimates and digests, which need the data.
+    /// Returns the cells of the grid without digests, which need the data.
     pub fn grid(&self) -> Vec<GridCell> {
-        let cell = |cell: &Cell| GridCell {
-            key: cell.key(self),
-            name: cell.to_string(),
-            group: format!("{} {} {}", cell.data, cell.base, cell.recipe),
-            estimate_s: 0.0,
-            inputs: BTreeMap::new(),
-        };
+        let cell =
+            |cell: &Cell| GridCell { key: cell.key(self), name: cell.to_string(), inputs: BTreeMap::new() };
         self.cells().iter().map(cell).collect()
     }
 }
 
 impl Runner<'_> {
-    /// Returns the selected cells with estimates and digests, after reading their data.
-    pub fn measured(&self, selection: &Selection) -> Result<Vec<GridCell>, Error> {
-        Ok(self.prepared(selection)?.cells.into_iter().map(|(grid, _)| grid).collect())
-    }
-
-    /// Runs the selected cells until every one has a result, here or in another process. An error ends the run.
-    pub fn run_shared(&self, folder: &Folder, selection: &Selection) -> Result<(), Error> {
-        let Prepared { data, digests, cells } = self.prepared(selection)?;
-        let by_key: BTreeMap<String, Cell> =
-            cells.iter().map(|(grid, cell)| (grid.key.clone(), cell.clone())).collect();
-        let queue = Queue::new(folder, cells.into_iter().map(|(grid, _)| grid).collect());
-        let bases = Bases::shared(&self.place.results, folder.leases().limit(), digests)?;
-        let failed = Mutex::new(None);
+    /// Runs the cells with these keys, of a share, that have no result. An error ends the run.
+    pub fn run_share(&self, folder: &Folder, share: Share, keys: &BTreeSet<String>) -> Result<(), Error> {
+        let Prepared { data, digests, mut cells } = self.prepared(folder, keys)?;
+        let bases = Bases::of_share(share, digests);
+        cells.reverse();
+        let (left, failed) = (Mutex::new(cells), Mutex::new(None));
         let work = || -> Result<(), Error> {
-            while let Some(held) = queue.next(&|| self.stop.is_requested())? {
-                let Some(cell) = by_key.get(&held.cell().key) else { continue };
-                self.observer.began(cell, queue.left());
-                let began = Instant::now();
-                let outcome = self.watched(&held, |runner| runner.cell(cell, &data[&cell.data], &bases));
-                if held.is_lost() {
-                    // Another process runs it after this one was paused.
-                    continue;
-                }
-                let outcome = outcome?;
-                match held.finish(product(&outcome, began.elapsed())) {
-                    Err(parm_grids::Error::Lost { .. }) => {}
-                    kept => {
-                        kept?;
-                        self.observer.finished(&outcome);
-                    }
-                }
+            while !self.stop.is_requested() {
+                let (next, count) = {
+                    let mut left = lock(&left);
+                    (left.pop(), left.len())
+                };
+                let Some((grid, cell)) = next else { break };
+                self.observer.began(&cell, count);
+                let outcome = self.cell(&cell, &data[&cell.data], &bases)?;
+                folder.keep(&grid, product(&outcome))?;
+                self.observer.finished(&outcome);
             }
             Ok(())
         };
@@ -103,31 +74,14 @@ impl Runner<'_> {
         failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    /// Runs a cell. Stops this cell alone if its lease is lost, and with all others on request.
-    fn watched<T>(&self, held: &Held<'_>, run: impl FnOnce(&Runner<'_>) -> T) -> T {
-        let (own, ended) = (Stop::default(), AtomicBool::new(false));
-        thread::scope(|scope| {
-            let watcher = scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
-                    if held.is_lost() || self.stop.is_requested() {
-                        return own.request();
-                    }
-                    thread::park_timeout(LOOK);
-                }
-            });
-            let _ends = WatchEnd { ended: &ended, watcher: watcher.thread() };
-            run(&Runner { stop: &own, ..*self })
-        })
-    }
-
-    fn prepared(&self, selection: &Selection) -> Result<Prepared, Error> {
+    fn prepared(&self, folder: &Folder, keys: &BTreeSet<String>) -> Result<Prepared, Error> {
         let mut data = BTreeMap::new();
         let mut digests = BTreeMap::new();
-        let by_key: BTreeMap<String, Cell> =
-            self.matrix.cells().into_iter().map(|cell| (cell.key(self.matrix), cell)).collect();
         let mut cells = Vec::new();
-        for mut grid in selection.of(&self.matrix.grid())? {
-            let cell = by_key[&grid.key].clone();
+        for (mut grid, cell) in self.matrix.grid().into_iter().zip(self.matrix.cells()) {
+            if !keys.contains(&grid.key) {
+                continue;
+            }
             if !data.contains_key(&cell.data) {
                 let loaded = self.load(&cell)?;
                 let of = format!("{}{}", samples_digest(&loaded.train), samples_digest(&loaded.test));
@@ -136,32 +90,11 @@ impl Runner<'_> {
             }
             let input = self.matrix.data[&cell.data].input(&cell.data);
             grid.inputs.insert(input, digests[&cell.data].clone());
-            grid.estimate_s = self.estimate(&cell, &data[&cell.data]);
-            cells.push((grid, cell));
+            if !folder.has_result(&grid)? {
+                cells.push((grid, cell));
+            }
         }
         Ok(Prepared { data, digests, cells })
-    }
-
-    fn estimate(&self, cell: &Cell, data: &Loaded) -> f64 {
-        let epochs = match self.matrix.way(cell) {
-            Way::Parity(recipe) => recipe.run.epochs,
-            Way::Code(recipe) => recipe.run.epochs,
-        };
-        data.train.inputs.data().len() as f64 * epochs as f64 * PACE
-    }
-}
-
-/// Ends the watch of a cell when it is dropped, also after a panic: the scope waits for the watcher, and the cell's lease would be
-/// renewed for ever.
-struct WatchEnd<'a> {
-    ended: &'a AtomicBool,
-    watcher: &'a Thread,
-}
-
-impl Drop for WatchEnd<'_> {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        self.watcher.unpark();
     }
 }
 
@@ -176,15 +109,11 @@ impl Outcome {
     }
 }
 
-fn product(outcome: &Outcome, took: Duration) -> Product {
+fn product(outcome: &Outcome) -> Product {
     let timings = Timings { costs: outcome.costs.clone(), seconds: outcome.seconds };
     let result = Outcome { costs: BTreeMap::new(), seconds: 0.0, ..outcome.clone() };
     let text = |value: Result<String, serde_json::Error>| value.expect("plain values");
-    Product {
-        result: text(serde_json::to_string(&result)),
-        timings: text(serde_json::to_string(&timings)),
-        took_ms: took.as_millis() as u64,
-    }
+    Product { result: text(serde_json::to_string(&result)), timings: text(serde_json::to_string(&timings)) }
 }
 
 /// A digest of rows as training sees them, so that the form of their files does not matter.

@@ -1,10 +1,9 @@
-//! Matrices that several processes share: the joined results equal those of one process.
+//! Matrices in shares: the joined results equal those of one process.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::time::Duration;
 
-use parm_grids::{Folder, Selection, join};
+use parm_grids::{Folder, Share, join};
 use parm_training::fit::Stop;
 use parm_training::matrix::{Cell, GRID, Matrix, MatrixObserver, Outcome, Place, Results, Runner};
 use parm_training::{Device, Error};
@@ -12,19 +11,21 @@ use tempfile::TempDir;
 
 use crate::matrix::{FILE, clock, matrix, nobody, write};
 
-/// Counts the cells that begin, and calls `second` when the second of them begins.
+/// Counts the cells that begin, and requests the end when the second of them begins.
 struct Watch<'a> {
     begun: Mutex<Vec<String>>,
-    second: &'a (dyn Fn(&Cell) + Sync),
+    stop: Option<&'a Stop>,
 }
 
 impl MatrixObserver for Watch<'_> {
     fn began(&self, cell: &Cell, _: usize) {
         let mut begun = self.begun.lock().unwrap();
         begun.push(cell.to_string());
-        // Its base model exists.
-        if begun.len() == 2 {
-            (self.second)(cell);
+        // Its base model exists, and it stops at its first step.
+        if let Some(stop) = self.stop
+            && begun.len() == 2
+        {
+            stop.request();
         }
     }
 
@@ -52,22 +53,7 @@ impl Shared {
     /// Calls `with` for a runner on a folder of results, and returns the cells that began.
     fn with<T>(&self, name: &str, stops: bool, with: impl FnOnce(&Runner<'_>) -> T) -> (T, Vec<String>) {
         let stop = Stop::default();
-        // It stops at the first step of its own.
-        let second = |_: &Cell| {
-            if stops {
-                stop.request()
-            }
-        };
-        self.observed(name, (&stop, &second), with)
-    }
-
-    fn observed<T>(
-        &self,
-        name: &str,
-        (stop, second): (&Stop, &(dyn Fn(&Cell) + Sync)),
-        with: impl FnOnce(&Runner<'_>) -> T,
-    ) -> (T, Vec<String>) {
-        let watch = Watch { begun: Mutex::default(), second };
+        let watch = Watch { begun: Mutex::default(), stop: stops.then_some(&stop) };
         let place = Place { data: self.folder.path().into(), results: self.results(name) };
         let result = with(&Runner {
             matrix: &self.matrix,
@@ -77,15 +63,16 @@ impl Shared {
             ask: &nobody,
             clock: &clock,
             observer: &watch,
-            stop,
+            stop: &stop,
         });
         (result, watch.begun.into_inner().unwrap())
     }
 
     fn share(&self, name: &str, share: &str, stops: bool) -> (Result<(), Error>, Vec<String>) {
-        let folder = Folder::open(&self.results(name), GRID, Duration::from_secs(60)).expect("a folder");
-        let selection = Selection::Share(share.parse().expect("a share"));
-        self.with(name, stops, |runner| runner.run_shared(&folder, &selection))
+        let folder = Folder::create(&self.results(name), GRID).expect("a folder");
+        let share: Share = share.parse().expect("a share");
+        let keys = share.of(&self.matrix.grid()).into_iter().map(|cell| cell.key).collect();
+        self.with(name, stops, |runner| runner.run_share(&folder, share, &keys))
     }
 }
 
@@ -95,12 +82,12 @@ fn numbers(results: &Results) -> Vec<Outcome> {
 }
 
 #[test]
-fn matrix_of_two_processes_equals_that_of_one() {
+fn matrix_in_two_shares_equals_that_of_one_process() {
     let shared = Shared::new();
     let one = shared.with("one", false, |runner| runner.run().expect("it runs")).0;
     let (first, second) = std::thread::scope(|scope| {
-        let other = scope.spawn(|| shared.share("many", "0/1", false));
-        (shared.share("many", "0/1", false), other.join().unwrap())
+        let other = scope.spawn(|| shared.share("many", "0/2", false));
+        (shared.share("many", "1/2", false), other.join().unwrap())
     });
     first.0.and(second.0).expect("both run");
     assert_eq!(first.1.len() + second.1.len(), one.all().count(), "every cell runs once");
@@ -119,28 +106,7 @@ fn matrix_of_two_processes_equals_that_of_one() {
 }
 
 #[test]
-fn panic_in_a_cell_ends_the_run_and_frees_the_cell() {
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
-    std::thread::spawn(move || {
-        let shared = Shared::new();
-        let folder = Folder::open(&shared.results("many"), GRID, Duration::from_secs(60)).expect("a folder");
-        let run = |runner: &Runner<'_>| {
-            let broken = Runner { clock: &|_| panic!("a defect of a run"), ..*runner };
-            broken.run_shared(&folder, &Selection::Share("0/1".parse().expect("a share")))
-        };
-        let run = || shared.with("many", false, run).0;
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-        let cells = shared.matrix.grid();
-        let summary = parm_grids::Summary::read(&folder, &cells).expect("a summary");
-        let is_held = |one: &parm_grids::Standing| matches!(one.state, parm_grids::State::Held { .. });
-        tell.send((ended.is_err(), summary.cells.iter().any(is_held))).expect("a receiver");
-    });
-    let ended = told.recv_timeout(Duration::from_secs(240));
-    assert_eq!(ended, Ok((true, false)), "whether it panicked, and whether a cell is held");
-}
-
-#[test]
-fn stopped_cell_is_free_and_continues_from_its_checkpoint() {
+fn stopped_cell_continues_from_its_checkpoint() {
     let shared = Shared::new();
     let (stopped, begun) = shared.share("many", "0/1", true);
     assert!(stopped.is_err() && begun.len() == 2, "{stopped:?} {begun:?}");
@@ -165,24 +131,6 @@ fn results_from_other_data_are_not_continued() {
     write(shared.folder.path(), "test", 120, 4);
     let error = shared.share("many", "0/1", false).0.expect_err("the data are others").to_string();
     assert!(error.contains("other inputs (data small)"), "{error}");
-}
-
-#[test]
-fn process_that_lost_a_cell_runs_the_others() {
-    let shared = Shared::new();
-    let folder = Folder::open(&shared.results("many"), GRID, Duration::from_millis(200)).expect("a folder");
-    // Another process took the cell while this one was paused, and is silent for ever.
-    let take = |cell: &Cell| {
-        let name = format!("many/cells/{}.lease.2", cell.key(&shared.matrix));
-        std::fs::write(shared.results(&name), "held by another").expect("a lease");
-    };
-    let all = Selection::Share("0/1".parse().expect("a share"));
-    let run = |runner: &Runner<'_>| runner.run_shared(&folder, &all);
-    let (ended, begun) = shared.observed("many", (&Stop::default(), &take), run);
-    ended.expect("it runs");
-    assert_eq!(begun.len(), 5 + 1, "{begun:?}");
-    let one = shared.with("one", false, |runner| runner.run().expect("it runs")).0;
-    assert_eq!(numbers(&Results::open(&shared.results("many")).expect("results")), numbers(&one));
 }
 
 #[test]

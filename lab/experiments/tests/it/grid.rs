@@ -3,7 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use parm_experiments::{Config, Experiment, GRID};
-use parm_grids::{Folder, Queue, Selection, join};
+use parm_grids::{Folder, join};
 use parm_simulator::Quiet;
 use tempfile::TempDir;
 
@@ -27,10 +27,8 @@ fn joined_shares_equal_the_report_of_one_process() {
     assert_eq!(cells.len(), 2 * 3 * 2);
     let folders: Vec<_> = (0..3).map(|share| root.path().join(format!("share-{share}"))).collect();
     for (share, path) in folders.iter().enumerate() {
-        let folder = Folder::open(path, GRID, std::time::Duration::from_secs(60)).unwrap();
-        let share = Selection::Share(format!("{share}/3").parse().unwrap());
-        let queue = Queue::new(&folder, share.of(&cells).unwrap());
-        experiment.run_cells(&queue, 2, (&Quiet, &|| false)).unwrap();
+        let folder = Folder::create(path, GRID).unwrap();
+        experiment.run_share(&folder, format!("{share}/3").parse().unwrap(), 2, &Quiet).unwrap();
     }
     let joined = join(&folders, GRID, &cells).unwrap();
     assert_eq!((joined.problems.len(), joined.foreign.len()), (0, 0), "{:?}", joined.problems);
