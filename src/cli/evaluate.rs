@@ -9,7 +9,7 @@ pub const EXAMPLES: &str = "Examples:
       every code of the bundle models/fashion/parm.toml, and codes that need no training
   parm evaluate my-model.onnx --data npy:rows.npy --code berrut:k=8
       a code that needs no training, on a model of your own and rows without labels
-  parm evaluate boxes --data 'voc:BCCD?split=test&object=WBC' --metric iou --output json";
+  parm evaluate boxes --data npy:test/inputs.npy,test/values.npy --metric iou --output json";
 
 /// `parm evaluate`.
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! Folders of files, one folder per class.
+//! Folders of images, one folder per class.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use crate::Array;
 /// Maximum number of files of a data set.
 pub(super) const MOST_FILES: usize = 4_000_000;
 
-/// A file and its class.
-pub(super) type Labelled = (PathBuf, usize);
+/// Extensions of images.
+const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 
 /// Reads a folder of images.
 pub(super) fn images(folder: &Path, form: Form, limit: Limit) -> Result<Samples, Unusable> {
-    let files = classes(folder, &["png", "jpg", "jpeg"])?;
+    let files = classes(folder)?;
     let mut rows = Rows::new(limit);
     for (path, class) in files {
         let image = image::read(&path, form, limit)?;
@@ -26,9 +26,9 @@ pub(super) fn images(folder: &Path, form: Form, limit: Limit) -> Result<Samples,
     rows.finish()
 }
 
-/// The files with these extensions below a folder, whose subfolders are the classes in order of names. A class
-/// without files is an error, since it was meant to have some.
-pub(super) fn classes(folder: &Path, endings: &[&str]) -> Result<Vec<Labelled>, Unusable> {
+/// The images below a folder with their classes, which are its subfolders in order of names. A class without images is
+/// an error, since it was meant to have some.
+fn classes(folder: &Path) -> Result<Vec<(PathBuf, usize)>, Unusable> {
     let folders: Vec<PathBuf> = sorted(folder)?.into_iter().filter(|path| path.is_dir()).collect();
     if folders.is_empty() {
         return Err(Unusable::Nothing { path: folder.into(), wanted: "no folder of a class".into() });
@@ -36,9 +36,9 @@ pub(super) fn classes(folder: &Path, endings: &[&str]) -> Result<Vec<Labelled>, 
     let mut files = Vec::new();
     for (class, folder) in folders.iter().enumerate() {
         let before = files.len();
-        files.extend(with_ending(folder, endings)?.into_iter().map(|path| (path, class)));
+        files.extend(pictures(folder)?.into_iter().map(|path| (path, class)));
         if files.len() == before {
-            let wanted = format!("no file that ends in {}", endings.join(" or "));
+            let wanted = format!("no file that ends in {}", ENDINGS.join(" or "));
             return Err(Unusable::Nothing { path: folder.clone(), wanted });
         }
         if files.len() > MOST_FILES {
@@ -48,11 +48,11 @@ pub(super) fn classes(folder: &Path, endings: &[&str]) -> Result<Vec<Labelled>, 
     Ok(files)
 }
 
-/// A folder's files with one of these extensions, sorted by name.
-pub(super) fn with_ending(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Unusable> {
+/// A folder's images, sorted by name.
+fn pictures(folder: &Path) -> Result<Vec<PathBuf>, Unusable> {
     let ends = |path: &PathBuf| {
         let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
-        ending.is_some_and(|ending| endings.contains(&ending.as_str()))
+        ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
     };
     Ok(sorted(folder)?.into_iter().filter(ends).collect())
 }
@@ -76,7 +76,7 @@ pub(super) struct Rows {
     data: Vec<f32>,
     count: usize,
     limit: Limit,
-    pub(super) labels: Vec<usize>,
+    labels: Vec<usize>,
 }
 
 impl Rows {
@@ -108,7 +108,7 @@ impl Rows {
     }
 
     /// All rows with their labels.
-    pub(super) fn finish(mut self) -> Result<Samples, Unusable> {
+    fn finish(mut self) -> Result<Samples, Unusable> {
         let labels = std::mem::take(&mut self.labels);
         Samples::new(self.array(), Some(labels))
     }

@@ -33,11 +33,10 @@ impl Form {
     }
 }
 
-/// One image: its dimensions as a row, its values from 0 to 1 channel after channel, and its original size.
+/// One image: its dimensions as a row, and its values from 0 to 1 channel after channel.
 pub(super) struct Image {
     pub(super) dims: [usize; 3],
     pub(super) values: Vec<f32>,
-    pub(super) original: (usize, usize),
 }
 
 pub(super) fn read(path: &Path, form: Form, limit: Limit) -> Result<Image, Unusable> {
@@ -66,7 +65,7 @@ pub(super) fn read(path: &Path, form: Form, limit: Limit) -> Result<Image, Unusa
         None => image,
     };
     let dims = [form.channels(), image.height() as usize, image.width() as usize];
-    Ok(Image { dims, values: planes(&image, form), original })
+    Ok(Image { dims, values: planes(&image, form) })
 }
 
 /// Reorders interleaved colours to channels.

@@ -1,11 +1,11 @@
-//! Data sets from common file formats: idx (MNIST), CIFAR, npy, npz, CSV, images, boxes, recordings, bytes of files.
+//! Data sets from common file formats: idx (MNIST), npy, npz, CSV, images, bytes of files.
 //!
 //! A [`Source`] describes in one line of text which files to read and how; it reads [`Samples`]. Readers check sizes
-//! in a file against its length before they use them, within a [`Limit`]. Errors name the file and the line. No
-//! reader downloads anything: [`known`] names the command that fetches a data set, and checks its files.
+//! in a file against its length before they use them, within a [`Limit`]. Errors name the file and the line.
+//! `training/convert.py` makes npy files of other formats. No reader downloads anything: [`known`] names the command that
+//! fetches a data set, and checks its files.
 
 mod bytes;
-mod cifar;
 mod csv;
 mod error;
 mod file;
@@ -21,11 +21,7 @@ mod samples;
 mod save;
 mod sequence;
 mod source;
-mod spectrum;
-mod voc;
-mod wav;
 
-pub use cifar::Cifar;
 pub use error::Unusable;
 pub use file::{Limit, md5};
 pub use normal::{fit, normalise};

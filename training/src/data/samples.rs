@@ -8,7 +8,6 @@ use parm_arrays::Format;
 use parm_protocol::{DataType, Tensor};
 use parm_random::Random;
 
-use super::cifar::{self, Cifar};
 use super::file::Limit;
 use super::{Parts, Unusable, file};
 use crate::Array;
@@ -67,11 +66,6 @@ impl Samples {
             shape => Err(Unusable::Dimensions { path: path.into(), expected: 1, actual: shape.into() }),
         });
         Self::new(inputs, labels.transpose()?)
-    }
-
-    /// Reads CIFAR's binary batches, one after the other: pixels 0..255 become 0..1, rows `[3, 32, 32]`.
-    pub fn cifar(batches: &[&Path], kind: Cifar, limit: Limit) -> Result<Self, Unusable> {
-        cifar::read(batches, kind, limit)
     }
 
     /// Reads a numpy array of floats or bytes, and one of labels: a list of classes, or a matrix of numbers to

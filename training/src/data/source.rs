@@ -7,12 +7,11 @@ use std::str::FromStr;
 use super::file::Limit;
 use super::options::Options;
 use super::part::Part;
-use super::{Cifar, Samples, Unusable, bytes, csv, folder, image, npz, voc, wav};
+use super::{Samples, Unusable, bytes, csv, folder, image, npz};
 
 /// The kinds of sources, with a help text for each.
 pub const KINDS: &[(&str, &str)] = &[
     ("idx", "IMAGES,LABELS: MNIST and its family, plain or gzipped"),
-    ("cifar", "FILE,FILE..: CIFAR's binary batches; classes=100 for CIFAR-100"),
     ("npy", "ROWS,LABELS: arrays that numpy saved; labels are classes, or a matrix of numbers to predict"),
     (
         "npz",
@@ -24,15 +23,6 @@ pub const KINDS: &[(&str, &str)] = &[
         "FILE: target=COLUMN [the last], as=class or value; text columns become one column for each word",
     ),
     ("folder", "FOLDER: PNG and JPEG images, one folder for each class; size=32x32, gray"),
-    (
-        "voc",
-        "FOLDER: Pascal VOC; split=train, object=NAME, size=64x64: the box of images with one such object",
-    ),
-    (
-        "wav",
-        "FOLDER: recordings, one folder for each class or names as CLASS_...wav; features=mel or mfcc, bands=40, \
-             coefficients=13, seconds=1",
-    ),
     (
         "bytes",
         "FOLDER,FOLDER..: files of any kind below them as a file-type model sees them, 1024 bytes from either end, no \
@@ -96,24 +86,10 @@ impl Source {
                 };
                 Samples::npys(arrays, paths.get(inputs).copied(), limit)
             }
-            "cifar" => {
-                let kind = match options.get("classes", "10 or 100")? {
-                    None | Some(10) => Cifar::Ten,
-                    Some(100) => Cifar::Hundred,
-                    Some(other) => {
-                        let message = format!("{other} is not 10 or 100");
-                        return Err(Unusable::Setting { name: "classes".into(), message });
-                    }
-                };
-                let batches: Vec<&Path> = self.paths.iter().map(PathBuf::as_path).collect();
-                Samples::cifar(&batches, kind, limit)
-            }
             "npz" => npz::samples(self.one()?, &npz::Names::read(options)?, limit),
             "csv" => csv::read(self.one()?, &csv::TargetColumn::read(options)?, limit),
             "folder" => folder::images(self.one()?, image::Form::read(options)?, limit),
-            "voc" => voc::read(self.one()?, &voc::Choice::read(options)?, limit),
-            "bytes" => bytes::read(&self.paths, bytes::Draw::read(options)?, limit),
-            _ => wav::read(self.one()?, &wav::Features::read(options)?, limit),
+            _ => bytes::read(&self.paths, bytes::Draw::read(options)?, limit),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Hostile arrays, tables and batches with false headers.
+//! Hostile arrays and tables with false headers.
 
 use parm_parity_models::bundle::Preprocessing;
 use parm_training::Array;
@@ -85,9 +85,6 @@ fn images_of_idx_are_rejected_when_their_sizes_lie() {
         Case::new("idx:{}/i", idx(&[1; 200], &[1]), "3 dimensions"),
         Case::new("idx:{}/i", vec![0, 0, 8, 255, 0, 0], "ends within the sizes"),
         Case::new("idx:{}/i", vec![0, 0, 8], "two zero bytes"),
-        Case::new("cifar:{}/c", vec![0; 3074], "not a multiple of a record"),
-        Case::new("cifar:{}/c", vec![10; 3073], "label 10 of 10"),
-        Case::new("cifar:{}/c", Vec::new(), "not a multiple of a record"),
     ]);
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 use parm_training::Array;
-use parm_training::data::{Cifar, Limit, Samples, Unusable, md5};
+use parm_training::data::{Limit, Samples, Unusable, md5};
 use tempfile::TempDir;
 
 /// Two images of 2x2 pixels.
@@ -80,24 +80,6 @@ fn md5_is_of_the_unpacked_content() {
     packed.write_all(b"abc").unwrap();
     let path = file(&folder, "abc.gz", &packed.finish().unwrap());
     assert_eq!(md5(&path, Limit::default()).unwrap(), "900150983cd24fb0d6963f7d28e17f72");
-}
-
-#[test]
-fn cifar_batches_follow_each_other_and_keep_their_channels() {
-    let folder = folder();
-    let record = |label: u8| [vec![label], vec![255; 1024], vec![0; 2048]].concat();
-    let (first, second) = (file(&folder, "1", &record(3)), file(&folder, "2", &record(9)));
-    let samples = Samples::cifar(&[&first, &second], Cifar::Ten, Limit::default()).unwrap();
-    assert_eq!((samples.inputs.shape(), samples.labels), (&[2, 3, 32, 32][..], Some(vec![3, 9])));
-    assert_eq!((samples.inputs.data()[1023], samples.inputs.data()[1024]), (1.0, 0.0));
-}
-
-#[test]
-fn cifar_label_beyond_the_classes_is_rejected() {
-    let folder = folder();
-    let path = file(&folder, "batch", &[vec![10], vec![0; 3072]].concat());
-    let error = Samples::cifar(&[&path], Cifar::Ten, Limit::default()).unwrap_err();
-    assert!(matches!(error, Unusable::Format { .. }), "{error}");
 }
 
 fn npy(header: &str, data: &[u8]) -> Vec<u8> {

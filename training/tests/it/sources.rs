@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use hound::{SampleFormat, WavSpec, WavWriter};
 use image::{Rgb, RgbImage};
 use parm_training::Array;
 use parm_training::data::known::{self, FileState};
@@ -55,7 +54,7 @@ fn picture(path: &Path, size: (u32, u32), color: impl Fn(u32, u32) -> [u8; 3]) {
 fn invalid_source_is_rejected_with_the_valid_ones() {
     let folder = folder();
     let message = |source: &str| read(&folder, source).unwrap_err().to_string();
-    assert!(message("images.gz").contains("start with a kind and a colon: idx, cifar"));
+    assert!(message("images.gz").contains("start with a kind and a colon: idx, npy"));
     assert!(message("mnist:images").contains("unknown kind 'mnist'"));
     assert!(message("idx:images,").contains("a path is empty"));
     write(&folder, "x.csv", "a,b\n1,0\n");
@@ -199,64 +198,6 @@ fn images_of_unequal_size_and_empty_classes_are_rejected() {
     fs::create_dir(folder.path().join("dog")).unwrap();
     let message = read(&folder, "folder:{}").unwrap_err().to_string();
     assert!(message.contains("dog' holds no file that ends in png or jpg or jpeg"), "{message}");
-}
-
-fn annotation(objects: &[(&str, [u32; 4])]) -> String {
-    let object = |(name, [a, b, c, d]): &(&str, [u32; 4])| {
-        format!(
-            "<object><name>{name}</name>\n<bndbox><xmin>{a}</xmin><ymin>{b}</ymin><xmax>{c}</xmax><ymax>{d}</ymax>\
-             </bndbox></object>"
-        )
-    };
-    format!("<annotation>\n{}</annotation>", objects.iter().map(object).collect::<String>())
-}
-
-#[test]
-fn box_of_the_only_object_is_in_image_fractions() {
-    let folder = folder();
-    for name in ["one", "two", "none"] {
-        picture(&folder.path().join(format!("JPEGImages/{name}.jpg")), (40, 20), |_, _| [128; 3]);
-    }
-    write(&folder, "ImageSets/Main/train.txt", "one\ntwo  1\nnone\n");
-    write(&folder, "Annotations/one.xml", annotation(&[("cell", [10, 5, 30, 20]), ("dust", [0, 0, 1, 1])]));
-    write(&folder, "Annotations/two.xml", annotation(&[("cell", [0, 0, 4, 4]), ("cell", [5, 5, 9, 9])]));
-    write(&folder, "Annotations/none.xml", annotation(&[]));
-    let samples = read(&folder, "voc:{}?object=cell&size=8x16").unwrap();
-    assert_eq!(samples.inputs.shape(), [1, 3, 8, 16]);
-    assert_eq!(samples.values.unwrap().data(), [0.25, 0.25, 0.75, 1.0]);
-    write(&folder, "Annotations/one.xml", annotation(&[("cell", [10, 5, 10, 20])]));
-    let message = read(&folder, "voc:{}?object=cell").unwrap_err().to_string();
-    assert!(message.contains("one.xml', line 3: the box [10.0, 5.0, 10.0, 20.0] has no area"), "{message}");
-    write(&folder, "Annotations/one.xml", "<annotation>\n<object></thing>");
-    let message = read(&folder, "voc:{}?object=cell").unwrap_err().to_string();
-    assert!(message.contains("one.xml', line 2"), "{message}");
-}
-
-fn recording(folder: &TempDir, name: &str, rate: u32, seconds: f32) {
-    let path = folder.path().join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let spec =
-        WavSpec { channels: 1, sample_rate: rate, bits_per_sample: 16, sample_format: SampleFormat::Int };
-    let mut writer = WavWriter::create(path, spec).unwrap();
-    for at in 0..(rate as f32 * seconds) as u32 {
-        let value = (at as f32 * 440.0 * std::f32::consts::TAU / rate as f32).sin();
-        writer.write_sample((value * 16000.0) as i16).unwrap();
-    }
-    writer.finalize().unwrap();
-}
-
-#[test]
-fn recordings_become_pictures_of_one_size() {
-    let folder = folder();
-    recording(&folder, "7_ann_0.wav", 8000, 0.3);
-    recording(&folder, "3_bob_0.wav", 8000, 1.4);
-    let samples = read(&folder, "wav:{}?bands=20&seconds=0.5").unwrap();
-    assert_eq!((samples.inputs.shape(), samples.labels), (&[2, 1, 20, 48][..], Some(vec![0, 1])));
-    let cepstrum = read(&folder, "wav:{}?features=mfcc&seconds=0.5").unwrap();
-    assert_eq!(cepstrum.inputs.shape(), [2, 1, 13, 48]);
-    recording(&folder, "8_bob_0.wav", 16000, 0.3);
-    let message = read(&folder, "wav:{}").unwrap_err().to_string();
-    assert!(message.contains("16000 samples per second, but other files have 8000"), "{message}");
 }
 
 #[test]
