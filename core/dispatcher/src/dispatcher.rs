@@ -12,7 +12,7 @@ use crate::estimate::Speed;
 use crate::instance::{Instance, InstanceKey, InstanceSpec};
 use crate::matcher::Urgency;
 use crate::model::{Model, ModelKey, ModelSettings};
-use crate::policy::Policy;
+use crate::policy::{Policy, StandInPolicy};
 use crate::query::{Accept, Answer, Attempt, By, Failure, JobKey, Query, QueryKey, Reject, Submission, Why};
 use crate::step::{Facts, Step, step};
 use crate::suits::{Books, Fit};
@@ -230,10 +230,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
         key
     }
 
-    /// Forgets a query whose client is gone. There is no reply.
-    pub fn cancel(&mut self, now: Time, query: QueryKey) {
-        self.end(query);
+    /// Forgets a query whose client is gone. Returns whether there was one: then there is no reply.
+    pub fn cancel(&mut self, now: Time, query: QueryKey) -> bool {
+        let known = self.end(query).is_some();
         self.settle(now);
+        known
     }
 
     /// A run ended.
@@ -243,6 +244,18 @@ impl<P: Clone, O> Dispatcher<P, O> {
         self.attempts_ended(now, job, &of, end);
         self.free(of.instance);
         self.settle(now);
+    }
+
+    /// The share of a model's slots that queries of the usual size need, as they arrive now.
+    pub fn load(&self, now: Time, model: ModelKey) -> f64 {
+        if self.books.models.contains_key(model) { self.books.load(model, 1, now) } else { 0.0 }
+    }
+
+    /// From when on a query may get an approximate answer; `None` if it takes exact ones only.
+    pub fn late_at(&self, key: QueryKey) -> Option<Time> {
+        let query = self.books.queries.get(key).filter(|query| query.accept != Accept::Exact)?;
+        let (_, late) = self.usual_and_late(query, self.books.models[query.model].settings.policy).unzip();
+        Some(late.map_or(Time::MAX, |late| query.arrived.later(late)))
     }
 
     /// A reconstruction of a query's answer is ready. It is given if the query is late.
@@ -394,8 +407,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let policy = if query.background { Policy::ONCE } else { settings.policy };
         let bound = policy.stand_in.map_or(1.0, |stand_in| stand_in.bound);
         let allowed = policy.stand_in.map_or(1.0, |stand_in| stand_in.hedge_below);
-        let usual = model.times.usual(&Speed::default(), query.shape.size);
-        let late = usual.map(|usual| policy.late_factor * model.bound.stretch(bound) * usual);
+        let (usual, late) = self.usual_and_late(query, policy).unzip();
         let of_client = match query.accept {
             Accept::AtMost(most) => model
                 .accounts
@@ -414,19 +426,36 @@ impl<P: Clone, O> Dispatcher<P, O> {
             gives_up: self.books.gives_up(query),
             give_at: late.map_or(Time::MAX, |late| query.arrived.later(late)),
             has_room,
-            stand_in: policy.stand_in.and_then(|of| self.stand_in(query, of.bound, usual?, late?)),
+            stand_in: policy.stand_in.and_then(|of| self.stand_in(query, of, usual?, late?)),
         }
     }
 
+    /// The usual time of a query, and the age at which it is late.
+    fn usual_and_late(&self, query: &Query<P, O>, policy: Policy) -> Option<(f64, f64)> {
+        let model = &self.books.models[query.model];
+        let usual = model.times.usual(&Speed::default(), query.shape.size)?;
+        let bound = policy.stand_in.map_or(1.0, |stand_in| stand_in.bound);
+        Some((usual, policy.late_factor * model.bound.stretch(bound) * usual))
+    }
+
     /// The model's stand-in, and from when on the query is late enough for it.
-    fn stand_in(&self, query: &Query<P, O>, bound: f64, usual: f64, late: f64) -> Option<(ModelKey, Time)> {
+    fn stand_in(
+        &self,
+        query: &Query<P, O>,
+        policy: StandInPolicy,
+        usual: f64,
+        late: f64,
+    ) -> Option<(ModelKey, Time)> {
         let model = &self.books.models[query.model];
         let key = model.settings.stand_in?;
         let stand_in = self.books.models.get(key).filter(|stand_in| stand_in.slots > 0)?;
         // A query that waits is late as soon as its own run could not end in time.
         let runs = query.exact().any(|attempt| attempt.running().is_some());
+        if policy.at_once {
+            return Some((key, if runs { query.arrived } else { Time::MAX }));
+        }
         let cheap = stand_in.times.usual(&Speed::default(), query.shape.size).unwrap_or(usual);
-        let patience = cheap * model.bound.used(bound) * PATIENCE;
+        let patience = cheap * model.bound.used(policy.bound) * PATIENCE;
         let waits = late.min((late + patience - usual).max(0.0));
         Some((key, query.arrived.later(if runs { late } else { waits })))
     }

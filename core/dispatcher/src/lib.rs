@@ -11,15 +11,18 @@
 //!
 //! **Read in this order**: `query` (what a query is), `step` (what it needs), `suits` (where it runs), `estimate`
 //! (speed of instances, rest of runs), `batch` (rows of a job), `policy` (what differs between policies), `bound` and `budget`
-//! (limits), `health` (instances that fail), and the loop with its three parts: `dispatcher`, `attempts`, `matcher`, `learn`.
+//! (limits), `health` (instances that fail), the loop with its three parts: `dispatcher`, `attempts`, `matcher`, `learn`; and apart
+//! from all of these `coding`.
 //!
-//! **Every model is a pool.** A stand-in is a model that instances have or have not, and an attempt names its model.
+//! **Every model is a pool.** A stand-in and a parity model are models that instances have or have not, and an attempt names its
+//! model. Coding is a client of the dispatcher: a [`Coder`] submits parities as queries and offers reconstructions.
 
 mod attempts;
 mod batch;
 mod bound;
 mod budget;
 mod calendar;
+mod coding;
 mod dispatcher;
 mod estimate;
 mod health;
@@ -34,6 +37,7 @@ mod suits;
 mod time;
 
 pub use budget::BudgetSettings;
+pub use coding::{Coder, CodingAction, CodingSettings, Decode, GroupKey, Member, parity_instances};
 pub use dispatcher::{Action, Counters, Dispatcher, End, Row};
 pub use health::HealthSettings;
 pub use instance::{InstanceKey, InstanceSpec};

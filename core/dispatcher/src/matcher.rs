@@ -181,7 +181,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
             };
             instance.jobs.is_empty() && !instance.serves.iter().any(|served| waits(served.model))
         };
-        let idle = || pool.free.fast.iter().copied().filter(is_idle);
+        // A slow instance is used only to show how slow it is: once well, it would otherwise stay without background for ever.
+        let slow = || pool.free.slow.iter().map(|(_, at)| *at);
+        let unexplored = || slow().filter(|at| books.is_unexplored(model, *at, now));
+        let idle = || pool.free.fast.iter().copied().chain(unexplored()).filter(is_idle);
         if idle().count() <= pool.instances.len().div_ceil(HEADROOM) {
             return Place::Nowhere;
         }

@@ -36,6 +36,8 @@ pub struct StandInPolicy {
     pub bound: f64,
     /// While more queries than this wait for each slot, late ones get no copies: the stand-in's answer comes sooner.
     pub hedge_below: f64,
+    /// Whether it runs beside each query, which needs instances of its own; otherwise for late queries only.
+    pub at_once: bool,
 }
 
 impl Policy {
@@ -57,6 +59,21 @@ impl Policy {
     /// Each query runs twice.
     pub const REPLICATE: Policy = Policy { runs: 2, ..Self::NONE };
     /// A late query gets a stand-in's answer, or a copy.
-    pub const STAND_IN: Policy =
-        Policy { stand_in: Some(StandInPolicy { bound: 0.05, hedge_below: 0.2 }), ..Self::HEDGE };
+    pub const STAND_IN: Policy = Policy {
+        stand_in: Some(StandInPolicy { bound: 0.05, hedge_below: 0.2, at_once: false }),
+        ..Self::HEDGE
+    };
+    /// A stand-in on instances of its own runs each query and answers late ones: what parities are compared with at the same
+    /// number of instances. Unlike a parity it runs every query, so it must be `k` times as cheap as the model.
+    pub const APPROXIMATE_BACKUP: Policy = Policy {
+        late_factor: 1.25,
+        stand_in: Some(StandInPolicy { bound: 1.0, hedge_below: 1.0, at_once: true }),
+        ..Self::NONE
+    };
+    /// ParM as published: one of `k + 1` instances runs parities only, and the first of prediction and reconstruction answers. Above
+    /// 0.7 of the capacity queries wait for `k` of `k + 1` instances while the others may idle, so use [`PARM_PLUS`](Self::PARM_PLUS).
+    pub const PARM: Policy = Policy { late_factor: 0.0, ..Self::NONE };
+    /// Parities run on idle instances, as background, and a reconstruction replaces late predictions only. Copies help the rest:
+    /// members of open groups, losses beyond the code, and clients that take exact answers only.
+    pub const PARM_PLUS: Policy = Policy { late_factor: 1.25, ..Self::HEDGE };
 }

@@ -245,11 +245,15 @@ impl<P, O> Books<P, O> {
     /// queries that arrive until a slot is free again: `u / (1 - u)` of them, each by `1 / n` of a run. The share is
     /// that of the arrivals and not of the busy slots, which stragglers fill too.
     fn congestion(&self, query: &Query<P, O>, now: Time) -> f64 {
-        let pool = &self.models[query.model];
-        let usual = pool.times.expected(&Speed::default(), query.shape.size).unwrap_or_default();
-        let slots = pool.capacity.max(1.0);
-        let busy = (pool.arrivals.per_nano(now) * usual / slots).min(FULL);
-        busy / (1.0 - busy) / slots
+        let busy = self.load(query.model, query.shape.size, now).min(FULL);
+        busy / (1.0 - busy) / self.models[query.model].capacity.max(1.0)
+    }
+
+    /// The share of a model's slots that its arrivals need.
+    pub(crate) fn load(&self, model: ModelKey, size: u32, now: Time) -> f64 {
+        let pool = &self.models[model];
+        let usual = pool.times.expected(&Speed::default(), size).unwrap_or_default();
+        pool.arrivals.per_nano(now) * usual / pool.capacity.max(1.0)
     }
 
     /// Whether a model's instances answer nothing: none gave a prediction for two usual times, and each that is in service has

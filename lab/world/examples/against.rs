@@ -4,14 +4,19 @@
 
 #![allow(clippy::print_stdout, reason = "the table is the output")]
 
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, PoolSettings};
-use parm_dispatcher::{BudgetSettings, ModelSettings, Policy};
-use parm_simulator::{Quiet, Run};
+use parm_dispatcher::{BudgetSettings, CodingSettings, ModelSettings, Policy, parity_instances};
+use parm_encoder::{Needs, Recovery};
+use parm_simulator::{Outcome, Quiet, Run};
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Scenario};
 use parm_world::Plan;
+
+/// Outcomes of the old dispatcher that are approximate.
+const APPROXIMATE: [Outcome; 3] = [Outcome::Reconstructed, Outcome::StandIn, Outcome::Backup];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -27,13 +32,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "replicate" => (Policy::REPLICATE, PolicyKind::Replicate),
         "hedge" => (Policy::HEDGE, PolicyKind::Hedge),
         "stand-in" => (Policy::STAND_IN, PolicyKind::StandIn),
+        "parm" => (Policy::PARM, PolicyKind::Parm),
+        "parm+" => (Policy::PARM_PLUS, PolicyKind::ParmPlus),
+        "approximate-backup" => (Policy::APPROXIMATE_BACKUP, PolicyKind::ApproximateBackup),
         other => return Err(format!("there is no policy '{other}' here").into()),
     };
+    // Groups of two; under `parm+` up to four, as the load is.
+    let sizes: &[u8] = match kind {
+        PolicyKind::Parm => &[2],
+        PolicyKind::ParmPlus => &[2, 3, 4],
+        _ => &[],
+    };
+    let code = |k: &u8| Recovery { k: usize::from(*k), parities: 1, needs: Needs::AsManyAsMissing };
+    let coding = (!sizes.is_empty()).then(|| CodingSettings {
+        codes: sizes.iter().map(code).collect(),
+        follows_load: kind == PolicyKind::ParmPlus,
+        max_age: Duration::from_millis(20),
+    });
+    let has_apart = [PolicyKind::Parm, PolicyKind::ApproximateBackup].contains(&kind);
+    let apart = if has_apart { parity_instances(instances as usize, 2) as u32 } else { 0 };
+    let cost = if kind == PolicyKind::ApproximateBackup { 0.1 } else { 0.25 };
     let warm_up = queries / 20;
     println!(
         "{name}, {instances} instances, {seeds} seeds from {seed}, {queries} queries; gaps p99.9 - p50 in ms"
     );
-    println!("profile load | old | new | change % (seeds) | p50 | extra % | approximate %");
+    println!("profile load | old | new | change % (seeds) | p50 | extra % | approximate % | decoded %");
     let mut changes = Vec::new();
     for profile in profiles.split(',') {
         for load in loads.split(',') {
@@ -42,9 +65,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let service = Service::default();
             let rate = load * f64::from(instances) / service.mean_seconds();
             let (mut gaps, mut p50, mut extra, mut approximate) = ([0.0; 2], [0.0; 2], [0.0; 2], [0.0; 2]);
-            let mut own = Vec::new();
+            let (mut own, mut decoded) = (Vec::new(), 0.0);
             for seed in seed..seed + seeds {
-                let settings = PoolSettings { policy: kind, ..PoolSettings::default() };
+                let mut settings = PoolSettings { policy: kind, ..PoolSettings::default() };
+                settings.coding.k_choices = sizes.iter().filter_map(|k| NonZeroU8::new(*k)).collect();
                 let run = Run {
                     seed,
                     queries: queries + warm_up,
@@ -52,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     arrivals: scenario.at(Pattern::Poisson, rate),
                     faults: scenario.faults.clone(),
                     service: service.clone(),
-                    backup_share: 0.1,
+                    backup_share: cost,
                     parity_share: 1.0,
                     stand_in: parm_simulator::StandIn::default(),
                     shape: parm_simulator::Shape { instances, parity_only: 0, slots: 1 },
@@ -85,10 +109,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     slots: 1,
                     settings: ModelSettings {
                         policy,
+                        queue_limit: run.settings.queue_limit.get(),
                         hedges: BudgetSettings { ratio: 0.1, burst: 10 },
                         ..ModelSettings::default()
                     },
-                    stand_in_cost: policy.stand_in.map(|_| 0.25),
+                    stand_in_cost: policy.stand_in.map(|_| cost),
+                    coding: coding.clone(),
+                    apart,
                     deadline: run.deadline,
                 };
                 let new = plan.run()?;
@@ -102,15 +129,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 p50[1] += new.millis(0.5) / seeds as f64;
                 extra[0] += 100.0 * old.extra() / seeds as f64;
                 extra[1] += 100.0 * new.extra / seeds as f64;
-                approximate[1] +=
-                    100.0 * new.counters.approximate as f64 / new.counters.submitted as f64 / seeds as f64;
+                let submitted = new.counters.submitted as f64;
+                approximate[0] +=
+                    100.0 * APPROXIMATE.map(|of| old.share(of)).iter().sum::<f64>() / seeds as f64;
+                approximate[1] += 100.0 * new.counters.approximate as f64 / submitted / seeds as f64;
+                decoded += 100.0 * new.decoded as f64 / submitted / seeds as f64;
             }
             let percent = |log: f64| 100.0 * (log.exp() - 1.0);
             let mean = own.iter().sum::<f64>() / seeds as f64;
             changes.push(mean);
             let (least, most) = own.iter().fold((f64::MAX, f64::MIN), |(l, m), x| (x.min(l), x.max(m)));
             println!(
-                "{profile} {load} | {:.1} | {:.1} | {:+.1} ({:+.0}..{:+.0}) | {:.1} -> {:.1} | {:.1} -> {:.1} | {:.2}",
+                "{profile} {load} | {:.1} | {:.1} | {:+.1} ({:+.0}..{:+.0}) | {:.1} -> {:.1} | {:.1} -> {:.1} | {:.2} -> {:.2} | {:.2}",
                 gaps[0],
                 gaps[1],
                 percent(mean),
@@ -120,7 +150,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 p50[1],
                 extra[0],
                 extra[1],
+                approximate[0],
                 approximate[1],
+                decoded,
             );
         }
     }

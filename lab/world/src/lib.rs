@@ -7,19 +7,23 @@
 //! At the same moment jobs end first, then the dispatcher looks at what is due, then queries arrive, so a query finds
 //! an instance free that becomes free at that moment.
 
+mod coded;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use parm_dispatcher::{
-    Accept, Action, Answer, Counters, Dispatcher, End, Failure, InstanceKey, InstanceSpec, JobKey, ModelKey,
-    ModelSettings, QueryKey, Reject, Submission, Time,
+    Accept, Action, Answer, CodingSettings, Counters, Dispatcher, End, Failure, InstanceKey, InstanceSpec,
+    JobKey, ModelKey, ModelSettings, QueryKey, Reject, Submission, Time, Why,
 };
 use parm_workload::arrivals::{Arrivals, Times};
 use parm_workload::clock::Moment;
 use parm_workload::service::{self, Service};
 use parm_workload::{Ending, Error, Faults, Schedule};
 use smallvec::SmallVec;
+
+pub use coded::Coded;
 
 /// A whole run.
 #[derive(Clone, Debug)]
@@ -42,8 +46,12 @@ pub struct Plan {
     pub slots: u16,
     /// The settings of the model.
     pub settings: ModelSettings,
-    /// The time of the stand-in's run as a share of the model's, if each server has one.
+    /// The time of the stand-in's run as a share of the model's, if there is one.
     pub stand_in_cost: Option<f64>,
+    /// The groups, if queries are coded. A parity model takes the model's own time.
+    pub coding: Option<CodingSettings>,
+    /// The last so many servers run stand-ins and parities only, and the others none of these; if 0, each runs all.
+    pub apart: u32,
     /// How long a query may wait for its answer.
     pub deadline: Duration,
 }
@@ -55,6 +63,8 @@ pub struct Outcome {
     pub latencies: Vec<u64>,
     /// What happened to the queries, the warm-up included.
     pub counters: Counters,
+    /// Predictions that were decoded.
+    pub decoded: u64,
     /// Work beyond one run for each query, as a share of that.
     pub extra: f64,
 }
@@ -85,10 +95,14 @@ impl Plan {
         }
         latencies.sort_unstable();
         let counters = world.dispatcher.counters(world.model).unwrap_or_default();
-        let copies = counters.hedged + counters.explored + counters.retried;
+        let (decoded, parities) = world.coded.as_ref().map_or((0, 0), |coded| {
+            let run = |model: ModelKey| world.dispatcher.counters(model).unwrap_or_default().first;
+            (coded.decoded, coded.models().map(run).sum::<u64>())
+        });
+        let copies = counters.hedged + counters.explored + counters.retried + parities;
         let work = copies as f64 + counters.stood_in as f64 * self.stand_in_cost.unwrap_or_default();
         let extra = (work + counters.first as f64) / counters.submitted.max(1) as f64 - 1.0;
-        Ok(Outcome { latencies, counters, extra })
+        Ok(Outcome { latencies, counters, decoded, extra })
     }
 }
 
@@ -123,7 +137,10 @@ pub struct World {
     pub strays: u64,
     /// Whether servers stop a cancelled run; otherwise it goes on to its end.
     pub cancels: bool,
+    /// The coding groups, if queries are coded.
+    pub coded: Option<Coded>,
     stand_in: Option<(ModelKey, f64)>,
+    apart: u32,
     service: Service,
     schedule: Schedule,
     seed: u64,
@@ -177,6 +194,7 @@ impl World {
         let stand_in = plan.stand_in_cost.map(|cost| (dispatcher.add_model(ModelSettings::default()), cost));
         let settings = ModelSettings { stand_in: stand_in.map(|(model, _)| model), ..plan.settings };
         let model = dispatcher.add_model(settings);
+        let coded = plan.coding.as_ref().map(|coding| Coded::new(coding, plan.apart > 0, &mut dispatcher));
         let mut world = Self {
             dispatcher,
             model,
@@ -185,7 +203,9 @@ impl World {
             open: BTreeMap::new(),
             strays: 0,
             cancels: false,
+            coded,
             stand_in,
+            apart: plan.apart,
             service: plan.service.clone(),
             schedule: Schedule::new(&plan.faults, plan.seed, plan.instances)?,
             seed: plan.seed,
@@ -206,13 +226,15 @@ impl World {
         Ok(world)
     }
 
-    /// Passes on to the next event. False if all queries have their reply.
+    /// Passes on to the next event. False if all queries have their reply and all groups have ended.
     pub fn advance(&mut self) -> bool {
-        if self.next_arrival == Time::MAX && self.open.is_empty() {
+        let group = self.coded.as_ref().and_then(|coded| coded.coder.next_tick());
+        if self.next_arrival == Time::MAX && self.open.is_empty() && group.is_none() {
             return false;
         }
         let event = self.events.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
-        let look = self.dispatcher.next_tick().unwrap_or(Time::MAX);
+        let looks = [self.dispatcher.next_tick(), group];
+        let look = looks.into_iter().flatten().min().unwrap_or(Time::MAX);
         if event <= look && event <= self.next_arrival {
             let Some(Reverse((at, _, event))) = self.events.pop() else { return false };
             self.now = self.now.max(at);
@@ -220,6 +242,9 @@ impl World {
         } else if look <= self.next_arrival {
             self.now = self.now.max(look);
             self.dispatcher.tick(self.now);
+            if let Some(coded) = &mut self.coded {
+                coded.coder.tick(self.now);
+            }
         } else {
             self.now = self.now.max(self.next_arrival);
             self.draw_arrival();
@@ -243,6 +268,9 @@ impl World {
     /// A query's client leaves.
     pub fn cancel(&mut self, query: QueryKey) {
         self.open.remove(&query);
+        if let Some(coded) = &mut self.coded {
+            coded.coder.cancelled(self.now, query);
+        }
         self.dispatcher.cancel(self.now, query);
         self.execute();
     }
@@ -261,8 +289,13 @@ impl World {
         if self.servers[server].key.is_some() {
             return;
         }
-        let mut models = vec![self.model];
-        models.extend(self.stand_in.map(|(model, _)| model));
+        let is_apart = server + self.apart as usize >= self.servers.len();
+        let mut models = Vec::new();
+        models.extend((!is_apart).then_some(self.model));
+        if is_apart || self.apart == 0 {
+            models.extend(self.stand_in.map(|(model, _)| model));
+            models.extend(self.coded.iter().flat_map(Coded::models));
+        }
         self.servers[server].key = Some(self.dispatcher.join(self.now, &InstanceSpec { models, slots }));
         if let Some((from, _)) = self.schedule.next_crash(server as u32, self.moment()) {
             self.note(time(from), Event::Crashes { server });
@@ -312,12 +345,15 @@ impl World {
         }
     }
 
-    /// Executes the dispatcher's actions.
+    /// Executes the actions of the dispatcher and of the coder.
     fn execute(&mut self) {
         let actions: Vec<_> = self.dispatcher.actions().collect();
         for action in actions {
             match action {
-                Action::Run { job, instance, model, rows, .. } => {
+                Action::Run { job, instance, model, rows, why } => {
+                    if model == self.model && why == Why::First {
+                        self.group(instance, &rows);
+                    }
                     let Some(server) = self.server(instance) else { continue };
                     let share = self.stand_in.filter(|(own, _)| *own == model).map_or(1.0, |(_, cost)| cost);
                     let rows = rows.into_iter().map(|row| row.payload).collect();
@@ -337,6 +373,10 @@ impl World {
                     }
                 }
                 Action::Reply { query, result } => {
+                    let coder = self.coded.as_mut().map(|coded| &mut coded.coder);
+                    if coder.is_some_and(|coder| coder.replied(self.now, query, &result)) {
+                        continue; // a parity's
+                    }
                     let Some((number, arrived, deadline)) = self.open.remove(&query) else {
                         self.strays += 1;
                         continue;
@@ -345,6 +385,7 @@ impl World {
                 }
             }
         }
+        self.code();
     }
 
     fn server(&self, key: InstanceKey) -> Option<usize> {

@@ -3,14 +3,26 @@
 
 use std::time::Duration;
 
-use parm_dispatcher::{Accept, Answer, Failure, ModelSettings, Policy, Reject};
+use parm_dispatcher::{
+    Accept, Answer, CodingSettings, Failure, ModelSettings, Policy, Reject, parity_instances,
+};
+use parm_encoder::{Needs, Recovery};
 use parm_random::Random;
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Scenario};
 use parm_world::{Plan, World};
 
-const POLICIES: [Policy; 6] =
-    [Policy::NONE, Policy::ONCE, Policy::EQUAL, Policy::HEDGE, Policy::REPLICATE, Policy::STAND_IN];
+const POLICIES: [Policy; 9] = [
+    Policy::NONE,
+    Policy::ONCE,
+    Policy::EQUAL,
+    Policy::HEDGE,
+    Policy::REPLICATE,
+    Policy::STAND_IN,
+    Policy::PARM,
+    Policy::PARM_PLUS,
+    Policy::APPROXIMATE_BACKUP,
+];
 const PROFILES: [&str; 8] = ["clean", "sick", "A", "B", "hang", "crash", "hosts+A", "heal+hang"];
 
 /// A random plan, and how often something is disturbed.
@@ -26,6 +38,16 @@ fn plan(seed: u64) -> (Plan, f64) {
         queue_limit: [5, 50, 10_000][draw.below(3)],
         ..ModelSettings::default()
     };
+    let is_coded = [Policy::PARM, Policy::PARM_PLUS].contains(&policy);
+    let parities = 1 + draw.below(2);
+    let smallest = 2 + draw.below(2);
+    let code = |k| Recovery { k, parities, needs: Needs::AsManyAsMissing };
+    let coding = is_coded.then(|| CodingSettings {
+        codes: (smallest..=4).map(code).collect(),
+        follows_load: policy == Policy::PARM_PLUS,
+        max_age: Duration::from_millis(20),
+    });
+    let has_apart = [Policy::PARM, Policy::APPROXIMATE_BACKUP].contains(&policy);
     let plan = Plan {
         seed,
         queries: 1500,
@@ -36,6 +58,8 @@ fn plan(seed: u64) -> (Plan, f64) {
         instances,
         slots: 1 + draw.below(4) as u16,
         settings,
+        coding,
+        apart: if has_apart { parity_instances(instances as usize, smallest) as u32 } else { 0 },
         stand_in_cost: (policy.stand_in.is_some() || draw.uniform() < 0.2).then_some(0.25),
         deadline: Duration::from_millis(100 + draw.below(2000) as u64),
     };
@@ -77,6 +101,10 @@ fn breach(seed: u64) -> Result<u64, String> {
     let left = (world.dispatcher.open_queries(), world.dispatcher.open_jobs());
     if left != (0, 0) {
         return Err(format!("{left:?} queries and jobs are left"));
+    }
+    let held = world.coded.as_ref().map_or((0, 0), |coded| coded.coder.held());
+    if held != (0, 0) {
+        return Err(format!("{held:?} groups and members are left"));
     }
     Ok(replied)
 }
@@ -151,6 +179,8 @@ fn server_that_is_frozen_at_the_start_delays_no_query_by_a_second() {
         slots: 1,
         settings: ModelSettings::default(),
         stand_in_cost: None,
+        coding: None,
+        apart: 0,
         deadline: Duration::from_secs(20),
     };
     let outcome = plan.run().expect("the plan is valid");
