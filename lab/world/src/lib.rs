@@ -8,6 +8,7 @@
 //! an instance free that becomes free at that moment.
 
 mod coded;
+pub mod rivals;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
