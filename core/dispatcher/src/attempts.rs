@@ -222,7 +222,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     /// Answers a query, or says why it has no answer.
     pub(crate) fn reply(&mut self, now: Time, key: QueryKey, result: Result<Answer<O>, Reject>) {
-        let is_out = self.books.queries.get(key).is_some_and(|query| self.books.is_out(query.model, now));
+        let stood_in = result.as_ref().is_ok_and(|answer| answer.by == By::StandIn);
+        // While nothing else answers, the bound does not count.
+        let is_out =
+            stood_in && self.books.queries.get(key).is_some_and(|query| self.books.is_out(query.model, now));
         let Some(query) = self.end(key) else { return };
         let model = &mut self.books.models[query.model];
         let counters = &mut model.counters;
@@ -234,10 +237,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             }
             Err(_) => counters.rejected += 1,
         }
-        if let (Ok(answer), Some(_)) = (&result, model.settings.policy.stand_in) {
-            let stood_in = answer.by == By::StandIn;
-            // While nothing else answers, the bound does not count.
-            if !(stood_in && is_out) {
+        if result.is_ok() && model.settings.policy.stand_in.is_some() {
+            if !is_out {
                 model.bound.note(now, stood_in);
             }
             if let Accept::AtMost(most) = query.accept {

@@ -46,7 +46,7 @@ pub(crate) struct Load {
 
 /// The rows of the best batch, at most so many. `factor` is how much slower than usual its instance is.
 pub(crate) fn rows(load: &Load, sizes: &Sizes, most: u32, factor: f64) -> u32 {
-    let nanos = |rows: u32| sizes.log(rows * load.size).map(|log| f64::from(log).exp());
+    let nanos = |rows: u32| sizes.nanos(rows * load.size);
     let most = most.min(load.waiting).min((2 * sizes.largest() / load.size.max(1)).max(1));
     let (mut best, mut least) = (1, f64::INFINITY);
     let mut rows = 1;

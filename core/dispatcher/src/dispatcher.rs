@@ -8,7 +8,6 @@ use slotmap::SlotMap;
 use smallvec::SmallVec;
 
 use crate::calendar::{Calendar, Look};
-use crate::estimate::Speed;
 use crate::instance::{Instance, InstanceKey, InstanceSpec};
 use crate::matcher::Urgency;
 use crate::model::{Model, ModelKey, ModelSettings};
@@ -101,7 +100,11 @@ pub struct Dispatcher<P, O> {
     pub(crate) actions: Vec<Action<P, O>>,
     calendar: Calendar,
     marked: Vec<QueryKey>,
+    /// Queries whose next look is not on the calendar yet.
+    waiting: Vec<QueryKey>,
     dirty: Vec<ModelKey>,
+    /// The same, as the matcher takes them.
+    matched: Vec<ModelKey>,
 }
 
 impl<P: Clone, O> Default for Dispatcher<P, O> {
@@ -119,12 +122,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
             books,
             calendar: Calendar::default(),
             marked: Vec::new(),
+            waiting: Vec::new(),
             dirty: Vec::new(),
+            matched: Vec::new(),
             actions: Vec::new(),
         }
     }
 
-    /// Adds a model.
+    /// Adds a model. Its stand-in is added before it, so no model is the stand-in of its own stand-in.
     pub fn add_model(&mut self, settings: ModelSettings) -> ModelKey {
         self.books.models.insert(Model::new(settings))
     }
@@ -213,6 +218,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             attempts: Default::default(),
             offer: None,
             look: Time::MAX,
+            noted: Time::MAX,
             marked: false,
         });
         let model = &mut self.books.models[of];
@@ -275,7 +281,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     let Some(query) = self.books.queries.get_mut(key).filter(|query| query.look == at) else {
                         continue;
                     };
-                    query.look = Time::MAX;
+                    (query.look, query.noted) = (Time::MAX, Time::MAX);
                     // An instance that did not suit a waiting attempt may suit it now.
                     let models = query.attempts.iter().filter(|own| own.is_wanted()).map(|own| own.model);
                     let models: Models = models.collect();
@@ -373,15 +379,34 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 }
             }
             if self.dirty.is_empty() {
-                return;
+                return self.note_looks();
             }
-            let dirty = std::mem::take(&mut self.dirty);
-            dirty.iter().for_each(|model| self.books.models[*model].dirty = false);
-            dirty.iter().for_each(|model| self.match_again(now, *model, Urgency::StandIn));
-            dirty.iter().for_each(|model| self.match_again(now, *model, Urgency::Again));
-            dirty.iter().for_each(|model| self.match_first(now, *model));
-            dirty.iter().for_each(|model| self.match_again(now, *model, Urgency::Background));
+            let mut matched = std::mem::take(&mut self.matched);
+            std::mem::swap(&mut matched, &mut self.dirty);
+            matched.iter().for_each(|model| self.books.models[*model].dirty = false);
+            matched.iter().for_each(|model| self.match_again(now, *model, Urgency::StandIn));
+            matched.iter().for_each(|model| self.match_again(now, *model, Urgency::Again));
+            matched.iter().for_each(|model| self.match_first(now, *model));
+            matched.iter().for_each(|model| self.match_again(now, *model, Urgency::Background));
+            matched.clear();
+            self.matched = matched;
         }
+    }
+
+    /// Puts the queries that wait now on the calendar.
+    fn note_looks(&mut self) {
+        for key in self.waiting.drain(..) {
+            let Some(query) = self.books.queries.get_mut(key) else { continue };
+            if query.look < query.noted {
+                query.noted = query.look;
+                self.calendar.note(query.look, Look::Query(key));
+            }
+        }
+        let books = &self.books;
+        self.calendar.arrange(|at, look| match look {
+            Look::Query(key) => books.queries.get(key).is_some_and(|query| query.look == at),
+            Look::Instance(key) => books.instances.get(key).is_some_and(|own| own.look == at),
+        });
     }
 
     /// Takes a query's steps until it waits.
@@ -405,18 +430,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let model = &self.books.models[query.model];
         let settings = &model.settings;
         let policy = if query.background { Policy::ONCE } else { settings.policy };
-        let bound = policy.stand_in.map_or(1.0, |stand_in| stand_in.bound);
         let allowed = policy.stand_in.map_or(1.0, |stand_in| stand_in.hedge_below);
-        let (usual, late) = self.usual_and_late(query, policy).unzip();
-        let of_client = match query.accept {
-            Accept::AtMost(most) => model
-                .accounts
-                .get(&most)
-                .is_none_or(|account| account.has_room(now, f64::from(most) / 1000.0)),
-            Accept::Any | Accept::Exact => true,
-        };
-        let has_room = of_client && (model.bound.has_room(now, bound) || self.books.is_out(query.model, now));
-        Facts {
+        let facts = Facts {
             policy,
             max_attempts: settings.max_attempts,
             copy_at: if policy.hedge { self.books.copy_at(query, now) } else { Time::MAX },
@@ -424,16 +439,43 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 && f64::from(model.line.waiting) <= allowed * f64::from(model.slots),
             may_retry: model.retries.has_token(),
             gives_up: self.books.gives_up(query),
-            give_at: late.map_or(Time::MAX, |late| query.arrived.later(late)),
-            has_room,
-            stand_in: policy.stand_in.and_then(|of| self.stand_in(query, of, usual?, late?)),
+            give_at: Time::MAX,
+            has_room: true,
+            stand_in: None,
+        };
+        if policy.stand_in.is_some() || query.offer.is_some() {
+            self.approximations(now, query, facts)
+        } else {
+            facts
+        }
+    }
+
+    /// Adds what concerns approximate answers.
+    fn approximations(&self, now: Time, query: &Query<P, O>, facts: Facts) -> Facts {
+        let model = &self.books.models[query.model];
+        let Some((usual, late)) = self.usual_and_late(query, facts.policy) else { return facts };
+        let of_client = match query.accept {
+            Accept::AtMost(most) => model
+                .accounts
+                .get(&most)
+                .is_none_or(|account| account.has_room(now, f64::from(most) / 1000.0)),
+            Accept::Any | Accept::Exact => true,
+        };
+        let is_bound = |policy: StandInPolicy| {
+            !model.bound.has_room(now, policy.bound) && !self.books.is_out(query.model, now)
+        };
+        Facts {
+            give_at: query.arrived.later(late),
+            has_room: of_client && !facts.policy.stand_in.is_some_and(is_bound),
+            stand_in: facts.policy.stand_in.and_then(|of| self.stand_in(query, of, usual, late)),
+            ..facts
         }
     }
 
     /// The usual time of a query, and the age at which it is late.
     fn usual_and_late(&self, query: &Query<P, O>, policy: Policy) -> Option<(f64, f64)> {
         let model = &self.books.models[query.model];
-        let usual = model.times.usual(&Speed::default(), query.shape.size)?;
+        let usual = model.times.usual(1.0, query.shape.size)?;
         let bound = policy.stand_in.map_or(1.0, |stand_in| stand_in.bound);
         Some((usual, policy.late_factor * model.bound.stretch(bound) * usual))
     }
@@ -454,7 +496,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         if policy.at_once {
             return Some((key, if runs { query.arrived } else { Time::MAX }));
         }
-        let cheap = stand_in.times.usual(&Speed::default(), query.shape.size).unwrap_or(usual);
+        let cheap = stand_in.times.usual(1.0, query.shape.size).unwrap_or(usual);
         let patience = cheap * model.bound.used(policy.bound) * PATIENCE;
         let waits = late.min((late + patience - usual).max(0.0));
         Some((key, query.arrived.later(if runs { late } else { waits })))
@@ -463,7 +505,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub(crate) fn look_at(&mut self, key: QueryKey, until: Time) {
         if let Some(query) = self.books.queries.get_mut(key).filter(|query| until < query.look) {
             query.look = until;
-            self.calendar.note(until, Look::Query(key));
+            self.waiting.push(key);
         }
     }
 

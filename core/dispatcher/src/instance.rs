@@ -41,6 +41,13 @@ pub(crate) struct Instance {
 pub(crate) struct Served {
     pub(crate) model: ModelKey,
     pub(crate) speed: Speed,
+    /// How much slower than usual a run is expected to be here, as a logarithm: what the speed says, and for a stand-in what
+    /// that of its model says. It runs seldom, and what slows the one slows the other.
+    pub(crate) slower: f32,
+    /// The factor that it stands for.
+    pub(crate) factor: f32,
+    /// Whether it is a stand-in of another model here.
+    follows: bool,
     /// When the last run of the model began.
     pub(crate) ran_at: Time,
     /// Whether the model's set of free instances lists it.
@@ -65,6 +72,9 @@ impl Instance {
         let served = |model: &ModelKey| Served {
             model: *model,
             speed: Speed::default(),
+            slower: 0.0,
+            factor: 1.0,
+            follows: false,
             ran_at: Time::ZERO,
             listed: false,
         };
@@ -80,6 +90,19 @@ impl Instance {
 
     pub(crate) fn has_room(&self) -> bool {
         self.jobs.len() < usize::from(self.slots)
+    }
+
+    /// Takes over what a model's speed says, for its stand-in too.
+    pub(crate) fn set_slower(&mut self, model: ModelKey, stand_in: Option<ModelKey>) {
+        let Some(own) = self.of_mut(model) else { return };
+        if !own.follows && own.slower != own.speed.slower() {
+            own.slower = own.speed.slower();
+            own.factor = own.slower.exp();
+        }
+        let (slower, factor) = (own.slower, own.factor);
+        if let Some(stand_in) = stand_in.and_then(|model| self.of_mut(model)) {
+            (stand_in.slower, stand_in.factor, stand_in.follows) = (slower, factor, true);
+        }
     }
 
     /// Whether it may get queries.

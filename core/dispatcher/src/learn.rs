@@ -24,11 +24,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 instance.health.answered();
                 model.batches.note(job.rows.len() as u32, true);
                 let Some(served) = instance.of_mut(job.model) else { return };
-                let before = served.speed.slower();
-                let expected = model.times.usual(&served.speed, job.work);
+                let before = served.slower;
+                let expected = model.times.usual(served.factor, job.work);
                 model.times.learn(&mut served.speed, job.work, nanos, expected);
                 served.speed.compare(model.times.median(), model.times.deviation());
-                let after = served.speed.slower();
+                instance.set_slower(job.model, model.settings.stand_in);
+                let after = instance.of(job.model).map_or(before, |served| served.slower);
                 model.compared += 1;
                 let is_new = model.is_fast(before) != model.is_fast(after) || after < model.fastest;
                 if was_out {
@@ -39,7 +40,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             }
             End::Cancelled => {
                 let usual =
-                    instance.of(job.model).and_then(|served| model.times.usual(&served.speed, job.work));
+                    instance.of(job.model).and_then(|served| model.times.usual(served.factor, job.work));
                 let Some(usual) = usual else { return };
                 let is_silent =
                     model.times.rest.is_known() && model.times.rest.after(nanos / usual).is_infinite();
@@ -76,19 +77,22 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let mut means: Vec<f32> =
             members.iter().filter_map(|at| instances[*at].of(key)?.speed.mean()).collect();
         if !means.is_empty() {
-            let middle = means.len() / 2;
+            // Of an even number the faster one: half of the instances may be slow.
+            let middle = (means.len() - 1) / 2;
             model.times.compare(*means.select_nth_unstable_by(middle, f32::total_cmp).1);
         }
         let (median, deviation) = (model.times.median(), model.times.deviation());
+        let stand_in = model.settings.stand_in;
         (model.slots, model.capacity, model.fastest) = (0, 0.0, f32::INFINITY);
         for at in &members {
             let instance = &mut instances[*at];
             let slots = instance.slots;
             let Some(served) = instance.of_mut(key) else { continue };
             served.speed.compare(median, deviation);
-            let slower = served.speed.slower();
+            instance.set_slower(key, stand_in);
+            let (slower, factor) = instance.of(key).map_or((0.0, 1.0), |own| (own.slower, own.factor));
             model.slots += u32::from(slots);
-            model.capacity += f64::from(slots) * f64::from(-slower).exp();
+            model.capacity += f64::from(slots) / f64::from(factor);
             model.fastest = model.fastest.min(slower);
         }
         model.fastest = if members.is_empty() { 0.0 } else { model.fastest };
@@ -98,11 +102,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
             free.chain(std::mem::take(&mut model.free.slow).into_iter().map(|(_, at)| at)).collect();
         for at in free {
             let served = instances.get(at).and_then(|instance| instance.of(key));
-            if let Some(slower) = served.map(|served| served.speed.slower()) {
+            if let Some(slower) = served.map(|served| served.slower) {
                 model.list(at, slower);
             }
         }
         self.touch(key);
+        if let Some(stand_in) = stand_in.filter(|stand_in| self.books.models.contains_key(*stand_in)) {
+            self.compare(stand_in);
+        }
     }
 
     /// Takes an instance out of service, unless too few instances of one of its models would stay.

@@ -132,7 +132,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             slots: model.capacity.max(1.0),
             left: query.deadline.nanos_since(now),
         };
-        let slower = self.books.served(key, instance).map_or(0.0, |served| served.speed.slower());
+        let slower = self.books.served(key, instance).map_or(0.0, |served| served.slower);
         let most = batch::rows(&load, &model.times.sizes, most, f64::from(slower.exp()));
         let shape = query.shape;
         let mut at = 0;
@@ -196,7 +196,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub(crate) fn is_fast(&self, model: ModelKey, at: InstanceKey) -> bool {
         let pool = &self.books.models[model];
         pool.settings.policy.placement == Placement::InTurn
-            || self.books.served(model, at).is_some_and(|served| pool.is_fast(served.speed.slower()))
+            || self.books.served(model, at).is_some_and(|served| pool.is_fast(served.slower))
     }
 
     /// The free instance that should run a query's attempt now. If it should wait, notes when to look again.
@@ -288,7 +288,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 continue;
             }
             served.listed = true;
-            models[served.model].list(key, served.speed.slower());
+            models[served.model].list(key, served.slower);
         }
         touched.into_iter().for_each(|model| self.touch(model));
     }

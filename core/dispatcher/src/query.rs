@@ -169,11 +169,13 @@ pub(crate) struct Query<P, O> {
     pub(crate) background: bool,
     /// Whether it shares no job any more, because a job that it shared failed.
     pub(crate) alone: bool,
-    pub(crate) attempts: SmallVec<[Attempt; 3]>,
+    pub(crate) attempts: SmallVec<[Attempt; 2]>,
     /// An approximate answer that is held back for a moment, because the exact one may still come.
     pub(crate) offer: Option<Answer<O>>,
     /// The calendar's next look at this query.
     pub(crate) look: Time,
+    /// The earliest entry of the calendar for it.
+    pub(crate) noted: Time,
     /// Whether the loop will ask for its next step.
     pub(crate) marked: bool,
 }

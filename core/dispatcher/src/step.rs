@@ -76,7 +76,10 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time) -> Step 
         return Step::GiveUp(Reject::Deadline);
     }
 
-    let is_covered = offer == Some(true) || (other_lives && facts.has_room && stand_in.is_some());
+    // A stand-in's answer comes sooner than a run of the model, unless it was sent to an instance that hangs.
+    let overdue = query.arrived + 2 * facts.give_at.since(query.arrived);
+    let may_stand_in = stand_in.is_some() && facts.has_room && now < overdue;
+    let is_covered = offer == Some(true) || (other_lives && may_stand_in);
     let tried = query.exact().filter(|attempt| !matches!(attempt.state, AttemptState::Over)).count();
     let failures = || query.exact().filter_map(|attempt| attempt.failure());
     let is_wanted = query.wanted(query.model).is_some();
@@ -103,12 +106,16 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time) -> Step 
     if live > 0 && tried < usize::from(facts.policy.runs) && !is_wanted {
         return Step::Want { model: query.model, why: Why::Copy };
     }
-    if facts.policy.hedge && may_repeat && live > 0 && !is_wanted {
+    let stands_in = may_stand_in && (other.is_none() || is_covered);
+    if facts.policy.hedge && may_repeat && live > 0 && !is_wanted && !stands_in {
         match facts.copy_at {
             at if at > now => until = until.min(at),
             _ if facts.may_copy => return Step::Want { model: query.model, why: Why::Hedge },
             _ => until = until.min(again),
         }
+    }
+    if stands_in {
+        until = until.min(overdue);
     }
     if let (Some((model, late_at)), None) = (stand_in, other) {
         match late_at {
@@ -162,6 +169,7 @@ mod tests {
             attempts: attempts.iter().map(attempt).collect(),
             offer: None,
             look: Time::MAX,
+            noted: Time::MAX,
             marked: false,
         }
     }
@@ -217,9 +225,11 @@ mod tests {
             (hedge, &[(1, runs), (1, runs), (1, runs)], 40, wait(320)),
             (stand_in, &[(1, runs)], 0, wait(23)),
             (stand_in, &[(1, wanted)], 23, want(2, Why::StandIn)),
-            (stand_in, &[(1, over), (2, runs)], 24, wait(320)),
+            (stand_in, &[(1, over), (2, runs)], 24, wait(50)),
+            (stand_in, &[(1, over), (2, runs)], 50, want(1, Why::First)),
             (stand_in, &[(1, over), (2, failed)], 24, want(1, Why::First)),
-            (stand_in, &[(1, runs), (2, runs)], 24, wait(40)),
+            (stand_in, &[(1, runs), (2, runs)], 24, wait(50)),
+            (stand_in, &[(1, runs), (2, runs)], 50, want(1, Why::Hedge)),
             (stand_in, &[(1, bad), (1, failed), (1, failed)], 2, want(2, Why::StandIn)),
         ];
         for (policy, attempts, now, expected) in steps {

@@ -28,6 +28,8 @@ pub(crate) struct Sizes(SmallVec<[Mean; 1]>);
 struct Mean {
     log: f32,
     weight: f32,
+    /// The exponential of the mean.
+    nanos: f64,
 }
 
 /// Works that begin a class, without the exact ones.
@@ -61,11 +63,6 @@ impl Sizes {
         !self.0.is_empty()
     }
 
-    /// Whether runs of this class have ended.
-    pub(crate) fn has(&self, work: u32) -> bool {
-        self.0.get(class(work)).is_some_and(|mean| mean.weight > 0.0)
-    }
-
     /// The largest work that has been seen.
     pub(crate) fn largest(&self) -> u32 {
         self.0.len().checked_sub(1).map_or(0, |class| work(class) as u32)
@@ -85,21 +82,26 @@ impl Sizes {
         let mean = &mut self.0[class];
         mean.weight = (mean.weight + 1.0).min(WINDOW);
         mean.log = if mean.weight == 1.0 { log } else { mean.log + residual / mean.weight };
+        mean.nanos = f64::from(mean.log).exp();
     }
 
-    /// The ln of the nanoseconds that so much work takes.
-    pub(crate) fn log(&self, work: u32) -> Option<f32> {
+    /// The nanoseconds that so much work takes.
+    pub(crate) fn nanos(&self, work: u32) -> Option<f64> {
         let class = class(work);
         match self.0.get(class) {
-            Some(mean) if mean.weight > 0.0 => Some(mean.log),
-            _ => self.between(class, f64::from(work)).map(|nanos| nanos.ln() as f32),
+            Some(mean) if mean.weight > 0.0 => Some(mean.nanos),
+            _ => self.between(class, f64::from(work)),
         }
+    }
+
+    /// Their logarithm, if runs of this class have ended.
+    pub(crate) fn log(&self, work: u32) -> Option<f32> {
+        self.0.get(class(work)).filter(|mean| mean.weight > 0.0).map(|mean| mean.log)
     }
 
     /// The nanoseconds of a class without runs.
     fn between(&self, class: usize, amount: f64) -> Option<f64> {
-        let known =
-            |(at, mean): (usize, &Mean)| (mean.weight > 0.0).then(|| (work(at), f64::from(mean.log).exp()));
+        let known = |(at, mean): (usize, &Mean)| (mean.weight > 0.0).then(|| (work(at), mean.nanos));
         let mut all = self.0.iter().enumerate().filter_map(known);
         let (below, above) = self.0.split_at(class.min(self.0.len()));
         let below = below.iter().enumerate().rev().find_map(known);
@@ -137,8 +139,8 @@ mod tests {
     #[test]
     fn unknown_sizes_lie_between_known_ones() {
         let mut sizes = Sizes::default();
-        assert_eq!(sizes.log(1), None);
-        let time = |sizes: &Sizes, work| f64::from(sizes.log(work).expect("it is known")).exp().round();
+        assert_eq!(sizes.nanos(1), None);
+        let time = |sizes: &Sizes, work| sizes.nanos(work).expect("it is known").round();
         sizes.learn(2, 100_f32.ln(), 0.0);
         assert_eq!([1, 2, 4].map(|work| time(&sizes, work)), [100.0, 100.0, 110.0], "a tenth of a run more");
         sizes.learn(6, 180_f32.ln(), 0.0);
