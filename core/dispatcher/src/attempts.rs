@@ -11,6 +11,7 @@ use crate::query::{
     Accept, Answer, Attempt, AttemptState, By, Failure, JobKey, Query, QueryKey, Reject, Why,
 };
 use crate::time::Time;
+use crate::turns::Payer;
 
 /// Queries of one job.
 pub(crate) type Keys = SmallVec<[QueryKey; 1]>;
@@ -19,7 +20,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// A query wants a run.
     pub(crate) fn want(&mut self, key: QueryKey, model: ModelKey, why: Why) {
         let query = &mut self.books.queries[key];
-        let is_background = query.background;
+        let (is_background, payer, priority) = (query.background, query.payer, query.priority);
         query
             .attempts
             .retain(|attempt| !matches!(attempt.state, AttemptState::Over) || attempt.model != model);
@@ -39,7 +40,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             Why::First | Why::Retry if is_background => line.background.push_back(key),
             Why::First => {
                 line.waiting += 1;
-                line.first.push_back(key);
+                line.first.push(payer, priority, key);
+                self.turns.wait(payer);
             }
             Why::StandIn => line.stand_ins.push_back(key),
             Why::Retry | Why::Hedge | Why::Copy | Why::Explore => line.again.push_back(key),
@@ -48,9 +50,13 @@ impl<P: Clone, O> Dispatcher<P, O> {
     }
 
     /// A wanted attempt starts, or is not needed any more: the only way out of the line.
-    fn leave_line(&mut self, model: ModelKey, why: Why, background: bool, started: bool) {
+    fn leave_line(&mut self, model: ModelKey, why: Why, of_query: (Payer, bool), started: bool) {
         let of = &mut self.books.models[model];
-        of.line.waiting -= u32::from(why.is_first() && !background);
+        let (payer, background) = of_query;
+        if why.is_first() && !background {
+            of.line.waiting -= 1;
+            self.turns.leave(payer);
+        }
         match why {
             Why::Hedge if !started => of.hedges.refund(),
             Why::Retry if !started => of.retries.refund(),
@@ -69,7 +75,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             let query = &mut self.books.queries[key];
             query.attempts[at].state = AttemptState::Running { job, instance, began: now };
             let (of, background, why) = (query.model, query.background, query.attempts[at].why);
-            self.leave_line(model, why, background, true);
+            let payer = query.payer;
+            self.leave_line(model, why, (payer, background), true);
             let model = &mut self.books.models[of];
             let counters = &mut model.counters;
             match why {
@@ -98,8 +105,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let query = &mut self.books.queries[key];
         if let Some(at) = query.wanted(model) {
             query.attempts[at].state = AttemptState::Over;
-            let (why, background) = (query.attempts[at].why, query.background);
-            self.leave_line(model, why, background, false);
+            let (why, of_query) = (query.attempts[at].why, (query.payer, query.background));
+            self.leave_line(model, why, of_query, false);
         }
     }
 
@@ -119,12 +126,16 @@ impl<P: Clone, O> Dispatcher<P, O> {
             rows.push(Row { query: *key, payload: query.payload.clone() });
             size = size.max(query.shape.size);
         }
+        let payer = self.books.queries[keys[0]].payer;
+        let charge = self.turns.begin(payer, model, why.is_first() || why == Why::Retry);
         let job = self.books.jobs.insert(Job {
             model,
             instance,
             rows: keys.iter().map(|key| waits.then_some(*key)).collect(),
             work: size.saturating_mul(keys.len() as u32),
             why,
+            payer,
+            charge,
             began: now,
         });
         let here = &mut self.books.instances[instance];
@@ -253,7 +264,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let query = self.books.queries.remove(key)?;
         for Attempt { model, why, state } in &query.attempts {
             match *state {
-                AttemptState::Wanted => self.leave_line(*model, *why, query.background, false),
+                AttemptState::Wanted => {
+                    self.leave_line(*model, *why, (query.payer, query.background), false);
+                }
                 AttemptState::Running { job, instance, .. } => {
                     let Some(of) = self.books.jobs.get_mut(job) else { continue };
                     of.rows.iter_mut().filter(|row| **row == Some(key)).for_each(|row| *row = None);

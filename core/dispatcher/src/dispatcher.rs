@@ -16,6 +16,7 @@ use crate::query::{Accept, Answer, Attempt, By, Failure, JobKey, Query, QueryKey
 use crate::step::{Facts, Step, step};
 use crate::suits::{Books, Fit};
 use crate::time::Time;
+use crate::turns::{Payer, ShareKey, Terms, Turns};
 
 /// What the caller should do.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,6 +99,7 @@ pub struct Counters {
 pub struct Dispatcher<P, O> {
     pub(crate) books: Books<P, O>,
     pub(crate) actions: Vec<Action<P, O>>,
+    pub(crate) turns: Turns,
     calendar: Calendar,
     marked: Vec<QueryKey>,
     /// Queries whose next look is not on the calendar yet.
@@ -126,6 +128,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             dirty: Vec::new(),
             matched: Vec::new(),
             actions: Vec::new(),
+            turns: Turns::default(),
         }
     }
 
@@ -184,6 +187,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
         for job in instance.jobs.drain(..) {
             let Some(of) = self.books.jobs.remove(job) else { continue };
+            self.turns.end(of.payer, of.model, of.charge, now.since(of.began));
             self.attempts_ended(now, job, &of, End::Failed(Failure::Instance));
         }
         self.settle(now);
@@ -205,7 +209,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
     ///
     /// If the model is not one of this dispatcher.
     pub fn submit(&mut self, now: Time, query: Submission<P>) -> QueryKey {
-        let Submission { model: of, payload, deadline, accept, shape, background } = query;
+        let Submission { model: of, payload, deadline, accept, shape, share, priority, background } = query;
+        let payer = share.map_or(Payer::Model(of), Payer::Share);
+        if !background && !self.turns.is_sole(payer) {
+            self.keep_book();
+        }
         let key = self.books.queries.insert(Query {
             model: of,
             payload,
@@ -213,6 +221,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             deadline,
             accept,
             shape,
+            payer,
+            priority,
             background,
             alone: false,
             attempts: Default::default(),
@@ -243,9 +253,28 @@ impl<P: Clone, O> Dispatcher<P, O> {
         known
     }
 
+    /// Sets the configured shares.
+    pub fn promise(&mut self, shares: &[(ShareKey, Terms)]) {
+        self.keep_book();
+        self.turns.promise(shares);
+    }
+
+    /// The shares and models that pay for queries, with what they use, once there are several.
+    pub fn accounts(&self) -> impl Iterator<Item = (Payer, parm_shares::Account)> {
+        self.turns.accounts()
+    }
+
+    fn keep_book(&mut self) {
+        let waits = |query: &&Query<P, O>| {
+            !query.background && query.attempts.iter().any(|own| own.is_wanted() && own.why.is_first())
+        };
+        self.turns.open(self.books.queries.values().filter(waits).map(|query| query.payer));
+    }
+
     /// A run ended.
     pub fn ended(&mut self, now: Time, job: JobKey, end: End<O>) {
         let Some(of) = self.books.jobs.remove(job) else { return };
+        self.turns.end(of.payer, of.model, of.charge, now.since(of.began));
         self.learn(now, job, &of, &end);
         self.attempts_ended(now, job, &of, end);
         self.free(of.instance);
@@ -386,7 +415,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             matched.iter().for_each(|model| self.books.models[*model].dirty = false);
             matched.iter().for_each(|model| self.match_again(now, *model, Urgency::StandIn));
             matched.iter().for_each(|model| self.match_again(now, *model, Urgency::Again));
-            matched.iter().for_each(|model| self.match_first(now, *model));
+            self.match_first(now, &matched);
             matched.iter().for_each(|model| self.match_again(now, *model, Urgency::Background));
             matched.clear();
             self.matched = matched;

@@ -1,5 +1,6 @@
 //! An instance: a server that runs models, with its slots, its jobs and its speed for each model.
 
+use parm_shares::Charge;
 use slotmap::new_key_type;
 use smallvec::SmallVec;
 
@@ -8,6 +9,7 @@ use crate::health::Health;
 use crate::model::ModelKey;
 use crate::query::{JobKey, QueryKey, Why};
 use crate::time::Time;
+use crate::turns::Payer;
 
 new_key_type! {
     /// The name of an instance from its join until it leaves. It is never given twice.
@@ -64,6 +66,9 @@ pub(crate) struct Job {
     /// Rows times the size of the largest one.
     pub(crate) work: u32,
     pub(crate) why: Why,
+    pub(crate) payer: Payer,
+    /// What the payer was charged, if a book is kept.
+    pub(crate) charge: Option<Charge>,
     pub(crate) began: Time,
 }
 

@@ -35,6 +35,7 @@ mod query;
 mod step;
 mod suits;
 mod time;
+mod turns;
 
 pub use budget::BudgetSettings;
 pub use coding::{Coder, CodingAction, CodingSettings, Decode, GroupKey, Member, parity_instances};
@@ -45,3 +46,4 @@ pub use model::{ModelKey, ModelSettings};
 pub use policy::{Placement, Policy, StandInPolicy};
 pub use query::{Accept, Answer, By, Failure, JobKey, QueryKey, Reject, Shape, Submission, Why};
 pub use time::Time;
+pub use turns::{Payer, ShareKey, Terms};

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::attempts::Keys;
 use crate::batch::{self, Load};
@@ -14,7 +14,7 @@ use crate::dispatcher::{Dispatcher, Models};
 use crate::instance::InstanceKey;
 use crate::model::{Line, ModelKey};
 use crate::policy::Placement;
-use crate::query::QueryKey;
+use crate::query::{QueryKey, Why};
 use crate::suits::{Books, Fit};
 use crate::time::Time;
 
@@ -60,6 +60,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
             if self.books.models[model].free.is_empty() {
                 return;
             }
+            if self.is_reserved(model, key) {
+                at += 1;
+                continue;
+            }
             let place = match urgency {
                 Urgency::Background => self.find_idle(now, model, key),
                 Urgency::StandIn | Urgency::Again => self.find(now, model, key),
@@ -77,46 +81,91 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
     }
 
-    /// Serves the queries that have not run yet: the first in line, or the last if the instance is slow.
-    pub(crate) fn match_first(&mut self, now: Time, key: ModelKey) {
-        let mut at = 0;
-        while let Some(first) = self.books.models[key].line.first.get(at).copied() {
-            if !self.waits_first(key, first) {
-                self.books.models[key].line.first.remove(at);
-                continue;
-            }
-            let instance = match self.find(now, key, first) {
-                Place::At(instance) => instance,
-                Place::NotForThis => {
-                    at += 1;
-                    continue;
-                }
-                Place::Nowhere => return,
+    /// Serves the queries of these models that have not run yet, one after the other in the order of their turns.
+    pub(crate) fn match_first(&mut self, now: Time, models: &[ModelKey]) {
+        let waits = |model: &ModelKey| !self.books.models[*model].line.first.is_empty();
+        let mut open: Models = models.iter().copied().filter(waits).collect();
+        while !open.is_empty() {
+            let turn = |model: &ModelKey| {
+                let lanes = self.books.models[*model].line.first.0.iter();
+                lanes.filter(|lane| !lane.queue.is_empty()).filter_map(|lane| self.turns.rank(lane)).min()
             };
-            let query = &self.books.queries[first];
-            if self.is_fast(key, instance) || self.books.must_start(key, query, instance, now) {
-                self.books.models[key].line.first.remove(at);
-                let rows = self.rows(now, key, first, instance);
-                self.start_at(now, key, &rows, instance);
-                continue;
-            }
-            while let Some(last) = self.books.models[key].line.first.pop_back() {
-                if !self.waits_first(key, last) {
-                    continue;
-                }
-                let suits = self.books.suits(key, &self.books.queries[last], instance, now) == Fit::Yes;
-                if !suits {
-                    self.books.models[key].line.first.push_back(last);
-                    self.books.models[key].line.first.remove(at);
-                }
-                self.start_at(now, key, &smallvec![if suits { last } else { first }], instance);
-                break;
+            let next =
+                if open.len() == 1 { Some(0) } else { (0..open.len()).min_by_key(|at| turn(&open[*at])) };
+            let Some(next) = next else { return };
+            if !self.start_next(now, open[next]) {
+                open.remove(next);
             }
         }
     }
 
+    /// Starts the query of a model whose turn it is: the first of its lane, or the last if the instance is slow. Says whether one
+    /// started.
+    fn start_next(&mut self, now: Time, key: ModelKey) -> bool {
+        let lanes = &self.books.models[key].line.first.0;
+        let mut order: SmallVec<[usize; 4]> = (0..lanes.len()).collect();
+        if order.len() > 1 {
+            order.sort_by_key(|lane| (self.turns.rank(&lanes[*lane]), lanes[*lane].priority));
+        }
+        for lane in order {
+            let mut at = 0;
+            while let Some(first) = self.lane(key, lane).get(at).copied() {
+                if !self.waits_first(key, first) {
+                    self.lane(key, lane).remove(at);
+                    continue;
+                }
+                let instance = match self.find(now, key, first) {
+                    Place::At(instance) => instance,
+                    Place::NotForThis => {
+                        at += 1;
+                        continue;
+                    }
+                    Place::Nowhere => return false,
+                };
+                let query = &self.books.queries[first];
+                let mut next = first;
+                if !self.is_fast(key, instance) && !self.books.must_start(key, query, instance, now) {
+                    while let Some(last) = self.lane(key, lane).back().copied()
+                        && last != first
+                    {
+                        let waits = self.waits_first(key, last);
+                        if waits
+                            && self.books.suits(key, &self.books.queries[last], instance, now) != Fit::Yes
+                        {
+                            break;
+                        }
+                        self.lane(key, lane).pop_back();
+                        if waits {
+                            next = last;
+                            break;
+                        }
+                    }
+                }
+                let mut rows: Keys = smallvec![next];
+                if next == first {
+                    self.lane(key, lane).remove(at);
+                    rows = self.rows(now, key, lane, first, instance);
+                }
+                self.start_at(now, key, &rows, instance);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn lane(&mut self, model: ModelKey, lane: usize) -> &mut VecDeque<QueryKey> {
+        &mut self.books.models[model].line.first.0[lane].queue
+    }
+
     /// A query and those behind it in line that the instance should run in the same job.
-    fn rows(&mut self, now: Time, key: ModelKey, first: QueryKey, instance: InstanceKey) -> Keys {
+    fn rows(
+        &mut self,
+        now: Time,
+        key: ModelKey,
+        lane: usize,
+        first: QueryKey,
+        instance: InstanceKey,
+    ) -> Keys {
         let mut rows: Keys = smallvec![first];
         let model = &self.books.models[key];
         let query = &self.books.queries[first];
@@ -137,7 +186,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let shape = query.shape;
         let mut at = 0;
         while rows.len() < most as usize
-            && let Some(next) = self.books.models[key].line.first.get(at).copied()
+            && let Some(next) = self.lane(key, lane).get(at).copied()
         {
             let joins = self.waits_first(key, next) && {
                 let next = &self.books.queries[next];
@@ -146,13 +195,23 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     && self.books.suits(key, next, instance, now) == Fit::Yes
             };
             if joins {
-                self.books.models[key].line.first.remove(at);
+                self.lane(key, lane).remove(at);
                 rows.push(next);
             } else {
                 at += 1;
             }
         }
         rows
+    }
+
+    /// Whether a query's copy leaves the free instances to shares that reserved them.
+    fn is_reserved(&self, model: ModelKey, key: QueryKey) -> bool {
+        let unused = self.turns.unused() as usize;
+        let free = &self.books.models[model].free;
+        unused > 0 && free.fast.len() + free.slow.len() <= unused && {
+            let query = &self.books.queries[key];
+            query.wanted(model).is_some_and(|at| query.attempts[at].why != Why::Retry)
+        }
     }
 
     /// Whether an entry of the line is a query that has not run yet.

@@ -15,6 +15,7 @@ use crate::instance::InstanceKey;
 use crate::policy::{Placement, Policy};
 use crate::query::QueryKey;
 use crate::time::Time;
+use crate::turns::Lanes;
 
 new_key_type! {
     /// The name of a model. A stand-in is a model of its own.
@@ -101,7 +102,7 @@ pub(crate) struct Line {
     /// Retries and copies.
     pub(crate) again: VecDeque<QueryKey>,
     /// Queries that have not run yet.
-    pub(crate) first: VecDeque<QueryKey>,
+    pub(crate) first: Lanes,
     /// Queries that use idle instances only.
     pub(crate) background: VecDeque<QueryKey>,
     /// The true number of wanted attempts in `first`.

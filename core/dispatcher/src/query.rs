@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::instance::InstanceKey;
 use crate::model::ModelKey;
 use crate::time::Time;
+use crate::turns::{Payer, ShareKey};
 
 new_key_type! {
     /// The name of a query, from its submission until its reply. It is never given twice.
@@ -29,6 +30,10 @@ pub struct Submission<P> {
     pub accept: Accept,
     /// Which other rows may share a job with it.
     pub shape: Shape,
+    /// The configured share that pays for it. Without one its model pays.
+    pub share: Option<ShareKey>,
+    /// Its priority among the queries of its payer; the least is served first.
+    pub priority: u8,
     /// Whether it uses idle instances only: parities and comparisons, for which nobody waits.
     pub background: bool,
 }
@@ -36,7 +41,16 @@ pub struct Submission<P> {
 impl<P> Submission<P> {
     /// A query of one usual row that takes any answer.
     pub fn new(model: ModelKey, payload: P, deadline: Time) -> Self {
-        Self { model, payload, deadline, accept: Accept::Any, shape: Shape::default(), background: false }
+        Self {
+            model,
+            payload,
+            deadline,
+            accept: Accept::Any,
+            shape: Shape::default(),
+            share: None,
+            priority: 0,
+            background: false,
+        }
     }
 }
 
@@ -166,6 +180,8 @@ pub(crate) struct Query<P, O> {
     pub(crate) deadline: Time,
     pub(crate) accept: Accept,
     pub(crate) shape: Shape,
+    pub(crate) payer: Payer,
+    pub(crate) priority: u8,
     pub(crate) background: bool,
     /// Whether it shares no job any more, because a job that it shared failed.
     pub(crate) alone: bool,

@@ -144,6 +144,7 @@ mod tests {
     use super::*;
     use crate::instance::InstanceKey;
     use crate::query::{Answer, Attempt, JobKey, Shape};
+    use crate::turns::Payer;
     use slotmap::KeyData;
 
     fn at(millis: u64) -> Time {
@@ -164,6 +165,8 @@ mod tests {
             deadline: at(320),
             accept: Accept::Any,
             shape: Shape::default(),
+            payer: Payer::Model(model(1)),
+            priority: 0,
             background: false,
             alone: false,
             attempts: attempts.iter().map(attempt).collect(),
