@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::bound::Bound;
+use crate::condition::PATIENCE;
 use crate::dispatcher::{Action, Dispatcher, End, Row};
 use crate::instance::{InstanceKey, Job};
 use crate::model::ModelKey;
@@ -140,6 +141,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
         });
         let here = &mut self.books.instances[instance];
         here.jobs.push(job);
+        if here.look == Time::MAX {
+            self.look_at_instance(instance, now + PATIENCE);
+        }
+        let here = &mut self.books.instances[instance];
         if let Some(served) = here.of_mut(model) {
             served.ran_at = now;
         }
@@ -228,7 +233,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         });
         let failed: SmallVec<[InstanceKey; 1]> = failed.filter(|at| *at != right).collect();
         let model = query.model;
-        failed.into_iter().for_each(|at| self.failed(now, at, model));
+        failed.into_iter().for_each(|at| self.failed(now, at, model, Failure::Model));
     }
 
     /// Answers a query, or says why it has no answer.

@@ -8,6 +8,7 @@ use slotmap::SlotMap;
 use smallvec::SmallVec;
 
 use crate::calendar::{Calendar, Look};
+use crate::condition::Condition;
 use crate::instance::{Instance, InstanceKey, InstanceSpec};
 use crate::matcher::Urgency;
 use crate::model::{Model, ModelKey, ModelSettings};
@@ -40,6 +41,13 @@ pub enum Action<P, O> {
         job: JobKey,
         /// Where it runs.
         instance: InstanceKey,
+    },
+    /// Tell operators how an instance is: once when it changes, and once a minute while it is not well.
+    Tell {
+        /// The instance.
+        instance: InstanceKey,
+        /// How it is.
+        condition: Condition,
     },
     /// Answer a query. Its name means nothing from now on.
     Reply {
@@ -281,6 +289,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
         self.settle(now);
     }
 
+    /// How an instance is.
+    pub fn condition(&self, key: InstanceKey) -> Option<Condition> {
+        self.books.instances.get(key).map(|instance| instance.watch.condition())
+    }
+
     /// The share of a model's slots that queries of the usual size need, as they arrive now.
     pub fn load(&self, now: Time, model: ModelKey) -> f64 {
         if self.books.models.contains_key(model) { self.books.load(model, 1, now) } else { 0.0 }
@@ -322,6 +335,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
                         continue;
                     };
                     own.look = Time::MAX;
+                    self.examine(now, key);
+                    let own = &self.books.instances[key];
                     let models: Models = own.serves.iter().map(|served| served.model).collect();
                     models.into_iter().for_each(|model| self.touch(model));
                 }

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use crate::query::Failure;
 use crate::time::Time;
 
 /// When instances are taken out of service, and for how long.
@@ -39,6 +40,8 @@ impl Default for HealthSettings {
 pub(crate) struct Health {
     failures: u8,
     out: Option<Out>,
+    /// The latest failure; none while it answers, or after a silence.
+    cause: Option<Failure>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,9 +72,15 @@ impl Health {
     }
 
     /// A failure of its own. Returns whether it should be taken out of service.
-    pub(crate) fn failed(&mut self, settings: &HealthSettings) -> bool {
+    pub(crate) fn failed(&mut self, failure: Failure, settings: &HealthSettings) -> bool {
         self.failures = self.failures.saturating_add(1);
+        self.cause = Some(failure);
         self.out.is_some() || self.failures >= settings.failures
+    }
+
+    /// Its trouble: `Some(None)` is a silence.
+    pub(crate) fn trouble(&self, settings: &HealthSettings) -> Option<Option<Failure>> {
+        (self.out.is_some() || self.failures >= settings.failures).then_some(self.cause)
     }
 
     /// Takes it out of service, or prolongs that after a failed trial.
@@ -94,12 +103,16 @@ mod tests {
     fn pause_doubles_until_a_real_answer() {
         let (settings, mut health) = (HealthSettings::default(), Health::default());
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
-        assert_eq!([(); 3].map(|()| health.failed(&settings)), [false, false, true]);
+        assert_eq!([(); 3].map(|()| health.failed(Failure::Instance, &settings)), [false, false, true]);
         health.take_out(at(0), &settings);
         assert!(!health.in_service() && !health.wants_trial(at(249)) && health.wants_trial(at(250)));
         health.begin_trial(at(250), &settings);
-        assert!(health.failed(&settings) && !health.wants_trial(at(749)) && health.wants_trial(at(750)));
+        assert!(
+            health.failed(Failure::Instance, &settings)
+                && !health.wants_trial(at(749))
+                && health.wants_trial(at(750))
+        );
         health.answered();
-        assert!(health.in_service() && !health.failed(&settings), "it begins anew");
+        assert!(health.in_service() && !health.failed(Failure::Instance, &settings), "it begins anew");
     }
 }

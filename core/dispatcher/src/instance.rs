@@ -4,6 +4,7 @@ use parm_shares::Charge;
 use slotmap::new_key_type;
 use smallvec::SmallVec;
 
+use crate::condition::Watch;
 use crate::estimate::Speed;
 use crate::health::Health;
 use crate::model::ModelKey;
@@ -32,6 +33,8 @@ pub(crate) struct Instance {
     /// The running jobs, the oldest first.
     pub(crate) jobs: SmallVec<[JobKey; 4]>,
     pub(crate) health: Health,
+    /// Its condition, as operators see it.
+    pub(crate) watch: Watch,
     /// Whether it gets no new job, because it drains or an operator holds it.
     pub(crate) held: bool,
     /// The calendar's next look at this instance.
@@ -88,6 +91,7 @@ impl Instance {
             slots: spec.slots.max(1),
             jobs: SmallVec::new(),
             health: Health::default(),
+            watch: Watch::default(),
             held: false,
             look: Time::MAX,
         }

@@ -26,9 +26,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let Some(served) = instance.of_mut(job.model) else { return };
                 let before = served.slower;
                 let expected = model.times.usual(served.factor, job.work);
+                let times = model.times.usual(1.0, job.work).map_or(1.0, |usual| nanos / usual);
+                let part = model.times.rest.above(times);
                 model.times.learn(&mut served.speed, job.work, nanos, expected);
                 served.speed.compare(model.times.median(), model.times.deviation());
                 instance.set_slower(job.model, model.settings.stand_in);
+                instance.watch.answered(now, times as f32, part);
                 let after = instance.of(job.model).map_or(before, |served| served.slower);
                 model.compared += 1;
                 let is_new = model.is_fast(before) != model.is_fast(after) || after < model.fastest;
@@ -37,6 +40,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 } else if is_new || model.compared >= COMPARE_EVERY.max(model.instances.len() as u32 / 4) {
                     self.compare(job.model);
                 }
+                self.examine(now, job.instance);
             }
             End::Cancelled => {
                 let usual =
@@ -46,10 +50,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     model.times.rest.is_known() && model.times.rest.after(nanos / usual).is_infinite();
                 model.times.rest.add_cancelled(nanos / usual);
                 if is_silent {
+                    instance.watch.failed();
                     self.take_out(now, job.instance, job.model);
+                    self.examine(now, job.instance);
                 }
             }
-            End::Failed(Failure::Instance | Failure::Unsent) => self.failed(now, job.instance, job.model),
+            End::Failed(failure @ (Failure::Instance | Failure::Unsent)) => {
+                self.failed(now, job.instance, job.model, *failure);
+            }
             End::Failed(Failure::Model) if job.rows.len() > 1 => {
                 model.batches.note(job.rows.len() as u32, false);
             }
@@ -59,11 +67,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
     }
 
     /// A failure that is the instance's own.
-    pub(crate) fn failed(&mut self, now: Time, key: InstanceKey, model: ModelKey) {
+    pub(crate) fn failed(&mut self, now: Time, key: InstanceKey, model: ModelKey, failure: Failure) {
         let settings = self.books.models[model].settings.health;
-        if self.books.instances.get_mut(key).is_some_and(|own| own.health.failed(&settings)) {
+        let Some(instance) = self.books.instances.get_mut(key) else { return };
+        instance.watch.failed();
+        if instance.health.failed(failure, &settings) {
             self.take_out(now, key, model);
         }
+        self.examine(now, key);
     }
 
     /// Compares the speeds of a model's instances.

@@ -23,6 +23,7 @@ mod bound;
 mod budget;
 mod calendar;
 mod coding;
+mod condition;
 mod dispatcher;
 mod estimate;
 mod health;
@@ -39,6 +40,7 @@ mod turns;
 
 pub use budget::BudgetSettings;
 pub use coding::{Coder, CodingAction, CodingSettings, Decode, GroupKey, Member, parity_instances};
+pub use condition::Condition;
 pub use dispatcher::{Action, Counters, Dispatcher, End, Row};
 pub use health::HealthSettings;
 pub use instance::{InstanceKey, InstanceSpec};

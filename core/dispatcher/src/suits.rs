@@ -299,7 +299,8 @@ impl<P, O> Books<P, O> {
             return instance.health.wants_trial(now);
         }
         let run = pool.times.usual(served.factor, 1).unwrap_or_default();
-        let pause = served.ran_at.later(RUNS * run).max(served.ran_at + EXPLORES);
+        let pause =
+            served.ran_at.later(f64::from(served.speed.runs().min(RUNS)) * run).max(served.ran_at + EXPLORES);
         served.speed.may_be_well() || pause <= now
     }
 }
@@ -307,11 +308,10 @@ impl<P, O> Books<P, O> {
 /// Usual times without an answer after which a model's instances may all be hung.
 const SILENT: f64 = 2.0;
 
-/// A slow instance is explored after this pause, and after so many of its runs: it costs a tenth of the instance's time. With
-/// twelve runs `measured` at 0.7, where instances seem slow by chance, is 7 % worse; with six, extra work where a third of the
-/// instances are slow for good is 6.8 % instead of 6.
+/// A slow instance is explored after this pause, and after as many of its runs as its speed rests on, at most so many: what two
+/// runs said is soon asked again, and one that is slow for good costs a thirteenth of its time.
 const EXPLORES: Duration = Duration::from_millis(125);
-const RUNS: f64 = 9.0;
+const RUNS: f32 = 12.0;
 
 /// The last moment at which a run of so many nanoseconds should begin; never, if it cannot be in time anyhow.
 fn latest_start<P, O>(query: &Query<P, O>, run: f64) -> Time {

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use parm_dispatcher::{
-    Accept, Action, Answer, CodingSettings, Counters, Dispatcher, End, Failure, InstanceKey, InstanceSpec,
-    JobKey, ModelKey, ModelSettings, QueryKey, Reject, Submission, Time, Why,
+    Accept, Action, Answer, CodingSettings, Condition, Counters, Dispatcher, End, Failure, InstanceKey,
+    InstanceSpec, JobKey, ModelKey, ModelSettings, QueryKey, Reject, Submission, Time, Why,
 };
 use parm_workload::arrivals::{Arrivals, Times};
 use parm_workload::clock::Moment;
@@ -136,6 +136,10 @@ pub struct World {
     pub open: BTreeMap<QueryKey, (u64, Time, Time)>,
     /// Replies to queries that had theirs or whose client had left: there must be none.
     pub strays: u64,
+    /// What was told about a server, and when.
+    pub told: Vec<(Time, usize, Condition)>,
+    /// Servers that fail each job as soon as it comes.
+    pub refusing: BTreeMap<usize, Failure>,
     /// Whether servers stop a cancelled run; otherwise it goes on to its end.
     pub cancels: bool,
     /// The coding groups, if queries are coded.
@@ -203,6 +207,8 @@ impl World {
             replies: Vec::new(),
             open: BTreeMap::new(),
             strays: 0,
+            told: Vec::new(),
+            refusing: BTreeMap::new(),
             cancels: false,
             coded,
             stand_in,
@@ -356,6 +362,11 @@ impl World {
                         self.group(instance, &rows);
                     }
                     let Some(server) = self.server(instance) else { continue };
+                    if let Some(failure) = self.refusing.get(&server) {
+                        self.dispatcher.ended(self.now, job, End::Failed(*failure));
+                        self.execute();
+                        continue;
+                    }
                     let share = self.stand_in.filter(|(own, _)| *own == model).map_or(1.0, |(_, cost)| cost);
                     let rows = rows.into_iter().map(|row| row.payload).collect();
                     self.servers[server].waiting.push_back(Work { job, rows, share });
@@ -372,6 +383,10 @@ impl World {
                         self.proceed(server);
                         self.execute();
                     }
+                }
+                Action::Tell { instance, condition } => {
+                    let server = self.server(instance);
+                    self.told.extend(server.map(|server| (self.now, server, condition)));
                 }
                 Action::Reply { query, result } => {
                     let coder = self.coded.as_mut().map(|coded| &mut coded.coder);

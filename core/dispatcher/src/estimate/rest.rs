@@ -118,6 +118,15 @@ impl Rest {
         }
     }
 
+    /// The part of all runs that last at least so long; the whole while too few are known.
+    pub(crate) fn above(&self, age: f64) -> f64 {
+        if !self.is_known() || age <= self.mean {
+            return 1.0;
+        }
+        let above: f32 = self.weights[bucket(age)..].iter().sum();
+        f64::from(above.max(SEEN) / self.total.max(1.0))
+    }
+
     /// The first age from `from` on at which the rest exceeds so much.
     pub(crate) fn exceeds(&self, much: f64, from: f64) -> f64 {
         let first = bucket(from);

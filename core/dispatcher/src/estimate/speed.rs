@@ -75,6 +75,11 @@ impl Speed {
         self.mean().unwrap_or_default()
     }
 
+    /// The runs that the mean rests on.
+    pub(crate) fn runs(&self) -> f32 {
+        self.weight
+    }
+
     /// Whether the latest run was much faster than the mean: the instance may be well again.
     pub(crate) fn may_be_well(&self) -> bool {
         self.streak < 0
