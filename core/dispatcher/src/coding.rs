@@ -541,6 +541,8 @@ mod tests {
             // An old group has blank slots, and a single query is left alone.
             (three, "s 20 t 30 s s 49 t", "left 1 2"),
             (three, "s 20 t 30 s s 49 t 50 t", "encode 1 2 _, left 1 3"),
+            // A group that is full takes no further members.
+            (two, "s s s s", "encode 0 1, encode 3 4, left 2 6"),
             // Rows of unequal size share no group, nor do rows that an instance would lose together.
             (two, "i7 w8 i7 i9 w9", "encode 0 3, encode 1 5, left 3 7"),
             (two, "i7 9 a0 i7", "encode 0 1, left 1 2"),

@@ -35,7 +35,7 @@ impl Coded {
     }
 
     /// The parity models.
-    pub(crate) fn models(&self) -> impl Iterator<Item = ModelKey> {
+    pub fn models(&self) -> impl Iterator<Item = ModelKey> {
         self.parities.iter().flat_map(|(_, models)| models).copied()
     }
 }

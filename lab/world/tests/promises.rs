@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use parm_dispatcher::{
-    Accept, Answer, CodingSettings, Failure, ModelSettings, Policy, Reject, parity_instances,
+    Accept, Answer, CodingSettings, Failure, ModelSettings, Policy, Reject, Time, parity_instances,
 };
 use parm_encoder::{Needs, Recovery};
 use parm_random::Random;
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Scenario};
-use parm_world::{Plan, World};
+use parm_world::{Coded, Plan, World};
 
 const POLICIES: [Policy; 9] = [
     Policy::NONE,
@@ -186,4 +186,46 @@ fn server_that_is_frozen_at_the_start_delays_no_query_by_a_second() {
     let outcome = plan.run().expect("the plan is valid");
     assert_eq!(outcome.counters.exact, 8);
     assert!(outcome.millis(1.0) < 1020.0, "{} ms", outcome.millis(1.0));
+}
+
+/// One of two servers is five times slower for the first twenty seconds. Parities need two idle servers, and they are the only runs
+/// that show how fast a server is at them.
+#[test]
+fn server_that_was_slow_gets_parities_again_once_it_is_well() {
+    let scenario = Scenario::named("clean").expect("it is built in");
+    let when = parm_workload::When::Every {
+        at: Duration::ZERO,
+        every: Duration::from_secs(3600),
+        length: Duration::from_secs(20),
+    };
+    let slow = parm_workload::Fault::Slow { factor: 5.0, when, on: parm_workload::Targets::Count(1) };
+    let plan = Plan {
+        seed: 5,
+        queries: 1600,
+        warm_up: 0,
+        arrivals: scenario.at(Pattern::Poisson, 40.0),
+        faults: parm_workload::Faults(vec![slow]),
+        service: Service::default(),
+        instances: 2,
+        slots: 1,
+        settings: ModelSettings { policy: Policy::PARM_PLUS, ..ModelSettings::default() },
+        stand_in_cost: None,
+        coding: Some(CodingSettings {
+            codes: vec![Recovery { k: 2, parities: 1, needs: Needs::AsManyAsMissing }],
+            follows_load: false,
+            max_age: Duration::from_millis(50),
+        }),
+        apart: 0,
+        deadline: Duration::from_secs(20),
+    };
+    let mut world = World::new(&plan).expect("the plan is valid");
+    let parity = world.coded.iter().flat_map(Coded::models).next().expect("there is one");
+    let mut before = None;
+    while world.advance() {
+        if world.now > Time::from_nanos(24_000_000_000) && before.is_none() {
+            before = world.dispatcher.counters(parity);
+        }
+    }
+    let (before, after) = (before.expect("it took longer").first, world.dispatcher.counters(parity));
+    assert!(after.expect("it exists").first > before + 10, "{before} parities, then {after:?}");
 }
