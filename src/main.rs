@@ -35,6 +35,7 @@ mod printer;
 mod ready;
 mod record;
 mod reload;
+mod run;
 mod runtime;
 mod serve;
 mod settings;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Demo(flags) => demo::main(&flags),
         Command::Serve(flags) => serve::main(&flags),
+        Command::Run(flags) => run::main(&flags),
         Command::Worker(flags) => worker::main(&flags),
         Command::Load(flags) => load::main(&flags).map_err(Failure::from),
         Command::Simulate(flags) => simulate::main(&flags),

@@ -21,17 +21,26 @@ use crate::{Failure, metrics, ready, reload, runtime, shutdown, unserved};
 /// Time for captures and the recording to be written at the end.
 const LONGEST_WRITE: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// Time in which servers that are already running join, so that who waits for the readiness file can send requests.
+const JOINING: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Runs the command.
 pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
     let settings = Settings::for_serve(flags)?;
     if runtime::dumped(&flags.common, &settings)? {
         return Ok(());
     }
-    runtime::run(&settings, ("parm-serve", settings.embeds()), serve(flags, settings.clone()))
+    runtime::run(&settings, ("parm-serve", settings.embeds()), async {
+        serve(flags, settings.clone(), shutdown::token()?).await
+    })
 }
 
-async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure> {
-    let stop = shutdown::token()?;
+/// Serves until `stop` is cancelled and accepted requests are answered.
+pub async fn serve(
+    flags: &cli::Serve,
+    mut settings: Settings,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
     let mut hangups = reload::signals()?;
     let mut known = settings.clone();
     runtime::bound_connections(&mut settings.server);
@@ -69,7 +78,7 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
     if embeds {
         tracing::info!("loading models");
         tokio::select! {
-            embedded = embed(&frontend, settings.backend, &registry, flags.common.exit_on_error) => embedded?,
+            embedded = embed(&frontend, settings.backend, &registry, flags.hosting.exit_on_error) => embedded?,
             // A model that hangs in its first run must not keep the process from ending.
             () = stop.cancelled() => {
                 tracing::info!("stopped before all models were loaded");
@@ -83,11 +92,15 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
         () = stop.cancelled() => {}
         broken = frontend.broken() => return Err(Failure::Panicked(broken.into())),
     }
-    ready::announce(flags.common.ready_file.as_deref(), &addresses, admin)?;
     tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
-    if !frontend.is_ready() {
-        tracing::info!("no instance has joined yet: /v2/health/ready returns 503 until one does");
+    tokio::select! {
+        () = until_ready(&frontend) => {}
+        () = stop.cancelled() => {}
+        () = tokio::time::sleep(JOINING) => {
+            tracing::info!("no instance has joined yet: /v2/health/ready returns 503 until one does");
+        }
     }
+    ready::announce(flags.common.ready_file.as_deref(), &addresses, admin)?;
 
     // A reload tells its own.
     let (at_start, mut is_told) = (Box::new(known.frontend.clone()), false);
@@ -165,6 +178,12 @@ async fn admin(
 /// supervisor must not restart this process because they are down. The poll is cheap, and only the file depends on it.
 async fn until_settled(frontend: &Frontend) {
     while !frontend.is_settled() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+async fn until_ready(frontend: &Frontend) {
+    while !frontend.is_ready() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }

@@ -23,7 +23,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cli::{Common, Serve, StandInAt, Worker};
+use crate::cli::{Common, Hosting, Serve, StandInAt, Worker};
 use crate::codes::coded;
 use crate::logging;
 use crate::shares::Reader;
@@ -57,7 +57,7 @@ pub struct Invalid(pub anyhow::Error);
 impl Settings {
     /// Reads the settings of `parm serve`.
     pub fn for_serve(flags: &Serve) -> Result<Self, Invalid> {
-        let mut figment = layers(&flags.common)?;
+        let mut figment = layers(&flags.common, &flags.hosting)?;
         if !flags.worker.is_empty() {
             figment = figment.merge(Serialized::default("frontend.workers", &flags.worker));
         }
@@ -116,7 +116,7 @@ impl Settings {
 
     /// Reads the settings of `parm worker`.
     pub fn for_worker(flags: &Worker) -> Result<Self, Invalid> {
-        let mut figment = layers(&flags.common)?;
+        let mut figment = layers(&flags.common, &flags.hosting)?;
         if flags.faults {
             figment = figment.merge(Serialized::default("backend.faults", true));
         }
@@ -287,7 +287,7 @@ fn policy(flags: &Serve) -> Result<Option<&str>, Invalid> {
     }
 }
 
-fn layers(flags: &Common) -> Result<Figment, Invalid> {
+fn layers(flags: &Common, hosting: &Hosting) -> Result<Figment, Invalid> {
     let mut figment = Figment::from(Serialized::defaults(Settings::default()));
     if let Some(path) = &flags.config {
         // A pipe is not a file, and can be read.
@@ -317,13 +317,13 @@ fn layers(flags: &Common) -> Result<Figment, Invalid> {
     flag!(flags.grpc, "server.grpc");
     flag!(flags.metrics, "server.metrics");
     flag!(flags.unix, "server.unix");
-    flag!(flags.models, "backend.models");
-    flag!(flags.instances, "backend.instances");
-    flag!(flags.engine, "backend.engine.name");
-    flag!(flags.device, "backend.engine.device");
-    flag!(flags.node, "backend.node");
-    flag!(flags.zone, "backend.zone");
-    flag!(flags.card, "backend.card");
+    flag!(hosting.models, "backend.models");
+    flag!(hosting.instances, "backend.instances");
+    flag!(hosting.engine, "backend.engine.name");
+    flag!(hosting.device, "backend.engine.device");
+    flag!(hosting.node, "backend.node");
+    flag!(hosting.zone, "backend.zone");
+    flag!(hosting.card, "backend.card");
     flag!(flags.log_format, "log.format");
     flag!(flags.otlp, "log.otlp");
     for assignment in &flags.set {

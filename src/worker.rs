@@ -49,7 +49,7 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
 
     tracing::info!("loading models");
     tokio::select! {
-        loaded = load(&worker, flags.common.exit_on_error) => loaded?,
+        loaded = load(&worker, flags.hosting.exit_on_error) => loaded?,
         // A model that hangs in its first run must not keep the process from ending.
         () = stop.cancelled() => {
             tracing::info!("stopped before all models were loaded");

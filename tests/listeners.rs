@@ -45,8 +45,11 @@ const SITES: &[(&str, usize)] = &[("wire/transport/src/server/mod.rs", 4), ("fro
 
 /// Names for accepting and serving connections, and the only files that may contain them.
 const CONFINED: &[(&str, &[&str])] = &[
-    // The check of a configuration binds an address to see whether it is free, and accepts nothing.
-    ("TcpListener", &["wire/transport/src/listening/listener.rs", "src/check/configured.rs"]),
+    // The check of a configuration and `parm run` bind addresses to see whether they are free, and accept nothing.
+    (
+        "TcpListener",
+        &["wire/transport/src/listening/listener.rs", "src/check/configured.rs", "src/run/port.rs"],
+    ),
     ("UnixListener", &["wire/transport/src/listening/listener.rs"]),
     ("TcpSocket", &[]),
     ("accept().await", &["wire/transport/src/listening/listener.rs"]),

@@ -36,6 +36,7 @@ mod padding;
 mod profiles;
 mod recording;
 mod robustness;
+mod run;
 mod serving;
 mod silent_faults;
 mod stand_in;

@@ -10,6 +10,7 @@ pub mod grid;
 pub mod identity;
 pub mod keys;
 pub mod record;
+pub mod run;
 pub mod stand_in;
 pub mod train;
 pub mod tune;
@@ -44,6 +45,13 @@ pub enum Command {
     /// threads.
     #[command(after_long_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
+    /// Start copies of a server of any kind and serve them: restart one that ends, hide one that is slow or frozen
+    ///
+    /// Starts the command `--replicas` times on free ports, waits until each copy answers, and sends it clients' requests like
+    /// `parm serve --upstream`. The copies' output has their numbers in front. When parm ends, it first answers accepted requests
+    /// and then ends the copies.
+    #[command(after_long_help = run::EXAMPLES)]
+    Run(run::Run),
     /// Serve models on this machine, without redundancy, as a worker of `parm serve --worker URL`
     #[command(after_long_help = WORKER_EXAMPLES)]
     Worker(Box<Worker>),
@@ -239,8 +247,8 @@ pub struct Demo {
     pub output: Output,
 }
 
-/// Flags of `parm serve` and `parm worker`.
-#[derive(Debug, Args)]
+/// Flags of `parm serve`, `parm worker` and `parm run`.
+#[derive(Clone, Debug, Default, Args)]
 pub struct Common {
     /// Configuration file (TOML); flags and `PARM_SECTION__FIELD` variables override it
     #[arg(long, short, value_name = "FILE", env = "PARM_CONFIG")]
@@ -263,6 +271,20 @@ pub struct Common {
     /// Unix socket for HTTP clients, next to the address
     #[arg(long, value_name = "PATH")]
     pub unix: Option<PathBuf>,
+    /// Format of log lines
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log_format: Option<crate::logging::Format>,
+    /// OpenTelemetry collector for spans (gRPC), such as http://127.0.0.1:4317
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+    /// File for the bound addresses as JSON, written once the server listens and its own models are loaded
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+}
+
+/// Flags about the models of a process.
+#[derive(Debug, Default, Args)]
+pub struct Hosting {
     /// Exit with an error if a model does not load, instead of serving the others
     #[arg(long)]
     pub exit_on_error: bool,
@@ -287,22 +309,15 @@ pub struct Common {
     /// Name of the graphics card. Redundant jobs avoid the card that already runs the query [default: its UUID]
     #[arg(long, value_name = "NAME")]
     pub card: Option<String>,
-    /// Format of log lines
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    pub log_format: Option<crate::logging::Format>,
-    /// OpenTelemetry collector for spans (gRPC), such as http://127.0.0.1:4317
-    #[arg(long, value_name = "URL")]
-    pub otlp: Option<String>,
-    /// File for the bound addresses as JSON, written once the server listens and its own models are loaded
-    #[arg(long, value_name = "FILE")]
-    pub ready_file: Option<PathBuf>,
 }
 
 /// `parm serve`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Serve {
     #[command(flatten)]
     pub common: Common,
+    #[command(flatten)]
+    pub hosting: Hosting,
     /// A model file or a folder, for the error that says where it belongs
     #[arg(value_name = "PATH", hide = true, conflicts_with = "models")]
     pub file: Option<PathBuf>,
@@ -352,6 +367,8 @@ pub struct Serve {
 pub struct Worker {
     #[command(flatten)]
     pub common: Common,
+    #[command(flatten)]
+    pub hosting: Hosting,
     /// Emulate a server of a language model of this name for experiments: OpenAI's routes next to the protocol's, with made-up
     /// words at the pace of continuous batching
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]

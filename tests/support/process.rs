@@ -77,10 +77,13 @@ impl Parm {
         let ready = folder.path().join("ready.json");
         let log = fs::File::create(folder.path().join("log")).map_err(|error| error.to_string())?;
         let local = "127.0.0.1:0";
+        // What follows `--` is the command of `parm run`.
+        let own = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
         let mut child = command
-            .args(arguments)
+            .args(&arguments[..own])
             .args(["--http", local, "--grpc", local, "--metrics", local, "--ready-file"])
             .arg(&ready)
+            .args(&arguments[own..])
             .stderr(log)
             .spawn()
             .map_err(|error| error.to_string())?;

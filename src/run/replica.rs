@@ -1,0 +1,175 @@
+//! Keeps one copy running: starts it, waits until it answers, and starts it again after it has ended.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::guard::Guard;
+use super::port::PLACE;
+use super::process::Process;
+use crate::Failure;
+
+/// Pause before the first new start, which doubles with every end in a row: a server that ends at once must not take the
+/// processors from the others.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// After this time, an end is not one of a row.
+const LASTING: Duration = Duration::from_secs(30);
+
+/// Interval of the requests to a copy that does not answer yet, and the time for one.
+const INTERVAL: Duration = Duration::from_millis(50);
+const ONE_CHECK: Duration = Duration::from_secs(5);
+
+/// The advice for a copy that may not know its port.
+const NO_PLACE: &str = "the command has no {port}: write it where the server's port belongs, such as --port {port}, unless \
+                        the server reads the variable PORT";
+
+/// The request that shows whether a copy answers.
+#[derive(Clone, Debug)]
+pub struct Check {
+    pub path: String,
+    /// Statuses from here on do not count.
+    pub below: u16,
+}
+
+/// Hears of a copy's first answer, or why there is none.
+pub type First = mpsc::Sender<Result<(), Failure>>;
+
+/// A copy of the server.
+#[derive(Debug)]
+pub struct Replica {
+    pub number: usize,
+    pub port: u16,
+    pub command: Vec<String>,
+    pub check: Check,
+    pub start_timeout: Duration,
+    pub stop_timeout: Duration,
+    pub guard: Arc<Guard>,
+}
+
+/// Why a copy is not running.
+struct End {
+    reason: String,
+    /// The last lines of its output.
+    last: VecDeque<String>,
+    /// What to do, and the kind of failure, if it has never answered.
+    advice: &'static str,
+    kind: fn(anyhow::Error) -> Failure,
+}
+
+impl Replica {
+    /// Runs the copy until `ending` is cancelled, and then ends it. `first` hears of its first answer. If it fails before that,
+    /// `first` hears why, and the copy is not started again: a wrong command would only fail again.
+    pub async fn keep(self, first: First, ending: CancellationToken) {
+        let (mut first, mut pause) = (Some(first), FIRST_PAUSE);
+        loop {
+            let started = Instant::now();
+            let end = self.life(&mut first, &ending).await;
+            self.guard.note(self.number, None);
+            let Some(end) = end else { return };
+            if let Some(first) = first.take() {
+                // There is always room for one message of each copy.
+                let _ = first.send(Err(self.failure(&end))).await;
+                return;
+            }
+            if started.elapsed() > LASTING {
+                pause = FIRST_PAUSE;
+            }
+            let End { reason, last, .. } = end;
+            let last = last.back().map(String::as_str);
+            tracing::warn!(replica = self.number, reason, last, restart_in = ?pause, "replica is down");
+            tokio::select! {
+                () = sleep(pause) => pause = (2 * pause).min(LONGEST_PAUSE),
+                () = ending.cancelled() => return,
+            }
+        }
+    }
+
+    /// Starts the copy and waits for its end. `None` if it was ended because parm ends.
+    async fn life(&self, first: &mut Option<First>, ending: &CancellationToken) -> Option<End> {
+        let mut process = match Process::start(self.number, self.port, &self.command) {
+            Ok(process) => process,
+            Err(error) => {
+                let reason = format!("cannot start '{}': {error}", self.command.join(" "));
+                let advice = "check the program's name, or write its path";
+                return Some(End { reason, last: VecDeque::new(), advice, kind: Failure::Configuration });
+            }
+        };
+        self.guard.note(self.number, Some(process.group));
+        let (reason, advice) = tokio::select! {
+            end = self.run(&mut process, first) => end,
+            () = ending.cancelled() => {
+                process.end(self.number, self.stop_timeout).await;
+                return None;
+            }
+        };
+        let has_place = self.command.iter().any(|word| word.contains(PLACE));
+        let advice = if has_place { advice } else { NO_PLACE };
+        Some(End { reason, last: process.kill().await, advice, kind: Failure::Run })
+    }
+
+    /// Waits until the process answers, and then until it ends. Returns why it is to be started again.
+    async fn run(&self, process: &mut Process, first: &mut Option<First>) -> (String, &'static str) {
+        let (started, group) = (Instant::now(), process.group.as_raw_nonzero());
+        let mut tried = "nothing listens".to_owned();
+        tokio::select! {
+            reason = process.ended() => return (reason, "run the command alone to see why"),
+            asked = timeout(self.start_timeout, self.answers(&mut tried)) => if asked.is_err() {
+                let reason = format!("was killed as it did not answer in time ({tried})");
+                return (reason, "check that it listens at this port of 127.0.0.1, or raise --start-timeout");
+            }
+        }
+        let took = format!("{:.1} s", started.elapsed().as_secs_f64());
+        let url = format!("http://127.0.0.1:{}", self.port);
+        tracing::info!(replica = self.number, url, pid = group, took, "replica answers");
+        if let Some(first) = first.take() {
+            let _ = first.send(Ok(())).await;
+        }
+        (process.ended().await, "")
+    }
+
+    /// Asks until the copy answers. `tried` says how the last request failed.
+    async fn answers(&self, tried: &mut String) {
+        let Check { path, below } = &self.check;
+        loop {
+            match timeout(ONE_CHECK, self.status()).await {
+                Ok(Ok(status)) if (100..*below).contains(&status) => return,
+                Ok(Ok(status)) => *tried = format!("GET {path} was answered with {status}"),
+                Ok(Err(error)) => *tried = format!("GET {path}: {error}"),
+                Err(_) => *tried = format!("GET {path} was accepted and not answered"),
+            }
+            sleep(INTERVAL).await;
+        }
+    }
+
+    /// The status of one answer.
+    async fn status(&self) -> io::Result<u16> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
+        let (path, port) = (&self.check.path, self.port);
+        let request = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut head = [0; "HTTP/1.1 200".len()];
+        stream.read_exact(&mut head).await?;
+        let status = std::str::from_utf8(&head).ok().and_then(|head| head.strip_prefix("HTTP/1."));
+        let status = status.and_then(|status| status.split(' ').nth(1)?.parse().ok());
+        status.ok_or_else(|| io::Error::other("the answer is not HTTP/1.1"))
+    }
+
+    /// The error of a copy that has never answered.
+    fn failure(&self, end: &End) -> Failure {
+        let (End { reason, last, advice, kind }, Self { number, port, .. }) = (end, self);
+        let last: String = last.iter().map(|line| format!("\n    {line}")).collect();
+        let shown = if last.is_empty() { String::new() } else { format!("\nits last lines:{last}") };
+        kind(anyhow!("replica {number} at port {port} {reason}: {advice}{shown}"))
+    }
+}
