@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes a wheel that carries the binary, so that `pip install` (or `uvx`, or a requirements file) gives `parm`.
+"""Makes a wheel of the binary and the Python module, so that `pip install` (or a requirements file) gives `parm` and `import parm`.
 
-A wheel is a zip with three files that describe it; making one of a binary that exists needs no build system. The name is
-`parm-rs`, for `parm` is somebody else's. The platform tag says the oldest C library that the binary runs with, read from the
+A wheel is a zip with four files that describe it; making one of a binary that exists needs no build system. The name is
+`parm-rs`, for `parm` is somebody else's; the script `parm-rs` lets `uvx parm-rs` find the program. The platform tag says the oldest C library that the binary runs with, read from the
 versions of the symbols that it asks for. Usage: build.py BINARY FOLDER
 """
 
@@ -34,6 +34,8 @@ def metadata(version):
         f"Home-page: {manifest['workspace']['package']['repository']}\n"
         f"License-Expression: {manifest['workspace']['package']['license']}\n"
         "License-File: LICENSE-APACHE\nLicense-File: LICENSE-MIT\nRequires-Python: >=3.8\n"
+        # Of the module only what takes arrays needs it, and the program nothing.
+        "Provides-Extra: numpy\nRequires-Dist: numpy; extra == 'numpy'\n"
         "Description-Content-Type: text/markdown\n\n" + (ROOT / "README.md").read_text()
     )
 
@@ -45,10 +47,13 @@ def main(binary, folder):
     platform = tag(program)
     stem = f"{NAME.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
+    module = sorted((ROOT / "python").glob("parm/*.py")) + [ROOT / "python/parm/py.typed"]
     contents = {
+        **{f"parm/{file.name}": file.read_bytes() for file in module},
         f"{stem}.data/scripts/parm": program,
         f"{info}/METADATA": metadata(version).encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: parm\nRoot-Is-Purelib: false\nTag: {platform}\n".encode(),
+        f"{info}/entry_points.txt": b"[console_scripts]\nparm-rs = parm.__main__:main\n",
         f"{info}/licenses/LICENSE-APACHE": (ROOT / "LICENSE-APACHE").read_bytes(),
         f"{info}/licenses/LICENSE-MIT": (ROOT / "LICENSE-MIT").read_bytes(),
     }
