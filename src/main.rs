@@ -19,6 +19,7 @@ mod documents;
 mod environment;
 #[cfg(feature = "train")]
 mod evaluate;
+mod example;
 mod experiment;
 mod explain;
 mod grid;

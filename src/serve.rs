@@ -14,6 +14,7 @@ use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli;
+use crate::example::{self, Example};
 use crate::nets::Engine;
 use crate::settings::Settings;
 use crate::{Failure, metrics, ready, reload, runtime, shutdown, unserved};
@@ -46,6 +47,16 @@ pub async fn serve(
     runtime::bound_connections(&mut settings.server);
     let tls = runtime::tls(&mut settings)?;
     let embeds = settings.embeds();
+    let example = if settings.serves_example { Some(Example::unpack("models/")?) } else { None };
+    if let Some(example) = &example {
+        tracing::info!(
+            models = example::MODELS,
+            "no models, workers or upstream servers are named: serving the built-in example; name yours with --models \
+             FOLDER, --worker URL or --upstream URL"
+        );
+        settings.backend.models = Some(example.models());
+        settings.frontend.bundles.get_or_insert_with(|| example.models());
+    }
     let drain_delay = settings.server.drain_delay;
     let connection_age = settings.server.max_connection_age;
     let wire = Wire::new(settings.frontend.client.clone());

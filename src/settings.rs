@@ -45,6 +45,9 @@ pub struct Settings {
     pub backend: parm_backend::Config,
     /// Shares of the instances' time, by name.
     pub share: parm_shares::Settings,
+    /// Whether the example in the binary is served, as nobody has named anything else.
+    #[serde(skip)]
+    pub serves_example: bool,
     /// Variables with the prefix that do not name a section, for the log.
     #[serde(skip)]
     pub ignored: Vec<String>,
@@ -144,15 +147,17 @@ impl Settings {
         })?;
         let chats = is_worker && backend.chat.model.is_some();
         if backend.models.is_none() && backend.emulated.is_empty() && !chats {
-            let or_worker = if is_worker { "" } else { ", or a worker with --worker URL" };
-            let folder = std::path::Path::new("models");
-            if !folder.is_dir() {
-                let problem = format!(
-                    "backend.models: no models to serve: name a model repository with --models FOLDER{or_worker}"
-                );
+            let folder = Path::new("models");
+            if folder.is_dir() {
+                backend.models = Some(folder.to_owned());
+            } else if is_worker {
+                // A frontend expects its own models of a worker, so an example would only hide that they are missing.
+                let problem =
+                    "backend.models: no models to serve: name a model repository with --models FOLDER";
                 return Err(Invalid(coded(StableCode::NoModels, problem)));
+            } else {
+                self.serves_example = true;
             }
-            backend.models = Some(folder.to_owned());
         }
         Ok(self)
     }

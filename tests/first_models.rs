@@ -225,3 +225,37 @@ fn server_without_an_index_is_served_once_its_models_are_named() {
     assert_eq!(answer.status, 200, "{}", answer.body_text());
     assert_eq!(answer.json()["outputs"][0]["data"], serde_json::json!([2.0]));
 }
+
+#[test]
+fn example_of_the_binary_is_served_where_nobody_names_models() {
+    let folder = TempDir::new().unwrap();
+    let mut parm = Parm::start_in(folder.path(), &["serve", "--policy", "stand-in"]);
+    for model in ["magika", "fashion-lenet", "fashion-perceptron"] {
+        let answer = http::get(parm.http, &format!("/v2/models/{model}/ready"));
+        assert_eq!(answer.status, 200, "{model}: {}", parm.log());
+    }
+    let told =
+        "serving the built-in example; name yours with --models FOLDER, --worker URL or --upstream URL";
+    assert!(parm.log().contains(told), "{}", parm.log());
+    parm.signal("TERM");
+    assert!(parm.wait().success(), "{}", parm.log());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "its files are removed");
+}
+
+#[test]
+fn own_folder_of_models_replaces_the_example() {
+    let folder = TempDir::new().unwrap();
+    write(&folder.path().join("models"), "mine", &node("Softmax", [("axis", Attribute::Int(1))]));
+    let parm = Parm::start_in(folder.path(), &["serve"]);
+    let status = |model: &str| http::get(parm.http, &format!("/v2/models/{model}/ready")).status;
+    assert_eq!([status("mine"), status("magika")], [200, 404], "{}", parm.log());
+    assert!(!parm.log().contains("built-in example"), "{}", parm.log());
+}
+
+#[test]
+fn worker_without_models_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let output = command().current_dir(folder.path()).arg("worker").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(64) && said.contains("PARM-0004"), "{said}");
+}

@@ -212,6 +212,12 @@ fn port(
 fn models(settings: &Settings) -> Vec<Finding> {
     let (models, bundles) = (settings.backend.models.as_deref(), settings.frontend.bundles.as_deref());
     let mut findings = Vec::new();
+    if settings.serves_example {
+        findings.push(Finding::fails(
+            "models: no models to serve but the binary's example",
+            "name backend.models, frontend.workers or frontend.upstreams.urls, unless flags do",
+        ));
+    }
     if let Some(folder) = models.filter(|folder| folder.is_dir()) {
         findings.extend(repository(folder, bundles == models));
     }

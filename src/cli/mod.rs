@@ -42,7 +42,7 @@ pub enum Command {
     ///
     /// Serves the Open Inference Protocol over HTTP and gRPC, batches and dispatches queries to instances, and hides slow and
     /// failing ones. Without `--worker` and `--upstream` it runs the models itself, on `--instances`
-    /// threads.
+    /// threads: those of `--models`, or of the folder `models`, or else the binary's example.
     #[command(after_long_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
     /// Start copies of a server of any kind and serve them: restart one that ends, hide one that is slow or frozen
@@ -174,6 +174,8 @@ const DEMO_EXAMPLES: &str = "Examples:
       two thirds of the capacity, where parities on their own instances hurt";
 
 const SERVE_EXAMPLES: &str = "Examples:
+  parm serve
+      the binary's example, unless there is a folder named models: magika and fashion-lenet with its stand-in
   parm serve --models models --instances 4
       everything in one process: HTTP on port 8000, gRPC on 8001, metrics on 8002
   parm serve --worker http://10.0.0.5:8000 --worker grpc://10.0.0.6:8001 --policy hedge

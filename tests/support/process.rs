@@ -68,6 +68,14 @@ impl Parm {
         parm.unwrap_or_else(|problem| panic!("parm {}: {problem}", arguments.join(" ")))
     }
 
+    /// The same in another folder, which also is that of temporary files.
+    pub fn start_in(folder: &Path, arguments: &[&str]) -> Parm {
+        let mut command = command();
+        command.current_dir(folder).env("TMPDIR", folder);
+        Self::try_launch(command, arguments)
+            .unwrap_or_else(|problem| panic!("parm {}: {problem}", arguments.join(" ")))
+    }
+
     fn try_start(arguments: &[&str]) -> Result<Parm, String> {
         Self::try_launch(command(), arguments)
     }
