@@ -108,7 +108,7 @@ def plan(replica, faults):
 
 
 def replay(address, trace, speed):
-    command = [PARM, "load", f"http://{address}", "--openai", "chat", "--model", "chat", "--arrivals", f"trace:{trace}",
+    command = [PARM, "load", f"http://{address}", "--openai", "--model", "chat", "--arrivals", f"trace:{trace}",
                "--speed", str(speed), "--warm-up", "10", "--allow-failed", "100", "--output", "json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=7200)
     if not done.stdout.strip().startswith("{"):
@@ -143,11 +143,12 @@ def main():
 
 
 def line(world, proxy, used, report):
-    known = [one for one in report["ttft"]["quantiles"] if one["ms"] is not None]
+    chats = report["chats"]
+    known = [one for one in report["latency"] if one["ms"] is not None]
     shown = ", ".join(f"p{100 * one['share']:g} {one['ms'] / 1e3:.3f}" for one in known)
-    shown += f", longest {report['ttft']['max_ms'] / 1e3:.2f}"
-    per_token = 1e6 * used / max(report["output_tokens"], 1)
-    return (f"{world:8} {proxy:18} first token in seconds: {shown}; {report['answered']} of {report['sent']} answered; "
+    shown += f", longest {report['max_ms'] / 1e3:.2f}"
+    per_token = 1e6 * used / max(chats["output_tokens"], 1)
+    return (f"{world:8} {proxy:18} first token in seconds: {shown}; {chats['answered']} of {report['sent']} answered; "
             f"{per_token:.0f} us of the proxy's CPU a token; {'valid' if report['validity']['valid'] else 'INVALID'}")
 
 

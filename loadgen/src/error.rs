@@ -18,8 +18,6 @@ pub enum Error {
         "'{text}' is not an arrival process: write constant, poisson, gamma:CV, bursts:ON/OFF (as in bursts:200ms/800ms) or trace:FILE"
     )]
     BadShape { text: String },
-    #[error("'{text}' is not a route of OpenAI's API: write chat, completions or embeddings")]
-    BadApi { text: String },
     #[error("{path}: {detail}")]
     BadArray { path: String, detail: String },
     #[error("no file is given for input '{input}': name one with {input}=FILE")]

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
-use parm_protocol::Error as Refusal;
 
-use crate::failures::Failures;
+use crate::chat::{Answer, Answers};
+use crate::failures::{Failure, Failures};
 use crate::outcome::{Outcome, Tally};
 use crate::recorder::{Recorder, Sample, histogram, nanos};
+use crate::run::Run;
 
 /// A run, shared between the tasks that execute it and the threads that display it.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ struct State {
     recorder: Recorder,
     tally: Tally,
     failures: Failures,
+    chats: Option<Answers>,
     /// Since the last snapshot, counted or not.
     window: Histogram<u64>,
 }
@@ -35,15 +37,9 @@ pub(crate) struct Ended {
     pub(crate) counted: bool,
     /// For each labelled row: its outcome, and whether it is right.
     pub(crate) rows: Vec<(Outcome, bool)>,
-    pub(crate) failure: Option<Refusal>,
-}
-
-/// The records of a finished run.
-#[derive(Debug)]
-pub(crate) struct Measured {
-    pub(crate) samples: Vec<Sample>,
-    pub(crate) tally: Tally,
-    pub(crate) failures: Failures,
+    /// The answer of a chat.
+    pub(crate) chat: Option<Answer>,
+    pub(crate) failure: Option<Failure>,
 }
 
 /// The visible state of a run.
@@ -76,6 +72,7 @@ impl Default for Live {
             recorder: Recorder::new(0),
             tally: Tally::default(),
             failures: Failures::default(),
+            chats: None,
             window: histogram(),
         };
         Self { state: Mutex::new(state), stopped: AtomicBool::new(false) }
@@ -116,6 +113,9 @@ impl Live {
         for (outcome, right) in ended.rows {
             state.tally.row(outcome, right);
         }
+        if let Some(answer) = ended.chat {
+            state.chats.get_or_insert_default().add(ended.sample.intended, answer);
+        }
         if let Some(failure) = ended.failure {
             state.failures.add(&failure);
         }
@@ -125,12 +125,15 @@ impl Live {
         self.state.lock().recorder.len()
     }
 
-    pub(crate) fn take(&self) -> Measured {
+    /// Takes the records. What the caller counts is 0: the offered requests, the dropped ones, and the length.
+    pub(crate) fn take(&self) -> Run {
         let mut state = self.state.lock();
         let recorder = std::mem::replace(&mut state.recorder, Recorder::new(0));
         let (tally, failures) = (std::mem::take(&mut state.tally), std::mem::take(&mut state.failures));
+        let chats = state.chats.take().map(Answers::in_order);
         drop(state);
-        Measured { samples: recorder.in_order(), tally, failures }
+        let samples = recorder.in_order();
+        Run { samples, offered: 0, dropped: 0, tally, length: Duration::ZERO, failures, chats }
     }
 }
 
@@ -154,7 +157,7 @@ mod tests {
         let latency = Duration::from_millis(latency_ms);
         let sample =
             Sample { intended: Duration::ZERO, latency, lag: Duration::ZERO, outcome: Outcome::Exact };
-        Ended { sample, counted, rows: vec![(Outcome::Exact, true)], failure: None }
+        Ended { sample, counted, rows: vec![(Outcome::Exact, true)], chat: None, failure: None }
     }
 
     #[test]

@@ -184,6 +184,7 @@ mod tests {
             tally,
             length: Duration::from_millis(count as u64),
             failures: crate::failures::Failures::default(),
+            chats: None,
         }
     }
 

@@ -190,7 +190,7 @@ const WORKER_EXAMPLES: &str = "Examples:
   parm worker --models models --engine ort --set backend.engine.threads=4
   parm worker --models models --unix /run/parm/worker.sock
   parm worker --emulate-chat tiny --faults
-      POST /v1/chat/completions, /v1/completions and /v1/embeddings, without a model";
+      POST /v1/chat/completions, without a model";
 
 const LOAD_EXAMPLES: &str = "Examples:
   parm load http://127.0.0.1:8000 --model magika --rate 50 --seconds 60
@@ -203,7 +203,7 @@ const LOAD_EXAMPLES: &str = "Examples:
       the same mean rate, five times as fast in bursts
   parm load http://127.0.0.1:8000 --model magika --scenario offline --streams 32
       the throughput with 32 requests at a time
-  parm load http://127.0.0.1:8000 --openai chat --model tiny --arrivals trace:conv.csv --speed 1.4
+  parm load http://127.0.0.1:8000 --openai --model tiny --arrivals trace:conv.csv --speed 1.4
       recorded chats, 1.4 times as fast: time to first token, time between tokens, tokens per second
 
 See docs/load.md for the meaning of the figures.";

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use parm_loadgen::chat::api::Api;
 use parm_loadgen::requirement::Requirement;
 use parm_loadgen::shape::Shape;
 
@@ -36,7 +35,7 @@ pub struct Load {
     pub rate: f64,
     /// Arrival process: constant, poisson, gamma:CV (coefficient of variation of the gaps), bursts:ON/OFF such as
     /// bursts:200ms/800ms, or trace:FILE (seconds since the start, one a line, instead of --rate; with --openai CSV with
-    /// TIMESTAMP,ContextTokens,GeneratedTokens or timestamp_ms,input_tokens,output_tokens)
+    /// timestamp_ms,input_tokens,output_tokens)
     #[arg(long, value_name = "SHAPE", default_value = "poisson")]
     pub arrivals: Shape,
     /// Requests at a time (offline scenario) [default: 16]
@@ -86,7 +85,7 @@ pub struct Load {
     /// No progress on stderr
     #[arg(long)]
     pub quiet: bool,
-    /// Form of the output; docs/load.schema.json describes the JSON, docs/load-openai.schema.json that of --openai
+    /// Form of the output; docs/load.schema.json describes the JSON
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
@@ -94,24 +93,23 @@ pub struct Load {
 /// Load for servers of language models.
 #[derive(Debug, Args)]
 pub struct OpenAi {
-    /// Send requests of OpenAI's API instead: chat, completions (both as streams) or embeddings. Reports the time to first
-    /// token
-    #[arg(long = "openai", value_name = "API", conflicts_with_all = ["rows", "input", "labels", "label_output", "streams"])]
-    pub api: Option<Api>,
+    /// Send chats of OpenAI's API instead, answered as streams. Reports the time to first token
+    #[arg(long = "openai", conflicts_with_all = ["rows", "input", "labels", "label_output", "streams"])]
+    pub chat: bool,
     /// Tokens of each prompt, of four bytes each
-    #[arg(long, value_name = "N", default_value_t = 512, requires = "api", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 512, requires = "chat", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub prompt_tokens: u32,
     /// Tokens of each answer
-    #[arg(long, value_name = "N", default_value_t = 128, requires = "api", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 128, requires = "chat", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub output_tokens: u32,
     /// Replay a trace this many times as fast
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "api", value_parser = rate)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "chat", value_parser = rate)]
     pub speed: f64,
-    /// Largest number of requests
-    #[arg(long, value_name = "N", default_value = "1000000", requires = "api")]
+    /// Most requests of a trace
+    #[arg(long, value_name = "N", default_value = "1000000", requires = "chat")]
     pub requests: NonZeroUsize,
     /// Further fields of each request, such as '{"ignore_eos": true}'
-    #[arg(long, value_name = "JSON", requires = "api", value_parser = object)]
+    #[arg(long, value_name = "JSON", requires = "chat", value_parser = object)]
     pub extra_body: Option<Object>,
 }
 
@@ -154,7 +152,7 @@ impl Load {
     }
 
     pub fn deadline(&self) -> Duration {
-        let usual = if self.openai.api.is_some() { 600_000 } else { 10_000 };
+        let usual = if self.openai.chat { 600_000 } else { 10_000 };
         Duration::from_millis(self.deadline_ms.unwrap_or(usual))
     }
 

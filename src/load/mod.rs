@@ -1,10 +1,9 @@
-//! `parm load`: sends load to a server and reports its tail latency; `openai` does so for servers of language models.
+//! `parm load`: sends load to a server and reports its tail latency; `openai` makes chats for servers of language models.
 
 mod flags;
 mod openai;
 mod view;
 
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::num::NonZeroU32;
@@ -12,15 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use parm_loadgen::chat;
 use parm_loadgen::grader::Grader;
 use parm_loadgen::inputs::{Column, Inputs, Recorded};
 use parm_loadgen::live::Live;
 use parm_loadgen::recorder;
-use parm_loadgen::report::{Report, Setting, Threshold, Validity};
-use parm_loadgen::run::{Closed, Plan, Target};
+use parm_loadgen::report::{Report, Setting};
+use parm_loadgen::run::{Closed, Plan, Queries, Target, Work};
 use parm_protocol::{Error, ModelMetadata, ModelRef};
 use parm_transport::client::{self, Endpoint, Prefer, Token};
-use serde::Serialize;
 use tokio::runtime::Runtime;
 
 pub use flags::Load;
@@ -36,40 +35,54 @@ pub fn main(flags: &Load) -> anyhow::Result<()> {
         Error::Malformed { message } => anyhow!(message),
         error => error.into(),
     })?;
-    if let Some(api) = flags.openai.api {
-        return openai::main(flags, api, &endpoint);
-    }
-    let arrivals = flags.arrivals.at(flags.rate)?;
+    let traffic = if flags.openai.chat { Some(openai::traffic(flags)?) } else { None };
+    let (arrivals, length) = match &traffic {
+        Some(traffic) => (traffic.arrivals.clone(), traffic.length),
+        None => (flags.arrivals.at(flags.rate)?, flags.length()),
+    };
     arrivals.schedule(flags.seed)?;
     let runtime = runtime(flags)?;
-    let target = target(flags, &endpoint, &runtime)?;
+    let work = {
+        let _inside = runtime.enter();
+        match &traffic {
+            Some(traffic) => Work::Chats(openai::chats(flags, &endpoint, traffic.sizes.clone())?),
+            None => Work::Queries(queries(flags, &endpoint, &runtime)?),
+        }
+    };
+    let target = Target { work, runtime: runtime.handle().clone(), live: Arc::default() };
     let samples = flags.samples.as_deref().map(create).transpose()?;
     stop_when_asked(&runtime, target.live.clone())?;
-    let view = LiveView::start(target.live.clone(), flags, flags.length());
+    let view = LiveView::start(target.live.clone(), flags, length);
     let outcome = match flags.scenario {
         Scenario::Server => target.open(&Plan {
             arrivals,
             seed: flags.seed,
-            length: flags.length(),
+            length,
             warm_up: flags.warm_up(),
             deadline: flags.deadline(),
             in_flight: flags.in_flight.get() as usize,
         })?,
         Scenario::SingleStream | Scenario::MultiStream | Scenario::Offline => target.closed(&Closed {
             streams: flags.streams(),
-            length: flags.length(),
+            length,
             warm_up: flags.warm_up(),
             deadline: flags.deadline(),
         }),
     };
     view.end();
     if let Some(file) = samples {
-        recorder::write(&outcome.samples, BufWriter::new(file)).context("cannot write the samples")?;
+        let file = BufWriter::new(file);
+        let written = match &outcome.chats {
+            Some(_) => chat::write(&outcome, file),
+            None => recorder::write(&outcome.samples, file),
+        };
+        written.context("cannot write the samples")?;
     }
-    let report = Report::of(&outcome, setting(flags), &flags.require);
+    let setting = Setting { chats: traffic.map(|traffic| traffic.setting), ..setting(flags) };
+    let report = Report::of(&outcome, setting, &flags.require);
     print(flags, &report)?;
     let interrupted = target.live.is_stopped().then_some(outcome.length);
-    verdict(&report.validity, report.missed(), interrupted)
+    verdict(&report, interrupted)
 }
 
 fn runtime(flags: &Load) -> anyhow::Result<Runtime> {
@@ -77,7 +90,7 @@ fn runtime(flags: &Load) -> anyhow::Result<Runtime> {
     Ok(builder.worker_threads(flags.threads.get()).enable_all().build()?)
 }
 
-fn print(flags: &Load, report: &(impl Serialize + Display)) -> anyhow::Result<()> {
+fn print(flags: &Load, report: &Report) -> anyhow::Result<()> {
     match flags.output {
         Output::Json => writeln!(crate::printer::stdout(), "{}", serde_json::to_string_pretty(report)?)?,
         Output::Text => writeln!(crate::printer::stdout(), "{report}")?,
@@ -98,8 +111,7 @@ fn config(flags: &Load) -> anyhow::Result<client::Config> {
     })
 }
 
-fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Result<Target> {
-    let _inside = runtime.enter();
+fn queries(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Result<Queries> {
     let client = client::connect(endpoint, &config(flags)?)?;
     let model = runtime
         .block_on(client.model_metadata(&ModelRef::latest(&flags.model)))
@@ -108,14 +120,14 @@ fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Resul
         Some(_) => Some(Grader::new(&model, flags.label_output.as_deref())?),
         None => None,
     };
-    let (inputs, live) = (inputs(flags, &model)?, Arc::new(Live::default()));
+    let inputs = inputs(flags, &model)?;
     if let (Some(grader), Some(labels)) = (&grader, inputs.all_labels()) {
         grader.check(labels)?;
         if let Some(note) = grader.doubt(labels) {
             eprintln!("parm: note: {note}");
         }
     }
-    Ok(Target { client, inputs, grader, runtime: runtime.handle().clone(), live })
+    Ok(Queries { client, inputs, grader })
 }
 
 fn inputs(flags: &Load, model: &ModelMetadata) -> anyhow::Result<Inputs> {
@@ -158,22 +170,19 @@ fn setting(flags: &Load) -> Setting {
         warm_up_seconds: flags.warm_up().as_secs_f64(),
         deadline_ms: flags.deadline().as_secs_f64() * 1e3,
         allow_failed: flags.allow_failed / 100.0,
+        chats: None,
     }
 }
 
-fn verdict<'a>(
-    validity: &Validity,
-    missed: impl Iterator<Item = &'a Threshold>,
-    interrupted: Option<Duration>,
-) -> anyhow::Result<()> {
+fn verdict(report: &Report, interrupted: Option<Duration>) -> anyhow::Result<()> {
     if let Some(length) = interrupted {
         bail!("interrupted: the report covers {:.1} s", length.as_secs_f64());
     }
-    if !validity.valid {
-        bail!("the run is invalid: {}", validity.faults.join("; "));
+    if !report.is_valid() {
+        bail!("the run is invalid: {}", report.validity.faults.join("; "));
     }
-    let missed: Vec<String> =
-        missed.map(|missed| format!("{} ({})", missed.requirement, missed.finding)).collect();
+    let missed = report.missed().map(|missed| format!("{} ({})", missed.requirement, missed.finding));
+    let missed: Vec<String> = missed.collect();
     if !missed.is_empty() {
         bail!("requirements not shown to hold: {}", missed.join(", "));
     }

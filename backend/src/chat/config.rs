@@ -7,7 +7,7 @@ use parm_workload::chat::Costs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An emulated server of a language model, for experiments: OpenAI's routes on `server.http`, with made-up words.
+/// An emulated server of a language model, for experiments: OpenAI's chats on `server.http`, with made-up words.
 ///
 /// An iteration takes `iteration_ms`, plus `stream_ms` for each stream that gets a token, plus `prompt_token_ms` for each
 /// token of a prompt that it reads.
@@ -26,18 +26,9 @@ pub struct Config {
     /// Time that each token of a prompt adds to the iteration that reads it. Default 0.1.
     #[serde(with = "Real::<0, 60_000>")]
     pub prompt_token_ms: f64,
-    /// Most tokens of prompts that an iteration reads: the usual default of real servers.
-    #[serde(skip)]
-    pub chunk: NonZeroUsize,
     /// Most streams at a time. Default 256.
     #[serde(with = "Whole::<1, 65_536>")]
     pub streams: NonZeroUsize,
-    /// Requests that may wait for a stream. More are rejected with 503: an experiment that reaches it is overloaded.
-    #[serde(skip)]
-    pub queue: NonZeroUsize,
-    /// Most tokens of a prompt and its answer together.
-    #[serde(skip)]
-    pub context: NonZeroUsize,
 }
 
 impl Default for Config {
@@ -48,11 +39,7 @@ impl Default for Config {
             iteration_ms: base_ms,
             stream_ms,
             prompt_token_ms,
-            chunk: const { NonZeroUsize::new(512).unwrap() },
             streams: const { NonZeroUsize::new(256).unwrap() },
-            queue: const { NonZeroUsize::new(4096).unwrap() },
-            // The longest prompts of public traces have 191,378 tokens.
-            context: const { NonZeroUsize::new(262_144).unwrap() },
         }
     }
 }
@@ -63,8 +50,8 @@ impl Config {
             base_ms: self.iteration_ms,
             stream_ms: self.stream_ms,
             prompt_token_ms: self.prompt_token_ms,
-            chunk: u32::try_from(self.chunk.get()).unwrap_or(u32::MAX),
             streams: self.streams.get(),
+            ..Costs::default()
         }
     }
 }

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use parm_workload::chat::{Advance, Batch, Tokens};
+use parm_workload::chat::{Advance, Batch, Costs, Tokens};
+use prometheus::Registry;
 use tokio::sync::watch;
 
+use super::INSTANCE;
 use super::metrics::ChatMetrics;
-use super::{Config, INSTANCE};
 use crate::{Error, Faults, pause};
 
 /// The replica. Dropping it ends the thread after its iteration, and the streams with it.
 pub(super) struct Replica {
     floor: Arc<Floor>,
-    queue: usize,
 }
 
 /// State that the thread and the requests share.
@@ -46,6 +46,9 @@ struct Work {
 /// Lateness that the next iteration makes up for. A longer one is a pause of the machine, which its replicas share.
 const LATEST: Duration = Duration::from_millis(50);
 
+/// Most requests that wait for a stream: an experiment that reaches it is overloaded.
+pub(super) const QUEUE: usize = 4096;
+
 /// The progress of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
@@ -64,13 +67,13 @@ pub(super) struct Stay {
 
 impl Replica {
     pub(super) fn start(
-        config: &Config,
+        costs: Costs,
         faults: Option<Arc<Faults>>,
-        metrics: ChatMetrics,
+        registry: &Registry,
     ) -> Result<Self, Error> {
-        let costs = config.costs();
         costs.check()?;
         let current = Current { batch: Batch::new(costs), watched: HashMap::new(), next: 0, closed: false };
+        let metrics = ChatMetrics::register(registry)?;
         let floor = Arc::new(Floor { current: Mutex::new(current), arrived: Condvar::new(), metrics });
         let running = floor.clone();
         std::thread::Builder::new()
@@ -94,13 +97,13 @@ impl Replica {
                 }
             })
             .map_err(|error| Error::Thread { message: error.to_string() })?;
-        Ok(Self { floor, queue: config.queue.get() })
+        Ok(Self { floor })
     }
 
     /// Adds a request, unless the queue is full.
     pub(super) fn enter(&self, tokens: Tokens) -> Option<Stay> {
         let mut current = self.floor.current.lock();
-        if current.batch.waiting() >= self.queue {
+        if current.batch.waiting() >= QUEUE {
             return None;
         }
         let number = current.next;
@@ -119,7 +122,6 @@ impl Drop for Replica {
     fn drop(&mut self) {
         let mut current = self.floor.current.lock();
         current.closed = true;
-        current.batch.clear();
         current.watched.clear();
         drop(current);
         self.floor.arrived.notify_one();
@@ -149,12 +151,11 @@ impl Floor {
         let mut advances = Vec::new();
         let mut current = self.current.lock();
         current.batch.end(&mut advances);
-        self.metrics.iterations.inc();
-        for Advance { id, token, done } in advances {
-            self.metrics.output_tokens.inc_by(u64::from(token));
+        for Advance { id, done } in advances {
+            self.metrics.output_tokens.inc();
             if let Some(sender) = current.watched.get(&id) {
                 sender.send_modify(|progress| {
-                    *progress = Progress { tokens: progress.tokens + u32::from(token), done };
+                    *progress = Progress { tokens: progress.tokens + 1, done };
                 });
             }
             if done {
@@ -194,8 +195,24 @@ impl Drop for Stay {
         let mut current = self.floor.current.lock();
         current.watched.remove(&self.number);
         if current.batch.leave(self.number) {
-            self.floor.metrics.cancelled.inc();
             self.floor.show(&current.batch);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_queue_rejects_until_a_request_leaves() {
+        // The thread takes requests into its first iteration only, which never ends here.
+        let costs = Costs { base_ms: 60_000.0, streams: 1, ..Costs::default() };
+        let replica = Replica::start(costs, None, &Registry::new()).unwrap();
+        let tokens = Tokens { prompt: 1, output: 1 };
+        let mut stays: Vec<Stay> = std::iter::from_fn(|| replica.enter(tokens)).take(2 * QUEUE).collect();
+        assert!([QUEUE, QUEUE + 1].contains(&stays.len()), "{} requests", stays.len());
+        stays.pop();
+        assert!(replica.enter(tokens).is_some());
     }
 }

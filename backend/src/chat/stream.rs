@@ -46,10 +46,8 @@ impl Events {
             return None;
         }
         let mut bytes = BytesMut::new();
-        if !std::mem::replace(&mut self.opened, true)
-            && let Some(opening) = self.request.opening()
-        {
-            event(&mut bytes, &opening);
+        if !std::mem::replace(&mut self.opened, true) {
+            event(&mut bytes, &self.request.opening());
             return Some(bytes.freeze());
         }
         let Some(progress) = self.stay.beyond(self.sent).await else {

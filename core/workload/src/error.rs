@@ -42,7 +42,7 @@ pub enum Error {
     #[error("all arrivals come at {at} s, which gives no rate: give at least two different times")]
     OneTime { at: f64 },
     #[error(
-        "'{text}' is not the header of a trace of requests: name the columns TIMESTAMP,ContextTokens,GeneratedTokens or \
+        "'{text}' is not the header of a trace of requests: write \
          timestamp_ms,input_tokens,output_tokens"
     )]
     BadColumns { text: String },

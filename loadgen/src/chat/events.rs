@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The meaning of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChatEvent {
+pub(super) enum ChatEvent {
     /// A part of the answer.
     Content,
     /// The reason why the answer ends.
@@ -20,11 +20,11 @@ pub enum ChatEvent {
 
 /// An unreadable stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable(pub String);
+pub(super) struct Unreadable(pub(super) String);
 
 /// A reader of the bytes of a stream, in pieces of any length.
 #[derive(Debug, Default)]
-pub struct EventReader {
+pub(super) struct EventReader {
     /// A line without its end yet.
     line: Vec<u8>,
     /// The data of an event that may have more lines.
@@ -66,15 +66,9 @@ struct Usage {
     completion_tokens: u32,
 }
 
-/// An answer in one piece.
-#[derive(Deserialize)]
-struct WholeAnswer {
-    usage: Option<Usage>,
-}
-
 impl EventReader {
     /// Reads further bytes, and appends the events that are complete.
-    pub fn push(&mut self, mut bytes: &[u8], events: &mut Vec<ChatEvent>) -> Result<(), Unreadable> {
+    pub(super) fn push(&mut self, mut bytes: &[u8], events: &mut Vec<ChatEvent>) -> Result<(), Unreadable> {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
             bytes = rest;
@@ -108,13 +102,6 @@ impl EventReader {
         self.data.push_str(data.strip_prefix(' ').unwrap_or(data));
         Ok(())
     }
-}
-
-/// Returns the numbers of tokens that an answer in one piece reports.
-pub fn usage_of(answer: &[u8]) -> Result<Option<(u32, u32)>, Unreadable> {
-    let answer: WholeAnswer =
-        serde_json::from_slice(answer).map_err(|error| Unreadable(error.to_string()))?;
-    Ok(answer.usage.map(|usage| (usage.prompt_tokens, usage.completion_tokens)))
 }
 
 fn too_long() -> Unreadable {
@@ -196,12 +183,5 @@ mod tests {
         assert!(read(&[&long, &long]).is_err(), "a line without an end");
         let line = [b"data: ", &long[..], b"\n"].concat();
         assert!(read(&[&line, &line]).is_err(), "an event without an end");
-    }
-
-    #[test]
-    fn whole_answer_reports_its_tokens() {
-        assert_eq!(usage_of(b"{\"usage\":{\"prompt_tokens\":7,\"total_tokens\":7}}"), Ok(Some((7, 0))));
-        assert_eq!(usage_of(b"{\"data\":[]}"), Ok(None));
-        assert!(usage_of(b"<html>").is_err());
     }
 }

@@ -1,8 +1,5 @@
 //! Runs against a scripted server in this process.
 
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -10,16 +7,14 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use parm_protocol::client::BoxFuture;
 use parm_workload::arrivals::Arrivals;
-use parm_workload::chat::{Requests, Tokens};
+use parm_workload::chat::Tokens;
 use serde_json::Value;
-use tokio::runtime::Runtime;
 
-use super::api::{Api, Maker};
 use super::exchange::Seen;
-use super::report::{ChatReport, ChatSetting};
-use super::run::{ChatPlan, ChatRun, ChatTarget, Traffic};
 use super::*;
 use crate::outcome::Outcome;
+use crate::report::{Report, Setting};
+use crate::run::{Plan, Run, Target, Work};
 
 /// A part of a scripted answer.
 #[derive(Clone, Copy)]
@@ -45,8 +40,7 @@ struct Said {
 }
 
 impl Wire for Scripted {
-    fn post(&self, path: &'static str, body: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
-        assert!(path.starts_with("/v1/"));
+    fn post(&self, body: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
         let mut bodies = self.bodies.lock();
         let answer = (self.script)(bodies.len());
         bodies.push(serde_json::from_slice(&body).unwrap());
@@ -88,55 +82,56 @@ const USAGE: Step =
     Says("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":90,\"completion_tokens\":7}}\n\n");
 const WHOLE: &[Step] = &[ROLE, TOKEN, TOKEN, TOKEN, END];
 
-fn maker(api: Api) -> Maker {
-    Maker { api, model: "m".into(), seed: 1, extra: serde_json::Map::new() }
-}
-
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 /// Requests at 1, 2 .. 99 ms.
-fn plan() -> ChatPlan {
-    ChatPlan {
-        traffic: Traffic::Steady(Arrivals::Constant { rate: 1000.0 }, Tokens { prompt: 40, output: 3 }),
+fn plan() -> Plan {
+    Plan {
+        arrivals: Arrivals::Constant { rate: 1000.0 },
         seed: 1,
-        length: Some(ms(100)),
+        length: ms(100),
         warm_up: ms(20),
-        requests: 1_000_000,
         deadline: ms(60_000),
         in_flight: 1000,
     }
 }
 
-fn target(script: Script) -> (Runtime, Arc<Scripted>, ChatTarget) {
+fn run_of(sizes: &[Tokens], script: Script, plan: &Plan) -> (Vec<Value>, Run) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let server = Arc::new(Scripted { script, bodies: Mutex::default() });
-    let target = ChatTarget {
-        wire: server.clone(),
-        maker: maker(Api::Chat),
-        runtime: runtime.handle().clone(),
-        live: Arc::default(),
-    };
-    (runtime, server, target)
-}
-
-fn run(script: Script, plan: &ChatPlan) -> (Vec<Value>, ChatRun) {
-    let (_runtime, server, target) = target(script);
-    let run = target.open(plan).unwrap();
+    let maker = Maker { model: "m".into(), sizes: sizes.into(), seed: 1, extra: serde_json::Map::default() };
+    let work = Work::Chats(Chats { wire: server.clone(), maker });
+    let run = Target { work, runtime: runtime.handle().clone(), live: Arc::default() }.open(plan).unwrap();
     (server.bodies.lock().clone(), run)
 }
 
-fn setting() -> ChatSetting {
-    ChatSetting { api: "chat".into(), model: "m".into(), allow_failed: 0.01, ..ChatSetting::default() }
+fn run(script: Script, plan: &Plan) -> (Vec<Value>, Run) {
+    run_of(&[Tokens { prompt: 40, output: 3 }], script, plan)
+}
+
+fn report(run: &Run) -> (Report, ChatReport) {
+    let report =
+        Report::of(run, Setting { warm_up_seconds: 0.02, allow_failed: 0.01, ..Setting::default() }, &[]);
+    let chats = report.chats.clone().unwrap();
+    (report, chats)
+}
+
+/// The samples as CSV without the head, each split at its commas.
+fn rows(run: &Run) -> Vec<Vec<String>> {
+    let mut csv = Vec::new();
+    write(run, &mut csv).unwrap();
+    let csv = String::from_utf8(csv).unwrap();
+    csv.lines().skip(1).map(|row| row.split(',').map(str::to_owned).collect()).collect()
 }
 
 /// The record of a request once its answer stalls.
 fn seen(steps: &'static [Step]) -> Seen {
     struct Once(&'static [Step]);
     impl Wire for Once {
-        fn post(&self, _: &'static str, _: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
+        fn post(&self, _: Bytes) -> BoxFuture<'_, Result<Box<dyn Incoming>, String>> {
             let said = Said { status: 200, steps: self.0.iter() };
             Box::pin(async move { Ok(Box::new(said) as Box<dyn Incoming>) })
         }
@@ -146,7 +141,7 @@ fn seen(steps: &'static [Step]) -> Seen {
         }
     }
     let (wire, mut seen) = (Once(steps), Seen::default());
-    let mut following = Box::pin(seen.follow(&wire, Api::Chat, Bytes::new()));
+    let mut following = Box::pin(seen.follow(&wire, Bytes::new()));
     assert!(matches!(following.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
     drop(following);
     seen
@@ -165,26 +160,27 @@ fn first_token_is_the_first_chunk_with_content() {
 #[test]
 fn run_counts_tokens_and_requests_after_the_warm_up() {
     let (bodies, run) = run(|_| Some((200, WHOLE)), &plan());
-    assert_eq!((bodies.len(), run.firsts.offered, run.samples.len()), (99, 80, 80));
-    assert!(run.samples.iter().all(|sample| sample.first <= sample.latency && sample.is_answered()));
-    assert!(run.samples.windows(2).all(|pair| pair[0].intended < pair[1].intended));
-    assert_eq!((run.gaps.len(), run.firsts.length), (160, ms(80)));
-    let report = ChatReport::of(&run, setting(), &[]);
-    assert_eq!((report.answered, report.output_tokens, report.prompt_tokens), (80, 240, 3200));
-    assert_eq!((report.ttft.count, report.tpot.count, report.itl.count), (80, 80, 160));
+    assert_eq!((bodies.len(), run.offered, run.samples.len(), run.length), (99, 80, 80, ms(80)));
+    let (report, chats) = report(&run);
+    assert_eq!((chats.answered, chats.output_tokens, chats.prompt_tokens), (80, 240, 3200));
+    assert_eq!((chats.latency.count, chats.tpot.count, chats.itl.count), (80, 80, 160));
+    assert!(report.mean_ms <= chats.latency.mean_ms.unwrap(), "{report}");
     assert!(report.to_string().contains("240 of answers"), "{report}");
-    assert!(report.repeated == 3 && report.to_string().contains("3 sent twice"), "{report}");
+    assert!(chats.repeated == 3 && report.to_string().contains("3 sent twice"), "{report}");
+    let rows = rows(&run);
+    assert_eq!((rows.len(), &rows[79][4..]), (80, &["40", "3", "exact"].map(str::to_owned)[..]));
 }
 
 #[test]
 fn usage_of_the_server_replaces_counted_chunks() {
     const ANSWER: &[Step] = &[ROLE, TOKEN, TOKEN, END, USAGE];
     let (_, run) = run(|_| Some((200, ANSWER)), &plan());
-    assert!(run.samples.iter().all(|sample| (sample.prompt_tokens, sample.output_tokens) == (90, 7)));
+    let (_, chats) = report(&run);
+    assert_eq!((chats.prompt_tokens, chats.output_tokens), (90 * 80, 7 * 80));
 }
 
 #[test]
-fn failures_are_counted_by_kind_and_are_never_quick() {
+fn failures_are_counted_by_reason_and_are_never_quick() {
     const SCRIPTS: [Option<(u16, &[Step])>; 9] = [
         None,
         Some((503, &[Says("{\"error\":{\"message\":\"busy\"}}")])),
@@ -196,94 +192,60 @@ fn failures_are_counted_by_kind_and_are_never_quick() {
         Some((200, &[ROLE, END])),
         Some((200, WHOLE)),
     ];
-    let plan = ChatPlan { warm_up: ms(0), length: Some(Duration::from_micros(90_500)), ..plan() };
+    let plan = Plan { warm_up: ms(0), length: Duration::from_micros(90_500), ..plan() };
     let (_, run) = run(|number| SCRIPTS[number % 9], &plan);
-    let report = ChatReport::of(&run, setting(), &["failed<=50%".parse().unwrap()]);
-    let kinds: Vec<(&str, u64)> = report.failures.iter().map(|it| (it.kind.as_str(), it.requests)).collect();
+    let (report, chats) = report(&run);
+    let mut reasons: Vec<(&str, u64)> =
+        report.failures.iter().map(|it| (it.reason.as_str(), it.requests)).collect();
+    reasons.sort_unstable();
     let wanted = [
         ("connection", 10),
+        ("cut off", 20),
+        ("error in the stream", 10),
+        ("no content", 10),
         ("status 404", 10),
         ("status 503", 10),
-        ("error in the stream", 10),
-        ("cut off", 20),
         ("unreadable", 10),
-        ("no content", 10),
     ];
-    assert_eq!(kinds, wanted);
-    assert_eq!((report.answered, report.output_tokens, report.tpot.count), (10, 30, 10));
-    assert!(run.samples.iter().all(|sample| sample.is_answered() || sample.first >= plan.deadline));
-    assert_eq!(report.first_failure.as_deref(), Some("connection: connection refused"));
-    assert!(!report.is_valid() && report.missed().count() == 1, "{report}");
-    let mut csv = Vec::new();
-    write(&run.samples, &mut csv).unwrap();
-    let csv = String::from_utf8(csv).unwrap();
-    assert!(
-        csv.lines().count() == 91 && csv.contains(",status 503\n") && csv.contains(",answered\n"),
-        "{csv}"
-    );
+    assert_eq!(reasons, wanted);
+    assert_eq!((chats.answered, chats.output_tokens, chats.latency.count), (10, 30, 90));
+    assert!(run.samples.iter().all(|it| it.outcome == Outcome::Exact || it.latency >= plan.deadline));
+    assert_eq!(report.first_failure.as_deref(), Some("connection refused"));
+    assert!(!report.is_valid(), "{report}");
+    // Each answer is next to its own sample.
+    let answered = |row: &[String]| row[6] == "exact";
+    for row in rows(&run) {
+        let [first, latency] = [&row[1], &row[2]].map(|time| time.parse::<f64>().unwrap());
+        assert!(if answered(&row) { row[5] == "3" && latency < 6e7 } else { row[5].is_empty() }, "{row:?}");
+        assert!(first <= latency, "{row:?}");
+    }
 }
 
 #[test]
 fn answers_beyond_the_deadline_and_dropped_requests_fail() {
     const STANDS: &[Step] = &[ROLE, TOKEN, Stalls];
-    let plan = ChatPlan { warm_up: ms(0), deadline: ms(30), in_flight: 3, ..plan() };
+    let plan = Plan { warm_up: ms(0), deadline: ms(30), in_flight: 3, ..plan() };
     let (bodies, run) = run(|_| Some((200, STANDS)), &plan);
-    let timeouts = run.samples.iter().filter(|sample| sample.failure == Some(FailureKind::Timeout)).count();
-    assert_eq!((timeouts, run.samples.len()), (bodies.len(), run.firsts.offered));
-    assert!(run.firsts.dropped > 0 && run.firsts.tally.of(Outcome::Dropped).requests > 0);
-    assert!(
-        run.samples.iter().all(|sample| sample.first >= ms(30)),
-        "a first token without an end is no answer"
-    );
+    assert_eq!(run.failures.by_frequency()[0].reason, "timeout");
+    assert_eq!(run.failures.by_frequency()[0].requests, bodies.len() as u64);
+    assert!(run.dropped > 0 && run.tally.of(Outcome::Dropped).requests == run.dropped as u64);
+    assert_eq!(run.samples.len(), bodies.len() + run.dropped);
+    let late = run.samples.iter().all(|sample| sample.latency >= ms(30));
+    assert!(late, "a first token without an end is no answer");
+    assert_eq!(report(&run).1.answered, 0);
 }
 
 #[test]
-fn trace_is_replayed_in_order_with_its_sizes() {
-    let text = "timestamp_ms,input_tokens,output_tokens\n100,3,5\n110,1,6\n110,2,7\n128,9,8\n140,4,9\n";
-    let requests = Requests::parse(text, 4).unwrap().faster(2.0).unwrap();
-    let plan = ChatPlan { traffic: Traffic::Recorded(requests), length: None, warm_up: ms(1), ..plan() };
-    let (bodies, run) = run(|_| Some((200, WHOLE)), &plan);
-    let mut sizes: Vec<(usize, u64)> = bodies
+fn requests_have_their_own_sizes() {
+    let sizes = [(3, 5), (1, 6), (2, 7)].map(|(prompt, output)| Tokens { prompt, output });
+    let plan = Plan { length: ms(5), ..plan() };
+    let (bodies, _) = run_of(&sizes, |_| Some((200, WHOLE)), &plan);
+    let mut got: Vec<(usize, u64)> = bodies
         .iter()
         .map(|body| {
             (body["messages"][0]["content"].as_str().unwrap().len(), body["max_tokens"].as_u64().unwrap())
         })
         .collect();
-    // Two requests of the same moment may reach the server in either order.
-    sizes.sort_by_key(|(_, output)| *output);
-    assert_eq!(sizes, [(12, 5), (4, 6), (8, 7), (36, 8)]);
-    let times: Vec<Duration> = run.samples.iter().map(|sample| sample.intended).collect();
-    assert_eq!(times, [ms(5), ms(5), ms(14)], "the first is part of the warm-up");
-    assert_eq!(run.firsts.length, ms(13));
-}
-
-#[test]
-fn requests_are_bounded() {
-    let plan = ChatPlan { requests: 7, warm_up: ms(0), ..plan() };
-    let (bodies, run) = run(|_| Some((200, WHOLE)), &plan);
-    assert_eq!((bodies.len(), run.samples.len(), run.firsts.length), (7, 7, ms(7)));
-}
-
-#[test]
-fn embedding_is_one_piece() {
-    const ANSWER: &[Step] =
-        &[Says("{\"data\":[],\"us"), Says("age\":{\"prompt_tokens\":41,\"total_tokens\":41}}")];
-    let (_runtime, server, target) = target(|_| Some((200, ANSWER)));
-    let target = ChatTarget { maker: maker(Api::Embeddings), ..target };
-    let run = target.open(&ChatPlan { requests: 3, warm_up: ms(0), ..plan() }).unwrap();
-    assert!(run.samples.iter().all(|sample| sample.is_answered() && sample.prompt_tokens == 41));
-    assert!(server.bodies.lock().iter().all(|body| body.get("stream").is_none()));
-    let report = ChatReport::of(&run, setting(), &[]);
-    assert_eq!((report.ttft.count, report.tpot.count, report.output_tokens), (3, 0, 0));
-}
-
-#[test]
-fn documented_schema_matches_the_report() {
-    let schema = serde_json::to_string_pretty(&schemars::schema_for!(ChatReport)).unwrap() + "\n";
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/load-openai.schema.json");
-    #[allow(clippy::disallowed_methods)] // a switch for the people who run the tests, not configuration
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, &schema).unwrap();
-    }
-    assert!(fs::read_to_string(&path).unwrap_or_default() == schema, "run this test with UPDATE_DOCS=1");
+    got.sort_by_key(|(_, output)| *output);
+    assert_eq!(got, [(12, 5), (4, 6), (8, 7), (8, 7)], "the last size repeats");
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::chat::{Answers, ChatReport};
 use crate::failures::FailureClass;
 use crate::outcome::{Count, Outcome};
 use crate::recorder::Sample;
@@ -45,8 +46,8 @@ pub struct Report {
     pub outcomes: Vec<Share>,
     /// Share of all labelled rows that were answered correctly; absent without labels.
     pub accuracy: Option<f64>,
-    /// Quantiles of the latency of all requests, from the intended send time. A request without an answer is as late as the
-    /// deadline.
+    /// Quantiles of the latency of all requests, from the intended send time; of chats, of the time to the first token. A
+    /// request without an answer is as late as the deadline.
     pub latency: Vec<Quantile>,
     /// Mean latency.
     pub mean_ms: f64,
@@ -60,12 +61,15 @@ pub struct Report {
     pub failures: Vec<FailureReason>,
     /// The first failure's message.
     pub first_failure: Option<String>,
+    /// Further figures of chats; absent for queries.
+    pub chats: Option<ChatReport>,
 }
 
 /// Failed requests with one class of error.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FailureReason {
-    /// The class, such as `overloaded`, `deadline` or `unavailable`.
+    /// The class, such as `overloaded`, `deadline` or `unavailable`. Of chats `connection`, `status N`, `error in the
+    /// stream`, `cut off`, `unreadable`, `no content` or `timeout`.
     pub reason: String,
     /// How many.
     pub requests: u64,
@@ -96,6 +100,26 @@ pub struct Setting {
     pub deadline_ms: f64,
     /// Share of the requests that may fail before the run is invalid.
     pub allow_failed: f64,
+    /// The requests of chats; absent for queries.
+    pub chats: Option<ChatSetting>,
+}
+
+/// The requests of chats.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ChatSetting {
+    /// All of one size.
+    Steady {
+        /// Tokens of each prompt.
+        prompt_tokens: u32,
+        /// Tokens of each answer.
+        output_tokens: u32,
+    },
+    /// A trace.
+    Recorded {
+        /// How many times as fast it was replayed.
+        speed: f64,
+    },
 }
 
 /// Requests of one outcome.
@@ -170,6 +194,7 @@ impl Report {
         let answered = answers().count();
         // Answers of an overloaded server come long after the last request.
         let ended = answers().map(|sample| sample.intended + sample.latency).max().unwrap_or_default();
+        let ended = run.chats.as_ref().map_or(ended, Answers::end);
         let warm_up = Duration::try_from_secs_f64(setting.warm_up_seconds).unwrap_or_default();
         let busy = run.length.max(ended.saturating_sub(warm_up));
         Self {
@@ -189,6 +214,7 @@ impl Report {
             requirements: requirements.iter().map(|requirement| threshold(requirement, run)).collect(),
             failures: run.failures.by_frequency().into_iter().map(FailureReason::from).collect(),
             first_failure: run.failures.first().map(str::to_owned),
+            chats: run.chats.as_ref().map(|answers| ChatReport::of(run, answers, busy)),
             setting,
         }
     }
@@ -206,11 +232,11 @@ impl Report {
 
 impl From<FailureClass> for FailureReason {
     fn from(FailureClass { reason, requests, first }: FailureClass) -> Self {
-        Self { reason: reason.to_owned(), requests, first }
+        Self { reason, requests, first }
     }
 }
 
-pub(crate) const MET: &str = "met";
+const MET: &str = "met";
 
 fn share(run: &Run, outcome: Outcome) -> Option<Share> {
     let count @ Count { requests, graded, right } = run.tally.of(outcome);
@@ -244,7 +270,7 @@ pub(crate) fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Qua
     }
 }
 
-pub(crate) fn validity(run: &Run, allow_failed: f64) -> Validity {
+fn validity(run: &Run, allow_failed: f64) -> Validity {
     let verdict = validity::judge_allowing(allow_failed, &run.samples, run.offered);
     let failed =
         verdict.failed as f64 / (run.samples.len() - run.dropped.min(run.samples.len())).max(1) as f64;
@@ -278,7 +304,7 @@ pub(crate) fn validity(run: &Run, allow_failed: f64) -> Validity {
     }
 }
 
-pub(crate) fn threshold(requirement: &Requirement, run: &Run) -> Threshold {
+fn threshold(requirement: &Requirement, run: &Run) -> Threshold {
     let (finding, needed) = match requirement.check(run) {
         Finding::Met => (MET, None),
         Finding::Missed => ("missed", None),

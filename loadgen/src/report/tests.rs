@@ -21,7 +21,15 @@ fn run(count: u64, slow_every: u64, failed_every: u64) -> Run {
         tally.row(sample.outcome, sample.intended.as_millis() % 10 < 9);
     }
     let length = Duration::from_millis(count);
-    Run { samples, offered: count as usize, dropped: 0, tally, length, failures: Failures::default() }
+    Run {
+        samples,
+        offered: count as usize,
+        dropped: 0,
+        tally,
+        length,
+        failures: Failures::default(),
+        chats: None,
+    }
 }
 
 fn setting() -> Setting {
@@ -79,8 +87,10 @@ fn report_prints_rates_outcomes_and_accuracies() {
 #[test]
 fn report_counts_failures_by_reason_most_frequent_first() {
     let mut run = run(5_000, 100, u64::MAX);
-    run.failures.add(&Refusal::DeadlineExceeded { waited: Duration::from_secs(2) });
-    (0..434).for_each(|_| run.failures.add(&Refusal::Unavailable { message: "no instance answers".into() }));
+    run.failures.add(&Refusal::DeadlineExceeded { waited: Duration::from_secs(2) }.into());
+    (0..434).for_each(|_| {
+        run.failures.add(&Refusal::Unavailable { message: "no instance answers".into() }.into())
+    });
     let text = Report::of(&run, setting(), &[]).to_string();
     let first = text.find("failed      434 unavailable, the first: no instance answers\n");
     let second = text.find("failed      1 deadline, the first: the deadline passed after 2s");

@@ -14,10 +14,16 @@ impl fmt::Display for Report {
             writeln!(f, "accuracy    {:.2} % of all labelled rows", accuracy * 100.0)?;
         }
         writeln!(f)?;
+        if self.chats.is_some() {
+            writeln!(f, "time to first token (TTFT)")?;
+        }
         for quantile in &self.latency {
             latency(f, quantile)?;
         }
         writeln!(f, "mean        {:.3} ms, longest {:.3} ms", self.mean_ms, self.max_ms)?;
+        if let Some(chats) = &self.chats {
+            write!(f, "\n{chats}")?;
+        }
         required(f, &self.requirements)?;
         self.failures.iter().try_for_each(|failure| failed(f, failure))?;
         verdict(f, &self.validity)
@@ -48,7 +54,7 @@ impl Report {
 }
 
 /// The thresholds of a run.
-pub(crate) fn required(f: &mut fmt::Formatter<'_>, requirements: &[Threshold]) -> fmt::Result {
+fn required(f: &mut fmt::Formatter<'_>, requirements: &[Threshold]) -> fmt::Result {
     for threshold in requirements {
         write!(f, "require     {}: {}", threshold.requirement, threshold.finding)?;
         match threshold.needed {
@@ -66,7 +72,7 @@ fn failed(f: &mut fmt::Formatter<'_>, failure: &FailureReason) -> fmt::Result {
 }
 
 /// The validity of a run.
-pub(crate) fn verdict(f: &mut fmt::Formatter<'_>, validity: &Validity) -> fmt::Result {
+fn verdict(f: &mut fmt::Formatter<'_>, validity: &Validity) -> fmt::Result {
     write!(
         f,
         "{}lag p99 {:.3} ms (limit {:.3}), {:.2} % sent, {:.2} % failed",

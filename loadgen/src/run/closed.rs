@@ -43,9 +43,8 @@ impl Target {
             }
         });
         let length = start.elapsed().saturating_sub(plan.warm_up);
-        let recorded = self.live.take();
-        let (samples, tally, failures) = (recorded.samples, recorded.tally, recorded.failures);
-        Run { offered: samples.len(), dropped: 0, samples, tally, length, failures }
+        let run = self.live.take();
+        Run { offered: run.samples.len(), length, ..run }
     }
 }
 

@@ -14,9 +14,11 @@ use tokio::runtime::Handle;
 
 pub use closed::Closed;
 pub use driver::{Driver, Due, Permit};
+pub(crate) use exchange::Exchange;
 pub use open::Plan;
 
 use crate::Error;
+use crate::chat::{Answers, Chats};
 use crate::failures::Failures;
 use crate::grader::Grader;
 use crate::inputs::Inputs;
@@ -30,16 +32,32 @@ pub const MOST_SAMPLES: usize = 5_000_000;
 /// A server and the requests for it.
 #[derive(Clone)]
 pub struct Target {
+    /// The requests, and the connection to the server.
+    pub work: Work,
+    /// Drives the connection.
+    pub runtime: Handle,
+    /// Records the results and shows them meanwhile. One for each run.
+    pub live: Arc<Live>,
+}
+
+/// What a run sends.
+#[derive(Clone)]
+pub enum Work {
+    /// Queries for a model.
+    Queries(Queries),
+    /// Chats for a server of a language model. The latency of a chat is the time to its first token.
+    Chats(Chats),
+}
+
+/// Queries and the server for them.
+#[derive(Clone)]
+pub struct Queries {
     /// The connection to the server.
     pub client: Arc<dyn Client>,
     /// The requests.
     pub inputs: Inputs,
     /// Compares answers with the labels of the inputs, if there are any.
     pub grader: Option<Grader>,
-    /// Drives the client.
-    pub runtime: Handle,
-    /// Records the results and shows them meanwhile. One for each run.
-    pub live: Arc<Live>,
 }
 
 /// The result of a run.
@@ -55,14 +73,17 @@ pub struct Run {
     pub tally: Tally,
     /// From the end of the warm-up to the last time a request was to be sent, or to the last answer of a closed loop.
     pub length: Duration,
-    /// The failed requests by class.
+    /// The failed requests by reason.
     pub failures: Failures,
+    /// The answers of chats; `None` for queries.
+    pub chats: Option<Answers>,
 }
 
 /// Runs an open-loop plan against a server without a viewer. Call it from a thread that may block.
 pub fn run(client: Arc<dyn Client>, inputs: &Inputs, plan: &Plan, runtime: &Handle) -> Result<Run, Error> {
     let (inputs, runtime) = (inputs.clone(), runtime.clone());
-    Target { client, inputs, grader: None, runtime, live: Arc::default() }.open(plan)
+    let work = Work::Queries(Queries { client, inputs, grader: None });
+    Target { work, runtime, live: Arc::default() }.open(plan)
 }
 
 #[cfg(test)]

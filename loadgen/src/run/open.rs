@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parm_workload::arrivals::Arrivals;
 
 use super::exchange::Exchange;
-use super::{Driver, Due, MOST_SAMPLES, Run, Target};
+use super::{Driver, Due, MOST_SAMPLES, Run, Target, Work};
 use crate::Error;
 use crate::pacer::Continue;
 
@@ -29,6 +29,8 @@ pub struct Plan {
 
 /// How long the client may take, beyond the deadline, to report a timeout.
 const SLACK: Duration = Duration::from_secs(5);
+/// Who stops a run waits for its answers only if they have a shorter deadline than this.
+const LONG: Duration = Duration::from_secs(60);
 
 impl Target {
     /// Runs an open-loop plan. Call it from a thread that may block.
@@ -69,11 +71,13 @@ impl Target {
             _ => plan.length,
         };
         // Every request ends by its deadline, plus the time that the client needs to report it.
-        driver.wait(plan.deadline + SLACK, || false);
+        driver.wait(plan.deadline + SLACK, || plan.deadline > LONG && self.live.is_stopped());
         let length = end.saturating_sub(plan.warm_up);
-        let recorded = self.live.take();
-        let (samples, tally, failures) = (recorded.samples, recorded.tally, recorded.failures);
-        Ok(Run { samples, offered, dropped, tally, length, failures })
+        let mut run = Run { offered, dropped, length, ..self.live.take() };
+        if let Work::Chats(chats) = &self.work {
+            run.chats.get_or_insert_default().repeated = chats.wire.repeated();
+        }
+        Ok(run)
     }
 }
 

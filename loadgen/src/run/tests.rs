@@ -113,13 +113,8 @@ fn target(script: fn(usize) -> Fate) -> (Runtime, Arc<Echo>, Target) {
     let zero = AtomicUsize::default;
     let echo = Arc::new(Echo { script, seen: zero(), now: zero(), most: zero(), never: Semaphore::new(0) });
     let inputs = Inputs::generate(&model(), 1, 1).unwrap();
-    let target = Target {
-        client: echo.clone(),
-        inputs,
-        grader: None,
-        runtime: runtime.handle().clone(),
-        live: Arc::default(),
-    };
+    let work = Work::Queries(Queries { client: echo.clone(), inputs, grader: None });
+    let target = Target { work, runtime: runtime.handle().clone(), live: Arc::default() };
     (runtime, echo, target)
 }
 
@@ -164,7 +159,7 @@ fn unanswered_requests_count_as_late_as_the_deadline() {
     assert_eq!(run.samples.len(), run.offered, "none is forgotten");
     assert!(run.samples.iter().all(|sample| sample.latency >= deadline));
     let failed = run.failures.by_frequency();
-    assert!(failed.iter().any(|one| (one.reason, one.requests) == ("deadline", 3)), "{failed:?}");
+    assert!(failed.iter().any(|one| (one.reason.as_str(), one.requests) == ("deadline", 3)), "{failed:?}");
     let all = failed.iter().map(|one| one.requests).sum::<u64>();
     assert_eq!(all, run.tally.of(Outcome::Failed).requests);
 }
@@ -213,7 +208,7 @@ fn answers_are_graded_by_outcome_against_their_rows_labels() {
     )
     .unwrap();
     std::fs::write(&labels, [0, 0, 8, 1, 0, 0, 0, 4, 0, 1, 2, 2]).unwrap();
-    let (_runtime, _, target) =
+    let (_runtime, client, target) =
         target(|n| if n % 2 == 0 { Fate::Answer("exact") } else { Fate::Answer("reconstructed") });
     let column = Column { input: Some("x".into()), path: rows };
     let recorded = Recorded::read(&model(), &[column], 2).unwrap().with_labels(&labels).unwrap();
@@ -221,7 +216,8 @@ fn answers_are_graded_by_outcome_against_their_rows_labels() {
     let grader = Some(Grader::new(&model(), None).unwrap());
     // Requests of two rows: rows 0 and 1 are right, and one of rows 2 and 3 is.
     let one_by_one = Closed { streams: 1, length: ms(30), warm_up: ms(0), deadline: ms(5000) };
-    let run = Target { inputs, grader, ..target }.closed(&one_by_one);
+    let run =
+        Target { work: Work::Queries(Queries { client, inputs, grader }), ..target }.closed(&one_by_one);
     assert_eq!(run.tally.of(Outcome::Exact).accuracy(), Some(1.0));
     assert_eq!(run.tally.of(Outcome::Reconstructed).accuracy(), Some(0.5));
     assert_eq!(run.tally.total().graded, 2 * run.samples.len() as u64);

@@ -29,13 +29,11 @@ struct Stream {
     left: u32,
 }
 
-/// The progress of a stream in an iteration.
+/// A stream that got a token in an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advance {
     /// The request.
     pub id: u64,
-    /// Whether it got a token.
-    pub token: bool,
     /// Whether it has ended.
     pub done: bool,
 }
@@ -69,12 +67,6 @@ impl Batch {
         self.waiting.len() + self.running.len() < before
     }
 
-    /// Removes every request, as a crash does, and returns them.
-    pub fn clear(&mut self) -> Vec<u64> {
-        let running = self.running.drain(..).map(|stream| stream.id);
-        running.chain(self.waiting.drain(..).map(|(id, _)| id)).collect()
-    }
-
     /// Starts an iteration. Returns the nanoseconds that it takes without faults, or `None` if there is nothing to do.
     pub fn begin(&mut self) -> Option<f64> {
         let (mut room, mut decoding) = (self.costs.chunk, 0);
@@ -93,17 +85,16 @@ impl Batch {
         (!self.running.is_empty()).then(|| self.costs.nanos(decoding, self.costs.chunk - room))
     }
 
-    /// Ends the iteration, and appends the progress of its streams in the order of their arrival.
+    /// Ends the iteration, and appends the streams that got a token, in the order of their arrival.
     pub fn end(&mut self, advances: &mut Vec<Advance>) {
         self.running.retain_mut(|stream| {
             stream.unread -= std::mem::take(&mut stream.reading);
             if stream.unread > 0 {
                 return true;
             }
-            let token = stream.left > 0;
-            stream.left -= u32::from(token);
+            stream.left = stream.left.saturating_sub(1);
             let done = stream.left == 0;
-            advances.push(Advance { id: stream.id, token, done });
+            advances.push(Advance { id: stream.id, done });
             !done
         });
     }

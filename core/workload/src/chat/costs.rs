@@ -7,7 +7,7 @@ use crate::Error;
 pub struct Tokens {
     /// Tokens of the prompt; 0 counts as 1.
     pub prompt: u32,
-    /// Tokens to generate. With 0 a request ends when its prompt is read, as one for an embedding.
+    /// Tokens to generate; 0 counts as 1.
     pub output: u32,
 }
 

@@ -18,4 +18,16 @@ mod trace;
 
 pub use batch::{Advance, Batch};
 pub use costs::{Costs, Tokens};
-pub use trace::{Requests, Timed};
+pub use trace::Requests;
+
+/// Words of three letters: with their space, each is one token of most tokenizers and four bytes.
+const WORDS: [&str; 32] = [
+    "the", "and", "for", "are", "but", "not", "you", "all", "any", "can", "had", "her", "was", "one", "our",
+    "out", "day", "get", "has", "him", "his", "how", "man", "new", "now", "old", "see", "two", "way", "boy",
+    "did", "car",
+];
+
+/// The made-up token of this number in the prompt or answer with this seed.
+pub fn word(seed: u64, number: u32) -> &'static str {
+    WORDS[parm_random::Random::of(seed, [u64::from(number)]).below(WORDS.len())]
+}
