@@ -11,10 +11,10 @@ use parm_dispatch::{BatchSize, PolicyKind, PoolId, PoolSettings};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     BatchStatistics, Code, DataType, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef,
-    ModelStatistics, NamedTensor, Padding, Rows, TensorMetadata,
+    ModelStatistics, NamedTensor, Padding, RequestedOutput, Rows, TensorMetadata,
 };
 
-use super::coding::{Codes, Linearity, Standing};
+use super::coding::{self, Codes, Linearity, Standing};
 use super::inputs::Inputs;
 use super::members::PoolMembers;
 use super::shape::Shapes;
@@ -66,6 +66,8 @@ pub(crate) struct Pool {
     pub(crate) withheld: AtomicBool,
     /// Whether its stand-in's answers have no confidence although the settings require one.
     pub(crate) never_sure: AtomicBool,
+    /// Whether the log said which of its outputs codes cannot reconstruct.
+    pub(crate) not_decodable: AtomicBool,
     /// Whether the catalog has removed it: its queries go to the pool that replaced it.
     pub(crate) removed: AtomicBool,
     /// Inputs of an answered query, for probes.
@@ -129,6 +131,7 @@ impl Pool {
             sums: Sums::default(),
             withheld: AtomicBool::new(false),
             never_sure: AtomicBool::new(false),
+            not_decodable: AtomicBool::new(false),
             removed: AtomicBool::new(false),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
@@ -236,6 +239,17 @@ impl Pool {
             Some(guards) => guards.pass(inputs).then_some(codes.turn),
             None => Some(0),
         }
+    }
+
+    /// Whether codes, if it has any, reconstruct all of these outputs; an empty list means all of the model's.
+    pub(crate) fn reconstructs(&self, wanted: &[RequestedOutput]) -> bool {
+        let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|output| output.name == name);
+        !self.coded.load(Ordering::Relaxed)
+            || self
+                .metadata
+                .outputs
+                .iter()
+                .all(|output| coding::is_decodable(output) || !is_wanted(&output.name))
     }
 
     /// Whether requests stay whole although no instance requires it now.

@@ -214,11 +214,11 @@ impl Frontend {
         // Parameters for an instance apply to its whole batch, so a query with parameters shares no batch.
         let plain = inputs.is_plain();
         let mixes = if plain { pool.mixes(&inputs.tensors) } else { None };
-        let codable = mixes.is_some();
+        let codable = mixes.is_some() && pool.reconstructs(&inputs.outputs);
         inputs.guarded_by = mixes.unwrap_or(0);
         // With a policy that never repeats a query, another client's row in its batch could fail it for good.
         let shares = plain && !pool.is_once();
-        let padded = if shares && codable { pool.padded_length(&inputs.tensors) } else { None };
+        let padded = if shares && mixes.is_some() { pool.padded_length(&inputs.tensors) } else { None };
         let shape = match padded {
             Some(_) => pool.shapes.padded(&inputs.tensors, &pool.metadata),
             None if shares => pool.shapes.name(&inputs.tensors, pool.batched),

@@ -11,9 +11,9 @@ use parm_encoder::Kind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{Code, InferResponse};
 
-use crate::fleet::{self, MS, coded, workers};
+use crate::fleet::{self, MS, coded, workers, workers_with};
 use crate::rig::{Network, column, config, infer, metric, outcome, request, start, until, wanting, with};
-use crate::scripted::{Act, Scripted};
+use crate::scripted::{Act, Scripted, doubler};
 
 /// A frontend over these instances, after the linearity test if the code needs one.
 async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
@@ -159,6 +159,21 @@ async fn clients_of_exact_answers_get_no_reconstruction() {
     for (exact, expected) in exact.into_iter().zip([2.0, 4.0]) {
         let response = exact.await.unwrap().unwrap();
         assert_eq!((column(&response), outcome(&response)), (vec![expected], "exact"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_outputs_that_codes_cannot_add_up_are_not_coded() {
+    let mut model = doubler("double");
+    model.outputs[1].datatype = "INT64".into();
+    for (wanted, groups) in [(&["y"][..], 1.0), (&["y", "z"], 0.0), (&[], 0.0)] {
+        let instances = workers_with(3, std::slice::from_ref(&model));
+        let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
+        let asked = [1.0, 5.0].map(|value| start(&frontend, wanting(request(&[value]), wanted)));
+        for asked in asked {
+            assert_eq!(outcome(&asked.await.unwrap().unwrap()), "exact", "{wanted:?}");
+        }
+        assert_eq!(metric(&frontend, "parm_groups_total", &["kind=\"full\""]), groups, "{wanted:?}");
     }
 }
 

@@ -44,6 +44,11 @@ pub(crate) struct Arrived {
 /// A decoded prediction with its confidence.
 pub(crate) type Decoded = (Outputs, Option<f32>);
 
+/// Whether codes reconstruct an output: they add and subtract numbers of this type only.
+pub(crate) fn is_decodable(output: &TensorMetadata) -> bool {
+    output.datatype == DataType::Fp32.as_str()
+}
+
 impl Decoding {
     /// Approximate number of bytes read.
     pub(super) fn bytes(&self) -> usize {

@@ -20,6 +20,7 @@ use parm_protocol::{
     Code, DataType, Error, InferRequest, NamedTensor, Parameters, Shape, Tensor, TensorMetadata,
 };
 
+use super::is_decodable;
 use crate::serve::members::Files;
 use crate::serve::pool::Pool;
 
@@ -155,8 +156,7 @@ fn add_up(pool: &Pool, answers: &[Vec<NamedTensor>]) -> Result<(), String> {
              choose another policy for it with frontend.models"
         )
     };
-    let is_float = |output: &&TensorMetadata| output.datatype == DataType::Fp32.as_str();
-    let mut decodable = pool.metadata.outputs.iter().filter(is_float).peekable();
+    let mut decodable = pool.metadata.outputs.iter().filter(|output| is_decodable(output)).peekable();
     if decodable.peek().is_none() {
         return Err("it has no FP32 output, which a code could reconstruct".into());
     }

@@ -27,6 +27,7 @@ mod work;
 pub(super) use buffers::Stock;
 pub(crate) use codes::Codes;
 pub(super) use comparing::{Check, Comparing};
+pub(crate) use decoding::is_decodable;
 pub(super) use decoding::{Arrived, Decoded, Decoding};
 pub(super) use encoding::Encoding;
 pub(super) use group::{Group, ParityQuery};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parm_dispatch::{Fraction, InForce, PolicyKind, PoolSettings};
+use parm_protocol::TensorMetadata;
 
 use super::{Core, trial};
 use crate::console::{Happening, Kind};
@@ -26,6 +27,26 @@ fn warn_if_never_sure(pool: &Pool, wished: &PoolSettings, in_force: &InForce, co
             %model, %stand_in, min_confidence = least,
             "answers of the stand-in are never given: no bundle has an output of classes and a calibration, so they have no confidence: \
              set stand_in.min_confidence to 0, or describe the stand-in in the model's bundle"
+        );
+    }
+}
+
+/// Says which requests are never reconstructed, because they want outputs that codes cannot add up, such as labels.
+fn warn_of_outputs(pool: &Pool) {
+    let (fit, others): (Vec<_>, Vec<_>) =
+        pool.metadata.outputs.iter().partition(|output| coding::is_decodable(output));
+    let names = |outputs: &[&TensorMetadata]| {
+        outputs
+            .iter()
+            .map(|output| format!("{} ({})", output.name, output.datatype))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if !others.is_empty() {
+        tracing::warn!(
+            model = %pool.model.name, outputs = names(&others), codable = names(&fit),
+            "requests for these outputs join no coding group, as codes reconstruct FP32 only: name the codable outputs in requests \
+             (a request without names wants all), or use the policy stand-in or hedge"
         );
     }
 }
@@ -116,6 +137,9 @@ impl Core {
         pool.set_codes(codes);
         if let Some(before) = before.filter(|before| *before != in_force.coding.codes) {
             self.tell_codes(pool, before.len(), in_force.coding.codes.len());
+        }
+        if pool.codes().len() > 0 && !pool.not_decodable.swap(true, Ordering::Relaxed) {
+            warn_of_outputs(pool);
         }
         let standing = Standing { in_force: in_force.clone(), not_coded, stand_in: None };
         pool.set_standing(standing, &wished);
