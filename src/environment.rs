@@ -6,6 +6,17 @@ pub fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
+/// The variables whose names begin with a prefix, without it, in order of their names.
+#[allow(clippy::disallowed_methods)]
+pub fn with_prefix(prefix: &str) -> Vec<(String, String)> {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        Some((name.to_str()?.strip_prefix(prefix)?.to_owned(), value.into_string().ok()?))
+    });
+    let mut variables: Vec<_> = variables.collect();
+    variables.sort();
+    variables
+}
+
 /// Address of the API server, from the variables that Kubernetes sets in its pods.
 #[allow(clippy::disallowed_methods)]
 pub fn kubernetes() -> Option<String> {

@@ -24,6 +24,7 @@ mod experiment;
 mod explain;
 mod grid;
 mod keys;
+mod layers;
 #[cfg(test)]
 mod limits;
 mod load;

@@ -11,8 +11,6 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use anyhow::anyhow;
-use figment::providers::{Env, Format, Serialized, Toml};
-use figment::{Figment, Source};
 use parm_dispatch::{PolicyKind, removed, was_removed};
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
@@ -25,6 +23,7 @@ use serde_json::Value;
 
 use crate::cli::{Common, Hosting, Serve, StandInAt, Worker};
 use crate::codes::coded;
+use crate::layers::{Layers, Misfit, written};
 use crate::logging;
 use crate::shares::Reader;
 
@@ -60,41 +59,21 @@ pub struct Invalid(pub anyhow::Error);
 impl Settings {
     /// Reads the settings of `parm serve`.
     pub fn for_serve(flags: &Serve) -> Result<Self, Invalid> {
-        let mut figment = layers(&flags.common, &flags.hosting)?;
-        if !flags.worker.is_empty() {
-            figment = figment.merge(Serialized::default("frontend.workers", &flags.worker));
-        }
-        if !flags.upstream.is_empty() {
-            figment = figment.merge(Serialized::default("frontend.upstreams.urls", &flags.upstream));
-        }
-        if let Some(file) = &flags.workers_file {
-            figment = figment.merge(Serialized::default("frontend.workers_file", file));
-        }
-        if let Some(bundles) = &flags.bundles {
-            figment = figment.merge(Serialized::default("frontend.bundles", bundles));
-        }
-        if let Some(model) = &flags.stand_in {
-            figment = figment.merge(Serialized::default("frontend.dispatch.stand_in.model", model));
-        }
-        if let Some(policy) = policy(flags)? {
-            figment = figment.merge(Serialized::default("frontend.dispatch.policy", policy));
-        }
-        if let Some(admin) = &flags.admin {
-            figment = figment.merge(Serialized::default("frontend.admin.address", admin));
-        }
-        if let Some(file) = &flags.record {
-            figment = figment.merge(Serialized::default("frontend.recording.file", file));
-        }
-        if let Some(folder) = &flags.capture {
-            figment = figment.merge(Serialized::default("frontend.capture.folder", folder));
-        }
-        if let Some(share) = &flags.capture_share {
-            figment = figment.merge(Serialized::default("frontend.capture.share", share));
-        }
-        if let Some(file) = &flags.file {
-            figment = figment.merge(Serialized::default("backend.models", file));
-        }
-        let mut settings = extract(figment)?;
+        let mut layers = layers(&flags.common, &flags.hosting)?;
+        let workers = Some(&flags.worker).filter(|urls| !urls.is_empty());
+        let upstreams = Some(&flags.upstream).filter(|urls| !urls.is_empty());
+        flag(&mut layers, "frontend.workers", workers)?;
+        flag(&mut layers, "frontend.upstreams.urls", upstreams)?;
+        flag(&mut layers, "frontend.workers_file", flags.workers_file.as_ref())?;
+        flag(&mut layers, "frontend.bundles", flags.bundles.as_ref())?;
+        flag(&mut layers, "frontend.dispatch.stand_in.model", flags.stand_in.as_ref())?;
+        flag(&mut layers, "frontend.dispatch.policy", policy(flags)?)?;
+        flag(&mut layers, "frontend.admin.address", flags.admin.as_ref())?;
+        flag(&mut layers, "frontend.recording.file", flags.record.as_ref())?;
+        flag(&mut layers, "frontend.capture.folder", flags.capture.as_ref())?;
+        flag(&mut layers, "frontend.capture.share", flags.capture_share.as_ref())?;
+        flag(&mut layers, "backend.models", flags.file.as_ref())?;
+        let mut settings = extract(layers)?;
         settings.frontend.client.upstream =
             settings.frontend.upstreams.client().map_err(|error| Invalid(error.into()))?;
         settings.check_forwarded()?;
@@ -119,14 +98,10 @@ impl Settings {
 
     /// Reads the settings of `parm worker`.
     pub fn for_worker(flags: &Worker) -> Result<Self, Invalid> {
-        let mut figment = layers(&flags.common, &flags.hosting)?;
-        if flags.faults {
-            figment = figment.merge(Serialized::default("backend.faults", true));
-        }
-        if let Some(name) = &flags.emulate_chat {
-            figment = figment.merge(Serialized::default("backend.chat.model", name));
-        }
-        extract(figment)?.with_models(true)?.with_body_limit().with_shares(Reader::Worker)
+        let mut layers = layers(&flags.common, &flags.hosting)?;
+        flag(&mut layers, "backend.faults", flags.faults.then_some(true))?;
+        flag(&mut layers, "backend.chat.model", flags.emulate_chat.as_ref())?;
+        extract(layers)?.with_models(true)?.with_body_limit().with_shares(Reader::Worker)
     }
 
     /// Checks before anything starts that the engine exists and that there are models.
@@ -292,62 +267,70 @@ fn policy(flags: &Serve) -> Result<Option<&str>, Invalid> {
     }
 }
 
-fn layers(flags: &Common, hosting: &Hosting) -> Result<Figment, Invalid> {
-    let mut figment = Figment::from(Serialized::defaults(Settings::default()));
+fn layers(flags: &Common, hosting: &Hosting) -> Result<Layers, Invalid> {
+    let mut layers = Layers::new(&Settings::default()).map_err(|error| Invalid(error.into()))?;
     if let Some(path) = &flags.config {
-        // A pipe is not a file, and can be read.
-        if path.is_dir() || !path.exists() {
-            let fault = if path.is_dir() {
-                "is a folder: name the file in it"
-            } else {
-                "does not exist: check the path"
-            };
-            let message = format!("--config: file '{}' {fault}", path.display());
-            return Err(Invalid(coded(StableCode::ConfigurationMissing, message)));
+        layers.merge(file(path)?, &format!("from {}", path.display()));
+    }
+    for (name, value) in crate::environment::with_prefix(PREFIX) {
+        if names_section(&name) {
+            let path = name.to_ascii_lowercase().replace("__", ".");
+            layers.set(&path, written(&value), &format!("from {PREFIX}{name}"));
         }
-        figment = figment.merge(Toml::file_exact(path));
     }
-    figment = figment.merge(Env::prefixed(PREFIX).filter(|name| names_section(name.as_str())).split("__"));
     if let Some(filter) = crate::environment::rust_log() {
-        figment = figment.merge(Serialized::default("log.level", filter));
+        layers.set("log.level", filter.into(), "from RUST_LOG");
     }
-    macro_rules! flag {
-        ($value:expr, $path:literal) => {
-            if let Some(value) = &$value {
-                figment = figment.merge(Serialized::default($path, value));
-            }
-        };
-    }
-    flag!(flags.http, "server.http");
-    flag!(flags.grpc, "server.grpc");
-    flag!(flags.metrics, "server.metrics");
-    flag!(flags.unix, "server.unix");
-    flag!(hosting.models, "backend.models");
-    flag!(hosting.instances, "backend.instances");
-    flag!(hosting.engine, "backend.engine.name");
-    flag!(hosting.device, "backend.engine.device");
-    flag!(hosting.node, "backend.node");
-    flag!(hosting.zone, "backend.zone");
-    flag!(hosting.card, "backend.card");
-    flag!(flags.log_format, "log.format");
-    flag!(flags.otlp, "log.otlp");
+    flag(&mut layers, "server.http", flags.http.as_ref())?;
+    flag(&mut layers, "server.grpc", flags.grpc.as_ref())?;
+    flag(&mut layers, "server.metrics", flags.metrics.as_ref())?;
+    flag(&mut layers, "server.unix", flags.unix.as_ref())?;
+    flag(&mut layers, "backend.models", hosting.models.as_ref())?;
+    flag(&mut layers, "backend.instances", hosting.instances.as_ref())?;
+    flag(&mut layers, "backend.engine.name", hosting.engine.as_ref())?;
+    flag(&mut layers, "backend.engine.device", hosting.device.as_ref())?;
+    flag(&mut layers, "backend.node", hosting.node.as_ref())?;
+    flag(&mut layers, "backend.zone", hosting.zone.as_ref())?;
+    flag(&mut layers, "backend.card", hosting.card.as_ref())?;
+    flag(&mut layers, "log.format", flags.log_format.as_ref())?;
+    flag(&mut layers, "log.otlp", flags.otlp.as_ref())?;
     for assignment in &flags.set {
-        figment = figment.merge(assigned(assignment)?);
+        let (path, text) = assignment.split_once('=').ok_or_else(|| {
+            Invalid(anyhow!("--set {assignment}: write PATH=VALUE, such as backend.instances=4"))
+        })?;
+        layers.set(path.trim(), written(text), FLAG);
     }
-    Ok(figment)
+    Ok(layers)
 }
 
-fn assigned(assignment: &str) -> Result<Serialized<toml::Value>, Invalid> {
-    let (path, text) = assignment.split_once('=').ok_or_else(|| {
-        Invalid(anyhow!("--set {assignment}: write PATH=VALUE, such as backend.instances=4"))
-    })?;
-    // A bare word is a string, so that `--set frontend.dispatch.policy=hedge` needs no nested quotes.
-    let value = format!("value = {text}")
-        .parse::<toml::Table>()
-        .ok()
-        .and_then(|mut table| table.remove("value"))
-        .unwrap_or_else(|| toml::Value::String(text.to_owned()));
-    Ok(Serialized::default(path.trim(), value))
+/// The source of values of flags.
+const FLAG: &str = "on the command line";
+
+/// Sets a value that a flag has.
+fn flag(layers: &mut Layers, path: &str, value: Option<impl Serialize>) -> Result<(), Invalid> {
+    if let Some(value) = value {
+        let value =
+            toml::Value::try_from(value).map_err(|error| Invalid(anyhow!("{path}: {error} ({FLAG})")))?;
+        layers.set(path, value, FLAG);
+    }
+    Ok(())
+}
+
+/// Reads a configuration file. A pipe is not a file, and can be read.
+fn file(path: &Path) -> Result<toml::Table, Invalid> {
+    let fault = match path {
+        path if path.is_dir() => Some("is a folder: name the file in it"),
+        path if !path.exists() => Some("does not exist: check the path"),
+        _ => None,
+    };
+    if let Some(fault) = fault {
+        let message = format!("--config: file '{}' {fault}", path.display());
+        return Err(Invalid(coded(StableCode::ConfigurationMissing, message)));
+    }
+    let from = |error: String| Invalid(anyhow!("{} (from {})", error.trim_end(), path.display()));
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| from(format!("cannot read the configuration: {error}")))?;
+    text.parse().map_err(|error: toml::de::Error| from(error.to_string()))
 }
 
 /// Settings outside of the models' that were removed, and why each is gone.
@@ -368,42 +351,15 @@ fn gone(path: &str) -> Option<String> {
     ours.or_else(|| path.starts_with("frontend.").then(|| removed(path))?)
 }
 
-/// figment puts the list of a variant's words into quotes of its own.
-fn without_nested_quotes(text: String) -> String {
-    text.replace("expected `one of `", "expected one of `").replace("``", "`")
-}
-
-fn extract(figment: Figment) -> Result<Settings, Invalid> {
-    let ignored = Env::prefixed(PREFIX).filter(|name| !names_section(name.as_str()) && name != "config");
-    let ignored =
-        ignored.iter().map(|(name, _)| format!("{PREFIX}{}", name.as_str().to_uppercase())).collect();
-    let extracted = figment.extract().map(|settings| Settings { ignored, ..settings });
-    extracted.map_err(|errors| {
-        let lines: Vec<String> = errors
-            .into_iter()
-            .map(|error| {
-                let path = error.path.join(".");
-                let gone = gone(&path).map(|problem| format!("{path}: {problem}"));
-                let field = if path.is_empty() { String::new() } else { format!("{path}: ") };
-                let source = error
-                    .metadata
-                    .as_ref()
-                    .map(|metadata| match &metadata.source {
-                        // The source line of a flag is of no use.
-                        Some(Source::Code(_)) => " (on the command line)".to_owned(),
-                        Some(source) => format!(" (from {source})"),
-                        None => format!(" (from {})", metadata.name),
-                    })
-                    .unwrap_or_default();
-                let problem = || {
-                    format!(
-                        "{field}{}",
-                        with_range(without_nested_quotes(error.kind.to_string()), &SCHEMA, &error.path)
-                    )
-                };
-                format!("{}{source}", gone.unwrap_or_else(problem))
-            })
-            .collect();
-        Invalid(anyhow!("{}", lines.join("\n")))
+fn extract(layers: Layers) -> Result<Settings, Invalid> {
+    let others = crate::environment::with_prefix(PREFIX).into_iter().map(|(name, _)| name);
+    let ignored = others.filter(|name| !names_section(name) && name != "CONFIG");
+    let ignored = ignored.map(|name| format!("{PREFIX}{name}")).collect();
+    let read: Result<Settings, Misfit> = layers.read();
+    read.map(|settings| Settings { ignored, ..settings }).map_err(|Misfit { path, problem, source }| {
+        let field = path.join(".");
+        let problem = gone(&field).unwrap_or_else(|| with_range(problem, &SCHEMA, &path));
+        let field = if field.is_empty() { field } else { format!("{field}: ") };
+        Invalid(anyhow!("{field}{problem}{source}"))
     })
 }
