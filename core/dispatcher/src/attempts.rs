@@ -87,7 +87,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     model.retries.earn();
                 }
                 Why::Retry => counters.retried += 1,
-                Why::Hedge | Why::Copy => counters.hedged += 1,
+                Why::Hedge => counters.hedged += 1,
+                Why::Copy => counters.replicated += 1,
                 Why::StandIn => {
                     counters.stood_in += 1;
                     self.withdraw(key, of);
@@ -139,6 +140,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
             charge,
             began: now,
         });
+        let counters = &mut self.books.models[model].counters;
+        counters.jobs += 1;
+        counters.batches += u64::from(why.is_first());
         let here = &mut self.books.instances[instance];
         here.jobs.push(job);
         if here.look == Time::MAX {
@@ -204,6 +208,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 Some(output) if is_exact => {
                     let by = if job.why.is_first() { By::Model } else { By::Copy };
                     self.blame(now, query_key, job.instance);
+                    if job.why == Why::Hedge {
+                        self.books.models[job.model].counters.hedges_won += 1;
+                    }
                     self.reply(now, query_key, Ok(Answer { output, by }));
                     continue;
                 }
@@ -244,14 +251,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
             stood_in && self.books.queries.get(key).is_some_and(|query| self.books.is_out(query.model, now));
         let Some(query) = self.end(key) else { return };
         let model = &mut self.books.models[query.model];
-        let counters = &mut model.counters;
-        match &result {
-            Ok(answer) if answer.by.is_approximate() => counters.approximate += 1,
-            Ok(_) => {
-                counters.exact += 1;
-                model.answered = now;
-            }
-            Err(_) => counters.rejected += 1,
+        if result.as_ref().is_ok_and(|answer| !answer.by.is_approximate()) {
+            model.answered = now;
+        }
+        if !query.background {
+            model.counters.reply(&result, is_out);
         }
         if result.is_ok() && model.settings.policy.stand_in.is_some() {
             if !is_out {
@@ -276,6 +280,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     let Some(of) = self.books.jobs.get_mut(job) else { continue };
                     of.rows.iter_mut().filter(|row| **row == Some(key)).for_each(|row| *row = None);
                     if of.rows.iter().all(Option::is_none) {
+                        self.books.models[*model].counters.stopped += 1;
                         self.actions.push(Action::Cancel { job, instance });
                     }
                 }

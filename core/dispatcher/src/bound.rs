@@ -56,12 +56,18 @@ impl Bound {
 
     /// Whether one more answer may be approximate, if this share of them may be.
     pub(crate) fn has_room(&self, now: Time, share: f64) -> bool {
+        let [approximate, most, _] = self.minute(now, share);
+        approximate < most
+    }
+
+    /// The approximate answers of the last minute, how many there may be, and all answers.
+    pub(crate) fn minute(&self, now: Time, share: f64) -> [u32; 3] {
         let (mut all, mut approximate) = (self.all, self.approximate);
         for second in self.passed(now) {
             all -= self.seconds[second].0;
             approximate -= self.seconds[second].1;
         }
-        approximate < self.most(all, share)
+        [approximate, self.most(all, share), all]
     }
 
     /// The factor by which the wait for the exact answer grows: 1 while few approximate answers were given.

@@ -34,6 +34,11 @@ impl Budget {
         self.tokens = (self.tokens + share).min(self.settings.burst.max(1) * TOKEN);
     }
 
+    /// The extra jobs that may start now, and at most.
+    pub(crate) fn tokens(&self) -> [f64; 2] {
+        [self.tokens, self.settings.burst.max(1) * TOKEN].map(|tokens| f64::from(tokens) / f64::from(TOKEN))
+    }
+
     pub(crate) fn has_token(&self) -> bool {
         self.tokens >= TOKEN
     }

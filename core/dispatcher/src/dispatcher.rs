@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::calendar::{Calendar, Look};
 use crate::condition::Condition;
+use crate::counters::Counters;
 use crate::instance::{Instance, InstanceKey, InstanceSpec};
 use crate::matcher::Urgency;
 use crate::model::{Model, ModelKey, ModelSettings};
@@ -77,29 +78,6 @@ pub enum End<O> {
     Failed(Failure),
     /// It was cancelled before it ended.
     Cancelled,
-}
-
-/// What happened to a model's queries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Queries that were submitted.
-    pub submitted: u64,
-    /// Attempts that started because a query had not run yet.
-    pub first: u64,
-    /// Attempts after failures.
-    pub retried: u64,
-    /// Copies of late queries.
-    pub hedged: u64,
-    /// Runs of the stand-in.
-    pub stood_in: u64,
-    /// Copies that no query waits for.
-    pub explored: u64,
-    /// Answers of the model itself.
-    pub exact: u64,
-    /// Answers of the stand-in and reconstructions.
-    pub approximate: u64,
-    /// Queries without an answer.
-    pub rejected: u64,
 }
 
 /// Decides what runs where. See the [crate].
@@ -233,6 +211,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             priority,
             background,
             alone: false,
+            limits: Default::default(),
             attempts: Default::default(),
             offer: None,
             look: Time::MAX,
@@ -240,8 +219,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             marked: false,
         });
         let model = &mut self.books.models[of];
-        model.counters.submitted += 1;
         if !background {
+            model.counters.submitted += 1;
             model.arrivals.note(now);
         }
         let waiting = if background { model.line.background.len() as u32 } else { model.line.waiting };
@@ -256,9 +235,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     /// Forgets a query whose client is gone. Returns whether there was one: then there is no reply.
     pub fn cancel(&mut self, now: Time, query: QueryKey) -> bool {
-        let known = self.end(query).is_some();
+        let ended = self.end(query);
+        if let Some(query) = ended.as_ref().filter(|query| !query.background) {
+            self.books.models[query.model].counters.cancelled += 1;
+        }
         self.settle(now);
-        known
+        ended.is_some()
     }
 
     /// Sets the configured shares.
@@ -287,11 +269,6 @@ impl<P: Clone, O> Dispatcher<P, O> {
         self.attempts_ended(now, job, &of, end);
         self.free(of.instance);
         self.settle(now);
-    }
-
-    /// How an instance is.
-    pub fn condition(&self, key: InstanceKey) -> Option<Condition> {
-        self.books.instances.get(key).map(|instance| instance.watch.condition())
     }
 
     /// The share of a model's slots that queries of the usual size need, as they arrive now.
@@ -458,7 +435,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
         loop {
             let Some(query) = self.books.queries.get(key) else { return };
             let facts = self.facts(now, query);
-            match step(query, &facts, now) {
+            let (before, mut limits) = (query.limits, query.limits);
+            let step = step(query, &facts, now, &mut limits);
+            if limits != before {
+                let query = &mut self.books.queries[key];
+                query.limits = limits;
+                self.books.models[query.model].counters.limit(before, limits);
+            }
+            match step {
                 Step::Wait { until } => return self.look_at(key, until),
                 Step::Want { model, why } => self.want(key, model, why),
                 Step::GiveUp(reject) => self.reply(now, key, Err(reject)),

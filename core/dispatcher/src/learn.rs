@@ -51,7 +51,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 model.times.rest.add_cancelled(nanos / usual);
                 if is_silent {
                     instance.watch.failed();
-                    self.take_out(now, job.instance, job.model);
+                    let taken = self.take_out(now, job.instance, job.model);
+                    self.books.models[job.model].counters.out_silent += u64::from(taken);
                     self.examine(now, job.instance);
                 }
             }
@@ -72,7 +73,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let Some(instance) = self.books.instances.get_mut(key) else { return };
         instance.watch.failed();
         if instance.health.failed(failure, &settings) {
-            self.take_out(now, key, model);
+            let taken = self.take_out(now, key, model);
+            self.books.models[model].counters.out_failing += u64::from(taken);
         }
         self.examine(now, key);
     }
@@ -123,12 +125,13 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
     }
 
-    /// Takes an instance out of service, unless too few instances of one of its models would stay.
-    fn take_out(&mut self, now: Time, key: InstanceKey, model: ModelKey) {
+    /// Takes an instance out of service, unless too few instances of one of its models would stay. Says whether it was in service.
+    fn take_out(&mut self, now: Time, key: InstanceKey, model: ModelKey) -> bool {
         let settings = self.books.models[model].settings.health;
         let instance = &self.books.instances[key];
         let models: Models = instance.serves.iter().map(|served| served.model).collect();
-        if instance.health.in_service() {
+        let was_in = instance.health.in_service();
+        if was_in {
             let may_leave = |model: &ModelKey| {
                 let members = &self.books.models[*model].instances;
                 let stay =
@@ -136,12 +139,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 stay as f64 >= (settings.least_in_service * members.len() as f64).ceil().max(1.0)
             };
             if !models.iter().all(may_leave) {
-                return;
+                self.books.models[model].counters.kept += 1;
+                return false;
             }
             models.iter().for_each(|model| self.books.models[*model].free.out.push(key));
         }
         self.books.instances[key].health.take_out(now, &settings);
         models.into_iter().for_each(|model| self.compare(model));
+        was_in
     }
 
     fn back_in_service(&mut self, key: InstanceKey) {

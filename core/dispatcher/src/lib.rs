@@ -12,7 +12,7 @@
 //! **Read in this order**: `query` (what a query is), `step` (what it needs), `suits` (where it runs), `estimate`
 //! (speed of instances, rest of runs), `batch` (rows of a job), `policy` (what differs between policies), `bound` and `budget`
 //! (limits), `health` (instances that fail), the loop with its three parts: `dispatcher`, `attempts`, `matcher`, `learn`; and apart
-//! from all of these `coding`.
+//! from all of these `coding`, `condition`, and what others read: `counters` and `reading`.
 //!
 //! **Every model is a pool.** A stand-in and a parity model are models that instances have or have not, and an attempt names its
 //! model. Coding is a client of the dispatcher: a [`Coder`] submits parities as queries and offers reconstructions.
@@ -24,6 +24,7 @@ mod budget;
 mod calendar;
 mod coding;
 mod condition;
+mod counters;
 mod dispatcher;
 mod estimate;
 mod health;
@@ -33,6 +34,7 @@ mod matcher;
 mod model;
 mod policy;
 mod query;
+mod reading;
 mod step;
 mod suits;
 mod time;
@@ -41,11 +43,13 @@ mod turns;
 pub use budget::BudgetSettings;
 pub use coding::{Coder, CodingAction, CodingSettings, Decode, GroupKey, Member, parity_instances};
 pub use condition::Condition;
-pub use dispatcher::{Action, Counters, Dispatcher, End, Row};
+pub use counters::Counters;
+pub use dispatcher::{Action, Dispatcher, End, Row};
 pub use health::HealthSettings;
 pub use instance::{InstanceKey, InstanceSpec};
 pub use model::{ModelKey, ModelSettings};
 pub use policy::{Placement, Policy, StandInPolicy};
 pub use query::{Accept, Answer, By, Failure, JobKey, QueryKey, Reject, Shape, Submission, Why};
+pub use reading::{InstanceReading, ModelReading};
 pub use time::Time;
 pub use turns::{Payer, ShareKey, Terms};

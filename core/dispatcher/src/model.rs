@@ -8,7 +8,7 @@ use slotmap::new_key_type;
 use crate::batch::Limit;
 use crate::bound::Bound;
 use crate::budget::{Budget, BudgetSettings};
-use crate::dispatcher::Counters;
+use crate::counters::Counters;
 use crate::estimate::{Rate, Times};
 use crate::health::HealthSettings;
 use crate::instance::InstanceKey;

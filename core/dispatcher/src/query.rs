@@ -5,6 +5,7 @@ use std::time::Duration;
 use slotmap::new_key_type;
 use smallvec::SmallVec;
 
+use crate::counters::Limits;
 use crate::instance::InstanceKey;
 use crate::model::ModelKey;
 use crate::time::Time;
@@ -185,6 +186,8 @@ pub(crate) struct Query<P, O> {
     pub(crate) background: bool,
     /// Whether it shares no job any more, because a job that it shared failed.
     pub(crate) alone: bool,
+    /// What has kept it back so far.
+    pub(crate) limits: Limits,
     pub(crate) attempts: SmallVec<[Attempt; 2]>,
     /// An approximate answer that is held back for a moment, because the exact one may still come.
     pub(crate) offer: Option<Answer<O>>,

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::counters::Limits;
 use crate::model::ModelKey;
 use crate::policy::Policy;
 use crate::query::{Accept, AttemptState, By, Failure, Query, Reject, Why};
@@ -52,8 +53,8 @@ const LEAST: Duration = Duration::from_micros(100);
 /// A query at which the model failed so often is at fault itself.
 const MODEL_FAILURES: usize = 2;
 
-/// Says what a query needs next.
-pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time) -> Step {
+/// Says what a query needs next, and notes the limits that keep it back.
+pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: &mut Limits) -> Step {
     let again = now + (query.age(now) / AGAIN).max(LEAST);
     let mut until = query.deadline;
 
@@ -70,6 +71,7 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time) -> Step 
         if has_room && (nothing_comes || give_at <= now) {
             return Step::GiveOffer;
         }
+        limits.bound |= !has_room && give_at <= now;
         until = until.min(if has_room { give_at } else { again });
     }
     if query.deadline <= now {
@@ -96,11 +98,14 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time) -> Step 
             Failure::Query => Step::GiveUp(Reject::BadQuery),
             Failure::Model if of_model >= MODEL_FAILURES => Step::GiveUp(Reject::BadQuery),
             _ if may_repeat && facts.may_retry => Step::Want { model: query.model, why: Why::Retry },
-            failure => match (stand_in, other) {
-                // An approximate answer is better than none.
-                (Some((model, _)), None) if facts.has_room => Step::Want { model, why: Why::StandIn },
-                _ => Step::GiveUp(Reject::Failed(failure)),
-            },
+            failure => {
+                limits.retries |= may_repeat;
+                match (stand_in, other) {
+                    // An approximate answer is better than none.
+                    (Some((model, _)), None) if facts.has_room => Step::Want { model, why: Why::StandIn },
+                    _ => Step::GiveUp(Reject::Failed(failure)),
+                }
+            }
         };
     }
     if live > 0 && tried < usize::from(facts.policy.runs) && !is_wanted {
@@ -111,7 +116,10 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time) -> Step 
         match facts.copy_at {
             at if at > now => until = until.min(at),
             _ if facts.may_copy => return Step::Want { model: query.model, why: Why::Hedge },
-            _ => until = until.min(again),
+            _ => {
+                limits.hedges = true;
+                until = until.min(again);
+            }
         }
     }
     if stands_in {
@@ -121,7 +129,10 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time) -> Step 
         match late_at {
             at if at > now => until = until.min(at),
             _ if facts.has_room => return Step::Want { model, why: Why::StandIn },
-            _ => until = until.min(again),
+            _ => {
+                limits.bound = true;
+                until = until.min(again);
+            }
         }
     }
     if is_wanted && live == 1 && !is_covered {
@@ -169,12 +180,17 @@ mod tests {
             priority: 0,
             background: false,
             alone: false,
+            limits: Limits::default(),
             attempts: attempts.iter().map(attempt).collect(),
             offer: None,
             look: Time::MAX,
             noted: Time::MAX,
             marked: false,
         }
+    }
+
+    fn next(query: &Query<(), ()>, facts: &Facts, now: Time) -> Step {
+        step(query, facts, now, &mut Limits::default())
     }
 
     fn facts(policy: Policy) -> Facts {
@@ -236,7 +252,7 @@ mod tests {
             (stand_in, &[(1, bad), (1, failed), (1, failed)], 2, want(2, Why::StandIn)),
         ];
         for (policy, attempts, now, expected) in steps {
-            let next = step(&query(attempts), &facts(*policy), at(*now));
+            let next = next(&query(attempts), &facts(*policy), at(*now));
             assert_eq!(next, *expected, "{attempts:?} at {now} under {policy:?}");
         }
     }
@@ -246,22 +262,22 @@ mod tests {
         let (job, instance) = (JobKey::default(), InstanceKey::default());
         let runs = query(&[(1, AttemptState::Running { job, instance, began: Time::ZERO })]);
         let full = Facts { may_copy: false, ..facts(Policy::HEDGE) };
-        assert_eq!(step(&runs, &full, at(80)), Step::Wait { until: at(90) });
+        assert_eq!(next(&runs, &full, at(80)), Step::Wait { until: at(90) });
 
         let runs = AttemptState::Running { job, instance, began: Time::ZERO };
         let mut facts = facts(Policy::STAND_IN);
         let mut offered = query(&[(1, runs), (2, AttemptState::Over)]);
         offered.offer = Some(Answer { output: (), by: By::StandIn });
-        assert_eq!(step(&offered, &facts, at(24)), Step::Wait { until: at(25) });
-        assert_eq!(step(&offered, &facts, at(25)), Step::GiveOffer);
+        assert_eq!(next(&offered, &facts, at(24)), Step::Wait { until: at(25) });
+        assert_eq!(next(&offered, &facts, at(25)), Step::GiveOffer);
         offered.attempts[0].state = AttemptState::Over;
-        assert_eq!(step(&offered, &facts, at(1)), Step::GiveOffer, "nothing else comes");
+        assert_eq!(next(&offered, &facts, at(1)), Step::GiveOffer, "nothing else comes");
         facts.has_room = false;
         let first = Step::Want { model: model(1), why: Why::First };
-        assert_eq!(step(&offered, &facts, at(25)), first, "without room the model itself answers");
+        assert_eq!(next(&offered, &facts, at(25)), first, "without room the model itself answers");
         offered.offer = Some(Answer { output: (), by: By::Reconstruction });
-        assert_eq!(step(&offered, &facts, at(25)), Step::GiveOffer, "the bound does not count it");
+        assert_eq!(next(&offered, &facts, at(25)), Step::GiveOffer, "the bound does not count it");
         offered.accept = Accept::Exact;
-        assert_eq!(step(&offered, &facts, at(25)), first);
+        assert_eq!(next(&offered, &facts, at(25)), first);
     }
 }

@@ -100,7 +100,7 @@ impl Plan {
             let run = |model: ModelKey| world.dispatcher.counters(model).unwrap_or_default().first;
             (coded.decoded, coded.models().map(run).sum::<u64>())
         });
-        let copies = counters.hedged + counters.explored + counters.retried + parities;
+        let copies = counters.hedged + counters.replicated + counters.explored + counters.retried + parities;
         let work = copies as f64 + counters.stood_in as f64 * self.stand_in_cost.unwrap_or_default();
         let extra = (work + counters.first as f64) / counters.submitted.max(1) as f64 - 1.0;
         Ok(Outcome { latencies, counters, decoded, extra })
