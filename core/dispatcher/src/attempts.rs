@@ -145,6 +145,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         counters.batches += u64::from(why.is_first());
         let here = &mut self.books.instances[instance];
         here.jobs.push(job);
+        here.grants = here.grants.map(|grants| grants.saturating_sub(1));
         if here.look == Time::MAX {
             self.look_at_instance(instance, now + PATIENCE);
         }

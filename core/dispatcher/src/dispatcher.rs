@@ -7,6 +7,7 @@
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 
+use crate::asks::Ask;
 use crate::calendar::{Calendar, Look};
 use crate::condition::Condition;
 use crate::counters::Counters;
@@ -41,6 +42,18 @@ pub enum Action<P, O> {
         /// The name of the run.
         job: JobKey,
         /// Where it runs.
+        instance: InstanceKey,
+    },
+    /// Tell an instance what this frontend would start there.
+    Ask {
+        /// The instance.
+        instance: InstanceKey,
+        /// What.
+        ask: Ask,
+    },
+    /// Return an unused grant to an instance.
+    Return {
+        /// The instance.
         instance: InstanceKey,
     },
     /// Tell operators how an instance is: once when it changes, and once a minute while it is not well.
@@ -90,6 +103,9 @@ pub struct Dispatcher<P, O> {
     marked: Vec<QueryKey>,
     /// Queries whose next look is not on the calendar yet.
     waiting: Vec<QueryKey>,
+    /// Instances that several frontends use, and where the next ask begins.
+    pub(crate) sharing: usize,
+    pub(crate) turn: usize,
     dirty: Vec<ModelKey>,
     /// The same, as the matcher takes them.
     matched: Vec<ModelKey>,
@@ -111,6 +127,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             calendar: Calendar::default(),
             marked: Vec::new(),
             waiting: Vec::new(),
+            sharing: 0,
+            turn: 0,
             dirty: Vec::new(),
             matched: Vec::new(),
             actions: Vec::new(),
@@ -163,6 +181,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// Removes an instance. Its jobs fail.
     pub fn leave(&mut self, now: Time, key: InstanceKey) {
         let Some(mut instance) = self.books.instances.remove(key) else { return };
+        self.sharing -= usize::from(instance.grants.is_some());
         for served in &instance.serves {
             let model = &mut self.books.models[served.model];
             model.instances.retain(|at| *at != key);
@@ -391,7 +410,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
     }
 
-    fn settle(&mut self, now: Time) {
+    pub(crate) fn settle(&mut self, now: Time) {
         loop {
             while let Some(key) = self.marked.pop() {
                 if let Some(query) = self.books.queries.get_mut(key) {
@@ -400,7 +419,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 }
             }
             if self.dirty.is_empty() {
-                return self.note_looks();
+                self.note_looks();
+                if self.sharing > 0 {
+                    self.note_asks(now);
+                }
+                return;
             }
             let mut matched = std::mem::take(&mut self.matched);
             std::mem::swap(&mut matched, &mut self.dirty);

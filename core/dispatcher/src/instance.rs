@@ -4,6 +4,7 @@ use parm_shares::Charge;
 use slotmap::new_key_type;
 use smallvec::SmallVec;
 
+use crate::asks::Ask;
 use crate::condition::Watch;
 use crate::estimate::Speed;
 use crate::health::Health;
@@ -35,6 +36,10 @@ pub(crate) struct Instance {
     pub(crate) health: Health,
     /// Its condition, as operators see it.
     pub(crate) watch: Watch,
+    /// Unused grants, if several frontends use it.
+    pub(crate) grants: Option<u16>,
+    /// The ask that it knows.
+    pub(crate) told: Option<Ask>,
     /// Whether it gets no new job, because it drains or an operator holds it.
     pub(crate) held: bool,
     /// The calendar's next look at this instance.
@@ -92,13 +97,15 @@ impl Instance {
             jobs: SmallVec::new(),
             health: Health::default(),
             watch: Watch::default(),
+            grants: None,
+            told: None,
             held: false,
             look: Time::MAX,
         }
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.jobs.len() < usize::from(self.slots)
+        self.jobs.len() < usize::from(self.slots) && self.grants != Some(0)
     }
 
     /// Takes over what a model's speed says, for its stand-in too.

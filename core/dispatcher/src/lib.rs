@@ -17,6 +17,7 @@
 //! **Every model is a pool.** A stand-in and a parity model are models that instances have or have not, and an attempt names its
 //! model. Coding is a client of the dispatcher: a [`Coder`] submits parities as queries and offers reconstructions.
 
+mod asks;
 mod attempts;
 mod batch;
 mod bound;
@@ -40,6 +41,7 @@ mod suits;
 mod time;
 mod turns;
 
+pub use asks::{Ask, Class, Granter, Told};
 pub use budget::BudgetSettings;
 pub use coding::{Coder, CodingAction, CodingSettings, Decode, GroupKey, Member, parity_instances};
 pub use condition::Condition;

@@ -48,6 +48,9 @@ pub(crate) enum Fit {
     No,
 }
 
+/// The rest of a run of another frontend, as a part of a run: it began at an unknown time.
+const UNSEEN: f64 = 0.5;
+
 /// The time for which a retry avoids the instance that failed it, while no run is known.
 const AVOIDS: Duration = Duration::from_millis(50);
 
@@ -117,6 +120,10 @@ impl<P, O> Books<P, O> {
         let instance = &self.instances[at];
         if instance.has_room() {
             return Some(0.0);
+        }
+        if instance.grants == Some(0) && instance.jobs.is_empty() {
+            let model = instance.serves.first()?.model;
+            return Some(UNSEEN * self.run_at(model, at, 1)?);
         }
         let rests = instance.jobs.iter().filter_map(|job| self.rest_of(&self.jobs[*job], now));
         rests.min_by(f64::total_cmp)

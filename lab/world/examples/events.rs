@@ -126,7 +126,7 @@ impl New {
             match action {
                 new::Action::Run { job, .. } => out.started.push(job),
                 new::Action::Reply { .. } => out.answers += 1,
-                new::Action::Cancel { .. } | new::Action::Tell { .. } => {}
+                _ => {}
             }
         }
     }

@@ -9,6 +9,7 @@
 
 mod coded;
 pub mod rivals;
+mod shared;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -25,6 +26,7 @@ use parm_workload::{Ending, Error, Faults, Schedule};
 use smallvec::SmallVec;
 
 pub use coded::Coded;
+pub use shared::Shared;
 
 /// A whole run.
 #[derive(Clone, Debug)]
@@ -384,6 +386,8 @@ impl World {
                         self.execute();
                     }
                 }
+                // One frontend needs no grants.
+                Action::Ask { .. } | Action::Return { .. } => {}
                 Action::Tell { instance, condition } => {
                     let server = self.server(instance);
                     self.told.extend(server.map(|server| (self.now, server, condition)));

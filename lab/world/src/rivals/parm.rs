@@ -66,7 +66,7 @@ impl Parm {
                         wire.cancel(*name);
                     }
                 }
-                Action::Tell { .. } => {}
+                Action::Tell { .. } | Action::Ask { .. } | Action::Return { .. } => {}
                 Action::Reply { query, result } => {
                     let Some(number) = self.queries.remove(&query) else { continue };
                     if let Ok(answer) = result {
