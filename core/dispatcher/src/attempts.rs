@@ -4,15 +4,14 @@ use smallvec::SmallVec;
 
 use crate::bound::Bound;
 use crate::condition::PATIENCE;
-use crate::dispatcher::{Action, Dispatcher, End, Row};
+use crate::dispatcher::{Action, CancelReason, Dispatcher, End, Row};
 use crate::instance::{InstanceKey, Job};
 use crate::model::ModelKey;
 use crate::policy::Placement;
 use crate::query::{
-    Accept, Answer, Attempt, AttemptState, By, Failure, JobKey, Query, QueryKey, Reject, Why,
+    Accept, Answer, Attempt, AttemptState, By, Failure, InLine, JobKey, Query, QueryKey, Reject, Why,
 };
 use crate::time::Time;
-use crate::turns::Payer;
 
 /// Queries of one job.
 pub(crate) type Keys = SmallVec<[QueryKey; 1]>;
@@ -38,7 +37,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
         let line = &mut self.books.models[model].line;
         match why {
-            Why::First | Why::Retry if is_background => line.background.push_back(key),
+            Why::First | Why::Retry if is_background => {
+                line.waiting_idle += 1;
+                line.background.push_back(key);
+            }
             Why::First => {
                 line.waiting += 1;
                 line.first.push(payer, priority, key);
@@ -51,11 +53,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
     }
 
     /// A wanted attempt starts, or is not needed any more: the only way out of the line.
-    fn leave_line(&mut self, model: ModelKey, why: Why, of_query: (Payer, bool), started: bool) {
+    fn leave_line(&mut self, model: ModelKey, why: Why, of_query: InLine, started: bool) {
         let of = &mut self.books.models[model];
-        let (payer, background) = of_query;
-        if why.is_first() && !background {
+        let (payer, priority, background) = of_query;
+        if background {
+            of.line.waiting_idle -= u32::from(matches!(why, Why::First | Why::Retry));
+        } else if why.is_first() {
             of.line.waiting -= 1;
+            of.line.first.leave(payer, priority);
             self.turns.leave(payer);
         }
         match why {
@@ -76,8 +81,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             let query = &mut self.books.queries[key];
             query.attempts[at].state = AttemptState::Running { job, instance, began: now };
             let (of, background, why) = (query.model, query.background, query.attempts[at].why);
-            let payer = query.payer;
-            self.leave_line(model, why, (payer, background), true);
+            let of_query = query.in_line();
+            self.leave_line(model, why, of_query, true);
             let model = &mut self.books.models[of];
             let counters = &mut model.counters;
             match why {
@@ -103,11 +108,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
     }
 
     /// A query whose stand-in runs leaves the line of the model itself.
-    fn withdraw(&mut self, key: QueryKey, model: ModelKey) {
+    pub(crate) fn withdraw(&mut self, key: QueryKey, model: ModelKey) {
         let query = &mut self.books.queries[key];
         if let Some(at) = query.wanted(model) {
             query.attempts[at].state = AttemptState::Over;
-            let (why, of_query) = (query.attempts[at].why, (query.payer, query.background));
+            let (why, of_query) = (query.attempts[at].why, query.in_line());
             self.leave_line(model, why, of_query, false);
         }
     }
@@ -143,6 +148,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let counters = &mut self.books.models[model].counters;
         counters.jobs += 1;
         counters.batches += u64::from(why.is_first());
+        self.books.models[model].uses += 1;
         let here = &mut self.books.instances[instance];
         here.jobs.push(job);
         here.grants = here.grants.map(|grants| grants.saturating_sub(1));
@@ -207,7 +213,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             let Some(attempt) = own else { continue };
             match output {
                 Some(output) if is_exact => {
-                    let by = if job.why.is_first() { By::Model } else { By::Copy };
+                    let is_copy = matches!(job.why, Why::Hedge | Why::Copy);
+                    let by = if is_copy { By::Copy } else { By::Model };
                     self.blame(now, query_key, job.instance);
                     if job.why == Why::Hedge {
                         self.books.models[job.model].counters.hedges_won += 1;
@@ -220,7 +227,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     query.offer = Some(Answer { output, by: By::StandIn });
                 }
                 // One bad row may have broken the whole batch, so each is tried alone.
-                None if is_batch && failure == Failure::Model => {
+                None if is_batch && matches!(failure, Failure::Model | Failure::Query) => {
                     attempt.state = AttemptState::Over;
                     query.alone = true;
                 }
@@ -250,7 +257,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         // While nothing else answers, the bound does not count.
         let is_out =
             stood_in && self.books.queries.get(key).is_some_and(|query| self.books.is_out(query.model, now));
-        let Some(query) = self.end(key) else { return };
+        let Some(query) = self.end(key, CancelReason::Outrun) else { return };
         let model = &mut self.books.models[query.model];
         if result.as_ref().is_ok_and(|answer| !answer.by.is_approximate()) {
             model.answered = now;
@@ -266,28 +273,72 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 model.accounts.entry(most).or_insert_with(Bound::without_floor).note(now, stood_in);
             }
         }
-        self.actions.push(Action::Reply { query: key, result });
+        self.actions.push(Action::Reply { query: key, payload: query.payload, result });
     }
 
     /// Removes a query: its wanted attempts leave the line, and its running ones are cancelled.
-    pub(crate) fn end(&mut self, key: QueryKey) -> Option<Query<P, O>> {
+    pub(crate) fn end(&mut self, key: QueryKey, reason: CancelReason) -> Option<Query<P, O>> {
         let query = self.books.queries.remove(key)?;
+        self.books.models[query.model].uses -= 1;
         for Attempt { model, why, state } in &query.attempts {
             match *state {
                 AttemptState::Wanted => {
-                    self.leave_line(*model, *why, (query.payer, query.background), false);
+                    self.leave_line(*model, *why, query.in_line(), false);
                 }
                 AttemptState::Running { job, instance, .. } => {
                     let Some(of) = self.books.jobs.get_mut(job) else { continue };
                     of.rows.iter_mut().filter(|row| **row == Some(key)).for_each(|row| *row = None);
                     if of.rows.iter().all(Option::is_none) {
                         self.books.models[*model].counters.stopped += 1;
-                        self.actions.push(Action::Cancel { job, instance });
+                        self.actions.push(Action::Cancel { job, instance, reason });
                     }
                 }
                 AttemptState::Failed { .. } | AttemptState::Over => {}
             }
         }
         Some(query)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ModelSettings;
+    use crate::policy::Policy;
+    use crate::script::Script;
+
+    fn rows(rows: &[(Policy, &str, &str)]) {
+        for (policy, calls, seen) in rows {
+            let mut script = Script::new(ModelSettings { policy: *policy, ..ModelSettings::default() });
+            assert_eq!(script.play(calls), *seen, "{calls}");
+        }
+    }
+
+    #[test]
+    fn reply_has_the_payload_and_says_which_run_answered() {
+        rows(&[
+            (Policy::NONE, "+1 q a0", "First 0 at 0, Model answers 0"),
+            (Policy::NONE, "+1 +1 q fi0 a1", "First 0 at 0, Retry 0 at 1, Model answers 0"),
+            (Policy::REPLICATE, "+1 +1 q a1", "First 0 at 0, Copy 0 at 1, cancel 0 Outrun, Copy answers 0"),
+        ]);
+    }
+
+    #[test]
+    fn rows_of_a_failed_batch_are_tried_alone() {
+        let settings = ModelSettings { max_rows: 4, ..ModelSettings::default() };
+        for failure in ["fm", "fq"] {
+            let mut script = Script::new(settings);
+            assert!(script.play("+1 q 10 a0 q q q 20 a1").ends_with("First 2+3 at 0"));
+            assert_eq!(script.play(&format!("{failure}2")), "First 3 at 0");
+            assert_eq!(script.play("a3"), "Model answers 3, First 2 at 0");
+            assert_eq!(script.play("fq4"), "2 BadQuery");
+        }
+    }
+
+    #[test]
+    fn cancelled_run_was_outrun_or_its_client_is_gone() {
+        rows(&[
+            (Policy::NONE, "+1 q x0 c0 q", "First 0 at 0, cancel 0 Gone, First 1 at 0"),
+            (Policy::NONE, "+1 q,d50 50", "First 0 at 0, cancel 0 Outrun, 0 Deadline"),
+        ]);
     }
 }

@@ -28,6 +28,11 @@ impl Budget {
         Self { settings, tokens: settings.burst * TOKEN }
     }
 
+    /// Changes the limits. What is saved stays, as far as they allow it.
+    pub(crate) fn configure(&mut self, settings: BudgetSettings) {
+        *self = Self { settings, tokens: self.tokens.min(settings.burst.max(1) * TOKEN) };
+    }
+
     /// A regular job starts.
     pub(crate) fn earn(&mut self) {
         let share = (self.settings.ratio * f64::from(TOKEN)) as u32;

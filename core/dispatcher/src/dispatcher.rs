@@ -11,9 +11,9 @@ use crate::asks::Ask;
 use crate::calendar::{Calendar, Look};
 use crate::condition::Condition;
 use crate::counters::Counters;
-use crate::instance::{Instance, InstanceKey, InstanceSpec};
+use crate::instance::{InstanceKey, Job};
 use crate::matcher::Urgency;
-use crate::model::{Model, ModelKey, ModelSettings};
+use crate::model::ModelKey;
 use crate::policy::{Policy, StandInPolicy};
 use crate::query::{Accept, Answer, Attempt, By, Failure, JobKey, Query, QueryKey, Reject, Submission, Why};
 use crate::step::{Facts, Step, step};
@@ -43,6 +43,8 @@ pub enum Action<P, O> {
         job: JobKey,
         /// Where it runs.
         instance: InstanceKey,
+        /// Why nobody needs it.
+        reason: CancelReason,
     },
     /// Tell an instance what this frontend would start there.
     Ask {
@@ -67,9 +69,20 @@ pub enum Action<P, O> {
     Reply {
         /// The query.
         query: QueryKey,
+        /// What it was submitted with.
+        payload: P,
         /// Its answer, or why it has none.
         result: Result<Answer<O>, Reject>,
     },
+}
+
+/// Why nobody needs a run any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelReason {
+    /// Its queries have their replies. If it ends all the same, its time is learned.
+    Outrun,
+    /// The last client that waited for it is gone.
+    Gone,
 }
 
 /// A row of a run.
@@ -109,6 +122,8 @@ pub struct Dispatcher<P, O> {
     dirty: Vec<ModelKey>,
     /// The same, as the matcher takes them.
     matched: Vec<ModelKey>,
+    /// Removed models that still have queries or jobs.
+    pub(crate) leaving: Vec<ModelKey>,
 }
 
 impl<P: Clone, O> Default for Dispatcher<P, O> {
@@ -131,14 +146,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
             turn: 0,
             dirty: Vec::new(),
             matched: Vec::new(),
+            leaving: Vec::new(),
             actions: Vec::new(),
             turns: Turns::default(),
         }
-    }
-
-    /// Adds a model. Its stand-in is added before it, so no model is the stand-in of its own stand-in.
-    pub fn add_model(&mut self, settings: ModelSettings) -> ModelKey {
-        self.books.models.insert(Model::new(settings))
     }
 
     /// What happened to a model's queries so far.
@@ -166,53 +177,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
         self.calendar.next()
     }
 
-    /// Adds an instance.
-    pub fn join(&mut self, now: Time, spec: &InstanceSpec) -> InstanceKey {
-        let key = self.books.instances.insert(Instance::new(spec));
-        for model in &spec.models {
-            self.books.models[*model].instances.push(key);
-            self.compare(*model);
-        }
-        self.free(key);
-        self.settle(now);
-        key
-    }
-
-    /// Removes an instance. Its jobs fail.
-    pub fn leave(&mut self, now: Time, key: InstanceKey) {
-        let Some(mut instance) = self.books.instances.remove(key) else { return };
-        self.sharing -= usize::from(instance.grants.is_some());
-        for served in &instance.serves {
-            let model = &mut self.books.models[served.model];
-            model.instances.retain(|at| *at != key);
-            model.free.out.retain(|at| *at != key);
-        }
-        for served in &instance.serves {
-            self.compare(served.model);
-        }
-        for job in instance.jobs.drain(..) {
-            let Some(of) = self.books.jobs.remove(job) else { continue };
-            self.turns.end(of.payer, of.model, of.charge, now.since(of.began));
-            self.attempts_ended(now, job, &of, End::Failed(Failure::Instance));
-        }
-        self.settle(now);
-    }
-
-    /// Gives an instance no further job, or jobs again: it drains, or an operator holds it. Its jobs go on.
-    pub fn hold(&mut self, now: Time, key: InstanceKey, held: bool) {
-        let Some(instance) = self.books.instances.get_mut(key) else { return };
-        instance.held = held;
-        let models: Models = instance.serves.iter().map(|served| served.model).collect();
-        models.into_iter().for_each(|model| self.compare(model));
-        self.free(key);
-        self.settle(now);
-    }
-
     /// Accepts a query.
     ///
     /// # Panics
     ///
-    /// If the model is not one of this dispatcher.
+    /// If the model is not one of this dispatcher, or no longer.
     pub fn submit(&mut self, now: Time, query: Submission<P>) -> QueryKey {
         let Submission { model: of, payload, deadline, accept, shape, share, priority, background } = query;
         let payer = share.map_or(Payer::Model(of), Payer::Share);
@@ -238,28 +207,37 @@ impl<P: Clone, O> Dispatcher<P, O> {
             marked: false,
         });
         let model = &mut self.books.models[of];
+        model.uses += 1;
         if !background {
             model.counters.submitted += 1;
             model.arrivals.note(now);
         }
-        let waiting = if background { model.line.background.len() as u32 } else { model.line.waiting };
-        if waiting >= model.settings.queue_limit {
-            self.reply(now, key, Err(Reject::QueueFull));
-        } else {
-            self.mark(key);
+        let line = &model.line;
+        let waiting = if background { line.waiting_idle } else { line.first.waiting(payer) };
+        let is_full = waiting >= model.settings.queue_limit;
+        self.mark(key);
+        if is_full {
+            let yields = if background { None } else { self.less_urgent(of, payer, priority) };
+            self.reply(now, yields.unwrap_or(key), Err(Reject::QueueFull));
         }
         self.settle(now);
         key
     }
 
-    /// Forgets a query whose client is gone. Returns whether there was one: then there is no reply.
-    pub fn cancel(&mut self, now: Time, query: QueryKey) -> bool {
-        let ended = self.end(query);
+    /// The last of a payer's least urgent queries in line, if it is less urgent than this priority.
+    fn less_urgent(&self, model: ModelKey, payer: Payer, priority: u8) -> Option<QueryKey> {
+        let lane = self.books.models[model].line.first.less_urgent(payer, priority)?;
+        lane.queue.iter().rev().copied().find(|key| self.waits_first(model, *key))
+    }
+
+    /// Forgets a query whose client is gone. Returns its payload if there was one: then there is no reply.
+    pub fn cancel(&mut self, now: Time, query: QueryKey) -> Option<P> {
+        let ended = self.end(query, CancelReason::Gone);
         if let Some(query) = ended.as_ref().filter(|query| !query.background) {
             self.books.models[query.model].counters.cancelled += 1;
         }
         self.settle(now);
-        ended.is_some()
+        ended.map(|query| query.payload)
     }
 
     /// Sets the configured shares.
@@ -282,12 +260,19 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     /// A run ended.
     pub fn ended(&mut self, now: Time, job: JobKey, end: End<O>) {
-        let Some(of) = self.books.jobs.remove(job) else { return };
-        self.turns.end(of.payer, of.model, of.charge, now.since(of.began));
+        let Some(of) = self.job_ends(now, job) else { return };
         self.learn(now, job, &of, &end);
         self.attempts_ended(now, job, &of, end);
         self.free(of.instance);
         self.settle(now);
+    }
+
+    /// Takes a job out of the books.
+    pub(crate) fn job_ends(&mut self, now: Time, key: JobKey) -> Option<Job> {
+        let job = self.books.jobs.remove(key)?;
+        self.turns.end(job.payer, job.model, job.charge, now.since(job.began));
+        self.books.models[job.model].uses -= 1;
+        Some(job)
     }
 
     /// The share of a model's slots that queries of the usual size need, as they arrive now.
@@ -375,8 +360,15 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 !query.background && wanted.any(|own| own.why.is_first())
             };
             let waiting = queries.values().filter(wanted).count();
-            if waiting != model.line.waiting as usize {
-                return Err(format!("{waiting} queries wait, and {} are counted", model.line.waiting));
+            let line = &model.line;
+            let lanes: u32 = line.first.0.iter().map(|lane| lane.waiting).sum();
+            if waiting != line.waiting as usize || lanes != line.waiting {
+                return Err(format!("{waiting} queries wait, {} and {lanes} are counted", line.waiting));
+            }
+            let idle = |query: &&Query<P, O>| query.background && query.wanted(key).is_some();
+            let idle = queries.values().filter(idle).count();
+            if idle != line.waiting_idle as usize {
+                return Err(format!("{idle} wait for idle instances, {} are counted", line.waiting_idle));
             }
         }
         for (key, job) in jobs {
@@ -423,7 +415,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 if self.sharing > 0 {
                     self.note_asks(now);
                 }
-                return;
+                return self.forget_models();
             }
             let mut matched = std::mem::take(&mut self.matched);
             std::mem::swap(&mut matched, &mut self.dirty);

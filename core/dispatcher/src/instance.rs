@@ -27,7 +27,7 @@ pub struct InstanceSpec {
     pub slots: u16,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Instance {
     pub(crate) serves: SmallVec<[Served; 2]>,
     pub(crate) slots: u16,
@@ -57,7 +57,7 @@ pub(crate) struct Served {
     /// The factor that it stands for.
     pub(crate) factor: f32,
     /// Whether it is a stand-in of another model here.
-    follows: bool,
+    pub(crate) follows: bool,
     /// When the last run of the model began.
     pub(crate) ran_at: Time,
     /// Whether the model's set of free instances lists it.
@@ -80,30 +80,21 @@ pub(crate) struct Job {
     pub(crate) began: Time,
 }
 
-impl Instance {
-    pub(crate) fn new(spec: &InstanceSpec) -> Self {
-        let served = |model: &ModelKey| Served {
-            model: *model,
+impl Served {
+    pub(crate) fn new(model: ModelKey) -> Self {
+        Self {
+            model,
             speed: Speed::default(),
             slower: 0.0,
             factor: 1.0,
             follows: false,
             ran_at: Time::ZERO,
             listed: false,
-        };
-        Self {
-            serves: spec.models.iter().map(served).collect(),
-            slots: spec.slots.max(1),
-            jobs: SmallVec::new(),
-            health: Health::default(),
-            watch: Watch::default(),
-            grants: None,
-            told: None,
-            held: false,
-            look: Time::MAX,
         }
     }
+}
 
+impl Instance {
     pub(crate) fn has_room(&self) -> bool {
         self.jobs.len() < usize::from(self.slots) && self.grants != Some(0)
     }

@@ -11,8 +11,9 @@
 //!
 //! **Read in this order**: `query` (what a query is), `step` (what it needs), `suits` (where it runs), `estimate`
 //! (speed of instances, rest of runs), `batch` (rows of a job), `policy` (what differs between policies), `bound` and `budget`
-//! (limits), `health` (instances that fail), the loop with its three parts: `dispatcher`, `attempts`, `matcher`, `learn`; and apart
-//! from all of these `coding`, `condition`, and what others read: `counters` and `reading`.
+//! (limits), `health` (instances that fail), the loop with its three parts: `dispatcher`, `attempts`, `matcher`, `learn`; `members`
+//! (models and instances come and go); and apart from all of these `coding`, `condition`, and what others read: `counters` and
+//! `reading`.
 //!
 //! **Every model is a pool.** A stand-in and a parity model are models that instances have or have not, and an attempt names its
 //! model. Coding is a client of the dispatcher: a [`Coder`] submits parities as queries and offers reconstructions.
@@ -32,10 +33,13 @@ mod health;
 mod instance;
 mod learn;
 mod matcher;
+mod members;
 mod model;
 mod policy;
 mod query;
 mod reading;
+#[cfg(test)]
+mod script;
 mod step;
 mod suits;
 mod time;
@@ -46,7 +50,7 @@ pub use budget::BudgetSettings;
 pub use coding::{Coder, CodingAction, CodingSettings, Decode, GroupKey, Member, parity_instances};
 pub use condition::Condition;
 pub use counters::Counters;
-pub use dispatcher::{Action, Dispatcher, End, Row};
+pub use dispatcher::{Action, CancelReason, Dispatcher, End, Row};
 pub use health::HealthSettings;
 pub use instance::{InstanceKey, InstanceSpec};
 pub use model::{ModelKey, ModelSettings};

@@ -215,7 +215,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     }
 
     /// Whether an entry of the line is a query that has not run yet.
-    fn waits_first(&self, model: ModelKey, key: QueryKey) -> bool {
+    pub(crate) fn waits_first(&self, model: ModelKey, key: QueryKey) -> bool {
         let query = self.books.queries.get(key);
         query.is_some_and(|query| query.wanted(model).is_some_and(|at| query.attempts[at].why.is_first()))
     }

@@ -31,11 +31,11 @@ pub struct ModelSettings {
     pub stand_in: Option<ModelKey>,
     /// Attempts of a query on the model itself, the first included.
     pub max_attempts: u8,
-    /// Queries that may wait at a time.
+    /// Queries of each payer that may wait at a time. The last of the least urgent makes room for a more urgent one.
     pub queue_limit: u32,
     /// Rows of a job at most; 1 for servers that take one request at a time, or that make batches themselves.
     pub max_rows: u32,
-    /// How long a query waits while no instance runs the model.
+    /// How long a query waits while no instance runs the model, or each that does is held.
     pub instance_wait: Duration,
     /// Copies of late queries.
     pub hedges: BudgetSettings,
@@ -80,6 +80,11 @@ pub(crate) struct Model {
     pub(crate) line: Line,
     pub(crate) free: Free,
     pub(crate) instances: Vec<InstanceKey>,
+    /// Since when it has no instance that is not held.
+    pub(crate) deserted: Option<Time>,
+    /// Its queries and jobs.
+    pub(crate) uses: u32,
+    pub(crate) is_removed: bool,
     /// Slots of the instances in service, and how many usual instances they are worth.
     pub(crate) slots: u32,
     pub(crate) capacity: f64,
@@ -105,8 +110,9 @@ pub(crate) struct Line {
     pub(crate) first: Lanes,
     /// Queries that use idle instances only.
     pub(crate) background: VecDeque<QueryKey>,
-    /// The true number of wanted attempts in `first`.
+    /// The true number of wanted attempts in `first`, and in `background`.
     pub(crate) waiting: u32,
+    pub(crate) waiting_idle: u32,
 }
 
 /// The instances that may have room, those that are free the longest first. Entries are checked when they are taken.
@@ -154,6 +160,9 @@ impl Model {
             line: Line::default(),
             free: Free::default(),
             instances: Vec::new(),
+            deserted: Some(Time::ZERO),
+            uses: 0,
+            is_removed: false,
             slots: 0,
             capacity: 0.0,
             fastest: 0.0,

@@ -106,9 +106,9 @@ pub struct Answer<O> {
 /// Who gives an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The model that was asked.
+    /// The model that was asked, perhaps after failed runs.
     Model,
-    /// The same, in a copy of the run or after a failed one.
+    /// The same, in a copy of the run.
     Copy,
     /// The model's stand-in.
     StandIn,
@@ -130,11 +130,11 @@ pub enum Reject {
     Deadline,
     /// Each permitted attempt failed.
     Failed(Failure),
-    /// More queries wait than the model's queue limit.
+    /// As many queries of its payer wait as the model's queue limit allows, and none of them is less urgent.
     QueueFull,
     /// The deadline cannot be met, because too many queries wait before it.
     Overload,
-    /// No instance runs the model.
+    /// No instance runs the model, or each that does is held.
     NoInstance,
     /// The request is at fault: an instance refused it, or the model failed on it twice.
     BadQuery,
@@ -219,7 +219,14 @@ pub(crate) enum AttemptState {
     Over,
 }
 
+/// What decides the place of a query in line: its payer, its priority, and whether it is background.
+pub(crate) type InLine = (Payer, u8, bool);
+
 impl<P, O> Query<P, O> {
+    pub(crate) fn in_line(&self) -> InLine {
+        (self.payer, self.priority, self.background)
+    }
+
     pub(crate) fn age(&self, now: Time) -> Duration {
         now.since(self.arrived)
     }

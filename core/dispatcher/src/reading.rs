@@ -185,7 +185,7 @@ mod tests {
                 match action {
                     Action::Run { job, instance, why, .. } => self.runs.push((job, instance, why)),
                     Action::Cancel { job, .. } => self.runs.retain(|(own, ..)| *own != job),
-                    Action::Tell { .. } | Action::Reply { .. } => {}
+                    _ => {}
                 }
             }
         }

@@ -290,8 +290,8 @@ impl<P, O> Books<P, O> {
     /// From when on a waiting query cannot be answered, and why.
     pub(crate) fn gives_up(&self, query: &Query<P, O>) -> (Time, Reject) {
         let model = &self.models[query.model];
-        if model.instances.is_empty() {
-            return (query.arrived + model.settings.instance_wait, Reject::NoInstance);
+        if let Some(since) = model.deserted {
+            return (query.arrived.max(since) + model.settings.instance_wait, Reject::NoInstance);
         }
         let run = if model.is_backlogged() { self.shortest(query.model, query.shape.size) } else { None };
         (run.map_or(Time::MAX, |run| query.deadline.earlier(run)), Reject::Overload)

@@ -36,7 +36,10 @@ pub enum Payer {
 pub(crate) struct Lane {
     pub(crate) payer: Payer,
     pub(crate) priority: u8,
+    /// Entries of queries that do not wait any more are skipped when they are found.
     pub(crate) queue: VecDeque<QueryKey>,
+    /// The true number of queries that wait.
+    pub(crate) waiting: u32,
 }
 
 /// The lanes of a model.
@@ -51,12 +54,31 @@ impl Lanes {
         let lane = self.0.iter().position(|lane| (lane.payer, lane.priority) == (payer, priority));
         let lane = lane.unwrap_or_else(|| {
             if self.0.len() >= KEPT {
-                self.0.retain(|lane| !lane.queue.is_empty());
+                self.0.retain(|lane| !lane.queue.is_empty() || lane.waiting > 0);
             }
-            self.0.push(Lane { payer, priority, queue: VecDeque::new() });
+            self.0.push(Lane { payer, priority, queue: VecDeque::new(), waiting: 0 });
             self.0.len() - 1
         });
         self.0[lane].queue.push_back(key);
+        self.0[lane].waiting += 1;
+    }
+
+    /// A query does not wait any more.
+    pub(crate) fn leave(&mut self, payer: Payer, priority: u8) {
+        if let Some(lane) = self.0.iter_mut().find(|lane| (lane.payer, lane.priority) == (payer, priority)) {
+            lane.waiting -= 1;
+        }
+    }
+
+    /// The queries of a payer that wait.
+    pub(crate) fn waiting(&self, payer: Payer) -> u32 {
+        self.0.iter().filter(|lane| lane.payer == payer).map(|lane| lane.waiting).sum()
+    }
+
+    /// The lane of a payer whose queries are the least urgent, if they are less urgent than this priority.
+    pub(crate) fn less_urgent(&self, payer: Payer, priority: u8) -> Option<&Lane> {
+        let lanes = self.0.iter().filter(|lane| lane.payer == payer && lane.waiting > 0);
+        lanes.max_by_key(|lane| lane.priority).filter(|lane| lane.priority > priority)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -102,6 +124,13 @@ impl Turns {
         );
     }
 
+    /// Forgets a model that is gone.
+    pub(crate) fn forget(&mut self, model: ModelKey) {
+        if let Some(book) = &mut self.book {
+            book.close(&Payer::Model(model), &model);
+        }
+    }
+
     pub(crate) fn rank(&self, lane: &Lane) -> Option<Rank> {
         let turn = self.book.as_ref()?.turn(&lane.payer, Work::Query);
         let first = if self.has_shares { 0 } else { lane.priority };
@@ -126,7 +155,9 @@ impl Turns {
     }
 
     pub(crate) fn end(&mut self, payer: Payer, model: ModelKey, charge: Option<Charge>, took: Duration) {
-        if let (Some(book), Some(charge)) = (&mut self.book, charge) {
+        if let (Some(book), Some(charge)) = (&mut self.book, charge)
+            && book.knows(&payer)
+        {
             book.end(&payer, &model, charge, took);
         }
     }
@@ -144,6 +175,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::Script;
     use crate::{Action, Dispatcher, End, InstanceSpec, JobKey, ModelSettings, Submission, Time};
 
     /// The payloads of queries in the order in which one instance runs them, for 10 ms each. All arrive at once while it is busy.
@@ -197,5 +229,21 @@ mod tests {
     fn priorities_order_the_queries_of_a_model_and_of_a_share() {
         let queries = [(1, None, 5), (2, None, 5), (3, None, 1), (4, None, 5)];
         assert_eq!(order(&[], &queries), [1, 3, 2, 4]);
+    }
+
+    #[test]
+    fn full_queue_rejects_the_last_of_the_least_urgent_of_its_payer() {
+        let rows = [
+            ("+1 q q q q", "First 0 at 0, 3 QueueFull"),
+            ("+1 q q,p5 q,p5 q,p1 q,p1 q,p1", "First 0 at 0, 2 QueueFull, 1 QueueFull, 5 QueueFull"),
+            ("+1 q q,p1 q,p1 q,p5", "First 0 at 0, 3 QueueFull"),
+            ("+1 q q,s1 q,s1 q,s2 q,s1 q", "First 0 at 0, 4 QueueFull"),
+            // Parities that were withdrawn make room.
+            ("+1 q q,b q,b q,b x1 q,b", "First 0 at 0, 3 QueueFull"),
+        ];
+        for (calls, seen) in rows {
+            let mut script = Script::new(ModelSettings { queue_limit: 2, ..ModelSettings::default() });
+            assert_eq!(script.play(calls), seen, "{calls}");
+        }
     }
 }

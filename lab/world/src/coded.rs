@@ -89,7 +89,7 @@ impl World {
                     }
                 }
                 CodingAction::Withdraw { parity } => {
-                    if self.dispatcher.cancel(self.now, parity) {
+                    if self.dispatcher.cancel(self.now, parity).is_some() {
                         coded.coder.cancelled(self.now, parity);
                     }
                 }

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use parm_dispatcher::{
-    Accept, Action, Answer, CodingSettings, Condition, Counters, Dispatcher, End, Failure, InstanceKey,
-    InstanceSpec, JobKey, ModelKey, ModelSettings, QueryKey, Reject, Submission, Time, Why,
+    Action, Answer, CodingSettings, Condition, Counters, Dispatcher, End, Failure, InstanceKey, InstanceSpec,
+    JobKey, ModelKey, ModelSettings, QueryKey, Reject, Submission, Time, Why,
 };
 use parm_workload::arrivals::{Arrivals, Times};
 use parm_workload::clock::Moment;
@@ -130,6 +130,8 @@ pub struct World {
     pub dispatcher: Dispatcher<u64, u64>,
     /// The model that queries ask.
     pub model: ModelKey,
+    /// Versions of it that were replaced.
+    pub replaced: Vec<ModelKey>,
     /// The current time.
     pub now: Time,
     /// Replies that nobody has taken yet.
@@ -205,6 +207,7 @@ impl World {
         let mut world = Self {
             dispatcher,
             model,
+            replaced: Vec::new(),
             now: Time::ZERO,
             replies: Vec::new(),
             open: BTreeMap::new(),
@@ -257,16 +260,21 @@ impl World {
         } else {
             self.now = self.now.max(self.next_arrival);
             self.draw_arrival();
-            let deadline = self.now + self.deadline;
-            self.submit(deadline, Accept::Any);
+            let query = self.query(self.now + self.deadline);
+            self.submit(query);
         }
         self.execute();
         true
     }
 
-    /// A query arrives.
-    pub fn submit(&mut self, deadline: Time, accept: Accept) -> QueryKey {
-        let query = Submission { accept, ..Submission::new(self.model, self.arrived, deadline) };
+    /// The next query to arrive.
+    pub fn query(&self, deadline: Time) -> Submission<u64> {
+        Submission::new(self.model, self.arrived, deadline)
+    }
+
+    /// It arrives.
+    pub fn submit(&mut self, query: Submission<u64>) -> QueryKey {
+        let deadline = query.deadline;
         let key = self.dispatcher.submit(self.now, query);
         self.open.insert(key, (self.arrived, self.now, deadline));
         self.arrived += 1;
@@ -298,6 +306,16 @@ impl World {
         if self.servers[server].key.is_some() {
             return;
         }
+        let spec = InstanceSpec { models: self.models(server), slots };
+        self.servers[server].key = Some(self.dispatcher.join(self.now, &spec));
+        if let Some((from, _)) = self.schedule.next_crash(server as u32, self.moment()) {
+            self.note(time(from), Event::Crashes { server });
+        }
+        self.execute();
+    }
+
+    /// The models of a server.
+    pub fn models(&self, server: usize) -> Vec<ModelKey> {
         let is_apart = server + self.apart as usize >= self.servers.len();
         let mut models = Vec::new();
         models.extend((!is_apart).then_some(self.model));
@@ -305,10 +323,41 @@ impl World {
             models.extend(self.stand_in.map(|(model, _)| model));
             models.extend(self.coded.iter().flat_map(Coded::models));
         }
-        self.servers[server].key = Some(self.dispatcher.join(self.now, &InstanceSpec { models, slots }));
-        if let Some((from, _)) = self.schedule.next_crash(server as u32, self.moment()) {
-            self.note(time(from), Event::Crashes { server });
+        models
+    }
+
+    /// A server has other models or slots.
+    pub fn serve(&mut self, server: usize, models: Vec<ModelKey>, slots: u16) {
+        if let Some(key) = self.servers[server].key {
+            self.dispatcher.serve(self.now, key, &InstanceSpec { models, slots });
         }
+        self.execute();
+    }
+
+    /// An operator holds a server, or no longer.
+    pub fn hold(&mut self, server: usize, held: bool) {
+        if let Some(key) = self.servers[server].key {
+            self.dispatcher.hold(self.now, key, held);
+        }
+        self.execute();
+    }
+
+    /// The model has other settings.
+    pub fn configure(&mut self, settings: ModelSettings) {
+        let settings = ModelSettings { stand_in: self.stand_in.map(|(model, _)| model), ..settings };
+        self.dispatcher.configure(self.now, self.model, settings);
+        self.execute();
+    }
+
+    /// A new version of the model replaces it at once.
+    pub fn replace(&mut self, settings: ModelSettings) {
+        let settings = ModelSettings { stand_in: self.stand_in.map(|(model, _)| model), ..settings };
+        let old = std::mem::replace(&mut self.model, self.dispatcher.add_model(settings));
+        for server in 0..self.servers.len() {
+            self.serve(server, self.models(server), self.slots);
+        }
+        self.dispatcher.remove_model(self.now, old);
+        self.replaced.push(old);
         self.execute();
     }
 
@@ -374,7 +423,7 @@ impl World {
                     self.servers[server].waiting.push_back(Work { job, rows, share });
                     self.proceed(server);
                 }
-                Action::Cancel { job, instance } => {
+                Action::Cancel { job, instance, .. } => {
                     let Some(server) = self.server(instance) else { continue };
                     let here = &mut self.servers[server];
                     let before = here.waiting.len();
@@ -392,7 +441,7 @@ impl World {
                     let server = self.server(instance);
                     self.told.extend(server.map(|server| (self.now, server, condition)));
                 }
-                Action::Reply { query, result } => {
+                Action::Reply { query, payload, result } => {
                     let coder = self.coded.as_mut().map(|coded| &mut coded.coder);
                     if coder.is_some_and(|coder| coder.replied(self.now, query, &result)) {
                         continue; // a parity's
@@ -401,6 +450,8 @@ impl World {
                         self.strays += 1;
                         continue;
                     };
+                    // Each query is submitted with its number.
+                    self.strays += u64::from(payload != number);
                     self.replies.push(Reply { number, arrived, deadline, at: self.now, result });
                 }
             }

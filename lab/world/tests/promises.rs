@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use parm_dispatcher::{
-    Accept, Answer, CodingSettings, Failure, ModelSettings, Policy, Reject, Time, parity_instances,
+    Accept, Answer, CodingSettings, Failure, ModelSettings, Policy, Reject, ShareKey, Time, parity_instances,
 };
 use parm_encoder::{Needs, Recovery};
 use parm_random::Random;
@@ -102,6 +102,9 @@ fn breach(seed: u64) -> Result<u64, String> {
     if left != (0, 0) {
         return Err(format!("{left:?} queries and jobs are left"));
     }
+    if world.replaced.iter().any(|model| world.dispatcher.counters(*model).is_some()) {
+        return Err("a removed model is left".into());
+    }
     let held = world.coded.as_ref().map_or((0, 0), |coded| coded.coder.held());
     if held != (0, 0) {
         return Err(format!("{held:?} groups and members are left"));
@@ -111,7 +114,8 @@ fn breach(seed: u64) -> Result<u64, String> {
 
 fn disturb(world: &mut World, draw: &mut Random, plan: &Plan) {
     let server = draw.below(plan.instances as usize);
-    match draw.below(6) {
+    let models = world.models(server);
+    match draw.below(12) {
         0 => world.leave(server),
         1 | 2 => world.join(server, plan.slots),
         3 => world.fail(server, if draw.uniform() < 0.5 { Failure::Instance } else { Failure::Model }),
@@ -121,10 +125,34 @@ fn disturb(world: &mut World, draw: &mut Random, plan: &Plan) {
                 world.cancel(*query);
             }
         }
+        5 | 6 => {
+            let mut query = world.query(world.now + Duration::from_millis(draw.below(300) as u64));
+            query.accept = if draw.uniform() < 0.5 { Accept::Exact } else { Accept::Any };
+            query.priority = draw.below(3) as u8;
+            query.share = (draw.uniform() < 0.1).then_some(ShareKey(1));
+            world.submit(query);
+        }
+        7 => world.hold(server, true),
+        8 | 9 => world.hold(server, false),
+        10 if draw.uniform() < 0.5 => {
+            let kept = models.into_iter().filter(|_| draw.uniform() < 0.7).collect();
+            world.serve(server, kept, 1 + draw.below(4) as u16);
+        }
+        10 => world.serve(server, models, plan.slots),
         _ => {
-            let deadline = world.now + Duration::from_millis(draw.below(300) as u64);
-            let accept = if draw.uniform() < 0.5 { Accept::Exact } else { Accept::Any };
-            world.submit(deadline, accept);
+            // A coded query stays one: the coder asks once from when on it may be answered.
+            let policy = if plan.coding.is_some() || plan.apart > 0 {
+                plan.settings.policy
+            } else {
+                POLICIES[draw.below(6)]
+            };
+            let settings = ModelSettings {
+                policy,
+                max_attempts: 1 + draw.below(4) as u8,
+                queue_limit: [5, 50, 10_000][draw.below(3)],
+                ..plan.settings
+            };
+            if draw.uniform() < 0.2 { world.replace(settings) } else { world.configure(settings) }
         }
     }
 }

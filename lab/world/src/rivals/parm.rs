@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use parm_dispatcher::{
     self as dispatcher, Action, By, Dispatcher, InstanceKey, InstanceSpec, JobKey, ModelKey, ModelSettings,
-    Policy, QueryKey, Submission, Time,
+    Policy, Submission, Time,
 };
 
 use super::Probe;
@@ -18,7 +18,6 @@ pub(super) struct Parm {
     servers: Vec<InstanceKey>,
     jobs: HashMap<u64, (JobKey, u64)>,
     names: BTreeMap<JobKey, u64>,
-    queries: BTreeMap<QueryKey, u64>,
     /// The next moment at which the dispatcher is woken.
     wakes: Time,
 }
@@ -44,7 +43,6 @@ impl Parm {
             servers,
             jobs: HashMap::new(),
             names: BTreeMap::new(),
-            queries: BTreeMap::new(),
             wakes: Time::MAX,
         }
     }
@@ -67,10 +65,9 @@ impl Parm {
                     }
                 }
                 Action::Tell { .. } | Action::Ask { .. } | Action::Return { .. } => {}
-                Action::Reply { query, result } => {
-                    let Some(number) = self.queries.remove(&query) else { continue };
+                Action::Reply { payload, result, .. } => {
                     if let Ok(answer) = result {
-                        wire.reply(number, answer.by == By::StandIn);
+                        wire.reply(payload, answer.by == By::StandIn);
                     }
                 }
             }
@@ -86,8 +83,7 @@ impl Parm {
 impl Frontend for Parm {
     fn arrives(&mut self, query: u64, deadline: Time, wire: &mut Wire<'_>) {
         let submission = Submission::new(self.model, query, deadline);
-        let key = self.dispatcher.submit(wire.now, submission);
-        self.queries.insert(key, query);
+        self.dispatcher.submit(wire.now, submission);
         self.execute(wire);
     }
 
