@@ -1,7 +1,8 @@
 //! The rivals in their own published experiments and on our profiles, beside parm.
 //!
-//! `cargo run --release -p parm-world --example rivals -- prequal|p1|t1|t2|h1 [seeds] [queries]`
-//! `cargo run --release -p parm-world --example rivals -- profiles [seeds] [queries] [sick,hosts] [0.5,0.7] [1,3] [hedge,C3]`
+//! `cargo run --release -p parm-world --example rivals -- prequal|prequal-calm|p1|t1|t2|h1 [seeds] [queries]`
+//! `cargo run --release -p parm-world --example rivals -- profiles [seeds] [queries] [sick,hosts] [0.5,0.7] [1,3] ["hedge;C3"]
+//! [microseconds of a message] [parm's slots]`
 
 #![allow(clippy::print_stdout, reason = "the tables are the output")]
 
@@ -25,7 +26,8 @@ fn main() -> Result<()> {
     let seeds: u64 = next("3").parse()?;
     let queries: u64 = next("100000").parse()?;
     match experiment.as_str() {
-        "prequal" => prequal(seeds, queries),
+        "prequal" => prequal(seeds, queries, true),
+        "prequal-calm" => prequal(seeds, queries, false),
         "p1" => two_of_sixteen(seeds, queries),
         "t1" => ten_endpoints(seeds, queries),
         "t2" => half_are_slow(seeds, queries),
@@ -33,9 +35,19 @@ fn main() -> Result<()> {
         "profiles" => {
             let (names, loads) = (next("sick,hosts,shared,measured,A,B,AB,hang"), next("0.5,0.7,0.9"));
             let clients = next("1,3");
-            profiles(seeds, queries, [&names, &loads, &clients, &next("")])
+            let only = next("");
+            let (micros, slots) = (next("100").parse::<u32>()?, next("1").parse()?);
+            let setup = Setup {
+                network: micros * US,
+                slots,
+                ..setup(queries, 12, Load::Closed(1), Service::default().time_ms)
+            };
+            profiles(seeds, &setup, [&names, &loads, &clients, &only])
         }
-        other => Err(format!("there is no experiment '{other}': prequal, p1, t1, t2, h1, profiles").into()),
+        other => {
+            Err(format!("there is no experiment '{other}': prequal, prequal-calm, p1, t1, t2, h1, profiles")
+                .into())
+        }
     }
 }
 
@@ -50,6 +62,7 @@ fn setup(queries: u64, servers: u32, load: Load, time_ms: Distribution) -> Setup
         service: Service { time_ms, ..Service::default() },
         servers,
         lanes: 1,
+        slots: 1,
         clients: 1,
         network: 100 * US,
         deadline: Duration::from_secs(10),
@@ -105,9 +118,9 @@ fn rows<'a>(listed: &[(&'a str, &'a str)]) -> Result<Vec<(&'a str, Contender, &'
 
 /// Prequal's table of rules: 100 servers, each with an allocation of a tenth of a machine, ten runs at a time here. Where
 /// neighbours leave capacity, a server may use half as much again; on a fifth of the machines they make it three times
-/// slower, so that round robin fails at 70 % as published, and for 10 % of the time they make any server twice as slow. Query
+/// slower, so that round robin fails at 70 % as published, and in `episodes` they make each server twice as slow. Query
 /// sizes are normal with a standard deviation as large as the mean, cut off at 0.
-fn prequal(seeds: u64, queries: u64) -> Result<()> {
+fn prequal(seeds: u64, queries: u64, episodes: bool) -> Result<()> {
     let published = [
         ("round robin", "4984 / TO", "TO / TO"),
         ("least request, all", "343 / 1804", "940 / 2654"),
@@ -125,7 +138,7 @@ fn prequal(seeds: u64, queries: u64) -> Result<()> {
         (0..2000).map(|rank| (1.0 + normal((f64::from(rank) + 0.5) / 2000.0)).max(0.001)).collect();
     let size = sizes.iter().sum::<f64>() / sizes.len() as f64;
     let neighbours = When::Episodes { share: 0.1, length: Duration::from_secs(1) };
-    let faults = vec![
+    let mut faults = vec![
         Fault::Straggle {
             share: 1.0,
             factor: Distribution::Sample { values: sizes },
@@ -133,8 +146,10 @@ fn prequal(seeds: u64, queries: u64) -> Result<()> {
             on: Targets::Each,
         },
         slower(3.0, Targets::Some(0.2)),
-        Fault::Slow { factor: 2.0, when: neighbours, on: Targets::Each },
     ];
+    if episodes {
+        faults.push(Fault::Slow { factor: 2.0, when: neighbours, on: Targets::Each });
+    }
     let (servers, allocation, lanes) = (100, 10.0, 15);
     println!("p90 / p99 in ms");
     println!(
@@ -157,6 +172,7 @@ fn prequal(seeds: u64, queries: u64) -> Result<()> {
                 let setup = Setup {
                     faults: Faults(faults.clone()),
                     lanes,
+                    slots: lanes,
                     clients,
                     deadline: Duration::from_secs(5),
                     ..setup(queries, servers, open, time_ms)
@@ -192,6 +208,7 @@ fn two_of_sixteen(seeds: u64, queries: u64) -> Result<()> {
     let setup = Setup {
         faults: Faults(vec![slower(16.0, Targets::Count(2))]),
         lanes: 64,
+        slots: 64,
         ..setup(queries, 16, Load::Open(Pattern::Poisson.at(500.0)), time_ms)
     };
     println!("P1, p50 / p99 / p99.9 in ms");
@@ -222,6 +239,7 @@ fn ten_endpoints(seeds: u64, queries: u64) -> Result<()> {
     let setup = Setup {
         faults: Faults(faults.collect()),
         lanes: 50,
+        slots: 50,
         network: Duration::ZERO,
         ..setup(queries, 10, Load::Closed(50), Distribution::Uniform { min: 0.0, max: 1.0 })
     };
@@ -253,6 +271,7 @@ fn half_are_slow(seeds: u64, queries: u64) -> Result<()> {
         let setup = Setup {
             faults: Faults(vec![slower(5.15 / 0.15, Targets::Count(slow))]),
             lanes: 64,
+            slots: 64,
             network: 20 * US,
             ..setup(queries, 4, Load::Open(Pattern::Poisson.at(4000.0)), time_ms)
         };
@@ -277,6 +296,7 @@ fn stragglers(seeds: u64, queries: u64) -> Result<()> {
     let setup = Setup {
         faults: Faults(vec![straggle]),
         lanes: 64,
+        slots: 64,
         network: Duration::ZERO,
         cancels: true,
         ..setup(queries, 64, Load::Closed(20), Distribution::Lognormal { median: 4.642, sigma: 0.3853 })
@@ -308,27 +328,26 @@ fn stragglers(seeds: u64, queries: u64) -> Result<()> {
 }
 
 /// Our profiles on twelve servers of 20 ms: a row for each contender and cell, then tables of p99 and p99.9.
-fn profiles(seeds: u64, queries: u64, [names, loads, clients, only]: [&str; 4]) -> Result<()> {
+fn profiles(seeds: u64, setup: &Setup, [names, loads, clients, only]: [&str; 4]) -> Result<()> {
     let wanted = |name: &str| match only {
         "" => !matches!(name, "peak EWMA of 4" | "C3 on probes"),
         only => only.split(';').any(|wanted| wanted == name),
     };
     let contenders: Vec<_> = CONTENDERS.iter().filter(|(name, _)| wanted(name)).collect();
-    println!("{seeds} seeds from 7201, {queries} queries; means, the range of p99.9 in brackets");
+    println!(
+        "{seeds} seeds from 7201, {} queries; means, the range of p99.9 in brackets",
+        setup.queries - setup.warm_up
+    );
     for clients in clients.split(',') {
         let clients: u32 = clients.parse()?;
         let mut tables = [(0.99, String::new()), (0.999, String::new())];
         for name in names.split(',') {
             for load in loads.split(',') {
                 let scenario = Scenario::named(name).ok_or(format!("there is no profile '{name}'"))?;
-                let service = Service::default();
-                let rate = load.parse::<f64>()? * 12.0 / service.mean_seconds();
-                let open = Load::Open(scenario.at(Pattern::Poisson, rate));
-                let setup = Setup {
-                    faults: scenario.faults.clone(),
-                    clients,
-                    ..setup(queries, 12, open, service.time_ms)
-                };
+                let rate = load.parse::<f64>()? * 12.0 / setup.service.mean_seconds();
+                let load_at = Load::Open(scenario.at(Pattern::Poisson, rate));
+                let setup =
+                    Setup { faults: scenario.faults.clone(), load: load_at, clients, ..setup.clone() };
                 tables.iter_mut().for_each(|(_, table)| *table += &format!("| {name} {load} |"));
                 for (contender, of) in &contenders {
                     if clients > 1 && matches!(of, Contender::Parm(_)) {

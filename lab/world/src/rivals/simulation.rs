@@ -38,8 +38,10 @@ pub struct Setup {
     pub service: Service,
     /// The servers.
     pub servers: u32,
-    /// Runs of a server at a time. parm has as many slots there.
+    /// Runs of a server at a time.
     pub lanes: u16,
+    /// parm's slots at a server: with more than `lanes`, some of its queries wait there too.
+    pub slots: u16,
     /// Clients or frontends; each gets queries at random.
     pub clients: u32,
     /// The time of a message from a client to a server, and back.
