@@ -135,6 +135,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
         let payer = self.books.queries[keys[0]].payer;
         let charge = self.turns.begin(payer, model, why.is_first() || why == Why::Retry);
+        let here = &self.books.instances[instance];
+        let beside = here.jobs.len() + 1;
+        let crowd = here.concurrency.as_ref().map_or(1.0, |known| known.slower(beside));
         let job = self.books.jobs.insert(Job {
             model,
             instance,
@@ -144,6 +147,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
             payer,
             charge,
             began: now,
+            beside,
+            crowd,
         });
         let counters = &mut self.books.models[model].counters;
         counters.jobs += 1;

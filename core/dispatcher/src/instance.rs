@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::asks::Ask;
 use crate::condition::Watch;
-use crate::estimate::Speed;
+use crate::estimate::{Concurrency, Speed};
 use crate::health::Health;
 use crate::model::ModelKey;
 use crate::query::{JobKey, QueryKey, Why};
@@ -19,18 +19,24 @@ new_key_type! {
 }
 
 /// An instance that joins.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct InstanceSpec {
     /// The models that it runs.
     pub models: Vec<ModelKey>,
     /// The jobs that it may have at a time.
     pub slots: u16,
+    /// Whether it is a server of unknown kind: `slots` are the most, and how many jobs it runs best at a time is learned.
+    pub learns: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Instance {
     pub(crate) serves: SmallVec<[Served; 2]>,
+    /// The jobs that it may have now, and the most.
     pub(crate) slots: u16,
+    pub(crate) most: u16,
+    /// What decides how many it may have, if that is learned.
+    pub(crate) concurrency: Option<Concurrency>,
     /// The running jobs, the oldest first.
     pub(crate) jobs: SmallVec<[JobKey; 4]>,
     pub(crate) health: Health,
@@ -78,6 +84,10 @@ pub(crate) struct Job {
     /// What the payer was charged, if a book is kept.
     pub(crate) charge: Option<Charge>,
     pub(crate) began: Time,
+    /// The jobs at its instance when it began, itself included.
+    pub(crate) beside: usize,
+    /// How many times as long as alone it takes beside them.
+    pub(crate) crowd: f32,
 }
 
 impl Served {
@@ -97,6 +107,11 @@ impl Served {
 impl Instance {
     pub(crate) fn has_room(&self) -> bool {
         self.jobs.len() < usize::from(self.slots) && self.grants != Some(0)
+    }
+
+    /// The jobs that it may have.
+    pub(crate) fn limit(&self) -> u16 {
+        self.concurrency.as_ref().map_or(self.most, |known| known.limit(self.most))
     }
 
     /// Takes over what a model's speed says, for its stand-in too.

@@ -13,10 +13,16 @@ const COMPARE_EVERY: u32 = 32;
 impl<P: Clone, O> Dispatcher<P, O> {
     /// Learns from the end of a run: times, speeds and health.
     pub(crate) fn learn(&mut self, now: Time, key: JobKey, job: &Job, end: &End<O>) {
+        if matches!(end, End::Answered(_)) {
+            self.learn_concurrency(now, job);
+        }
         let Books { models, instances, .. } = &mut self.books;
         let Some(instance) = instances.get_mut(job.instance) else { return };
+        let held = instance.jobs.len();
         instance.jobs.retain(|own| *own != key);
-        let nanos = now.nanos_since(job.began);
+        // Company makes a run longer, and no instance slower.
+        let crowd = instance.concurrency.as_ref().map_or(Some(1.0), |known| known.between(job.beside, held));
+        let nanos = now.nanos_since(job.began) / f64::from(crowd.unwrap_or(job.crowd));
         let model = &mut models[job.model];
         match end {
             End::Answered(_) => {
@@ -28,7 +34,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let expected = model.times.usual(served.factor, job.work);
                 let times = model.times.usual(1.0, job.work).map_or(1.0, |usual| nanos / usual);
                 let part = model.times.rest.above(times);
-                model.times.learn(&mut served.speed, job.work, nanos, expected);
+                if crowd.is_some() {
+                    model.times.learn(&mut served.speed, job.work, nanos, expected);
+                }
                 served.speed.compare(model.times.median(), model.times.deviation());
                 instance.set_slower(job.model, model.settings.stand_in);
                 instance.watch.answered(now, times as f32, part);
@@ -64,6 +72,22 @@ impl<P: Clone, O> Dispatcher<P, O> {
             }
             // Another instance's answer shows who is at fault.
             End::Failed(Failure::Model | Failure::Query | Failure::Withheld) => {}
+        }
+    }
+
+    /// Learns how many jobs a server of unknown kind runs best at a time.
+    fn learn_concurrency(&mut self, now: Time, job: &Job) {
+        let Books { models, instances, .. } = &mut self.books;
+        let Some(instance) = instances.get_mut(job.instance) else { return };
+        let factor = instance.of(job.model).map_or(1.0, |served| served.factor);
+        let Some(known) = &mut instance.concurrency else { return };
+        let Some(expected) = models[job.model].times.usual(factor, job.work) else { return };
+        let times = now.nanos_since(job.began) / expected;
+        known.learn(job.beside, instance.jobs.len(), instance.slots, times);
+        let slots = instance.limit();
+        if std::mem::replace(&mut instance.slots, slots) != slots {
+            let models: Models = instance.serves.iter().map(|served| served.model).collect();
+            models.into_iter().for_each(|model| self.compare(model));
         }
     }
 

@@ -87,7 +87,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// Changes the models and slots of an instance. What is known about it stays, and so do its jobs. Removed models are left out.
     pub fn serve(&mut self, now: Time, key: InstanceKey, spec: &InstanceSpec) {
         let Some(instance) = self.books.instances.get_mut(key) else { return };
-        instance.slots = spec.slots.max(1);
+        instance.most = spec.slots.max(1);
+        instance.concurrency = spec.learns.then(|| instance.concurrency.take().unwrap_or_default());
+        instance.slots = instance.limit();
         let mut models: Models = instance.serves.iter().map(|served| served.model).collect();
         for model in &spec.models {
             let of = self.books.models.get_mut(*model).filter(|of| !of.is_removed);
@@ -217,11 +219,11 @@ mod tests {
     fn instance_takes_other_models_and_slots_and_keeps_its_jobs() {
         let mut script = Script::new(ModelSettings::default());
         assert_eq!(script.play("+1 q q"), "First 0 at 0");
-        let two = InstanceSpec { models: script.models.clone(), slots: 2 };
+        let two = InstanceSpec { models: script.models.clone(), slots: 2, ..InstanceSpec::default() };
         script.dispatcher.serve(script.now, script.instances[0], &two);
         assert_eq!(script.play("t"), "First 1 at 0");
         let other = script.dispatcher.add_model(ModelSettings::default());
-        let spec = InstanceSpec { models: vec![other], slots: 2 };
+        let spec = InstanceSpec { models: vec![other], slots: 2, ..InstanceSpec::default() };
         script.dispatcher.serve(script.now, script.instances[0], &spec);
         script.models.push(other);
         assert_eq!(script.play("q q,m1 a0 a1"), "Model answers 0, First 3 at 0, Model answers 1");

@@ -147,7 +147,7 @@ mod tests {
         }
 
         fn join(&mut self, models: &[ModelKey]) -> InstanceKey {
-            let spec = InstanceSpec { models: models.to_vec(), slots: 1 };
+            let spec = InstanceSpec { models: models.to_vec(), ..InstanceSpec::default() };
             let key = self.dispatcher.join(self.now, &spec);
             self.look();
             key

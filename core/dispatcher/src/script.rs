@@ -41,7 +41,11 @@ impl Script {
             let now = self.now;
             match word.split_at(1).0 {
                 "+" => {
-                    let spec = InstanceSpec { models: self.models.clone(), slots: number as u16 };
+                    let spec = InstanceSpec {
+                        models: self.models.clone(),
+                        slots: number as u16,
+                        ..InstanceSpec::default()
+                    };
                     self.instances.push(self.dispatcher.join(now, &spec));
                 }
                 "-" => self.dispatcher.leave(now, self.instances[number]),

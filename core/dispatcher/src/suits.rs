@@ -104,7 +104,7 @@ impl<P, O> Books<P, O> {
     /// The expected nanoseconds until a job ends; infinite if it is older than any run before.
     fn rest_of(&self, job: &Job, now: Time) -> Option<f64> {
         let times = &self.models[job.model].times;
-        let usual = times.usual(self.served(job.model, job.instance)?.factor, job.work)?;
+        let usual = times.usual(self.slowness(job).1, job.work)?;
         let age = now.nanos_since(job.began) / usual;
         Some(if times.rest.is_known() {
             usual * times.rest.after(age)
@@ -217,9 +217,10 @@ impl<P, O> Books<P, O> {
         first.began.later(next).max(least).min(now.later((age * AGAIN).max(LEAST_AGAIN)))
     }
 
-    /// How much slower than usual a job's instance is, as a logarithm and as a factor.
+    /// How much slower than usual a job's instance is, as a logarithm, and the job itself, as a factor.
     fn slowness(&self, job: &Job) -> (f32, f32) {
-        self.served(job.model, job.instance).map_or((0.0, 1.0), |served| (served.slower, served.factor))
+        let served = self.served(job.model, job.instance);
+        served.map_or((0.0, job.crowd), |served| (served.slower, served.factor * job.crowd))
     }
 
     /// The first moment at which a copy of a job may pay: its rest exceeds a run at the fastest instance.

@@ -186,7 +186,7 @@ mod tests {
         }
         let model = dispatcher.add_model(ModelSettings::default());
         let mut now = Time::ZERO;
-        dispatcher.join(now, &InstanceSpec { models: vec![model], slots: 1 });
+        dispatcher.join(now, &InstanceSpec { models: vec![model], ..InstanceSpec::default() });
         for (payload, share, priority) in queries {
             let deadline = Time::from_nanos(10_000_000_000);
             let share = share.map(ShareKey);

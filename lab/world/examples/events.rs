@@ -116,7 +116,8 @@ impl New {
         let model = dispatcher.add_model(settings);
         let models = if policy.stand_in.is_some() { vec![model, stand_in] } else { vec![model] };
         for _ in 0..instances {
-            dispatcher.join(new::Time::ZERO, &new::InstanceSpec { models: models.clone(), slots: 1 });
+            dispatcher
+                .join(new::Time::ZERO, &new::InstanceSpec { models: models.clone(), ..Default::default() });
         }
         Self { dispatcher, model }
     }

@@ -45,7 +45,7 @@ pub struct Plan {
     pub service: Service,
     /// The servers.
     pub instances: u32,
-    /// Jobs that a server holds at a time. One runs, the others wait there.
+    /// Jobs that a server holds at a time. One runs ([`World::lanes`]), the others wait there.
     pub slots: u16,
     /// The settings of the model.
     pub settings: ModelSettings,
@@ -146,6 +146,10 @@ pub struct World {
     pub refusing: BTreeMap<usize, Failure>,
     /// Whether servers stop a cancelled run; otherwise it goes on to its end.
     pub cancels: bool,
+    /// Jobs that a server runs side by side.
+    pub lanes: usize,
+    /// Whether the dispatcher learns how many jobs a server that joins runs best at a time.
+    pub learns: bool,
     /// The coding groups, if queries are coded.
     pub coded: Option<Coded>,
     stand_in: Option<(ModelKey, f64)>,
@@ -167,8 +171,16 @@ pub struct World {
 #[derive(Debug, Default)]
 struct Server {
     key: Option<InstanceKey>,
-    running: Option<Work>,
+    running: Vec<Work>,
     waiting: VecDeque<Work>,
+}
+
+impl Server {
+    /// Takes out a job that runs.
+    fn stop(&mut self, job: JobKey) -> Option<Work> {
+        let at = self.running.iter().position(|work| work.job == job)?;
+        Some(self.running.remove(at))
+    }
 }
 
 /// A job at a server.
@@ -215,6 +227,8 @@ impl World {
             told: Vec::new(),
             refusing: BTreeMap::new(),
             cancels: false,
+            lanes: 1,
+            learns: false,
             coded,
             stand_in,
             apart: plan.apart,
@@ -306,7 +320,7 @@ impl World {
         if self.servers[server].key.is_some() {
             return;
         }
-        let spec = InstanceSpec { models: self.models(server), slots };
+        let spec = InstanceSpec { models: self.models(server), slots, learns: self.learns };
         self.servers[server].key = Some(self.dispatcher.join(self.now, &spec));
         if let Some((from, _)) = self.schedule.next_crash(server as u32, self.moment()) {
             self.note(time(from), Event::Crashes { server });
@@ -329,7 +343,7 @@ impl World {
     /// A server has other models or slots.
     pub fn serve(&mut self, server: usize, models: Vec<ModelKey>, slots: u16) {
         if let Some(key) = self.servers[server].key {
-            self.dispatcher.serve(self.now, key, &InstanceSpec { models, slots });
+            self.dispatcher.serve(self.now, key, &InstanceSpec { models, slots, learns: self.learns });
         }
         self.execute();
     }
@@ -361,10 +375,11 @@ impl World {
         self.execute();
     }
 
-    /// The run at a server fails.
+    /// The oldest run at a server fails.
     pub fn fail(&mut self, server: usize, failure: Failure) {
-        if let Some(work) = self.servers[server].running.take() {
-            self.dispatcher.ended(self.now, work.job, End::Failed(failure));
+        if let Some(job) = self.servers[server].running.first().map(|work| work.job) {
+            self.servers[server].stop(job);
+            self.dispatcher.ended(self.now, job, End::Failed(failure));
             self.proceed(server);
         }
         self.execute();
@@ -388,8 +403,7 @@ impl World {
     fn happens(&mut self, event: Event) {
         match event {
             Event::Ends { server, job } => {
-                let ended = self.servers[server].running.take_if(|work| work.job == job);
-                if let Some(work) = ended {
+                if let Some(work) = self.servers[server].stop(job) {
                     self.dispatcher.ended(self.now, job, work.outputs());
                     self.proceed(server);
                 }
@@ -428,7 +442,7 @@ impl World {
                     let here = &mut self.servers[server];
                     let before = here.waiting.len();
                     here.waiting.retain(|work| work.job != job);
-                    let stops = self.cancels && here.running.take_if(|work| work.job == job).is_some();
+                    let stops = self.cancels && here.stop(job).is_some();
                     if stops || here.waiting.len() < before {
                         self.dispatcher.ended(self.now, job, End::Cancelled);
                         self.proceed(server);
@@ -463,10 +477,10 @@ impl World {
         self.servers.iter().position(|server| server.key == Some(key))
     }
 
-    /// Starts the next job of an idle server.
+    /// Starts the next job of a server that has room for it.
     fn proceed(&mut self, server: usize) {
         let here = &mut self.servers[server];
-        if here.running.is_some() {
+        if here.running.len() >= self.lanes {
             return;
         }
         let Some(work) = here.waiting.pop_front() else { return };
@@ -475,7 +489,7 @@ impl World {
         let slower = self.schedule.longest(instance, work.rows.iter().copied());
         let nanos = work.share * self.service.nanos(work.rows.len(), run) * slower;
         let job = work.job;
-        self.servers[server].running = Some(work);
+        self.servers[server].running.push(work);
         self.schedule.forget(instance, start);
         if let Ending::Answered { at, .. } = self.schedule.run(instance, start, nanos) {
             self.note(time(at), Event::Ends { server, job });

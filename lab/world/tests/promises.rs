@@ -72,6 +72,8 @@ fn breach(seed: u64) -> Result<u64, String> {
     let mut draw = Random::of(seed, [2]);
     let mut world = World::new(&plan).map_err(|error| error.to_string())?;
     world.cancels = draw.uniform() < 0.5;
+    world.lanes = 1 + Random::of(seed, [3]).below(4);
+    world.learns = Random::of(seed, [4]).uniform() < 0.3;
     let mut replied = 0;
     while world.advance() {
         if draw.uniform() < disturbed {

@@ -33,7 +33,7 @@ impl Parm {
             ..Default::default()
         });
         let models: Vec<ModelKey> = std::iter::once(model).chain(stand_in).collect();
-        let spec = InstanceSpec { models, slots: setup.slots };
+        let spec = InstanceSpec { models, slots: setup.slots, ..InstanceSpec::default() };
         let servers = (0..setup.servers).map(|_| dispatcher.join(Time::ZERO, &spec)).collect();
         Self {
             dispatcher,
