@@ -79,7 +79,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     /// Adds an instance.
     pub fn join(&mut self, now: Time, spec: &InstanceSpec) -> InstanceKey {
-        let key = self.books.instances.insert(Instance::default());
+        let key = self.books.instances.insert(Instance { look: Time::MAX, ..Instance::default() });
         self.serve(now, key, spec);
         key
     }
