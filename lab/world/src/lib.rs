@@ -320,7 +320,12 @@ impl World {
         if self.servers[server].key.is_some() {
             return;
         }
-        let spec = InstanceSpec { models: self.models(server), slots, learns: self.learns };
+        let spec = InstanceSpec {
+            models: self.models(server),
+            slots,
+            learns: self.learns,
+            ..InstanceSpec::default()
+        };
         self.servers[server].key = Some(self.dispatcher.join(self.now, &spec));
         if let Some((from, _)) = self.schedule.next_crash(server as u32, self.moment()) {
             self.note(time(from), Event::Crashes { server });
@@ -343,7 +348,11 @@ impl World {
     /// A server has other models or slots.
     pub fn serve(&mut self, server: usize, models: Vec<ModelKey>, slots: u16) {
         if let Some(key) = self.servers[server].key {
-            self.dispatcher.serve(self.now, key, &InstanceSpec { models, slots, learns: self.learns });
+            self.dispatcher.serve(
+                self.now,
+                key,
+                &InstanceSpec { models, slots, learns: self.learns, ..InstanceSpec::default() },
+            );
         }
         self.execute();
     }
