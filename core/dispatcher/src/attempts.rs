@@ -7,7 +7,6 @@ use crate::condition::PATIENCE;
 use crate::dispatcher::{Action, CancelReason, Dispatcher, End, Row};
 use crate::instance::{InstanceKey, Job};
 use crate::model::ModelKey;
-use crate::policy::Placement;
 use crate::query::{
     Accept, Answer, Attempt, AttemptState, By, Failure, InLine, JobKey, Query, QueryKey, Reject, Why,
 };
@@ -173,7 +172,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     fn explore(&mut self, now: Time, key: ModelKey, beside: InstanceKey, query: QueryKey) {
         let model = &self.books.models[key];
         let policy = model.settings.policy;
-        if !policy.repeats || policy.placement == Placement::InTurn {
+        if !policy.explores() {
             return;
         }
         let mut slow = model.free.slow.iter().map(|(_, at)| at).chain(&model.free.out);
@@ -260,8 +259,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub(crate) fn reply(&mut self, now: Time, key: QueryKey, result: Result<Answer<O>, Reject>) {
         let stood_in = result.as_ref().is_ok_and(|answer| answer.by == By::StandIn);
         // While nothing else answers, the bound does not count.
-        let is_out =
-            stood_in && self.books.queries.get(key).is_some_and(|query| self.books.is_out(query.model, now));
+        let is_exempt = |query: &Query<P, O>| {
+            let policy = self.books.models[query.model].settings.policy.stand_in;
+            policy.is_some_and(|policy| policy.in_outage) && self.books.is_out(query.model, now)
+        };
+        let is_out = stood_in && self.books.queries.get(key).is_some_and(is_exempt);
         let Some(query) = self.end(key, CancelReason::Outrun) else { return };
         let model = &mut self.books.models[query.model];
         if result.as_ref().is_ok_and(|answer| !answer.by.is_approximate()) {
@@ -275,7 +277,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 model.bound.note(now, stood_in);
             }
             if let Accept::AtMost(most) = query.accept {
-                model.accounts.entry(most).or_insert_with(Bound::without_floor).note(now, stood_in);
+                model
+                    .accounts
+                    .entry((query.payer, most))
+                    .or_insert_with(Bound::without_floor)
+                    .note(now, stood_in);
             }
         }
         self.actions.push(Action::Reply { query: key, payload: query.payload, result });
@@ -307,9 +313,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
 #[cfg(test)]
 mod tests {
-    use crate::ModelSettings;
     use crate::policy::Policy;
     use crate::script::Script;
+    use crate::{ModelSettings, StandInPolicy};
+    use std::time::Duration;
 
     fn rows(rows: &[(Policy, &str, &str)]) {
         for (policy, calls, seen) in rows {
@@ -336,6 +343,42 @@ mod tests {
             assert_eq!(script.play(&format!("{failure}2")), "First 3 at 0");
             assert_eq!(script.play("a3"), "Model answers 3, First 2 at 0");
             assert_eq!(script.play("fq4"), "2 BadQuery");
+        }
+    }
+
+    #[test]
+    fn copies_and_batches_keep_their_limits() {
+        let least_hedge_delay = Duration::from_millis(100);
+        let mut script = Script::new(ModelSettings { least_hedge_delay, ..ModelSettings::default() });
+        assert_eq!(script.play("+1 +1 q 10 a0 q 109"), "First 0 at 0, Model answers 0, First 1 at 1");
+        assert_eq!(script.play("110"), "Hedge 1 at 0", "of a run that is late after 20 ms");
+
+        let queries = "+1 q,z16 10 a0 q,z4 q,z4 q,z4 q,z5 q,z4 20 a1";
+        for (max_work, rows) in [(u32::MAX, "2+3+4+5"), (14, "2+3+5"), (11, "2+3"), (7, "2")] {
+            let settings = ModelSettings { max_rows: 4, max_work, ..ModelSettings::default() };
+            let seen = Script::new(settings).play(queries);
+            assert!(seen.ends_with(&format!("First {rows} at 0")), "{max_work}: {seen}");
+        }
+    }
+
+    #[test]
+    fn stand_in_answers_beyond_its_bound_in_outages_if_it_may() {
+        for in_outage in [true, false] {
+            let of = StandInPolicy { bound: 0.0, hedge_below: 0.2, in_outage, at_once: false };
+            let policy = Policy { stand_in: Some(of), ..Policy::NONE };
+            let mut script = Script::new(ModelSettings::default());
+            let stand_in = Some(script.models[0]);
+            let settings = ModelSettings { policy, stand_in, ..ModelSettings::default() };
+            script.models.insert(0, script.dispatcher.add_model(settings));
+            script.play("+2 +2 q 10 a0");
+            let seen = script.play("q,s1,l500 q,s2,l500 q 100");
+            assert_eq!(seen.contains("StandIn"), in_outage, "{seen}");
+            script.play("a1 a2");
+            assert_eq!(
+                script.dispatcher.books.models[script.models[0]].accounts.len(),
+                2,
+                "one for each payer"
+            );
         }
     }
 

@@ -19,7 +19,7 @@ use crate::query::{Accept, Answer, Attempt, By, Failure, JobKey, Query, QueryKey
 use crate::step::{Facts, Step, step};
 use crate::suits::{Books, Fit};
 use crate::time::Time;
-use crate::turns::{Payer, ShareKey, Terms, Turns};
+use crate::turns::{Payer, Terms, Turns};
 
 /// What the caller should do.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +55,12 @@ pub enum Action<P, O> {
     },
     /// Return an unused grant to an instance.
     Return {
+        /// The instance.
+        instance: InstanceKey,
+    },
+    /// Ask an instance that is out of service whether it works, and report the answer with [`Dispatcher::probed`]: no copy of a query
+    /// may show it.
+    Probe {
         /// The instance.
         instance: InstanceKey,
     },
@@ -240,13 +246,13 @@ impl<P: Clone, O> Dispatcher<P, O> {
         ended.map(|query| query.payload)
     }
 
-    /// Sets the configured shares.
-    pub fn promise(&mut self, shares: &[(ShareKey, Terms)]) {
+    /// Sets the terms of the configured shares, and of models whose weight is not 1.
+    pub fn promise(&mut self, terms: &[(Payer, Terms)]) {
         self.keep_book();
-        self.turns.promise(shares);
+        self.turns.promise(terms);
     }
 
-    /// The shares and models that pay for queries, with what they use, once there are several.
+    /// The shares and models that pay for queries, with what they use.
     pub fn accounts(&self) -> impl Iterator<Item = (Payer, parm_shares::Account)> {
         self.turns.accounts()
     }
@@ -282,8 +288,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     /// From when on a query may get an approximate answer; `None` if it takes exact ones only.
     pub fn late_at(&self, key: QueryKey) -> Option<Time> {
-        let query = self.books.queries.get(key).filter(|query| query.accept != Accept::Exact)?;
-        let (_, late) = self.usual_and_late(query, self.books.models[query.model].settings.policy).unzip();
+        let query = self.books.queries.get(key)?;
+        let policy = self.books.models[query.model].settings.policy;
+        if query.accept.is_exact(&policy) {
+            return None;
+        }
+        let (_, late) = self.usual_and_late(query, policy).unzip();
         Some(late.map_or(Time::MAX, |late| query.arrived.later(late)))
     }
 
@@ -317,6 +327,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     };
                     own.look = Time::MAX;
                     self.examine(now, key);
+                    self.probe(now, key);
                     let own = &self.books.instances[key];
                     let models: Models = own.serves.iter().map(|served| served.model).collect();
                     models.into_iter().for_each(|model| self.touch(model));
@@ -370,6 +381,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
             if idle != line.waiting_idle as usize {
                 return Err(format!("{idle} wait for idle instances, {} are counted", line.waiting_idle));
             }
+        }
+        if let Some((key, own)) = instances.iter().find(|(_, own)| own.look < now) {
+            return Err(format!("instance {key:?} was not looked at at {:?}", own.look));
         }
         for (key, job) in jobs {
             let held = instances.get(job.instance).is_some_and(|instance| instance.jobs.contains(&key));
@@ -500,12 +514,13 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let of_client = match query.accept {
             Accept::AtMost(most) => model
                 .accounts
-                .get(&most)
+                .get(&(query.payer, most))
                 .is_none_or(|account| account.has_room(now, f64::from(most) / 1000.0)),
             Accept::Any | Accept::Exact => true,
         };
         let is_bound = |policy: StandInPolicy| {
-            !model.bound.has_room(now, policy.bound) && !self.books.is_out(query.model, now)
+            let is_exempt = policy.in_outage && self.books.is_out(query.model, now);
+            !model.bound.has_room(now, policy.bound) && !is_exempt
         };
         Facts {
             give_at: query.arrived.later(late),

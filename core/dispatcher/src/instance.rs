@@ -10,7 +10,6 @@ use crate::estimate::{Concurrency, Speed};
 use crate::health::Health;
 use crate::model::ModelKey;
 use crate::query::{JobKey, QueryKey, Why};
-use crate::site::Site;
 use crate::time::Time;
 use crate::turns::Payer;
 
@@ -19,17 +18,33 @@ new_key_type! {
     pub struct InstanceKey;
 }
 
-/// An instance that joins.
+/// What an instance offers.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceSpec {
     /// The models that it runs.
-    pub models: Vec<ModelKey>,
+    pub models: Vec<Offered>,
     /// The jobs that it may have at a time.
     pub slots: u16,
     /// Whether it is a server of unknown kind: `slots` are the most, and how many jobs it runs best at a time is learned.
     pub learns: bool,
-    /// Where it is.
-    pub site: Site,
+}
+
+/// A model that an instance runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Offered {
+    /// The model.
+    pub model: ModelKey,
+    /// The jobs of this model that it may have at a time, if these are fewer than its slots: a server that makes batches of
+    /// one model itself takes many jobs of that one only.
+    pub at_once: Option<u16>,
+}
+
+impl InstanceSpec {
+    /// One that may have so many jobs at a time, of any of these models.
+    pub fn new(models: impl IntoIterator<Item = ModelKey>, slots: u16) -> Self {
+        let models = models.into_iter().map(|model| Offered { model, at_once: None }).collect();
+        Self { models, slots, ..Self::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +57,6 @@ pub(crate) struct Instance {
     pub(crate) concurrency: Option<Concurrency>,
     /// The running jobs, the oldest first.
     pub(crate) jobs: SmallVec<[JobKey; 4]>,
-    pub(crate) site: Site,
     pub(crate) health: Health,
     /// Its condition, as operators see it.
     pub(crate) watch: Watch,
@@ -60,6 +74,8 @@ pub(crate) struct Instance {
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) model: ModelKey,
+    /// Jobs of the model at a time.
+    pub(crate) at_once: u16,
     pub(crate) speed: Speed,
     /// How much slower than usual a run is expected to be here, as a logarithm: what the speed says, and for a stand-in what
     /// that of its model says. It runs seldom, and what slows the one slows the other.
@@ -98,6 +114,7 @@ impl Served {
     pub(crate) fn new(model: ModelKey) -> Self {
         Self {
             model,
+            at_once: u16::MAX,
             speed: Speed::default(),
             slower: 0.0,
             factor: 1.0,

@@ -1,6 +1,6 @@
 //! What the end of a run shows about its instance: its time, its speed and its health.
 
-use crate::dispatcher::{Dispatcher, End, Models};
+use crate::dispatcher::{Action, Dispatcher, End, Models};
 use crate::instance::{InstanceKey, Job};
 use crate::model::ModelKey;
 use crate::query::{Failure, JobKey};
@@ -125,6 +125,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             let instance = &mut instances[*at];
             let slots = instance.slots;
             let Some(served) = instance.of_mut(key) else { continue };
+            let slots = slots.min(served.at_once);
             served.speed.compare(median, deviation);
             instance.set_slower(key, stand_in);
             let (slower, factor) = instance.of(key).map_or((0.0, 1.0), |own| (own.slower, own.factor));
@@ -170,7 +171,36 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
         self.books.instances[key].health.take_out(now, &settings);
         models.into_iter().for_each(|model| self.compare(model));
+        self.probe(now, key);
         was_in
+    }
+
+    /// Asks for a probe of an instance that is out of service and due, if queries of none of its models get copies.
+    pub(crate) fn probe(&mut self, now: Time, key: InstanceKey) {
+        let Books { models, instances, .. } = &mut self.books;
+        let Some(instance) = instances.get_mut(key).filter(|own| own.jobs.is_empty()) else { return };
+        let mut settings = instance.serves.iter().map(|served| &models[served.model].settings);
+        let Some(health) = settings.clone().next().map(|settings| settings.health) else { return };
+        if instance.health.in_service() || settings.any(|settings| settings.policy.explores()) {
+            return;
+        }
+        if instance.health.wants_trial(now) {
+            instance.health.begin_trial(now, &health);
+            self.actions.push(Action::Probe { instance: key });
+        }
+        if let Some(next) = instance.health.trial_at() {
+            self.look_at_instance(key, next);
+        }
+    }
+
+    /// A probed instance said that it works. One that does not, or says nothing, is probed again.
+    pub fn probed(&mut self, now: Time, key: InstanceKey) {
+        if let Some(instance) = self.books.instances.get_mut(key).filter(|own| !own.health.in_service()) {
+            instance.health.answered();
+            self.back_in_service(key);
+            self.free(key);
+        }
+        self.settle(now);
     }
 
     fn back_in_service(&mut self, key: InstanceKey) {
@@ -179,6 +209,32 @@ impl<P: Clone, O> Dispatcher<P, O> {
         for model in models {
             self.books.models[model].free.out.retain(|at| *at != key);
             self.compare(model);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::Policy;
+    use crate::script::Script;
+    use crate::{HealthSettings, ModelSettings};
+
+    #[test]
+    fn instance_that_is_out_is_probed_where_no_copy_shows_that_it_works() {
+        let health = HealthSettings { failures: 1, ..HealthSettings::default() };
+        for (policy, probes) in [(Policy::ONCE, true), (Policy::EQUAL, true), (Policy::NONE, false)] {
+            let mut script =
+                Script::new(ModelSettings { policy, health, max_attempts: 1, ..ModelSettings::default() });
+            let played = script.play("+1 +1 q fi0");
+            assert_eq!(played, "First 0 at 0, 0 Failed(Instance)");
+            assert_eq!(script.play("249"), "");
+            // The pause doubles until it works.
+            assert_eq!(script.play("250 749"), if probes { "probe 0" } else { "" }, "{policy:?}");
+            assert_eq!(script.play("750"), if probes { "probe 0" } else { "" }, "{policy:?}");
+            if probes {
+                script.dispatcher.probed(script.now, script.instances[0]);
+                assert_eq!(script.play("5000 q q"), "First 1 at 1, First 2 at 0");
+            }
         }
     }
 }

@@ -15,7 +15,6 @@ use crate::instance::InstanceKey;
 use crate::model::{Line, ModelKey};
 use crate::policy::Placement;
 use crate::query::{QueryKey, Why};
-use crate::site::FARTHEST;
 use crate::suits::{Books, Fit};
 use crate::time::Time;
 
@@ -184,7 +183,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         };
         let slower = self.books.served(key, instance).map_or(0.0, |served| served.slower);
         let most = batch::rows(&load, &model.times.sizes, most, f64::from(slower.exp()));
-        let shape = query.shape;
+        let (shape, max_work) = (query.shape, model.settings.max_work);
+        let mut largest = shape.size;
         let mut at = 0;
         while rows.len() < most as usize
             && let Some(next) = self.lane(key, lane).get(at).copied()
@@ -193,11 +193,13 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let next = &self.books.queries[next];
                 !next.alone
                     && shape.joins(next.shape)
+                    && largest.max(next.shape.size).saturating_mul(rows.len() as u32 + 1) <= max_work
                     && self.books.suits(key, next, instance, now) == Fit::Yes
             };
             if joins {
                 self.lane(key, lane).remove(at);
                 rows.push(next);
+                largest = largest.max(self.books.queries[next].shape.size);
             } else {
                 at += 1;
             }
@@ -265,12 +267,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let (books, query) = (&self.books, &self.books.queries[key]);
         let free = &books.models[model].free;
         let (mut look, mut wait) = (Time::MAX, None);
-        let (mut found, mut apart, mut hangs, mut has_room) = (None, 0, None, false);
+        let (mut found, mut hangs, mut has_room) = (None, None, false);
         let slow = free.slow.iter().map(|(_, at)| (true, *at));
         for (is_slow, at) in free.fast.iter().map(|at| (false, *at)).chain(slow) {
-            if is_slow && found.is_some() {
-                break;
-            }
             match books.suits(model, query, at, now) {
                 Fit::No => has_room |= query.is_at(at) && books.instances[at].has_room(),
                 Fit::From(from) => {
@@ -285,14 +284,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
                         wait = wait.filter(|(_, own)| *own <= until).or(Some((at, until)));
                     }
                 },
-                Fit::Yes => {
-                    let own = books.apart(query, at);
-                    if found.is_none() || own > apart {
-                        (found, apart) = (Some(at), own);
-                    }
-                }
+                Fit::Yes => found = Some(at),
             }
-            if found.is_some() && (is_slow || apart == FARTHEST) {
+            if found.is_some() {
                 break;
             }
         }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::dispatcher::{Dispatcher, End, Models};
-use crate::instance::{Instance, InstanceKey, InstanceSpec, Served};
+use crate::instance::{Instance, InstanceKey, InstanceSpec, Offered, Served};
 use crate::model::{Model, ModelKey, ModelSettings};
 use crate::query::{Failure, QueryKey};
 use crate::time::Time;
@@ -90,20 +90,23 @@ impl<P: Clone, O> Dispatcher<P, O> {
         instance.most = spec.slots.max(1);
         instance.concurrency = spec.learns.then(|| instance.concurrency.take().unwrap_or_default());
         instance.slots = instance.limit();
-        instance.site = spec.site;
         let mut models: Models = instance.serves.iter().map(|served| served.model).collect();
-        for model in &spec.models {
+        for Offered { model, at_once } in &spec.models {
             let of = self.books.models.get_mut(*model).filter(|of| !of.is_removed);
-            let Some(of) = of.filter(|_| instance.of(*model).is_none()) else { continue };
-            instance.serves.push(Served::new(*model));
-            of.instances.push(key);
-            if !instance.health.in_service() {
-                of.free.out.push(key);
+            if let Some(of) = of.filter(|_| instance.of(*model).is_none()) {
+                instance.serves.push(Served::new(*model));
+                of.instances.push(key);
+                if !instance.health.in_service() {
+                    of.free.out.push(key);
+                }
+                models.push(*model);
             }
-            models.push(*model);
+            if let Some(served) = instance.of_mut(*model) {
+                served.at_once = at_once.map_or(u16::MAX, |most| most.max(1));
+            }
         }
         for model in models {
-            if !spec.models.contains(&model) {
+            if !spec.models.iter().any(|offered| offered.model == model) {
                 self.unserve(key, model);
             }
             self.compare(model);
@@ -220,13 +223,25 @@ mod tests {
     fn instance_takes_other_models_and_slots_and_keeps_its_jobs() {
         let mut script = Script::new(ModelSettings::default());
         assert_eq!(script.play("+1 q q"), "First 0 at 0");
-        let two = InstanceSpec { models: script.models.clone(), slots: 2, ..InstanceSpec::default() };
+        let two = InstanceSpec::new(script.models.clone(), 2);
         script.dispatcher.serve(script.now, script.instances[0], &two);
         assert_eq!(script.play("t"), "First 1 at 0");
         let other = script.dispatcher.add_model(ModelSettings::default());
-        let spec = InstanceSpec { models: vec![other], slots: 2, ..InstanceSpec::default() };
+        let spec = InstanceSpec::new([other], 2);
         script.dispatcher.serve(script.now, script.instances[0], &spec);
         script.models.push(other);
         assert_eq!(script.play("q q,m1 a0 a1"), "Model answers 0, First 3 at 0, Model answers 1");
+    }
+
+    #[test]
+    fn model_with_a_limit_of_its_own_leaves_slots_to_others() {
+        let mut script = Script::new(ModelSettings { policy: Policy::NONE, ..ModelSettings::default() });
+        script.models.push(script.dispatcher.add_model(ModelSettings::default()));
+        let mut spec = InstanceSpec::new(script.models.clone(), 3);
+        spec.models[0].at_once = Some(1);
+        script.instances.push(script.dispatcher.join(script.now, &spec));
+        assert_eq!(script.play("q q q,m1 q,m1 q,m1"), "First 0 at 0, First 2 at 0, First 3 at 0");
+        assert_eq!(script.play("a1"), "Model answers 2, First 4 at 0");
+        assert_eq!(script.play("a0"), "Model answers 0, First 1 at 0");
     }
 }

@@ -15,7 +15,7 @@ use crate::instance::InstanceKey;
 use crate::policy::{Placement, Policy};
 use crate::query::QueryKey;
 use crate::time::Time;
-use crate::turns::Lanes;
+use crate::turns::{Lanes, Payer};
 
 new_key_type! {
     /// The name of a model. A stand-in is a model of its own.
@@ -35,12 +35,16 @@ pub struct ModelSettings {
     pub queue_limit: u32,
     /// Rows of a job at most; 1 for servers that take one request at a time, or that make batches themselves.
     pub max_rows: u32,
+    /// Rows of a job times the size of the largest at most: padded inputs must fit into the memory of a server.
+    pub max_work: u32,
     /// How long a query waits while no instance runs the model, or each that does is held.
     pub instance_wait: Duration,
     /// Copies of late queries.
     pub hedges: BudgetSettings,
     /// Attempts after failures.
     pub retries: BudgetSettings,
+    /// No copy is sent earlier: at a model of microseconds it would cost more than it saves.
+    pub least_hedge_delay: Duration,
     /// While no run has ended, a query gets a copy at this age, and the next query at twice the age.
     pub cold_hedge: Duration,
     /// When instances are taken out of service.
@@ -55,9 +59,11 @@ impl Default for ModelSettings {
             max_attempts: 3,
             queue_limit: 10_000,
             max_rows: 1,
+            max_work: u32::MAX,
             instance_wait: Duration::from_secs(1),
             hedges: BudgetSettings { ratio: 0.1, burst: 10 },
             retries: BudgetSettings { ratio: 0.2, burst: 100 },
+            least_hedge_delay: Duration::from_millis(1),
             cold_hedge: Duration::from_millis(250),
             health: HealthSettings::default(),
         }
@@ -72,8 +78,8 @@ pub(crate) struct Model {
     pub(crate) hedges: Budget,
     pub(crate) retries: Budget,
     pub(crate) bound: Bound,
-    /// The same for the queries whose clients named a bound, by the bound in thousandths.
-    pub(crate) accounts: BTreeMap<u16, Bound>,
+    /// The same for the queries whose clients named a bound, by payer and by the bound in thousandths.
+    pub(crate) accounts: BTreeMap<(Payer, u16), Bound>,
     /// When it last gave a prediction.
     pub(crate) answered: Time,
     pub(crate) batches: Limit,

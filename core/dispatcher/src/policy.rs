@@ -36,11 +36,18 @@ pub struct StandInPolicy {
     pub bound: f64,
     /// While more queries than this wait for each slot, late ones get no copies: the stand-in's answer comes sooner.
     pub hedge_below: f64,
+    /// Whether it answers beyond the bound while the model's instances answer nothing.
+    pub in_outage: bool,
     /// Whether it runs beside each query, which needs instances of its own; otherwise for late queries only.
     pub at_once: bool,
 }
 
 impl Policy {
+    /// Whether copies of its queries show how fast an instance is, and whether one that is out of service works again.
+    pub(crate) fn explores(&self) -> bool {
+        self.repeats && self.placement == Placement::BySpeed
+    }
+
     /// Placement by speed and retries, no copies.
     pub const NONE: Policy = Policy {
         placement: Placement::BySpeed,
@@ -60,14 +67,14 @@ impl Policy {
     pub const REPLICATE: Policy = Policy { runs: 2, ..Self::NONE };
     /// A late query gets a stand-in's answer, or a copy.
     pub const STAND_IN: Policy = Policy {
-        stand_in: Some(StandInPolicy { bound: 0.05, hedge_below: 0.2, at_once: false }),
+        stand_in: Some(StandInPolicy { bound: 0.05, hedge_below: 0.2, in_outage: true, at_once: false }),
         ..Self::HEDGE
     };
     /// A stand-in on instances of its own runs each query and answers late ones: what parities are compared with at the same
     /// number of instances. Unlike a parity it runs every query, so it must be `k` times as cheap as the model.
     pub const APPROXIMATE_BACKUP: Policy = Policy {
         late_factor: 1.25,
-        stand_in: Some(StandInPolicy { bound: 1.0, hedge_below: 1.0, at_once: true }),
+        stand_in: Some(StandInPolicy { bound: 1.0, hedge_below: 1.0, in_outage: true, at_once: true }),
         ..Self::NONE
     };
     /// ParM as published: one of `k + 1` instances runs parities only, and the first of prediction and reconstruction answers. Above

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::counters::Limits;
 use crate::instance::InstanceKey;
 use crate::model::ModelKey;
+use crate::policy::Policy;
 use crate::time::Time;
 use crate::turns::{Payer, ShareKey};
 
@@ -90,8 +91,21 @@ pub enum Accept {
     Any,
     /// The model's own.
     Exact,
-    /// Any, but approximate ones for at most so many thousandths of the queries with this bound in any minute.
+    /// Any, but approximate ones for at most so many thousandths of the queries of its payer with this bound in any minute. Of
+    /// a model without stand-in its own only, because reconstructions are not counted.
     AtMost(u16),
+}
+
+impl Accept {
+    /// Whether only the model's own answer is taken. Reconstructions are not counted, so who bounds approximate answers gets none
+    /// of them.
+    pub(crate) fn is_exact(self, policy: &Policy) -> bool {
+        match self {
+            Accept::Any => false,
+            Accept::Exact => true,
+            Accept::AtMost(_) => policy.stand_in.is_none(),
+        }
+    }
 }
 
 /// The answer of a query.

@@ -147,7 +147,7 @@ mod tests {
         }
 
         fn join(&mut self, models: &[ModelKey]) -> InstanceKey {
-            let spec = InstanceSpec { models: models.to_vec(), ..InstanceSpec::default() };
+            let spec = InstanceSpec::new(models.to_vec(), 1);
             let key = self.dispatcher.join(self.now, &spec);
             self.look();
             key

@@ -33,7 +33,7 @@ impl Script {
     ///
     /// `+2` is an instance with two slots and all models, `-0` leaves, `h0` is held and `u0` no longer. `q` is a query with a deadline
     /// of a second, and with `p5` of that priority, `d50` of that deadline, `m1` for that model, `s1` of that share, `b` in the
-    /// background, `e` for exact answers only and `l10` for ten thousandths of approximate ones: `q,p5,e`. The client of `x0`
+    /// background, `z2` of that size, `e` for exact answers only and `l10` for ten thousandths of approximate ones: `q,p5,e`. The client of `x0`
     /// leaves. The job `a0` is answered, `n0` without an output, `c0` was cancelled, and `fi0`, `fu0`, `fm0`, `fq0`, `fw0` fail.
     pub(crate) fn play(&mut self, script: &str) -> String {
         for word in script.split_whitespace() {
@@ -41,11 +41,7 @@ impl Script {
             let now = self.now;
             match word.split_at(1).0 {
                 "+" => {
-                    let spec = InstanceSpec {
-                        models: self.models.clone(),
-                        slots: number as u16,
-                        ..InstanceSpec::default()
-                    };
+                    let spec = InstanceSpec::new(self.models.clone(), number as u16);
                     self.instances.push(self.dispatcher.join(now, &spec));
                 }
                 "-" => self.dispatcher.leave(now, self.instances[number]),
@@ -87,6 +83,7 @@ impl Script {
                 "m" => query.model = self.models[number as usize],
                 "s" => query.share = Some(ShareKey(number)),
                 "b" => query.background = true,
+                "z" => query.shape.size = number,
                 "e" => query.accept = Accept::Exact,
                 _ => query.accept = Accept::AtMost(number as u16),
             }
@@ -124,6 +121,7 @@ impl Script {
                     let job = self.jobs.iter().position(|(own, _)| *own == job).expect("it runs");
                     format!("cancel {job} {reason:?}")
                 }
+                Action::Probe { instance } => format!("probe {}", place(instance)),
                 Action::Tell { .. } | Action::Ask { .. } | Action::Return { .. } => continue,
                 Action::Reply { payload, result: Ok(answer), .. } => {
                     format!("{:?} answers {payload}", answer.by)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::counters::Limits;
 use crate::model::ModelKey;
 use crate::policy::Policy;
-use crate::query::{Accept, AttemptState, By, Failure, Query, Reject, Why};
+use crate::query::{AttemptState, By, Failure, Query, Reject, Why};
 use crate::time::Time;
 
 /// What a query needs next.
@@ -61,9 +61,10 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
     let other = query.attempts.iter().find(|attempt| attempt.model != query.model);
     let other_lives = other.is_some_and(|attempt| attempt.is_live());
     let live = query.exact().filter(|attempt| attempt.is_live()).count();
-    let stand_in = facts.stand_in.filter(|_| query.accept != Accept::Exact);
+    let is_exact = query.accept.is_exact(&facts.policy);
+    let stand_in = facts.stand_in.filter(|_| !is_exact);
     // The bound counts stand-ins. A reconstruction is not counted.
-    let has_room = |by| query.accept != Accept::Exact && (by == By::Reconstruction || facts.has_room);
+    let has_room = |by| !is_exact && (by == By::Reconstruction || facts.has_room);
     let offer = query.offer.as_ref().map(|offer| has_room(offer.by));
     if let Some(has_room) = offer {
         let nothing_comes = live == 0 && !other_lives;
@@ -154,7 +155,7 @@ fn last_moment<P, O>(query: &Query<P, O>) -> Time {
 mod tests {
     use super::*;
     use crate::instance::InstanceKey;
-    use crate::query::{Answer, Attempt, JobKey, Shape};
+    use crate::query::{Accept, Answer, Attempt, JobKey, Shape};
     use crate::turns::Payer;
     use slotmap::KeyData;
 
@@ -277,7 +278,10 @@ mod tests {
         assert_eq!(next(&offered, &facts, at(25)), first, "without room the model itself answers");
         offered.offer = Some(Answer { output: (), by: By::Reconstruction });
         assert_eq!(next(&offered, &facts, at(25)), Step::GiveOffer, "the bound does not count it");
-        offered.accept = Accept::Exact;
-        assert_eq!(next(&offered, &facts, at(25)), first);
+        for accept in [Accept::Exact, Accept::AtMost(100)] {
+            offered.accept = accept;
+            let facts = Facts { policy: Policy::PARM_PLUS, stand_in: None, ..facts };
+            assert_eq!(next(&offered, &facts, at(25)), first, "{accept:?}");
+        }
     }
 }

@@ -74,7 +74,7 @@ impl<P, O> Books<P, O> {
     /// Whether an instance may run an attempt of a query on a model now.
     pub(crate) fn suits(&self, model: ModelKey, query: &Query<P, O>, at: InstanceKey, now: Time) -> Fit {
         let instance = &self.instances[at];
-        if !instance.in_service() || !instance.has_room() || query.is_at(at) {
+        if !instance.in_service() || !self.has_room(model, at) || query.is_at(at) {
             return Fit::No;
         }
         let pool = &self.models[model];
@@ -115,17 +115,33 @@ impl<P, O> Books<P, O> {
         })
     }
 
-    /// The expected nanoseconds until an instance has room.
-    fn wait_at(&self, at: InstanceKey, now: Time) -> Option<f64> {
+    /// Whether an instance may start a job of a model.
+    fn has_room(&self, model: ModelKey, at: InstanceKey) -> bool {
+        self.instances[at].has_room() && !self.is_full(model, at)
+    }
+
+    /// Whether an instance has as many jobs of a model as it may have.
+    fn is_full(&self, model: ModelKey, at: InstanceKey) -> bool {
         let instance = &self.instances[at];
-        if instance.has_room() {
+        let most = usize::from(instance.of(model).map_or(0, |served| served.at_once));
+        instance.jobs.len() >= most
+            && instance.jobs.iter().filter(|job| self.jobs[**job].model == model).count() >= most
+    }
+
+    /// The expected nanoseconds until an instance has room for a model.
+    fn wait_at(&self, model: ModelKey, at: InstanceKey, now: Time) -> Option<f64> {
+        let instance = &self.instances[at];
+        if self.has_room(model, at) {
             return Some(0.0);
         }
         if instance.grants == Some(0) && instance.jobs.is_empty() {
             let model = instance.serves.first()?.model;
             return Some(UNSEEN * self.run_at(model, at, 1)?);
         }
-        let rests = instance.jobs.iter().filter_map(|job| self.rest_of(&self.jobs[*job], now));
+        let is_full = self.is_full(model, at);
+        let jobs = instance.jobs.iter().map(|job| &self.jobs[*job]);
+        let rests =
+            jobs.filter(|job| !is_full || job.model == model).filter_map(|job| self.rest_of(job, now));
         rests.min_by(f64::total_cmp)
     }
 
@@ -159,7 +175,7 @@ impl<P, O> Books<P, O> {
                 continue;
             }
             let (Some(wait), Some(run)) =
-                (self.wait_at(*other, now), self.run_at(model, *other, query.shape.size))
+                (self.wait_at(model, *other, now), self.run_at(model, *other, query.shape.size))
             else {
                 continue;
             };
@@ -240,7 +256,7 @@ impl<P, O> Books<P, O> {
             let run = rest.mean() * f64::from((pool.fastest - slower).exp());
             rest.exceeds(2.0 * run, 0.0).min(rest.exceeds(run, 1.0))
         };
-        job.began.later(age * usual)
+        job.began.later(age * usual).max(job.began + pool.settings.least_hedge_delay)
     }
 
     /// The wait and the run at the instance that would end another attempt of a query first.
@@ -249,7 +265,8 @@ impl<P, O> Books<P, O> {
         // A free instance among the fastest ends it first.
         let is_free = |at: &&InstanceKey| {
             let instance = self.instances.get(**at);
-            instance.is_some_and(|own| own.has_room() && own.in_service()) && !query.is_at(**at)
+            instance.is_some_and(|own| own.in_service() && self.has_room(query.model, **at))
+                && !query.is_at(**at)
         };
         if let Some(at) = pool.free.fast.iter().find(is_free)
             && pool.settings.policy.placement == Placement::BySpeed
@@ -259,7 +276,7 @@ impl<P, O> Books<P, O> {
         let others =
             pool.instances.iter().filter(|at| self.instances[**at].in_service() && !query.is_at(**at));
         let ends = others.filter_map(|at| {
-            Some((self.wait_at(*at, now)?, self.run_at(query.model, *at, query.shape.size)?))
+            Some((self.wait_at(query.model, *at, now)?, self.run_at(query.model, *at, query.shape.size)?))
         });
         ends.min_by(|one, other| (one.0 + one.1).total_cmp(&(other.0 + other.1)))
     }

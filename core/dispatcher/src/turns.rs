@@ -92,8 +92,8 @@ pub(crate) type Rank = (bool, u8, Due, u8);
 /// Who is served next.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// The payer of all queries so far.
-    sole: Option<Payer>,
+    /// The payer of all queries so far, while no book is kept.
+    sole: Option<(Payer, Account)>,
     book: Option<Book<Payer, ModelKey>>,
     has_shares: bool,
 }
@@ -101,7 +101,14 @@ pub(crate) struct Turns {
 impl Turns {
     /// Whether no book is needed for this payer.
     pub(crate) fn is_sole(&mut self, payer: Payer) -> bool {
-        self.book.is_none() && *self.sole.get_or_insert(payer) == payer
+        let (terms, used, entitled) = (Terms::default(), 0.0, 0.0);
+        let new = Account { terms, used, entitled, waiting: 0, running: 0 };
+        self.book.is_none() && self.sole.get_or_insert((payer, new)).0 == payer
+    }
+
+    /// The account of a payer while no book is kept.
+    fn of_sole(&mut self, payer: Payer) -> Option<&mut Account> {
+        self.sole.as_mut().filter(|(sole, _)| *sole == payer).map(|(_, account)| account)
     }
 
     /// Keeps a book from now on.
@@ -109,19 +116,22 @@ impl Turns {
         if self.book.is_none() {
             let book = self.book.insert(Book::default());
             waiting.for_each(|payer| book.wait(&payer));
+            if let Some((payer, account)) = self.sole.take() {
+                book.carry(&payer, account.used);
+            }
         }
     }
 
-    /// Sets the configured shares. Others that owe nothing are forgotten.
-    pub(crate) fn promise(&mut self, shares: &[(ShareKey, Terms)]) {
+    /// Sets the terms of payers. Shares that are not named and owe nothing are forgotten.
+    pub(crate) fn promise(&mut self, terms: &[(Payer, Terms)]) {
         let Some(book) = &mut self.book else { return };
-        self.has_shares = !shares.is_empty();
-        for (share, terms) in shares {
-            book.promise(&Payer::Share(*share), *terms);
+        self.has_shares = terms.iter().any(|(payer, _)| matches!(payer, Payer::Share(_)));
+        for (payer, terms) in terms {
+            book.promise(payer, *terms);
         }
-        book.forget(
-            |payer| matches!(payer, Payer::Share(own) if !shares.iter().any(|(share, _)| share == own)),
-        );
+        book.forget(|payer| {
+            matches!(payer, Payer::Share(_)) && !terms.iter().any(|(named, _)| named == payer)
+        });
     }
 
     /// Forgets a model that is gone.
@@ -140,18 +150,26 @@ impl Turns {
     pub(crate) fn wait(&mut self, payer: Payer) {
         if let Some(book) = &mut self.book {
             book.wait(&payer);
+        } else if let Some(account) = self.of_sole(payer) {
+            account.waiting += 1;
         }
     }
 
     pub(crate) fn leave(&mut self, payer: Payer) {
         if let Some(book) = &mut self.book {
             book.leave(&payer, 1);
+        } else if let Some(account) = self.of_sole(payer) {
+            account.waiting = account.waiting.saturating_sub(1);
         }
     }
 
     pub(crate) fn begin(&mut self, payer: Payer, model: ModelKey, is_query: bool) -> Option<Charge> {
         let work = if is_query { Work::Query } else { Work::Redundancy };
-        Some(self.book.as_mut()?.begin(&payer, &model, work))
+        if let Some(book) = &mut self.book {
+            return Some(book.begin(&payer, &model, work));
+        }
+        self.of_sole(payer)?.running += 1;
+        None
     }
 
     pub(crate) fn end(&mut self, payer: Payer, model: ModelKey, charge: Option<Charge>, took: Duration) {
@@ -159,6 +177,10 @@ impl Turns {
             && book.knows(&payer)
         {
             book.end(&payer, &model, charge, took);
+        } else if let Some(account) = self.of_sole(payer) {
+            account.running = account.running.saturating_sub(1);
+            account.used += took.as_secs_f64();
+            account.entitled = account.used;
         }
     }
 
@@ -168,7 +190,9 @@ impl Turns {
     }
 
     pub(crate) fn accounts(&self) -> impl Iterator<Item = (Payer, Account)> {
-        self.book.iter().flat_map(|book| book.accounts().map(|(payer, account)| (*payer, *account)))
+        let all =
+            self.book.iter().flat_map(|book| book.accounts().map(|(payer, account)| (*payer, *account)));
+        all.chain(self.sole)
     }
 }
 
@@ -179,14 +203,14 @@ mod tests {
     use crate::{Action, Dispatcher, End, InstanceSpec, JobKey, ModelSettings, Submission, Time};
 
     /// The payloads of queries in the order in which one instance runs them, for 10 ms each. All arrive at once while it is busy.
-    fn order(shares: &[(ShareKey, Terms)], queries: &[(u32, Option<u32>, u8)]) -> Vec<u32> {
+    fn order(shares: &[(Payer, Terms)], queries: &[(u32, Option<u32>, u8)]) -> Vec<u32> {
         let mut dispatcher: Dispatcher<u32, ()> = Dispatcher::new();
         if !shares.is_empty() {
             dispatcher.promise(shares);
         }
         let model = dispatcher.add_model(ModelSettings::default());
         let mut now = Time::ZERO;
-        dispatcher.join(now, &InstanceSpec { models: vec![model], ..InstanceSpec::default() });
+        dispatcher.join(now, &InstanceSpec::new([model], 1));
         for (payload, share, priority) in queries {
             let deadline = Time::from_nanos(10_000_000_000);
             let share = share.map(ShareKey);
@@ -213,16 +237,37 @@ mod tests {
         let queries = [(1, Some(1), 0), (2, Some(1), 0), (3, Some(1), 0), (4, Some(1), 0), (5, Some(2), 0)];
         // Runs are charged what one usually takes, so the first ones follow the order of arrival.
         assert_eq!(order(&[], &queries), [1, 2, 5, 3, 4]);
+        let share = |share| Payer::Share(ShareKey(share));
         let terms = |weight, reserved| Terms { weight, reserved };
-        let three = [(ShareKey(1), terms(3.0, 0)), (ShareKey(2), terms(1.0, 0))];
+        let three = [(share(1), terms(3.0, 0)), (share(2), terms(1.0, 0))];
         let queries = queries.map(|(payload, share, _)| (payload, share, 0));
         let mut both = queries.to_vec();
         both.extend([(6, Some(2), 0), (7, Some(1), 0)]);
         let order_of_both = order(&three, &both);
         let first = order_of_both.iter().take(4).filter(|payload| ![5, 6].contains(*payload)).count();
         assert_eq!(first, 3, "three of four are of the share with three times the weight: {order_of_both:?}");
-        let reserved = [(ShareKey(1), terms(100.0, 0)), (ShareKey(2), terms(1.0, 1))];
+        let reserved = [(share(1), terms(100.0, 0)), (share(2), terms(1.0, 1))];
         assert_eq!(order(&reserved, &both)[1], 5, "a reserved instance goes before all weights");
+    }
+
+    #[test]
+    fn models_have_weights_and_a_single_payer_has_an_account() {
+        let used = |script: &Script| {
+            let seconds = |(payer, account): (Payer, Account)| (payer, account.used, account.running);
+            script.dispatcher.accounts().map(seconds).collect::<Vec<_>>()
+        };
+        let settings = ModelSettings { policy: crate::Policy::NONE, ..ModelSettings::default() };
+        let mut script = Script::new(settings);
+        let one = Payer::Model(script.models[0]);
+        script.play("+1 q 2000 a0 q");
+        assert_eq!(used(&script), [(one, 2.0, 1)]);
+        script.models.push(script.dispatcher.add_model(settings));
+        let two = Payer::Model(script.models[1]);
+        script.play("+1 q,m1 2500 a2");
+        assert_eq!(used(&script), [(one, 2.0, 0), (two, 0.5, 0)]);
+        script.dispatcher.promise(&[(two, Terms { weight: 9.0, reserved: 0 })]);
+        let weights = script.dispatcher.accounts().map(|(payer, account)| (payer, account.terms.weight));
+        assert_eq!(weights.collect::<Vec<_>>(), [(one, 1.0), (two, 9.0)]);
     }
 
     #[test]

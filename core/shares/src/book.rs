@@ -204,6 +204,12 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         self.note(key);
     }
 
+    /// Takes over what a share used while it was the only one and no book was kept.
+    pub fn carry(&mut self, key: &K, seconds: f64) {
+        let account = &mut self.entry(key).account;
+        (account.used, account.entitled) = (account.used + seconds, account.entitled + seconds);
+    }
+
     /// Reserved instances that their shares do not use.
     pub fn unused(&self) -> u32 {
         self.accounts.values().map(Entry::unused).sum()

@@ -116,8 +116,7 @@ impl New {
         let model = dispatcher.add_model(settings);
         let models = if policy.stand_in.is_some() { vec![model, stand_in] } else { vec![model] };
         for _ in 0..instances {
-            dispatcher
-                .join(new::Time::ZERO, &new::InstanceSpec { models: models.clone(), ..Default::default() });
+            dispatcher.join(new::Time::ZERO, &new::InstanceSpec::new(models.clone(), 1));
         }
         Self { dispatcher, model }
     }

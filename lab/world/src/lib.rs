@@ -22,7 +22,7 @@ use parm_dispatcher::{
 use parm_workload::arrivals::{Arrivals, Times};
 use parm_workload::clock::Moment;
 use parm_workload::service::{self, Service};
-use parm_workload::{Ending, Error, Faults, Schedule};
+use parm_workload::{Ending, Error, Faults, Schedule, State};
 use smallvec::SmallVec;
 
 pub use coded::Coded;
@@ -320,12 +320,7 @@ impl World {
         if self.servers[server].key.is_some() {
             return;
         }
-        let spec = InstanceSpec {
-            models: self.models(server),
-            slots,
-            learns: self.learns,
-            ..InstanceSpec::default()
-        };
+        let spec = InstanceSpec { learns: self.learns, ..InstanceSpec::new(self.models(server), slots) };
         self.servers[server].key = Some(self.dispatcher.join(self.now, &spec));
         if let Some((from, _)) = self.schedule.next_crash(server as u32, self.moment()) {
             self.note(time(from), Event::Crashes { server });
@@ -348,11 +343,8 @@ impl World {
     /// A server has other models or slots.
     pub fn serve(&mut self, server: usize, models: Vec<ModelKey>, slots: u16) {
         if let Some(key) = self.servers[server].key {
-            self.dispatcher.serve(
-                self.now,
-                key,
-                &InstanceSpec { models, slots, learns: self.learns, ..InstanceSpec::default() },
-            );
+            let spec = InstanceSpec { learns: self.learns, ..InstanceSpec::new(models, slots) };
+            self.dispatcher.serve(self.now, key, &spec);
         }
         self.execute();
     }
@@ -460,6 +452,14 @@ impl World {
                 }
                 // One frontend needs no grants.
                 Action::Ask { .. } | Action::Return { .. } => {}
+                Action::Probe { instance } => {
+                    let Some(server) = self.server(instance) else { continue };
+                    let state = self.schedule.condition(server as u32, self.moment()).state;
+                    if state == State::Works && !self.refusing.contains_key(&server) {
+                        self.dispatcher.probed(self.now, instance);
+                        self.execute();
+                    }
+                }
                 Action::Tell { instance, condition } => {
                     let server = self.server(instance);
                     self.told.extend(server.map(|server| (self.now, server, condition)));

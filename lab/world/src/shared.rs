@@ -123,7 +123,7 @@ impl<'a> Fleet<'a> {
             let stand_in = plan.stand_in_cost.map(|_| dispatcher.add_model(ModelSettings::default()));
             let model = dispatcher.add_model(ModelSettings { stand_in, ..plan.settings });
             let models: Vec<ModelKey> = [Some(model), stand_in].into_iter().flatten().collect();
-            let spec = InstanceSpec { models, slots: plan.slots, ..InstanceSpec::default() };
+            let spec = InstanceSpec::new(models, plan.slots);
             let servers = (0..plan.instances).map(|_| dispatcher.join(Time::ZERO, &spec)).collect();
             Frontend { dispatcher, model, stand_in, servers, open: BTreeMap::new() }
         };
@@ -196,7 +196,7 @@ impl<'a> Fleet<'a> {
                     self.messages += 1;
                     self.send(Event::Returned { server, from: at });
                 }
-                Action::Tell { .. } => {}
+                Action::Tell { .. } | Action::Probe { .. } => {}
                 Action::Reply { query, result, .. } => {
                     let Some((number, arrived)) = frontend.open.remove(&query) else { continue };
                     if number >= self.plan.warm_up {

@@ -33,7 +33,7 @@ impl Parm {
             ..Default::default()
         });
         let models: Vec<ModelKey> = std::iter::once(model).chain(stand_in).collect();
-        let spec = InstanceSpec { models, slots: setup.slots, ..InstanceSpec::default() };
+        let spec = InstanceSpec::new(models, setup.slots);
         let servers = (0..setup.servers).map(|_| dispatcher.join(Time::ZERO, &spec)).collect();
         Self {
             dispatcher,
@@ -64,7 +64,7 @@ impl Parm {
                         wire.cancel(*name);
                     }
                 }
-                Action::Tell { .. } | Action::Ask { .. } | Action::Return { .. } => {}
+                Action::Tell { .. } | Action::Probe { .. } | Action::Ask { .. } | Action::Return { .. } => {}
                 Action::Reply { payload, result, .. } => {
                     if let Ok(answer) = result {
                         wire.reply(payload, answer.by == By::StandIn);
