@@ -209,7 +209,7 @@ gpu-train device="vulkan:0" feature="vulkan":
     cargo run --release -p parm-training --features {{feature}} --example step -- {{device}} lenet resnet-small resnet18
     python3 training/examples/step.py cuda lenet resnet-small resnet18
 
-# Milliseconds of training steps, one thread, beside PyTorch in Debian's python3-torch (docs/results/training-speed.md).
+# Milliseconds of training steps, one thread, beside PyTorch in Debian's python3-torch (docs/training.md).
 bench-train:
     RAYON_NUM_THREADS=1 cargo run --release -p parm-training --example step
     /usr/bin/python3 training/examples/step.py 1
