@@ -2,7 +2,6 @@
 
 use smallvec::SmallVec;
 
-use crate::bound::Bound;
 use crate::condition::PATIENCE;
 use crate::dispatcher::{Action, CancelReason, Dispatcher, End, Row};
 use crate::instance::{InstanceKey, Job};
@@ -273,15 +272,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
             model.counters.reply(&result, is_out);
         }
         if result.is_ok() && model.settings.policy.stand_in.is_some() {
+            let bounds = &mut self.books.bounds[model.bounds];
             if !is_out {
-                model.bound.note(now, stood_in);
+                bounds.all.note(now, stood_in);
             }
             if let Accept::AtMost(most) = query.accept {
-                model
-                    .accounts
-                    .entry((query.payer, most))
-                    .or_insert_with(Bound::without_floor)
-                    .note(now, stood_in);
+                bounds.note_client(now, query.payer, most, stood_in);
             }
         }
         self.actions.push(Action::Reply { query: key, payload: query.payload, result });
@@ -315,7 +311,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
 mod tests {
     use crate::policy::Policy;
     use crate::script::Script;
-    use crate::{ModelSettings, StandInPolicy};
+    use crate::{ModelSettings, Payer, ShareKey, StandInPolicy};
     use std::time::Duration;
 
     fn rows(rows: &[(Policy, &str, &str)]) {
@@ -374,11 +370,10 @@ mod tests {
             let seen = script.play("q,s1,l500 q,s2,l500 q 100");
             assert_eq!(seen.contains("StandIn"), in_outage, "{seen}");
             script.play("a1 a2");
-            assert_eq!(
-                script.dispatcher.books.models[script.models[0]].accounts.len(),
-                2,
-                "one for each payer"
-            );
+            let bounds = script.dispatcher.books.bounds.values().last().expect("the model's");
+            for share in [1, 2] {
+                assert!(bounds.of_client(Payer::Share(ShareKey(share)), 500).is_some(), "one for each payer");
+            }
         }
     }
 

@@ -8,7 +8,12 @@
 //! As the bound fills, the wait for the exact answer grows ([`Bound::stretch`]), so that the approximations that are left go
 //! to the slowest queries.
 
+use std::collections::BTreeMap;
+
+use slotmap::new_key_type;
+
 use crate::time::Time;
+use crate::turns::Payer;
 
 /// Approximate answers that are allowed in a minute with few answers.
 const FLOOR: u32 = 20;
@@ -19,6 +24,32 @@ const STIFFNESS: f64 = 0.05;
 const SECOND: u64 = 1_000_000_000;
 /// A minute and the second that is being filled: any sixty seconds lie within.
 const SECONDS: usize = 61;
+
+new_key_type! {
+    /// The name of the bounds that the versions of a model share.
+    pub(crate) struct BoundsKey;
+}
+
+/// The bounds of a model. Its versions share them: during a rollout each of them must not use the whole.
+#[derive(Debug, Default)]
+pub(crate) struct Bounds {
+    pub(crate) all: Bound,
+    /// The same for the queries whose clients named a bound, by payer and by the bound in thousandths.
+    of_clients: BTreeMap<(Payer, u16), Bound>,
+}
+
+impl Bounds {
+    /// The bound of a client.
+    pub(crate) fn of_client(&self, payer: Payer, most: u16) -> Option<&Bound> {
+        self.of_clients.get(&(payer, most))
+    }
+
+    /// A query of a client with a bound was answered.
+    pub(crate) fn note_client(&mut self, now: Time, payer: Payer, most: u16, approximate: bool) {
+        let own = self.of_clients.entry((payer, most)).or_insert_with(Bound::without_floor);
+        own.note(now, approximate);
+    }
+}
 
 /// The answers of the last minute.
 #[derive(Debug)]
@@ -40,7 +71,7 @@ impl Default for Bound {
 
 impl Bound {
     /// The bound of clients that named one: it holds from the first answer on.
-    pub(crate) fn without_floor() -> Self {
+    fn without_floor() -> Self {
         Self { floor: 0, ..Self::default() }
     }
 

@@ -141,8 +141,9 @@ impl<P: Clone, O> Default for Dispatcher<P, O> {
 impl<P: Clone, O> Dispatcher<P, O> {
     /// One without models.
     pub fn new() -> Self {
-        let (models, instances) = (SlotMap::with_key(), SlotMap::with_key());
-        let books = Books { models, instances, queries: SlotMap::with_key(), jobs: SlotMap::with_key() };
+        let (models, instances, bounds) = (SlotMap::with_key(), SlotMap::with_key(), SlotMap::with_key());
+        let books =
+            Books { models, bounds, instances, queries: SlotMap::with_key(), jobs: SlotMap::with_key() };
         Self {
             books,
             calendar: Calendar::default(),
@@ -340,7 +341,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// Says which promise the books break, for tests: a query that nobody will look at again, one that waits although an
     /// instance that suits it has room, or a count that is wrong.
     pub fn check(&self, now: Time) -> Result<(), String> {
-        let Books { models, instances, queries, jobs } = &self.books;
+        let Books { models, instances, queries, jobs, .. } = &self.books;
         for (key, query) in queries {
             if query.marked || query.look > query.deadline {
                 return Err(format!("query {key:?} is not on the calendar: {:?}", query.attempts));
@@ -510,17 +511,17 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// Adds what concerns approximate answers.
     fn approximations(&self, now: Time, query: &Query<P, O>, facts: Facts) -> Facts {
         let model = &self.books.models[query.model];
+        let bounds = &self.books.bounds[model.bounds];
         let Some((usual, late)) = self.usual_and_late(query, facts.policy) else { return facts };
         let of_client = match query.accept {
-            Accept::AtMost(most) => model
-                .accounts
-                .get(&(query.payer, most))
+            Accept::AtMost(most) => bounds
+                .of_client(query.payer, most)
                 .is_none_or(|account| account.has_room(now, f64::from(most) / 1000.0)),
             Accept::Any | Accept::Exact => true,
         };
         let is_bound = |policy: StandInPolicy| {
             let is_exempt = policy.in_outage && self.books.is_out(query.model, now);
-            !model.bound.has_room(now, policy.bound) && !is_exempt
+            !bounds.all.has_room(now, policy.bound) && !is_exempt
         };
         Facts {
             give_at: query.arrived.later(late),
@@ -535,7 +536,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let model = &self.books.models[query.model];
         let usual = model.times.usual(1.0, query.shape.size)?;
         let bound = policy.stand_in.map_or(1.0, |stand_in| stand_in.bound);
-        Some((usual, policy.late_factor * model.bound.stretch(bound) * usual))
+        Some((usual, policy.late_factor * self.books.bounds[model.bounds].all.stretch(bound) * usual))
     }
 
     /// The model's stand-in, and from when on the query is late enough for it.
@@ -555,7 +556,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             return Some((key, if runs { query.arrived } else { Time::MAX }));
         }
         let cheap = stand_in.times.usual(1.0, query.shape.size).unwrap_or(usual);
-        let patience = cheap * model.bound.used(policy.bound) * PATIENCE;
+        let patience = cheap * self.books.bounds[model.bounds].all.used(policy.bound) * PATIENCE;
         let waits = late.min((late + patience - usual).max(0.0));
         Some((key, query.arrived.later(if runs { late } else { waits })))
     }

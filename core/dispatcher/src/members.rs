@@ -6,16 +6,27 @@
 
 use std::time::Duration;
 
+use crate::bound::Bounds;
 use crate::dispatcher::{Dispatcher, End, Models};
 use crate::instance::{Instance, InstanceKey, InstanceSpec, Offered, Served};
 use crate::model::{Model, ModelKey, ModelSettings};
 use crate::query::{Failure, QueryKey};
+use crate::suits::Books;
 use crate::time::Time;
 
 impl<P: Clone, O> Dispatcher<P, O> {
     /// Adds a model. Its stand-in is added before it.
     pub fn add_model(&mut self, settings: ModelSettings) -> ModelKey {
-        self.books.models.insert(Model::new(settings))
+        let bounds = self.books.bounds.insert(Bounds::default());
+        self.books.models.insert(Model::new(settings, bounds))
+    }
+
+    /// Adds a version of a model: approximate answers of both count for the same bound. If the other is gone, it is a model.
+    pub fn add_version(&mut self, settings: ModelSettings, of: ModelKey) -> ModelKey {
+        match self.books.models.get(of).map(|model| model.bounds) {
+            Some(bounds) => self.books.models.insert(Model::new(settings, bounds)),
+            None => self.add_model(settings),
+        }
     }
 
     /// Changes the settings of a model, for its present queries too. Its estimates and saved budgets stay.
@@ -66,12 +77,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     /// Forgets removed models without queries and jobs.
     pub(crate) fn forget_models(&mut self) {
-        let (models, turns) = (&mut self.books.models, &mut self.turns);
+        let (Books { models, bounds, .. }, turns) = (&mut self.books, &mut self.turns);
         self.leaving.retain(|key| {
             let is_used = models.get(*key).is_some_and(|model| model.uses > 0);
-            if !is_used {
-                models.remove(*key);
+            if !is_used && let Some(model) = models.remove(*key) {
                 turns.forget(*key);
+                if !models.values().any(|other| other.bounds == model.bounds) {
+                    bounds.remove(model.bounds);
+                }
             }
             is_used
         });
@@ -196,6 +209,22 @@ mod tests {
             let played = script.play(calls).replace(", 0 Failed(Instance)", "");
             assert_eq!(played, seen, "{calls}");
         }
+    }
+
+    #[test]
+    fn versions_share_a_bound_until_the_last_is_gone() {
+        let mut script = Script::new(ModelSettings::default());
+        let first = script.models[0];
+        let second = script.dispatcher.add_version(ModelSettings::default(), first);
+        let bounds = |script: &Script| script.dispatcher.books.bounds.len();
+        let of = |script: &Script, model| script.dispatcher.books.models[model].bounds;
+        assert_eq!((of(&script, first), bounds(&script)), (of(&script, second), 1));
+        script.dispatcher.remove_model(script.now, first);
+        assert_eq!(bounds(&script), 1);
+        script.dispatcher.remove_model(script.now, second);
+        assert_eq!(bounds(&script), 0);
+        script.dispatcher.add_version(ModelSettings::default(), first);
+        assert_eq!(bounds(&script), 1);
     }
 
     #[test]

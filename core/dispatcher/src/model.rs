@@ -1,12 +1,12 @@
 //! A model: its settings, its estimates, the queries that wait for it, and its instances with room.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use slotmap::new_key_type;
 
 use crate::batch::Limit;
-use crate::bound::Bound;
+use crate::bound::BoundsKey;
 use crate::budget::{Budget, BudgetSettings};
 use crate::counters::Counters;
 use crate::estimate::{Rate, Times};
@@ -15,7 +15,7 @@ use crate::instance::InstanceKey;
 use crate::policy::{Placement, Policy};
 use crate::query::QueryKey;
 use crate::time::Time;
-use crate::turns::{Lanes, Payer};
+use crate::turns::Lanes;
 
 new_key_type! {
     /// The name of a model. A stand-in is a model of its own.
@@ -77,9 +77,7 @@ pub(crate) struct Model {
     pub(crate) arrivals: Rate,
     pub(crate) hedges: Budget,
     pub(crate) retries: Budget,
-    pub(crate) bound: Bound,
-    /// The same for the queries whose clients named a bound, by payer and by the bound in thousandths.
-    pub(crate) accounts: BTreeMap<(Payer, u16), Bound>,
+    pub(crate) bounds: BoundsKey,
     /// When it last gave a prediction.
     pub(crate) answered: Time,
     pub(crate) batches: Limit,
@@ -152,15 +150,14 @@ impl Line {
 const SAME: f32 = 0.05;
 
 impl Model {
-    pub(crate) fn new(settings: ModelSettings) -> Self {
+    pub(crate) fn new(settings: ModelSettings, bounds: BoundsKey) -> Self {
         Self {
             settings,
             times: Times::default(),
             arrivals: Rate::default(),
             hedges: Budget::new(settings.hedges),
             retries: Budget::new(settings.retries),
-            bound: Bound::default(),
-            accounts: BTreeMap::new(),
+            bounds,
             answered: Time::ZERO,
             batches: Limit::default(),
             line: Line::default(),

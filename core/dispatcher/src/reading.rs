@@ -94,7 +94,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             late_after: times(rest.late()).filter(|_| rest.late().is_finite()),
             hedges: model.hedges.tokens(),
             retries: model.retries.tokens(),
-            approximate: policy.map(|policy| model.bound.minute(now, policy.bound)),
+            approximate: policy.map(|policy| books.bounds[model.bounds].all.minute(now, policy.bound)),
             in_outage: stand_in.is_some_and(|own| own.slots > 0) && (usable == 0 || books.is_out(key, now)),
             stand_in_cost: cost(1)
                 .zip(cost(2))

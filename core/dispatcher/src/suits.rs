@@ -23,16 +23,18 @@ use std::time::Duration;
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 
+use crate::bound::{Bounds, BoundsKey};
 use crate::instance::{Instance, InstanceKey, Job, Served};
 use crate::model::{Model, ModelKey};
 use crate::policy::Placement;
 use crate::query::{Attempt, JobKey, Query, QueryKey, Reject, Why};
 use crate::time::Time;
 
-/// All facts: the models, instances, queries and jobs.
+/// All facts: the models, their bounds, instances, queries and jobs.
 #[derive(Debug)]
 pub(crate) struct Books<P, O> {
     pub(crate) models: SlotMap<ModelKey, Model>,
+    pub(crate) bounds: SlotMap<BoundsKey, Bounds>,
     pub(crate) instances: SlotMap<InstanceKey, Instance>,
     pub(crate) queries: SlotMap<QueryKey, Query<P, O>>,
     pub(crate) jobs: SlotMap<JobKey, Job>,

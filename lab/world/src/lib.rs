@@ -367,7 +367,8 @@ impl World {
     /// A new version of the model replaces it at once.
     pub fn replace(&mut self, settings: ModelSettings) {
         let settings = ModelSettings { stand_in: self.stand_in.map(|(model, _)| model), ..settings };
-        let old = std::mem::replace(&mut self.model, self.dispatcher.add_model(settings));
+        let new = self.dispatcher.add_version(settings, self.model);
+        let old = std::mem::replace(&mut self.model, new);
         for server in 0..self.servers.len() {
             self.serve(server, self.models(server), self.slots);
         }
