@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("wire/captures", &["protocol"]),
     ("wire/transport", &["durations", "protocol", "tokens"]),
     ("core/dispatch", &["durations", "encoder", "shares", "tokens"]),
-    ("core/dispatcher", &["encoder"]),
+    ("core/dispatcher", &["encoder", "shares"]),
     ("parity-models", &["random", "protocol", "encoder"]),
     ("backend", &["durations", "shares", "tokens", "protocol", "transport", "workload", "parity-models"]),
     ("stand-ins", &["random", "charts", "protocol", "arrays", "parity-models", "backend"]),

@@ -212,6 +212,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 continue;
             };
             let is_exact = job.model == query.model;
+            let repeats = self.books.models[job.model].settings.policy.repeats;
             let own = query.attempts.iter_mut().find(|own| own.running().is_some_and(|(job, ..)| job == key));
             let Some(attempt) = own else { continue };
             match output {
@@ -227,10 +228,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 }
                 Some(output) => {
                     attempt.state = AttemptState::Over;
-                    query.offer = Some(Answer { output, by: By::StandIn });
+                    // The bound does not count a reconstruction, so that is kept.
+                    query.offer.get_or_insert(Answer { output, by: By::StandIn });
                 }
                 // One bad row may have broken the whole batch, so each is tried alone.
-                None if is_batch && matches!(failure, Failure::Model | Failure::Query) => {
+                None if is_batch && repeats && matches!(failure, Failure::Model | Failure::Query) => {
                     attempt.state = AttemptState::Over;
                     query.alone = true;
                 }
@@ -271,7 +273,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         if !query.background {
             model.counters.reply(&result, is_out);
         }
-        if result.is_ok() && model.settings.policy.stand_in.is_some() {
+        if result.is_ok() && model.settings.policy.stand_in.is_some() && !query.background {
             let bounds = &mut self.books.bounds[model.bounds];
             if !is_out {
                 bounds.all.note(now, stood_in);

@@ -70,7 +70,7 @@ impl Default for Bound {
 }
 
 impl Bound {
-    /// The bound of clients that named one: it holds from the first answer on.
+    /// The bound of clients that named one: it holds from the first minute on.
     fn without_floor() -> Self {
         Self { floor: 0, ..Self::default() }
     }

@@ -516,7 +516,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let of_client = match query.accept {
             Accept::AtMost(most) => bounds
                 .of_client(query.payer, most)
-                .is_none_or(|account| account.has_room(now, f64::from(most) / 1000.0)),
+                .map_or(most >= 1000, |account| account.has_room(now, f64::from(most) / 1000.0)),
             Accept::Any | Accept::Exact => true,
         };
         let is_bound = |policy: StandInPolicy| {

@@ -47,7 +47,7 @@ impl InstanceSpec {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) serves: SmallVec<[Served; 2]>,
     /// The jobs that it may have now, and the most.
@@ -121,6 +121,22 @@ impl Served {
             follows: false,
             ran_at: Time::ZERO,
             listed: false,
+        }
+    }
+}
+
+impl Default for Instance {
+    fn default() -> Self {
+        Self {
+            serves: Default::default(),
+            slots: Default::default(),
+            jobs: Default::default(),
+            health: Default::default(),
+            watch: Default::default(),
+            grants: Default::default(),
+            told: Default::default(),
+            held: Default::default(),
+            look: Time::MAX,
         }
     }
 }

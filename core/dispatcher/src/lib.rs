@@ -11,9 +11,9 @@
 //!
 //! **Read in this order**: `query` (what a query is), `step` (what it needs), `suits` (where it runs), `estimate`
 //! (speed of instances, rest of runs), `batch` (rows of a job), `policy` (what differs between policies), `bound` and `budget`
-//! (limits), `health` (instances that fail), the loop with its three parts: `dispatcher`, `attempts`, `matcher`, `learn`; `members`
-//! (models and instances come and go); and apart from all of these `coding`, `condition`, and what others read: `counters` and
-//! `reading`.
+//! (limits), `health` (instances that fail), the loop with its parts: `dispatcher`, `attempts`, `matcher`, `learn`; `members`
+//! (models and instances come and go), `turns` (shares), `asks` (several frontends); and apart from all of these `coding`,
+//! `condition`, and what others read: `counters` and `reading`.
 //!
 //! **Every model is a pool.** A stand-in and a parity model are models that instances have or have not, and an attempt names its
 //! model. Coding is a client of the dispatcher: a [`Coder`] submits parities as queries and offers reconstructions.

@@ -189,6 +189,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
         while rows.len() < most as usize
             && let Some(next) = self.lane(key, lane).get(at).copied()
         {
+            // It may be in line twice, if its stand-in had started in between.
+            if rows.contains(&next) {
+                self.lane(key, lane).remove(at);
+                continue;
+            }
             let joins = self.waits_first(key, next) && {
                 let next = &self.books.queries[next];
                 !next.alone
@@ -299,7 +304,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     continue;
                 }
                 match instance.health.trial_at() {
-                    Some(due) if due > now => look = look.min(due),
+                    Some(due) if due > now => wait = wait.filter(|(_, own)| *own <= due).or(Some((*at, due))),
                     _ => found = found.or(Some(*at)),
                 }
             }

@@ -62,6 +62,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         for at in model.instances.clone() {
             self.unserve(at, key);
         }
+        self.compare(key);
         self.note_usable(now, key);
         // Queries that want it as their stand-in.
         let others =

@@ -57,7 +57,7 @@ impl Policy {
         late_factor: 1.15,
         stand_in: None,
     };
-    /// Each query is sent once.
+    /// No query runs twice: it is sent again only if the instance did not get it.
     pub const ONCE: Policy = Policy { repeats: false, ..Self::NONE };
     /// Idle instances take turns, whatever their speed.
     pub const EQUAL: Policy = Policy { placement: Placement::InTurn, ..Self::NONE };

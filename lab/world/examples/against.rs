@@ -1,6 +1,8 @@
 //! The dispatcher beside the one that it replaces, on the profiles of the slowness experiment: the gap between p99.9 and p50.
 //!
-//! `cargo run --release -p parm-world --example against -- hedge 3001 3 100000 sick,hosts 0.5,0.7`
+//! `cargo run --release -p parm-world --example against -- hedge 3001 3 100000 sick,hosts 0.5,0.7 12 1`
+//!
+//! The last two are the instances and the time that a further row of a batch adds, as a share of the first; below 1 both make batches.
 
 #![allow(clippy::print_stdout, reason = "the table is the output")]
 
@@ -26,6 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let profiles = next("clean,sick,hosts,heal,shared,measured,A,B,AB,hang,correlated");
     let loads = next("0.5,0.7");
     let instances: u32 = next("12").parse()?;
+    let row_share: f64 = next("1").parse()?;
     let (policy, kind) = match name.as_str() {
         "none" => (Policy::NONE, PolicyKind::None),
         "equal" => (Policy::EQUAL, PolicyKind::Equal),
@@ -62,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for load in loads.split(',') {
             let load: f64 = load.parse()?;
             let scenario = Scenario::named(profile).ok_or("there is no such profile")?;
-            let service = Service::default();
+            let service = Service { row_share, ..Service::default() };
             let rate = load * f64::from(instances) / service.mean_seconds();
             let (mut gaps, mut p50, mut extra, mut approximate) = ([0.0; 2], [0.0; 2], [0.0; 2], [0.0; 2]);
             let (mut own, mut decoded) = (Vec::new(), 0.0);
@@ -109,6 +112,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     slots: 1,
                     settings: ModelSettings {
                         policy,
+                        max_rows: if row_share < 1.0 { 64 } else { 1 },
                         queue_limit: run.settings.queue_limit.get(),
                         hedges: BudgetSettings { ratio: 0.1, burst: 10 },
                         ..ModelSettings::default()
