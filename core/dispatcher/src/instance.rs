@@ -130,6 +130,8 @@ impl Default for Instance {
         Self {
             serves: Default::default(),
             slots: Default::default(),
+            most: Default::default(),
+            concurrency: Default::default(),
             jobs: Default::default(),
             health: Default::default(),
             watch: Default::default(),
