@@ -10,6 +10,7 @@ use crate::estimate::{Concurrency, Speed};
 use crate::health::Health;
 use crate::model::ModelKey;
 use crate::query::{JobKey, QueryKey, Why};
+use crate::site::Site;
 use crate::time::Time;
 use crate::turns::Payer;
 
@@ -27,6 +28,8 @@ pub struct InstanceSpec {
     pub slots: u16,
     /// Whether it is a server of unknown kind: `slots` are the most, and how many jobs it runs best at a time is learned.
     pub learns: bool,
+    /// Where it is.
+    pub site: Site,
 }
 
 /// A model that an instance runs.
@@ -57,6 +60,7 @@ pub(crate) struct Instance {
     pub(crate) concurrency: Option<Concurrency>,
     /// The running jobs, the oldest first.
     pub(crate) jobs: SmallVec<[JobKey; 4]>,
+    pub(crate) site: Site,
     pub(crate) health: Health,
     /// Its condition, as operators see it.
     pub(crate) watch: Watch,

@@ -9,7 +9,7 @@
 //! **Pure.** No clock, runtime, randomness or I/O: the caller passes the time into each call and executes the
 //! [`Action`]s that it takes out. The simulator and the random tests drive the same code as the frontend.
 //!
-//! **Read in this order**: `query` (what a query is), `step` (what it needs), `suits` (where it runs), `estimate`
+//! **Read in this order**: `query` (what a query is), `step` (what it needs), `suits` and `site` (where it runs), `estimate`
 //! (speed of instances, rest of runs), `batch` (rows of a job), `policy` (what differs between policies), `bound` and `budget`
 //! (limits), `health` (instances that fail), the loop with its parts: `dispatcher`, `attempts`, `matcher`, `learn`; `members`
 //! (models and instances come and go), `turns` (shares), `asks` (several frontends); and apart from all of these `coding`,
@@ -40,6 +40,7 @@ mod query;
 mod reading;
 #[cfg(test)]
 mod script;
+mod site;
 mod step;
 mod suits;
 mod time;
@@ -57,5 +58,6 @@ pub use model::{ModelKey, ModelSettings};
 pub use policy::{Placement, Policy, StandInPolicy};
 pub use query::{Accept, Answer, By, Failure, JobKey, QueryKey, Reject, Shape, Submission, Why};
 pub use reading::{InstanceReading, ModelReading};
+pub use site::Site;
 pub use time::Time;
 pub use turns::{Payer, ShareKey, Terms};

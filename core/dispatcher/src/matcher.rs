@@ -15,6 +15,7 @@ use crate::instance::InstanceKey;
 use crate::model::{Line, ModelKey};
 use crate::policy::Placement;
 use crate::query::{QueryKey, Why};
+use crate::site::FARTHEST;
 use crate::suits::{Books, Fit};
 use crate::time::Time;
 
@@ -272,9 +273,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let (books, query) = (&self.books, &self.books.queries[key]);
         let free = &books.models[model].free;
         let (mut look, mut wait) = (Time::MAX, None);
-        let (mut found, mut hangs, mut has_room) = (None, None, false);
+        let (mut found, mut apart, mut hangs, mut has_room) = (None, 0, None, false);
         let slow = free.slow.iter().map(|(_, at)| (true, *at));
         for (is_slow, at) in free.fast.iter().map(|at| (false, *at)).chain(slow) {
+            if is_slow && found.is_some() {
+                break;
+            }
             match books.suits(model, query, at, now) {
                 Fit::No => has_room |= query.is_at(at) && books.instances[at].has_room(),
                 Fit::From(from) => {
@@ -289,9 +293,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
                         wait = wait.filter(|(_, own)| *own <= until).or(Some((at, until)));
                     }
                 },
-                Fit::Yes => found = Some(at),
+                Fit::Yes => {
+                    let own = books.apart(query, at);
+                    if found.is_none() || own > apart {
+                        (found, apart) = (Some(at), own);
+                    }
+                }
             }
-            if found.is_some() {
+            if found.is_some() && (is_slow || apart == FARTHEST) {
                 break;
             }
         }

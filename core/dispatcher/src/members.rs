@@ -104,6 +104,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         instance.most = spec.slots.max(1);
         instance.concurrency = spec.learns.then(|| instance.concurrency.take().unwrap_or_default());
         instance.slots = instance.limit();
+        instance.site = spec.site;
         let mut models: Models = instance.serves.iter().map(|served| served.model).collect();
         for Offered { model, at_once } in &spec.models {
             let of = self.books.models.get_mut(*model).filter(|of| !of.is_removed);
