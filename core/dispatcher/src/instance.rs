@@ -135,6 +135,7 @@ impl Default for Instance {
             serves: Default::default(),
             slots: Default::default(),
             most: Default::default(),
+            site: Default::default(),
             concurrency: Default::default(),
             jobs: Default::default(),
             health: Default::default(),

@@ -69,7 +69,7 @@ mod tests {
         script.play("+1 +1 +1");
         for (instance, node) in script.instances.clone().into_iter().zip([1, 1, 2]) {
             let site = Site { node: Some(node), ..Site::default() };
-            let spec = InstanceSpec { models: script.models.clone(), site, ..InstanceSpec::default() };
+            let spec = InstanceSpec { site, ..InstanceSpec::new(script.models.clone(), 0) };
             script.dispatcher.serve(script.now, instance, &spec);
         }
         script.play(calls)

@@ -68,7 +68,7 @@ impl Concurrency {
     pub(crate) fn slower(&self, jobs: usize) -> f32 {
         let mut known = self.0[..=step(jobs)].iter().filter(|step| step.runs >= KNOWN).map(|step| step.mean);
         let Some(fewest) = known.next() else { return 1.0 };
-        known.last().map_or(1.0, |own| (own - fewest).exp().max(1.0))
+        known.next_back().map_or(1.0, |own| (own - fewest).exp().max(1.0))
     }
 
     /// The same for a run that began as one of so many and ended as one of so many. `None` beyond what is known: such a run must not
