@@ -28,11 +28,13 @@ enum Place {
     Nowhere,
 }
 
-/// A line other than that of the queries that have not run yet.
+/// A line of a model.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
     StandIn,
     Again,
+    /// Queries that have not run yet, of one payer and priority.
+    First(usize),
     Background,
 }
 
@@ -41,6 +43,7 @@ impl Urgency {
         match self {
             Urgency::StandIn => &mut line.stand_ins,
             Urgency::Again => &mut line.again,
+            Urgency::First(lane) => &mut line.first.0[lane].queue,
             Urgency::Background => &mut line.background,
         }
     }
@@ -67,7 +70,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             }
             let place = match urgency {
                 Urgency::Background => self.find_idle(now, model, key),
-                Urgency::StandIn | Urgency::Again => self.find(now, model, key),
+                Urgency::StandIn | Urgency::Again | Urgency::First(_) => self.find(now, model, key),
             };
             let instance = match place {
                 Place::At(instance) => instance,
@@ -78,7 +81,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 Place::Nowhere => return,
             };
             urgency.line(&mut self.books.models[model].line).remove(at);
-            self.start_at(now, model, &smallvec![key], instance);
+            let rows = match urgency {
+                Urgency::StandIn => self.rows(now, model, urgency, key, instance),
+                _ => smallvec![key],
+            };
+            self.start_at(now, model, &rows, instance);
         }
     }
 
@@ -145,7 +152,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let mut rows: Keys = smallvec![next];
                 if next == first {
                     self.lane(key, lane).remove(at);
-                    rows = self.rows(now, key, lane, first, instance);
+                    rows = self.rows(now, key, Urgency::First(lane), first, instance);
                 }
                 self.start_at(now, key, &rows, instance);
                 return true;
@@ -155,7 +162,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     }
 
     fn lane(&mut self, model: ModelKey, lane: usize) -> &mut VecDeque<QueryKey> {
-        &mut self.books.models[model].line.first.0[lane].queue
+        Urgency::First(lane).line(&mut self.books.models[model].line)
     }
 
     /// A query and those behind it in line that the instance should run in the same job.
@@ -163,7 +170,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         &mut self,
         now: Time,
         key: ModelKey,
-        lane: usize,
+        line: Urgency,
         first: QueryKey,
         instance: InstanceKey,
     ) -> Keys {
@@ -171,7 +178,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let model = &self.books.models[key];
         let query = &self.books.queries[first];
         let most = model.batches.of(model.settings.max_rows);
-        let waiting = model.line.waiting;
+        let is_first = line != Urgency::StandIn;
+        let waiting = if is_first { model.line.waiting } else { model.line.stand_ins.len() as u32 + 1 };
         if most == 1 || waiting <= model.free.fast.len() as u32 || query.alone {
             return rows;
         }
@@ -188,14 +196,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let mut largest = shape.size;
         let mut at = 0;
         while rows.len() < most as usize
-            && let Some(next) = self.lane(key, lane).get(at).copied()
+            && let Some(next) = line.line(&mut self.books.models[key].line).get(at).copied()
         {
             // It may be in line twice, if its stand-in had started in between.
             if rows.contains(&next) {
-                self.lane(key, lane).remove(at);
+                line.line(&mut self.books.models[key].line).remove(at);
                 continue;
             }
-            let joins = self.waits_first(key, next) && {
+            let joins = self.waits(key, next, is_first) && {
                 let next = &self.books.queries[next];
                 !next.alone
                     && shape.joins(next.shape)
@@ -203,7 +211,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     && self.books.suits(key, next, instance, now) == Fit::Yes
             };
             if joins {
-                self.lane(key, lane).remove(at);
+                line.line(&mut self.books.models[key].line).remove(at);
                 rows.push(next);
                 largest = largest.max(self.books.queries[next].shape.size);
             } else {
@@ -225,8 +233,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     /// Whether an entry of the line is a query that has not run yet.
     pub(crate) fn waits_first(&self, model: ModelKey, key: QueryKey) -> bool {
-        let query = self.books.queries.get(key);
-        query.is_some_and(|query| query.wanted(model).is_some_and(|at| query.attempts[at].why.is_first()))
+        self.waits(model, key, true)
+    }
+
+    fn waits(&self, model: ModelKey, key: QueryKey, first: bool) -> bool {
+        let Some(query) = self.books.queries.get(key) else { return false };
+        query.wanted(model).is_some_and(|at| query.attempts[at].why.is_first() == first)
     }
 
     fn start_at(&mut self, now: Time, model: ModelKey, rows: &Keys, instance: InstanceKey) {
@@ -379,5 +391,30 @@ impl<P: Clone, O> Dispatcher<P, O> {
         if let Some(served) = self.books.instances.get_mut(key).and_then(|own| own.of_mut(model)) {
             served.listed = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::script::Script;
+    use crate::{ModelSettings, Policy};
+
+    #[test]
+    fn stand_ins_of_several_late_queries_share_a_job() {
+        let mut script = Script::default();
+        let settings = ModelSettings { max_rows: 8, ..ModelSettings::default() };
+        let stand_in = script.dispatcher.add_model(settings);
+        let settings = ModelSettings { policy: Policy::STAND_IN, stand_in: Some(stand_in), ..settings };
+        script.models =
+            vec![stand_in, script.dispatcher.add_model(ModelSettings { max_rows: 1, ..settings })];
+        script.play("+1 q,m1 20 a0 q,m1 40 a1 q,m1 60 a2");
+        assert_eq!(
+            script.play("100 q,m1 q,m1 120 a3 125 a4"),
+            "First 3 at 0, Model answers 3, StandIn 4 at 0, StandIn answers 4"
+        );
+        assert_eq!(
+            script.play("200 q,m1 q,m1 q,m1 220 a5 225 a6"),
+            "First 5 at 0, Model answers 5, StandIn 7+6 at 0, StandIn answers 6, StandIn answers 7"
+        );
     }
 }

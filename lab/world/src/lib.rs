@@ -212,7 +212,8 @@ impl World {
     pub fn new(plan: &Plan) -> Result<Self, Error> {
         plan.service.check()?;
         let mut dispatcher = Dispatcher::new();
-        let stand_in = plan.stand_in_cost.map(|cost| (dispatcher.add_model(ModelSettings::default()), cost));
+        let of_stand_in = ModelSettings { max_rows: plan.settings.max_rows, ..ModelSettings::default() };
+        let stand_in = plan.stand_in_cost.map(|cost| (dispatcher.add_model(of_stand_in), cost));
         let settings = ModelSettings { stand_in: stand_in.map(|(model, _)| model), ..plan.settings };
         let model = dispatcher.add_model(settings);
         let coded = plan.coding.as_ref().map(|coding| Coded::new(coding, plan.apart > 0, &mut dispatcher));

@@ -35,6 +35,7 @@ fn plan(seed: u64) -> (Plan, f64) {
     let settings = ModelSettings {
         policy,
         max_attempts: 1 + draw.below(4) as u8,
+        max_rows: [1, 1, 8][Random::of(seed, [5]).below(3)],
         queue_limit: [5, 50, 10_000][draw.below(3)],
         ..ModelSettings::default()
     };
