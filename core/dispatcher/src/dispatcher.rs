@@ -364,6 +364,16 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 if let Some(at) = model.instances.iter().find(suits) {
                     return Err(format!("query {key:?} waits although {at:?} has room: {attempt:?}"));
                 }
+                let is_slow = |at: &InstanceKey| {
+                    !query.background
+                        && !self.books.may_hang(*at, now)
+                        && self.books.suits(attempt.model, query, *at, now) == Fit::Yes
+                };
+                let is_noted = |at: &InstanceKey| instances[*at].look < Time::MAX;
+                let slow = model.instances.iter().copied().find(is_slow);
+                if let Some(at) = slow.filter(|_| query.look > now && !model.instances.iter().any(is_noted)) {
+                    return Err(format!("query {key:?} waits beside {at:?}, which nobody looks at"));
+                }
             }
         }
         for (key, model) in models {
@@ -381,6 +391,12 @@ impl<P: Clone, O> Dispatcher<P, O> {
             let idle = queries.values().filter(idle).count();
             if idle != line.waiting_idle as usize {
                 return Err(format!("{idle} wait for idle instances, {} are counted", line.waiting_idle));
+            }
+            let members = model.instances.iter().map(|at| &instances[*at]).filter(|at| at.in_service());
+            let slots = members.filter_map(|at| Some(at.slots.min(at.of(key)?.at_once)));
+            let slots: u32 = slots.map(u32::from).sum();
+            if slots != model.slots {
+                return Err(format!("{slots} slots are in service, and {} are counted", model.slots));
             }
         }
         if let Some((key, own)) = instances.iter().find(|(_, own)| own.look < now) {

@@ -29,6 +29,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let was_out = !instance.health.in_service();
                 instance.health.answered();
                 model.batches.note(job.rows.len() as u32, true);
+                if was_out {
+                    self.back_in_service(job.instance);
+                }
+                let Books { models, instances, .. } = &mut self.books;
+                let (model, instance) = (&mut models[job.model], &mut instances[job.instance]);
                 let Some(served) = instance.of_mut(job.model) else { return };
                 let before = served.slower;
                 let expected = model.times.usual(served.factor, job.work);
@@ -43,9 +48,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let after = instance.of(job.model).map_or(before, |served| served.slower);
                 model.compared += 1;
                 let is_new = model.is_fast(before) != model.is_fast(after) || after < model.fastest;
-                if was_out {
-                    self.back_in_service(job.instance);
-                } else if is_new || model.compared >= COMPARE_EVERY.max(model.instances.len() as u32 / 4) {
+                if is_new || model.compared >= COMPARE_EVERY.max(model.instances.len() as u32 / 4) {
                     self.compare(job.model);
                 }
                 self.examine(now, job.instance);
@@ -159,8 +162,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         if was_in {
             let may_leave = |model: &ModelKey| {
                 let members = &self.books.models[*model].instances;
-                let stay =
-                    members.iter().filter(|at| self.books.instances[**at].health.in_service()).count() - 1;
+                let stays = |at: &&InstanceKey| **at != key && self.books.instances[**at].in_service();
+                let stay = members.iter().filter(stays).count();
                 stay as f64 >= (settings.least_in_service * members.len() as f64).ceil().max(1.0)
             };
             if !models.iter().all(may_leave) {

@@ -259,7 +259,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let line = &books.models[of].line;
                 line.waiting > 0 || !line.stand_ins.is_empty() || !line.again.is_empty()
             };
-            instance.jobs.is_empty() && !instance.serves.iter().any(|served| waits(served.model))
+            instance.in_service()
+                && instance.jobs.is_empty()
+                && !instance.serves.iter().any(|served| waits(served.model))
         };
         // A slow instance is used only to show how slow it is: once well, it would otherwise stay without background for ever.
         let slow = || pool.free.slow.iter().map(|(_, at)| *at);
@@ -324,7 +326,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 if instance.held || !instance.jobs.is_empty() || query.is_at(*at) {
                     continue;
                 }
-                match instance.health.trial_at() {
+                match instance.health.trial_at().max(books.avoids(model, query, *at)) {
                     Some(due) if due > now => wait = wait.filter(|(_, own)| *own <= due).or(Some((*at, due))),
                     _ => found = found.or(Some(*at)),
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::counters::Limits;
 use crate::model::ModelKey;
 use crate::policy::Policy;
-use crate::query::{AttemptState, By, Failure, Query, Reject, Why};
+use crate::query::{Accept, AttemptState, By, Failure, Query, Reject, Why};
 use crate::time::Time;
 
 /// What a query needs next.
@@ -39,7 +39,7 @@ pub(crate) struct Facts {
     pub(crate) gives_up: (Time, Reject),
     /// From when on an approximate answer may be given.
     pub(crate) give_at: Time,
-    /// Whether the bound on approximate answers has room.
+    /// Whether the bounds on approximate answers have room: the model's and the client's.
     pub(crate) has_room: bool,
     /// The stand-in, if the model has one that runs anywhere, and from when on the query is late enough for it.
     pub(crate) stand_in: Option<(ModelKey, Time)>,
@@ -63,8 +63,11 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
     let live = query.exact().filter(|attempt| attempt.is_live()).count();
     let is_exact = query.accept.is_exact(&facts.policy);
     let stand_in = facts.stand_in.filter(|_| !is_exact);
-    // The bound counts stand-ins. A reconstruction is not counted.
-    let has_room = |by| !is_exact && (by == By::Reconstruction || facts.has_room);
+    // The bounds count stand-ins. A reconstruction is not counted, so clients with a bound of their own get none.
+    let has_room = |by| match by {
+        By::Reconstruction => query.accept == Accept::Any,
+        _ => !is_exact && facts.has_room,
+    };
     let offer = query.offer.as_ref().map(|offer| has_room(offer.by));
     if let Some(has_room) = offer {
         let nothing_comes = live == 0 && !other_lives;
@@ -155,7 +158,7 @@ fn last_moment<P, O>(query: &Query<P, O>) -> Time {
 mod tests {
     use super::*;
     use crate::instance::InstanceKey;
-    use crate::query::{Accept, Answer, Attempt, JobKey, Shape};
+    use crate::query::{Answer, Attempt, JobKey, Shape};
     use crate::turns::Payer;
     use slotmap::KeyData;
 

@@ -79,13 +79,14 @@ impl<P, O> Books<P, O> {
         if !instance.in_service() || !self.has_room(model, at) || query.is_at(at) {
             return Fit::No;
         }
-        let pool = &self.models[model];
-        let failed = query.failed_at(at).filter(|_| pool.instances.len() > 1);
-        let avoids = failed.map(|failed| {
-            let usual = self.run_at(model, at, query.shape.size);
-            usual.map_or_else(|| failed + AVOIDS, |usual| failed.later(usual))
-        });
-        avoids.filter(|until| *until > now).map_or(Fit::Yes, Fit::From)
+        self.avoids(model, query, at).filter(|until| *until > now).map_or(Fit::Yes, Fit::From)
+    }
+
+    /// Until when a query avoids an instance that failed it.
+    pub(crate) fn avoids(&self, model: ModelKey, query: &Query<P, O>, at: InstanceKey) -> Option<Time> {
+        let failed = query.failed_at(at).filter(|_| self.models[model].instances.len() > 1)?;
+        let usual = self.run_at(model, at, query.shape.size);
+        Some(usual.map_or_else(|| failed + AVOIDS, |usual| failed.later(usual)))
     }
 
     pub(crate) fn served(&self, model: ModelKey, at: InstanceKey) -> Option<&Served> {

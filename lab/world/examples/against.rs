@@ -117,6 +117,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         hedges: BudgetSettings { ratio: 0.1, burst: 10 },
                         ..ModelSettings::default()
                     },
+                    second: None,
                     stand_in_cost: policy.stand_in.map(|_| cost),
                     coding: coding.clone(),
                     apart,

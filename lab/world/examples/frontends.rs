@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     instances: 12,
                     slots: 1,
                     settings: ModelSettings { policy: Policy::HEDGE, ..ModelSettings::default() },
+                    second: None,
                     stand_in_cost: None,
                     coding: None,
                     apart: 0,

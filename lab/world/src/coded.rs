@@ -4,10 +4,10 @@
 
 use parm_dispatcher::{
     Coder, CodingAction, CodingSettings, Decode, Dispatcher, InstanceKey, Member, ModelKey, ModelSettings,
-    Policy, Row, Shape, Submission,
+    Policy, Row, Submission,
 };
 
-use crate::World;
+use crate::{Event, World, note};
 
 /// The groups of a world.
 pub struct Coded {
@@ -46,13 +46,14 @@ impl World {
         let Some(coded) = &mut self.coded else { return };
         let load = self.dispatcher.load(self.now, self.model);
         for Row { query, payload } in rows {
-            let Some((.., deadline)) = self.open.get(query) else { continue };
+            let asked = self.open.get(query).map(|(asked, _)| asked);
+            let Some(asked) = asked.filter(|asked| !asked.background) else { continue };
             let member = Member {
                 query: *query,
                 instance,
-                shape: Shape::default(),
+                shape: asked.shape,
                 payload: *payload,
-                deadline: *deadline,
+                deadline: asked.deadline,
                 late_at: self.dispatcher.late_at(*query),
             };
             coded.coder.started(self.now, member, load);
@@ -76,20 +77,23 @@ impl World {
                             background: !coded.is_apart,
                             ..Submission::new(*model, encode(&payloads, parity), deadline)
                         };
-                        let query = self.dispatcher.submit(self.now, query);
-                        coded.coder.submitted(group, parity, query);
+                        let key = self.dispatcher.submit(self.now, query.clone());
+                        note(&mut self.log, || Event::Arrived(key, query));
+                        coded.coder.submitted(group, parity, key);
                     }
                 }
                 CodingAction::Decode(of) => {
                     coded.decoded += of.lost.len() as u64;
                     for (query, slot) in &of.lost {
                         if let Some(number) = decode(&of, *slot) {
+                            note(&mut self.log, || Event::Offered(*query));
                             self.dispatcher.offer(self.now, *query, number);
                         }
                     }
                 }
                 CodingAction::Withdraw { parity } => {
                     if self.dispatcher.cancel(self.now, parity).is_some() {
+                        note(&mut self.log, || Event::Left(parity));
                         coded.coder.cancelled(self.now, parity);
                     }
                 }

@@ -49,6 +49,8 @@ pub struct Plan {
     pub slots: u16,
     /// The settings of the model.
     pub settings: ModelSettings,
+    /// The settings of a second model, if the servers run one.
+    pub second: Option<ModelSettings>,
     /// The time of the stand-in's run as a share of the model's, if there is one.
     pub stand_in_cost: Option<f64>,
     /// The groups, if queries are coded. A parity model takes the model's own time.
@@ -84,11 +86,11 @@ impl Outcome {
 impl Plan {
     /// Runs until each query has its reply.
     pub fn run(&self) -> Result<Outcome, Error> {
-        let mut world = World::new(self)?;
+        let mut world = World { log: None, ..World::new(self)? };
         let mut latencies = Vec::with_capacity((self.queries - self.warm_up) as usize);
         while world.advance() {
             for reply in world.replies.drain(..) {
-                if reply.number < self.warm_up {
+                if reply.query.payload < self.warm_up {
                     continue;
                 }
                 let nanos = reply.at.since(reply.arrived).as_nanos() as u64;
@@ -110,18 +112,43 @@ impl Plan {
 }
 
 /// The reply of a query.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Reply {
-    /// Its number, counted from 0 in the order of arrival.
-    pub number: u64,
+    /// The query. Its payload is its number, counted from 0 in the order of arrival.
+    pub query: Submission<u64>,
     /// When it arrived.
     pub arrived: Time,
-    /// When it was to have its reply.
-    pub deadline: Time,
-    /// When it had it.
+    /// When it had its reply.
     pub at: Time,
     /// The reply. The output is the number of the query that the server saw.
     pub result: Result<Answer<u64>, Reject>,
+}
+
+/// What passes between the dispatcher and its servers and clients.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A query arrived, from a client or from a coding group.
+    Arrived(QueryKey, Submission<u64>),
+    /// A reconstruction of its answer is ready.
+    Offered(QueryKey),
+    /// Its client left.
+    Left(QueryKey),
+    /// The dispatcher asks for this.
+    Asks(Action<u64, u64>),
+    /// A run ended.
+    Ended(JobKey, End<u64>),
+    /// A server joined.
+    Joined(InstanceKey, InstanceSpec),
+    /// A server has other models or slots.
+    Serves(InstanceKey, InstanceSpec),
+    /// A model has other settings.
+    Configured(ModelKey, ModelSettings),
+    /// A version of a model replaces the one before.
+    Replaced(ModelKey, ModelKey, ModelSettings),
+    /// A server is held, or gets jobs again.
+    Held(InstanceKey, bool),
+    /// A server is gone, with its jobs.
+    Gone(InstanceKey),
 }
 
 /// A run in progress.
@@ -136,10 +163,12 @@ pub struct World {
     pub now: Time,
     /// Replies that nobody has taken yet.
     pub replies: Vec<Reply>,
-    /// Queries without a reply: number, arrival and deadline.
-    pub open: BTreeMap<QueryKey, (u64, Time, Time)>,
-    /// Replies to queries that had theirs or whose client had left: there must be none.
-    pub strays: u64,
+    /// Queries without a reply, and when they arrived.
+    pub open: BTreeMap<QueryKey, (Submission<u64>, Time)>,
+    /// What the next query that arrives by itself is like, but for its payload and its deadline.
+    pub next: Submission<u64>,
+    /// What happened since somebody emptied it; `None` if nobody does.
+    pub log: Option<Vec<Event>>,
     /// What was told about a server, and when.
     pub told: Vec<(Time, usize, Condition)>,
     /// Servers that fail each job as soon as it comes.
@@ -152,14 +181,17 @@ pub struct World {
     pub learns: bool,
     /// The coding groups, if queries are coded.
     pub coded: Option<Coded>,
-    stand_in: Option<(ModelKey, f64)>,
+    /// The stand-in, and the time of its run as a share of the model's.
+    pub stand_in: Option<(ModelKey, f64)>,
+    /// A second model that the same servers run, with queries of its own.
+    pub second: Option<ModelKey>,
     apart: u32,
     service: Service,
     schedule: Schedule,
     seed: u64,
     slots: u16,
     servers: Vec<Server>,
-    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    events: BinaryHeap<Reverse<(Time, u64, Due)>>,
     noted: u64,
     arrivals: Times,
     next_arrival: Time,
@@ -191,6 +223,8 @@ struct Work {
     rows: SmallVec<[u64; 1]>,
     /// The share of the model's time.
     share: f64,
+    /// When it was sent, and once it runs, when it began.
+    since: Time,
 }
 
 impl Work {
@@ -201,7 +235,7 @@ impl Work {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum Due {
     Ends { server: usize, job: JobKey },
     Crashes { server: usize },
     Restarts { server: usize },
@@ -216,6 +250,7 @@ impl World {
         let stand_in = plan.stand_in_cost.map(|cost| (dispatcher.add_model(of_stand_in), cost));
         let settings = ModelSettings { stand_in: stand_in.map(|(model, _)| model), ..plan.settings };
         let model = dispatcher.add_model(settings);
+        let second = plan.second.map(|settings| dispatcher.add_model(settings));
         let coded = plan.coding.as_ref().map(|coding| Coded::new(coding, plan.apart > 0, &mut dispatcher));
         let mut world = Self {
             dispatcher,
@@ -224,7 +259,8 @@ impl World {
             now: Time::ZERO,
             replies: Vec::new(),
             open: BTreeMap::new(),
-            strays: 0,
+            next: Submission::new(model, 0, Time::ZERO),
+            log: Some(Vec::new()),
             told: Vec::new(),
             refusing: BTreeMap::new(),
             cancels: false,
@@ -232,6 +268,7 @@ impl World {
             learns: false,
             coded,
             stand_in,
+            second,
             apart: plan.apart,
             service: plan.service.clone(),
             schedule: Schedule::new(&plan.faults, plan.seed, plan.instances)?,
@@ -275,31 +312,26 @@ impl World {
         } else {
             self.now = self.now.max(self.next_arrival);
             self.draw_arrival();
-            let query = self.query(self.now + self.deadline);
-            self.submit(query);
+            self.submit(Submission { deadline: self.now + self.deadline, ..self.next.clone() });
         }
         self.execute();
         true
     }
 
-    /// The next query to arrive.
-    pub fn query(&self, deadline: Time) -> Submission<u64> {
-        Submission::new(self.model, self.arrived, deadline)
-    }
-
-    /// It arrives.
-    pub fn submit(&mut self, query: Submission<u64>) -> QueryKey {
-        let deadline = query.deadline;
-        let key = self.dispatcher.submit(self.now, query);
-        self.open.insert(key, (self.arrived, self.now, deadline));
+    /// A query arrives. Its payload becomes its number.
+    pub fn submit(&mut self, query: Submission<u64>) {
+        let query = Submission { payload: self.arrived, ..query };
+        let key = self.dispatcher.submit(self.now, query.clone());
+        note(&mut self.log, || Event::Arrived(key, query.clone()));
+        self.open.insert(key, (query, self.now));
         self.arrived += 1;
         self.execute();
-        key
     }
 
     /// A query's client leaves.
     pub fn cancel(&mut self, query: QueryKey) {
         self.open.remove(&query);
+        note(&mut self.log, || Event::Left(query));
         if let Some(coded) = &mut self.coded {
             coded.coder.cancelled(self.now, query);
         }
@@ -307,10 +339,20 @@ impl World {
         self.execute();
     }
 
+    /// A reconstruction of a query's answer is ready, whoever made it.
+    pub fn offer(&mut self, query: QueryKey) {
+        if let Some((of, _)) = self.open.get(&query) {
+            note(&mut self.log, || Event::Offered(query));
+            self.dispatcher.offer(self.now, query, of.payload);
+        }
+        self.execute();
+    }
+
     /// A server leaves with all its jobs.
     pub fn leave(&mut self, server: usize) {
         let gone = std::mem::take(&mut self.servers[server]);
         if let Some(key) = gone.key {
+            note(&mut self.log, || Event::Gone(key));
             self.dispatcher.leave(self.now, key);
         }
         self.execute();
@@ -322,9 +364,11 @@ impl World {
             return;
         }
         let spec = InstanceSpec { learns: self.learns, ..InstanceSpec::new(self.models(server), slots) };
-        self.servers[server].key = Some(self.dispatcher.join(self.now, &spec));
+        let key = self.dispatcher.join(self.now, &spec);
+        self.servers[server].key = Some(key);
+        note(&mut self.log, || Event::Joined(key, spec));
         if let Some((from, _)) = self.schedule.next_crash(server as u32, self.moment()) {
-            self.note(time(from), Event::Crashes { server });
+            self.schedule_at(time(from), Due::Crashes { server });
         }
         self.execute();
     }
@@ -333,7 +377,10 @@ impl World {
     pub fn models(&self, server: usize) -> Vec<ModelKey> {
         let is_apart = server + self.apart as usize >= self.servers.len();
         let mut models = Vec::new();
-        models.extend((!is_apart).then_some(self.model));
+        if !is_apart {
+            models.push(self.model);
+            models.extend(self.second);
+        }
         if is_apart || self.apart == 0 {
             models.extend(self.stand_in.map(|(model, _)| model));
             models.extend(self.coded.iter().flat_map(Coded::models));
@@ -345,6 +392,7 @@ impl World {
     pub fn serve(&mut self, server: usize, models: Vec<ModelKey>, slots: u16) {
         if let Some(key) = self.servers[server].key {
             let spec = InstanceSpec { learns: self.learns, ..InstanceSpec::new(models, slots) };
+            note(&mut self.log, || Event::Serves(key, spec.clone()));
             self.dispatcher.serve(self.now, key, &spec);
         }
         self.execute();
@@ -353,6 +401,7 @@ impl World {
     /// An operator holds a server, or no longer.
     pub fn hold(&mut self, server: usize, held: bool) {
         if let Some(key) = self.servers[server].key {
+            note(&mut self.log, || Event::Held(key, held));
             self.dispatcher.hold(self.now, key, held);
         }
         self.execute();
@@ -361,6 +410,7 @@ impl World {
     /// The model has other settings.
     pub fn configure(&mut self, settings: ModelSettings) {
         let settings = ModelSettings { stand_in: self.stand_in.map(|(model, _)| model), ..settings };
+        note(&mut self.log, || Event::Configured(self.model, settings));
         self.dispatcher.configure(self.now, self.model, settings);
         self.execute();
     }
@@ -370,22 +420,31 @@ impl World {
         let settings = ModelSettings { stand_in: self.stand_in.map(|(model, _)| model), ..settings };
         let new = self.dispatcher.add_version(settings, self.model);
         let old = std::mem::replace(&mut self.model, new);
+        note(&mut self.log, || Event::Replaced(old, new, settings));
         for server in 0..self.servers.len() {
             self.serve(server, self.models(server), self.slots);
         }
         self.dispatcher.remove_model(self.now, old);
         self.replaced.push(old);
+        self.next.model = self.model;
         self.execute();
     }
 
-    /// The oldest run at a server fails.
-    pub fn fail(&mut self, server: usize, failure: Failure) {
-        if let Some(job) = self.servers[server].running.first().map(|work| work.job) {
-            self.servers[server].stop(job);
-            self.dispatcher.ended(self.now, job, End::Failed(failure));
+    /// The oldest run at a server ends early, with what `end` says for the numbers of its queries. One that began in this moment
+    /// goes on, because a run that takes no time has no speed.
+    pub fn stop(&mut self, server: usize, end: impl FnOnce(&[u64]) -> End<u64>) {
+        let oldest = self.servers[server].running.first().filter(|work| work.since < self.now);
+        if let Some(work) = oldest.map(|work| work.job).and_then(|job| self.servers[server].stop(job)) {
+            let end = end(&work.rows);
+            self.end(work.job, end);
             self.proceed(server);
         }
         self.execute();
+    }
+
+    fn end(&mut self, job: JobKey, end: End<u64>) {
+        note(&mut self.log, || Event::Ended(job, end.clone()));
+        self.dispatcher.ended(self.now, job, end);
     }
 
     fn draw_arrival(&mut self) {
@@ -398,31 +457,33 @@ impl World {
         Moment::from_nanos(self.now.as_nanos())
     }
 
-    fn note(&mut self, at: Time, event: Event) {
+    fn schedule_at(&mut self, at: Time, event: Due) {
         self.noted += 1;
         self.events.push(Reverse((at, self.noted, event)));
     }
 
-    fn happens(&mut self, event: Event) {
+    fn happens(&mut self, event: Due) {
         match event {
-            Event::Ends { server, job } => {
+            Due::Ends { server, job } => {
                 if let Some(work) = self.servers[server].stop(job) {
-                    self.dispatcher.ended(self.now, job, work.outputs());
+                    self.end(job, work.outputs());
                     self.proceed(server);
                 }
             }
-            Event::Crashes { server } => {
+            Due::Crashes { server } => {
                 let until = self.schedule.condition(server as u32, self.moment()).until;
                 self.leave(server);
-                self.note(time(until), Event::Restarts { server });
+                self.schedule_at(time(until), Due::Restarts { server });
             }
-            Event::Restarts { server } => self.join(server, self.slots),
+            Due::Restarts { server } => self.join(server, self.slots),
         }
     }
 
     /// Executes the actions of the dispatcher and of the coder.
     fn execute(&mut self) {
         let actions: Vec<_> = self.dispatcher.actions().collect();
+        // All of them were asked for before what the first one leads to.
+        actions.iter().for_each(|action| note(&mut self.log, || Event::Asks(action.clone())));
         for action in actions {
             match action {
                 Action::Run { job, instance, model, rows, why } => {
@@ -430,14 +491,14 @@ impl World {
                         self.group(instance, &rows);
                     }
                     let Some(server) = self.server(instance) else { continue };
-                    if let Some(failure) = self.refusing.get(&server) {
-                        self.dispatcher.ended(self.now, job, End::Failed(*failure));
+                    if let Some(failure) = self.refusing.get(&server).copied() {
+                        self.end(job, End::Failed(failure));
                         self.execute();
                         continue;
                     }
                     let share = self.stand_in.filter(|(own, _)| *own == model).map_or(1.0, |(_, cost)| cost);
                     let rows = rows.into_iter().map(|row| row.payload).collect();
-                    self.servers[server].waiting.push_back(Work { job, rows, share });
+                    self.servers[server].waiting.push_back(Work { job, rows, share, since: self.now });
                     self.proceed(server);
                 }
                 Action::Cancel { job, instance, .. } => {
@@ -447,7 +508,7 @@ impl World {
                     here.waiting.retain(|work| work.job != job);
                     let stops = self.cancels && here.stop(job).is_some();
                     if stops || here.waiting.len() < before {
-                        self.dispatcher.ended(self.now, job, End::Cancelled);
+                        self.end(job, End::Cancelled);
                         self.proceed(server);
                         self.execute();
                     }
@@ -466,18 +527,13 @@ impl World {
                     let server = self.server(instance);
                     self.told.extend(server.map(|server| (self.now, server, condition)));
                 }
-                Action::Reply { query, payload, result } => {
+                Action::Reply { query, result, .. } => {
                     let coder = self.coded.as_mut().map(|coded| &mut coded.coder);
                     if coder.is_some_and(|coder| coder.replied(self.now, query, &result)) {
                         continue; // a parity's
                     }
-                    let Some((number, arrived, deadline)) = self.open.remove(&query) else {
-                        self.strays += 1;
-                        continue;
-                    };
-                    // Each query is submitted with its number.
-                    self.strays += u64::from(payload != number);
-                    self.replies.push(Reply { number, arrived, deadline, at: self.now, result });
+                    let Some((query, arrived)) = self.open.remove(&query) else { continue };
+                    self.replies.push(Reply { query, arrived, at: self.now, result });
                 }
             }
         }
@@ -494,7 +550,8 @@ impl World {
         if here.running.len() >= self.lanes {
             return;
         }
-        let Some(work) = here.waiting.pop_front() else { return };
+        let Some(mut work) = here.waiting.pop_front() else { return };
+        work.since = self.now;
         let (start, instance) = (self.moment(), server as u32);
         let run = service::Run { seed: self.seed, instance, start };
         let slower = self.schedule.longest(instance, work.rows.iter().copied());
@@ -503,8 +560,14 @@ impl World {
         self.servers[server].running.push(work);
         self.schedule.forget(instance, start);
         if let Ending::Answered { at, .. } = self.schedule.run(instance, start, nanos) {
-            self.note(time(at), Event::Ends { server, job });
+            self.schedule_at(time(at), Due::Ends { server, job });
         }
+    }
+}
+
+fn note(log: &mut Option<Vec<Event>>, event: impl FnOnce() -> Event) {
+    if let Some(log) = log {
+        log.push(event());
     }
 }
 

@@ -21,6 +21,7 @@ fn tail(lanes: usize, learns: bool) -> f64 {
         instances: 4,
         slots: 64,
         settings: ModelSettings::default(),
+        second: None,
         stand_in_cost: None,
         coding: None,
         apart: 0,
@@ -34,7 +35,7 @@ fn tail(lanes: usize, learns: bool) -> f64 {
     }
     let mut latencies = Vec::new();
     while world.advance() {
-        for reply in world.replies.drain(..).filter(|reply| reply.number >= 10_000) {
+        for reply in world.replies.drain(..).filter(|reply| reply.query.payload >= 10_000) {
             latencies.push(reply.at.since(reply.arrived).as_secs_f64() * 1e3);
         }
     }

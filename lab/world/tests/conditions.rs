@@ -32,6 +32,7 @@ fn told(
         instances: 3,
         slots: 1,
         settings: ModelSettings { policy, ..ModelSettings::default() },
+        second: None,
         stand_in_cost: None,
         coding: None,
         apart: 0,

@@ -19,6 +19,7 @@ fn plan(seed: u64, profile: &str, load: f64, queries: u64) -> Plan {
         instances: 12,
         slots: 1,
         settings: ModelSettings { policy: Policy::HEDGE, ..ModelSettings::default() },
+        second: None,
         stand_in_cost: None,
         coding: None,
         apart: 0,

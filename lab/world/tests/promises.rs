@@ -1,16 +1,22 @@
-//! What the dispatcher promises, under random settings, faults and disturbances: each query has one reply, by its deadline;
-//! no query waits while an instance that suits it has room; nothing is left behind.
+//! What the dispatcher promises, under random settings, faults and disturbances. `Dispatcher::check` looks into its books after
+//! each event, and an auditor that sees only what passes between the dispatcher, its servers and its clients keeps other ones.
+//! `lab/world/mistakes.py` shows which mistakes they find.
 
 use std::time::Duration;
 
 use parm_dispatcher::{
-    Accept, Answer, CodingSettings, Failure, ModelSettings, Policy, Reject, ShareKey, Time, parity_instances,
+    Accept, BudgetSettings, CodingSettings, End, Failure, HealthSettings, ModelSettings, Policy, Shape,
+    ShareKey, StandInPolicy, Submission, Time, parity_instances,
 };
 use parm_encoder::{Needs, Recovery};
 use parm_random::Random;
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Scenario};
 use parm_world::{Coded, Plan, World};
+
+use auditor::Auditor;
+
+mod auditor;
 
 const POLICIES: [Policy; 9] = [
     Policy::NONE,
@@ -29,16 +35,12 @@ const PROFILES: [&str; 8] = ["clean", "sick", "A", "B", "hang", "crash", "hosts+
 fn plan(seed: u64) -> (Plan, f64) {
     let mut draw = Random::of(seed, [1]);
     let policy = POLICIES[draw.below(POLICIES.len())];
-    let scenario = Scenario::named(PROFILES[draw.below(PROFILES.len())]).expect("it is built in");
+    let profile = PROFILES[draw.below(PROFILES.len())];
+    let scenario = Scenario::named(profile).expect("it is built in");
     let instances = 2 + draw.below(8) as u32;
     let load = 0.2 + 0.9 * draw.uniform();
-    let settings = ModelSettings {
-        policy,
-        max_attempts: 1 + draw.below(4) as u8,
-        max_rows: [1, 1, 8][Random::of(seed, [5]).below(3)],
-        queue_limit: [5, 50, 10_000][draw.below(3)],
-        ..ModelSettings::default()
-    };
+    let settings = settings(&mut draw, policy);
+    let second = (draw.uniform() < 0.3).then(|| self::settings(&mut draw, Policy::HEDGE));
     let is_coded = [Policy::PARM, Policy::PARM_PLUS].contains(&policy);
     let parities = 1 + draw.below(2);
     let smallest = 2 + draw.below(2);
@@ -49,22 +51,62 @@ fn plan(seed: u64) -> (Plan, f64) {
         max_age: Duration::from_millis(20),
     });
     let has_apart = [Policy::PARM, Policy::APPROXIMATE_BACKUP].contains(&policy);
+    let is_short = draw.uniform() < 0.15;
     let plan = Plan {
         seed,
         queries: 1500,
         warm_up: 0,
         arrivals: scenario.at(Pattern::Poisson, load * f64::from(instances) / 0.02),
         faults: scenario.faults,
-        service: Service::default(),
+        service: Service { row_share: [0.05, 0.3, 1.0][draw.below(3)], ..Service::default() },
         instances,
         slots: 1 + draw.below(4) as u16,
         settings,
+        second,
         coding,
         apart: if has_apart { parity_instances(instances as usize, smallest) as u32 } else { 0 },
         stand_in_cost: (policy.stand_in.is_some() || draw.uniform() < 0.2).then_some(0.25),
-        deadline: Duration::from_millis(100 + draw.below(2000) as u64),
+        deadline: Duration::from_millis(
+            if is_short { 5 + draw.below(45) } else { 100 + draw.below(2000) } as u64
+        ),
     };
     (plan, if draw.uniform() < 0.5 { 0.0 } else { 0.05 })
+}
+
+fn settings(draw: &mut Random, policy: Policy) -> ModelSettings {
+    let budget = |draw: &mut Random, burst: u32| BudgetSettings {
+        ratio: [0.0, 0.05, 0.1, 0.25][draw.below(4)],
+        burst: draw.below(burst as usize + 1) as u32,
+    };
+    let stand_in = policy.stand_in.map(|of| StandInPolicy {
+        bound: if of.at_once { of.bound } else { [0.0, 0.02, 0.05, 0.3][draw.below(4)] },
+        ..of
+    });
+    ModelSettings {
+        policy: Policy { stand_in, ..policy },
+        max_attempts: 1 + draw.below(4) as u8,
+        queue_limit: [5, 50, 10_000][draw.below(3)],
+        max_rows: [1, 1, 4, 16][draw.below(4)],
+        hedges: budget(draw, 10),
+        retries: budget(draw, 100),
+        health: HealthSettings { least_in_service: [0.0, 0.3][draw.below(2)], ..HealthSettings::default() },
+        ..ModelSettings::default()
+    }
+}
+
+/// What a client asks.
+fn ask(draw: &mut Random, world: &World, plan: &Plan) -> Submission<u64> {
+    let size = [1, 1, 1, 10, 11, 20][draw.below(6)];
+    Submission {
+        model: world.second.filter(|_| draw.uniform() < 0.4).unwrap_or(world.model),
+        accept: [Accept::Any, Accept::Any, Accept::Exact, Accept::AtMost(20), Accept::AtMost(200)]
+            [draw.below(5)],
+        shape: Shape { name: u32::from(draw.uniform() < 0.1), size },
+        share: (plan.seed.is_multiple_of(3) && draw.uniform() < 0.5).then(|| ShareKey(draw.below(2) as u32)),
+        priority: draw.below(3) as u8,
+        background: draw.uniform() < 0.1,
+        ..world.next.clone()
+    }
 }
 
 /// Runs a plan with disturbances, and says what broke.
@@ -75,29 +117,24 @@ fn breach(seed: u64) -> Result<u64, String> {
     world.cancels = draw.uniform() < 0.5;
     world.lanes = 1 + Random::of(seed, [3]).below(4);
     world.learns = Random::of(seed, [4]).uniform() < 0.3;
+    let is_mixed = draw.uniform() < 0.5;
+    let mut auditor = Auditor::new(&plan, &world);
     let mut replied = 0;
     while world.advance() {
         if draw.uniform() < disturbed {
             disturb(&mut world, &mut draw, &plan);
         }
-        world.dispatcher.check(world.now).map_err(|what| format!("at {:?}: {what}", world.now))?;
+        if is_mixed {
+            world.next = ask(&mut draw, &world, &plan);
+        }
+        let at = |what| format!("at {:?}: {what}", world.now);
+        world.dispatcher.check(world.now).map_err(at)?;
+        auditor.audit(&mut world).map_err(|what| format!("at {:?}: {what}", world.now))?;
         for reply in world.replies.drain(..) {
             replied += 1;
-            if reply.at > reply.deadline {
-                return Err(format!("query {} has its reply after its deadline", reply.number));
+            if reply.result.is_ok_and(|answer| answer.output != reply.query.payload) {
+                return Err(format!("query {} has the answer of another", reply.query.payload));
             }
-            match reply.result {
-                Ok(Answer { output: seen, .. }) if seen != reply.number => {
-                    return Err(format!("query {} has the answer of {seen}", reply.number));
-                }
-                Err(Reject::Deadline) if reply.at < reply.deadline => {
-                    return Err(format!("query {} was given up before its deadline", reply.number));
-                }
-                _ => {}
-            }
-        }
-        if world.strays > 0 {
-            return Err("a query had two replies".into());
         }
     }
     (0..plan.instances as usize).for_each(|server| world.leave(server));
@@ -115,13 +152,27 @@ fn breach(seed: u64) -> Result<u64, String> {
     Ok(replied)
 }
 
+const FAILURES: [Failure; 8] = [
+    Failure::Instance,
+    Failure::Instance,
+    Failure::Instance,
+    Failure::Unsent,
+    Failure::Model,
+    Failure::Model,
+    Failure::Query,
+    Failure::Withheld,
+];
+
 fn disturb(world: &mut World, draw: &mut Random, plan: &Plan) {
     let server = draw.below(plan.instances as usize);
     let models = world.models(server);
-    match draw.below(12) {
+    match draw.below(16) {
         0 => world.leave(server),
         1 | 2 => world.join(server, plan.slots),
-        3 => world.fail(server, if draw.uniform() < 0.5 { Failure::Instance } else { Failure::Model }),
+        3 => {
+            let failure = FAILURES[draw.below(FAILURES.len())];
+            world.stop(server, |_| End::Failed(failure));
+        }
         4 => {
             let open: Vec<_> = world.open.keys().copied().collect();
             if let Some(query) = open.get(draw.below(open.len().max(1))) {
@@ -129,20 +180,17 @@ fn disturb(world: &mut World, draw: &mut Random, plan: &Plan) {
             }
         }
         5 | 6 => {
-            let mut query = world.query(world.now + Duration::from_millis(draw.below(300) as u64));
-            query.accept = if draw.uniform() < 0.5 { Accept::Exact } else { Accept::Any };
-            query.priority = draw.below(3) as u8;
-            query.share = (draw.uniform() < 0.1).then_some(ShareKey(1));
-            world.submit(query);
+            let deadline = world.now + Duration::from_millis(draw.below(300) as u64);
+            world.submit(Submission { deadline, ..ask(draw, world, plan) });
         }
         7 => world.hold(server, true),
-        8 | 9 => world.hold(server, false),
+        8 | 9 => (0..plan.instances as usize).for_each(|server| world.hold(server, false)),
         10 if draw.uniform() < 0.5 => {
             let kept = models.into_iter().filter(|_| draw.uniform() < 0.7).collect();
             world.serve(server, kept, 1 + draw.below(4) as u16);
         }
         10 => world.serve(server, models, plan.slots),
-        _ => {
+        11 => {
             // A coded query stays one: the coder asks once from when on it may be answered.
             let policy = if plan.coding.is_some() || plan.apart > 0 {
                 plan.settings.policy
@@ -157,6 +205,23 @@ fn disturb(world: &mut World, draw: &mut Random, plan: &Plan) {
             };
             if draw.uniform() < 0.2 { world.replace(settings) } else { world.configure(settings) }
         }
+        12 => {
+            let open: Vec<_> = world.open.keys().copied().collect();
+            if let Some(query) = open.get(draw.below(open.len().max(1))) {
+                world.offer(*query);
+            }
+        }
+        13 if world.refusing.is_empty() => {
+            let failure = if draw.uniform() < 0.5 { Failure::Instance } else { Failure::Model };
+            world.refusing.insert(server, failure);
+        }
+        13 => world.refusing.clear(),
+        _ => world.stop(server, |rows| {
+            if draw.uniform() < 0.2 {
+                return End::Cancelled;
+            }
+            End::Answered(rows.iter().map(|row| (draw.uniform() < 0.5).then_some(*row)).collect())
+        }),
     }
 }
 
@@ -209,6 +274,7 @@ fn server_that_is_frozen_at_the_start_delays_no_query_by_a_second() {
         instances: 3,
         slots: 1,
         settings: ModelSettings::default(),
+        second: None,
         stand_in_cost: None,
         coding: None,
         apart: 0,
@@ -240,6 +306,7 @@ fn server_that_was_slow_gets_parities_again_once_it_is_well() {
         instances: 2,
         slots: 1,
         settings: ModelSettings { policy: Policy::PARM_PLUS, ..ModelSettings::default() },
+        second: None,
         stand_in_cost: None,
         coding: Some(CodingSettings {
             codes: vec![Recovery { k: 2, parities: 1, needs: Needs::AsManyAsMissing }],

@@ -97,6 +97,7 @@ fn parm_is_the_same_here_as_in_its_own_world() {
             instances: setup.servers,
             slots: setup.slots,
             settings: ModelSettings { policy, hedges: setup.hedges, ..ModelSettings::default() },
+            second: None,
             stand_in_cost: policy.stand_in.map(|_| setup.stand_in_cost),
             coding: None,
             apart: 0,
