@@ -364,16 +364,6 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 if let Some(at) = model.instances.iter().find(suits) {
                     return Err(format!("query {key:?} waits although {at:?} has room: {attempt:?}"));
                 }
-                let is_slow = |at: &InstanceKey| {
-                    !query.background
-                        && !self.books.may_hang(*at, now)
-                        && self.books.suits(attempt.model, query, *at, now) == Fit::Yes
-                };
-                let is_noted = |at: &InstanceKey| instances[*at].look < Time::MAX;
-                let slow = model.instances.iter().copied().find(is_slow);
-                if let Some(at) = slow.filter(|_| query.look > now && !model.instances.iter().any(is_noted)) {
-                    return Err(format!("query {key:?} waits beside {at:?}, which nobody looks at"));
-                }
             }
         }
         for (key, model) in models {

@@ -120,7 +120,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const PATIENCE_FOR_FASTER: Duration = Duration::from_secs(1);
 /// After so many answers a run that lasts so long is late.
 const KNOWN: u32 = 100;
-const LATE: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_millis(600);
 /// A reconstruction of a late query is given after this time at the latest: what is late is not known exactly.
 const GIVEN: Duration = Duration::from_millis(50);
 /// The longest pause of an instance that is idle, while queries start elsewhere: that of one which was taken out of service, and
@@ -673,7 +673,7 @@ impl Auditor {
         })
     }
 
-    /// Whether a query runs for very long, although it may have a copy, on an instance that has been idle all the time.
+    /// Whether a query that runs for very long has no copy, although it may have one and an instance was idle long enough to be found.
     fn lacks_copy(&self, story: &Story, pool: &Pool) -> bool {
         let settings = &pool.settings;
         let is_late = |since: Time| self.now.since(since) > LATE;
@@ -689,8 +689,8 @@ impl Auditor {
             place.jobs == 0
                 && !place.held
                 && place.runs(story.of.model)
-                && is_late(place.idle_since)
-                && place.well.is_some_and(is_late)
+                && place.well.is_some()
+                && self.now.since(place.idle_since) > LATE / 4
         };
         may_copy && is_late(story.began) && self.instances.values().any(is_idle)
     }
