@@ -6,9 +6,7 @@
 
 use std::time::Duration;
 
-use parm_dispatcher::{ModelSettings, Policy};
-use parm_workload::service::Service;
-use parm_workload::{Pattern, Scenario};
+use parm_workload::Scenario;
 use parm_world::{Plan, Shared};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,25 +20,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for profile in ["clean", "sick", "A", "hosts"] {
         for load in [0.5, 0.7] {
             let scenario = Scenario::named(profile).ok_or("there is no such profile")?;
-            let service = Service::default();
             let (mut gaps, mut p50, mut messages, mut extra) = ([0.0; 3], [0.0; 2], 0.0, 0.0);
             for seed in seed..seed + seeds {
-                let plan = Plan {
-                    seed,
-                    queries: queries + queries / 20,
-                    warm_up: queries / 20,
-                    arrivals: scenario.at(Pattern::Poisson, load * 12.0 / service.mean_seconds()),
-                    faults: scenario.faults.clone(),
-                    service: service.clone(),
-                    instances: 12,
-                    slots: 1,
-                    settings: ModelSettings { policy: Policy::HEDGE, ..ModelSettings::default() },
-                    second: None,
-                    stand_in_cost: None,
-                    coding: None,
-                    apart: 0,
-                    deadline: Duration::from_secs(10),
-                };
+                let plan = Plan::new(seed, queries + queries / 20, &scenario, load * 12.0 / 0.02);
+                let plan = Plan { warm_up: queries / 20, ..plan };
                 let run = |frontends, grants| Shared { frontends, network, grants }.run(&plan);
                 let all = [run(1, false)?, run(frontends, true)?, run(frontends, false)?];
                 for (gap, (outcome, _)) in gaps.iter_mut().zip(&all) {

@@ -22,7 +22,7 @@ use parm_dispatcher::{
 use parm_workload::arrivals::{Arrivals, Times};
 use parm_workload::clock::Moment;
 use parm_workload::service::{self, Service};
-use parm_workload::{Ending, Error, Faults, Schedule, State};
+use parm_workload::{Ending, Error, Faults, Pattern, Scenario, Schedule, State};
 use smallvec::SmallVec;
 
 pub use coded::Coded;
@@ -84,6 +84,26 @@ impl Outcome {
 }
 
 impl Plan {
+    /// So many queries a second, with a scenario's faults, for twelve servers of 20 ms.
+    pub fn new(seed: u64, queries: u64, scenario: &Scenario, per_second: f64) -> Self {
+        Self {
+            seed,
+            queries,
+            warm_up: 0,
+            arrivals: scenario.at(Pattern::Poisson, per_second),
+            faults: scenario.faults.clone(),
+            service: Service::default(),
+            instances: 12,
+            slots: 1,
+            settings: ModelSettings::default(),
+            second: None,
+            stand_in_cost: None,
+            coding: None,
+            apart: 0,
+            deadline: Duration::from_secs(10),
+        }
+    }
+
     /// Runs until each query has its reply.
     pub fn run(&self) -> Result<Outcome, Error> {
         let mut world = World { log: None, ..World::new(self)? };

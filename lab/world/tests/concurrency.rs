@@ -1,32 +1,13 @@
 //! A foreign server says nothing about how many requests it runs at a time. What it costs to allow it many, and to learn the number.
 
-use std::time::Duration;
-
-use parm_dispatcher::ModelSettings;
-use parm_workload::service::Service;
-use parm_workload::{Pattern, Scenario};
+use parm_workload::Scenario;
 use parm_world::{Plan, World};
 
 /// The p99.9 in ms of four servers of 20 ms that run so many jobs side by side, at 0.7 of their capacity, behind 64 slots for each.
 fn tail(lanes: usize, learns: bool) -> f64 {
     let scenario = Scenario::named("clean").expect("it is built in");
     let per_second = 0.7 * 4.0 * lanes as f64 / 0.02;
-    let plan = Plan {
-        seed: 11,
-        queries: 40_000,
-        warm_up: 0,
-        arrivals: scenario.at(Pattern::Poisson, per_second),
-        faults: scenario.faults,
-        service: Service::default(),
-        instances: 4,
-        slots: 64,
-        settings: ModelSettings::default(),
-        second: None,
-        stand_in_cost: None,
-        coding: None,
-        apart: 0,
-        deadline: Duration::from_secs(10),
-    };
+    let plan = Plan { instances: 4, slots: 64, ..Plan::new(11, 40_000, &scenario, per_second) };
     let mut world = World::new(&plan).expect("the plan is valid");
     (world.lanes, world.learns) = (lanes, learns);
     for server in 0..4 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parm_dispatcher::{Condition, Failure, ModelSettings, Policy, Time};
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
-use parm_workload::{Fault, Faults, Pattern, Scenario, Targets, When};
+use parm_workload::{Fault, Faults, Scenario, Targets, When};
 use parm_world::{Plan, World};
 
 const FROM: u64 = 20;
@@ -24,20 +24,12 @@ fn told(
 ) -> Vec<(f64, usize, Condition)> {
     let scenario = Scenario::named("clean").expect("it is built in");
     let plan = Plan {
-        seed,
-        queries: 1200,
-        arrivals: scenario.at(Pattern::Poisson, 12.0),
         faults: Faults(fault.into_iter().collect()),
         service: Service { time_ms: Distribution::Uniform { min: 60.0, max: 140.0 }, ..Service::default() },
         instances: 3,
-        slots: 1,
         settings: ModelSettings { policy, ..ModelSettings::default() },
-        second: None,
-        stand_in_cost: None,
-        coding: None,
-        apart: 0,
-        warm_up: 0,
         deadline: seconds(20),
+        ..Plan::new(seed, 1200, &scenario, 12.0)
     };
     let mut world = World::new(&plan).expect("the plan is valid");
     world.cancels = true;

@@ -2,29 +2,13 @@
 
 use std::time::Duration;
 
-use parm_dispatcher::{ModelSettings, Policy};
-use parm_workload::service::Service;
-use parm_workload::{Pattern, Random, Scenario};
+use parm_dispatcher::Policy;
+use parm_workload::{Random, Scenario};
 use parm_world::{Plan, Shared};
 
 fn plan(seed: u64, profile: &str, load: f64, queries: u64) -> Plan {
     let scenario = Scenario::named(profile).expect("it is built in");
-    Plan {
-        seed,
-        queries,
-        warm_up: queries / 10,
-        arrivals: scenario.at(Pattern::Poisson, load * 12.0 / 0.02),
-        faults: scenario.faults,
-        service: Service::default(),
-        instances: 12,
-        slots: 1,
-        settings: ModelSettings { policy: Policy::HEDGE, ..ModelSettings::default() },
-        second: None,
-        stand_in_cost: None,
-        coding: None,
-        apart: 0,
-        deadline: Duration::from_secs(10),
-    }
+    Plan { warm_up: queries / 10, ..Plan::new(seed, queries, &scenario, load * 12.0 / 0.02) }
 }
 
 #[test]

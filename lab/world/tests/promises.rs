@@ -265,20 +265,10 @@ fn server_that_is_frozen_at_the_start_delays_no_query_by_a_second() {
         on: parm_workload::Targets::Count(1),
     };
     let plan = Plan {
-        seed: 5,
-        queries: 8,
-        warm_up: 0,
-        arrivals: scenario.at(Pattern::Poisson, 1.0),
         faults: parm_workload::Faults(vec![hang]),
-        service: Service::default(),
         instances: 3,
-        slots: 1,
-        settings: ModelSettings::default(),
-        second: None,
-        stand_in_cost: None,
-        coding: None,
-        apart: 0,
         deadline: Duration::from_secs(20),
+        ..Plan::new(5, 8, &scenario, 1.0)
     };
     let outcome = plan.run().expect("the plan is valid");
     assert_eq!(outcome.counters.exact, 8);
@@ -297,24 +287,16 @@ fn server_that_was_slow_gets_parities_again_once_it_is_well() {
     };
     let slow = parm_workload::Fault::Slow { factor: 5.0, when, on: parm_workload::Targets::Count(1) };
     let plan = Plan {
-        seed: 5,
-        queries: 1600,
-        warm_up: 0,
-        arrivals: scenario.at(Pattern::Poisson, 40.0),
         faults: parm_workload::Faults(vec![slow]),
-        service: Service::default(),
         instances: 2,
-        slots: 1,
         settings: ModelSettings { policy: Policy::PARM_PLUS, ..ModelSettings::default() },
-        second: None,
-        stand_in_cost: None,
         coding: Some(CodingSettings {
             codes: vec![Recovery { k: 2, parities: 1, needs: Needs::AsManyAsMissing }],
             follows_load: false,
             max_age: Duration::from_millis(50),
         }),
-        apart: 0,
         deadline: Duration::from_secs(20),
+        ..Plan::new(5, 1600, &scenario, 40.0)
     };
     let mut world = World::new(&plan).expect("the plan is valid");
     let parity = world.coded.iter().flat_map(Coded::models).next().expect("there is one");

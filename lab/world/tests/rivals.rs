@@ -88,20 +88,10 @@ fn parm_is_the_same_here_as_in_its_own_world() {
             ..setup(12, Load::Closed(1))
         };
         let plan = Plan {
-            seed: setup.seed,
-            queries: setup.queries,
-            warm_up: 0,
-            arrivals: scenario.at(Pattern::Poisson, 420.0),
-            faults: setup.faults.clone(),
-            service: setup.service.clone(),
-            instances: setup.servers,
-            slots: setup.slots,
             settings: ModelSettings { policy, hedges: setup.hedges, ..ModelSettings::default() },
-            second: None,
             stand_in_cost: policy.stand_in.map(|_| setup.stand_in_cost),
-            coding: None,
-            apart: 0,
             deadline: setup.deadline,
+            ..Plan::new(setup.seed, setup.queries, &scenario, 420.0)
         };
         let (here, there) = (setup.run(Contender::Parm(policy)).unwrap(), plan.run().unwrap());
         assert_eq!(here.latencies, there.latencies, "{profile}");
