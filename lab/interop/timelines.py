@@ -33,7 +33,6 @@ time_ms = {{ kind = "lognormal", median = {time_ms}, sigma = 0.05 }}
 # late one's neighbours (late is 1.25 medians with it or without). Without spare stand-ins, stragglers get late ones.
 HEDGE = {"policy": "hedge"}
 CODED = {"policy": "parm+", "coding": {"code": "mds"}, "hedge": {"budget": {"ratio": 0.5}}}
-SPARE = {"policy": "stand-in", "stand_in": {"model": "small"}, "hedge": None}
 LATE = {"policy": "stand-in", "stand_in": {"model": "small", "spare": False}, "hedge": None}
 
 # Answers or groups that gain less than this are not drawn.
@@ -286,8 +285,6 @@ WANTED = [
     (HEDGE, lambda kept: rescued(kept, "hedged", "given", "late", "hedged", "answered"),
      lambda query: rescue("hedge.svg", "A hedge", query, "hedge", "hedged")),
     (CODED, groups, lambda members: decoding("group.svg", "A coding group, and a reconstruction", members)),
-    (SPARE, lambda kept: rescued(kept, "stand-in", "given", "stand_in_given", "stand_in_in", "held_back", "answered"),
-     lambda query: rescue("stand-in-spare.svg", "A spare stand-in", query, "stand-in", "stand_in_given")),
     # Late for its stand-in, and slightly later for a hedge.
     (LATE, lambda kept: rescued(kept, "stand-in", "given", "late", "stand_in_given", "late", "stand_in_in", "answered"),
      lambda query: rescue("stand-in-late.svg", "A late stand-in", query, "stand-in", "stand_in_given")),
