@@ -60,7 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "lab/tuner",
         &["charts", "protocol", "encoder", "dispatch", "workload", "parity-models", "loadgen", "simulator"],
     ),
-    ("lab/world", &["dispatcher", "workload"]),
+    ("lab/world", &["dispatcher", "encoder", "workload"]),
     ("training", &["random", "charts", "grids", "protocol", "arrays", "encoder", "parity-models"]),
 ];
 

@@ -140,9 +140,14 @@ pub struct Reply {
     pub arrived: Time,
     /// When it had its reply.
     pub at: Time,
-    /// The reply. The output is the number of the query that the server saw.
+    /// The reply. The output is the number of the query that the server saw; a wrong answer is another number.
     pub result: Result<Answer<u64>, Reject>,
+    /// Members of the group of its last reconstruction, used or not; 0 if there was none.
+    pub members: usize,
 }
+
+/// The time of a run by the number of its rows, in runs of the first model for one row.
+pub type Cost = Box<dyn Fn(usize) -> f64>;
 
 /// What passes between the dispatcher and its servers and clients.
 #[derive(Clone, Debug)]
@@ -201,8 +206,12 @@ pub struct World {
     pub learns: bool,
     /// The coding groups, if queries are coded.
     pub coded: Option<Coded>,
-    /// The stand-in, and the time of its run as a share of the model's.
-    pub stand_in: Option<(ModelKey, f64)>,
+    /// The stand-in.
+    pub stand_in: Option<ModelKey>,
+    /// How long other models than the first one take.
+    pub costs: BTreeMap<ModelKey, Cost>,
+    /// Nanoseconds that servers worked.
+    pub busy: u64,
     /// A second model that the same servers run, with queries of its own.
     pub second: Option<ModelKey>,
     apart: u32,
@@ -239,24 +248,31 @@ impl Server {
 #[derive(Debug)]
 struct Work {
     job: JobKey,
+    model: ModelKey,
     /// The numbers of its queries.
     rows: SmallVec<[u64; 1]>,
-    /// The share of the model's time.
-    share: f64,
+    /// How many times as long it takes for its longest query.
+    length: f64,
     /// When it was sent, and once it runs, when it began.
     since: Time,
+    /// Whether its answer is wrong.
+    wrong: bool,
 }
 
 impl Work {
-    /// Each output is the number of the query that the server saw.
+    /// Each output is the number of the query that the server saw, or another one if it is wrong.
     fn outputs(self) -> End<u64> {
-        End::Answered(self.rows.into_iter().map(Some).collect())
+        let wrong = self.wrong;
+        End::Answered(
+            self.rows.into_iter().map(|number| Some(if wrong { !number } else { number })).collect(),
+        )
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Ends { server: usize, job: JobKey },
+    Codes { number: u64 },
     Crashes { server: usize },
     Restarts { server: usize },
 }
@@ -267,11 +283,15 @@ impl World {
         plan.service.check()?;
         let mut dispatcher = Dispatcher::new();
         let of_stand_in = ModelSettings { max_rows: plan.settings.max_rows, ..ModelSettings::default() };
-        let stand_in = plan.stand_in_cost.map(|cost| (dispatcher.add_model(of_stand_in), cost));
-        let settings = ModelSettings { stand_in: stand_in.map(|(model, _)| model), ..plan.settings };
+        let stand_in = plan.stand_in_cost.map(|_| dispatcher.add_model(of_stand_in));
+        let settings = ModelSettings { stand_in, ..plan.settings };
         let model = dispatcher.add_model(settings);
         let second = plan.second.map(|settings| dispatcher.add_model(settings));
         let coded = plan.coding.as_ref().map(|coding| Coded::new(coding, plan.apart > 0, &mut dispatcher));
+        let costs = stand_in.zip(plan.stand_in_cost).map(|(model, share)| {
+            let service = plan.service.clone();
+            (model, Box::new(move |rows| share * service.rows(rows)) as Cost)
+        });
         let mut world = Self {
             dispatcher,
             model,
@@ -288,6 +308,8 @@ impl World {
             learns: false,
             coded,
             stand_in,
+            costs: costs.into_iter().collect(),
+            busy: 0,
             second,
             apart: plan.apart,
             service: plan.service.clone(),
@@ -316,9 +338,7 @@ impl World {
         if self.next_arrival == Time::MAX && self.open.is_empty() && group.is_none() {
             return false;
         }
-        let event = self.events.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
-        let looks = [self.dispatcher.next_tick(), group];
-        let look = looks.into_iter().flatten().min().unwrap_or(Time::MAX);
+        let (event, look) = self.next_events();
         if event <= look && event <= self.next_arrival {
             let Some(Reverse((at, _, event))) = self.events.pop() else { return false };
             self.now = self.now.max(at);
@@ -338,6 +358,20 @@ impl World {
         true
     }
 
+    /// When the next event is, apart from an arrival.
+    pub fn next_event(&self) -> Time {
+        let (event, look) = self.next_events();
+        event.min(look)
+    }
+
+    /// When a server or a coder is next, and when the dispatcher looks next.
+    fn next_events(&self) -> (Time, Time) {
+        let event = self.events.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
+        let group = self.coded.as_ref().and_then(|coded| coded.coder.next_tick());
+        let looks = [self.dispatcher.next_tick(), group];
+        (event, looks.into_iter().flatten().min().unwrap_or(Time::MAX))
+    }
+
     /// A query arrives. Its payload becomes its number.
     pub fn submit(&mut self, query: Submission<u64>) {
         let query = Submission { payload: self.arrived, ..query };
@@ -354,6 +388,7 @@ impl World {
         note(&mut self.log, || Event::Left(query));
         if let Some(coded) = &mut self.coded {
             coded.coder.cancelled(self.now, query);
+            coded.forget(query);
         }
         self.dispatcher.cancel(self.now, query);
         self.execute();
@@ -371,6 +406,7 @@ impl World {
     /// A server leaves with all its jobs.
     pub fn leave(&mut self, server: usize) {
         let gone = std::mem::take(&mut self.servers[server]);
+        self.busy += gone.running.iter().map(|work| nanos(self.now, work.since)).sum::<u64>();
         if let Some(key) = gone.key {
             note(&mut self.log, || Event::Gone(key));
             self.dispatcher.leave(self.now, key);
@@ -402,7 +438,7 @@ impl World {
             models.extend(self.second);
         }
         if is_apart || self.apart == 0 {
-            models.extend(self.stand_in.map(|(model, _)| model));
+            models.extend(self.stand_in);
             models.extend(self.coded.iter().flat_map(Coded::models));
         }
         models
@@ -429,7 +465,7 @@ impl World {
 
     /// The model has other settings.
     pub fn configure(&mut self, settings: ModelSettings) {
-        let settings = ModelSettings { stand_in: self.stand_in.map(|(model, _)| model), ..settings };
+        let settings = ModelSettings { stand_in: self.stand_in, ..settings };
         note(&mut self.log, || Event::Configured(self.model, settings));
         self.dispatcher.configure(self.now, self.model, settings);
         self.execute();
@@ -437,7 +473,7 @@ impl World {
 
     /// A new version of the model replaces it at once.
     pub fn replace(&mut self, settings: ModelSettings) {
-        let settings = ModelSettings { stand_in: self.stand_in.map(|(model, _)| model), ..settings };
+        let settings = ModelSettings { stand_in: self.stand_in, ..settings };
         let new = self.dispatcher.add_version(settings, self.model);
         let old = std::mem::replace(&mut self.model, new);
         note(&mut self.log, || Event::Replaced(old, new, settings));
@@ -454,12 +490,19 @@ impl World {
     /// goes on, because a run that takes no time has no speed.
     pub fn stop(&mut self, server: usize, end: impl FnOnce(&[u64]) -> End<u64>) {
         let oldest = self.servers[server].running.first().filter(|work| work.since < self.now);
-        if let Some(work) = oldest.map(|work| work.job).and_then(|job| self.servers[server].stop(job)) {
+        if let Some(work) = oldest.map(|work| work.job).and_then(|job| self.take(server, job)) {
             let end = end(&work.rows);
             self.end(work.job, end);
             self.proceed(server);
         }
         self.execute();
+    }
+
+    /// Takes a job that runs from its server.
+    fn take(&mut self, server: usize, job: JobKey) -> Option<Work> {
+        let work = self.servers[server].stop(job)?;
+        self.busy += nanos(self.now, work.since);
+        Some(work)
     }
 
     fn end(&mut self, job: JobKey, end: End<u64>) {
@@ -485,11 +528,12 @@ impl World {
     fn happens(&mut self, event: Due) {
         match event {
             Due::Ends { server, job } => {
-                if let Some(work) = self.servers[server].stop(job) {
+                if let Some(work) = self.take(server, job) {
                     self.end(job, work.outputs());
                     self.proceed(server);
                 }
             }
+            Due::Codes { number } => self.code_later(number),
             Due::Crashes { server } => {
                 let until = self.schedule.condition(server as u32, self.moment()).until;
                 self.leave(server);
@@ -516,18 +560,21 @@ impl World {
                         self.execute();
                         continue;
                     }
-                    let share = self.stand_in.filter(|(own, _)| *own == model).map_or(1.0, |(_, cost)| cost);
-                    let rows = rows.into_iter().map(|row| row.payload).collect();
-                    self.servers[server].waiting.push_back(Work { job, rows, share, since: self.now });
+                    let members = self.coded.as_ref().and_then(|coded| coded.members.get(&rows[0].query));
+                    let rows: SmallVec<[u64; 1]> = rows.into_iter().map(|row| row.payload).collect();
+                    let queries = members.map_or(&rows[..], |members| members);
+                    let length = self.schedule.longest(server as u32, queries.iter().copied());
+                    let work = Work { job, model, rows, length, since: self.now, wrong: false };
+                    self.servers[server].waiting.push_back(work);
                     self.proceed(server);
                 }
                 Action::Cancel { job, instance, .. } => {
                     let Some(server) = self.server(instance) else { continue };
-                    let here = &mut self.servers[server];
-                    let before = here.waiting.len();
-                    here.waiting.retain(|work| work.job != job);
-                    let stops = self.cancels && here.stop(job).is_some();
-                    if stops || here.waiting.len() < before {
+                    let waiting = &mut self.servers[server].waiting;
+                    let before = waiting.len();
+                    waiting.retain(|work| work.job != job);
+                    let was_waiting = waiting.len() < before;
+                    if was_waiting || self.cancels && self.take(server, job).is_some() {
                         self.end(job, End::Cancelled);
                         self.proceed(server);
                         self.execute();
@@ -548,12 +595,15 @@ impl World {
                     self.told.extend(server.map(|server| (self.now, server, condition)));
                 }
                 Action::Reply { query, result, .. } => {
-                    let coder = self.coded.as_mut().map(|coded| &mut coded.coder);
-                    if coder.is_some_and(|coder| coder.replied(self.now, query, &result)) {
-                        continue; // a parity's
+                    let mut members = 0;
+                    if let Some(coded) = &mut self.coded {
+                        members = coded.forget(query);
+                        if coded.coder.replied(self.now, query, &result) {
+                            continue; // a parity's
+                        }
                     }
                     let Some((query, arrived)) = self.open.remove(&query) else { continue };
-                    self.replies.push(Reply { query, arrived, at: self.now, result });
+                    self.replies.push(Reply { query, arrived, at: self.now, result, members });
                 }
             }
         }
@@ -574,12 +624,14 @@ impl World {
         work.since = self.now;
         let (start, instance) = (self.moment(), server as u32);
         let run = service::Run { seed: self.seed, instance, start };
-        let slower = self.schedule.longest(instance, work.rows.iter().copied());
-        let nanos = work.share * self.service.nanos(work.rows.len(), run) * slower;
-        let job = work.job;
-        self.servers[server].running.push(work);
+        let rows = work.rows.len();
+        let cost = self.costs.get(&work.model).map_or_else(|| self.service.rows(rows), |cost| cost(rows));
         self.schedule.forget(instance, start);
-        if let Ending::Answered { at, .. } = self.schedule.run(instance, start, nanos) {
+        let ending = self.schedule.run(instance, start, cost * self.service.nanos(1, run) * work.length);
+        let job = work.job;
+        work.wrong = matches!(ending, Ending::Answered { wrong: true, .. });
+        self.servers[server].running.push(work);
+        if let Ending::Answered { at, .. } = ending {
             self.schedule_at(time(at), Due::Ends { server, job });
         }
     }
@@ -589,6 +641,10 @@ fn note(log: &mut Option<Vec<Event>>, event: impl FnOnce() -> Event) {
     if let Some(log) = log {
         log.push(event());
     }
+}
+
+fn nanos(now: Time, since: Time) -> u64 {
+    now.since(since).as_nanos() as u64
 }
 
 fn time(moment: Moment) -> Time {

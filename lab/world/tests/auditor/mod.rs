@@ -200,7 +200,7 @@ impl Auditor {
     /// One for a world at its beginning.
     pub(crate) fn new(plan: &Plan, world: &World) -> Self {
         let parity = ModelSettings::default();
-        let stand_in = world.stand_in.map(|(model, _)| model);
+        let stand_in = world.stand_in;
         let mut models = vec![(world.model, ModelSettings { stand_in, ..plan.settings })];
         let of_stand_in = ModelSettings { max_rows: plan.settings.max_rows, ..ModelSettings::default() };
         models.extend(stand_in.map(|model| (model, of_stand_in)));
