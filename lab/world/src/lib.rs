@@ -335,12 +335,18 @@ impl World {
     /// Passes on to the next event. False if all queries have their reply and all groups have ended.
     pub fn advance(&mut self) -> bool {
         let group = self.coded.as_ref().and_then(|coded| coded.coder.next_tick());
-        if self.next_arrival == Time::MAX && self.open.is_empty() && group.is_none() {
-            return false;
+        let is_over = self.next_arrival == Time::MAX && self.open.is_empty() && group.is_none();
+        if !is_over {
+            self.step();
         }
+        !is_over
+    }
+
+    /// The same, over or not.
+    pub fn step(&mut self) {
         let (event, look) = self.next_events();
         if event <= look && event <= self.next_arrival {
-            let Some(Reverse((at, _, event))) = self.events.pop() else { return false };
+            let Some(Reverse((at, _, event))) = self.events.pop() else { return };
             self.now = self.now.max(at);
             self.happens(event);
         } else if look <= self.next_arrival {
@@ -355,7 +361,6 @@ impl World {
             self.submit(Submission { deadline: self.now + self.deadline, ..self.next.clone() });
         }
         self.execute();
-        true
     }
 
     /// When the next event is, apart from an arrival.
@@ -610,7 +615,8 @@ impl World {
         self.code();
     }
 
-    fn server(&self, key: InstanceKey) -> Option<usize> {
+    /// The place of a server that is there.
+    pub fn server(&self, key: InstanceKey) -> Option<usize> {
         self.servers.iter().position(|server| server.key == Some(key))
     }
 
