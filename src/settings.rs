@@ -11,12 +11,12 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use anyhow::anyhow;
-use parm_dispatch::{PolicyKind, removed, was_removed};
 use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
 use parm_parity_models::bundle::Manifest;
 use parm_parity_models::repository::Repository;
 use parm_protocol::StableCode;
+use parm_settings::{PolicyKind, removed, was_removed};
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

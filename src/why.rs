@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use parm_dispatch::PoolSettings;
+use parm_settings::PoolSettings;
 use parm_tuner::{Findings, Recording, Setup, fit, replayed_queries, why};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -103,7 +103,7 @@ fn print(findings: &Findings, output: Output) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::PolicyKind;
+    use parm_settings::PolicyKind;
 
     use super::*;
 

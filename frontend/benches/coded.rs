@@ -19,7 +19,6 @@ use std::num::NonZeroU8;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
@@ -27,6 +26,7 @@ use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelIndex, ModelMetadata, ModelRef,
     NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
 };
+use parm_settings::PolicyKind;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -173,7 +173,7 @@ async fn frontend(way: Way) -> Frontend {
     let stands_in = way.policy == PolicyKind::StandIn;
     if stands_in {
         config.dispatch.stand_in.model = Some(STAND_IN.into());
-        config.dispatch.stand_in.cost = parm_dispatch::Factor::percent(25);
+        config.dispatch.stand_in.cost = parm_settings::Factor::percent(25);
     }
     let frontend = Frontend::start(config, Arc::new(Wire::default()), Timers::Precise).unwrap();
     let answer = Tensor::from_f32([1, 10].as_slice(), &[0.1; 10]).unwrap();

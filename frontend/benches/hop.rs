@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
@@ -18,6 +17,7 @@ use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelIndex, ModelMetadata, ModelRef,
     NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
 };
+use parm_settings::PolicyKind;
 
 /// Answers at once.
 struct Null(Tensor);

@@ -8,8 +8,8 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_dispatch::{Fraction, PoolSettings};
 use parm_durations::{PositiveMillis, Whole};
+use parm_settings::{Fraction, PoolSettings};
 use parm_transport::client;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

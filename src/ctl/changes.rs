@@ -1,7 +1,7 @@
 //! Differences of settings in words, and settings as a configuration file.
 
-use parm_dispatch::PoolSettings;
 use parm_frontend::admin::differences;
+use parm_settings::PoolSettings;
 use serde_json::{Map, Value, json};
 
 /// The field with effective settings, which are not configured.
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn exported_settings_are_read_back() {
-        let mut own = PoolSettings { policy: parm_dispatch::PolicyKind::None, ..PoolSettings::default() };
+        let mut own = PoolSettings { policy: parm_settings::PolicyKind::None, ..PoolSettings::default() };
         own.batch.max_size = std::num::NonZeroU16::new(4).unwrap().into();
         let shown = json!({"dispatch": own, "models": {"m": PoolSettings::default()}, "in_force": {}});
         let text = exported(&shown).unwrap();

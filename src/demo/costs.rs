@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use parm_backend::Embedded;
-use parm_dispatch::Cost;
 use parm_protocol::ModelRef;
 use parm_protocol::client::Client as _;
+use parm_settings::Cost;
 
 /// Costs by model, as shares of a query's run.
 #[derive(Clone, Debug, Default)]

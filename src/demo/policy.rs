@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use parm_dispatch::{BatchSize, PolicyKind, PoolSettings};
 use parm_encoder::Kind;
+use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 
 /// A policy of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use parm_dispatch::StandInSettings;
+use parm_dispatch::most_in_a_row;
+use parm_settings::StandInSettings;
 use serde::Serialize;
 
 use super::run::DEADLINE;
@@ -130,7 +131,7 @@ impl Summary {
             _ => String::new(),
         };
         let settings = StandInSettings::default();
-        let (most, of) = settings.most_in_a_row();
+        let (most, of) = most_in_a_row(&settings);
         write!(
             text,
             "\nGain of stand-ins over hedging alone: the gap from median to p99.9 is {}.\n{usual}\

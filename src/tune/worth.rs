@@ -1,7 +1,7 @@
 //! Reads the accuracies and costs of answers from a bundle and from flags.
 
-use parm_dispatch::Cost;
 use parm_parity_models::bundle::Manifest;
+use parm_settings::Cost;
 use parm_tuner::{Coded, Quality, StandInFacts};
 
 use crate::cli::tune::Worth;

@@ -12,9 +12,10 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use parm_dispatch::{
-    Accept, Action, Actions, Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PolicyKind, PoolId,
-    PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site, Time,
+    Accept, Action, Actions, Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PoolId, QueryId,
+    QuerySpec, Served, Settings, ShapeId, Site, Time,
 };
+use parm_settings::{PolicyKind, PoolSettings};
 
 const EVENTS: u64 = 3_000_000;
 const SERVICE_NS: u64 = 20_000_000;

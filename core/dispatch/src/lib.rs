@@ -4,8 +4,7 @@
 //! seed. Three drivers run the same code: tokio in `parm serve`, an event heap in `parm simulate`, and proptest in
 //! the tests.
 //!
-//! The layers are described at [`Dispatcher`]. [`recording`] is the format that a frontend writes and that replays
-//! and fits read. [`replay`] plays the latest events before a panic.
+//! The layers are described at [`Dispatcher`]. [`replay`] plays the latest events before a panic.
 
 mod api;
 mod measure;
@@ -24,3 +23,4 @@ pub mod replay;
 
 pub use api::*;
 pub use dispatcher::Dispatcher;
+pub use measure::bound::most_in_a_row;

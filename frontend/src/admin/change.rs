@@ -1,6 +1,6 @@
 //! Describes changes of settings in words, for the log and the event stream.
 
-use parm_dispatch::PoolSettings;
+use parm_settings::PoolSettings;
 use parm_transport::keys::Caller;
 use serde_json::json;
 

@@ -48,7 +48,7 @@ fn word(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::PoolSettings;
+    use parm_settings::PoolSettings;
     use serde_json::json;
 
     use super::*;
@@ -57,8 +57,8 @@ mod tests {
     fn change_of_settings_is_described_by_field() {
         let before = PoolSettings::default();
         let mut after = before.clone();
-        after.stand_in.bound = parm_dispatch::Fraction::percent(2);
-        after.policy = parm_dispatch::PolicyKind::StandIn;
+        after.stand_in.bound = parm_settings::Fraction::percent(2);
+        after.policy = parm_settings::PolicyKind::StandIn;
         after.backup_model = Some("small".into());
         let found = differences(&json!(before), &json!(after));
         let mut found: Vec<String> = found.iter().map(Difference::to_string).collect();

@@ -7,8 +7,8 @@
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use parm_dispatch::{PoolSettings, removed};
 use parm_durations::with_range;
+use parm_settings::{PoolSettings, removed};
 use parm_transport::keys::Caller;
 use schemars::schema_for;
 use serde_json::{Map, Value, json};
@@ -148,7 +148,7 @@ fn merge(target: &mut Value, patch: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::PolicyKind;
+    use parm_settings::PolicyKind;
 
     use super::*;
 

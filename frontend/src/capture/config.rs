@@ -4,8 +4,8 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_dispatch::Fraction;
 use parm_durations::{PositiveSeconds, Whole};
+use parm_settings::Fraction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -100,8 +100,8 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-    use parm_dispatch::Fraction;
     use parm_protocol::Tensor;
+    use parm_settings::Fraction;
 
     use super::*;
     use crate::metrics::Metrics;

@@ -1,6 +1,7 @@
 //! First line of a stream: the frontend, the caller's role, and the columns of later lines.
 
-use parm_dispatch::{Counters, PolicyKind};
+use parm_dispatch::Counters;
+use parm_settings::PolicyKind;
 use parm_transport::keys::Caller;
 use serde_json::{Value, json};
 

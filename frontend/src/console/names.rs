@@ -1,7 +1,7 @@
 //! Rarely changing data: models and instances with their properties.
 
-use parm_dispatch::PolicyKind;
 use parm_protocol::{ModelIndex, Place};
+use parm_settings::PolicyKind;
 use serde::Serialize;
 
 use super::moment::INSTANCES;

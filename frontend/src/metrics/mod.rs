@@ -17,8 +17,9 @@ mod stand_ins;
 use std::collections::BTreeSet;
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::{Account, Payer, PolicyKind};
+use parm_dispatch::{Account, Payer};
 use parm_protocol::Error;
+use parm_settings::PolicyKind;
 use prometheus::core::Collector;
 use prometheus::{
     GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,

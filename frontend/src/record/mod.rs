@@ -4,7 +4,7 @@
 //! writes them as JSON lines. A slow listener loses events, never queries, and the recording states how many were lost.
 //! Tensors and other data of clients are not recorded.
 //!
-//! The format of the lines is `parm_dispatch::recording`. Reading order: `recorder` (events to listeners), `recording`
+//! The format of the lines is `parm_settings::recording`. Reading order: `recorder` (events to listeners), `recording`
 //! (events to lines), `file` (lines to a file).
 
 mod config;

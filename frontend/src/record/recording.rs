@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parm_dispatch::recording::{FORMAT, Line, RecordedJob, RecordedQuery};
 use parm_dispatch::{PoolId, Time};
+use parm_settings::recording::{FORMAT, Line, RecordedJob, RecordedQuery};
 
 use super::recorder::{Done, Heard, Note};
 use crate::error::Error;

@@ -247,7 +247,7 @@ fn listed(tensors: &[TensorMetadata]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::PolicyKind;
+    use parm_settings::PolicyKind;
     use parm_transport::client;
 
     use super::*;

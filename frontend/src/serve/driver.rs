@@ -19,10 +19,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use parm_dispatch::replay::Tape;
 use parm_dispatch::{
-    Account, Dispatcher, Event, GroupId, InForce, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair,
-    Payer, PoolId, PoolSettings, PoolStatus, QueryId, QuerySpec, Reason, Reject, Settings, ShapeId, Time,
-    Verdict as Checked,
+    Account, Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair, Payer,
+    PoolId, PoolStatus, QueryId, QuerySpec, Reason, Reject, Settings, ShapeId, Time, Verdict as Checked,
 };
+use parm_settings::{InForce, PoolSettings};
 use parm_shares::Table;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;

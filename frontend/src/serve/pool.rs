@@ -7,12 +7,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::{BatchSize, PolicyKind, PoolId, PoolSettings};
+use parm_dispatch::PoolId;
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     BatchStatistics, Code, DataType, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef,
     ModelStatistics, NamedTensor, Padding, RequestedOutput, Rows, TensorMetadata,
 };
+use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 
 use super::coding::{self, Codes, Linearity, Standing};
 use super::inputs::Inputs;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use parm_dispatch::Fraction;
 use parm_durations::PositiveMillis;
+use parm_settings::Fraction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

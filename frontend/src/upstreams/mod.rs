@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use parm_dispatch::Fraction;
 use parm_protocol::RestOfBody;
+use parm_settings::Fraction;
 use parm_transport::client::UpstreamConfig;
 
 use self::config::MINUTE;

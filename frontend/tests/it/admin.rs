@@ -3,9 +3,9 @@
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::InferenceService;
+use parm_settings::PolicyKind;
 use parm_transport::client::Token;
 use parm_transport::keys::{Digest, Entry, Keys, Role};
 use serde_json::{Value, json};

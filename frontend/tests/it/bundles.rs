@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{Fraction, PolicyKind, Unsure};
 use parm_encoder::{CodeSpec, Kind, Nets};
 use parm_frontend::{Config, Frontend, LoadNets, Timers};
 use parm_parity_models::bundle::{
@@ -13,6 +12,7 @@ use parm_parity_models::bundle::{
     Parity, Range, StandIn,
 };
 use parm_protocol::{DataType, InferenceService, ModelMetadata, Parameter, Tensor};
+use parm_settings::{Fraction, PolicyKind, Unsure};
 
 use crate::fleet::{MS, coding, over, workers_with};
 use crate::rig::{Network, column, config, infer, metric, outcome, ready, request, start, until, with};

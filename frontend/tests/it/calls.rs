@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use parm_dispatch::PolicyKind;
 use parm_protocol::{Code, Context, Error, FailedAnswer, InferenceService, OpaqueRequest};
+use parm_settings::PolicyKind;
 use tokio::time::Instant;
 
 use crate::fleet::MS;

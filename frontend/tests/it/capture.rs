@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use parm_dispatch::{Fraction, PolicyKind};
 use parm_frontend::{Config, Error, Frontend, Timers};
+use parm_settings::{Fraction, PolicyKind};
 
 use crate::rig::{Network, column, config, frontend, infer, metric, request};
 use crate::scripted::Scripted;

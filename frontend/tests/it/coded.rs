@@ -6,10 +6,10 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, PoolSettings, Unsure};
 use parm_encoder::Kind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{Code, InferResponse};
+use parm_settings::{PolicyKind, PoolSettings, Unsure};
 
 use crate::fleet::{self, MS, coded, workers, workers_with};
 use crate::rig::{Network, column, config, infer, metric, outcome, request, start, until, wanting, with};

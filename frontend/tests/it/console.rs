@@ -3,8 +3,8 @@
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use parm_dispatch::PolicyKind;
 use parm_frontend::{Frontend, Timers};
+use parm_settings::PolicyKind;
 use parm_transport::client::Token;
 use parm_transport::keys::{Digest, Entry, Keys, Role};
 use serde_json::{Value, json};

@@ -4,10 +4,10 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, StandInSettings};
 use parm_encoder::Kind;
 use parm_frontend::{Config, Frontend};
 use parm_protocol::ModelMetadata;
+use parm_settings::{PolicyKind, StandInSettings};
 
 use crate::rig::{config, frontend};
 use crate::scripted::{Scripted, doubler};

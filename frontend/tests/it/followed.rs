@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Frontend, Timers};
+use parm_settings::PolicyKind;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, pod};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Fraction, PolicyKind};
 use parm_frontend::{Config, Frontend};
+use parm_settings::{BudgetSettings, Fraction, PolicyKind};
 
 use crate::fleet::{MS, over, stand_in, workers_with_stand_ins};
 use crate::rig::{config, infer, metric, request, start, with};

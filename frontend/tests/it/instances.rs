@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::Client;
 use parm_protocol::{Code, Error, InferenceService, ModelRef};
+use parm_settings::PolicyKind;
 
 use crate::rig::{Network, ask, column, config, frontend, infer, metric, ready, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::discovery::kubernetes::{ApiServer, Service, Trouble};
 use parm_frontend::{Config, Error, Frontend, Timers};
+use parm_settings::PolicyKind;
 use serde_json::json;
 
 use crate::cluster::{Cluster, Manner, ending, pod};

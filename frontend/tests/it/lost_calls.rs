@@ -1,8 +1,8 @@
 //! Calls that a server lost because it read them more slowly than another one.
 
 use http::Method;
-use parm_dispatch::PolicyKind;
 use parm_protocol::{Code, Error, OpaqueRequest, RequestStream};
+use parm_settings::PolicyKind;
 
 use crate::fleet::MS;
 use crate::rig::metric;

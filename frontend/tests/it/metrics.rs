@@ -3,7 +3,7 @@
 use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
+use parm_settings::PolicyKind;
 
 use parm_encoder::Kind;
 use parm_protocol::{InferenceService, ModelMetadata, ModelRef};

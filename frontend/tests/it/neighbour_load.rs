@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
+use parm_settings::PolicyKind;
 use parm_transport::client::Token;
 use tokio_util::task::AbortOnDropHandle;
 

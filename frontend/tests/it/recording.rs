@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use parm_dispatch::PolicyKind;
-use parm_dispatch::recording::{Line, RecordedRole};
 use parm_frontend::{Config, Error, Frontend};
+use parm_settings::PolicyKind;
+use parm_settings::recording::{Line, RecordedRole};
 use tower::ServiceExt;
 
 use crate::rig::{config, frontend, infer, request};

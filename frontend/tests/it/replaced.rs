@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
-use parm_dispatch::{BatchSize, BudgetSettings, Fraction, PolicyKind};
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::{InferenceService, ModelMetadata, ModelRef};
+use parm_settings::{BatchSize, BudgetSettings, Fraction, PolicyKind};
 use tower::ServiceExt;
 
 use crate::fleet::{MS, coded, over, workers};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::Config;
 use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
+use parm_settings::PolicyKind;
 use tokio::time::Instant;
 
 use crate::fleet::MS;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use parm_dispatch::PolicyKind;
 use parm_encoder::Kind;
 use parm_frontend::discovery::{Connect, Name};
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, Client};
 use parm_protocol::{Code, Error, InferenceService, ModelRef};
+use parm_settings::PolicyKind;
 use tokio::time::Instant;
 
 use crate::fleet::MS;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use axum::serve::Listener;
 use parking_lot::Mutex;
-use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::discovery::{Connect, Name};
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, Client};
@@ -15,6 +14,7 @@ use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameter,
     Parameters, RequestedOutput, Tensor, Transport,
 };
+use parm_settings::{PolicyKind, PoolSettings};
 use parm_transport::client::Pipe;
 use parm_transport::tls::Outgoing;
 use tokio::io::DuplexStream;

@@ -3,9 +3,9 @@
 use std::num::NonZeroU16;
 use std::sync::atomic::Ordering;
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::Config;
 use parm_protocol::{Code, Error};
+use parm_settings::PolicyKind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,8 +1,8 @@
 //! Tests of the shares that requests are charged to.
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::Code;
+use parm_settings::PolicyKind;
 use parm_shares::{Settings, ShareSettings};
 
 use crate::rig::{Network, config, frontend, infer, metric, request, with};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
+use parm_settings::PolicyKind;
 
 use crate::rig::{Network, column, config, get, infer, metric, ready, request, start, until};
 use crate::scripted::Scripted;

@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use parm_dispatch::{Fraction, PolicyKind, StandInSettings};
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{InferenceService, ModelMetadata, TensorMetadata};
+use parm_settings::{Fraction, PolicyKind, StandInSettings};
 
 use crate::fleet::{self, MS, over, workers_with_stand_ins};
 use crate::rig::{Network, change, column, config, infer, metric, outcome, request, start, until, with};
@@ -14,7 +14,7 @@ use crate::scripted::{Act, Scripted, doubler};
 /// The stand-in `small`, whose answers are served 15 ms after a query's arrival until more is known.
 fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
     fleet::stand_in(|settings| {
-        settings.cost = parm_dispatch::Factor::percent(25);
+        settings.cost = parm_settings::Factor::percent(25);
         settings.grace.cold = 15 * MS;
         settings.hedge = false;
         settings.bound = Fraction::percent(50);
@@ -99,7 +99,7 @@ async fn clients_of_exact_answers_get_no_stand_in() {
 async fn nan_from_a_stand_in_is_not_served() {
     let instances = workers_with_stand_ins(3);
     instances.iter().for_each(|instance| instance.model_does("small", Act::Nan));
-    let frontend = over(stand_in(|settings| settings.unsure = parm_dispatch::Unsure::Wait), &instances).await;
+    let frontend = over(stand_in(|settings| settings.unsure = parm_settings::Unsure::Wait), &instances).await;
     instances[0].then(Act::Answer(200 * MS));
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
     assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{Fraction, PolicyKind};
 use parm_frontend::{Frontend, Timers};
 use parm_protocol::{Code, Error};
+use parm_settings::{Fraction, PolicyKind};
 
 use crate::rig::{Network, column, config, infer, metric, request, start};
 use crate::scripted::{Act, Scripted};

@@ -1,6 +1,6 @@
 //! Tests of policies that change while queries wait: a code mixes only queries that its guards accepted.
 
-use parm_dispatch::PolicyKind;
+use parm_settings::PolicyKind;
 
 use crate::fleet::{MS, coded, over, workers};
 use crate::rig::{change, column, metric, request, start, until};

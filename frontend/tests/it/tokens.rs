@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
 use parm_protocol::fleet::{News, Wish};
 use parm_protocol::{InferenceService, ModelRef};
+use parm_settings::PolicyKind;
 use parm_tokens::{Class, Grant, Message, Note, Order, Token};
 
 use crate::rig::{column, config, frontend, infer, ready, request, start, until};

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use parm_dispatch::{BatchSize, PolicyKind};
 use parm_frontend::{Config, Frontend};
 use parm_protocol::{
     InferRequest, InferResponse, ModelConfig, ModelMetadata, ModelRef, NamedTensor, PADDED, Padding,
     Parameters, Tensor,
 };
+use parm_settings::{BatchSize, PolicyKind};
 
 use crate::fleet::{MS, workers_with};
 use crate::rig::{config, frontend, infer, request, start, until, with};

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::Client;
 use parm_protocol::{Code, Error, InferResponse, InferenceService, ModelMetadata, ModelRef};
+use parm_settings::PolicyKind;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

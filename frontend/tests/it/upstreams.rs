@@ -10,7 +10,6 @@ use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use parking_lot::Mutex;
-use parm_dispatch::PolicyKind;
 use parm_frontend::discovery::Connect;
 use parm_frontend::{Config, Frontend, Timers, upstreams};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
@@ -18,6 +17,7 @@ use parm_protocol::{
     Broken, Code, Context, Error, FailedAnswer, InferRequest, InferResponse, InferenceService, ModelIndex,
     ModelMetadata, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, ServerMetadata, Transport,
 };
+use parm_settings::PolicyKind;
 use parm_transport::client::ROUTE;
 use serde_json::{Value, json};
 use tokio::time::Instant;

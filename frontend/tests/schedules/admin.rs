@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
-use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::Frontend;
+use parm_settings::{PolicyKind, PoolSettings};
 use serde_json::Value;
 use tower::ServiceExt;
 

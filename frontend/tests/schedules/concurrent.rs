@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use parm_dispatch::PoolSettings;
+use parm_settings::PoolSettings;
 use serde_json::Value;
 
 use crate::admin::{self, merged};

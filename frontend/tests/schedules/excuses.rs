@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_settings::{PolicyKind, PoolSettings};
 
 /// Promises that are not checked, from the first settings on that excuse them, because their effects on instances last.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,8 +2,8 @@
 //!
 //! A promise that does not hold at an end is conditional on the setting, and `excuses` explains why.
 
-use parm_dispatch::PoolSettings;
 use parm_durations::{leaves, range};
+use parm_settings::PoolSettings;
 use schemars::schema_for;
 use serde_json::{Value, json};
 

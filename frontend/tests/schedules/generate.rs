@@ -5,8 +5,8 @@
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{Factor, Fraction, PolicyKind, PoolSettings};
 use parm_encoder::Kind;
+use parm_settings::{Factor, Fraction, PolicyKind, PoolSettings};
 use serde_json::{Value, json};
 
 use crate::dice::Dice;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_settings::{PolicyKind, PoolSettings};
 use tokio::time::Instant;
 
 use crate::schedule::{Guilt, Model, Temper};

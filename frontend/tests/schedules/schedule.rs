@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use parm_dispatch::PoolSettings;
+use parm_settings::PoolSettings;
 use serde_json::Value;
 
 /// One run.

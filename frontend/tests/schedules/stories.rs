@@ -3,7 +3,7 @@
 //! These are concurrent changes of settings, lapses of polled sources, settings at their ends, clients with a share of
 //! approximate answers, and hung instances next to healthy ones.
 
-use parm_dispatch::{Fraction, Placement, PolicyKind};
+use parm_settings::{Fraction, Placement, PolicyKind};
 use serde_json::{Value, json};
 
 use crate::extremes;

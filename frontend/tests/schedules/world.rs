@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_dispatch::PoolSettings;
 use parm_protocol::ModelRef;
+use parm_settings::PoolSettings;
 use tokio::time::Instant;
 
 use crate::accounts::Account;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{BatchSize, PolicyKind};
+use parm_settings::{BatchSize, PolicyKind};
 use parm_simulator::{Fleet, Run, Shape, StandIn};
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 

@@ -5,8 +5,8 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::Path;
 use std::time::Duration;
 
-use parm_dispatch::{BatchSize, Cost};
 use parm_durations::{Micros, PositiveMillis};
+use parm_settings::{BatchSize, Cost};
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Scenario};
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU8, NonZeroU32};
 
-use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_settings::{PolicyKind, PoolSettings};
 use parm_simulator::Lengths;
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parm_dispatch::PolicyKind;
+use parm_settings::PolicyKind;
 use parm_simulator::Run;
 use serde_json::{Value, json};
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use parm_dispatch::BatchSize;
 use parm_loadgen::statistics::Estimate;
+use parm_settings::BatchSize;
 use serde::Serialize;
 
 use crate::{Spectrum, Timeline, Verdict};

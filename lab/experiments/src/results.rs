@@ -7,8 +7,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use parm_dispatch::BatchSize;
 use parm_loadgen::recorder::Sample;
+use parm_settings::BatchSize;
 use serde::Serialize;
 
 use crate::report::{intensity, named};

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{BatchSettings, BatchSize, PolicyKind, PoolSettings};
+use parm_settings::{BatchSettings, BatchSize, PolicyKind, PoolSettings};
 use parm_simulator::{Answered, Error, Fleet, Lengths, Outcome, Quiet, Run, Shape, StandIn, Witness};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Event, Failure, GroupId, InstanceId, InstanceSpec, JobId, JobSpec,
-    Judgement, Order, Output, Pair, PolicyKind, PoolId, QueryId, QuerySpec, Role, Rows, Served, ShapeId,
-    Site, Time,
+    Judgement, Order, Output, Pair, PoolId, QueryId, QuerySpec, Role, Rows, Served, ShapeId, Site, Time,
 };
+use parm_settings::PolicyKind;
 use parm_tokens::Message;
 use parm_workload::arrivals;
 use parm_workload::clock::Moment;

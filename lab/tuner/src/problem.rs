@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{Cost, PoolSettings};
+use parm_settings::{Cost, PoolSettings};
 use parm_simulator::{Lengths, Run, Shape, StandIn};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;

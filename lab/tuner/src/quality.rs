@@ -1,8 +1,8 @@
 //! The value of answers: the accuracy of each kind of answer, as in a bundle's manifest.
 
-use parm_dispatch::Cost;
 use parm_encoder::{Kind, Needs};
 use parm_parity_models::bundle::Manifest;
+use parm_settings::Cost;
 use parm_simulator::{Answered, Outcome};
 use serde::Serialize;
 

@@ -176,7 +176,7 @@ fn percent(line: &Line) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::Cost;
+    use parm_settings::Cost;
 
     use super::*;
     use crate::StandInFacts;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read};
 
-use parm_dispatch::recording::{FORMAT, Line, RecordedRole};
+use parm_settings::recording::{FORMAT, Line, RecordedRole};
 use parm_workload::arrivals::Arrivals;
 
 use crate::{Error, restarts};

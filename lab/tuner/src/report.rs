@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use parm_dispatch::PoolSettings;
 use parm_loadgen::statistics::{Estimate, student};
+use parm_settings::PoolSettings;
 use serde::Serialize;
 
 use crate::reason;

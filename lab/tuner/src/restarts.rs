@@ -47,7 +47,7 @@ fn first_numbers(instances: &BTreeMap<u32, String>, jobs: &[Job]) -> BTreeMap<u3
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::recording::RecordedRole;
+    use parm_settings::recording::RecordedRole;
 
     use super::*;
 

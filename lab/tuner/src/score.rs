@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use parm_dispatch::PoolSettings;
+use parm_settings::PoolSettings;
 use parm_simulator::{Answered, Outcome, Progress, Tally, Witness};
 use serde::Serialize;
 

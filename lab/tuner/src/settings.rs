@@ -1,6 +1,6 @@
 //! Writes the winner as a configuration file of `parm serve`: its differences from the defaults, with reasons.
 
-use parm_dispatch::PoolSettings;
+use parm_settings::PoolSettings;
 use toml::{Table, Value};
 
 use crate::Report;
@@ -61,7 +61,7 @@ fn differing(own: Table, usual: &Table) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::{Factor, Fraction, PolicyKind};
+    use parm_settings::{Factor, Fraction, PolicyKind};
 
     use super::*;
 

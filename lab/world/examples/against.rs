@@ -9,9 +9,9 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_dispatcher::{BudgetSettings, CodingSettings, ModelSettings, Policy, parity_instances};
 use parm_encoder::{Needs, Recovery};
+use parm_settings::{PolicyKind, PoolSettings};
 use parm_simulator::{Outcome, Quiet, Run};
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Scenario};

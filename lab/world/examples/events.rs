@@ -21,12 +21,12 @@ const SECOND: u64 = 1_000_000_000;
 fn main() {
     println!("policy, instances | old, ns a query | new, ns a query | times as fast, median of {ROUNDS}");
     let cases = [
-        ("none", old::PolicyKind::None, new::Policy::NONE, 18),
-        ("hedge", old::PolicyKind::Hedge, new::Policy::HEDGE, 18),
-        ("stand-in", old::PolicyKind::StandIn, new::Policy::STAND_IN, 18),
-        ("none", old::PolicyKind::None, new::Policy::NONE, 1000),
-        ("hedge", old::PolicyKind::Hedge, new::Policy::HEDGE, 1000),
-        ("stand-in", old::PolicyKind::StandIn, new::Policy::STAND_IN, 1000),
+        ("none", parm_settings::PolicyKind::None, new::Policy::NONE, 18),
+        ("hedge", parm_settings::PolicyKind::Hedge, new::Policy::HEDGE, 18),
+        ("stand-in", parm_settings::PolicyKind::StandIn, new::Policy::STAND_IN, 18),
+        ("none", parm_settings::PolicyKind::None, new::Policy::NONE, 1000),
+        ("hedge", parm_settings::PolicyKind::Hedge, new::Policy::HEDGE, 1000),
+        ("stand-in", parm_settings::PolicyKind::StandIn, new::Policy::STAND_IN, 1000),
     ];
     let only = std::env::args().nth(1);
     for (name, kind, policy, instances) in cases {
@@ -166,8 +166,8 @@ struct Old {
 }
 
 impl Old {
-    fn of(policy: old::PolicyKind, instances: u32) -> Self {
-        let settings = old::PoolSettings { policy, ..old::PoolSettings::default() };
+    fn of(policy: parm_settings::PolicyKind, instances: u32) -> Self {
+        let settings = parm_settings::PoolSettings { policy, ..parm_settings::PoolSettings::default() };
         let mut dispatcher = old::Dispatcher::new(old::Settings::uniform(settings), 1);
         let mut actions = old::Actions::new();
         for id in 0..instances {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use parm_settings::recording::RecordedRole;
 use parm_tokens::{Class, Order, Token};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -228,3 +229,15 @@ pub enum Action {
 
 /// A buffer of actions that the driver reuses from event to event.
 pub type Actions = Vec<Action>;
+
+impl From<Role> for RecordedRole {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Deployed => RecordedRole::Deployed,
+            Role::Copy => RecordedRole::Copy,
+            Role::Parity(..) => RecordedRole::Parity,
+            Role::Backup => RecordedRole::Backup,
+            Role::StandIn(_) => RecordedRole::StandIn,
+        }
+    }
+}

@@ -148,12 +148,10 @@ fn account(payer: Payer, asked: u16) -> (Option<ShareId>, u16) {
     (share, asked.min(1000))
 }
 
-impl StandInSettings {
-    /// The most approximate answers in any 1,000 in a row, or in the configured window if that is shorter.
-    pub fn most_in_a_row(&self) -> (u32, u32) {
-        let (size, most) = short(self);
-        (most, size)
-    }
+/// The most approximate answers in any 1,000 in a row, or in the configured window if that is shorter.
+pub fn most_in_a_row(settings: &StandInSettings) -> (u32, u32) {
+    let (size, most) = short(settings);
+    (most, size)
 }
 
 /// The size and the limit of the configured window.

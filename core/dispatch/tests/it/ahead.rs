@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{
-    Action, BudgetSettings, EjectionSettings, Event, Fraction, HedgeSettings, InstanceId, InstanceSpec,
-    PolicyKind, PoolId, PoolSettings, QuerySpec, Served, Settings, Site, StandInSettings,
+use parm_dispatch::{Action, Event, InstanceId, InstanceSpec, PoolId, QuerySpec, Served, Settings, Site};
+use parm_settings::{
+    BudgetSettings, EjectionSettings, Fraction, HedgeSettings, PolicyKind, PoolSettings, StandInSettings,
 };
 
 use super::script::Step::{self, *};

@@ -4,7 +4,8 @@ use std::num::NonZeroU16;
 use std::ops::Range;
 use std::time::Duration;
 
-use parm_dispatch::{BatchSettings, BatchSize, Event, Failure, PolicyKind, PoolSettings, QueryId};
+use parm_dispatch::{Event, Failure, QueryId};
+use parm_settings::{BatchSettings, BatchSize, PolicyKind, PoolSettings};
 
 use super::script::Step::{Done, Join, Wait, Within};
 use super::script::{act, play, words};

@@ -3,7 +3,7 @@
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{
+use parm_settings::{
     BatchSettings, BudgetSettings, EjectionSettings, Fraction, HedgeSettings, PolicyKind, PoolSettings,
     ReplicateSettings,
 };

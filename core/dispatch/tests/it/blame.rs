@@ -4,9 +4,11 @@ use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, BatchSettings, BudgetSettings, EjectionSettings, Event, Failure, Fraction, InstanceId,
-    InstanceSpec, Placement, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
+    Accept, Event, Failure, InstanceId, InstanceSpec, PoolId, QueryId, QuerySpec, Served, Settings, ShapeId,
     Site,
+};
+use parm_settings::{
+    BatchSettings, BudgetSettings, EjectionSettings, Fraction, Placement, PolicyKind, PoolSettings,
 };
 
 use super::script::Step::*;

@@ -3,10 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_dispatch::{
-    Accept, Action, Answer, Event, Fraction, JobId, Judgement, PolicyKind, PoolId, PoolSettings, QueryId,
-    Role, StandInSettings, Time,
-};
+use parm_dispatch::{Accept, Action, Answer, Event, JobId, Judgement, PoolId, QueryId, Role, Time};
+use parm_settings::{Fraction, PolicyKind, PoolSettings, StandInSettings};
 
 use proptest::prelude::*;
 

@@ -4,11 +4,13 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, Actions, BatchSettings, CodingSettings, DetectionSettings, Dispatcher, Event, Fraction,
-    GraceSettings, InstanceId, InstanceSpec, ParmPlusSettings, PolicyKind, PoolId, PoolSettings, Role,
-    Served, Site, Time, Unsure,
+    Action, Actions, Dispatcher, Event, InstanceId, InstanceSpec, PoolId, Role, Served, Site, Time,
 };
 use parm_encoder::Kind;
+use parm_settings::{
+    BatchSettings, CodingSettings, DetectionSettings, Fraction, GraceSettings, ParmPlusSettings, PolicyKind,
+    PoolSettings, Unsure,
+};
 
 use super::script::Step::*;
 use super::script::{Step, act, check, one_by_one, play, query};

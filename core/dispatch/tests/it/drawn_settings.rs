@@ -3,12 +3,12 @@
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{
+use parm_encoder::Kind;
+use parm_settings::{
     AgreementSettings, BatchSettings, BatchSize, BudgetSettings, CodingSettings, DetectionSettings, Factor,
     Fraction, GraceSettings, HedgeSettings, InOutage, ParmPlusSettings, Placement, PolicyKind, PoolSettings,
     StandInSettings, Unsure,
 };
-use parm_encoder::Kind;
 use proptest::prelude::*;
 
 /// The settings below, with others that are usually constant.

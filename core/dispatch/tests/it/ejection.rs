@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{Action, EjectionSettings, Event, InstanceId, Placement, PolicyKind, PoolSettings, Role};
+use parm_dispatch::{Action, Event, InstanceId, Role};
+use parm_settings::{EjectionSettings, Placement, PolicyKind, PoolSettings};
 
 use super::script::one_by_one;
 use super::servers::{Servers, ms};

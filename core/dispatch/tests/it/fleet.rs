@@ -10,10 +10,11 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Actions, Answer, Class, Cost, Dispatcher, Elsewhere, Event, InstanceId, InstanceSpec,
-    JobId, JobSpec, Judgement, Order, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Reject, Served,
-    Settings, ShapeId, Site, Time, Token,
+    Accept, Action, Actions, Answer, Class, Dispatcher, Elsewhere, Event, InstanceId, InstanceSpec, JobId,
+    JobSpec, Judgement, Order, PoolId, QueryId, QuerySpec, Reject, Served, Settings, ShapeId, Site, Time,
+    Token,
 };
+use parm_settings::{Cost, PolicyKind, PoolSettings};
 use parm_tokens::{Arrivals, Desk, Frontend, Message};
 use proptest::prelude::*;
 

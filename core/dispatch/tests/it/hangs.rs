@@ -6,9 +6,8 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_dispatch::{
-    Action, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Site,
-};
+use parm_dispatch::{Action, Event, InstanceId, InstanceSpec, QueryId, QuerySpec, Site};
+use parm_settings::{PolicyKind, PoolSettings};
 
 use super::script::Step::{self, *};
 use super::script::{act, one_by_one, play, query, words};

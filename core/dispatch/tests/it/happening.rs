@@ -1,6 +1,7 @@
 //! Random events.
 
-use parm_dispatch::{Accept, Cost, Failure, Judgement, PolicyKind, PoolSettings};
+use parm_dispatch::{Accept, Failure, Judgement};
+use parm_settings::{Cost, PolicyKind, PoolSettings};
 use proptest::prelude::*;
 
 use super::drawn_settings::settings;

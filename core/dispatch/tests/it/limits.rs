@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Actions, Dispatcher, Event, Failure, InstanceId, InstanceSpec, JobId, Judgement,
-    PolicyKind, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site, Time,
+    Accept, Action, Actions, Dispatcher, Event, Failure, InstanceId, InstanceSpec, JobId, Judgement, QueryId,
+    QuerySpec, Served, Settings, ShapeId, Site, Time,
 };
 use parm_durations::leaves;
+use parm_settings::{PolicyKind, PoolSettings};
 use toml::{Table, Value};
 
 use super::world::POOL;

@@ -3,10 +3,8 @@
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{
-    BudgetSettings, Elsewhere, Event, Failure, Fraction, HedgeSettings, InstanceId, Judgement, PolicyKind,
-    PoolSettings, Unsure,
-};
+use parm_dispatch::{Elsewhere, Event, Failure, InstanceId, Judgement};
+use parm_settings::{BudgetSettings, Fraction, HedgeSettings, PolicyKind, PoolSettings, Unsure};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -3,10 +3,8 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use parm_dispatch::{
-    Action, BatchSettings, EjectionSettings, Event, Grant, InstanceId, InstanceSpec, Note, PolicyKind,
-    PoolSettings, Served, Settings, Site, Token,
-};
+use parm_dispatch::{Action, Event, Grant, InstanceId, InstanceSpec, Note, Served, Settings, Site, Token};
+use parm_settings::{BatchSettings, EjectionSettings, PolicyKind, PoolSettings};
 
 use super::outage::exact_otherwise;
 use super::script::Step::*;

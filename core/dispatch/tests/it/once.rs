@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_dispatch::{
-    Action, EjectionSettings, Event, Failure, JobId, PolicyKind, PoolSettings, QueryId, Time,
-};
+use parm_dispatch::{Action, Event, Failure, JobId, QueryId, Time};
+use parm_settings::{EjectionSettings, PolicyKind, PoolSettings};
 
 use super::script::Step::{Join, Query, Quiet, Within};
 use super::script::{act, one_by_one, play, words};

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parm_dispatch::{
-    BudgetSettings, Event, Failure, Fraction, InOutage, InstanceSpec, JobId, PolicyKind, PoolSettings, Role,
-    Served, Site, Time,
-};
+use parm_dispatch::{Event, Failure, InstanceSpec, JobId, Role, Served, Site, Time};
+use parm_settings::{BudgetSettings, Fraction, InOutage, PolicyKind, PoolSettings};
 
 use super::rescue::standing;
 use super::script::Step::*;

@@ -3,10 +3,8 @@
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{
-    Accept, Action, BudgetSettings, Event, Fraction, InOutage, InstanceId, InstanceSpec, PolicyKind, PoolId,
-    PoolSettings, QuerySpec, Role, Served, Site,
-};
+use parm_dispatch::{Accept, Action, Event, InstanceId, InstanceSpec, PoolId, QuerySpec, Role, Served, Site};
+use parm_settings::{BudgetSettings, Fraction, InOutage, PolicyKind, PoolSettings};
 
 use super::outage::exact_otherwise;
 use super::script::Step::*;

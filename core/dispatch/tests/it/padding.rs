@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use parm_dispatch::{BatchSettings, BatchSize, PolicyKind, PoolSettings};
+use parm_settings::{BatchSettings, BatchSize, PolicyKind, PoolSettings};
 
 use super::script::Step::{Done, Join, Padded};
 use super::script::{act, play, words};

@@ -4,8 +4,11 @@ use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Answer, BatchSettings, BudgetSettings, EjectionSettings, Event, Failure, Fraction, HedgeSettings,
-    InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site,
+    Accept, Answer, Event, Failure, InstanceId, InstanceSpec, QueryId, QuerySpec, Served, Settings, ShapeId,
+    Site,
+};
+use parm_settings::{
+    BatchSettings, BudgetSettings, EjectionSettings, Fraction, HedgeSettings, PolicyKind, PoolSettings,
 };
 
 use super::script::Step::{self, Break, Done, Join, Query, Quiet, Wait, Warm};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Failure, InOutage, PolicyKind, PoolId, PoolSettings, Served};
+use parm_dispatch::{Failure, PoolId, Served};
+use parm_settings::{BudgetSettings, InOutage, PolicyKind, PoolSettings};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{BatchSettings, EjectionSettings, PolicyKind, PoolSettings};
+use parm_settings::{BatchSettings, EjectionSettings, PolicyKind, PoolSettings};
 
 use super::script::Step::{self, *};
 use super::script::{one_by_one, play, words};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use parm_dispatch::{Action, Event, InForce, JobId, PoolSettings, Role, Time};
+use parm_dispatch::{Action, Event, JobId, Role, Time};
+use parm_settings::{InForce, PoolSettings};
 
 use super::rescue::standing;
 use super::script::Step::{Checked, Cost, Join, Settings, Warm, Within};

@@ -4,9 +4,8 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_dispatch::{
-    BudgetSettings, EjectionSettings, Event, Failure, Fraction, JobId, PolicyKind, PoolSettings, Role,
-};
+use parm_dispatch::{Event, Failure, JobId, Role};
+use parm_settings::{BudgetSettings, EjectionSettings, Fraction, PolicyKind, PoolSettings};
 
 use super::coded::plus;
 use super::script::Step::{

@@ -4,9 +4,10 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, BatchSettings, Class, Event, Failure, Grant, InstanceId, InstanceSpec, Note, Order, PolicyKind,
-    PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShareId, Site, Terms, Token,
+    Action, Class, Event, Failure, Grant, InstanceId, InstanceSpec, Note, Order, PoolId, QueryId, QuerySpec,
+    Served, Settings, ShareId, Site, Terms, Token,
 };
+use parm_settings::{BatchSettings, PolicyKind, PoolSettings};
 use parm_tokens::{Desk, Frontend};
 
 use super::coded::{parm, plus};

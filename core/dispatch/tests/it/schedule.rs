@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Cost, Elsewhere, Event, InstanceId, InstanceSpec, Judgement, NodeId, PoolId, PoolSettings,
-    QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Time, Verdict, ZoneId,
+    Accept, Elsewhere, Event, InstanceId, InstanceSpec, Judgement, NodeId, PoolId, QueryId, QuerySpec,
+    Served, Settings, ShapeId, ShareId, Site, Terms, Time, Verdict, ZoneId,
 };
+use parm_settings::{Cost, PoolSettings};
 use proptest::prelude::*;
 
 use super::happening::{Happening, Joining, POOLS, SHARES};
@@ -188,7 +189,7 @@ pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) 
             world.send(Event::settings(PoolId(*names % POOLS), *settings.clone()));
         }
         Happening::Force(ref settings, kind, rows, padded) => {
-            let mut in_force = parm_dispatch::InForce::as_wished(settings);
+            let mut in_force = parm_settings::InForce::as_wished(settings);
             in_force.policy = kind;
             in_force.max_rows = std::num::NonZeroU16::new(rows).expect("positive");
             in_force.max_padded = padded;

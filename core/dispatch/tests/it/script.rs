@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Answer, BatchSettings, BatchSize, CardId, Cost, Elsewhere, Event, Failure, InForce,
-    InstanceId, InstanceSpec, JobId, Judgement, NodeId, Part, PolicyKind, PoolSettings, ProcessId, QueryId,
-    QuerySpec, Role, Rows, Served, Settings, ShapeId, Site, Source, Time, Urgency, Verdict, ZoneId,
+    Accept, Action, Answer, CardId, Elsewhere, Event, Failure, InstanceId, InstanceSpec, JobId, Judgement,
+    NodeId, Part, ProcessId, QueryId, QuerySpec, Role, Rows, Served, Settings, ShapeId, Site, Source, Time,
+    Urgency, Verdict, ZoneId,
 };
+use parm_settings::{BatchSettings, BatchSize, Cost, InForce, PolicyKind, PoolSettings};
 
 use super::world::{POOL, World};
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Event, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus, QueryId,
-    QuerySpec, Role, Served, Settings, ShapeId, Site, Time,
+    Accept, Action, Event, InstanceId, InstanceSpec, JobId, PoolId, PoolStatus, QueryId, QuerySpec, Role,
+    Served, Settings, ShapeId, Site, Time,
 };
+use parm_settings::PoolSettings;
 
 use super::world::{Fate, Held, POOL, World};
 

@@ -5,10 +5,10 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, BudgetSettings, EjectionSettings, Event, Failure, Fraction, Grant, HedgeSettings,
-    InstanceId, InstanceSpec, Note, Order, Payer, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec,
-    Served, Settings, ShapeId, ShareId, Site, Terms, Token,
+    Accept, Action, Event, Failure, Grant, InstanceId, InstanceSpec, Note, Order, Payer, PoolId, QueryId,
+    QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Token,
 };
+use parm_settings::{BudgetSettings, EjectionSettings, Fraction, HedgeSettings, PolicyKind, PoolSettings};
 
 use super::script::one_by_one;
 use super::world::World;

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Elsewhere, Event, InstanceId, InstanceSpec, Judgement, PolicyKind, PoolSettings, QueryId,
-    QuerySpec, Served, Settings, ShapeId, Site, Time,
+    Accept, Action, Elsewhere, Event, InstanceId, InstanceSpec, Judgement, QueryId, QuerySpec, Served,
+    Settings, ShapeId, Site, Time,
 };
+use parm_settings::{PolicyKind, PoolSettings};
 
 use super::script::one_by_one;
 use super::world::{POOL, World};

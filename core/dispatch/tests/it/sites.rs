@@ -4,9 +4,9 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, CardId, Event, InstanceId, InstanceSpec, NodeId, PolicyKind, PoolSettings, ProcessId,
-    ReplicateSettings, Role, Served, Settings, Site, StandInSettings, ZoneId,
+    Action, CardId, Event, InstanceId, InstanceSpec, NodeId, ProcessId, Role, Served, Settings, Site, ZoneId,
 };
+use parm_settings::{PolicyKind, PoolSettings, ReplicateSettings, StandInSettings};
 use proptest::prelude::*;
 
 use super::script::Step::*;

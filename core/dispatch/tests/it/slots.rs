@@ -4,9 +4,10 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, Event, Grant, InstanceId, InstanceSpec, Note, Placement, PolicyKind, PoolId, PoolSettings,
-    QuerySpec, Role, Served, Settings, Site, Token,
+    Action, Event, Grant, InstanceId, InstanceSpec, Note, PoolId, QuerySpec, Role, Served, Settings, Site,
+    Token,
 };
+use parm_settings::{Placement, PolicyKind, PoolSettings};
 
 use super::script::Step::{Done, Join, Query, Quiet, Wait, Warm};
 use super::script::{act, one_by_one, query, words};

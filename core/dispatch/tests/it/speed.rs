@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, BudgetSettings, Class, Event, Failure, Fraction, Grant, HedgeSettings, InstanceId, Note, Order,
-    PolicyKind, PoolId, PoolSettings, QuerySpec, Role, Token,
+    Action, Class, Event, Failure, Grant, InstanceId, Note, Order, PoolId, QuerySpec, Role, Token,
 };
+use parm_settings::{BudgetSettings, Fraction, HedgeSettings, PolicyKind, PoolSettings};
 
 use super::schedule::complete_all;
 use super::script::Step::{Join, Quiet, Wait, Warm};

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_dispatch::{
-    BudgetSettings, Event, Fraction, InstanceId, PolicyKind, PoolSettings, Role, Settings, ShareId,
-    StandInSettings, Terms, Unsure,
-};
+use parm_dispatch::{Event, InstanceId, Role, Settings, ShareId, Terms};
+use parm_settings::{BudgetSettings, Fraction, PolicyKind, PoolSettings, StandInSettings, Unsure};
 
 use super::script::Step::*;
 use super::script::{Step, act, check, one_by_one, play, words};

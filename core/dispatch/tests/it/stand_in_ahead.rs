@@ -3,10 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use parm_dispatch::{
-    Action, EjectionSettings, Event, InstanceId, InstanceSpec, JobId, PolicyKind, PoolSettings, Role, Served,
-    Settings, Site,
-};
+use parm_dispatch::{Action, Event, InstanceId, InstanceSpec, JobId, Role, Served, Settings, Site};
+use parm_settings::{EjectionSettings, PolicyKind, PoolSettings};
 
 use super::script::Step::{Checked, Cost, Query};
 use super::script::{act, judge, one_by_one};

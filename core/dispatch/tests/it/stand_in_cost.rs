@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{
-    Accept, Action, Cost, Event, Fraction, InstanceId, Placement, PolicyKind, PoolSettings, Role, Served,
-};
+use parm_dispatch::{Accept, Action, Event, InstanceId, Role, Served};
+use parm_settings::{Cost, Fraction, Placement, PolicyKind, PoolSettings};
 
 use super::script::one_by_one;
 use super::servers::{Servers, Started, ms};

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{
-    BatchSettings, BatchSize, BudgetSettings, Event, Fraction, Judgement, PolicyKind, PoolSettings, Role,
-};
+use parm_dispatch::{Event, Judgement, Role};
+use parm_settings::{BatchSettings, BatchSize, BudgetSettings, Fraction, PolicyKind, PoolSettings};
 
 use proptest::prelude::*;
 

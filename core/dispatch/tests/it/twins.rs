@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use parm_dispatch::{
-    Accept, Answer, Event, JobId, JobSpec, Judgement, Output, Pair, PolicyKind, PoolId, PoolSettings,
-    QueryId, Role, Rows, Urgency,
+    Accept, Answer, Event, JobId, JobSpec, Judgement, Output, Pair, PoolId, QueryId, Role, Rows, Urgency,
 };
+use parm_settings::{PolicyKind, PoolSettings};
 
 use super::happening::POOLS;
 use super::world::{Fate, State, World};

@@ -5,9 +5,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Answer, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Reject,
-    Served, Settings, ShapeId, ShareId, Site, Terms,
+    Accept, Answer, Event, InstanceId, InstanceSpec, QueryId, QuerySpec, Reject, Served, Settings, ShapeId,
+    ShareId, Site, Terms,
 };
+use parm_settings::{PolicyKind, PoolSettings};
 
 use proptest::prelude::*;
 

@@ -1,6 +1,7 @@
 //! Queries that can no longer run twice, because their clients have sent too much to hold.
 
-use parm_dispatch::{Action, Answer, Event, Failure, JobId, PolicyKind, PoolSettings, QueryId, Reject, Role};
+use parm_dispatch::{Action, Answer, Event, Failure, JobId, QueryId, Reject, Role};
+use parm_settings::{PolicyKind, PoolSettings};
 
 use super::script::one_by_one;
 use super::servers::{Servers, ms};

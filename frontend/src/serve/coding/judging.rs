@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{Cost, Judgement, Output, Pair, QueryId};
+use parm_dispatch::{Judgement, Output, Pair, QueryId};
 use parm_parity_models::bundle::{
     Calibration, ClassScores, Meaning, MeasuredCost, TOLERANCE, floats, misfit,
 };
 use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, Tensor};
+use parm_settings::Cost;
 use smallvec::SmallVec;
 
 use super::equality;

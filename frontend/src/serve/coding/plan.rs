@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use parm_dispatch::{Coding, CodingSettings, Fraction, InForce, PolicyKind, PoolSettings};
 use parm_encoder::{CodeSpec, Needs};
 use parm_parity_models::bundle::{ModelFile, Signature};
 use parm_protocol::ModelRef;
+use parm_settings::{Coding, CodingSettings, Fraction, InForce, PolicyKind, PoolSettings};
 use serde::Serialize;
 
 use super::StandIn;

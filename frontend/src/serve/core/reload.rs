@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parm_dispatch::PoolSettings;
+use parm_settings::PoolSettings;
 use serde_json::{Value, json};
 
 use super::{Core, PoolSettingsByModel};
@@ -127,7 +127,7 @@ fn report(before: &PoolSettingsByModel, now: &PoolSettingsByModel, live: &PoolSe
 mod tests {
     use std::num::NonZeroU32;
 
-    use parm_dispatch::PolicyKind;
+    use parm_settings::PolicyKind;
 
     use super::*;
 

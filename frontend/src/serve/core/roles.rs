@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
-use parm_dispatch::{Cost, PoolSettings, StandInSettings};
 use parm_protocol::ModelRef;
+use parm_settings::{Cost, PoolSettings, StandInSettings};
 
 use super::Core;
 use crate::serve::coding::{Codes, StandInStanding};

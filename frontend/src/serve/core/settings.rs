@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_settings::{PolicyKind, PoolSettings};
 
 use super::Core;
 use crate::error::Error;

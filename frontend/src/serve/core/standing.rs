@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parm_dispatch::{Fraction, InForce, PolicyKind, PoolSettings};
 use parm_protocol::TensorMetadata;
+use parm_settings::{Fraction, InForce, PolicyKind, PoolSettings};
 
 use super::{Core, trial};
 use crate::console::{Happening, Kind};

@@ -6,8 +6,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parm_dispatch::{Accept, PolicyKind, Reject, Site};
+use parm_dispatch::{Accept, Reject, Site};
 use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, Parameters, TensorMetadata};
+use parm_settings::PolicyKind;
 use parm_transport::client;
 use tokio::runtime::Runtime;
 
@@ -171,7 +172,7 @@ fn replaced_model_is_not_set_up_again_for_its_stand_in() {
         let change = |settings: &mut super::PoolSettingsByModel| {
             settings.default.policy = PolicyKind::StandIn;
             settings.default.stand_in.model = Some("small".into());
-            settings.default.stand_in.min_confidence = parm_dispatch::Fraction::percent(0);
+            settings.default.stand_in.min_confidence = parm_settings::Fraction::percent(0);
             Ok(())
         };
         one.change_settings(None, change).unwrap();
@@ -243,7 +244,7 @@ fn stand_in_that_can_never_be_sure_is_noticed() {
             let own = &mut settings.default;
             own.policy = if named { PolicyKind::StandIn } else { PolicyKind::Hedge };
             own.stand_in.model = Some("small".into());
-            own.stand_in.min_confidence = parm_dispatch::Fraction::percent(least);
+            own.stand_in.min_confidence = parm_settings::Fraction::percent(least);
             Ok(())
         };
         core.change_settings(None, change).unwrap();

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_encoder::{Kind, Requirement};
+use parm_settings::{PolicyKind, PoolSettings};
 
 use super::Core;
 use crate::serve::coding::{self, Bundle};

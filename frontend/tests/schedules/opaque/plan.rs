@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use parm_dispatch::PolicyKind;
+use parm_settings::PolicyKind;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;

@@ -1,6 +1,6 @@
 //! The section of one scenario, load and batch size, with the policies that are compared.
 
-use parm_dispatch::BatchSize;
+use parm_settings::BatchSize;
 
 use crate::Row;
 

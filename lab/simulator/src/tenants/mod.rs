@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, InstanceId, InstanceSpec, JobId, JobSpec, Order,
-    Payer, PoolId, PoolSettings, QueryId, QuerySpec, Role, Served, Settings, ShapeId, ShareId, Site, Terms,
-    Time, Wanted,
+    Payer, PoolId, QueryId, QuerySpec, Role, Served, Settings, ShapeId, ShareId, Site, Terms, Time, Wanted,
 };
+use parm_settings::PoolSettings;
 use parm_tokens::{Frontend, Message};
 use parm_workload::Random;
 use parm_workload::clock::Moment;

@@ -3,7 +3,7 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
+use parm_settings::PolicyKind;
 use parm_simulator::{Run, Tally};
 use parm_workload::{Fault, Faults, Targets, When};
 

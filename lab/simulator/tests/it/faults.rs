@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
+use parm_settings::PolicyKind;
 use parm_simulator::{Outcome, Run, Shape};
 use parm_workload::{Fault, Faults, Targets, When};
 use parm_workload::{SCENARIOS, Scenario};

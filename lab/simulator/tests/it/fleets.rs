@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
+use parm_settings::PolicyKind;
 use parm_simulator::{Fleet, Run, Tally};
 use parm_workload::Scenario;
 use parm_workload::distribution::Distribution;

@@ -7,7 +7,7 @@
 
 use std::num::NonZeroU8;
 
-use parm_dispatch::PolicyKind;
+use parm_settings::PolicyKind;
 use parm_simulator::{Outcome, Quiet, Run, Witness};
 use parm_workload::Scenario;
 

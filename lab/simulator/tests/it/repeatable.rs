@@ -1,6 +1,7 @@
 //! A witness does not change a run, and memory does not grow with its length.
 
-use parm_dispatch::{PolicyKind, Role};
+use parm_dispatch::Role;
+use parm_settings::PolicyKind;
 use parm_simulator::{Answered, Execution, Outcome, Quiet, Run, Witness};
 use parm_workload::Scenario;
 use parm_workload::clock::Moment;

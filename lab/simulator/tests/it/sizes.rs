@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU16;
 
-use parm_dispatch::{BatchSize, PolicyKind, Role};
+use parm_dispatch::Role;
+use parm_settings::{BatchSize, PolicyKind};
 use parm_simulator::{Answered, Execution, Lengths, Quiet, Run, Shape, Witness};
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{Cost, PolicyKind};
+use parm_settings::{Cost, PolicyKind};
 use parm_simulator::{Answered, Outcome, Quiet, Run, StandIn, Tally, Witness};
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{BatchSize, PolicyKind, PoolSettings};
+use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 use parm_simulator::{Lengths, Quiet, Run, Shape, Tally};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;

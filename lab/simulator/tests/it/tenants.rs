@@ -4,7 +4,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_dispatch::{BatchSize, PolicyKind, PoolId, PoolSettings, Terms};
+use parm_dispatch::{PoolId, Terms};
+use parm_settings::{BatchSize, PolicyKind, PoolSettings};
 use parm_simulator::{Bill, Demand, Tenancy, Tenant};
 
 const MS: Duration = Duration::from_millis(1);

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 
-use parm_dispatch::{BatchSize, PolicyKind};
+use parm_settings::{BatchSize, PolicyKind};
 use parm_simulator::Run;
 
 use crate::support::{SERVICE, exponential, run, simulate};

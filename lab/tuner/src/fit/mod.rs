@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use episodes::{Found, Timed};
-use parm_dispatch::Cost;
-use parm_dispatch::recording::RecordedRole;
 use parm_loadgen::statistics::bootstrap::quantile_of;
+use parm_settings::Cost;
+use parm_settings::recording::RecordedRole;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 use parm_workload::{By, Fault, Faults, Targets, When};

@@ -76,7 +76,7 @@ fn slope(jobs: &[Job], times: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::recording::RecordedRole;
+    use parm_settings::recording::RecordedRole;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Fits the cost of a stand-in to its jobs.
 
-use parm_dispatch::Cost;
-use parm_dispatch::recording::RecordedRole;
 use parm_loadgen::statistics::bootstrap::quantile_of;
+use parm_settings::Cost;
+use parm_settings::recording::RecordedRole;
 
 use crate::Job;
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use parm_dispatch::{BatchSize, Factor, PolicyKind, Usual};
+use parm_settings::{BatchSize, Factor, PolicyKind, Usual};
 
 use super::Knob;
 use crate::{Coded, Problem};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{BatchSize, Factor, Fraction, PoolSettings, Usual};
+use parm_settings::{BatchSize, Factor, Fraction, PoolSettings, Usual};
 
 use crate::Coded;
 

@@ -9,7 +9,7 @@ mod knob;
 
 use family::Family;
 use knob::Knob;
-use parm_dispatch::PoolSettings;
+use parm_settings::PoolSettings;
 use parm_workload::Random;
 
 use crate::Problem;
@@ -144,7 +144,7 @@ const SAMPLE: u64 = 0x70E5;
 mod tests {
     use std::collections::BTreeSet;
 
-    use parm_dispatch::PolicyKind;
+    use parm_settings::PolicyKind;
 
     use super::*;
     use crate::problem::tests::paper;

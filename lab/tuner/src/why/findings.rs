@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use parm_dispatch::PolicyKind;
-use parm_dispatch::recording::RecordedRole;
+use parm_settings::PolicyKind;
+use parm_settings::recording::RecordedRole;
 use serde::Serialize;
 
 use super::{COUNTS, Cause, Setup, Tail};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PoolSettings;
 use parm_loadgen::statistics::bootstrap::quantile_of;
+use parm_settings::PoolSettings;
 use parm_simulator::{Answered, Fleet, Lengths, Outcome, Progress, Run, Shape, StandIn, Witness};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_settings::{PolicyKind, PoolSettings};
 use parm_simulator::{Fleet, Lengths, Quiet, Run, Shape, StandIn};
 use parm_tuner::{COUNTS, Cause, Findings, Setup, fit, why};
 use parm_workload::arrivals::Arrivals;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_settings::{PolicyKind, PoolSettings};
 use parm_simulator::{Lengths, Quiet, Run, Shape};
 use parm_tuner::{Error, Profile, Recording, fit};
 use parm_workload::Scenario;

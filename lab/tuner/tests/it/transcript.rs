@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use parm_dispatch::recording::{FORMAT, Line, RecordedJob, RecordedQuery};
+use parm_settings::recording::{FORMAT, Line, RecordedJob, RecordedQuery};
 use parm_simulator::{Execution, Quiet, Run, Witness};
 use parm_tuner::Recording;
 use parm_workload::clock::Moment;

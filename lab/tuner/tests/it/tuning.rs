@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PolicyKind;
+use parm_settings::PolicyKind;
 use parm_simulator::{Lengths, Quiet};
 use parm_tuner::{
     Coded, Error, Limits, Objective, Plan, Problem, Quality, Report, Search, StandInWorth, to_toml,

@@ -101,18 +101,6 @@ pub enum RecordedRole {
     StandIn,
 }
 
-impl From<crate::Role> for RecordedRole {
-    fn from(role: crate::Role) -> Self {
-        match role {
-            crate::Role::Deployed => RecordedRole::Deployed,
-            crate::Role::Copy => RecordedRole::Copy,
-            crate::Role::Parity(..) => RecordedRole::Parity,
-            crate::Role::Backup => RecordedRole::Backup,
-            crate::Role::StandIn(_) => RecordedRole::StandIn,
-        }
-    }
-}
-
 impl Line {
     /// Appends the line to a text.
     pub fn write(&self, text: &mut Vec<u8>) {

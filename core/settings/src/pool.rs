@@ -1,21 +1,8 @@
-//! Settings of dispatch, pool by pool. Every bound of the dispatcher is a field here.
+//! Settings of a model's dispatch.
 //!
 //! Fields with `skip` are constants outside of tests: no operator has a reason to choose them, so files and changes at run time
 //! reject their names. `constants` carries them from settings to settings.
 
-mod batch;
-mod coding;
-mod constants;
-mod detection;
-mod ejection;
-mod factor;
-mod fraction;
-mod redundancy;
-mod removed;
-mod stand_in;
-mod tokens;
-
-use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
@@ -23,33 +10,14 @@ use parm_durations::{Micros, Millis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PoolId, ShareId, Terms};
-pub use batch::{BatchSettings, BatchSize};
-pub use coding::{CodingSettings, GraceSettings, ParmPlusSettings, Unsure, Usual};
-pub use detection::DetectionSettings;
-pub use ejection::EjectionSettings;
-pub use factor::{Factor, NotAFactor};
-pub use fraction::{Fraction, NotAFraction};
-pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
-pub use removed::{removed, was_removed};
-pub use stand_in::{AgreementSettings, InOutage, StandInSettings};
-pub use tokens::TokenSettings;
-
-use redundancy::UsualBudget;
+use super::redundancy::UsualBudget;
+use super::{
+    BatchSettings, BudgetSettings, CodingSettings, EjectionSettings, HedgeSettings, Placement, PolicyKind,
+    ReplicateSettings, StandInSettings, TokenSettings,
+};
 
 /// The budget of retries.
 type Retries = UsualBudget<20, 100>;
-
-/// The settings of a dispatcher.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
-    /// Settings of pools without their own.
-    pub default: PoolSettings,
-    /// Settings of single pools.
-    pub pools: BTreeMap<PoolId, PoolSettings>,
-    /// Configured shares, next to the pools' own.
-    pub shares: BTreeMap<ShareId, Terms>,
-}
 
 /// Dispatch of the queries of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -109,18 +77,6 @@ pub struct PoolSettings {
     pub backup_model: Option<String>,
     /// Returns the model's default answer, instead of an error, when the deadline expires. Default false.
     pub default_answer: bool,
-}
-
-impl Settings {
-    /// One set of settings for every pool.
-    pub fn uniform(pool: PoolSettings) -> Self {
-        Self { default: pool, pools: BTreeMap::new(), shares: BTreeMap::new() }
-    }
-
-    /// The settings of a pool.
-    pub fn pool(&self, id: PoolId) -> &PoolSettings {
-        self.pools.get(&id).unwrap_or(&self.default)
-    }
 }
 
 impl Default for PoolSettings {

@@ -12,7 +12,7 @@ pub struct Cost {
 
 impl Cost {
     /// Rows of the jobs whose cost is known.
-    pub(crate) const ROWS: [usize; 4] = [1, 2, 4, 8];
+    pub const ROWS: [usize; 4] = [1, 2, 4, 8];
 
     /// A cost in proportion to the rows.
     pub const fn linear(row: f64) -> Self {

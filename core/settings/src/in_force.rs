@@ -87,7 +87,7 @@ impl Coding {
     }
 
     /// The code for groups of `k`.
-    pub(crate) fn code(&self, k: u8) -> Option<Recovery> {
+    pub fn code(&self, k: u8) -> Option<Recovery> {
         self.codes.iter().copied().find(|code| code.k == usize::from(k))
     }
 }

@@ -83,13 +83,13 @@ pub struct BudgetSettings {
 }
 
 /// A budget with `BURST`, and `PERCENT` if its ratio is missing.
-pub(super) enum UsualBudget<const PERCENT: u8, const BURST: u32> {}
+pub(crate) enum UsualBudget<const PERCENT: u8, const BURST: u32> {}
 
 impl<const PERCENT: u8, const BURST: u32> UsualBudget<PERCENT, BURST> {
-    pub(super) const SETTINGS: BudgetSettings =
+    pub(crate) const SETTINGS: BudgetSettings =
         BudgetSettings { ratio: Fraction::percent(PERCENT), burst: BURST };
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BudgetSettings, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BudgetSettings, D::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields, expecting = "a table with ratio")]
         struct Given {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn missing_fields_of_a_budget_keep_their_defaults() {
-        let read = |text: &str| toml::from_str::<super::super::PoolSettings>(text);
+        let read = |text: &str| toml::from_str::<crate::PoolSettings>(text);
         let settings = read(
             "hedge = { budget = { ratio = 0.2 } }\nretry = { ratio = 0.3 }\nstand_in = { late_budget = {} }",
         );

@@ -1,0 +1,37 @@
+//! Settings of a model's dispatch, what of them is in force, and the format of recordings.
+//!
+//! Operators write [`PoolSettings`] in files and change them at run time. [`InForce`] is what remains of them once the model and
+//! its files are known. [`recording`] is the format that a frontend writes and that replays and fits read.
+//!
+//! They are apart from the dispatcher because most of their readers (the configuration, the admin API, the tuner, experiments)
+//! dispatch nothing.
+
+mod batch;
+mod coding;
+mod constants;
+mod cost;
+mod detection;
+mod ejection;
+mod factor;
+mod fraction;
+mod in_force;
+mod pool;
+pub mod recording;
+mod redundancy;
+mod removed;
+mod stand_in;
+mod tokens;
+
+pub use batch::{BatchSettings, BatchSize};
+pub use coding::{CodingSettings, GraceSettings, ParmPlusSettings, Unsure, Usual};
+pub use cost::Cost;
+pub use detection::DetectionSettings;
+pub use ejection::EjectionSettings;
+pub use factor::{Factor, NotAFactor};
+pub use fraction::{Fraction, NotAFraction};
+pub use in_force::{Coding, InForce};
+pub use pool::PoolSettings;
+pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
+pub use removed::{removed, was_removed};
+pub use stand_in::{AgreementSettings, InOutage, StandInSettings};
+pub use tokens::TokenSettings;
