@@ -100,9 +100,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let mut places: SmallVec<[(bool, bool, usize, InstanceKey); 16]> = SmallVec::new();
                 for (at, place) in model.instances.iter().enumerate() {
                     let instance = &self.books.instances[*place];
-                    if instance.grants != Some(0)
-                        || !instance.in_service()
-                        || self.books.may_hang(*place, now)
+                    if instance.grants != Some(0) || !instance.takes(key) || self.books.may_hang(*place, now)
                     {
                         continue;
                     }

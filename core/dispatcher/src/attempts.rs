@@ -186,10 +186,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let health = model.settings.health;
         self.run(now, key, Why::Explore, at, &[query], false);
         self.books.models[key].counters.explored += 1;
-        let instance = &mut self.books.instances[at];
-        if !instance.health.in_service() {
-            instance.health.begin_trial(now, &health);
-        }
+        self.books.instances[at].begin_trial(now, key, &health);
     }
 
     /// The attempts of a job's rows end.

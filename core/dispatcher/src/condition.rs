@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use crate::dispatcher::{Action, Dispatcher};
+use crate::health::Trouble;
 use crate::instance::InstanceKey;
 use crate::model::Model;
 use crate::query::Failure;
@@ -34,7 +35,7 @@ pub enum Condition {
         /// The usual time.
         usual: Duration,
     },
-    /// Its runs fail.
+    /// Runs of one of its models fail, or of all.
     Failing,
     /// It does not take jobs.
     Unreachable,
@@ -194,17 +195,21 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let oldest = instance.jobs.first().and_then(|job| self.books.jobs.get(*job));
         let age = oldest.map_or(Duration::ZERO, |job| now.since(job.began));
         let hangs = age >= PATIENCE && self.books.may_hang(key, now);
-        let trouble = instance.health.trouble(&model.settings.health);
+        let troubles = || instance.serves.iter().filter_map(|served| served.health.trouble());
+        let failed = troubles().find_map(|trouble| match trouble {
+            Trouble::Fails(failure) => Some(failure),
+            Trouble::Silent => None,
+        });
         let usual =
             oldest.map_or(Some((model, 1)), |job| Some((self.books.models.get(job.model)?, job.work)));
         let usual = usual.and_then(|(model, work)| model.times.usual(1.0, work)).unwrap_or_default();
         let silence = if hangs { age } else { instance.watch.silence(now) };
-        let is_silent = hangs || trouble == Some(None);
+        let is_silent = hangs || troubles().any(|trouble| trouble == Trouble::Silent);
         let silent = is_silent.then(|| (silence, Duration::from_nanos(usual as u64)));
         let is_busy = !instance.jobs.is_empty();
         let others = if instance.watch.is_slow() { self.books.recent(model) } else { 1.0 };
         let Some(instance) = self.books.instances.get_mut(key) else { return };
-        let trouble = instance.watch.trouble(silent, trouble.flatten(), others);
+        let trouble = instance.watch.trouble(silent, failed, others);
         if let Some(condition) = instance.watch.note(now, trouble) {
             self.actions.push(Action::Tell { instance: key, condition });
         }

@@ -382,7 +382,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             if idle != line.waiting_idle as usize {
                 return Err(format!("{idle} wait for idle instances, {} are counted", line.waiting_idle));
             }
-            let members = model.instances.iter().map(|at| &instances[*at]).filter(|at| at.in_service());
+            let members = model.instances.iter().map(|at| &instances[*at]).filter(|at| at.takes(key));
             let slots = members.filter_map(|at| Some(at.slots.min(at.of(key)?.at_once)));
             let slots: u32 = slots.map(u32::from).sum();
             if slots != model.slots {

@@ -1,10 +1,10 @@
-//! The health of an instance: whether it may get queries, after failures in a row or a silence.
+//! The health of a model at an instance: whether it may get queries there, after failures in a row or a silence.
 //!
-//! An instance that failed three times in a row, or whose job was given up because it lasted longer than any run before, is
-//! out. After a pause it is tried with a copy that no query waits for, and only an answer to that copy, or to any other
+//! A model that failed three times in a row at an instance is out there, because an input or a broken file stops one model and not
+//! the others. If a job was given up because it lasted longer than any run before, all models of the instance are out: who hangs runs
+//! nothing. After a pause a model is tried with a copy that no query waits for, and only an answer to that copy, or to any other
 //! real request, brings it back: a server whose health check answers while its engine hangs must not return. The pause
-//! doubles with each failed trial. An instance that is out only for slow answers does not exist: slow instances stay in
-//! service, and `suits` decides what they get.
+//! doubles with each failed trial. Slow answers put nothing out: slow instances stay in service, and `suits` decides what they get.
 
 use std::time::Duration;
 
@@ -35,13 +35,22 @@ impl Default for HealthSettings {
     }
 }
 
-/// The health of one instance.
+/// The health of a model at an instance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Health {
     failures: u8,
     out: Option<Out>,
-    /// The latest failure; none while it answers, or after a silence.
-    cause: Option<Failure>,
+    /// What is wrong, if it is out or should be.
+    trouble: Option<Trouble>,
+}
+
+/// What is wrong with a model at an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Its runs fail.
+    Fails(Failure),
+    /// The instance answers nothing.
+    Silent,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +65,11 @@ impl Health {
         self.out.is_none()
     }
 
+    /// Whether it is out because the instance answers nothing.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.out.is_some() && self.trouble == Some(Trouble::Silent)
+    }
+
     /// Whether it is out and should be tried now.
     pub(crate) fn wants_trial(&self, now: Time) -> bool {
         self.out.is_some_and(|out| out.until <= now)
@@ -66,32 +80,34 @@ impl Health {
         self.out.map(|out| out.until)
     }
 
-    /// It answered a real request.
-    pub(crate) fn answered(&mut self) {
-        *self = Self::default();
+    /// It answered a real request. Returns whether it was out of service.
+    pub(crate) fn answered(&mut self) -> bool {
+        !std::mem::take(self).in_service()
     }
 
-    /// A failure of its own. Returns whether it should be taken out of service.
+    /// A failure at this instance. Returns whether it should be taken out of service.
     pub(crate) fn failed(&mut self, failure: Failure, settings: &HealthSettings) -> bool {
         self.failures = self.failures.saturating_add(1);
-        self.cause = Some(failure);
-        self.out.is_some() || self.failures >= settings.failures
+        let is_bad = self.out.is_some() || self.failures >= settings.failures;
+        self.trouble = is_bad.then_some(Trouble::Fails(failure));
+        is_bad
     }
 
-    /// Its trouble: `Some(None)` is a silence.
-    pub(crate) fn trouble(&self, settings: &HealthSettings) -> Option<Option<Failure>> {
-        (self.out.is_some() || self.failures >= settings.failures).then_some(self.cause)
+    /// Its trouble, if it is out of service or should be.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        self.trouble
     }
 
-    /// Takes it out of service, or prolongs that after a failed trial.
-    pub(crate) fn take_out(&mut self, now: Time, settings: &HealthSettings) {
-        let pause = self.out.map_or(settings.backoff, |out| (2 * out.pause).min(settings.backoff_max));
-        self.out = Some(Out { until: now + pause, pause });
+    /// Takes it out of service, or prolongs that.
+    pub(crate) fn take_out(&mut self, now: Time, trouble: Trouble, settings: &HealthSettings) {
+        self.trouble = Some(trouble);
+        self.begin_trial(now, settings);
     }
 
     /// A trial begins: if nothing is heard of it, the next one follows after a longer pause.
     pub(crate) fn begin_trial(&mut self, now: Time, settings: &HealthSettings) {
-        self.take_out(now, settings);
+        let pause = self.out.map_or(settings.backoff, |out| (2 * out.pause).min(settings.backoff_max));
+        self.out = Some(Out { until: now + pause, pause });
     }
 }
 
@@ -104,7 +120,7 @@ mod tests {
         let (settings, mut health) = (HealthSettings::default(), Health::default());
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
         assert_eq!([(); 3].map(|()| health.failed(Failure::Instance, &settings)), [false, false, true]);
-        health.take_out(at(0), &settings);
+        health.take_out(at(0), Trouble::Silent, &settings);
         assert!(!health.in_service() && !health.wants_trial(at(249)) && health.wants_trial(at(250)));
         health.begin_trial(at(250), &settings);
         assert!(
@@ -112,7 +128,7 @@ mod tests {
                 && !health.wants_trial(at(749))
                 && health.wants_trial(at(750))
         );
-        health.answered();
+        assert!(health.answered());
         assert!(health.in_service() && !health.failed(Failure::Instance, &settings), "it begins anew");
     }
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::asks::Ask;
 use crate::condition::Watch;
 use crate::estimate::{Concurrency, Speed};
-use crate::health::Health;
+use crate::health::{Health, HealthSettings};
 use crate::model::ModelKey;
 use crate::query::{JobKey, QueryKey, Why};
 use crate::site::Site;
@@ -61,7 +61,6 @@ pub(crate) struct Instance {
     /// The running jobs, the oldest first.
     pub(crate) jobs: SmallVec<[JobKey; 4]>,
     pub(crate) site: Site,
-    pub(crate) health: Health,
     /// Its condition, as operators see it.
     pub(crate) watch: Watch,
     /// Unused grants, if several frontends use it.
@@ -81,6 +80,7 @@ pub(crate) struct Served {
     /// Jobs of the model at a time.
     pub(crate) at_once: u16,
     pub(crate) speed: Speed,
+    pub(crate) health: Health,
     /// How much slower than usual a run is expected to be here, as a logarithm: what the speed says, and for a stand-in what
     /// that of its model says. It runs seldom, and what slows the one slows the other.
     pub(crate) slower: f32,
@@ -115,17 +115,22 @@ pub(crate) struct Job {
 }
 
 impl Served {
-    pub(crate) fn new(model: ModelKey) -> Self {
+    pub(crate) fn new(model: ModelKey, health: Health) -> Self {
         Self {
             model,
             at_once: u16::MAX,
             speed: Speed::default(),
+            health,
             slower: 0.0,
             factor: 1.0,
             follows: false,
             ran_at: Time::ZERO,
             listed: false,
         }
+    }
+
+    pub(crate) fn in_service(&self) -> bool {
+        self.health.in_service()
     }
 }
 
@@ -138,7 +143,6 @@ impl Default for Instance {
             site: Default::default(),
             concurrency: Default::default(),
             jobs: Default::default(),
-            health: Default::default(),
             watch: Default::default(),
             grants: Default::default(),
             told: Default::default(),
@@ -171,9 +175,19 @@ impl Instance {
         }
     }
 
-    /// Whether it may get queries.
-    pub(crate) fn in_service(&self) -> bool {
-        self.health.in_service() && !self.held
+    /// Whether it may get queries for a model.
+    pub(crate) fn takes(&self, model: ModelKey) -> bool {
+        !self.held && self.of(model).is_some_and(Served::in_service)
+    }
+
+    /// A run shows whether a model that is out of service here works again, and with it those that are out for the same silence.
+    pub(crate) fn begin_trial(&mut self, now: Time, model: ModelKey, settings: &HealthSettings) {
+        let is_silent = self.of(model).is_some_and(|served| served.health.is_silent());
+        for served in self.serves.iter_mut().filter(|served| !served.in_service()) {
+            if served.model == model || (is_silent && served.health.is_silent()) {
+                served.health.begin_trial(now, settings);
+            }
+        }
     }
 
     pub(crate) fn of(&self, model: ModelKey) -> Option<&Served> {

@@ -1,7 +1,10 @@
 //! What the end of a run shows about its instance: its time, its speed and its health.
 
+use smallvec::SmallVec;
+
 use crate::dispatcher::{Action, Dispatcher, End, Models};
-use crate::instance::{InstanceKey, Job};
+use crate::health::Trouble;
+use crate::instance::{InstanceKey, Job, Served};
 use crate::model::ModelKey;
 use crate::query::{Failure, JobKey};
 use crate::suits::Books;
@@ -26,12 +29,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let model = &mut models[job.model];
         match end {
             End::Answered(_) => {
-                let was_out = !instance.health.in_service();
-                instance.health.answered();
                 model.batches.note(job.rows.len() as u32, true);
-                if was_out {
-                    self.back_in_service(job.instance);
-                }
+                let is_shown = |served: &Served| served.model == job.model || served.health.is_silent();
+                self.back_in_service(job.instance, is_shown);
                 let Books { models, instances, .. } = &mut self.books;
                 let (model, instance) = (&mut models[job.model], &mut instances[job.instance]);
                 let Some(served) = instance.of_mut(job.model) else { return };
@@ -62,7 +62,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 model.times.rest.add_cancelled(nanos / usual);
                 if is_silent {
                     instance.watch.failed();
-                    let taken = self.take_out(now, job.instance, job.model);
+                    let taken = self.take_out(now, job.instance, job.model, Trouble::Silent);
                     self.books.models[job.model].counters.out_silent += u64::from(taken);
                     self.examine(now, job.instance);
                 }
@@ -99,8 +99,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let settings = self.books.models[model].settings.health;
         let Some(instance) = self.books.instances.get_mut(key) else { return };
         instance.watch.failed();
-        if instance.health.failed(failure, &settings) {
-            let taken = self.take_out(now, key, model);
+        let Some(served) = instance.of_mut(model) else { return };
+        if served.health.failed(failure, &settings) {
+            let taken = self.take_out(now, key, model, Trouble::Fails(failure));
             self.books.models[model].counters.out_failing += u64::from(taken);
         }
         self.examine(now, key);
@@ -111,9 +112,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let Books { models, instances, .. } = &mut self.books;
         let model = &mut models[key];
         model.compared = 0;
-        let in_service =
-            |at: &&InstanceKey| instances.get(**at).is_some_and(|instance| instance.in_service());
-        let members: Vec<InstanceKey> = model.instances.iter().filter(in_service).copied().collect();
+        let takes = |at: &&InstanceKey| instances.get(**at).is_some_and(|instance| instance.takes(key));
+        let members: Vec<InstanceKey> = model.instances.iter().filter(takes).copied().collect();
         let mut means: Vec<f32> =
             members.iter().filter_map(|at| instances[*at].of(key)?.speed.mean()).collect();
         if !means.is_empty() {
@@ -153,63 +153,87 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
     }
 
-    /// Takes an instance out of service, unless too few instances of one of its models would stay. Says whether it was in service.
-    fn take_out(&mut self, now: Time, key: InstanceKey, model: ModelKey) -> bool {
+    /// Takes a model at an instance out of service, or after a silence all of its models, unless too few instances of one of them would
+    /// stay. Says whether it was in service.
+    fn take_out(&mut self, now: Time, key: InstanceKey, model: ModelKey, trouble: Trouble) -> bool {
         let settings = self.books.models[model].settings.health;
-        let instance = &self.books.instances[key];
-        let models: Models = instance.serves.iter().map(|served| served.model).collect();
-        let was_in = instance.health.in_service();
-        if was_in {
-            let may_leave = |model: &ModelKey| {
-                let members = &self.books.models[*model].instances;
-                let stays = |at: &&InstanceKey| **at != key && self.books.instances[**at].in_service();
-                let stay = members.iter().filter(stays).count();
-                stay as f64 >= (settings.least_in_service * members.len() as f64).ceil().max(1.0)
-            };
-            if !models.iter().all(may_leave) {
-                self.books.models[model].counters.kept += 1;
-                return false;
-            }
-            models.iter().for_each(|model| self.books.models[*model].free.out.push(key));
+        let Books { models, instances, .. } = &mut self.books;
+        let leaves = |served: &Served| match trouble {
+            Trouble::Silent => served.in_service() || served.health.is_silent(),
+            Trouble::Fails(_) => served.model == model,
+        };
+        let leaving = instances[key].serves.iter().filter(|served| leaves(served));
+        let leaving: SmallVec<[(ModelKey, bool); 2]> =
+            leaving.map(|served| (served.model, served.in_service())).collect();
+        let new = leaving.iter().filter(|(_, was_in)| *was_in).map(|(model, _)| *model);
+        let may_leave = |model: ModelKey| {
+            let members = &models[model].instances;
+            let stay = members.iter().filter(|at| **at != key && instances[**at].takes(model)).count();
+            stay as f64 >= (settings.least_in_service * members.len() as f64).ceil().max(1.0)
+        };
+        if !new.clone().all(may_leave) {
+            models[model].counters.kept += 1;
+            return false;
         }
-        self.books.instances[key].health.take_out(now, &settings);
-        models.into_iter().for_each(|model| self.compare(model));
+        for (model, was_in) in &leaving {
+            if let Some(served) = instances[key].of_mut(*model) {
+                served.health.take_out(now, trouble, &settings);
+            }
+            if *was_in {
+                models[*model].free.out.push(key);
+            }
+        }
+        let was_in = new.clone().any(|own| own == model);
+        leaving.iter().for_each(|(model, _)| self.compare(*model));
         self.probe(now, key);
         was_in
     }
 
-    /// Asks for a probe of an instance that is out of service and due, if queries of none of its models get copies.
+    /// The models that are out of service at an instance and of which no copy of a query shows whether they work again.
+    fn unshown(&self, key: InstanceKey) -> Models {
+        let Some(instance) = self.books.instances.get(key) else { return Models::new() };
+        let explores = |served: &Served| self.books.models[served.model].settings.policy.explores();
+        let is_shown = |served: &Served| match served.health.is_silent() {
+            // Any answer ends a silence, and while a job hangs there is none.
+            true => !instance.jobs.is_empty() || instance.serves.iter().any(explores),
+            false => explores(served),
+        };
+        let unshown = instance.serves.iter().filter(|served| !served.in_service() && !is_shown(served));
+        unshown.map(|served| served.model).collect()
+    }
+
+    /// Asks for a probe of an instance, if a trial of such a model is due.
     pub(crate) fn probe(&mut self, now: Time, key: InstanceKey) {
-        let Books { models, instances, .. } = &mut self.books;
-        let Some(instance) = instances.get_mut(key).filter(|own| own.jobs.is_empty()) else { return };
-        let mut settings = instance.serves.iter().map(|served| &models[served.model].settings);
-        let Some(health) = settings.clone().next().map(|settings| settings.health) else { return };
-        if instance.health.in_service() || settings.any(|settings| settings.policy.explores()) {
-            return;
+        let (mut is_due, mut next) = (false, Time::MAX);
+        for model in self.unshown(key) {
+            let health = self.books.models[model].settings.health;
+            let instance = &mut self.books.instances[key];
+            if instance.of(model).is_some_and(|served| served.health.wants_trial(now)) {
+                instance.begin_trial(now, model, &health);
+                is_due = true;
+            }
+            next = next.min(instance.of(model).and_then(|own| own.health.trial_at()).unwrap_or(next));
         }
-        if instance.health.wants_trial(now) {
-            instance.health.begin_trial(now, &health);
+        if is_due {
             self.actions.push(Action::Probe { instance: key });
         }
-        if let Some(next) = instance.health.trial_at() {
-            self.look_at_instance(key, next);
-        }
+        self.look_at_instance(key, next);
     }
 
     /// A probed instance said that it works. One that does not, or says nothing, is probed again.
     pub fn probed(&mut self, now: Time, key: InstanceKey) {
-        if let Some(instance) = self.books.instances.get_mut(key).filter(|own| !own.health.in_service()) {
-            instance.health.answered();
-            self.back_in_service(key);
-            self.free(key);
-        }
+        let unshown = self.unshown(key);
+        self.back_in_service(key, |served| unshown.contains(&served.model));
+        self.free(key);
         self.settle(now);
     }
 
-    fn back_in_service(&mut self, key: InstanceKey) {
-        let instance = &self.books.instances[key];
-        let models: Models = instance.serves.iter().map(|served| served.model).collect();
-        for model in models {
+    /// Brings those of an instance's models back into service that were shown to work.
+    fn back_in_service(&mut self, key: InstanceKey, is_shown: impl Fn(&Served) -> bool) {
+        let Some(instance) = self.books.instances.get_mut(key) else { return };
+        let shown = instance.serves.iter_mut().filter(|served| is_shown(served));
+        let back = shown.filter_map(|served| served.health.answered().then_some(served.model));
+        for model in back.collect::<Models>() {
             self.books.models[model].free.out.retain(|at| *at != key);
             self.compare(model);
         }
@@ -221,6 +245,54 @@ mod tests {
     use crate::policy::Policy;
     use crate::script::Script;
     use crate::{HealthSettings, ModelSettings};
+
+    /// Two instances with two models, of which one failure takes one out.
+    fn two_models(policy: Policy) -> Script {
+        let health = HealthSettings { failures: 1, ..HealthSettings::default() };
+        let settings = ModelSettings { policy, health, max_attempts: 1, ..ModelSettings::default() };
+        let mut script = Script::new(settings);
+        script.models.push(script.dispatcher.add_model(settings));
+        script.play("+1 +1");
+        script
+    }
+
+    fn takes(script: &Script) -> [bool; 2] {
+        [0, 1].map(|model| script.dispatcher.takes(script.instances[0], script.models[model]))
+    }
+
+    #[test]
+    fn model_that_fails_at_an_instance_leaves_it_to_the_others() {
+        let mut script = two_models(Policy::NONE);
+        assert_eq!(script.play("q fi0"), "First 0 at 0, 0 Failed(Instance)");
+        assert_eq!(takes(&script), [false, true]);
+        let reading = script.dispatcher.instance(script.now, script.instances[0]).expect("it is there");
+        assert_eq!((reading.in_service, reading.failing), (true, Some(script.models[0])));
+        assert_eq!(reading.condition, crate::Condition::Failing);
+        assert_eq!(script.play("10 q q,m1"), "First 1 at 1, First 2 at 0");
+        assert_eq!(script.play("20 a1 a2"), "Model answers 1, Model answers 2");
+        assert_eq!(takes(&script), [false, true], "only its own answer shows that it works");
+        // Its trial runs beside jobs of the other model, but not beside its own.
+        let three = crate::InstanceSpec::new(script.models.clone(), 3);
+        script.dispatcher.serve(script.now, script.instances[0], &three);
+        assert_eq!(script.play("249 q,m1 q,m1 q"), "First 3 at 1, First 4 at 0");
+        assert_eq!(script.play("250 q"), "First 5 at 0");
+        assert_eq!(script.play("a3"), "Model answers 3, First 6 at 1");
+        assert_eq!(script.play("a5"), "Model answers 5");
+        assert_eq!(takes(&script), [true, true]);
+    }
+
+    #[test]
+    fn silence_is_that_of_all_models_of_an_instance() {
+        let mut script = two_models(Policy::NONE);
+        for query in 0..80 {
+            script.play(&format!("{} q a{query}", 20 * query));
+        }
+        assert_eq!(script.play("2000 q,d100 2100 c80"), "First 80 at 0, cancel 80 Outrun, 80 Deadline");
+        assert_eq!(takes(&script), [false, false]);
+        assert_eq!(script.play("2400 q,m1 a81"), "First 81 at 1, Explore 81 at 0, Model answers 81");
+        assert_eq!(script.play("a82"), "");
+        assert_eq!(takes(&script), [true, true], "any answer ends it");
+    }
 
     #[test]
     fn instance_that_is_out_is_probed_where_no_copy_shows_that_it_works() {

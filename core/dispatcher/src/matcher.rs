@@ -259,7 +259,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let line = &books.models[of].line;
                 line.waiting > 0 || !line.stand_ins.is_empty() || !line.again.is_empty()
             };
-            instance.in_service()
+            instance.takes(model)
                 && instance.jobs.is_empty()
                 && !instance.serves.iter().any(|served| waits(served.model))
         };
@@ -323,10 +323,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
             // No instance in service has room, so one that was taken out has a chance to show that it works.
             for at in &free.out {
                 let instance = &books.instances[*at];
-                if instance.held || !instance.jobs.is_empty() || query.is_at(*at) {
+                if instance.held || query.is_at(*at) || !books.may_be_tried(model, *at) {
                     continue;
                 }
-                match instance.health.trial_at().max(books.avoids(model, query, *at)) {
+                let trial_at = instance.of(model).and_then(|served| served.health.trial_at());
+                match trial_at.max(books.avoids(model, query, *at)) {
                     Some(due) if due > now => wait = wait.filter(|(_, own)| *own <= due).or(Some((*at, due))),
                     _ => found = found.or(Some(*at)),
                 }
@@ -351,7 +352,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let free = &mut models[key].free;
         let mut has_room = |at: &InstanceKey| {
             let Some(instance) = instances.get_mut(*at) else { return false };
-            let stays = instance.has_room() && instance.in_service();
+            let stays = instance.has_room() && instance.takes(key);
             if !stays && let Some(served) = instance.of_mut(key) {
                 served.listed = false;
             }
@@ -367,14 +368,13 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub(crate) fn free(&mut self, key: InstanceKey) {
         let Books { models, instances, .. } = &mut self.books;
         let Some(instance) = instances.get_mut(key) else { return };
-        if !instance.has_room() {
+        if !instance.has_room() || instance.held {
             return;
         }
-        let in_service = instance.in_service();
         let mut touched = Models::new();
         for served in &mut instance.serves {
             touched.push(served.model);
-            if served.listed || !in_service {
+            if served.listed || !served.in_service() {
                 continue;
             }
             served.listed = true;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::bound::Bounds;
 use crate::dispatcher::{Dispatcher, End, Models};
+use crate::health::Health;
 use crate::instance::{Instance, InstanceKey, InstanceSpec, Offered, Served};
 use crate::model::{Model, ModelKey, ModelSettings};
 use crate::query::{Failure, QueryKey};
@@ -109,11 +110,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
         for Offered { model, at_once } in &spec.models {
             let of = self.books.models.get_mut(*model).filter(|of| !of.is_removed);
             if let Some(of) = of.filter(|_| instance.of(*model).is_none()) {
-                instance.serves.push(Served::new(*model));
+                let silent = instance.serves.iter().map(|served| served.health).find(Health::is_silent);
+                of.free.out.extend(silent.map(|_| key));
+                instance.serves.push(Served::new(*model, silent.unwrap_or_default()));
                 of.instances.push(key);
-                if !instance.health.in_service() {
-                    of.free.out.push(key);
-                }
                 models.push(*model);
             }
             if let Some(served) = instance.of_mut(*model) {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::condition::Condition;
 use crate::counters::Counters;
 use crate::dispatcher::Dispatcher;
-use crate::instance::InstanceKey;
+use crate::health::Trouble;
+use crate::instance::{InstanceKey, Served};
 use crate::model::ModelKey;
 use crate::query::Why;
 use crate::time::Time;
@@ -47,12 +48,14 @@ pub struct ModelReading {
 /// How an instance is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InstanceReading {
-    /// Whether it gets queries.
+    /// Whether it gets queries, for any of its models.
     pub in_service: bool,
     /// What is wrong with it.
     pub condition: Condition,
-    /// The time until its next trial, if it is out of service.
+    /// The time until its next trial, if it is out of service for a model.
     pub trial_in: Option<Duration>,
+    /// The model whose runs fail there, if its others may work.
+    pub failing: Option<ModelKey>,
     /// How many times as long as at the median instance a run takes, of the model that differs most; `None` if it is as fast as
     /// the others.
     pub slower: Option<f64>,
@@ -72,7 +75,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let model = books.models.get(key)?;
         let runs = || books.jobs.values().filter(|job| job.model == key);
         let is_needed = |why| matches!(why, Why::First | Why::Retry);
-        let usable = model.instances.iter().filter(|at| books.instances[**at].in_service()).count() as u32;
+        let usable = model.instances.iter().filter(|at| books.instances[**at].takes(key)).count() as u32;
         let rest = &model.times.rest;
         let usual = model.times.usual(1.0, 1).filter(|_| rest.is_known());
         let times = |part: f64| usual.map(|usual| Duration::from_nanos((usual * part) as u64));
@@ -106,11 +109,18 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// How an instance is; `None` if it has left.
     pub fn instance(&self, now: Time, key: InstanceKey) -> Option<InstanceReading> {
         let instance = self.books.instances.get(key)?;
-        let factors = instance.serves.iter().map(|served| f64::from(served.factor));
+        let serves = &instance.serves;
+        let fails = |served: &&Served| matches!(served.health.trouble(), Some(Trouble::Fails(_)));
+        let factors = serves.iter().map(|served| f64::from(served.factor));
         Some(InstanceReading {
-            in_service: instance.in_service(),
+            in_service: !instance.held && (serves.is_empty() || serves.iter().any(Served::in_service)),
             condition: instance.watch.condition(),
-            trial_in: instance.health.trial_at().map(|at| at.since(now)),
+            trial_in: serves
+                .iter()
+                .filter_map(|served| served.health.trial_at())
+                .min()
+                .map(|at| at.since(now)),
+            failing: serves.iter().find(fails).map(|served| served.model),
             slower: factors.max_by(f64::total_cmp).filter(|factor| *factor != 1.0),
             running: instance.jobs.len() as u32,
             slots: instance.slots.into(),
@@ -119,8 +129,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     /// Whether an instance gets queries for a model.
     pub fn takes(&self, key: InstanceKey, model: ModelKey) -> bool {
-        let instance = self.books.instances.get(key).filter(|own| own.in_service());
-        instance.is_some_and(|own| own.of(model).is_some())
+        self.books.instances.get(key).is_some_and(|own| own.takes(model))
     }
 }
 

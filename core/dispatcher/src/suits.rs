@@ -76,7 +76,7 @@ impl<P, O> Books<P, O> {
     /// Whether an instance may run an attempt of a query on a model now.
     pub(crate) fn suits(&self, model: ModelKey, query: &Query<P, O>, at: InstanceKey, now: Time) -> Fit {
         let instance = &self.instances[at];
-        if !instance.in_service() || !self.has_room(model, at) || query.is_at(at) {
+        if !instance.takes(model) || !self.has_room(model, at) || query.is_at(at) {
             return Fit::No;
         }
         self.avoids(model, query, at).filter(|until| *until > now).map_or(Fit::Yes, Fit::From)
@@ -174,7 +174,7 @@ impl<P, O> Books<P, O> {
         for other in &pool.instances {
             let instance = &self.instances[*other];
             let is_faster = instance.of(model).is_some_and(|served| served.slower < slower);
-            if *other == own || !instance.in_service() || !is_faster || query.is_at(*other) {
+            if *other == own || !instance.takes(model) || !is_faster || query.is_at(*other) {
                 continue;
             }
             let (Some(wait), Some(run)) =
@@ -268,7 +268,7 @@ impl<P, O> Books<P, O> {
         // A free instance among the fastest ends it first.
         let is_free = |at: &&InstanceKey| {
             let instance = self.instances.get(**at);
-            instance.is_some_and(|own| own.in_service() && self.has_room(query.model, **at))
+            instance.is_some_and(|own| own.takes(query.model) && self.has_room(query.model, **at))
                 && !query.is_at(**at)
         };
         if let Some(at) = pool.free.fast.iter().find(is_free)
@@ -276,8 +276,8 @@ impl<P, O> Books<P, O> {
         {
             return Some((0.0, self.run_at(query.model, *at, query.shape.size)?));
         }
-        let others =
-            pool.instances.iter().filter(|at| self.instances[**at].in_service() && !query.is_at(**at));
+        let takes = |at: &InstanceKey| self.instances[*at].takes(query.model);
+        let others = pool.instances.iter().filter(|at| takes(at) && !query.is_at(**at));
         let ends = others.filter_map(|at| {
             Some((self.wait_at(query.model, *at, now)?, self.run_at(query.model, *at, query.shape.size)?))
         });
@@ -305,7 +305,7 @@ impl<P, O> Books<P, O> {
         let model = &self.models[key];
         let Some(usual) = model.times.usual(1.0, 1) else { return false };
         now.nanos_since(model.answered) > SILENT * usual
-            && model.instances.iter().all(|at| !self.instances[*at].in_service() || self.may_hang(*at, now))
+            && model.instances.iter().all(|at| !self.instances[*at].takes(key) || self.may_hang(*at, now))
     }
 
     /// From when on a waiting query cannot be answered, and why. Under overload each query would otherwise start when only a run
@@ -320,13 +320,24 @@ impl<P, O> Books<P, O> {
         (run.map_or(Time::MAX, |run| latest_start(query, run)), Reject::Overload)
     }
 
+    /// Whether a model that is out of service at an instance may run there to show that it works: beside jobs of other models, unless
+    /// the instance is silent, because then these hang.
+    pub(crate) fn may_be_tried(&self, model: ModelKey, at: InstanceKey) -> bool {
+        let instance = &self.instances[at];
+        let is_silent = instance.of(model).is_some_and(|served| served.health.is_silent());
+        let blocks = |job: &JobKey| is_silent || self.jobs[*job].model == model;
+        instance.jobs.len() < usize::from(instance.slots) && !instance.jobs.iter().any(blocks)
+    }
+
     /// Whether an idle slow instance should show how fast it is with a copy.
     pub(crate) fn is_unexplored(&self, model: ModelKey, at: InstanceKey, now: Time) -> bool {
         let (instance, pool) = (&self.instances[at], &self.models[model]);
-        let is_idle = instance.jobs.is_empty() && !instance.held;
-        let Some(served) = instance.of(model).filter(|_| is_idle) else { return false };
-        if !instance.in_service() {
-            return instance.health.wants_trial(now);
+        let Some(served) = instance.of(model).filter(|_| !instance.held) else { return false };
+        if !served.in_service() {
+            return served.health.wants_trial(now) && self.may_be_tried(model, at);
+        }
+        if !instance.jobs.is_empty() {
+            return false;
         }
         let run = pool.times.usual(served.factor, 1).unwrap_or_default();
         let pause =

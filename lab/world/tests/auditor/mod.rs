@@ -61,14 +61,19 @@ struct Place {
     spec: InstanceSpec,
     held: bool,
     jobs: usize,
-    /// Since when each of its runs was answered.
-    well: Option<Time>,
-    /// Runs in a row that failed because of it, and when the last one did.
-    failures: u8,
-    failed: Time,
+    records: BTreeMap<ModelKey, Record>,
     idle_since: Time,
     /// Queries that started elsewhere while it was idle and long enough so.
     passed_by: usize,
+}
+
+/// A model at an instance.
+struct Record {
+    /// Since when each of its runs was answered.
+    well: Option<Time>,
+    /// Runs in a row that failed because of the instance, and when the last one did.
+    failures: u8,
+    failed: Time,
 }
 
 struct Job {
@@ -160,8 +165,36 @@ impl Pool {
 }
 
 impl Place {
+    fn new(spec: InstanceSpec, now: Time) -> Self {
+        let (records, idle_since) = (BTreeMap::new(), now);
+        let mut place = Self { spec, held: false, jobs: 0, records, idle_since, passed_by: 0 };
+        place.note_models(now);
+        place
+    }
+
     fn runs(&self, model: ModelKey) -> bool {
         self.spec.models.iter().any(|of| of.model == model)
+    }
+
+    fn is_well(&self, model: ModelKey) -> bool {
+        self.records.get(&model).is_some_and(|record| record.well.is_some())
+    }
+
+    /// Keeps a record of each of its models. A new one may share the trouble of the others.
+    fn note_models(&mut self, now: Time) {
+        let models: Vec<ModelKey> = self.spec.models.iter().map(|of| of.model).collect();
+        self.records.retain(|model, _| models.contains(model));
+        let well = self.records.values().all(|record| record.well.is_some()).then_some(now);
+        for model in models {
+            self.records.entry(model).or_insert(Record { well, failures: 0, failed: now });
+        }
+    }
+
+    /// A run of a model failed because of it.
+    fn failed(&mut self, model: ModelKey, now: Time) {
+        if let Some(record) = self.records.get_mut(&model) {
+            *record = Record { well: None, failures: record.failures.saturating_add(1), failed: now };
+        }
     }
 }
 
@@ -298,17 +331,7 @@ impl Auditor {
                 self.open.remove(&key);
             }
             Event::Joined(key, spec) => {
-                let place = Place {
-                    spec,
-                    held: false,
-                    jobs: 0,
-                    well: Some(now),
-                    failures: 0,
-                    failed: now,
-                    idle_since: now,
-                    passed_by: 0,
-                };
-                self.instances.insert(key, place);
+                self.instances.insert(key, Place::new(spec, now));
                 self.note_usable();
             }
             Event::Held(key, held) => {
@@ -319,6 +342,7 @@ impl Auditor {
             Event::Serves(key, spec) => {
                 let place = self.instances.get_mut(&key).ok_or("it is not there")?;
                 (place.spec, place.idle_since, place.passed_by) = (spec, now, 0);
+                place.note_models(now);
                 self.note_usable();
             }
             Event::Configured(key, settings) => {
@@ -351,7 +375,10 @@ impl Auditor {
             }
             Event::Asks(Action::Tell { .. }) => {}
             Event::Asks(Action::Probe { instance }) => {
-                self.instances.entry(instance).and_modify(|place| place.passed_by = 0);
+                let place = self.instances.get_mut(&instance).ok_or("it is not there")?;
+                place.passed_by = 0;
+                // Its answer ends failures in a row.
+                place.records.values_mut().for_each(|record| record.failures = 0);
             }
             Event::Asks(Action::Ask { .. } | Action::Return { .. }) => {
                 return Err("an instance of this frontend alone is asked for room".into());
@@ -381,18 +408,16 @@ impl Auditor {
         let pool = &self.models[&model];
         require(!place.held, || "a held instance gets a job".into())?;
         require(place.jobs < usize::from(place.spec.slots), || "a job exceeds an instance's slots".into())?;
-        require(place.runs(model), || "an instance gets a model that it has not".into())?;
         require(!rows.is_empty() && rows.len() <= pool.settings.max_rows as usize, || {
             format!("a job has {} rows", rows.len())
         })?;
         let health = pool.settings.health;
-        let is_failing = place.failures >= health.failures
-            && now.since(place.failed) < health.backoff
-            && why != Why::Explore;
-        let is_needed = |of: &ModelKey| self.idle_and_well(*of, place.failed) <= self.least(*of);
-        let is_failing = is_failing
-            && self.changed < place.failed
-            && !place.spec.models.iter().any(|of| is_needed(&of.model));
+        let record = place.records.get(&model).ok_or("an instance gets a model that it has not")?;
+        let is_failing = record.failures >= health.failures
+            && now.since(record.failed) < health.backoff
+            && why != Why::Explore
+            && self.changed < record.failed
+            && self.idle_and_well(model, record.failed) > self.least(model);
         require(!is_failing, || {
             "an instance that just failed several times gets a query, while others are idle".into()
         })?;
@@ -473,8 +498,8 @@ impl Auditor {
     /// Idle instances of a model each of whose runs was answered since this moment.
     fn idle_and_well(&self, model: ModelKey, since: Time) -> usize {
         let idle = |place: &&Place| {
-            let is_well = place.well.is_some_and(|from| from <= since);
-            place.jobs == 0 && is_well && !place.held && place.runs(model)
+            let well = place.records.get(&model).and_then(|record| record.well);
+            place.jobs == 0 && !place.held && well.is_some_and(|from| from <= since)
         };
         self.instances.values().filter(idle).count()
     }
@@ -531,8 +556,8 @@ impl Auditor {
         let is_long = |began: Time| self.now.since(began) > SHORTEST;
         let has_long =
             |at: InstanceKey| self.jobs.values().any(|job| job.instance == at && is_long(job.began));
-        let pool = self.instances.iter().filter(|(_, place)| place.runs(model));
-        let mut answers = pool.filter(|(at, place)| !place.held && place.well.is_some() && !has_long(**at));
+        let well = self.instances.iter().filter(|(_, place)| !place.held && place.is_well(model));
+        let mut answers = well.filter(|(at, _)| !has_long(**at));
         answers.next().is_none() && is_long(self.models[&model].answered)
     }
 
@@ -542,13 +567,15 @@ impl Auditor {
         if let Some(place) = self.instances.get_mut(&job.instance) {
             place.jobs -= 1;
             (place.idle_since, place.passed_by) = (now, 0);
-            place.well = matches!(end, End::Answered(_)).then_some(place.well.unwrap_or(now));
-            match end {
-                End::Answered(_) => place.failures = 0,
-                End::Failed(Failure::Instance) => {
-                    (place.failures, place.failed) = (place.failures.saturating_add(1), now);
+            match (end, place.records.get_mut(&job.model)) {
+                (End::Answered(_), Some(record)) => {
+                    (record.well, record.failures) = (record.well.or(Some(now)), 0);
                 }
-                End::Failed(_) | End::Cancelled => {}
+                (End::Failed(Failure::Instance), _) => place.failed(job.model, now),
+                (End::Failed(_), Some(record)) => record.well = None,
+                // It may hang.
+                (End::Cancelled, _) => place.records.values_mut().for_each(|record| record.well = None),
+                (_, None) => {}
             }
         }
         for (at, query) in job.rows.iter().enumerate() {
@@ -621,8 +648,7 @@ impl Auditor {
                     for (at, _, failure) in &story.failed {
                         let place = self.instances.get_mut(at).filter(|_| Some(*at) != story.answered);
                         if let Some(place) = place.filter(|_| *failure == Failure::Model) {
-                            (place.failures, place.failed) = (place.failures.saturating_add(1), now);
-                            place.well = None;
+                            place.failed(story.of.model, now);
                         }
                     }
                 }
@@ -688,8 +714,7 @@ impl Auditor {
         let is_idle = |place: &Place| {
             place.jobs == 0
                 && !place.held
-                && place.runs(story.of.model)
-                && place.well.is_some()
+                && place.is_well(story.of.model)
                 && self.now.since(place.idle_since) > LATE / 4
         };
         may_copy && is_late(story.began) && self.instances.values().any(is_idle)
