@@ -6,9 +6,10 @@ import { Table } from './table.js';
 import * as ctl from './ctl.js';
 import { apart, count, many, share, span, time } from './words.js';
 
-/** A job held for this many milliseconds, and this multiple of the usual time, is reported. */
-const [LONG, TIMES] = [1000, 10];
+/** Instances this many times as slow as the pool have a mark in their series. */
 const SLOW = 2;
+/** Conditions of instances that give no answers, or wrong ones. */
+const BAD = ['silent', 'failing', 'unreachable', 'wrong'];
 const ORDERS = {
   drain: ['Drain', 'It gets no more work and finishes its jobs.', ['ready']],
   eject: ['Eject', 'Its work is retried elsewhere at once.', ['ready', 'draining']],
@@ -16,23 +17,22 @@ const ORDERS = {
 };
 
 const host = ({ address = '' }) => address.replace(/^\w+:\/\//, '');
-const silent = (row) => row.oldest_ms !== null && row.oldest_ms >= Math.max(LONG, (TIMES * row.p50_us) / 1000);
 
 export function state(row) {
   if (row.state === 'ejected') return row.reason === 'order' ? 'ejected by order' : `ejected: ${row.reason ?? 'unknown'}`;
   if (row.state !== 'ready') return row.state;
-  return row.reason ? `in part: ${row.reason}` : silent(row) ? 'silent' : row.slowness >= SLOW ? 'ready, slow' : 'ready';
+  return row.reason ? `ready, ${row.reason}` : 'ready';
 }
 
 /** Further remarks. */
 export function remark(row) {
-  return [row.problem, row.slower > 1 && `${row.slower.toFixed(1)}x slower`, silent(row) && `holds a job for ${span(row.oldest_ms)}`,
-    row.state === 'ejected' && row.retry_in_ms !== null && `probe in ${span(row.retry_in_ms)}`].filter(Boolean).join('; ');
+  return [row.problem, row.slower > 1 && `${row.slower.toFixed(1)}x slower`, row.reason === 'silent' && row.oldest_ms !== null && `holds a job for ${span(row.oldest_ms)}`,
+    row.state === 'ejected' && row.retry_in_ms !== null && `trial in ${span(row.retry_in_ms)}`].filter(Boolean).join('; ');
 }
 
 export function tone(row) {
-  if (row.state === 'refused' || row.state === 'ejected' || silent(row)) return 'bad';
-  return row.state !== 'ready' || row.reason || row.slowness >= SLOW ? 'warn' : null;
+  if (row.state === 'refused' || row.state === 'ejected' || BAD.includes(row.reason)) return 'bad';
+  return row.state !== 'ready' || row.reason ? 'warn' : null;
 }
 
 const VALUES = {

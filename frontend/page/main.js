@@ -28,7 +28,7 @@ const body = (id) => place(id).querySelector('.body');
 
 const history = new History();
 const confirm = new Confirm();
-const view = { model: null, may: true, state: { is: 'connecting' }, lost: null, drawn: 0 };
+const view = { model: null, may: true, state: { is: 'connecting' }, lost: null };
 
 const parts = {
   bands: new Bands(body('latency')), savings: new Savings(body('savings')), groups: new Groups(body('groups')), queue: new Queue(body('queue')),
@@ -72,8 +72,6 @@ function soon() {
 function draw() {
   const { hello, models } = history;
   if (!hello) return;
-  const fresh = history.last !== view.drawn;
-  view.drawn = history.last;
   say(place('version'), `${hello.version}, up ${span(Math.max(hello.at, history.last) - hello.started_at)}`);
   show(place('forget'), key() !== null);
   chooser(models);
@@ -81,7 +79,7 @@ function draw() {
   show(place('parts'), true);
   for (const part of ['model-parts', 'controls']) show(place(part), model !== undefined);
   const list = nodes(history.rows, hello.bounds.node_slow_factor);
-  if (model) drawModel(model, hello, list, fresh);
+  if (model) drawModel(model, hello, list);
   else sentence({ tone: 'none', text: 'No model is served yet.', more: ['Once a worker with a model joins, it is shown here.'] }, []);
   parts.nodes.draw(list, view.may);
   show(place('nodes'), history.rows.length > 0);
@@ -89,7 +87,7 @@ function draw() {
   parts.events.draw(history);
 }
 
-function drawModel(model, hello, list, fresh) {
+function drawModel(model, hello, list) {
   const all = history.parts(model.m, hello.history_s * 1000);
   const minute = history.parts(model.m, RECENT);
   const recent = summary(minute, hello);
@@ -100,7 +98,7 @@ function drawModel(model, hello, list, fresh) {
   parts.tiles.draw(all, now, minute);
   parts.bands.draw(history, model.m);
   parts.savings.draw(model, now);
-  show(place('groups'), parts.groups.draw(now.latest?.groups, now, fresh));
+  show(place('groups'), parts.groups.draw(now.latest?.groups, now));
   parts.controls.draw(model, hello.policies, view.may);
   parts.queue.draw(now, parts.controls.settings);
   parts.queries.draw(model, hello.outcomes);

@@ -16,7 +16,7 @@ export function nodes(rows, factor) {
     const [is, others] = [slow(own), middle(slow(rows.filter((row) => row.node !== node)))];
     const ratio = is.length && others ? middle(is) / others : null;
     return {
-      node, ratio, rows: own, zone: own[0].zone ?? '', usable: own.filter((row) => row.state === 'ready' && !row.reason).length,
+      node, ratio, rows: own, zone: own[0].zone ?? '', usable: own.filter((row) => row.state === 'ready').length,
       jobs: own.reduce((sum, row) => sum + (row.jobs * 1000) / row.over_ms, 0),
       // A node is slow only if all its instances are.
       slow: ratio >= factor && own.length > 1 && is[0] / others >= factor * 0.75,

@@ -45,7 +45,6 @@ export class Queue {
       objective && ['Objective', ...objective, `p99 ${time(objective[0])} of ${time(objective[1])}`, objective[0] > objective[1] * 0.9],
       budget('Hedge budget', budgets[1], settings?.hedge.budget.ratio),
       budget('Retry budget', budgets[0], settings?.retry.ratio),
-      budget('Stand-in budget', budgets[2], settings?.stand_in.late_budget.ratio),
       approximate && ['Approximate', approximate[0], approximate[1], `${count(approximate[0])} of at most ${count(approximate[1])} in ${count(approximate[2])}`, approximate[0] >= approximate[1] * 0.9],
     ].filter(Boolean);
   }

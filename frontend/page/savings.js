@@ -61,9 +61,9 @@ export class Savings {
       ...Object.entries(ROLES).filter(([role]) => work[role]).map(([role, name]) => [`  by ${name}`, share(work[role] / work.deployed)]),
       ['Approximate', given ? `${share(approximate)}; ${count(given[0])} of at most ${count(given[1])} in ${count(given[2])}` : share(approximate)],
       latest.agreement !== null && ['Agreement, live', `${share(latest.agreement)} say the same${latest.withheld ? ': withheld' : ''}`, latest.withheld && 'bad'],
-      model.stand_in && ['Stand-ins', `${model.stand_in}: ${count(counts.stand_ins_spare)} early, ${count(counts.stand_ins_late)} late, ${count(counts.stand_ins_served)} given`],
+      model.stand_in && ['Stand-ins', `${model.stand_in}: ${count(counts.stand_ins_late)} late, ${count(counts.stand_ins_served)} given`],
       counts.hedges && ['Hedges', `${count(counts.hedges)}, of which ${count(counts.hedges_won)} answered first`],
-      counts.explored && ['Explorations', `${count(counts.explored)} copies on slow instances`],
+      counts.explored && ['Explorations', `${count(counts.explored)} copies that no query waited for`],
       counts.groups && ['Parities', `${count(counts.parities)} sent for ${count(counts.groups)} groups, ${count(counts.parities_late)} too late`],
       counts.retries && ['Retries', `${count(counts.retries)}; ${count(counts.retries_refused)} refused by the budget`],
     ].filter(Boolean);

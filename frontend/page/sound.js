@@ -19,9 +19,8 @@ const fields = (checks) => (is) => is !== null && typeof is === 'object' && Obje
 
 const histogram = (is) => Array.isArray(is) && is.length % 2 === 0 && is.every((value, at) => (at % 2 ? count : whole(BUCKETS))(value));
 const pair = or(tuple(number, number));
-const letters = (is) => text(is) && is.length <= GROUP;
 const open = (is) => tuple(whole(GROUP), whole(GROUP), number)(is) && is[1] <= is[0];
-const groups = or(fields({ open: list(open), ended: list(tuple(whole(GROUP), whole(GROUP), letters, letters, number, number)), made: list(tuple(count, count)) }));
+const groups = or(fields({ open: list(open), made: list(tuple(count, count)) }));
 
 const part = ({ outcomes, counts, rejections, roles }) => fields({
   m: count, latency: list(histogram, outcomes.length), alone: histogram, alone_unknown: count, rejections: list(count, rejections.length), counts: list(count, counts.length),
@@ -32,7 +31,7 @@ const named = (names) => (is) => list(text)(is) && names.split(' ').every((name)
 /** Names by which the page looks up figures. */
 const OUTCOMES = 'exact hedged reconstructed stand-in backup default rejected failed';
 const COUNTS = `arrived batches batch_rows hedges hedges_won hedges_refused explored retries retries_refused groups groups_partial groups_dissolved parities parities_late reconstructions_served
-reconstructions_unsure stand_ins_spare stand_ins_late stand_ins_served`.replace('\n', ' ');
+reconstructions_unsure stand_ins_late stand_ins_served`.replace('\n', ' ');
 const COLUMNS = 'number state reason inflight slots jobs failures p50_us p99_us slowness oldest_ms agreed compared retry_in_ms slower';
 const known = new Set(COLUMNS.split(' ').slice(0, 7));
 const row = ({ columns, states, reasons }) => {

@@ -344,9 +344,9 @@ mod tests {
 
     #[test]
     fn instance_line_says_why_it_is_ejected() {
-        let own = json!({"number": 3, "state": "ready", "in_service": false, "address": "http://a:1", "reason": "wrong"});
+        let own = json!({"number": 3, "state": "ready", "in_service": false, "address": "http://a:1", "reason": "silent"});
         let line = worded(&CtlCommand::Instances, &json!([own])).unwrap();
-        assert_eq!(line, "   3  ejected     http://a:1  reason: wrong");
+        assert_eq!(line, "   3  ejected     http://a:1  reason: silent");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use parm_shares::Account;
 
 use crate::api::{
-    Held, InstanceId, InstanceReading, LatencyReading, OpenGroup, Payer, PolicyKind, PoolId, PoolReading,
-    PoolStatus, Time,
+    GroupsReading, Held, InstanceId, InstanceReading, LatencyReading, OpenGroup, Payer, PolicyKind, PoolId,
+    PoolReading, PoolStatus, Time,
 };
 use crate::dispatcher::Dispatcher;
 use crate::policy::late_to_hedges;
@@ -25,10 +25,8 @@ impl Dispatcher {
         let status = self.status(id)?;
         let key = self.state.pool_names.get(id)?;
         let now = self.now.max(now);
-        let open = self.open_groups(id, now);
         let pool = self.state.pools.get_mut(key)?;
         let recent = pool.service.reading();
-        let (ended, made) = pool.chronicle.take();
         let stand_ins = pool.stand_ins.as_deref().filter(|_| status.stand_in_cost.is_some());
         let tokens = stand_ins.map(|own| own.work.tokens());
         let given = stand_ins.map(|own| own.bound.given());
@@ -44,9 +42,6 @@ impl Dispatcher {
             hedges: pool.hedges.tokens(),
             stand_ins: tokens.filter(|_| stands_in),
             approximate: given.filter(|_| stands_in),
-            open,
-            ended,
-            made,
         })
     }
 
@@ -85,15 +80,21 @@ impl Dispatcher {
         })
     }
 
-    fn open_groups(&self, id: PoolId, now: Time) -> Option<Vec<OpenGroup>> {
-        let pool = self.state.pools.get(self.state.pool_names.get(id)?)?;
-        let group = |key: GroupKey| {
-            let group = self.state.groups.get(key).filter(|group| group.stage == Stage::Open)?;
+    /// The coding groups of a pool; `None` if its policy codes nothing.
+    pub fn groups(&mut self, now: Time, id: PoolId) -> Option<GroupsReading> {
+        let pool = self.state.pools.get_mut(self.state.pool_names.get(id)?)?;
+        let mut made = std::mem::take(&mut pool.made).into_vec();
+        made.sort_unstable();
+        let group = |key: &GroupKey| {
+            let group = self.state.groups.get(*key).filter(|group| group.stage == Stage::Open)?;
             let (k, members) = (group.code.recovery.k as u8, group.slots.len() as u8);
             Some(OpenGroup { k, members, age: now.since(group.opened) })
         };
         let coded = !pool.in_force.coding.codes.is_empty();
-        coded.then(|| pool.open.iter().filter_map(|(_, key)| group(*key)).collect())
+        coded.then(|| GroupsReading {
+            open: pool.open.iter().filter_map(|(_, key)| group(key)).collect(),
+            made,
+        })
     }
 
     /// Starts or stops tracing the steps of queries.
@@ -154,10 +155,6 @@ impl Dispatcher {
         let held = |instance: &Instance| u16::try_from(instance.jobs.len()).unwrap_or(u16::MAX);
         let instances = self.state.instances.iter().map(|(_, instance)| instance);
         instances.filter(open).map(move |instance| (instance.id, held(instance)))
-    }
-    /// Starts or stops recording the groups that end.
-    pub fn watch_groups(&mut self, watched: bool) {
-        self.state.watched = watched;
     }
 }
 

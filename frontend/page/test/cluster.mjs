@@ -3,17 +3,17 @@
 
 const COUNTS = ['arrived', 'cancelled', 'given_up', 'jobs', 'batches', 'batch_rows', 'dropped', 'hedges', 'hedges_refused', 'hedges_won', 'explored', 'groups', 'groups_partial',
   'groups_dissolved', 'parities', 'parities_unsent', 'parities_late', 'reconstructions', 'reconstructions_served',
-  'reconstructions_unsure', 'backups_served', 'stand_ins_spare', 'stand_ins_late', 'stand_ins_refused', 'stand_ins_served',
-  'stand_ins_unsure', 'stand_ins_over_bound', 'stand_ins_wasted', 'retries', 'retries_refused', 'ejected_slow', 'compared',
-  'disagreed', 'suspected', 'ejected_wrong', 'ejected_failing', 'ejections_refused', 'recalled'];
+  'reconstructions_unsure', 'backups_served', 'stand_ins_late', 'stand_ins_served', 'outages', 'stand_ins_outage',
+  'stand_ins_unsure', 'stand_ins_over_bound', 'stand_ins_wasted', 'retries', 'retries_refused', 'compared',
+  'disagreed', 'suspected', 'ejected_wrong', 'ejected_failing', 'ejected_silent', 'ejections_refused'];
 export const OUTCOMES = ['exact', 'hedged', 'reconstructed', 'stand-in', 'backup', 'default', 'rejected', 'failed'];
 const STATES = ['connecting', 'ready', 'draining', 'ejected', 'refused'];
-const REASONS = [null, 'slow', 'failing', 'wrong', 'order'];
+const REASONS = [null, 'slow', 'silent', 'failing', 'unreachable', 'flapping', 'wrong', 'order'];
 const COLUMNS = ['number', 'state', 'reason', 'inflight', 'slots', 'jobs', 'failures', 'p50_us', 'p99_us', 'slowness', 'oldest_ms',
   'agreed', 'compared', 'retry_in_ms', 'slower'];
 const BUCKETS = { first_us: 64, per_octave: 16 };
 const EVENTS = 200;
-const BURSTS = { retry: 100, hedge: 10, stand_in: 100 };
+const BURSTS = { retry: 100, hedge: 10 };
 
 export function settings(changes = {}) {
   const of = {
@@ -67,7 +67,7 @@ export class Cluster {
     this.random = generator(seed);
     this.started = Date.now() - 6 * 3_600_000 - 754_000;
     this.models = script.models.map((model, m) => ({ ...model, m, settings: settings(model.settings), revision: 1, own: true,
-      given: Math.round(0.011 * 50_000), tokens: { retry: 100, hedge: 10, stand_in: 100 }, pending: [] }));
+      given: Math.round(0.011 * 50_000), tokens: { retry: 100, hedge: 10 }, pending: [] }));
     this.instances = Array.from({ length: script.instances }, (_, at) => this.member(at, script));
     this.events = [];
     this.news = [];
@@ -223,12 +223,11 @@ export class Cluster {
       add(latency[outcome], took);
       if (time === Infinity) unknown += 1; else add(alone, time);
       if (policy === 'stand-in') {
-        if (this.random() < 0.16) { counts.stand_ins_spare += 1; work[4] += model.median * 0.31; this.compare(counts, one); }
+        if (this.random() < 0.16) { work[4] += model.median * 0.31; this.compare(counts, one); }
         model.given = Math.max(0, model.given + (outcome === 3 ? 1 : 0) - model.given / own.stand_in.bound_window);
       }
       if (outcome !== 0 || query === 7) this.keep(model, one, outcome, took, time);
     }
-    model.tokens.stand_in = Math.min(100, model.tokens.stand_in + arrived * 0.1 - counts.stand_ins_late * 0.31);
     const groups = policy === 'parm+' ? this.groups(model, counts, work, usable) : null;
     const flat = (histogram) => [...histogram].sort((a, b) => a[0] - b[0]).flat();
     const busy = work[0] / 1e6;
@@ -239,8 +238,7 @@ export class Cluster {
         this.instances.length, slots],
       queue_limit: own.queue_limit, busy, service_us: arrived ? [model.median, Math.round(late)] : null, late_us: arrived ? Math.round(late) : null,
       objective_us: arrived ? [Math.round(late * 1.3), 1_000_000] : null,
-      budgets: [[model.tokens.retry, BURSTS.retry], [model.tokens.hedge, BURSTS.hedge],
-        policy === 'stand-in' ? [model.tokens.stand_in, BURSTS.stand_in] : null],
+      budgets: [[model.tokens.retry, BURSTS.retry], [model.tokens.hedge, BURSTS.hedge], null],
       approximate: policy === 'stand-in' ? [Math.round(model.given), Math.floor(own.stand_in.bound * own.stand_in.bound_window), own.stand_in.bound_window] : null,
       agreement: policy === 'stand-in' ? 0.962 + 0.006 * Math.sin(this.second / 31) : null, withheld: false, outage: false, groups };
   }
@@ -269,25 +267,13 @@ export class Cluster {
   }
 
   groups(model, counts, work, usable) {
-    const ended = [];
     const made = Math.round(counts.arrived / 4);
     counts.groups += made;
     counts.parities += Math.round(made * 0.92);
     counts.groups_partial += Math.round(made * 0.04);
     work[2] += made * 0.92 * model.median;
-    const letters = (length) => Array.from({ length }, () => {
-      const draw = this.random();
-      return draw < 0.93 ? 'p' : draw < 0.975 ? 'r' : draw < 0.99 ? 'd' : 'u';
-    }).join('');
-    for (let at = 0; at < Math.min(12, made); at += 1) {
-      const k = this.random() < 0.3 ? 2 : 4;
-      const partial = this.random() < 0.06;
-      const slots = partial ? letters(k - 1) + '.' : letters(k);
-      const parity = slots.includes('r') || this.random() < 0.5 ? 'i' : this.random() < 0.8 ? 'l' : 'n';
-      ended.push([k, 1, slots, parity, Math.round(k * 4200 * (0.6 + this.random())), Math.round(model.median * (1.2 + this.random()) + k * 4200)]);
-    }
     const open = usable.length ? [[4, 1 + Math.floor(this.random() * 3), Math.round(this.random() * 9000)], [2, 1, Math.round(2000 * this.random())]] : [];
-    return { open, ended, made: [[2, Math.round(made * 0.3)], [4, Math.round(made * 0.7)]] };
+    return { open, made: [[2, Math.round(made * 0.3)], [4, Math.round(made * 0.7)]] };
   }
 
   /** Ejects hung instances, and returns them. */
@@ -295,8 +281,8 @@ export class Cluster {
     if (one.stopped && one.state === 'ready') {
       one.silent += 1000;
       if (one.silent >= 2000) {
-        Object.assign(one, { state: 'ejected', reason: 'slow', out_for: 0 });
-        this.tell('ejected', { instance: one.number, m: 0, text: 'slow: it holds a job for 2.0 s and does not answer' });
+        Object.assign(one, { state: 'ejected', reason: 'silent', out_for: 0 });
+        this.tell('ejected', { instance: one.number, m: 0, text: 'silent: it holds a job for 2s, which usually takes 20ms' });
       }
     } else if (one.state === 'ejected' && one.reason !== 'order') {
       one.out_for += 1000;
@@ -314,7 +300,9 @@ export class Cluster {
     const slow = [...one.slow].sort((a, b) => a - b);
     const slowness = slow.length < 8 ? null : Math.round(slow[slow.length >> 1] * 100) / 100;
     const held = one.stopped || one.inflight ? 1 : 0;
-    return [one.number, STATES.indexOf(one.state), REASONS.indexOf(one.reason), held, 1, one.jobs, one.failures, at(0.5), at(0.99), slowness,
+    const trouble = one.stopped && one.silent >= 1000 ? 'silent' : slowness >= 2 ? 'slow' : null;
+    const reason = one.state === 'ready' ? trouble : one.reason;
+    return [one.number, STATES.indexOf(one.state), REASONS.indexOf(reason), held, 1, one.jobs, one.failures, at(0.5), at(0.99), slowness,
       one.stopped ? one.silent : held ? 9 : null, one.compared ? Math.round(one.agreed) : null, one.compared ? Math.round(one.compared) : null,
       one.state === 'ejected' && one.reason !== 'order' ? Math.max(0, 2000 - one.out_for % 2000) : null,
       slowness >= 1.4 ? slowness : null];

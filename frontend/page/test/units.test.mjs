@@ -137,7 +137,7 @@ test('queue_shows_rows_of_batches_and_share_of_the_objective', () => {
 
 test('notes_name_nodes_instances_queues_and_bounds', () => {
   const rows = [1, 2, 3, 4, 5, 6].map((number) => row(number, { slowness: number > 4 ? 3.1 : 1 }));
-  rows[0] = row(1, { state: 'ejected', reason: 'slow' });
+  rows[0] = row(1, { state: 'ejected', reason: 'silent' });
   const now = summary([part({ exact: [[20_000, 9890]] }, { queue: [40, 50, 12, 11, 12, 11], also: { approximate: [2400, 2500, 50_000], withheld: true, agreement: 0.7 } })], hello);
   const words = notes(model('stand-in', { in_force: 'hedge', problem: 'the model has no stand-in' }), now, nodes(rows, 2), rows).map(({ text }) => text).join('\n');
   for (const part of ['The policy stand-in is not in effect: the model has no stand-in.', 'Node node-3 is 3.1 times slower than the others: cordon it.', '1 instance ejected: 1.',
@@ -145,13 +145,13 @@ test('notes_name_nodes_instances_queues_and_bounds', () => {
 });
 
 test('rows_show_faults_and_sort_them_first', () => {
-  const rows = [row(1), row(2, { slowness: 2.4 }), row(3, { state: 'ejected', reason: 'slow', retry_in_ms: 1200 }), row(4, { oldest_ms: 2100 }), row(5, { state: 'draining' }), row(6, { slowness: null })];
+  const rows = [row(1), row(2, { slowness: 2.4, reason: 'slow' }), row(3, { state: 'ejected', reason: 'failing', retry_in_ms: 1200 }), row(4, { reason: 'silent', oldest_ms: 2100 }), row(5, { state: 'draining' }), row(6, { slowness: null })];
   assert.deepEqual(sorted(rows, 'trouble', true).map(({ number }) => number), [3, 4, 2, 5, 1, 6]);
   assert.deepEqual(sorted(rows, 'slowness', false).map(({ number }) => number).at(-1), 6, 'what is not known is last');
   assert.deepEqual(sorted(rows, 'slowness', true).map(({ number }) => number).at(-1), 6);
-  assert.deepEqual(rows.map(state), ['ready', 'ready, slow', 'ejected: slow', 'silent', 'draining', 'ready']);
+  assert.deepEqual(rows.map(state), ['ready', 'ready, slow', 'ejected: failing', 'ready, silent', 'draining', 'ready']);
   assert.equal(remark(rows[3]), 'holds a job for 2.1 s');
-  assert.equal(remark(rows[2]), 'probe in 1.2 s');
+  assert.equal(remark(rows[2]), 'trial in 1.2 s');
   assert.equal(remark(row(7, { slower: 2.43 })), '2.4x slower');
   assert.equal(remark(row(8, { slower: 0.8 })), '');
   assert.deepEqual(rows.map(tone), [null, 'warn', 'bad', 'bad', 'warn', null]);

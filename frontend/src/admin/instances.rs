@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
 use crate::console::{Happening, Kind, reason_of};
-use crate::discovery::{self, Member, Source, Wish};
+use crate::discovery::{self, Member, Source, View, Wish};
+use crate::serve::reading::InstanceReading;
 use crate::serve::{Frontend, Pool, Quantiles};
 
 /// An instance in a list.
@@ -33,7 +34,7 @@ pub(super) struct Entry {
     state: discovery::MemberState,
     /// Whether it receives work: a ready instance that the dispatcher has ejected does not.
     in_service: bool,
-    /// The reason of an ejection, by the dispatcher for at least one model or by order.
+    /// What is wrong with it, also while it receives work; `order` if an operator ejected it.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     inflight: u32,
@@ -83,7 +84,8 @@ pub(super) enum Order {
 }
 
 pub(super) async fn list(State(frontend): State<Frontend>) -> Json<Vec<Entry>> {
-    Json(frontend.fleet.members().iter().map(|member| entry(&frontend, member)).collect())
+    let all = frontend.fleet.readings();
+    Json(all.iter().map(|(member, view, reading)| of(&frontend, member, view, reading.as_ref())).collect())
 }
 
 pub(super) async fn show(
@@ -139,6 +141,11 @@ pub(super) async fn order(
 
 fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
     let view = member.view();
+    let reading = view.instance.as_ref().and_then(|own| frontend.core.driver.instance(own.id));
+    of(frontend, member, &view, reading.as_ref())
+}
+
+fn of(frontend: &Frontend, member: &Member, view: &View, reading: Option<&InstanceReading>) -> Entry {
     let instance = view.instance.as_deref();
     let pools = instance.map(|instance| instance.pools()).unwrap_or_default();
     let driver = &frontend.core.driver;
@@ -156,12 +163,12 @@ fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
         node,
         zone,
         state: view.state,
-        in_service: instance.is_some_and(|instance| driver.in_service(instance.id)),
-        reason: reason_of(view.state, instance.and_then(|instance| driver.out_for(instance.id))),
+        in_service: reading.is_some_and(|reading| reading.in_service),
+        reason: reason_of(view.state, reading),
         inflight: instance.map_or(0, |instance| instance.inflight()),
         models: pools.iter().map(model).collect(),
         service_time: instance.and_then(|instance| instance.quantiles()).map(ServiceTime::from),
-        slower: instance.and_then(|instance| driver.slower(instance.id)).map(hundredths),
+        slower: reading.and_then(|reading| reading.slower).map(hundredths),
         problem: view.problem.clone(),
     }
 }

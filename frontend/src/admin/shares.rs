@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use parm_shares::Account;
 use serde_json::{Value, json};
 
 use crate::serve::Frontend;
@@ -9,7 +10,7 @@ use crate::serve::Frontend;
 /// Lists configured shares, and own shares of models that used time.
 pub(super) async fn show(State(frontend): State<Frontend>) -> Json<Value> {
     let shares = frontend.core.shared();
-    let share = |(named, account): &([String; 2], parm_dispatch::Account)| {
+    let share = |(named, account): &([String; 2], Account)| {
         let [share, model] = named;
         json!({
             "share": (!share.is_empty()).then_some(share),

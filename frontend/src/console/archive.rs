@@ -9,11 +9,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{QueryId, Time};
 use serde_json::{Value, json};
 
 use super::story::{Step, Story};
 use crate::serve::Pool;
+use crate::serve::reading::{QueryId, Time};
 
 /// Maximum kept queries.
 pub(super) const KEPT: usize = 1024;

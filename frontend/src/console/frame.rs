@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{PoolReading, Reason};
 use serde::Serialize;
 
 use super::histogram::between;
 use super::moment::{Moment, OfInstance, OfPool};
 use super::sums::{REJECTIONS, ROLES, Totals};
 use crate::discovery::MemberState;
+use crate::serve::reading::{Condition, GroupsReading, InstanceReading};
 
 /// A frame. Its fields are documented in `page/CONTRACT.md`.
 #[derive(Serialize)]
@@ -49,8 +49,6 @@ struct ModelFrame {
 struct Groups {
     /// Members expected, members joined, microseconds since the first.
     open: Vec<(u8, u8, u64)>,
-    /// Size, parities, a letter per slot and per parity, microseconds until full, microseconds until over.
-    ended: Vec<(u8, u8, String, String, u64, u64)>,
     made: Vec<(u8, u32)>,
 }
 
@@ -95,9 +93,12 @@ pub(super) const COLUMNS: [&str; 15] = [
 /// States of instances, by their numbers in rows.
 pub(super) const STATES: [&str; 5] = ["connecting", "ready", "draining", "ejected", "refused"];
 
-/// Reasons for ejection, by their numbers in rows.
-pub(super) const REASONS: [Option<&str>; 5] =
-    [None, Some("slow"), Some("failing"), Some("wrong"), Some("order")];
+/// What is wrong with instances, by the numbers in rows: a condition, or the order of an operator.
+pub(super) fn reasons() -> Vec<Option<&'static str>> {
+    Condition::NAMES.into_iter().chain([Some("order")]).collect()
+}
+
+const ORDER: usize = Condition::NAMES.len();
 
 impl Frame {
     /// The difference between two moments.
@@ -122,9 +123,9 @@ impl Frame {
 fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
     let none = Totals::default();
     let (old, new) = (before.map_or(&none, |before| &before.totals), &now.totals);
-    let counted = before.map(|before| before.reading.status.counters).unwrap_or_default().values();
-    let (reading, status) = (&now.reading, &now.reading.status);
-    let counts = status.counters.values();
+    let counted = before.map(|before| before.reading.counters).unwrap_or_default().values();
+    let reading = &now.reading;
+    let counts = reading.counters.values();
     ModelFrame {
         m: now.pool.id.0,
         latency: old.latency.iter().zip(&new.latency).map(|(old, new)| between(old, new)).collect(),
@@ -134,10 +135,10 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
         counts: counts.iter().zip(counted).map(|(new, old)| new.saturating_sub(old)).collect(),
         work_us: std::array::from_fn(|at| new.work_us[at] - old.work_us[at]),
         queue: [
-            status.queued,
-            status.unanswered,
-            status.running,
-            status.usable_instances,
+            reading.queued,
+            reading.unanswered,
+            reading.running,
+            reading.usable_instances,
             reading.members,
             reading.slots,
         ],
@@ -145,27 +146,19 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
         busy: rounded(reading.busy, 100.0),
         service_us: reading.service.map(|times| times.map(micros)),
         late_us: reading.late_after.map(micros),
-        objective_us: status.latency.map(|latency| [latency.p99, latency.objective].map(micros)),
-        budgets: [Some(reading.retries), Some(reading.hedges), reading.stand_ins].map(tokens),
+        objective_us: reading.latency.map(|latency| [latency.p99, latency.objective].map(micros)),
+        budgets: [Some(reading.retries.map(hundredths)), Some(reading.hedges.map(hundredths)), None],
         approximate: reading.approximate.filter(|_| now.stands_in),
-        agreement: status.agreement.filter(|_| now.stands_in).map(|share| rounded(share, 1e4)),
-        withheld: status.withheld && now.stands_in,
-        outage: status.in_outage,
-        groups: groups(reading),
+        agreement: reading.agreement.filter(|_| now.stands_in).map(|share| rounded(share, 1e4)),
+        withheld: reading.withheld && now.stands_in,
+        outage: reading.in_outage,
+        groups: now.groups.as_ref().map(groups),
     }
 }
 
-fn groups(reading: &PoolReading) -> Option<Groups> {
-    let open = reading.open.as_ref()?;
-    let ended = reading.ended.iter().map(|group| {
-        let (filled, useful) = (micros(group.filled), micros(group.useful));
-        (group.k, group.parities, group.slots.clone(), group.parity.clone(), filled, useful)
-    });
-    Some(Groups {
-        open: open.iter().map(|group| (group.k, group.members, micros(group.age))).collect(),
-        ended: ended.collect(),
-        made: reading.made.clone(),
-    })
+fn groups(reading: &GroupsReading) -> Groups {
+    let open = reading.open.iter().map(|(k, members, age)| (*k, *members, micros(*age)));
+    Groups { open: open.collect(), made: reading.made.clone() }
 }
 
 fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
@@ -175,7 +168,7 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
     let compared = own.reading.and_then(|reading| reading.compared);
     // Counters of an instance that came back restart at zero.
     let since = |at: usize| own.jobs[at].checked_sub(before[at]).unwrap_or(own.jobs[at]);
-    let probe_in = own.reading.and_then(|reading| reading.probe_in);
+    let trial_in = own.reading.and_then(|reading| reading.trial_in);
     let slower = own.reading.and_then(|reading| reading.slower);
     (
         own.member.number,
@@ -188,50 +181,44 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
         times.map(|times| micros(times.median)),
         times.map(|times| micros(times.p99)),
         instance.and_then(|instance| instance.slowness()).map(|slowness| rounded(slowness, 100.0)),
-        own.oldest.map(millis),
-        compared.map(|(_, agreed)| agreed.round() as u64),
-        compared.map(|(compared, _)| compared.round() as u64),
-        probe_in.or_else(|| own.member.retry_in()).map(millis),
+        own.reading.and_then(|reading| reading.oldest).map(millis),
+        compared.map(|[_, agreed]| agreed.round() as u64),
+        compared.map(|[compared, _]| compared.round() as u64),
+        trial_in.or_else(|| own.member.retry_in()).map(millis),
         slower.map(|slower| rounded(slower, 100.0)),
     )
 }
 
-/// Indices of an instance's state and reason in [`STATES`] and [`REASONS`]. An instance that the dispatcher ejected
-/// counts as ejected; one that is ejected for some of its models counts as ready, with the reason.
+/// Indices of an instance's state and reason in [`STATES`] and [`reasons`]. An instance that the dispatcher ejected counts
+/// as ejected; one that is ejected for some of its models counts as ready.
 fn standing(own: &OfInstance) -> (u8, u8) {
-    let out_for = own.reading.and_then(|reading| reading.out_for);
-    match own.view.state {
-        MemberState::Connecting => (0, 0),
-        MemberState::Ready if own.reading.is_some_and(|reading| !reading.in_service) => {
-            (3, out_for.map_or(0, reason_index))
-        }
-        MemberState::Ready => (1, out_for.map_or(0, reason_index)),
-        MemberState::Draining => (2, 0),
-        MemberState::Ejected => (3, 4),
-        MemberState::Refused => (4, 0),
-    }
-}
-
-fn reason_index(reason: Reason) -> u8 {
-    match reason {
-        Reason::Slow => 1,
-        Reason::Failing => 2,
-        Reason::Wrong => 3,
-    }
-}
-
-/// The reason of an ejection in words of [`REASONS`]: that of the dispatcher, or an order.
-pub(crate) fn reason_of(state: MemberState, out_for: Option<Reason>) -> Option<&'static str> {
-    let index = match state {
-        MemberState::Ejected => 4,
-        MemberState::Ready => out_for.map_or(0, reason_index),
-        _ => 0,
+    let state = match own.view.state {
+        MemberState::Connecting => 0,
+        MemberState::Ready if own.reading.is_some_and(|reading| !reading.in_service) => 3,
+        MemberState::Ready => 1,
+        MemberState::Draining => 2,
+        MemberState::Ejected => 3,
+        MemberState::Refused => 4,
     };
-    REASONS[usize::from(index)]
+    (state, reason_number(own.view.state, own.reading.as_ref()) as u8)
 }
 
-fn tokens(budget: Option<(f64, f64)>) -> Option<[f64; 2]> {
-    budget.map(|(left, most)| [rounded(left, 100.0), rounded(most, 100.0)])
+/// The place of what is wrong with an instance in [`reasons`].
+fn reason_number(state: MemberState, reading: Option<&InstanceReading>) -> usize {
+    match state {
+        MemberState::Ejected => ORDER,
+        MemberState::Ready => reading.map_or(0, |reading| reading.condition.number()),
+        _ => 0,
+    }
+}
+
+/// What is wrong with an instance in a word of [`reasons`].
+pub(crate) fn reason_of(state: MemberState, reading: Option<&InstanceReading>) -> Option<&'static str> {
+    reasons()[reason_number(state, reading)]
+}
+
+fn hundredths(value: f64) -> f64 {
+    rounded(value, 100.0)
 }
 
 fn rounded(value: f64, parts: f64) -> f64 {

@@ -1,16 +1,16 @@
 //! First line of a stream: the frontend, the caller's role, and the columns of later lines.
 
-use parm_dispatch::Counters;
 use parm_settings::PolicyKind;
 use parm_transport::keys::Caller;
 use serde_json::{Value, json};
 
-use super::frame::{COLUMNS, REASONS, STATES};
+use super::frame::{COLUMNS, STATES, reasons};
 use super::histogram::{FIRST_US, PER_OCTAVE};
 use super::stream::{HISTORY, INTERVAL};
 use super::sums::{REJECTIONS, ROLES};
 use super::{archive, journal, moment};
 use crate::metrics::policy_name;
+use crate::serve::reading::{Counters, Time};
 use crate::serve::{Frontend, Outcome};
 
 /// Incremented with each incompatible change.
@@ -31,7 +31,7 @@ pub(super) fn hello(frontend: &Frontend, caller: &Caller, faults: &Value) -> Val
         "format": FORMAT,
         "version": env!("CARGO_PKG_VERSION"),
         "at": driver.wall_ms(driver.now()),
-        "started_at": driver.wall_ms(parm_dispatch::Time::ZERO),
+        "started_at": driver.wall_ms(Time::ZERO),
         "role": caller.role(),
         "key": caller.name(),
         "faults": faults,
@@ -44,7 +44,7 @@ pub(super) fn hello(frontend: &Frontend, caller: &Caller, faults: &Value) -> Val
         "budgets": ["retry", "hedge", "stand_in"],
         "columns": COLUMNS,
         "states": STATES,
-        "reasons": REASONS,
+        "reasons": reasons(),
         "buckets": { "first_us": FIRST_US, "per_octave": PER_OCTAVE },
         "policies": PolicyKind::ALL.map(policy_name),
         "bounds": {

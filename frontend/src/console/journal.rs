@@ -12,9 +12,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use parm_dispatch::PoolId;
 use parm_protocol::rest;
 use serde::{Serialize, Serializer};
+
+use crate::serve::reading::PoolId;
 
 /// Maximum kept events.
 pub(super) const KEPT: usize = 200;

@@ -2,12 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-use parm_dispatch::{InstanceId, InstanceReading, PoolReading, Time};
 
 use super::sums::Totals;
 use crate::discovery::{Member, View};
+use crate::serve::reading::{GroupsReading, InstanceId, InstanceReading, ModelReading, Time};
 use crate::serve::{Frontend, Pool};
 
 /// Maximum instances in a frame.
@@ -25,7 +23,9 @@ pub(super) struct Moment {
 /// State of a pool.
 pub(super) struct OfPool {
     pub(super) pool: Arc<Pool>,
-    pub(super) reading: PoolReading,
+    pub(super) reading: ModelReading,
+    /// `None` if nothing is coded.
+    pub(super) groups: Option<GroupsReading>,
     pub(super) totals: Totals,
     pub(super) queue_limit: u32,
     /// Whether clients may receive answers of stand-ins.
@@ -37,18 +37,14 @@ pub(super) struct OfInstance {
     pub(super) member: Arc<Member>,
     pub(super) view: View,
     pub(super) reading: Option<InstanceReading>,
-    /// Age of the oldest job that it holds.
-    pub(super) oldest: Option<Duration>,
     /// Finished jobs, and how many of them failed.
     pub(super) jobs: [u64; 2],
 }
 
 /// Values read under the dispatcher's lock.
 pub(crate) struct Glance {
-    pub(crate) pools: Vec<Option<PoolReading>>,
+    pub(crate) pools: Vec<Option<(ModelReading, Option<GroupsReading>)>>,
     pub(crate) instances: HashMap<InstanceId, InstanceReading>,
-    /// Start of the oldest job that each instance holds.
-    pub(crate) oldest: HashMap<InstanceId, Time>,
 }
 
 impl Moment {
@@ -61,10 +57,12 @@ impl Moment {
         let at = core.driver.now();
         let mut glance = core.driver.glance(&pools, &known);
         let settings = core.settings();
-        let of_pool = |(pool, reading): (Arc<Pool>, Option<PoolReading>)| {
+        let of_pool = |(pool, read): (Arc<Pool>, Option<_>)| {
+            let (reading, groups) = read?;
             let wished = settings.of(&pool.model.name);
             Some(OfPool {
-                reading: reading?,
+                reading,
+                groups,
                 totals: pool.sums.totals(),
                 queue_limit: wished.queue_limit.get(),
                 stands_in: pool.codes().stand_in.is_some(),
@@ -77,7 +75,6 @@ impl Moment {
             OfInstance {
                 member,
                 reading: id.and_then(|id| glance.instances.get(&id).copied()),
-                oldest: id.and_then(|id| glance.oldest.get(&id)).map(|since| at.since(*since)),
                 jobs: instance.map_or([0, 0], |instance| instance.ended()),
                 view,
             }

@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{Time, Urgency};
+use parm_dispatch::Urgency;
 use serde_json::{Map, Value, json};
 
 use super::words::{share, time};
+use crate::serve::reading::Time;
 
 /// Maximum kept steps of a query.
 const STEPS: usize = 64;

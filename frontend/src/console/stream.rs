@@ -126,9 +126,6 @@ impl Frontend {
         let taken = Arc::<AtomicU64>::default();
         let watching =
             Watching { lines: sender, taken: taken.clone(), seen: 0, silent: 0, dropped: 0, event };
-        if hub.watching.is_empty() {
-            self.core.driver.watch_groups(true);
-        }
         hub.watching.push(watching);
         self.make_frames(&mut hub);
         Ok(Watcher { replay, lines, taken })
@@ -163,7 +160,6 @@ impl Frontend {
     /// Makes a frame. False at the end of the frontend, with which streams end: otherwise shutdown would wait for them.
     fn make_frame(&self) -> bool {
         let mut hub = self.core.stream.0.lock();
-        let watched = !hub.watching.is_empty();
         hub.watching.retain(|watching| !watching.lines.is_closed());
         let over = self.core.activity.is_draining();
         if over {
@@ -171,9 +167,6 @@ impl Frontend {
             hub.last = None;
         } else {
             hub.tick(self);
-        }
-        if watched && hub.watching.is_empty() {
-            self.core.driver.watch_groups(false);
         }
         !over
     }

@@ -26,6 +26,7 @@ use super::reminder;
 use super::supervisor::Supervisor;
 use crate::error::Error;
 use crate::metrics::{InstanceCounts, Pace};
+use crate::serve::reading::InstanceReading;
 use crate::serve::{Core, Instance, Pool, Reach};
 use crate::upstreams;
 
@@ -264,20 +265,28 @@ impl Fleet {
         models.store(has_other || !self.core.config.workers.is_empty(), Ordering::Relaxed);
     }
 
+    /// All members with their states, and how the dispatcher finds those that are connected.
+    pub(crate) fn readings(&self) -> Vec<(Arc<Member>, View, Option<InstanceReading>)> {
+        let members = self.members();
+        let views: Vec<_> = members.iter().map(|member| member.view()).collect();
+        let known: Vec<_> = views.iter().filter_map(|view| Some(view.instance.as_ref()?.id)).collect();
+        let readings = self.core.driver.instances(&known);
+        let read = |(member, view): (Arc<Member>, View)| {
+            let reading = view.instance.as_ref().and_then(|own| readings.get(&own.id).copied());
+            (member, view, reading)
+        };
+        members.into_iter().zip(views).map(read).collect()
+    }
+
     /// Number of members by state.
     pub(crate) fn counts(&self) -> InstanceCounts {
         let mut counts = InstanceCounts::default();
-        for member in self.members() {
-            let view = member.view();
+        for (_, view, reading) in self.readings() {
             let count = match view.state {
                 MemberState::Connecting | MemberState::Refused => &mut counts.connecting,
                 MemberState::Draining => &mut counts.draining,
                 MemberState::Ejected => &mut counts.ejected,
-                MemberState::Ready
-                    if view.instance.is_some_and(|own| self.core.driver.in_service(own.id)) =>
-                {
-                    &mut counts.ready
-                }
+                MemberState::Ready if reading.is_some_and(|reading| reading.in_service) => &mut counts.ready,
                 MemberState::Ready => &mut counts.ejected,
             };
             *count += 1;
@@ -287,13 +296,13 @@ impl Fleet {
 
     /// Relative speed of connected members.
     pub(crate) fn paces(&self) -> Vec<Pace> {
-        let pace = |member: &Arc<Member>| {
-            let own = member.view().instance?;
+        let pace = |(member, view, reading): (Arc<Member>, View, Option<InstanceReading>)| {
+            let own = view.instance?;
             let node = member.place().node.unwrap_or_default();
-            let slowdown = self.core.driver.slower(own.id).unwrap_or(1.0);
+            let slowdown = reading.and_then(|reading| reading.slower).unwrap_or(1.0);
             Some(Pace { instance: member.name.clone(), node, slowness: own.slowness(), slowdown })
         };
-        self.members().iter().filter_map(pace).collect()
+        self.readings().into_iter().filter_map(pace).collect()
     }
 
     /// Loads a model at every instance; returns once it is served.

@@ -5,11 +5,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parm_dispatch::Counters;
 use prometheus::{IntCounterVec, Opts, Registry};
 
 use super::series::Series;
 use super::{MODEL, register};
+use crate::serve::reading::Counters;
 
 /// Reads a counter of the dispatcher.
 type Read = fn(&Counters) -> u64;

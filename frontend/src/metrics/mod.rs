@@ -17,9 +17,9 @@ mod stand_ins;
 use std::collections::BTreeSet;
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::{Account, Payer};
 use parm_protocol::Error;
 use parm_settings::PolicyKind;
+use parm_shares::Account;
 use prometheus::core::Collector;
 use prometheus::{
     GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -27,6 +27,7 @@ use prometheus::{
 };
 
 use crate::serve::Outcome;
+use crate::serve::reading::Payer;
 
 pub(crate) use capture::Captured;
 use counts::{Count, Counts};
@@ -78,21 +79,15 @@ const DISPATCHED: &[Count] = &[
     },
     Count {
         name: "parm_hedges_refused_total",
-        help: "Late jobs not hedged at once because the budget was spent or too many queries waited",
+        help: "Late queries not hedged at once because the budget was spent or too many queries waited",
         label: "",
         counts: &[("", |c| c.hedges_refused)],
     },
     Count {
         name: "parm_explored_total",
-        help: "Copies run on slow instances to measure whether they are still slow",
+        help: "Copies that no query waits for: they measure slow instances, and try those that are out of service",
         label: "",
         counts: &[("", |c| c.explored)],
-    },
-    Count {
-        name: "parm_moved_total",
-        help: "Queued jobs of a fast model that were moved from a silent instance to another",
-        label: "",
-        counts: &[("", |c| c.moved)],
     },
     Count {
         name: "parm_retries_total",
@@ -108,11 +103,11 @@ const DISPATCHED: &[Count] = &[
     },
     Count {
         name: "parm_ejections_total",
-        help: "Instances ejected (slow, failing), or kept because too few would remain (refused)",
+        help: "Instances ejected (failing, silent), or kept because too few would remain (refused)",
         label: "reason",
         counts: &[
-            ("slow", |c| c.ejected_slow),
             ("failing", |c| c.ejected_failing),
+            ("silent", |c| c.ejected_silent),
             ("refused", |c| c.ejections_refused),
         ],
     },
@@ -384,7 +379,7 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometh
 mod tests {
     use std::time::Duration;
 
-    use parm_dispatch::PoolStatus;
+    use crate::serve::reading::ModelReading;
 
     use super::*;
 
@@ -399,12 +394,12 @@ mod tests {
     fn dispatcher_counters_are_copied_once() {
         let metrics = Metrics::new();
         let pool = metrics.pool("m", "1", PolicyKind::Hedge);
-        let mut status = PoolStatus { queued: 3, ..PoolStatus::default() };
-        pool.refresh(&status, None);
+        let mut reading = ModelReading { queued: 3, ..ModelReading::default() };
+        pool.refresh(&reading);
         assert!(!metrics.text().contains("parm_queue_depth{"), "a model without queries has no series");
-        (status.counters.arrived, status.counters.hedges) = (8, 5);
-        pool.refresh(&status, None);
-        pool.refresh(&status, None);
+        (reading.counters.arrived, reading.counters.hedges) = (8, 5);
+        pool.refresh(&reading);
+        pool.refresh(&reading);
         let page = metrics.text();
         assert!(page.contains("parm_hedges_total{model=\"m\",version=\"1\"} 5"), "{page}");
         assert!(page.contains("parm_queue_depth{model=\"m\",version=\"1\"} 3"), "{page}");

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::PoolStatus;
 use prometheus::{GaugeVec, HistogramVec, IntCounterVec, IntGaugeVec};
 
 use super::coding::Coding;
@@ -12,6 +11,7 @@ use super::counts::Counted;
 use super::series::Series;
 use super::stand_ins::StandIns;
 use crate::serve::Outcome;
+use crate::serve::reading::ModelReading;
 
 /// Handles of one model.
 pub(crate) struct PoolMetrics {
@@ -57,27 +57,25 @@ impl PoolMetrics {
     /// Copies the dispatcher's counters. From a model's first query on all of them exist, as zeros if need be, so that
     /// the first hedge is an increase and not the start of a series. Usable instances and stand-ins are shown before
     /// that, and counters of codes once there are codes.
-    pub(crate) fn refresh(&self, status: &PoolStatus, utilisation: Option<f64>) {
+    pub(crate) fn refresh(&self, reading: &ModelReading) {
         let reasons = self.reasons.lock();
         if reasons.is_none() {
             return; // the model was removed meanwhile
         }
-        let counters = &status.counters;
-        self.status.usable.set(status.usable_instances.into());
-        let stand_in = self.stand_ins.are_used(status);
+        let counters = &reading.counters;
+        self.status.usable.set(reading.usable_instances.into());
+        let stand_in = self.stand_ins.are_used(reading);
         if stand_in {
-            self.stand_ins.refresh(status);
+            self.stand_ins.refresh(reading);
         }
         if counters.arrived == 0 {
             return;
         }
-        self.status.pending.set(status.unanswered.into());
-        self.status.queue_depth.set(status.queued.into());
-        self.status.jobs_running.set(status.running.into());
-        if let Some(share) = utilisation {
-            self.status.utilisation.set(share);
-        }
-        if let Some(latency) = status.latency {
+        self.status.pending.set(reading.unanswered.into());
+        self.status.queue_depth.set(reading.queued.into());
+        self.status.jobs_running.set(reading.running.into());
+        self.status.utilisation.set(reading.utilisation());
+        if let Some(latency) = reading.latency {
             self.status.objective_used.set(latency.used());
         }
         let is_coded = self.coding.codes.is_used();

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
-use parm_dispatch::{Account, Payer};
+use parm_shares::Account;
 use prometheus::{CounterVec, IntGaugeVec, Opts, Registry};
 
 use super::register;
+use crate::serve::reading::Payer;
 
 /// Label values: a configured share, or the model whose own share it is.
 const PAYER: &[&str] = &["share", "model"];

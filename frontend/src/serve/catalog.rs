@@ -33,11 +33,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
-use parm_dispatch::{InstanceId, PoolId};
 use parm_protocol::{Error, ModelMetadata, ModelRef, TensorMetadata};
 
 use super::instance::Instance;
 use super::pool::{Description, Pool};
+use super::reading::{InstanceId, PoolId};
 use crate::error;
 
 /// Pools by model and version.

@@ -19,11 +19,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use parm_dispatch::replay::Tape;
 use parm_dispatch::{
-    Account, Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair, Payer,
-    PoolId, PoolStatus, QueryId, QuerySpec, Reason, Reject, Settings, ShapeId, Time, Verdict as Checked,
+    Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair, PoolId, QueryId,
+    QuerySpec, Reject, Settings, ShapeId, Time, Verdict as Checked,
 };
 use parm_settings::{InForce, PoolSettings};
-use parm_shares::Table;
+use parm_shares::{Account, Table};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -37,6 +37,7 @@ use super::instance::Instance;
 use super::job::Ending;
 use super::ledger::{CallId, Failed, Verdict};
 use super::pool::Pool;
+use super::reading::{InstanceReading, ModelReading, Payer, Seen};
 use super::state::State;
 use super::terms::Terms;
 use super::tokens::Tokens;
@@ -326,7 +327,7 @@ impl Driver {
 
     /// Accounts of all shares.
     pub(crate) fn shared(&self) -> Vec<(Payer, Account)> {
-        self.state.lock().dispatcher.shares().map(|(payer, account)| (payer, *account)).collect()
+        self.state.lock().dispatcher.shares().map(|(payer, account)| (payer.into(), *account)).collect()
     }
 
     /// The median time of a model's runs, once enough are known.
@@ -334,32 +335,47 @@ impl Driver {
         self.state.lock().dispatcher.service(pool).map(|[usual, _]| usual)
     }
 
-    /// Status of a pool.
-    pub(crate) fn status(&self, pool: PoolId) -> Option<PoolStatus> {
-        self.state.lock().dispatcher.status(pool)
+    /// How a model is.
+    pub(crate) fn reading(&self, pool: PoolId) -> Option<ModelReading> {
+        let now = self.now();
+        self.state.lock().dispatcher.reading(now, pool).map(ModelReading::from)
     }
 
-    /// State of pools and instances, read under one lock.
+    /// How an instance is.
+    pub(crate) fn instance(&self, id: InstanceId) -> Option<InstanceReading> {
+        self.instances(&[id]).remove(&id)
+    }
+
+    /// How these instances are.
+    pub(crate) fn instances(&self, ids: &[InstanceId]) -> HashMap<InstanceId, InstanceReading> {
+        self.glance(&[], ids).instances
+    }
+
+    /// How these models and instances are, read under one lock.
     pub(crate) fn glance(&self, pools: &[Arc<Pool>], instances: &[InstanceId]) -> Glance {
         let mut state = self.state.lock();
         let now = self.now();
         let State { dispatcher, ledger, .. } = &mut *state;
         let mut oldest = HashMap::new();
         for running in ledger.jobs.values().filter(|running| running.outputs.is_none()) {
-            let since = oldest.entry(running.instance.id).or_insert(running.started);
-            *since = running.started.min(*since);
+            let job = (running.started, running.pool.id);
+            let known = oldest.entry(running.instance.id).or_insert(job);
+            *known = job.min(*known);
         }
-        let reading = |id: &InstanceId| Some((*id, dispatcher.instance_reading(now, *id)?));
-        Glance {
-            instances: instances.iter().filter_map(reading).collect(),
-            pools: pools.iter().map(|pool| dispatcher.reading(now, pool.id)).collect(),
-            oldest,
-        }
-    }
-
-    /// Enables or disables reports of finished groups.
-    pub(crate) fn watch_groups(&self, watched: bool) {
-        self.state.lock().dispatcher.watch_groups(watched);
+        let reading = |id: &InstanceId| {
+            let age = |(since, pool): &(Time, PoolId)| {
+                (now.since(*since), dispatcher.service(*pool).map(|[usual, _]| usual))
+            };
+            let slowness = ledger.instances.get(id).and_then(|own| own.slowness());
+            let seen = Seen { oldest: oldest.get(id).map(age), slowness };
+            Some((*id, InstanceReading::new(&dispatcher.instance_reading(now, *id)?, seen)))
+        };
+        let instances = instances.iter().filter_map(reading).collect();
+        let mut of_pool = |pool: &Arc<Pool>| {
+            let reading = dispatcher.reading(now, pool.id)?.into();
+            Some((reading, dispatcher.groups(now, pool.id).map(Into::into)))
+        };
+        Glance { instances, pools: pools.iter().map(&mut of_pool).collect() }
     }
 
     /// Returns how many queries are kept, since when, and those that match.
@@ -385,29 +401,6 @@ impl Driver {
     /// Adds an event to the journal.
     pub(crate) fn tell(&self, kind: Kind, what: Happening) {
         self.journal.tell(self.now_ms(), kind, what);
-    }
-
-    /// Share of a pool's usable slots that are busy with queries.
-    pub(crate) fn utilisation(&self, pool: PoolId) -> Option<f64> {
-        let now = self.now();
-        self.state.lock().dispatcher.utilisation(now, pool)
-    }
-
-    /// Whether an instance accepts work.
-    pub(crate) fn in_service(&self, instance: InstanceId) -> bool {
-        self.state.lock().dispatcher.in_service(instance)
-    }
-
-    /// How many times as long as at the median instance a run takes; `None` if it takes as long.
-    pub(crate) fn slower(&self, instance: InstanceId) -> Option<f64> {
-        let state = self.state.lock();
-        state.dispatcher.instance_reading(self.now(), instance)?.slower
-    }
-
-    /// The reason for which an instance is ejected, as a whole or for one of its models.
-    pub(crate) fn out_for(&self, instance: InstanceId) -> Option<Reason> {
-        let state = self.state.lock();
-        state.dispatcher.instance_reading(self.now(), instance)?.out_for
     }
 
     /// Whether an instance accepts work of a pool.

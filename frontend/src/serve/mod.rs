@@ -30,6 +30,7 @@ mod outcome;
 mod outputs;
 mod pool;
 mod probe;
+pub(crate) mod reading;
 mod redirect;
 mod refusal;
 mod roster;

@@ -298,8 +298,8 @@ impl Frontend {
 impl Frontend {
     /// Whether an instance accepts its queries. Clients that accept stand-ins are answered in an outage.
     fn answers(&self, pool: &Pool) -> bool {
-        let status = self.core.driver.status(pool.id);
-        status.is_some_and(|status| status.usable_instances > 0 || status.in_outage)
+        let reading = self.core.driver.reading(pool.id);
+        reading.is_some_and(|reading| reading.usable_instances > 0 || reading.in_outage)
     }
 
     /// The pool of a request. The error says why an instance that has the model does not serve it.

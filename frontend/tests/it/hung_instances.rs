@@ -7,7 +7,7 @@ use parm_frontend::{Config, Frontend};
 use parm_settings::{BudgetSettings, Fraction, PolicyKind};
 
 use crate::fleet::{MS, over, stand_in, workers_with_stand_ins};
-use crate::rig::{config, infer, metric, request, start, with};
+use crate::rig::{config, infer, request, start, with};
 use crate::scripted::{Act, Scripted};
 
 /// Workers with stand-ins that report their run times: eight rows of a stand-in take little longer than one.
@@ -98,7 +98,5 @@ async fn no_job_is_held_when_all_is_answered_under_stand_in() {
                 assert_eq!(held, [0; 4], "burst {burst}, second {second}");
             }
         }
-        let refused = metric(&frontend, "parm_stand_ins_total", &["event=\"refused\"", "model=\"double\""]);
-        assert!(burst > 0 || refused > 100.0, "late stand-ins must be refused: {refused}");
     }
 }

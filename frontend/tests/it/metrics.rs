@@ -25,7 +25,7 @@ async fn page_has_the_names_that_dashboards_use() {
         "parm_dispatch_total{event=\"arrived\",model=\"double\",version=\"1\"} 2",
         "parm_hedges_total{model=\"double\",version=\"1\"} 0",
         "parm_hedges_refused_total{model=\"double\",version=\"1\"} 0",
-        "parm_ejections_total{model=\"double\",reason=\"slow\",version=\"1\"} 0",
+        "parm_ejections_total{model=\"double\",reason=\"silent\",version=\"1\"} 0",
         "parm_retries_total{model=\"double\",version=\"1\"} 0",
         "parm_queue_depth{model=\"double\",version=\"1\"} 0",
         "parm_usable_instances{model=\"double\",version=\"1\"} 1",

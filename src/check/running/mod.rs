@@ -17,9 +17,6 @@ const CLOCKS_S: u64 = 5;
 /// Longest time of the readings.
 const PATIENCE: Duration = Duration::from_secs(2 * SECONDS);
 
-/// An instance that takes this many times as long as usual is slow.
-const SLOW: f64 = 2.0;
-
 pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
     let reach = Reach { url: flags.what.clone(), key: flags.key.clone(), identity: flags.identity.clone() };
     let admin = match Admin::of(&reach) {
@@ -351,7 +348,8 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
     let (stands, reason) = (word("states", "state"), word("reasons", "reason"));
     let problem = name.and_then(|name| name["problem"].as_str()).unwrap_or_default();
     let what = format!("instance {number} ({address})");
-    let slowness = row[place("slowness")].as_f64().unwrap_or_default();
+    let figure = |column: &str| row[place(column)].as_f64().unwrap_or_default();
+    let (slowness, oldest) = (figure("slowness").max(figure("slower")), figure("oldest_ms"));
     let finding = match (stands.as_str(), reason.as_str()) {
         ("connecting", _) => Finding::fails(
             format!("{what} is not connected: {problem} [{}]", StableCode::Unreachable),
@@ -380,12 +378,13 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
         ("ejected", why) => Finding::fails(
             format!("{what} is ejected (outlier ejection): {why} [{}]", StableCode::InstanceEjected),
             if address.starts_with("embedded:") {
-                "it returns after a successful probe; if it is ejected again, check the frontend's machine"
+                "it returns once it answers; if it is ejected again, check the frontend's machine"
             } else {
-                "it returns after a successful probe; if it is ejected again, restart it and check its machine"
+                "it returns once it answers; if it is ejected again, restart it and check its machine"
             },
         ),
-        (_, "") if slowness >= SLOW => Finding::fails(
+        (_, "") => return None,
+        (_, "slow") => Finding::fails(
             format!("{what} takes {slowness:.1} times as long as usual"),
             if address.starts_with("embedded:") {
                 "check whether other programs use the processors of the frontend's machine"
@@ -393,8 +392,15 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
                 "restart it; if other instances on its machine are slow too, move them all"
             },
         ),
-        (_, "") => return None,
-        (_, why) => Finding::fails(format!("{what} is out of service for a model: {why}"), "check its log"),
+        (_, "silent") => Finding::fails(
+            format!("{what} holds a job for {:.1} s and answers nothing", oldest / 1e3),
+            if address.starts_with("embedded:") {
+                "check whether other programs use the processors of the frontend's machine"
+            } else {
+                "restart it, and check its machine and its log"
+            },
+        ),
+        (_, why) => Finding::fails(format!("{what} is {why}"), "check its log"),
     };
     let authority = address.split_once("://").map_or(address, |(_, authority)| authority);
     let kind = [&finding.what, &finding.remedy].map(|text| anonymous(text, authority, number)).join("\n");

@@ -148,7 +148,7 @@ fn advice_for_embedded_instances_does_not_say_restart() {
         json!({"hello": {"version": "0.1.0", "at": 0, "columns": ["number", "state", "reason", "slowness"],
             "states": ["ready", "ejected"], "reasons": [null, "slow"]}}),
         json!({"instances": [{"number": 1, "address": "embedded:1"}, {"number": 2, "address": "embedded:2"}]}),
-        json!({"frame": {"models": [], "instances": [[1, 0, 0, 3.1], [2, 1, 1, 3.1]]}}),
+        json!({"frame": {"models": [], "instances": [[1, 0, 1, 3.1], [2, 1, 1, 3.1]]}}),
     ]);
     assert!(said.contains("instance 1 (embedded:1) takes 3.1 times as long as usual"), "{said}");
     assert!(said.contains("instance 2 (embedded:2) is ejected"), "{said}");
@@ -160,9 +160,10 @@ fn advice_for_embedded_instances_does_not_say_restart() {
 fn each_fault_is_reported_with_its_remedy() {
     let mut state = State::default();
     for line in [
-        json!({"hello": {"version": "0.1.0", "at": 100_000, "columns": ["number", "state", "reason", "slowness"],
+        json!({"hello": {"version": "0.1.0", "at": 100_000,
+            "columns": ["number", "state", "reason", "slowness", "oldest_ms"],
             "states": ["connecting", "ready", "draining", "ejected", "refused"],
-            "reasons": [null, "slow", "failing", "wrong", "order"]}}),
+            "reasons": [null, "slow", "silent", "failing", "unreachable", "flapping", "wrong", "order"]}}),
         json!({"models": [
             {"m": 0, "name": "a", "policy": "parm+", "in_force": "hedge", "problem": "no bundle"},
             {"m": 1, "name": "b", "policy": "hedge", "in_force": "hedge", "problem": null,
@@ -174,10 +175,12 @@ fn each_fault_is_reported_with_its_remedy() {
         json!({"instances": [{"number": 1, "address": "http://w:1", "node": "n",
             "absent": [["c", "cannot load it"], ["e", "no operator: engine 'ort' may run it"]]}, {"number": 2, "address": "http://w:2",
             "node": "n"}, {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"},
-            {"number": 4, "address": "http://w:4", "node": "n", "problem": "a key is required"}]}),
+            {"number": 4, "address": "http://w:4", "node": "n", "problem": "a key is required"},
+            {"number": 5, "address": "http://w:5", "node": "n"}, {"number": 6, "address": "http://w:6", "node": "n"}]}),
         json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
             {"m": 1, "queue": [0, 0, 0, 0, 2, 0]}],
-            "instances": [[1, 1, 0, 1.0], [2, 1, 0, 3.1], [3, 0, 0, null], [4, 0, 0, null]]}}),
+            "instances": [[1, 1, 0, 1.0, null], [2, 1, 1, 3.1, null], [3, 0, 0, null, null], [4, 0, 0, null, null],
+                          [5, 1, 2, 1.0, 2340], [6, 3, 3, 1.0, null]]}}),
     ] {
         state.take(&line);
     }
@@ -194,9 +197,11 @@ fn each_fault_is_reported_with_its_remedy() {
         "FAIL model c: not loaded on 1 instances: cannot load it\n       correct its file",
         "FAIL model e: not loaded on 1 instances: no operator: engine 'ort' may run it\n       install ONNX Runtime",
         "FAIL model b: no instance is available\n       see the instances",
-        "ok   instances: 1 of 4 are healthy\n",
+        "ok   instances: 1 of 6 are healthy\n",
         "FAIL instance 4 (http://w:4) is not connected: a key is required [PARM-0020]\n       set frontend.client.token",
         "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
+        "FAIL instance 5 (http://w:5) holds a job for 2.3 s and answers nothing\n       restart it",
+        "FAIL instance 6 (http://w:6) is ejected (outlier ejection): failing [PARM-0022]\n       it returns once it answers",
         "FAIL instance 3 (http://w:3) is not connected: refused [PARM-0020]\n       start it",
         "note nodes: all instances run on n\n       one slow node",
     ] {

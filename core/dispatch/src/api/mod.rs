@@ -30,7 +30,7 @@ pub use ids::{
     CardId, GroupId, InstanceId, JobId, NodeId, PoolId, ProcessId, QueryId, ShapeId, ShareId, ZoneId,
 };
 pub use payer::{Payer, Wanted};
-pub use reading::{EndedGroup, Held, InstanceReading, LatencyReading, OpenGroup, PoolReading, PoolStatus};
+pub use reading::{GroupsReading, Held, InstanceReading, LatencyReading, OpenGroup, PoolReading, PoolStatus};
 pub use settings::Settings;
 pub use site::Site;
 pub(crate) use site::{Apart, Sites, farthest};

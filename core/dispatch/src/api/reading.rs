@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Cost, Counters, Reason};
 
-/// The state of a pool. Reading it resets its counts of groups.
+/// The state of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolReading {
     /// The part that metrics show too.
@@ -27,11 +27,14 @@ pub struct PoolReading {
     pub stand_ins: Option<(f64, f64)>,
     /// For stand-ins: approximate answers among the latest, their limit, and the size of the window.
     pub approximate: Option<[u32; 3]>,
-    /// Groups that take members; `None` if the policy codes nothing.
-    pub open: Option<Vec<OpenGroup>>,
-    /// Groups that ended since the last reading.
-    pub ended: Vec<EndedGroup>,
-    /// Groups encoded since then, by size.
+}
+
+/// The coding groups of a pool. Reading them resets `made`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupsReading {
+    /// Those that take members.
+    pub open: Vec<OpenGroup>,
+    /// The number of groups encoded since the last reading, by size.
     pub made: Vec<(u8, u32)>,
 }
 
@@ -114,22 +117,4 @@ pub struct Held {
     pub groups: usize,
     pub instances: usize,
     pub pools: usize,
-}
-
-/// A group that ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndedGroup {
-    /// Members that it has room for.
-    pub k: u8,
-    /// Parities.
-    pub parities: u8,
-    /// A letter for each slot: `p` predicted, `r` reconstructed and given, `d` decoded and not needed, `u` decoded
-    /// with too little confidence, `x` none of these, `.` blank.
-    pub slots: String,
-    /// A letter for each parity: `i` arrived, `l` still running at the end, `n` never sent, `x` lost.
-    pub parity: String,
-    /// From its first member until it was full or old.
-    pub filled: Duration,
-    /// From its first member until it was no longer needed.
-    pub useful: Duration,
 }

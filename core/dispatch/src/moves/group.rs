@@ -6,7 +6,6 @@
 use smallvec::SmallVec;
 
 use crate::api::{Accept, Action, Rows, Step};
-use crate::moves::chronicle::record_end;
 use crate::moves::tell::trace;
 use crate::policy::Along;
 use crate::state::State;
@@ -72,7 +71,6 @@ fn add_member(state: &mut State, turn: &mut Turn, key: GroupKey, job: JobKey) {
             prediction: None,
             by: None,
             decoding: Decoding::No,
-            made: None,
         });
     }
     if state.traced {
@@ -102,14 +100,18 @@ pub(crate) fn close(state: &mut State, turn: &mut Turn, key: GroupKey) {
         finish(state, turn, key);
         return;
     }
-    (group.stage, group.closed) = (Stage::Coded, Some(turn.now));
+    group.stage = Stage::Coded;
     group.encoded = true;
     group.pending += 1;
     let pool = state.pools.at_mut(group.pool);
     pool.open.retain(|(_, open)| *open != key);
     pool.counters.groups += 1;
     pool.counters.groups_partial += u64::from(!group.full());
-    pool.chronicle.made(group.code.recovery.k as u8);
+    let k = group.code.recovery.k as u8;
+    match pool.made.iter_mut().find(|(of, _)| *of == k) {
+        Some((_, count)) => *count = count.saturating_add(1),
+        None => pool.made.push((k, 1)),
+    }
     let batch = |slot: &Slot| slot.members.iter().map(|member| member.id).collect::<Rows>();
     let mut slots: Vec<Rows> = group.slots.iter().map(batch).collect();
     slots.resize(group.code.recovery.k, Rows::new());
@@ -131,7 +133,6 @@ pub(crate) fn finish(state: &mut State, turn: &mut Turn, key: GroupKey) {
     unwatch(state, turn, key);
     let Some(group) = state.groups.get_mut(key).filter(|group| group.stage != Stage::Over) else { return };
     let was = std::mem::replace(&mut group.stage, Stage::Over);
-    group.over = Some(turn.now);
     let pool = state.pools.at_mut(group.pool);
     if was == Stage::Open {
         pool.open.retain(|(_, open)| *open != key);
@@ -156,7 +157,6 @@ pub(crate) fn wrap_up(state: &mut State, turn: &mut Turn, key: GroupKey) {
     }
     let Some(group) = state.groups.remove(key) else { return };
     if group.encoded {
-        record_end(state, turn, &group);
         turn.out.push(Action::Forget(key.id()));
     }
     for job in &group.outputs {

@@ -1,7 +1,6 @@
 //! Changes of the state: each makes one change and the actions that belong to it.
 
 pub(crate) mod answer;
-pub(crate) mod chronicle;
 pub(crate) mod eject;
 pub(crate) mod end;
 pub(crate) mod group;

@@ -19,7 +19,7 @@ use crate::rules::lateness::{grace, last_moment};
 use crate::state::State;
 use crate::state::arena::Key;
 use crate::state::extra::{Extra, ExtraLine, Purpose};
-use crate::state::group::{Decoding, Made, Member, Parity, Stage, Watch};
+use crate::state::group::{Decoding, Member, Parity, Stage, Watch};
 use crate::state::job::Job;
 use crate::state::keys::{GroupKey, JobKey, Keys, QueryKey};
 use crate::turn::Turn;
@@ -180,12 +180,6 @@ pub(crate) fn decoded(
     let least = code.min_confidence.get() as f32;
     // Outputs other than classes have no confidence and are only given if the least is 0.
     let sure = |confidence: Option<f32>| confidence.unwrap_or(0.0) >= least;
-    member.made = match outcome {
-        Reconstruction::Failed => None,
-        Reconstruction::Made { .. } if !alive => Some(Made::Spare),
-        Reconstruction::Made { confidence } if sure(confidence) => Some(Made::Given),
-        Reconstruction::Made { .. } => Some(Made::Unsure),
-    };
     group.pending -= 1;
     if let Some(pool) = state.pools.get_mut(pool_key) {
         pool.counters.reconstructions += u64::from(outcome != Reconstruction::Failed);

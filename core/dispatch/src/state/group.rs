@@ -33,10 +33,6 @@ pub(crate) struct Group {
     /// Instances and sites of its members and parities.
     pub(crate) places: SmallVec<[(InstanceKey, Site); 4]>,
     pub(crate) opened: Time,
-    /// The time when it was closed, full or old.
-    pub(crate) closed: Option<Time>,
-    /// The time when it was no longer needed.
-    pub(crate) over: Option<Time>,
 }
 
 /// The settings under which a group was opened; it keeps them.
@@ -89,8 +85,6 @@ pub(crate) struct Member {
     /// The instance that made it.
     pub(crate) by: Option<InstanceKey>,
     pub(crate) decoding: Decoding,
-    /// The outcome of its reconstruction.
-    pub(crate) made: Option<Made>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,17 +93,6 @@ pub(crate) enum Decoding {
     Asked,
     /// It failed or was not good enough. It is not tried again.
     Useless,
-}
-
-/// The outcome of a reconstruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
-    /// The client received it.
-    Given,
-    /// The query was answered before.
-    Spare,
-    /// Its confidence was too low.
-    Unsure,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,8 +128,6 @@ impl Group {
             jobs: SmallVec::new(),
             places: SmallVec::new(),
             opened,
-            closed: None,
-            over: None,
         }
     }
 

@@ -13,7 +13,6 @@
 //! under them.
 
 pub(crate) mod arena;
-pub(crate) mod chronicle;
 pub(crate) mod extra;
 pub(crate) mod group;
 pub(crate) mod idle;
@@ -79,8 +78,6 @@ pub(crate) struct State {
     pub(crate) noted: u32,
     /// Queries are traced.
     pub(crate) traced: bool,
-    /// Ended groups are recorded for the console.
-    pub(crate) watched: bool,
     /// State of the random numbers.
     random: u64,
 }
@@ -111,7 +108,6 @@ impl State {
             book,
             noted: 0,
             traced: false,
-            watched: false,
             random: seed,
         }
     }

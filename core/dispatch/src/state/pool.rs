@@ -21,7 +21,6 @@ use crate::measure::pace::Pace;
 use crate::measure::padding::Padding;
 use crate::measure::quantile::Quantiles;
 use crate::policy::{Policy, build};
-use crate::state::chronicle::Chronicle;
 use crate::state::extra::{ExtraLine, Extras};
 use crate::state::idle::Idle;
 use crate::state::keys::GroupKey;
@@ -129,7 +128,8 @@ pub(crate) struct Pool {
     /// Only queries have named it: its model was unloaded, or is not set up yet. It is removed with them.
     pub(crate) provisional: bool,
     pub(crate) counters: Counters,
-    pub(crate) chronicle: Chronicle,
+    /// The number of groups encoded since the last reading, by size.
+    pub(crate) made: SmallVec<[(u8, u32); 2]>,
 }
 
 impl Pool {
@@ -188,7 +188,7 @@ impl Pool {
             removed: false,
             provisional: true,
             counters: Counters::default(),
-            chronicle: Chronicle::default(),
+            made: SmallVec::new(),
             settings,
             in_force,
         }

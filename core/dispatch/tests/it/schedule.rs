@@ -21,7 +21,6 @@ pub(crate) fn world(settings: PoolSettings, instances: u32) -> World {
     let mut world = World::new(settings, 1).given_ahead();
     world.groups.compares = true;
     world.dispatcher.follow_queries(true);
-    world.dispatcher.watch_groups(true);
     for id in 0..instances {
         let learns = id % 4 == 1;
         let slots = if learns { 8 } else { 1 };

@@ -53,9 +53,6 @@ pub(crate) struct StandInStanding {
     /// Time of its jobs of 1, 2, 4 and 8 rows, relative to a query's at the same speed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost: Option<[f64; 4]>,
-    /// The same on instances without the model, whose speed may differ.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cost_apart: Option<[f64; 4]>,
     /// Share of recent predictions that it agreed with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agreement: Option<f64>,

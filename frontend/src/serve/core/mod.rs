@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
-use parm_dispatch::{Account, Payer, Settings, ShareId};
-use parm_shares::Table;
+use parm_dispatch::{Settings, ShareId};
+use parm_shares::{Account, Table};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
@@ -29,6 +29,7 @@ use super::catalog::Catalog;
 use super::clock::Timers;
 use super::coding::{Library, LoadNets};
 use super::driver::Driver;
+use super::reading::Payer;
 use super::roster::Roster;
 use crate::capture::Sampler;
 use crate::config::Config;
@@ -152,7 +153,7 @@ impl Core {
         let pools = self.catalog.all();
         let named = |(payer, account): (Payer, Account)| match payer {
             Payer::Share(share) => {
-                let name = self.driver.shares.name(share.0).to_string();
+                let name = self.driver.shares.name(share).to_string();
                 Some((payer, [name, String::new()], account))
             }
             Payer::Model(_) if account.used == 0.0 && account.waiting == 0 => None,
@@ -167,13 +168,13 @@ impl Core {
     /// Renders the metrics page.
     pub(crate) fn page(&self, instances: metrics::InstanceCounts, paces: &[metrics::Pace]) -> String {
         for pool in self.catalog.all() {
-            if let Some(mut status) = self.driver.status(pool.id) {
+            if let Some(mut reading) = self.driver.reading(pool.id) {
                 // The dispatcher also has accounts of stand-ins that the pool could have, or had, or that no instance serves.
                 if self.stand_in_of(&pool.codes()).is_none() {
-                    (status.stand_in_cost, status.stand_in_cost_apart, status.agreement) = (None, None, None);
-                    (status.withheld, status.in_outage) = (false, false);
+                    (reading.stand_in_cost, reading.agreement) = (None, None);
+                    (reading.withheld, reading.in_outage) = (false, false);
                 }
-                pool.metrics.refresh(&status, self.driver.utilisation(pool.id));
+                pool.metrics.refresh(&reading);
             }
         }
         self.metrics.share_out(&self.shares_named());

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parm_dispatch::{Counters, PoolId};
 use parm_protocol::rounded;
 use tokio::time::Instant;
 
 use super::Core;
 use crate::console::{Happening, Kind, LogRate};
 use crate::serve::pool::Pool;
+use crate::serve::reading::{Counters, PoolId};
 
 /// Interval between checks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ struct Course {
     troubled: Option<Instant>,
     /// Counts at the last lines.
     failed: u64,
-    refused: [u64; 3],
+    refused: [u64; 2],
     load: Load,
     absence: Absence,
 }
@@ -95,16 +95,16 @@ pub(super) async fn watch(core: Weak<Core>) {
 
 impl Seen {
     fn look(&mut self, core: &Core, pool: &Arc<Pool>) {
-        let Some(status) = core.driver.status(pool.id) else { return };
+        let Some(reading) = core.driver.reading(pool.id) else { return };
         let now_ms = core.driver.now_ms();
         let model = self.models.entry(pool.id).or_default();
         let name = &pool.model.name;
-        let works = status.usable_instances > 0 && !status.in_outage;
+        let works = reading.usable_instances > 0 && !reading.in_outage;
         match (works, model.down) {
             // Clients do not request models that only serve others.
             (false, None) if core.serves_others(name).is_none() => {
                 model.down = Some(Instant::now());
-                let (what, then) = match (status.in_outage, status.usable_instances) {
+                let (what, then) = match (reading.in_outage, reading.usable_instances) {
                     (true, 0) => ("serves", "its stand-in answers"),
                     (true, _) => ("answers for", "its stand-in answers"),
                     (false, _) => ("serves", "every request fails"),
@@ -118,7 +118,7 @@ impl Seen {
             (true, Some(since)) => {
                 model.down = None;
                 let after = rounded(since.elapsed());
-                tracing::info!(instances = status.usable_instances, ?after, "'{name}' is served again");
+                tracing::info!(instances = reading.usable_instances, ?after, "'{name}' is served again");
                 tell(core, pool, format!("{name} is served again after {} s", after.as_secs()));
             }
             _ => {}
@@ -137,7 +137,7 @@ impl Seen {
             model.failed = failed;
         }
         let lost = pool.sums.overloaded();
-        if model.load.is_high(lost, status.counters.arrived)
+        if model.load.is_high(lost, reading.counters.arrived)
             && self.lines.due(now_ms, (pool.id, Subject::Load)).is_some()
         {
             let [rejected, expired] = model.load.untold(lost);
@@ -148,7 +148,7 @@ impl Seen {
             );
         }
         let stand_in = core.stand_in_presence(pool);
-        match model.absence.look(status.usable_instances > 0, stand_in.clone()) {
+        match model.absence.look(reading.usable_instances > 0, stand_in.clone()) {
             Some(Presence::Absent) => {
                 let stand_in = stand_in.map(|(name, _)| name).unwrap_or_default();
                 tracing::warn!(
@@ -165,11 +165,11 @@ impl Seen {
             }
             None => {}
         }
-        let refused = refusals(&status.counters);
-        let new: [u64; 3] = std::array::from_fn(|at| refused[at] - model.refused[at]);
-        if new != [0; 3] && self.lines.due(now_ms, (pool.id, Subject::Budget)).is_some() {
-            let [retries, hedges, stand_ins] = new;
-            tracing::info!(model = %name, retries, hedges, stand_ins, "redundancy was refused: its budget is spent or too much work waits");
+        let refused = refusals(&reading.counters);
+        let new: [u64; 2] = std::array::from_fn(|at| refused[at] - model.refused[at]);
+        if new != [0; 2] && self.lines.due(now_ms, (pool.id, Subject::Budget)).is_some() {
+            let [retries, hedges] = new;
+            tracing::info!(model = %name, retries, hedges, "redundancy was refused: its budget is spent or too much work waits");
             model.refused = refused;
         }
     }
@@ -214,8 +214,8 @@ impl Absence {
     }
 }
 
-fn refusals(counters: &Counters) -> [u64; 3] {
-    [counters.retries_refused, counters.hedges_refused, counters.stand_ins_refused]
+fn refusals(counters: &Counters) -> [u64; 2] {
+    [counters.retries_refused, counters.hedges_refused]
 }
 
 fn tell(core: &Core, pool: &Pool, text: String) {

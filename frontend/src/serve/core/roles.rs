@@ -5,7 +5,7 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use parm_protocol::ModelRef;
-use parm_settings::{Cost, PoolSettings, StandInSettings};
+use parm_settings::{PoolSettings, StandInSettings};
 
 use super::Core;
 use crate::serve::coding::{Codes, StandInStanding};
@@ -65,16 +65,14 @@ impl Core {
     pub(super) fn stand_in_standing(&self, pool: &Pool) -> Option<StandInStanding> {
         let codes = pool.codes();
         let model = codes.stand_in.as_ref()?.model.name.clone();
-        let status = self.driver.status(pool.id)?;
+        let reading = self.driver.reading(pool.id)?;
         let served = self.stand_in_of(&codes).is_some();
-        let rows = |cost: Option<Cost>| cost.filter(|_| served).map(|cost| cost.rows);
         Some(StandInStanding {
             model,
             served,
-            cost: rows(status.stand_in_cost),
-            cost_apart: rows(status.stand_in_cost_apart),
-            agreement: status.agreement,
-            withheld: status.withheld,
+            cost: reading.stand_in_cost.filter(|_| served),
+            agreement: reading.agreement,
+            withheld: reading.withheld,
         })
     }
 
