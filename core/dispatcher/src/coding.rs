@@ -8,7 +8,8 @@
 //!
 //! **The calls.** [`started`](Coder::started) for each query that starts its first run; [`replied`](Coder::replied) for each
 //! reply, those of parities among them; [`cancelled`](Coder::cancelled) for each query that gets none; after [`Encode`](CodingAction::Encode) either
-//! [`submitted`](Coder::submitted) for each parity or [`give_up`](Coder::give_up); [`tick`](Coder::tick) when
+//! [`submitted`](Coder::submitted) for each parity or [`give_up`](Coder::give_up); [`sent`](Coder::sent) when a parity starts;
+//! [`decoded`](Coder::decoded) for each prediction that was reconstructed; [`tick`](Coder::tick) when
 //! [`next_tick`](Coder::next_tick) has come. A decoder that fails reports nothing, because nobody waits for it.
 //!
 //! **A query joins when it starts**, because coding must not delay it. It joins a group in which no unanswered query runs at
@@ -32,7 +33,7 @@ use slotmap::{SlotMap, new_key_type};
 use smallvec::SmallVec;
 
 use crate::instance::InstanceKey;
-use crate::query::{Answer, QueryKey, Reject, Shape};
+use crate::query::{Answer, By, QueryKey, Reject, Shape};
 use crate::time::Time;
 
 new_key_type! {
@@ -66,6 +67,51 @@ pub struct Member<P> {
     pub deadline: Time,
     /// From when on a reconstruction may answer it. `None` if its client takes the model's own answer only.
     pub late_at: Option<Time>,
+}
+
+/// The place of a query in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The group.
+    pub group: GroupKey,
+    /// The members that it has room for.
+    pub size: usize,
+    /// The place.
+    pub slot: usize,
+}
+
+/// A group that takes members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenGroup {
+    /// The members that it has room for.
+    pub size: usize,
+    /// Those that it has.
+    pub members: usize,
+    /// When it got the first one.
+    pub since: Time,
+}
+
+/// What happened to groups so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CodingCounters {
+    /// Groups that were encoded.
+    pub groups: u64,
+    /// Those that were not full.
+    pub groups_partial: u64,
+    /// Groups that were never encoded: they had one member when they were old, or could help nobody.
+    pub groups_dissolved: u64,
+    /// Parities that started.
+    pub parities: u64,
+    /// Parities that never started, because they were rejected or not needed any more.
+    pub parities_unsent: u64,
+    /// Outputs of parities that came when they were not needed any more.
+    pub parities_late: u64,
+    /// Predictions that were reconstructed.
+    pub reconstructions: u64,
+    /// Those that clients got.
+    pub reconstructions_served: u64,
+    /// Those with too little confidence.
+    pub reconstructions_unsure: u64,
 }
 
 /// What the caller should do.
@@ -118,12 +164,17 @@ pub struct Coder<P, O> {
     places: BTreeMap<QueryKey, Place>,
     looks: BinaryHeap<Reverse<(Time, GroupKey)>>,
     actions: Vec<CodingAction<P, O>>,
+    counters: CodingCounters,
+    /// The groups that were encoded since somebody asked, by size.
+    made: BTreeMap<usize, u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
     group: GroupKey,
     is_parity: bool,
+    /// Whether a parity has started.
+    is_sent: bool,
     at: usize,
 }
 
@@ -132,6 +183,7 @@ struct Group<P, O> {
     code: Recovery,
     shape: Shape,
     is_open: bool,
+    since: Time,
     closes_at: Time,
     /// Until it is closed.
     payloads: Vec<Option<P>>,
@@ -248,7 +300,32 @@ impl<P, O: Clone> Coder<P, O> {
             places: BTreeMap::new(),
             looks: BinaryHeap::new(),
             actions: Vec::new(),
+            counters: CodingCounters::default(),
+            made: BTreeMap::new(),
         }
+    }
+
+    /// Changes how groups are made from now on. Groups that have members keep their code.
+    pub fn configure(&mut self, settings: CodingSettings) {
+        self.settings = settings;
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> CodingCounters {
+        self.counters
+    }
+
+    /// The groups that take members, the oldest first.
+    pub fn open(&self) -> impl Iterator<Item = OpenGroup> {
+        self.open.iter().map(|key| {
+            let Group { code, slots, since, .. } = &self.groups[*key];
+            OpenGroup { size: code.k, members: slots.len(), since: *since }
+        })
+    }
+
+    /// Takes the numbers of groups that were encoded since the last call, by size.
+    pub fn take_made(&mut self) -> BTreeMap<usize, u32> {
+        std::mem::take(&mut self.made)
     }
 
     /// Groups in the books, and the members and parities without a reply.
@@ -266,20 +343,22 @@ impl<P, O: Clone> Coder<P, O> {
         self.looks.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// A query that can be coded starts its first run, while queries need this share of the instances.
-    pub fn started(&mut self, now: Time, member: Member<P>, load: f64) {
+    /// A query that can be coded starts its first run, while queries need this share of the instances. Returns the place that it got.
+    pub fn started(&mut self, now: Time, member: Member<P>, load: f64) -> Option<Joined> {
         if self.places.contains_key(&member.query) {
-            return;
+            return None;
         }
-        let Some(key) = self.open_group(now, &member, load) else { return };
+        let key = self.open_group(now, &member, load)?;
         let Member { query, instance, payload, deadline, late_at, .. } = member;
         let group = &mut self.groups[key];
-        self.places.insert(query, Place { group: key, is_parity: false, at: group.slots.len() });
+        let joined = Joined { group: key, size: group.code.k, slot: group.slots.len() };
+        self.places.insert(query, Place { group: key, is_parity: false, is_sent: false, at: joined.slot });
         group.payloads.push(Some(payload));
         group.slots.push(Slot { query, instance, deadline, late_at, output: Output::Coming });
         if group.slots.len() >= group.code.k {
             self.close(now, key);
         }
+        Some(joined)
     }
 
     /// The group that a query joins.
@@ -302,6 +381,7 @@ impl<P, O: Clone> Coder<P, O> {
             code,
             shape: member.shape,
             is_open: true,
+            since: now,
             closes_at,
             payloads: Vec::with_capacity(code.k),
             slots: SmallVec::new(),
@@ -320,6 +400,9 @@ impl<P, O: Clone> Coder<P, O> {
             return self.end(key);
         }
         group.is_open = false;
+        self.counters.groups += 1;
+        self.counters.groups_partial += u64::from(group.slots.len() < group.code.k);
+        *self.made.entry(group.code.k).or_default() += 1;
         let mut payloads = std::mem::take(&mut group.payloads);
         payloads.resize_with(group.code.k, || None);
         self.actions.push(CodingAction::Encode { group: key, code: group.code, payloads });
@@ -335,11 +418,25 @@ impl<P, O: Clone> Coder<P, O> {
 
     /// A parity of a group was submitted as this query. To be called before the query's reply is.
     pub fn submitted(&mut self, group: GroupKey, parity: usize, query: QueryKey) {
-        self.places.insert(query, Place { group, is_parity: true, at: parity });
+        self.places.insert(query, Place { group, is_parity: true, is_sent: false, at: parity });
         match self.groups.get_mut(group).and_then(|group| group.parities.get_mut(parity)) {
             Some(own) if own.query.is_none() => own.query = Some(query),
             _ => self.actions.push(CodingAction::Withdraw { parity: query }),
         }
+    }
+
+    /// A parity starts its run.
+    pub fn sent(&mut self, parity: QueryKey) {
+        if let Some(place) = self.places.get_mut(&parity).filter(|place| place.is_parity && !place.is_sent) {
+            place.is_sent = true;
+            self.counters.parities += 1;
+        }
+    }
+
+    /// A prediction was reconstructed, surely enough to be offered or not.
+    pub fn decoded(&mut self, is_sure: bool) {
+        self.counters.reconstructions += 1;
+        self.counters.reconstructions_unsure += u64::from(!is_sure);
     }
 
     /// A group could not be encoded. Its members are not affected.
@@ -349,12 +446,19 @@ impl<P, O: Clone> Coder<P, O> {
 
     /// A query has its reply. Returns whether it was a parity, for whose reply no client waits.
     pub fn replied(&mut self, now: Time, query: QueryKey, result: &Result<Answer<O>, Reject>) -> bool {
-        let Some(Place { group: key, is_parity, at }) = self.places.remove(&query) else { return false };
+        let is_served = result.as_ref().is_ok_and(|answer| answer.by == By::Reconstruction);
+        self.counters.reconstructions_served += u64::from(is_served);
+        let Some(Place { group: key, is_parity, is_sent, at }) = self.places.remove(&query) else {
+            return false;
+        };
+        self.counters.parities_unsent += u64::from(is_parity && !is_sent);
         let own = result.as_ref().ok().filter(|answer| !answer.by.is_approximate());
         let output = Output::of(own.map(|answer| answer.output.clone()));
         if let Some(group) = self.groups.get_mut(key) {
             *if is_parity { &mut group.parities[at].output } else { &mut group.slots[at].output } = output;
             self.advance(now, key);
+        } else {
+            self.counters.parities_late += u64::from(is_parity && result.is_ok());
         }
         is_parity
     }
@@ -426,6 +530,7 @@ impl<P, O: Clone> Coder<P, O> {
     fn end(&mut self, key: GroupKey) {
         let Some(group) = self.groups.remove(key) else { return };
         self.open.retain(|open| *open != key);
+        self.counters.groups_dissolved += u64::from(group.is_open);
         for slot in group.slots.iter().filter(|own| own.output.is_coming()) {
             self.places.remove(&slot.query);
         }
@@ -438,7 +543,6 @@ impl<P, O: Clone> Coder<P, O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query::By;
     use parm_encoder::Needs;
 
     fn code(k: usize, parities: usize) -> Recovery {
@@ -455,11 +559,21 @@ mod tests {
     /// A number is the time in ms from then on. `s` starts a query at an instance of its own; `e` does so for a client that takes
     /// exact answers only, `i7` at instance 7, `w7` there with a row of another size. Queries are numbered as they start, the
     /// parities of a group when it is encoded, and a payload and an answer is the number. `a0` answers query 0, `r0` gives it a
-    /// reconstruction, `l0` rejects it, `n0` gives the place of its name to the next query. From `b` on encoding fails, from `g`
-    /// on it does not. `t` lets time pass.
+    /// reconstruction, `l0` rejects it, `n0` gives the place of its name to the next query, and the parity `p0` starts. From `b` on
+    /// encoding fails, from `g` on it does not. `t` lets time pass.
     fn run(code: Recovery, script: &str) -> String {
+        let mut coder = coder(code);
+        let seen = play(&mut coder, script);
+        let (groups, without_reply) = coder.held();
+        seen.into_iter().chain([format!("left {groups} {without_reply}")]).collect::<Vec<_>>().join(", ")
+    }
+
+    fn coder(code: Recovery) -> Coder<u64, u64> {
         let max_age = Duration::from_millis(20);
-        let mut coder = Coder::new(CodingSettings { codes: vec![code], follows_load: false, max_age });
+        Coder::new(CodingSettings { codes: vec![code], follows_load: false, max_age })
+    }
+
+    fn play(coder: &mut Coder<u64, u64>, script: &str) -> Vec<String> {
         let (mut names, mut queries, mut breaks) = (SlotMap::with_key(), Vec::new(), false);
         let (mut now, mut seen) = (Time::ZERO, Vec::new());
         for word in script.split(' ') {
@@ -484,6 +598,7 @@ mod tests {
                 Some('a') => result = Some(Ok(Answer { output: number as u64, by: By::Model })),
                 Some('r') => result = Some(Ok(Answer { output: 99, by: By::Reconstruction })),
                 Some('l') => result = Some(Err(Reject::Deadline)),
+                Some('p') => coder.sent(queries[number]),
                 Some('n') => drop(names.remove(queries[number])),
                 Some('b') => breaks = true,
                 Some('g') => breaks = false,
@@ -516,9 +631,44 @@ mod tests {
                 }
             }
         }
-        let (groups, without_reply) = coder.held();
-        seen.push(format!("left {groups} {without_reply}"));
-        seen.join(", ")
+        seen
+    }
+
+    #[test]
+    fn counters_say_what_became_of_groups_and_parities() {
+        let (two, two_and_two, three) = (code(2, 1), code(2, 2), code(3, 1));
+        // Groups, partial and dissolved ones; parities that started, that did not, that were late; reconstructions.
+        let rows = [
+            (two, "s s p2 9 a0 a2 25 t r1", [1, 0, 0, 1, 0, 0, 1]),
+            (three, "s s 20 t s 40 t", [1, 1, 1, 0, 0, 0, 0]),
+            (two, "e e", [0, 0, 1, 0, 0, 0, 0]),
+            (two_and_two, "s s p2 9 a2 a0 a1 l3", [1, 0, 0, 1, 1, 0, 0]),
+            (two, "s s p2 p2 9 a0 a1 a2", [1, 0, 0, 1, 0, 1, 0]),
+            (two, "s s p2 9 a0 a1 l2 s s p5", [2, 0, 0, 2, 0, 0, 0]),
+            (two, "s s p0 a0", [1, 0, 0, 0, 0, 0, 0]),
+        ];
+        for (code, script, counts) in rows {
+            let mut coder = coder(code);
+            play(&mut coder, script);
+            let of = coder.counters();
+            let groups = [of.groups, of.groups_partial, of.groups_dissolved];
+            let parities = [of.parities, of.parities_unsent, of.parities_late];
+            assert_eq!([&groups[..], &parities, &[of.reconstructions_served]].concat(), counts, "{script}");
+            let made: Vec<_> = coder.take_made().into_iter().collect();
+            let groups = of.groups as u32;
+            assert_eq!(made, if groups == 0 { vec![] } else { vec![(code.k, groups)] });
+            assert!(coder.take_made().is_empty());
+        }
+    }
+
+    #[test]
+    fn new_settings_are_those_of_new_groups() {
+        let mut coder = coder(code(3, 1));
+        play(&mut coder, "7 s");
+        coder.configure(CodingSettings { codes: vec![code(2, 1)], ..coder.settings.clone() });
+        let open = OpenGroup { size: 3, members: 1, since: Time::from_nanos(7_000_000) };
+        assert_eq!(coder.open().collect::<Vec<_>>(), [open]);
+        assert_eq!(play(&mut coder, "27 t s s"), ["encode 0 1"], "the first group grew old alone");
     }
 
     #[test]

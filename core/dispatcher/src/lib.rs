@@ -48,7 +48,10 @@ mod turns;
 
 pub use asks::{Ask, Class, Granter, Told};
 pub use budget::BudgetSettings;
-pub use coding::{Coder, CodingAction, CodingSettings, Decode, GroupKey, Member, parity_instances};
+pub use coding::{
+    Coder, CodingAction, CodingCounters, CodingSettings, Decode, GroupKey, Joined, Member, OpenGroup,
+    parity_instances,
+};
 pub use condition::Condition;
 pub use counters::Counters;
 pub use dispatcher::{Action, CancelReason, Dispatcher, End, Row};

@@ -150,6 +150,7 @@ impl World {
                     if let Some(number) = decode(&of, *slot, asked.payload) {
                         note(&mut self.log, || Event::Offered(*query));
                         coded.helped.insert(*query, of.members.len());
+                        coded.coder.decoded(true);
                         self.dispatcher.offer(self.now, *query, number);
                     }
                 }

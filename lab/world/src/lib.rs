@@ -552,7 +552,12 @@ impl World {
     fn execute(&mut self) {
         let actions: Vec<_> = self.dispatcher.actions().collect();
         // All of them were asked for before what the first one leads to.
-        actions.iter().for_each(|action| note(&mut self.log, || Event::Asks(action.clone())));
+        for action in &actions {
+            note(&mut self.log, || Event::Asks(action.clone()));
+            if let (Action::Run { rows, .. }, Some(coded)) = (action, &mut self.coded) {
+                rows.iter().for_each(|row| coded.coder.sent(row.query));
+            }
+        }
         for action in actions {
             match action {
                 Action::Run { job, instance, model, rows, why } => {

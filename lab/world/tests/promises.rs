@@ -149,6 +149,13 @@ fn breach(seed: u64) -> Result<u64, String> {
     if held != (0, 0) {
         return Err(format!("{held:?} groups and members are left"));
     }
+    if let Some(coded) = &world.coded {
+        let first = |model| world.dispatcher.counters(model).unwrap_or_default().first;
+        let (counters, started) = (coded.coder.counters(), coded.models().map(first).sum::<u64>());
+        if counters.parities != started {
+            return Err(format!("{started} parities started: {counters:?}"));
+        }
+    }
     Ok(replied)
 }
 
