@@ -1,7 +1,7 @@
 //! Settings of a model's dispatch, what of them is in force, and the format of recordings.
 //!
 //! Operators write [`PoolSettings`] in files and change them at run time. [`InForce`] is what remains of them once the model and
-//! its files are known. [`recording`] is the format that a frontend writes and that replays and fits read.
+//! its files are known, and [`PoolSettings::model_settings`] says what both mean to the dispatcher. [`recording`] is the format that a frontend writes and that replays and fits read.
 //!
 //! They are apart from the dispatcher because most of their readers (the configuration, the admin API, the tuner, experiments)
 //! dispatch nothing.
@@ -15,6 +15,7 @@ mod ejection;
 mod factor;
 mod fraction;
 mod in_force;
+mod model;
 mod pool;
 pub mod recording;
 mod redundancy;
@@ -30,6 +31,7 @@ pub use ejection::EjectionSettings;
 pub use factor::{Factor, NotAFactor};
 pub use fraction::{Fraction, NotAFraction};
 pub use in_force::{Coding, InForce};
+pub use model::ModelRole;
 pub use pool::PoolSettings;
 pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
 pub use removed::{removed, was_removed};
