@@ -371,8 +371,8 @@ MISTAKES = [
     (
         "an instance that answered its trial stays out",
         "learn.rs",
-        "served.health.answered().then_some",
-        "((served.in_service() || !WRONG) && served.health.answered()).then_some",
+        "served.health.answered(now).then_some",
+        "((served.in_service() || !WRONG) && served.health.answered(now)).then_some",
     ),
     (
         "the return of an instance to service is not noticed",
@@ -383,14 +383,20 @@ MISTAKES = [
     (
         "a failing instance is never taken out",
         "learn.rs",
-        "if served.health.failed(failure, &settings) {",
-        "if served.health.failed(failure, &settings) && !WRONG {",
+        "if served.health.failed(now, failure, &settings) {",
+        "if served.health.failed(now, failure, &settings) && !WRONG {",
     ),
     (
         "a failure of one model takes an instance out for all",
         "learn.rs",
-        "Trouble::Fails(_) => served.model == model,",
-        "Trouble::Fails(_) => served.model == model || WRONG,",
+        "Trouble::Wrong => served.model == model,",
+        "Trouble::Wrong => served.model == model || WRONG,",
+    ),
+    (
+        "who answers wrongly is back with the next answer",
+        "health.rs",
+        "out.is_firm && now",
+        "out.is_firm && !WRONG && now",
     ),
     (
         "a model failure is never blamed on its instance",

@@ -54,7 +54,7 @@ pub struct InstanceReading {
     pub condition: Condition,
     /// The time until its next trial, if it is out of service for a model.
     pub trial_in: Option<Duration>,
-    /// The model whose runs fail there, if its others may work.
+    /// The model whose runs fail or answer wrongly there, while its others may work.
     pub failing: Option<ModelKey>,
     /// How many times as long as at the median instance a run takes, of the model that differs most; `None` if it is as fast as
     /// the others.
@@ -110,7 +110,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub fn instance(&self, now: Time, key: InstanceKey) -> Option<InstanceReading> {
         let instance = self.books.instances.get(key)?;
         let serves = &instance.serves;
-        let fails = |served: &&Served| matches!(served.health.trouble(), Some(Trouble::Fails(_)));
+        let is_own = |trouble| trouble != Trouble::Silent;
+        let fails = |served: &&Served| served.health.trouble().is_some_and(is_own);
         let factors = serves.iter().map(|served| f64::from(served.factor));
         Some(InstanceReading {
             in_service: !instance.held && (serves.is_empty() || serves.iter().any(Served::in_service)),

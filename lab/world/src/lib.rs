@@ -172,6 +172,8 @@ pub enum Event {
     Replaced(ModelKey, ModelKey, ModelSettings),
     /// A server is held, or gets jobs again.
     Held(InstanceKey, bool),
+    /// A model at a server was taken out of service, because its answers are wrong.
+    Distrusted(InstanceKey, ModelKey),
     /// A server is gone, with its jobs.
     Gone(InstanceKey),
 }
@@ -464,6 +466,16 @@ impl World {
         if let Some(key) = self.servers[server].key {
             note(&mut self.log, || Event::Held(key, held));
             self.dispatcher.hold(self.now, key, held);
+        }
+        self.execute();
+    }
+
+    /// Somebody found that the model's answers of a server are wrong.
+    pub fn distrust(&mut self, server: usize) {
+        if let Some(key) = self.servers[server].key
+            && self.dispatcher.distrust(self.now, key, self.model)
+        {
+            note(&mut self.log, || Event::Distrusted(key, self.model));
         }
         self.execute();
     }

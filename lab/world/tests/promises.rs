@@ -117,12 +117,16 @@ fn breach(seed: u64) -> Result<u64, String> {
     world.cancels = draw.uniform() < 0.5;
     world.lanes = 1 + Random::of(seed, [3]).below(4);
     world.learns = Random::of(seed, [4]).uniform() < 0.3;
+    let mut distrusts = Random::of(seed, [5]);
     let is_mixed = draw.uniform() < 0.5;
     let mut auditor = Auditor::new(&plan, &world);
     let mut replied = 0;
     while world.advance() {
         if draw.uniform() < disturbed {
             disturb(&mut world, &mut draw, &plan);
+        }
+        if disturbed > 0.0 && distrusts.uniform() < 0.0005 {
+            world.distrust(distrusts.below(plan.instances as usize));
         }
         if is_mixed {
             world.next = ask(&mut draw, &world, &plan);

@@ -74,6 +74,8 @@ struct Record {
     /// Runs in a row that failed because of the instance, and when the last one did.
     failures: u8,
     failed: Time,
+    /// Since when its answers are known to be wrong.
+    wrong: Option<Time>,
 }
 
 struct Job {
@@ -164,6 +166,13 @@ impl Pool {
     }
 }
 
+impl Record {
+    /// Whether a model that answered wrongly is not even tried.
+    fn is_barred(&self, now: Time) -> bool {
+        self.wrong.is_some_and(|since| now.since(since) < Duration::from_secs(60))
+    }
+}
+
 impl Place {
     fn new(spec: InstanceSpec, now: Time) -> Self {
         let (records, idle_since) = (BTreeMap::new(), now);
@@ -186,14 +195,14 @@ impl Place {
         self.records.retain(|model, _| models.contains(model));
         let well = self.records.values().all(|record| record.well.is_some()).then_some(now);
         for model in models {
-            self.records.entry(model).or_insert(Record { well, failures: 0, failed: now });
+            self.records.entry(model).or_insert(Record { well, failures: 0, failed: now, wrong: None });
         }
     }
 
     /// A run of a model failed because of it.
     fn failed(&mut self, model: ModelKey, now: Time) {
         if let Some(record) = self.records.get_mut(&model) {
-            *record = Record { well: None, failures: record.failures.saturating_add(1), failed: now };
+            (record.well, record.failures, record.failed) = (None, record.failures.saturating_add(1), now);
         }
     }
 }
@@ -354,6 +363,11 @@ impl Auditor {
                 self.models.insert(new, Pool::new(settings, now, family));
                 self.note_usable();
             }
+            Event::Distrusted(key, model) => {
+                let place = self.instances.get_mut(&key).ok_or("it is not there")?;
+                let record = place.records.get_mut(&model).ok_or("it has not this model")?;
+                (record.well, record.wrong) = (None, Some(now));
+            }
             Event::Gone(key) => {
                 self.instances.remove(&key).ok_or("it is not there")?;
                 self.note_usable();
@@ -413,6 +427,7 @@ impl Auditor {
         })?;
         let health = pool.settings.health;
         let record = place.records.get(&model).ok_or("an instance gets a model that it has not")?;
+        require(!record.is_barred(now), || "who answers wrongly gets a job".into())?;
         let is_failing = record.failures >= health.failures
             && now.since(record.failed) < health.backoff
             && why != Why::Explore
@@ -483,7 +498,10 @@ impl Auditor {
                 && policy.repeats
                 && policy.placement == Placement::BySpeed
             {
-                for place in self.instances.values_mut().filter(|place| place.runs(model)) {
+                let returns = |place: &&mut Place| {
+                    place.records.get(&model).is_some_and(|record| !record.is_barred(now))
+                };
+                for place in self.instances.values_mut().filter(returns) {
                     let is_idle = place.jobs == 0 && now.since(place.idle_since) > PAUSE;
                     place.passed_by += usize::from(is_idle);
                 }
@@ -568,14 +586,14 @@ impl Auditor {
             place.jobs -= 1;
             (place.idle_since, place.passed_by) = (now, 0);
             match (end, place.records.get_mut(&job.model)) {
-                (End::Answered(_), Some(record)) => {
+                (End::Answered(_), Some(record)) if !record.is_barred(now) => {
                     (record.well, record.failures) = (record.well.or(Some(now)), 0);
                 }
                 (End::Failed(Failure::Instance), _) => place.failed(job.model, now),
                 (End::Failed(_), Some(record)) => record.well = None,
                 // It may hang.
                 (End::Cancelled, _) => place.records.values_mut().for_each(|record| record.well = None),
-                (_, None) => {}
+                (End::Answered(_), _) | (_, None) => {}
             }
         }
         for (at, query) in job.rows.iter().enumerate() {
