@@ -35,6 +35,9 @@ impl Default for HealthSettings {
     }
 }
 
+/// No pause is shorter, whatever is configured: trials without a pause would follow each other for ever.
+const LEAST: Duration = Duration::from_millis(1);
+
 /// The health of a model at an instance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Health {
@@ -125,6 +128,7 @@ impl Health {
     /// A trial begins: if nothing is heard of it, the next one follows after a longer pause.
     pub(crate) fn begin_trial(&mut self, now: Time, settings: &HealthSettings) {
         let pause = self.out.map_or(settings.backoff, |out| (2 * out.pause).min(settings.backoff_max));
+        let pause = pause.max(LEAST);
         self.out = Some(Out { until: now + pause, pause, is_firm: false });
     }
 }

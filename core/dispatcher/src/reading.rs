@@ -93,7 +93,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             members: model.instances.len() as u32,
             usable_instances: usable,
             slots: model.slots,
-            service: times(rest.quantile(0.5)).zip(times(rest.quantile(HIGH))).map(<[Duration; 2]>::from),
+            service: self.service(key),
             late_after: times(rest.late()).filter(|_| rest.late().is_finite()),
             hedges: model.hedges.tokens(),
             retries: model.retries.tokens(),
@@ -126,6 +126,19 @@ impl<P: Clone, O> Dispatcher<P, O> {
             running: instance.jobs.len() as u32,
             slots: instance.slots.into(),
         })
+    }
+
+    /// The queries of a model that have not run yet.
+    pub fn waiting(&self, model: ModelKey) -> u32 {
+        self.books.models.get(model).map_or(0, |model| model.line.waiting)
+    }
+
+    /// The median time of a model's run of one row, and the time within which nine of ten end; `None` while too few are known.
+    pub fn service(&self, model: ModelKey) -> Option<[Duration; 2]> {
+        let times = &self.books.models.get(model)?.times;
+        let usual = times.usual(1.0, 1).filter(|_| times.rest.is_known())?;
+        let part = |quantile| Duration::from_nanos((usual * times.rest.quantile(quantile)) as u64);
+        Some([part(0.5), part(HIGH)])
     }
 
     /// Whether an instance gets queries for a model.

@@ -103,7 +103,9 @@ impl StandInFamilies {
 impl StandIns {
     /// Whether the model has or had a stand-in.
     pub(super) fn are_used(&self, reading: &ModelReading) -> bool {
-        reading.stand_in_cost.is_some() || self.withheld.is_used()
+        // The dispatcher knows no cost while the answers are withheld, and before both models have run.
+        let is_told = reading.withheld || reading.in_outage || reading.stand_in_cost.is_some();
+        is_told || self.withheld.is_used()
     }
 
     /// Updates costs and agreement; unknown values are NaN.
