@@ -163,7 +163,7 @@ frontends *arguments:
 tenants *arguments:
     lab/bench/chaos.sh tenants {{arguments}}
 
-# One and two frontends over real Tritons, told of each other and not.
+# One and two frontends over real Tritons.
 tritons *arguments:
     lab/bench/tritons.sh {{arguments}}
 

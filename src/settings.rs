@@ -188,13 +188,13 @@ impl Settings {
 
     fn has_secrets(&self) -> bool {
         let Self { frontend, .. } = self;
-        let keys = [&frontend.client.token, &frontend.admin.token, &frontend.neighbours.token];
+        let keys = [&frontend.client.token, &frontend.admin.token];
         keys.into_iter().any(|key| key.is_some())
     }
 }
 
-const SECRETS: &str = "# Keys are secret and left out: fill in `token` under [frontend.client], \
-                       [frontend.neighbours] and [frontend.admin].
+const SECRETS: &str = "# Keys are secret and left out: fill in `token` under [frontend.client] \
+                       and [frontend.admin].
 
 ";
 /// The policy that `--stand-in` implies.
@@ -334,7 +334,8 @@ fn file(path: &Path) -> Result<toml::Table, Invalid> {
 }
 
 /// Settings outside of the models' that were removed, and why each is gone.
-const REMOVED: [(&str, &str); 8] = [
+const REMOVED: [(&str, &str); 9] = [
+    ("frontend.neighbours", "frontends tell each other nothing"),
     ("frontend.requests.retry_after_ms", "a second fits all clients"),
     ("frontend.instances.models_interval_ms", "models are checked every 5 s"),
     ("server.max_streams", "a connection has 1,024 streams"),

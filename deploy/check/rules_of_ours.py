@@ -153,21 +153,6 @@ def spoken(objects):
             yield f"ServiceMonitor {monitor['metadata']['name']} asks in plain where only TLS is spoken"
 
 
-def reached(objects):
-    """Frontends reach the admin API of their neighbours."""
-    for policy in by_kind(objects, "NetworkPolicy"):
-        spec = policy["spec"]
-        chosen = spec["podSelector"]["matchLabels"]
-        if chosen.get("app.kubernetes.io/component") != "frontend" or "Ingress" not in spec["policyTypes"]:
-            continue
-        for way, ends in (("ingress", "from"), ("egress", "to")):
-            if way.capitalize() not in spec["policyTypes"]:
-                continue
-            rules = [rule for rule in spec[way] if {"podSelector": {"matchLabels": chosen}} in rule.get(ends, [])]
-            if not any({"port": 8003} in rule["ports"] for rule in rules):
-                yield f"policy {policy['metadata']['name']}: no {way} of other frontends' admin API"
-
-
 def keyed(objects):
     """Prometheus has a key where one is needed."""
     flags = [flag for _, _, spec in pods(objects) for each in spec["containers"] for flag in each.get("args", [])]
@@ -189,7 +174,6 @@ def written(objects):
 def problems(objects):
     """All of it."""
     yield from spoken(objects)
-    yield from reached(objects)
     yield from keyed(objects)
     yield from written(objects)
     for name, _, spec in pods(objects):

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::discovery::kubernetes;
-use crate::{admin, capture, neighbours, record, upstreams};
+use crate::{admin, capture, record, upstreams};
 
 /// The frontend's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,9 +48,6 @@ pub struct Config {
     pub instances: Instances,
     /// The API server of Kubernetes, for workers such as `kubernetes+http://SERVICE`.
     pub kubernetes: kubernetes::Config,
-    /// Other frontends over the same servers, so that they do not choose the same instance at once. Needed only for servers
-    /// without tokens: those that are not workers of parm.
-    pub neighbours: neighbours::Config,
     /// Connections to workers.
     pub client: client::Config,
     /// The admin API.
@@ -162,7 +159,6 @@ impl Default for Config {
             requests: Requests::default(),
             instances: Instances::default(),
             kubernetes: kubernetes::Config::default(),
-            neighbours: neighbours::Config::default(),
             client: client::Config::default(),
             admin: admin::Config::default(),
             recording: record::Config::default(),

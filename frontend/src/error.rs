@@ -78,10 +78,6 @@ pub enum Error {
     UnknownOutcome { outcome: String, known: String },
     #[error("too many watchers: the limit is {limit}: close a page or a `parm top`")]
     TooManyWatchers { limit: usize },
-    #[error("too many neighbours: {limit} frontends already follow this one")]
-    TooManyFollowers { limit: usize },
-    #[error("invalid neighbour URL '{url}': {reason}")]
-    BadNeighbour { url: String, reason: String },
     #[error("cannot record to {path}: {reason}")]
     Recording { path: std::path::PathBuf, reason: String },
     #[error("cannot capture queries in {path}: {reason}")]

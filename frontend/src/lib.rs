@@ -11,7 +11,6 @@ pub mod discovery;
 mod error;
 mod lifelines;
 mod metrics;
-pub mod neighbours;
 pub mod record;
 mod serve;
 pub mod upstreams;

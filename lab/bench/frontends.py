@@ -11,7 +11,6 @@ Run by `just frontends`. The status is 1 if three frontends' p99 is more than 1.
 
 import argparse
 import csv
-import json
 import re
 import statistics
 import subprocess
@@ -22,7 +21,7 @@ import urllib.request
 
 import fleet
 from fleet import MODEL, Frontend, workers
-from processes import PARM, free_port
+from processes import PARM
 
 WORKERS, SERVICE_MS, RATE = 12, 20.0, 240.0
 MOST_P99, MOST_P999, MOST_LATE_MS = 1.1, 1.25, 100.0
@@ -56,22 +55,17 @@ def quantile(sorted_times, share):
     return sorted_times[min(int(len(sorted_times) * share), len(sorted_times) - 1)]
 
 
-def start(count, hosts, policy, arguments=(), neighbours=False):
-    """Starts frontends; as neighbours they report to each other what they hold."""
-    admins = [f"127.0.0.1:{free_port()}" for _ in range(count)] if neighbours else [None] * count
-    fronts = []
-    for own in admins:
-        others = json.dumps([f"http://{admin}" for admin in admins if admin != own])
-        more = ("--admin", own, "--set", f"frontend.neighbours.urls={others}") if neighbours else ()
-        fronts.append(Frontend(policy, hosts, *arguments, *more))
+def start(count, hosts, policy, arguments=()):
+    """Starts frontends."""
+    fronts = [Frontend(policy, hosts, *arguments) for _ in range(count)]
     for front in fronts:
         front.start()
     return fronts
 
 
-def shared(count, hosts, options, arguments=(), neighbours=False):
+def shared(count, hosts, options, arguments=()):
     """Returns the quantiles of all queries with this many frontends."""
-    fronts = start(count, hosts, options.policy, arguments, neighbours)
+    fronts = start(count, hosts, options.policy, arguments)
     loads = [Load(front, RATE / count, options.seconds, seed) for seed, front in enumerate(fronts, 1)]
     took = sorted(took for load in loads for took in times(load.rows()))
     for front in fronts:
@@ -116,14 +110,12 @@ def main():
             worker.suffer(delay_ms={"kind": "uniform", "min": 4 * SERVICE_MS, "max": 9 * SERVICE_MS}, delay_rate=0.01)
     print("| frontends | p50 | p90 | p99 | p99.9 (ms) | queries |\n|---|---|---|---|---|---|")
     found = {}
-    runs = [("one", 1, (), False), ("three", 3, (), False)]
+    runs = [("one", 1, ()), ("three", 3, ())]
     if options.without:
         # Plain HTTP, as to a server without tokens.
-        plain = ("--set", "frontend.client.transport=http")
-        runs.append(("three, without tokens", 3, plain, False))
-        runs.append(("three, without tokens, told of each other", 3, plain, True))
-    for name, count, more, neighbours in runs:
-        *found[name], number = shared(count, hosts, options, more, neighbours)
+        runs.append(("three, without tokens", 3, ("--set", "frontend.client.transport=http")))
+    for name, count, more in runs:
+        *found[name], number = shared(count, hosts, options, more)
         print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in found[name]) + f" | {number} |", flush=True)
     late, failed, left = killed(hosts, options)
     print(f"\nOne of two frontends killed: the slowest query of the other is {late:.1f} ms above the median, {failed} failed; "

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Triton into .parm/interop and measures one and two frontends over twelve of them, told of each other and not.
+# Installs Triton into .parm/interop and measures one and two frontends over twelve of them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source lab/interop/environment.sh

@@ -70,7 +70,6 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings.extend(recording(&settings));
     findings.extend(workers_file(&mut settings));
     findings.extend(workers(&settings).await);
-    findings.extend(peers::neighbours(&settings).await);
     findings
 }
 

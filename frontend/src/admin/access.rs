@@ -12,7 +12,6 @@ const DELETE: Method = Method::DELETE;
 pub static ROUTES: &[Route] = &[
     Route::admin(GET, "/", Access::Everyone),
     Route::admin(GET, "/page/{name}", Access::Everyone),
-    Route::admin(GET, "/admin/v1/held", Access::Read),
     Route::admin(GET, "/admin/v1/instances", Access::Read),
     Route::admin(POST, "/admin/v1/instances", Access::Control),
     Route::admin(GET, "/admin/v1/instances/{number}", Access::Read),

@@ -8,7 +8,6 @@ mod body;
 mod change;
 mod differences;
 mod files;
-mod held;
 mod instances;
 mod origin;
 mod page;
@@ -170,7 +169,6 @@ fn api() -> Routes<Frontend> {
         .on(GET, "/admin/v1/queries/{id}", queries::show)
         .on(GET, "/admin/v1/recording", recording::stream)
         .on(GET, "/admin/v1/shares", shares::show)
-        .on(GET, "/admin/v1/held", held::tell)
         .on(GET, "/admin/v1/stream", stream::watch)
         .on(GET, "/admin/v1/settings", settings::show)
         .on(PATCH, "/admin/v1/settings", settings::change)

@@ -39,8 +39,7 @@ impl From<Error> for Refusal {
             Error::DuplicateInstance { .. } | Error::Embedded { .. } => StatusCode::CONFLICT,
             Error::TooManyInstances { .. }
             | Error::TooManyRecordings { .. }
-            | Error::TooManyWatchers { .. }
-            | Error::TooManyFollowers { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            | Error::TooManyWatchers { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Error::BadUrl { .. }
             | Error::BadSettings { .. }
             | Error::UnknownOutcome { .. }

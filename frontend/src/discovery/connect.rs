@@ -24,8 +24,7 @@ pub trait Connect: Send + Sync + 'static {
         Box::pin(async move { Err(format!("cannot resolve {name}: name resolution is not available")) })
     }
 
-    /// Opens a connection to a server other than an instance at `HOST:PORT`: the API server of Kubernetes, or another
-    /// frontend.
+    /// Opens a connection to a server other than an instance at `HOST:PORT`: the API server of Kubernetes.
     fn dial<'a>(
         &'a self,
         outgoing: &'a Outgoing,
@@ -53,7 +52,7 @@ pub(super) fn node(url: &str) -> Option<&str> {
 }
 
 /// Splits an `http://` or `https://` address into host with port, and whether it uses TLS.
-pub(crate) fn authority(text: &str) -> Option<(String, bool)> {
+pub(super) fn authority(text: &str) -> Option<(String, bool)> {
     let (rest, secured, port) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
         (Some(rest), _) => (rest, true, 443),
         (None, Some(rest)) => (rest, false, 80),

@@ -22,7 +22,6 @@ mod resolver;
 mod supervisor;
 
 pub use connect::Connect;
-pub(crate) use connect::authority;
 pub use file_line::Listed;
 pub use fleet::Fleet;
 pub(crate) use member::{Member, MemberState, Source, View, Wish};

@@ -142,8 +142,6 @@ pub(crate) struct Metrics {
     captured: capture::CaptureFamily,
     /// Instances rejected because their model differs from that of the others.
     pub(crate) disagreements: IntCounter,
-    /// Neighbours that are followed.
-    pub(crate) neighbours: IntGauge,
     /// Invalid lines of the workers file, now.
     pub(crate) bad_lines: IntGauge,
 }
@@ -182,7 +180,6 @@ impl Metrics {
             "parm_objective_used",
             "p99 from arrival to prediction, as a share of the time that queries usually have until their deadlines",
         );
-        let neighbours = Opts::new("parm_neighbours", "Other frontends that report their load to this one");
         let lines = Opts::new("parm_workers_file_bad_lines", "Invalid lines of the workers file");
         Self {
             success: counter("nv_inference_request_success", "Requests answered with a prediction", MODEL),
@@ -230,7 +227,6 @@ impl Metrics {
             shares: shares::ShareFamilies::new(&registry),
             instances: gauge("parm_instances", "Instances by state", &["state"]),
             disagreements: register(&registry, IntCounter::with_opts(single)),
-            neighbours: register(&registry, IntGauge::with_opts(neighbours)),
             bad_lines: register(&registry, IntGauge::with_opts(lines)),
             registry,
         }

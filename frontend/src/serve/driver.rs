@@ -9,7 +9,7 @@
 //! Actions are applied to the ledger in order, but effects of two events may overtake each other after the lock: a job
 //! may be stopped before it is started. Its stop signal is made under the lock, so it is not lost.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,7 +46,6 @@ use crate::console::moment::Glance;
 use crate::console::{Happening, Journal, KeptQuery, Kind, LogRate, Wanted};
 use crate::error::Error;
 use crate::lifelines::Lifelines;
-use crate::neighbours::{Exchange, Neighbourhood};
 use crate::record::{Note, Recorder};
 
 /// The dispatcher and its environment.
@@ -68,7 +67,6 @@ pub(crate) struct Driver {
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
-    pub(crate) neighbours: Exchange,
     /// Folder for the latest events if the dispatcher panics.
     pub(super) crash_folder: Option<PathBuf>,
     alarm: Alarm,
@@ -121,7 +119,6 @@ impl Driver {
             stock: Arc::default(),
             desk: Desk::default(),
             lifelines: Lifelines::default(),
-            neighbours: Exchange::by(timers.seed()),
             crash_folder,
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
@@ -211,13 +208,6 @@ impl Driver {
             // It had no models for a while, and its connection stayed.
             tokens.repeat();
         }
-        if instance.may_be_shared() {
-            let mut models: Vec<_> = instance.pools().iter().map(|pool| pool.model.name.clone()).collect();
-            models.sort_unstable();
-            let joined =
-                |known: &mut Neighbourhood| known.joined(&instance.name, models.join("\n"), instance.id);
-            self.neighbours.know(joined, |event| self.on(event));
-        }
     }
 
     /// Removes an instance.
@@ -229,7 +219,6 @@ impl Driver {
             state.ledger.instances.remove(&instance);
         }
         self.act(effects);
-        self.neighbours.know(|known| known.left(instance), |event| self.on(event));
     }
 
     /// Handles the end of a job.
@@ -314,15 +303,6 @@ impl Driver {
         let state = self.state.lock();
         let (ledger, dispatched) = (state.ledger.held(), state.dispatcher.held());
         Held { ledger, dispatched }
-    }
-
-    /// Number of jobs at servers without tokens, by their addresses.
-    pub(crate) fn held_without_tokens(&self) -> BTreeMap<String, u16> {
-        let state = self.state.lock();
-        let instances = &state.ledger.instances;
-        let held = state.dispatcher.held_without_tokens();
-        let shared = |id| instances.get(&id).filter(|instance| instance.may_be_shared());
-        held.filter_map(|(id, jobs)| Some((shared(id)?.name.clone(), jobs))).collect()
     }
 
     /// Accounts of all shares.

@@ -47,7 +47,6 @@ pub use clock::Timers;
 pub use coding::LoadNets;
 pub(crate) use core::{Core, Departure, PoolSettingsByModel, Reach};
 pub use core::{Dispatch, Reloaded};
-pub(crate) use driver::Driver;
 pub use held::{Held, Kept};
 pub(crate) use instance::{Instance, Quantiles};
 pub use outcome::Outcome;

@@ -34,7 +34,6 @@ use super::trace;
 use crate::admin;
 use crate::config::Config;
 use crate::discovery::{Connect, Fleet};
-use crate::neighbours;
 
 /// Extensions of the protocol that the server supports.
 const EXTENSIONS: [&str; 5] =
@@ -84,8 +83,7 @@ impl Frontend {
     }
 
     fn over(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Self, crate::Error> {
-        let fleet = Fleet::start(core.clone(), connect.clone())?;
-        neighbours::follow(&core, &connect)?;
+        let fleet = Fleet::start(core.clone(), connect)?;
         Ok(Self { core, fleet })
     }
 

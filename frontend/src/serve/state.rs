@@ -77,7 +77,6 @@ impl State {
             }
             resume_unwind(panic);
         }
-        driver.neighbours.may_have_changed();
     }
 
     fn react_to_all(&mut self, driver: &Driver, event: Event, effects: &mut Effects) {

@@ -15,7 +15,6 @@ mod instances;
 mod kubernetes;
 mod lost_calls;
 mod metrics;
-mod neighbour_load;
 mod recording;
 mod replaced;
 mod requests;

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::Listener;
 use parking_lot::Mutex;
 use parm_frontend::discovery::{Connect, Name};
 use parm_frontend::{Config, Frontend, Timers};
@@ -17,11 +16,8 @@ use parm_protocol::{
 use parm_settings::{PolicyKind, PoolSettings};
 use parm_transport::client::Pipe;
 use parm_transport::tls::Outgoing;
-use tokio::io::DuplexStream;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::Cluster;
 use crate::scripted::Scripted;
@@ -33,9 +29,6 @@ pub(crate) struct Network {
     servers: Mutex<BTreeMap<String, Arc<Scripted>>>,
     names: Mutex<Option<Answer>>,
     cluster: Mutex<Option<Arc<Cluster>>>,
-    /// Connections to the admin APIs of frontends, by address.
-    admins: Mutex<BTreeMap<String, mpsc::Sender<DuplexStream>>>,
-    wires: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
 /// The answer for every name.
@@ -48,23 +41,8 @@ impl Network {
         Arc::new(network)
     }
 
-    /// Serves a frontend's admin API at this `HOST:PORT` until the handle is dropped.
-    pub(crate) fn listens(&self, authority: &str, frontend: &Frontend) -> AbortOnDropHandle<()> {
-        let (dialled, pipes) = mpsc::channel(8);
-        self.admins.lock().insert(authority.into(), dialled);
-        let router = frontend.admin().router();
-        AbortOnDropHandle::new(tokio::spawn(async move {
-            axum::serve(Pipes(pipes), router).await.expect("the server does not end");
-        }))
-    }
-
     pub(crate) fn start(&self, server: &Arc<Scripted>) {
         self.servers.lock().insert(server.peer().into(), server.clone());
-    }
-
-    /// Breaks connections to admin APIs.
-    pub(crate) fn severs(&self) {
-        self.wires.lock().clear();
     }
 
     /// Adds the API server of this cluster.
@@ -103,44 +81,14 @@ impl Connect for Network {
     fn dial<'a>(
         &'a self,
         _: &'a Outgoing,
-        authority: &'a str,
+        _: &'a str,
         _: Duration,
     ) -> BoxFuture<'a, io::Result<Box<dyn Pipe>>> {
-        let (admin, cluster) = (self.admins.lock().get(authority).cloned(), self.cluster.lock().clone());
+        let cluster = self.cluster.lock().clone();
         Box::pin(async move {
-            let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
-            Ok(match (admin, cluster) {
-                (Some(admin), _) => {
-                    let (ours, mut near) = tokio::io::duplex(64 << 10);
-                    let (mut far, theirs) = tokio::io::duplex(64 << 10);
-                    admin.send(theirs).await.map_err(|_| refused())?;
-                    let wire = async move { drop(tokio::io::copy_bidirectional(&mut near, &mut far).await) };
-                    self.wires.lock().push(AbortOnDropHandle::new(tokio::spawn(wire)));
-                    Box::new(ours) as Box<dyn Pipe>
-                }
-                (None, Some(cluster)) => Box::new(cluster.dialled()?),
-                (None, None) => return Err(refused()),
-            })
+            let cluster = cluster.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+            Ok(Box::new(cluster.dialled()?) as Box<dyn Pipe>)
         })
-    }
-}
-
-/// A listener of connections that tests open.
-struct Pipes(mpsc::Receiver<DuplexStream>);
-
-impl Listener for Pipes {
-    type Io = DuplexStream;
-    type Addr = ();
-
-    async fn accept(&mut self) -> (DuplexStream, ()) {
-        match self.0.recv().await {
-            Some(pipe) => (pipe, ()),
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -62,7 +62,6 @@ codes! {
     TlsHandshake "PARM-0027",
     ConnectionLimit "PARM-0028",
     NotCoded "PARM-0029",
-    NeighbourLost "PARM-0030",
     // Requests.
     UnknownModel "PARM-0031",
     Overloaded "PARM-0032",

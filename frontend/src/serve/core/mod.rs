@@ -178,7 +178,6 @@ impl Core {
             }
         }
         self.metrics.share_out(&self.shares_named());
-        self.metrics.neighbours.set(self.driver.neighbours.neighbours() as i64);
         self.metrics.count_instances(instances);
         self.metrics.pace_instances(paces);
         self.metrics.text()
