@@ -35,7 +35,7 @@ struct ModelFrame {
     busy: f64,
     service_us: Option<[u64; 2]>,
     late_us: Option<u64>,
-    /// The p99 from arrival to prediction, and the objective.
+    /// The p99 of the latest latencies, and the time until deadlines.
     objective_us: Option<[u64; 2]>,
     budgets: [Option<[f64; 2]>; 3],
     approximate: Option<[u32; 3]>,
@@ -146,7 +146,7 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
         busy: rounded(reading.busy, 100.0),
         service_us: reading.service.map(|times| times.map(micros)),
         late_us: reading.late_after.map(micros),
-        objective_us: reading.latency.map(|latency| [latency.p99, latency.objective].map(micros)),
+        objective_us: now.tail.map(|tail| [tail.p99, tail.allowed].map(micros)),
         budgets: [Some(reading.retries.map(hundredths)), Some(reading.hedges.map(hundredths)), None],
         approximate: reading.approximate.filter(|_| now.stands_in),
         agreement: reading.agreement.filter(|_| now.stands_in).map(|share| rounded(share, 1e4)),

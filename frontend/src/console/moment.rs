@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::objective::Tail;
 use super::sums::Totals;
 use crate::discovery::{Member, View};
 use crate::serve::reading::{GroupsReading, InstanceId, InstanceReading, ModelReading, Time};
@@ -27,6 +28,7 @@ pub(super) struct OfPool {
     /// `None` if nothing is coded.
     pub(super) groups: Option<GroupsReading>,
     pub(super) totals: Totals,
+    pub(super) tail: Option<Tail>,
     pub(super) queue_limit: u32,
     /// Whether clients may receive answers of stand-ins.
     pub(super) stands_in: bool,
@@ -64,6 +66,7 @@ impl Moment {
                 reading,
                 groups,
                 totals: pool.sums.totals(),
+                tail: pool.sums.objective.tail(),
                 queue_limit: wished.queue_limit.get(),
                 stands_in: pool.codes().stand_in.is_some(),
                 pool,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parm_dispatch::{Reject, Role};
 
 use super::histogram::{BucketCounts, Histogram};
+use super::objective::Objective;
 use crate::serve::Outcome;
 
 /// Outcomes of queries: those of answers, then of errors.
@@ -34,6 +35,7 @@ pub(crate) struct Sums {
     /// Expired queries whose timeout allowed a usual run.
     crowded_out: AtomicU64,
     work_us: [AtomicU64; ROLES.len()],
+    pub(crate) objective: Objective,
 }
 
 /// All sums at some moment.
@@ -50,6 +52,7 @@ impl Sums {
     /// Counts a request that was answered.
     pub(crate) fn answered(&self, outcome: Outcome, rows: usize, took: Duration) {
         self.latency[outcome as usize].note(took, rows as u32);
+        self.objective.answered(rows, took);
     }
 
     /// Counts a request that was rejected or failed.

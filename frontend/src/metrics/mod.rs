@@ -178,7 +178,7 @@ impl Metrics {
         );
         let objective_used = Opts::new(
             "parm_objective_used",
-            "p99 from arrival to prediction, as a share of the time that queries usually have until their deadlines",
+            "p99 of the latest latencies, as a share of the time that requests usually have until their deadlines",
         );
         let lines = Opts::new("parm_workers_file_bad_lines", "Invalid lines of the workers file");
         Self {
@@ -391,11 +391,11 @@ mod tests {
         let metrics = Metrics::new();
         let pool = metrics.pool("m", "1", PolicyKind::Hedge);
         let mut reading = ModelReading { queued: 3, ..ModelReading::default() };
-        pool.refresh(&reading);
+        pool.refresh(&reading, None);
         assert!(!metrics.text().contains("parm_queue_depth{"), "a model without queries has no series");
         (reading.counters.arrived, reading.counters.hedges) = (8, 5);
-        pool.refresh(&reading);
-        pool.refresh(&reading);
+        pool.refresh(&reading, None);
+        pool.refresh(&reading, None);
         let page = metrics.text();
         assert!(page.contains("parm_hedges_total{model=\"m\",version=\"1\"} 5"), "{page}");
         assert!(page.contains("parm_queue_depth{model=\"m\",version=\"1\"} 3"), "{page}");

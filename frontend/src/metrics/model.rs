@@ -10,6 +10,7 @@ use super::coding::Coding;
 use super::counts::Counted;
 use super::series::Series;
 use super::stand_ins::StandIns;
+use crate::console::Tail;
 use crate::serve::Outcome;
 use crate::serve::reading::ModelReading;
 
@@ -57,7 +58,7 @@ impl PoolMetrics {
     /// Copies the dispatcher's counters. From a model's first query on all of them exist, as zeros if need be, so that
     /// the first hedge is an increase and not the start of a series. Usable instances and stand-ins are shown before
     /// that, and counters of codes once there are codes.
-    pub(crate) fn refresh(&self, reading: &ModelReading) {
+    pub(crate) fn refresh(&self, reading: &ModelReading, tail: Option<Tail>) {
         let reasons = self.reasons.lock();
         if reasons.is_none() {
             return; // the model was removed meanwhile
@@ -75,8 +76,8 @@ impl PoolMetrics {
         self.status.queue_depth.set(reading.queued.into());
         self.status.jobs_running.set(reading.running.into());
         self.status.utilisation.set(reading.utilisation());
-        if let Some(latency) = reading.latency {
-            self.status.objective_used.set(latency.used());
+        if let Some(tail) = tail {
+            self.status.objective_used.set(tail.used());
         }
         let is_coded = self.coding.codes.is_used();
         if is_coded {

@@ -131,6 +131,7 @@ impl Frontend {
         let shape = pool.shapes.alone();
         let submission =
             Submission { pool: pool.clone(), inputs, shape, terms, codable: false, padded: None };
+        pool.sums.objective.allows(terms.deadline.since(self.core.driver.now()));
         let failed = match self.core.driver.submit(submission).verdict().await {
             Ok(answers) => {
                 let (outcome, mut answer) = opened(answers)?;

@@ -31,8 +31,6 @@ pub(crate) struct ModelReading {
     pub(crate) service: Option<[Duration; 2]>,
     /// The age at which a job counts as late.
     pub(crate) late_after: Option<Duration>,
-    /// The tail of its latency, once enough predictions are known.
-    pub(crate) latency: Option<LatencyReading>,
     /// Retries that the budget allows now, and at most.
     pub(crate) retries: [f64; 2],
     /// Copies that the budget allows now, and at most.
@@ -54,22 +52,6 @@ impl ModelReading {
     /// The share of the usable slots that queries keep busy.
     pub(crate) fn utilisation(&self) -> f64 {
         self.busy / f64::from(self.slots.max(1))
-    }
-}
-
-/// The tail of a model's latency next to the objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LatencyReading {
-    /// The 99th percentile of the time from a query's arrival to its prediction.
-    pub(crate) p99: Duration,
-    /// The time that queries usually have until their deadlines.
-    pub(crate) objective: Duration,
-}
-
-impl LatencyReading {
-    /// The p99 as a share of the objective.
-    pub(crate) fn used(&self) -> f64 {
-        self.p99.as_secs_f64() / self.objective.as_secs_f64().max(1e-9)
     }
 }
 
@@ -325,7 +307,6 @@ impl From<parm_dispatch::Counters> for Counters {
 impl From<parm_dispatch::PoolReading> for ModelReading {
     fn from(old: parm_dispatch::PoolReading) -> Self {
         let status = old.status;
-        let latency = status.latency.map(|own| LatencyReading { p99: own.p99, objective: own.objective });
         Self {
             counters: status.counters.into(),
             queued: status.queued,
@@ -337,7 +318,6 @@ impl From<parm_dispatch::PoolReading> for ModelReading {
             slots: old.slots,
             service: old.service,
             late_after: old.late_after,
-            latency,
             retries: old.retries.into(),
             hedges: old.hedges.into(),
             approximate: old.approximate,

@@ -174,6 +174,7 @@ impl Frontend {
         let drawn = self.core.sampler.as_ref().filter(|sampler| sampler.draws());
         let drawn = drawn.map(|sampler| (sampler, inputs.clone()));
         let rows = inputs.rows;
+        pool.sums.objective.allows(submission.terms.deadline.since(self.core.driver.now()));
         let verdict = self.core.driver.submit(submission).verdict().await;
         let retry_after = self.core.config.requests.retry_after;
         let answers = verdict.map_err(|failed| {

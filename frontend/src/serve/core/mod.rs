@@ -174,7 +174,7 @@ impl Core {
                     (reading.stand_in_cost, reading.agreement) = (None, None);
                     (reading.withheld, reading.in_outage) = (false, false);
                 }
-                pool.metrics.refresh(&reading);
+                pool.metrics.refresh(&reading, pool.sums.objective.tail());
             }
         }
         self.metrics.share_out(&self.shares_named());
