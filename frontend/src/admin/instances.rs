@@ -169,7 +169,7 @@ fn of(frontend: &Frontend, member: &Member, view: &View, reading: Option<&Instan
         models: pools.iter().map(model).collect(),
         service_time: instance.and_then(|instance| instance.quantiles()).map(ServiceTime::from),
         slower: reading.and_then(|reading| reading.slower).map(hundredths),
-        problem: view.problem.clone(),
+        problem: view.problem_with(reading),
     }
 }
 

@@ -1,12 +1,15 @@
 //! Rarely changing data: models and instances with their properties.
 
+use std::sync::Arc;
+
 use parm_protocol::{ModelIndex, Place};
 use parm_settings::PolicyKind;
 use serde::Serialize;
 
 use super::moment::INSTANCES;
-use crate::discovery::Source;
-use crate::serve::Frontend;
+use crate::discovery::{Member, Source, View};
+use crate::serve::reading::InstanceReading;
+use crate::serve::{Frontend, Pool};
 
 /// A model, as it is sent.
 #[derive(Serialize)]
@@ -42,7 +45,7 @@ pub(super) struct InstanceName {
 pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
     let core = &frontend.core;
     let (settings, revision) = (core.settings(), core.revision());
-    let model = |pool: &std::sync::Arc<crate::serve::Pool>| {
+    let model = |pool: &Arc<Pool>| {
         let name = &pool.model.name;
         let policy = settings.of(name).policy;
         let standing = pool.standing();
@@ -71,9 +74,8 @@ pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
 }
 
 pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
-    let members = frontend.fleet.members();
-    let instance = |member: &std::sync::Arc<crate::discovery::Member>| {
-        let view = member.view();
+    let instance = |(member, view, reading): (Arc<Member>, View, Option<InstanceReading>)| {
+        let problem = view.problem_with(reading.as_ref());
         let pools = view.instance.as_ref().map(|instance| instance.pools()).unwrap_or_default();
         let absent = view.instance.map(|instance| instance.absent()).unwrap_or_default();
         let broken = |model: ModelIndex| (!model.reason.is_empty()).then_some((model.name, model.reason));
@@ -86,8 +88,8 @@ pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
             zone,
             models: pools.iter().map(|pool| pool.id.0).collect(),
             absent: absent.into_iter().filter_map(broken).collect(),
-            problem: view.problem,
+            problem,
         }
     };
-    members.iter().take(INSTANCES).map(instance).collect()
+    frontend.fleet.readings().into_iter().take(INSTANCES).map(instance).collect()
 }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::connect;
 use super::places::{Location, Places};
 use crate::serve::Instance;
+use crate::serve::reading::InstanceReading;
 
 /// Source that listed a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -104,6 +105,15 @@ pub(crate) struct View {
     pub(crate) instance: Option<Arc<Instance>>,
     /// Last error, if the member is not usable.
     pub(crate) problem: Option<String>,
+}
+
+impl View {
+    /// What is wrong with it in words: why it is not usable, or the last error while its jobs fail.
+    pub(crate) fn problem_with(&self, reading: Option<&InstanceReading>) -> Option<String> {
+        let fails = reading.is_some_and(|reading| reading.condition.fails());
+        let last = || self.instance.as_ref().filter(|_| fails)?.last_failure();
+        self.problem.clone().or_else(last)
+    }
 }
 
 /// Properties of a new member.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use parm_dispatch::InstanceId;
 use parm_protocol::client::Client;
-use parm_protocol::{Code, Error, ModelIndex};
+use parm_protocol::{Code, Error, ModelIndex, rest};
 use tokio::sync::Notify;
 
 use super::pool::Pool;
@@ -49,6 +49,8 @@ pub(crate) struct Instance {
     /// Models that it rejected a job for, or unloaded by order, since the last description began.
     disowned: Mutex<BTreeSet<String>>,
     recent: Mutex<Recent>,
+    /// The error of its last failed job.
+    last_failure: Mutex<Option<String>>,
     /// Its times of deployed models relative to the usual times of their pools.
     paces: Mutex<VecDeque<f32>>,
     /// Whether few jobs suffice for it, since an ejection for slowness.
@@ -97,6 +99,7 @@ impl Instance {
             absent: RwLock::default(),
             disowned: Mutex::default(),
             recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
+            last_failure: Mutex::default(),
             paces: Mutex::default(),
             few_paces: AtomicBool::new(false),
             ended: Default::default(),
@@ -228,12 +231,20 @@ impl Instance {
     /// Records a failed job.
     pub(crate) fn failed(&self, model: &str, error: &Error) {
         self.metrics.failures.inc();
+        let mut text = error.to_string();
+        rest::shorten(&mut text);
+        *self.last_failure.lock() = Some(text);
         if matches!(error, Error::Transport { .. } | Error::Unsent { .. }) {
             self.suspect.notify_one();
         } else if error.code() == Code::NotFound {
             self.disowns(model);
             self.outdated.notify_one();
         }
+    }
+
+    /// The error of its last failed job.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        self.last_failure.lock().clone()
     }
 
     /// Waits until it holds no jobs.

@@ -115,6 +115,11 @@ impl Condition {
         Some("wrong"),
     ];
 
+    /// Whether its jobs fail, so that the last error is the cause.
+    pub(crate) fn fails(&self) -> bool {
+        matches!(self, Self::Failing | Self::Unreachable | Self::Flapping(_))
+    }
+
     /// Its number.
     pub(crate) fn number(&self) -> usize {
         match self {
@@ -383,5 +388,24 @@ impl InstanceReading {
             compared: old.compared.map(<[f64; 2]>::from),
             oldest: seen.oldest.map(|(age, _)| age),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_condition_begins_with_its_name() {
+        let (oldest, usual) = (Duration::from_millis(2100), Duration::from_millis(20));
+        let silent = Condition::Silent { oldest, usual };
+        let rest = [Condition::Failing, Condition::Unreachable, Condition::Flapping(3), Condition::Wrong];
+        let troubles = [Condition::Slow(2.5), silent].into_iter().chain(rest);
+        for (condition, name) in troubles.zip(&Condition::NAMES[1..]) {
+            assert_eq!(Condition::NAMES[condition.number()], *name);
+            assert!(condition.to_string().starts_with(name.unwrap()), "{condition}");
+        }
+        assert_eq!(silent.to_string(), "silent: it holds a job for 2.1s, which usually takes 20ms");
+        assert_eq!(Condition::NAMES[Condition::Well.number()], None);
     }
 }

@@ -7,7 +7,7 @@ use parm_frontend::{Config, Frontend};
 use parm_settings::{BudgetSettings, Fraction, PolicyKind};
 
 use crate::fleet::{MS, over, stand_in, workers_with_stand_ins};
-use crate::rig::{config, infer, request, start, with};
+use crate::rig::{config, get, infer, request, start, with};
 use crate::scripted::{Act, Scripted};
 
 /// Workers with stand-ins that report their run times: eight rows of a stand-in take little longer than one.
@@ -57,6 +57,21 @@ async fn burst_is_answered_in_time_when_an_instance_hangs() {
             }
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn instance_that_answers_nothing_is_listed_as_silent() {
+    let instances = instances(3);
+    let frontend = warm(config(PolicyKind::Hedge), &instances).await;
+    instances[1].becomes(Act::Hang);
+    let before = instances[1].seen.lock().len();
+    while instances[1].seen.lock().len() == before {
+        time_of(frontend.clone(), 4).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let listed = get(&frontend, "/instances").await.1;
+    let reasons = [0, 1, 2].map(|at| listed[at]["reason"].as_str());
+    assert_eq!(reasons, [None, Some("silent"), None], "{listed}");
 }
 
 #[tokio::test(start_paused = true)]

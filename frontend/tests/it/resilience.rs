@@ -11,11 +11,12 @@ use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, Client};
 use parm_protocol::{Code, Error, InferenceService, ModelRef};
 use parm_settings::PolicyKind;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::fleet::MS;
 use crate::rig::{
-    Network, column, config, frontend, gone, infer, metric, outcome, ready, request, start, until, with,
+    Network, column, config, frontend, get, gone, infer, metric, outcome, ready, request, start, until, with,
 };
 use crate::scripted::{Act, Scripted, doubler};
 
@@ -124,6 +125,9 @@ async fn failing_instance_is_ejected_until_a_probe_succeeds() {
         infer(&frontend, request(&[1.0])).await.unwrap();
     }
     assert_eq!(metric(&frontend, "parm_ejections_total", &["reason=\"failing\""]), 1.0);
+    let listed = get(&frontend, "/instances").await.1;
+    assert_eq!((&listed[0]["reason"], listed[1].get("reason")), (&json!("failing"), None));
+    assert!(listed[0]["problem"].as_str().unwrap().contains("broken"), "the cause: {listed}");
     let before = instances[0].seen.lock().len();
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(ready(&frontend), 1.0, "a probe must fail while jobs fail");

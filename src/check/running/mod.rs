@@ -347,6 +347,7 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
     };
     let (stands, reason) = (word("states", "state"), word("reasons", "reason"));
     let problem = name.and_then(|name| name["problem"].as_str()).unwrap_or_default();
+    let cause = if problem.is_empty() { String::new() } else { format!(": {problem}") };
     let what = format!("instance {number} ({address})");
     let figure = |column: &str| row[place(column)].as_f64().unwrap_or_default();
     let (slowness, oldest) = (figure("slowness").max(figure("slower")), figure("oldest_ms"));
@@ -376,7 +377,7 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
             format!("return it to service with parm ctl return {number}"),
         ),
         ("ejected", why) => Finding::fails(
-            format!("{what} is ejected (outlier ejection): {why} [{}]", StableCode::InstanceEjected),
+            format!("{what} is ejected (outlier ejection): {why}{cause} [{}]", StableCode::InstanceEjected),
             if address.starts_with("embedded:") {
                 "it returns once it answers; if it is ejected again, check the frontend's machine"
             } else {
@@ -400,7 +401,7 @@ fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Optio
                 "restart it, and check its machine and its log"
             },
         ),
-        (_, why) => Finding::fails(format!("{what} is {why}"), "check its log"),
+        (_, why) => Finding::fails(format!("{what} is {why}{cause}"), "check its log"),
     };
     let authority = address.split_once("://").map_or(address, |(_, authority)| authority);
     let kind = [&finding.what, &finding.remedy].map(|text| anonymous(text, authority, number)).join("\n");

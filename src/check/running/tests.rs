@@ -176,7 +176,7 @@ fn each_fault_is_reported_with_its_remedy() {
             "absent": [["c", "cannot load it"], ["e", "no operator: engine 'ort' may run it"]]}, {"number": 2, "address": "http://w:2",
             "node": "n"}, {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"},
             {"number": 4, "address": "http://w:4", "node": "n", "problem": "a key is required"},
-            {"number": 5, "address": "http://w:5", "node": "n"}, {"number": 6, "address": "http://w:6", "node": "n"}]}),
+            {"number": 5, "address": "http://w:5", "node": "n"}, {"number": 6, "address": "http://w:6", "node": "n", "problem": "out of memory"}]}),
         json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
             {"m": 1, "queue": [0, 0, 0, 0, 2, 0]}],
             "instances": [[1, 1, 0, 1.0, null], [2, 1, 1, 3.1, null], [3, 0, 0, null, null], [4, 0, 0, null, null],
@@ -201,7 +201,7 @@ fn each_fault_is_reported_with_its_remedy() {
         "FAIL instance 4 (http://w:4) is not connected: a key is required [PARM-0020]\n       set frontend.client.token",
         "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
         "FAIL instance 5 (http://w:5) holds a job for 2.3 s and answers nothing\n       restart it",
-        "FAIL instance 6 (http://w:6) is ejected (outlier ejection): failing [PARM-0022]\n       it returns once it answers",
+        "FAIL instance 6 (http://w:6) is ejected (outlier ejection): failing: out of memory [PARM-0022]\n       it returns once it answers",
         "FAIL instance 3 (http://w:3) is not connected: refused [PARM-0020]\n       start it",
         "note nodes: all instances run on n\n       one slow node",
     ] {
