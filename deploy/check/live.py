@@ -90,7 +90,7 @@ def observe(api, slow, slow_pod):
     while time.monotonic() < end:
         time.sleep(1)
         try:
-            frontends = {labels["exported_instance"]: value for labels, value in asked(api, "parm:worker_slowness:ratio10m")}
+            frontends = {labels["exported_instance"]: value for labels, value in asked(api, "max by (exported_instance) (parm_instance_slow)")}
             own = {labels["pod"]: value for labels, value in asked(api, "parm:pod_slowness:ratio10m")}
             alerts = get(f"{api}/alerts")["data"]["alerts"]
         except (OSError, ValueError):

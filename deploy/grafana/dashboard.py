@@ -50,8 +50,8 @@ PANELS = [
         (rate("nv_inference_request_failure", SERVED, "reason"), "{{reason}}"),
     ]),
     ("Workers: who is slow",),
-    ("Mean time of jobs beside the usual worker's", "none", 12, "timeseries", [
-        (f"parm:worker_slowness:ratio10m{{{FRONTEND}}}", "{{exported_instance}}"),
+    ("Time of a worker's jobs beside the usual time", "none", 12, "timeseries", [
+        (f"max by (exported_instance) (parm_instance_slow{{{FRONTEND}}})", "{{exported_instance}}"),
     ]),
     ("p99 of jobs by worker", "s", 12, "timeseries", [
         (f"topk(10, {quantile(0.99, 'parm_instance_service_seconds', 'exported_instance', FRONTEND)})",

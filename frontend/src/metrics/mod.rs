@@ -334,7 +334,7 @@ impl Metrics {
         self.shares.refresh(accounts);
     }
 
-    /// Updates the relative speed of instances and nodes.
+    /// Updates the relative speed of instances and nodes, and the condition of instances.
     pub(crate) fn pace_instances(&self, paces: &[Pace]) {
         self.paces.refresh(paces);
     }

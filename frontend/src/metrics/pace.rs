@@ -1,4 +1,4 @@
-//! Relative speed of instances and nodes, and utilisation.
+//! Relative speed and condition of instances, speed of nodes, and utilisation.
 //!
 //! An instance's slowness is the median of its last jobs, each relative to what its model usually took at the time. It
 //! is therefore independent of models and load. A node's slowness is the median of its instances relative to those of
@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use prometheus::{GaugeVec, Opts, Registry};
 
 use super::{MODEL, register};
+use crate::serve::reading::Condition;
 
-/// Relative speed of an instance.
+/// Relative speed and condition of an instance.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pace {
     pub(crate) instance: String,
@@ -20,12 +21,14 @@ pub(crate) struct Pace {
     pub(crate) slowness: Option<f64>,
     /// Time of a run there relative to the median instance, as placement knows it.
     pub(crate) slowdown: f64,
+    pub(crate) condition: Condition,
 }
 
 /// The metrics.
 pub(super) struct PaceFamilies {
     instances: GaugeVec,
     slowdowns: GaugeVec,
+    conditions: GaugeVec,
     nodes: GaugeVec,
     pub(super) utilisation: GaugeVec,
 }
@@ -44,6 +47,11 @@ impl PaceFamilies {
                 "Time of a run at an instance relative to the median instance, by which queries are placed; 1 if as fast as the others",
                 &["instance"],
             ),
+            conditions: gauge(
+                "parm_instance_condition",
+                "1 for what is wrong with an instance: slow, silent, failing, unreachable, flapping or wrong",
+                &["instance", "condition"],
+            ),
             nodes: gauge(
                 "parm_node_slow",
                 "Service time of a node's instances, relative to those of all other nodes",
@@ -61,9 +69,13 @@ impl PaceFamilies {
     pub(super) fn refresh(&self, paces: &[Pace]) {
         self.instances.reset();
         self.slowdowns.reset();
+        self.conditions.reset();
         self.nodes.reset();
         for pace in paces {
             self.slowdowns.with_label_values(&[&pace.instance]).set(pace.slowdown);
+            if let Some(condition) = Condition::NAMES[pace.condition.number()] {
+                self.conditions.with_label_values(&[&*pace.instance, condition]).set(1.0);
+            }
             if let Some(slowness) = pace.slowness {
                 self.instances.with_label_values(&[&pace.instance, &pace.node]).set(slowness);
             }
@@ -95,7 +107,14 @@ mod tests {
     use super::*;
 
     fn pace(instance: &str, node: &str, slowness: f64) -> Pace {
-        Pace { instance: instance.into(), node: node.into(), slowness: Some(slowness), slowdown: 1.0 }
+        let condition = if slowness < 2.0 { Condition::Well } else { Condition::Slow(slowness as f32) };
+        Pace {
+            instance: instance.into(),
+            node: node.into(),
+            slowness: Some(slowness),
+            slowdown: 1.0,
+            condition,
+        }
     }
 
     #[test]
@@ -119,9 +138,14 @@ mod tests {
     fn instance_that_is_gone_has_no_series() {
         let registry = Registry::new();
         let families = PaceFamilies::new(&registry);
+        let series = || registry.gather().iter().map(|family| family.get_metric().len()).sum::<usize>();
         families.refresh(&[pace("a", "n1", 3.0), pace("b", "n2", 1.0)]);
+        assert_eq!(
+            series(),
+            7,
+            "of each a slowness, a slowdown and a node, and the condition of the slow one"
+        );
         families.refresh(&[pace("b", "n2", 1.0)]);
-        let count: usize = registry.gather().iter().map(|family| family.get_metric().len()).sum();
-        assert_eq!(count, 2, "a slowness and a slowdown");
+        assert_eq!(series(), 2, "a slowness and a slowdown");
     }
 }

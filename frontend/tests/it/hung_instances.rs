@@ -7,7 +7,7 @@ use parm_frontend::{Config, Frontend};
 use parm_settings::{BudgetSettings, Fraction, PolicyKind};
 
 use crate::fleet::{MS, over, stand_in, workers_with_stand_ins};
-use crate::rig::{config, get, infer, request, start, with};
+use crate::rig::{config, get, infer, metric, request, start, with};
 use crate::scripted::{Act, Scripted};
 
 /// Workers with stand-ins that report their run times: eight rows of a stand-in take little longer than one.
@@ -72,6 +72,8 @@ async fn instance_that_answers_nothing_is_listed_as_silent() {
     let listed = get(&frontend, "/instances").await.1;
     let reasons = [0, 1, 2].map(|at| listed[at]["reason"].as_str());
     assert_eq!(reasons, [None, Some("silent"), None], "{listed}");
+    let told = metric(&frontend, "parm_instance_condition", &["condition=\"silent\""]);
+    assert_eq!((told, metric(&frontend, "parm_instance_condition", &[])), (1.0, 1.0));
 }
 
 #[tokio::test(start_paused = true)]
