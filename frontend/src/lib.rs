@@ -17,4 +17,4 @@ pub mod upstreams;
 
 pub use config::{Config, Instances, Requests};
 pub use error::Error;
-pub use serve::{Dispatch, Frontend, Held, Kept, LoadNets, Outcome, Reloaded, Timers};
+pub use serve::{Dispatch, Frontend, Held, LoadNets, Outcome, Reloaded, Timers};

@@ -39,6 +39,8 @@ pub enum Condition {
     Failing,
     /// It does not take jobs.
     Unreachable,
+    /// One of its models answers wrongly.
+    Wrong,
     /// It fails and recovers, so many times within a minute.
     Flapping(u8),
 }
@@ -142,15 +144,16 @@ impl Watch {
     pub(crate) fn trouble(
         &self,
         silent: Option<(Duration, Duration)>,
-        failed: Option<Failure>,
+        other: Option<Trouble>,
         others: f32,
     ) -> Condition {
-        match (silent, failed) {
+        match (silent, other) {
             (Some((oldest, usual)), _) => Condition::Silent { oldest, usual },
-            (None, Some(Failure::Unsent)) => Condition::Unreachable,
-            (None, Some(_)) => Condition::Failing,
-            (None, None) if self.is_slow() && self.recent > SLOWER * others => Condition::Slow(self.recent),
-            (None, None) => Condition::Well,
+            (None, Some(Trouble::Fails(Failure::Unsent))) => Condition::Unreachable,
+            (None, Some(Trouble::Fails(_))) => Condition::Failing,
+            (None, Some(Trouble::Wrong)) => Condition::Wrong,
+            (None, _) if self.is_slow() && self.recent > SLOWER * others => Condition::Slow(self.recent),
+            (None, _) => Condition::Well,
         }
     }
 
@@ -196,10 +199,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let age = oldest.map_or(Duration::ZERO, |job| now.since(job.began));
         let hangs = age >= PATIENCE && self.books.may_hang(key, now);
         let troubles = || instance.serves.iter().filter_map(|served| served.health.trouble());
-        let failed = troubles().find_map(|trouble| match trouble {
-            Trouble::Fails(failure) => Some(failure),
-            Trouble::Silent => None,
-        });
+        let other = troubles().find(|trouble| *trouble != Trouble::Silent);
         let usual =
             oldest.map_or(Some((model, 1)), |job| Some((self.books.models.get(job.model)?, job.work)));
         let usual = usual.and_then(|(model, work)| model.times.usual(1.0, work)).unwrap_or_default();
@@ -209,7 +209,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let is_busy = !instance.jobs.is_empty();
         let others = if instance.watch.is_slow() { self.books.recent(model) } else { 1.0 };
         let Some(instance) = self.books.instances.get_mut(key) else { return };
-        let trouble = instance.watch.trouble(silent, failed, others);
+        let trouble = instance.watch.trouble(silent, other, others);
         if let Some(condition) = instance.watch.note(now, trouble) {
             self.actions.push(Action::Tell { instance: key, condition });
         }
@@ -266,7 +266,7 @@ mod tests {
             } else {
                 watch.answered(at(now), 1.0, 0.5);
             }
-            let trouble = watch.trouble(None, fails.then_some(Failure::Instance), 1.0);
+            let trouble = watch.trouble(None, fails.then_some(Trouble::Fails(Failure::Instance)), 1.0);
             told.extend(watch.note(at(now), trouble).map(|condition| (now, condition)));
         }
         let (failing, well) = (Condition::Failing, Condition::Well);

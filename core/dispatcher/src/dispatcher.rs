@@ -294,8 +294,13 @@ impl<P: Clone, O> Dispatcher<P, O> {
         if query.accept.is_exact(&policy) {
             return None;
         }
-        let (_, late) = self.usual_and_late(query, policy).unzip();
-        Some(late.map_or(Time::MAX, |late| query.arrived.later(late)))
+        let (_, late) = self.usual_and_late(query, policy);
+        Some(query.arrived.later(late))
+    }
+
+    /// What a query was submitted with, while it has no reply.
+    pub fn payload(&self, key: QueryKey) -> Option<&P> {
+        self.books.queries.get(key).map(|query| &query.payload)
     }
 
     /// A reconstruction of a query's answer is ready. It is given if the query is late.
@@ -518,7 +523,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     fn approximations(&self, now: Time, query: &Query<P, O>, facts: Facts) -> Facts {
         let model = &self.books.models[query.model];
         let bounds = &self.books.bounds[model.bounds];
-        let Some((usual, late)) = self.usual_and_late(query, facts.policy) else { return facts };
+        let (usual, late) = self.usual_and_late(query, facts.policy);
         let of_client = match query.accept {
             Accept::AtMost(most) => bounds
                 .of_client(query.payer, most)
@@ -537,12 +542,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
     }
 
-    /// The usual time of a query, and the age at which it is late.
-    fn usual_and_late(&self, query: &Query<P, O>, policy: Policy) -> Option<(f64, f64)> {
+    /// The usual time of a query, and the age at which it is late. While no run has ended, a run is assumed to take until the
+    /// first copy.
+    fn usual_and_late(&self, query: &Query<P, O>, policy: Policy) -> (f64, f64) {
         let model = &self.books.models[query.model];
-        let usual = model.times.usual(1.0, query.shape.size)?;
+        let cold = || model.settings.cold_hedge.as_nanos() as f64;
+        let usual = model.times.usual(1.0, query.shape.size).unwrap_or_else(cold);
         let bound = policy.stand_in.map_or(1.0, |stand_in| stand_in.bound);
-        Some((usual, policy.late_factor * self.books.bounds[model.bounds].all.stretch(bound) * usual))
+        (usual, policy.late_factor * self.books.bounds[model.bounds].all.stretch(bound) * usual)
     }
 
     /// The model's stand-in, and from when on the query is late enough for it.

@@ -20,7 +20,7 @@ new_key_type! {
 }
 
 /// What an instance offers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceSpec {
     /// The models that it runs.
     pub models: Vec<Offered>,
@@ -33,7 +33,7 @@ pub struct InstanceSpec {
 }
 
 /// A model that an instance runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offered {
     /// The model.
     pub model: ModelKey,

@@ -31,7 +31,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             End::Answered(_) => {
                 model.batches.note(job.rows.len() as u32, true);
                 let is_shown = |served: &Served| served.model == job.model || served.health.is_silent();
-                self.back_in_service(job.instance, is_shown);
+                self.back_in_service(now, job.instance, is_shown);
                 let Books { models, instances, .. } = &mut self.books;
                 let (model, instance) = (&mut models[job.model], &mut instances[job.instance]);
                 let Some(served) = instance.of_mut(job.model) else { return };
@@ -100,7 +100,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let Some(instance) = self.books.instances.get_mut(key) else { return };
         instance.watch.failed();
         let Some(served) = instance.of_mut(model) else { return };
-        if served.health.failed(failure, &settings) {
+        if served.health.failed(now, failure, &settings) {
             let taken = self.take_out(now, key, model, Trouble::Fails(failure));
             self.books.models[model].counters.out_failing += u64::from(taken);
         }
@@ -153,6 +153,19 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
     }
 
+    /// Takes a model at an instance out of service for a minute, because its answers are wrong, unless too few instances would stay.
+    /// Returns whether it was taken out. It returns after a trial like any other.
+    pub fn distrust(&mut self, now: Time, key: InstanceKey, model: ModelKey) -> bool {
+        let Some(instance) = self.books.instances.get_mut(key).filter(|own| own.of(model).is_some()) else {
+            return false;
+        };
+        instance.watch.failed();
+        let taken = self.take_out(now, key, model, Trouble::Wrong);
+        self.examine(now, key);
+        self.settle(now);
+        taken
+    }
+
     /// Takes a model at an instance out of service, or after a silence all of its models, unless too few instances of one of them would
     /// stay. Says whether it was in service.
     fn take_out(&mut self, now: Time, key: InstanceKey, model: ModelKey, trouble: Trouble) -> bool {
@@ -160,7 +173,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let Books { models, instances, .. } = &mut self.books;
         let leaves = |served: &Served| match trouble {
             Trouble::Silent => served.in_service() || served.health.is_silent(),
-            Trouble::Fails(_) => served.model == model,
+            Trouble::Fails(_) | Trouble::Wrong => served.model == model,
         };
         let leaving = instances[key].serves.iter().filter(|served| leaves(served));
         let leaving: SmallVec<[(ModelKey, bool); 2]> =
@@ -223,16 +236,16 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// A probed instance said that it works. One that does not, or says nothing, is probed again.
     pub fn probed(&mut self, now: Time, key: InstanceKey) {
         let unshown = self.unshown(key);
-        self.back_in_service(key, |served| unshown.contains(&served.model));
+        self.back_in_service(now, key, |served| unshown.contains(&served.model));
         self.free(key);
         self.settle(now);
     }
 
     /// Brings those of an instance's models back into service that were shown to work.
-    fn back_in_service(&mut self, key: InstanceKey, is_shown: impl Fn(&Served) -> bool) {
+    fn back_in_service(&mut self, now: Time, key: InstanceKey, is_shown: impl Fn(&Served) -> bool) {
         let Some(instance) = self.books.instances.get_mut(key) else { return };
         let shown = instance.serves.iter_mut().filter(|served| is_shown(served));
-        let back = shown.filter_map(|served| served.health.answered().then_some(served.model));
+        let back = shown.filter_map(|served| served.health.answered(now).then_some(served.model));
         for model in back.collect::<Models>() {
             self.books.models[model].free.out.retain(|at| *at != key);
             self.compare(model);
@@ -292,6 +305,38 @@ mod tests {
         assert_eq!(script.play("2400 q,m1 a81"), "First 81 at 1, Explore 81 at 0, Model answers 81");
         assert_eq!(script.play("a82"), "");
         assert_eq!(takes(&script), [true, true], "any answer ends it");
+    }
+
+    #[test]
+    fn distrusted_model_is_out_for_a_minute_unless_too_few_stay() {
+        for (policy, back) in
+            [(Policy::HEDGE, "First 4 at 1, Explore 4 at 0"), (Policy::ONCE, "probe 0, First 4 at 1")]
+        {
+            let mut script = two_models(policy);
+            script.play("q q");
+            let [first, second] = [script.instances[0], script.instances[1]];
+            let model = script.models[0];
+            assert!(script.dispatcher.distrust(script.now, first, model));
+            assert!(!script.dispatcher.distrust(script.now, second, model), "one of two stays");
+            assert_eq!(takes(&script), [false, true]);
+            assert_eq!(script.play("100 a0 a1"), "Model answers 0, Model answers 1");
+            assert_eq!(takes(&script), [false, true], "no answer brings it back at once");
+            let told =
+                |script: &Script| script.dispatcher.instance(script.now, first).map(|own| own.condition);
+            assert_eq!(told(&script), Some(crate::Condition::Wrong));
+            assert_eq!(
+                script.play("59999 q a2 q a3"),
+                "First 2 at 1, Model answers 2, First 3 at 1, Model answers 3"
+            );
+            assert_eq!(script.play("60000 q a4"), format!("{back}, Model answers 4"));
+            if policy == Policy::HEDGE {
+                script.play("a5");
+            } else {
+                script.dispatcher.probed(script.now, first);
+            }
+            assert_eq!(takes(&script), [true, true], "{policy:?}");
+            assert_eq!(script.dispatcher.counters(model).map(|own| own.kept), Some(1));
+        }
     }
 
     #[test]

@@ -13,11 +13,12 @@
 //! (speed of instances, rest of runs), `batch` (rows of a job), `policy` (what differs between policies), `bound` and `budget`
 //! (limits), `health` (instances that fail), the loop with its parts: `dispatcher`, `attempts`, `matcher`, `learn`; `members`
 //! (models and instances come and go), `turns` (shares), `asks` (several frontends); and apart from all of these `coding`,
-//! `condition`, and what others read: `counters` and `reading`.
+//! `condition`, what others read: `counters` and `reading`, and what clients of stand-ins keep: `agreement` and `doubt`.
 //!
 //! **Every model is a pool.** A stand-in and a parity model are models that instances have or have not, and an attempt names its
 //! model. Coding is a client of the dispatcher: a [`Coder`] submits parities as queries and offers reconstructions.
 
+mod agreement;
 mod asks;
 mod attempts;
 mod batch;
@@ -28,6 +29,7 @@ mod coding;
 mod condition;
 mod counters;
 mod dispatcher;
+mod doubt;
 mod estimate;
 mod health;
 mod instance;
@@ -46,6 +48,7 @@ mod suits;
 mod time;
 mod turns;
 
+pub use agreement::Agreement;
 pub use asks::{Ask, Class, Granter, Told};
 pub use budget::BudgetSettings;
 pub use coding::{
@@ -55,6 +58,7 @@ pub use coding::{
 pub use condition::Condition;
 pub use counters::Counters;
 pub use dispatcher::{Action, CancelReason, Dispatcher, End, Row};
+pub use doubt::Doubts;
 pub use health::HealthSettings;
 pub use instance::{InstanceKey, InstanceSpec, Offered};
 pub use model::{ModelKey, ModelSettings};

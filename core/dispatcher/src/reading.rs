@@ -54,7 +54,7 @@ pub struct InstanceReading {
     pub condition: Condition,
     /// The time until its next trial, if it is out of service for a model.
     pub trial_in: Option<Duration>,
-    /// The model whose runs fail there, if its others may work.
+    /// The model whose runs fail or answer wrongly there, while its others may work.
     pub failing: Option<ModelKey>,
     /// How many times as long as at the median instance a run takes, of the model that differs most; `None` if it is as fast as
     /// the others.
@@ -93,7 +93,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             members: model.instances.len() as u32,
             usable_instances: usable,
             slots: model.slots,
-            service: times(rest.quantile(0.5)).zip(times(rest.quantile(HIGH))).map(<[Duration; 2]>::from),
+            service: self.service(key),
             late_after: times(rest.late()).filter(|_| rest.late().is_finite()),
             hedges: model.hedges.tokens(),
             retries: model.retries.tokens(),
@@ -110,7 +110,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub fn instance(&self, now: Time, key: InstanceKey) -> Option<InstanceReading> {
         let instance = self.books.instances.get(key)?;
         let serves = &instance.serves;
-        let fails = |served: &&Served| matches!(served.health.trouble(), Some(Trouble::Fails(_)));
+        let is_own = |trouble| trouble != Trouble::Silent;
+        let fails = |served: &&Served| served.health.trouble().is_some_and(is_own);
         let factors = serves.iter().map(|served| f64::from(served.factor));
         Some(InstanceReading {
             in_service: !instance.held && (serves.is_empty() || serves.iter().any(Served::in_service)),
@@ -125,6 +126,19 @@ impl<P: Clone, O> Dispatcher<P, O> {
             running: instance.jobs.len() as u32,
             slots: instance.slots.into(),
         })
+    }
+
+    /// The queries of a model that have not run yet.
+    pub fn waiting(&self, model: ModelKey) -> u32 {
+        self.books.models.get(model).map_or(0, |model| model.line.waiting)
+    }
+
+    /// The median time of a model's run of one row, and the time within which nine of ten end; `None` while too few are known.
+    pub fn service(&self, model: ModelKey) -> Option<[Duration; 2]> {
+        let times = &self.books.models.get(model)?.times;
+        let usual = times.usual(1.0, 1).filter(|_| times.rest.is_known())?;
+        let part = |quantile| Duration::from_nanos((usual * times.rest.quantile(quantile)) as u64);
+        Some([part(0.5), part(HIGH)])
     }
 
     /// Whether an instance gets queries for a model.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use slotmap::{Key, KeyData};
 
 use super::story::{Step, Story};
 use crate::serve::Pool;
@@ -166,10 +167,10 @@ pub(crate) fn kept_id(id: &str) -> String {
 
 /// Formats a query's id.
 fn name(id: QueryId) -> String {
-    format!("{:016x}", id.0)
+    format!("{:016x}", id.data().as_ffi())
 }
 
 /// Parses a query's id.
 pub(crate) fn read_name(name: &str) -> Option<QueryId> {
-    (name.len() == 16).then(|| u64::from_str_radix(name, 16).ok()).flatten().map(QueryId)
+    (name.len() == 16).then(|| u64::from_str_radix(name, 16).ok()).flatten().map(|bits| KeyData::from_ffi(bits).into())
 }

@@ -180,7 +180,7 @@ fn row(before: [u64; 2], own: &OfInstance, slots: u16) -> InstanceRow {
         since(1),
         times.map(|times| micros(times.median)),
         times.map(|times| micros(times.p99)),
-        instance.and_then(|instance| instance.slowness()).map(|slowness| rounded(slowness, 100.0)),
+        slower.map(|slower| rounded(slower, 100.0)),
         own.reading.and_then(|reading| reading.oldest).map(millis),
         compared.map(|[_, agreed]| agreed.round() as u64),
         compared.map(|[compared, _]| compared.round() as u64),

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use parm_dispatch::Urgency;
 use serde_json::{Map, Value, json};
 
 use super::words::{share, time};
@@ -37,7 +36,7 @@ pub(crate) enum Step {
     Grouped { group: u64, k: u8, slot: u8 },
     ParityGiven(At, u64),
     ParityIn(At, u64),
-    StandInGiven(At, Urgency),
+    StandInGiven(At),
     StandInIn(At, Option<f32>),
     BackupGiven(At),
     BackupIn(At),
@@ -64,13 +63,9 @@ impl Story {
         self.steps.iter().any(|(_, step)| matches!(step, Step::Given(..)))
     }
 
-    /// Sets the stand-in's confidence, which is computed only on demand.
-    pub(crate) fn set_confidence(&mut self, sure: Option<f32>) {
-        let last = self.steps.iter_mut().rev().find_map(|(_, step)| match step {
-            Step::StandInIn(_, confidence) => Some(confidence),
-            _ => None,
-        });
-        last.into_iter().for_each(|confidence| *confidence = sure);
+    /// Whether it was late.
+    pub(crate) fn is_late(&self) -> bool {
+        self.steps.iter().any(|(_, step)| matches!(step, Step::Late(_)))
     }
 
     /// Sets whether the prediction of this job agrees with the answer.
@@ -175,7 +170,7 @@ impl Step {
             | Self::Retried(at, _)
             | Self::ParityGiven(at, _)
             | Self::ParityIn(at, _)
-            | Self::StandInGiven(at, _)
+            | Self::StandInGiven(at)
             | Self::StandInIn(at, _)
             | Self::BackupGiven(at)
             | Self::BackupIn(at)
@@ -195,7 +190,6 @@ impl Step {
                 set("slot", json!(slot));
             }
             Self::ParityGiven(_, group) | Self::ParityIn(_, group) => set("group", json!(group)),
-            Self::StandInGiven(_, urgency) => set("urgency", json!(word(*urgency))),
             Self::StandInIn(_, confidence) => set("confidence", json!(confidence)),
             Self::Late(after) => set("after_us", json!(after.as_micros() as u64)),
             Self::HeldBack(until) => set("until_us", json!(until.since(arrived).as_micros() as u64)),
@@ -209,7 +203,7 @@ impl Step {
                 error.iter().for_each(|error| set("error", json!(error)));
             }
             Self::PredictionIn(_, agrees) => set("agrees", json!(agrees)),
-            Self::BackupGiven(_) | Self::BackupIn(_) | Self::More => {}
+            Self::StandInGiven(_) | Self::BackupGiven(_) | Self::BackupIn(_) | Self::More => {}
         }
     }
 
@@ -229,12 +223,7 @@ impl Step {
             }
             Self::ParityGiven(at, _) => format!("Instance {} got the group's parity.", at.instance),
             Self::ParityIn(at, _) => format!("The parity was in, from instance {}.", at.instance),
-            Self::StandInGiven(at, Urgency::Late) => {
-                format!("Instance {} began its stand-in, before all else.", at.instance)
-            }
-            Self::StandInGiven(at, Urgency::Spare) => {
-                format!("Instance {} began its stand-in, as it was idle.", at.instance)
-            }
+            Self::StandInGiven(at) => format!("Instance {} began its stand-in.", at.instance),
             Self::StandInIn(_, confidence) => format!("The stand-in's answer was in{}.", sure(confidence)),
             Self::BackupGiven(at) => format!("Instance {} got it for the backup model.", at.instance),
             Self::BackupIn(_) => "The backup model answered.".to_owned(),
@@ -259,13 +248,6 @@ impl Step {
             }
             Self::More => "More happened than is kept.".to_owned(),
         }
-    }
-}
-
-fn word(urgency: Urgency) -> &'static str {
-    match urgency {
-        Urgency::Spare => "spare",
-        Urgency::Late => "late",
     }
 }
 
@@ -296,9 +278,8 @@ mod tests {
         let mut story = Story::default();
         let (own, other) = (At { instance: 3, job: 7 }, At { instance: 5, job: 8 });
         story.push(at(0), Step::Given(own, 1));
-        story.push(at(1), Step::StandInGiven(other, Urgency::Spare));
-        story.push(at(9), Step::StandInIn(other, None));
-        story.set_confidence(Some(0.93));
+        story.push(at(1), Step::StandInGiven(other));
+        story.push(at(9), Step::StandInIn(other, Some(0.93)));
         story.push(at(22), Step::Late(Duration::from_millis(22)));
         story.push(at(25), Step::Answered("stand-in", None));
         story.push(at(98), Step::PredictionIn(own, None));
@@ -310,7 +291,7 @@ mod tests {
             [
                 "It arrived.",
                 "Instance 3 got it.",
-                "Instance 5 began its stand-in, as it was idle.",
+                "Instance 5 began its stand-in.",
                 "The stand-in's answer was in, 93.0 % sure.",
                 "It was late, after 22 ms.",
                 "It was answered by a stand-in.",
@@ -330,7 +311,7 @@ mod tests {
         let (own, other) = (At { instance: 3, job: 7 }, At { instance: 5, job: 8 });
         story.push(at(0), Step::Queued(1));
         story.push(at(4), Step::Late(Duration::from_millis(4)));
-        story.push(at(5), Step::StandInGiven(other, Urgency::Late));
+        story.push(at(5), Step::StandInGiven(other));
         story.push(at(9), Step::StandInIn(other, None));
         story.push(at(11), Step::Given(own, 1));
         story.push(at(12), Step::Answered("stand-in", None));

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parm_dispatch::{Reject, Role};
+use parm_dispatcher::Reject;
 
 use super::histogram::{BucketCounts, Histogram};
 use super::objective::Objective;
-use crate::serve::Outcome;
+use crate::serve::{Outcome, Role};
 
 /// Outcomes of queries: those of answers, then of errors.
 pub(super) const OUTCOMES: usize = Outcome::ALL.len() + 2;
@@ -63,7 +63,7 @@ impl Sums {
             Reject::NoInstance => (REJECTED, 2),
             Reject::BadQuery => (REJECTED, 3),
             Reject::Deadline => (FAILED, 4),
-            Reject::Failed => (FAILED, 5),
+            Reject::Failed(_) => (FAILED, 5),
         };
         self.latency[outcome].note(took, rows as u32);
         self.rejections[reason].fetch_add(rows as u64, Ordering::Relaxed);
@@ -98,9 +98,9 @@ impl Sums {
         let role = match role {
             Role::Deployed => 0,
             Role::Copy => 1,
-            Role::Parity(..) => 2,
+            Role::Parity => 2,
             Role::Backup => 3,
-            Role::StandIn(_) => 4,
+            Role::StandIn => 4,
         };
         self.work_us[role].fetch_add(took.as_micros() as u64, Ordering::Relaxed);
     }

@@ -297,12 +297,12 @@ impl Fleet {
     /// Relative speed and condition of connected members.
     pub(crate) fn paces(&self) -> Vec<Pace> {
         let pace = |(member, view, reading): (Arc<Member>, View, Option<InstanceReading>)| {
-            let own = view.instance?;
+            view.instance?;
             let node = member.place().node.unwrap_or_default();
             let slowdown = reading.and_then(|reading| reading.slower).unwrap_or(1.0);
             let condition = reading.map(|reading| reading.condition).unwrap_or_default();
             let instance = member.name.clone();
-            Some(Pace { instance, node, slowness: own.slowness(), slowdown, condition })
+            Some(Pace { instance, node, slowness: Some(slowdown), slowdown, condition })
         };
         self.readings().into_iter().filter_map(pace).collect()
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_dispatch::Site;
+use parm_dispatcher::Site;
 use parm_protocol::client::Client;
 use parm_protocol::{Place, StableCode};
 use tokio::sync::{Notify, watch};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use parm_dispatch::{CardId, NodeId, ProcessId, Site, ZoneId};
+use parm_dispatcher::Site;
 use parm_protocol::Place;
 
 /// Names that are kept without a member.
@@ -18,7 +18,7 @@ const FEW: usize = 64;
 pub(super) struct Places(Mutex<[PlaceNames; 3]>);
 
 /// This process, the only one with several instances.
-const OWN: ProcessId = ProcessId(0);
+const OWN: u32 = 0;
 
 /// Names with their numbers.
 #[derive(Debug, Default)]
@@ -86,9 +86,9 @@ impl Location {
     pub(super) fn site(&self) -> Site {
         Site {
             process: self.own.then_some(OWN),
-            card: self.card.as_ref().map(|place| CardId(place.number)),
-            node: self.node.as_ref().map(|place| NodeId(place.number)),
-            zone: self.zone.as_ref().map(|place| ZoneId(place.number)),
+            card: self.card.as_ref().map(|place| place.number),
+            node: self.node.as_ref().map(|place| place.number),
+            zone: self.zone.as_ref().map(|place| place.number),
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parm_dispatch::Site;
+use parm_dispatcher::Site;
 use parm_protocol::client::{BoxFuture, Client};
 use parm_protocol::{Code, Error as WireError};
 use tokio::sync::watch;
@@ -238,6 +238,10 @@ impl Supervisor {
                     false
                 }
                 _ = regrouped.changed() => {
+                    self.joined(ward);
+                    false
+                }
+                () = ward.instance.stated.notified() => {
                     self.joined(ward);
                     false
                 }

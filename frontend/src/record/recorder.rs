@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use parm_dispatch::{Role, Time};
+use parm_dispatcher::Time;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::error::Error;
-use crate::serve::{Instance, Pool};
+use crate::serve::{Instance, Pool, Role};
 
 /// Maximum listeners, as each adds work to every query.
 const LISTENERS: usize = 4;

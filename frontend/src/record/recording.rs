@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parm_dispatch::{PoolId, Time};
-use parm_settings::recording::{FORMAT, Line, RecordedJob, RecordedQuery};
+use parm_dispatcher::Time;
+use parm_settings::recording::{FORMAT, Line, RecordedJob, RecordedQuery, RecordedRole};
 
 use super::recorder::{Done, Heard, Note};
 use crate::error::Error;
-use crate::serve::{Frontend, Instance, Pool};
+use crate::serve::{Frontend, Instance, InstanceId, Pool, PoolId, Role};
 
 /// Maximum events in one chunk.
 const CHUNK: usize = 1024;
@@ -22,7 +22,7 @@ pub struct Recording {
     began: Time,
     header: Option<Line>,
     models: Vec<PoolId>,
-    instances: Vec<parm_dispatch::InstanceId>,
+    instances: Vec<InstanceId>,
 }
 
 impl Frontend {
@@ -100,7 +100,13 @@ impl Recording {
             model,
             instance,
             rows: done.rows,
-            role: done.role.into(),
+            role: match done.role {
+                Role::Deployed => RecordedRole::Deployed,
+                Role::Copy => RecordedRole::Copy,
+                Role::Parity => RecordedRole::Parity,
+                Role::Backup => RecordedRole::Backup,
+                Role::StandIn => RecordedRole::StandIn,
+            },
             ok: done.ok,
             arrived_us: done.arrived.map(|arrived| self.micros(arrived)),
         }

@@ -1,93 +1,244 @@
-//! Judges stand-ins' answers for the dispatcher, and compares them with predictions that arrive.
+//! Stand-ins as clients of the dispatcher: what they say is compared with what their models say.
+//!
+//! A stand-in may answer only while it agrees with its model, and an instance whose answers disagree far more often than those of
+//! others has a wrong model. Both are known from comparisons: the first outputs of a query's model and of its stand-in are kept
+//! with the query, and whichever run ends later compares them. Where a stand-in answered and no run of the model began, some queries
+//! run once more on an idle instance; and while answers are withheld the stand-in runs for some queries only ([`Agreement`] says
+//! which).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use parm_dispatch::{Event, JobId, Judgement, Output, Pair, QueryId};
-use smallvec::{SmallVec, smallvec};
+use parm_dispatcher::{Accept, Agreement, Doubts, InstanceKey, Shape, Submission, Time, Why};
+use smallvec::SmallVec;
 
-use super::coding::{Checking, Judging, Twin, Work};
+use super::attempt::{Attempt, Ending, Payload, Role};
+use super::call::{Output, QueryRow};
+use super::crash::Told;
 use super::driver::Driver;
-use super::effect::{Effect, Effects};
-use super::outputs::Outputs;
-use super::pool::Pool;
-use super::state::State;
+use super::pool::{Pool, PoolId};
+use super::state::{Effects, State, patience};
 use crate::console::{Happening, Kind};
 
+/// What is known about the stand-ins of pools.
+#[derive(Default)]
+pub(super) struct Agreements {
+    known: BTreeMap<PoolId, Known>,
+}
+
+/// What is known about one.
+pub(super) struct Known {
+    pub(super) agreement: Agreement,
+    doubts: Doubts<InstanceKey>,
+    pub(super) counts: Counts,
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    /// Answers of the stand-in, and outputs that it was not sure enough of.
+    pub(super) answered: u64,
+    pub(super) unsure: u64,
+    pub(super) compared: u64,
+    pub(super) disagreed: u64,
+    pub(super) suspected: u64,
+    /// Instances that were taken out of service for their answers.
+    pub(super) ejected: u64,
+}
+
+/// A prediction and an answer of the stand-in to compare, and whether the prediction came later.
+pub(super) struct Pair {
+    row: QueryRow,
+    prediction: Output,
+    answer: Output,
+    is_late: bool,
+}
+
+/// The comparisons that the end of an attempt makes possible.
+pub(super) fn pairs(attempt: &Attempt, ending: &Ending) -> SmallVec<[Pair; 1]> {
+    let Ending::Completed(outputs) = ending else { return SmallVec::new() };
+    let stands_in = attempt.role == Role::StandIn;
+    let is_compared = stands_in || matches!(attempt.role, Role::Deployed | Role::Copy);
+    if attempt.stand_in.is_none() || !is_compared || attempt.why == Why::Explore {
+        return SmallVec::new();
+    }
+    let of_row = |(payload, output): (&Payload, &Option<Output>)| {
+        let (row, output) = (payload.row()?, output.as_ref()?);
+        row.with(|record| {
+            let first = if stands_in { &mut record.approximate } else { &mut record.exact };
+            if first.is_some() {
+                return None;
+            }
+            *first = Some(output.clone());
+            let (prediction, answer) = (record.exact.clone()?, record.approximate.clone()?);
+            Some(Pair { row: row.clone(), prediction, answer, is_late: !stands_in })
+        })
+    };
+    attempt.payloads.iter().zip(outputs).filter_map(of_row).collect()
+}
+
+/// Compares, and tells the driver.
+pub(super) fn compare(driver: &Arc<Driver>, attempt: &Attempt, pairs: SmallVec<[Pair; 1]>) {
+    let Some(stand_in) = &attempt.stand_in else { return };
+    let said = pairs.into_iter().filter_map(|pair| {
+        let agrees = stand_in.agrees(&attempt.pool, &pair.prediction, &pair.answer)?;
+        Some((pair, agrees))
+    });
+    let said: Vec<_> = said.collect();
+    if !said.is_empty() {
+        driver.compared(attempt, &said);
+    }
+}
+
+impl Agreements {
+    pub(super) fn of(&self, pool: PoolId) -> Option<&Known> {
+        self.known.get(&pool)
+    }
+
+    /// Sets the floor of a pool with a stand-in.
+    pub(super) fn configure(&mut self, pool: PoolId, floor: f64) {
+        let new = || Known { agreement: Agreement::new(floor), doubts: Doubts::default(), counts: Counts::default() };
+        self.known.entry(pool).or_insert_with(new).agreement.configure(floor);
+    }
+
+    /// Forgets a pool, or what it knew about another stand-in.
+    pub(super) fn forget(&mut self, pool: PoolId) {
+        self.known.remove(&pool);
+    }
+
+    /// Takes note of a stand-in's outputs.
+    pub(super) fn answered(&mut self, pool: PoolId, outputs: &[Option<Output>]) {
+        let Some(Known { counts, .. }) = self.known.get_mut(&pool) else { return };
+        let sure = outputs.iter().flatten().count() as u64;
+        counts.answered += sure;
+        counts.unsure += outputs.len() as u64 - sure;
+    }
+
+    /// The compared answers of an instance, and how many of them agreed.
+    pub(super) fn compared(&self, instance: InstanceKey) -> Option<[f64; 2]> {
+        let of = self.known.values().map(|known| known.doubts.of(instance));
+        of.reduce(|sum, own| [sum[0] + own[0], sum[1] + own[1]]).filter(|[compared, _]| *compared > 0.0)
+    }
+
+    /// Forgets an instance.
+    pub(super) fn leave(&mut self, instance: InstanceKey) {
+        self.known.values_mut().for_each(|known| known.doubts.forget(instance));
+    }
+}
+
 impl State {
-    /// Starts to judge an answer, unless its data is gone.
-    pub(super) fn judge(&mut self, query: QueryId, output: Output, effects: &mut Effects) {
-        match self.judging(query, output) {
-            Some(judging) => effects.push(Effect::Code(Box::new(Work::Judge(judging)))),
-            None => self.follow_up.push_back(Event::Judged(query, output, Judgement::Unfit)),
-        }
-    }
-
-    fn judging(&mut self, query: QueryId, output: Output) -> Option<Judging> {
-        let inputs = self.ledger.known(query)?.row.inputs.clone();
-        let outputs = self.outputs_of(output.job)?;
-        let job = self.ledger.jobs.get(&output.job)?;
-        let (pool, stand_in) = (job.pool.clone(), job.stand_in.clone()?);
-        Some(Judging { query, output, pool, stand_in, outputs, inputs })
-    }
-
-    /// Adds a prediction to compare with its stand-in's answer. All pairs of one event are compared together.
-    pub(super) fn check_pair(&mut self, pair: Pair, effects: &mut Effects) {
-        let Some(twin) = self.twin(pair) else {
-            self.follow_up.push_back(Event::Checked(pair, None));
-            return;
-        };
-        if let Some(Effect::Code(work)) = effects.last_mut()
-            && let Work::Check(checking) = &mut **work
-        {
-            checking.twins.push(twin);
-            return;
-        }
-        let checking = Checking { twins: smallvec![twin] };
-        effects.push(Effect::Code(Box::new(Work::Check(checking))));
-    }
-
-    fn twin(&self, pair: Pair) -> Option<Twin> {
-        let pool = self.ledger.jobs.get(&pair.stand_in.job)?.pool.clone();
-        let stand_in = pool.codes().stand_in.clone()?;
-        let prediction = self.outputs_of(pair.prediction.job)?;
-        let answer = self.outputs_of(pair.stand_in.job)?;
-        Some(Twin { pair, pool, stand_in, prediction, answer })
-    }
-
-    fn outputs_of(&self, job: JobId) -> Option<Arc<Outputs>> {
-        self.ledger.jobs.get(&job)?.outputs.clone()
-    }
-
-    /// Processes comparisons of predictions with their stand-ins' answers.
-    pub(super) fn checked(
+    /// Takes note of comparisons.
+    pub(super) fn compared(
         &mut self,
         driver: &Driver,
-        said: Vec<(Pair, Option<bool>)>,
+        attempt: &Attempt,
+        said: &[(Pair, bool)],
         effects: &mut Effects,
     ) {
-        let mut pools: SmallVec<[Arc<Pool>; 1]> = SmallVec::new();
+        let pool = attempt.pool.id;
+        let job = slotmap::Key::data(&attempt.job).as_ffi();
         for (pair, agrees) in said {
-            self.agrees(pair, agrees);
-            let pool = self.ledger.jobs.get(&pair.prediction.job).map(|job| job.pool.clone());
-            self.react(driver, Event::Checked(pair, agrees), effects);
-            pools.extend(pool.filter(|pool| !pools.iter().any(|known| known.id == pool.id)));
+            let query = pair.row.with(|record| record.query);
+            if let Some(query) = query.filter(|_| pair.is_late) {
+                self.agrees(query, job, *agrees);
+            }
         }
-        pools.iter().for_each(|pool| self.tell_withheld(driver, pool));
+        let Some(known) = self.agreements.known.get_mut(&pool) else { return };
+        let before = known.agreement.is_withheld();
+        let mut suspects = SmallVec::<[InstanceKey; 2]>::new();
+        for (place, (Pair { prediction, answer, .. }, agrees)) in said.iter().enumerate() {
+            known.agreement.note(*agrees);
+            known.counts.compared += 1;
+            known.counts.disagreed += u64::from(!agrees);
+            if let (Some((_, one)), Some((_, other))) = (prediction.by, answer.by) {
+                // The rows of a batch are wrong together.
+                let is_first = place == 0;
+                suspects.extend(known.doubts.compared([(one, is_first), (other, is_first)], *agrees));
+            }
+        }
+        known.counts.suspected += suspects.len() as u64;
+        let (after, share) = (known.agreement.is_withheld(), known.agreement.share());
+        if before != after {
+            self.tell_withheld(driver, &attempt.pool, after, share);
+            self.configure_own(driver, pool, effects);
+        }
+        for instance in suspects {
+            self.suspect(driver, &attempt.pool, instance, effects);
+        }
+    }
+
+    /// A query was answered by its stand-in: where no run of the model has begun, one is made to compare the two.
+    pub(super) fn check(&mut self, now: Time, row: &QueryRow) {
+        let pool = row.call.pool.id;
+        let Some(model) = self.pools.get(&pool).map(|lines| lines.own) else { return };
+        if row.with(|record| record.sent) {
+            return;
+        }
+        if self.agreements.known.get_mut(&pool).is_some_and(|known| known.agreement.is_compared()) {
+            self.submit_check(now, model, row);
+        }
+    }
+
+    /// A query arrives: while its stand-in's answers are withheld, one in some runs it for comparison.
+    pub(super) fn try_withheld(&mut self, now: Time, row: &QueryRow) {
+        let pool = row.call.pool.id;
+        let Some(known) = self.agreements.known.get_mut(&pool).filter(|known| known.agreement.is_withheld())
+        else {
+            return;
+        };
+        if !known.agreement.is_tried() {
+            return;
+        }
+        let helper = self.pools.get(&pool).and_then(|lines| lines.helper.as_ref()).map(|(_, key)| *key);
+        if let Some(model) = helper {
+            self.submit_check(now, model, row);
+        }
+    }
+
+    fn submit_check(&mut self, now: Time, model: parm_dispatcher::ModelKey, row: &QueryRow) {
+        let shape = Shape { name: row.call.pool.shapes.alone(), size: row.call.shape.size };
+        let deadline = now + patience(&row.call);
+        let payload = Payload::Check(row.clone());
+        let submission = Submission::new(model, payload, deadline);
+        let accept = Accept::Exact;
+        self.dispatcher.submit(now, Submission { accept, shape, background: true, ..submission });
     }
 
     /// Reports when stand-ins begin to agree too rarely to be used, and when they agree again.
-    fn tell_withheld(&self, driver: &Driver, pool: &Pool) {
-        let Some(status) = self.dispatcher.status(pool.id) else { return };
-        if pool.withheld.swap(status.withheld, Ordering::Relaxed) == status.withheld {
-            return;
-        }
-        let share = status.agreement.unwrap_or_default() * 100.0;
-        let (kind, what) = match status.withheld {
+    fn tell_withheld(&self, driver: &Driver, pool: &Pool, withheld: bool, share: Option<f64>) {
+        let share = share.unwrap_or_default() * 100.0;
+        let (kind, what) = match withheld {
             true => (Kind::Withheld, "stand-ins' answers are withheld"),
             false => (Kind::Resumed, "stand-ins' answers are used again"),
         };
         let text = format!("{what}: {share:.1} % agree with predictions");
         driver.tell(kind, Happening { model: Some(pool.id), text, ..Happening::default() });
+    }
+
+    /// Reports an instance suspected of wrong answers, and takes it out of service.
+    fn suspect(&mut self, driver: &Driver, pool: &Pool, instance: InstanceKey, effects: &mut Effects) {
+        let Some(known) = self.instances.get(&instance) else { return };
+        let text = "its answers disagree with stand-ins far more often than those of other instances";
+        let happening = Happening {
+            instance: Some(known.number),
+            model: Some(pool.id),
+            text: text.to_owned(),
+            ..Happening::default()
+        };
+        driver.tell(Kind::Suspect, happening);
+        tracing::warn!(
+            code = %parm_protocol::StableCode::InstanceSuspected,
+            instance = %known.name,
+            model = %pool.model.name,
+            "instance is suspected of wrong answers: they disagree with stand-ins far more often than those of others: \
+             check its model"
+        );
+        let Some(model) = self.pools.get(&pool.id).map(|lines| lines.own) else { return };
+        let is_ejected = self.react(driver, Told::Distrusted(instance), effects, |state, now| {
+            state.dispatcher.distrust(now, instance, model)
+        });
+        if let Some(known) = self.agreements.known.get_mut(&pool.id) {
+            known.counts.ejected += u64::from(is_ejected);
+        }
     }
 }

@@ -35,9 +35,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::RwLock;
 use parm_protocol::{Error, ModelMetadata, ModelRef, TensorMetadata};
 
-use super::instance::Instance;
-use super::pool::{Description, Pool};
-use super::reading::{InstanceId, PoolId};
+use super::instance::{Instance, InstanceId};
+use super::pool::{Description, Pool, PoolId};
 use crate::error;
 
 /// Pools by model and version.

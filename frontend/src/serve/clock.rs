@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-use parm_dispatch::Time;
+use parm_dispatcher::Time;
 
 /// Timers that wake the dispatcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

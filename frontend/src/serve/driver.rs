@@ -1,15 +1,14 @@
-//! Drives the dispatcher inline: events in, actions out.
+//! Drives the dispatcher inline: calls in, actions out.
 //!
-//! The dispatcher is not a task with a queue. The source of an event (a request handler, a finished job, the alarm)
-//! takes the lock, lets the dispatcher react, updates the ledger from the actions, and does the remaining work
-//! (starting jobs, waking handlers) after releasing the lock. A request that finds an idle instance thus costs one lock
-//! and no hand-off. A task with a channel was rejected, because it costs two wake-ups per event: more than the time
-//! that a hop may add.
+//! The dispatcher is not a task with a queue. The source of an event (a request handler, a finished run, the alarm)
+//! takes the lock, tells the dispatcher, and does the remaining work (starting runs, waking handlers) after releasing the
+//! lock. A request that finds an idle instance thus costs one lock and no hand-off. A task with a channel was rejected,
+//! because it costs two wake-ups per event: more than the time that a hop may add.
 //!
-//! Actions are applied to the ledger in order, but effects of two events may overtake each other after the lock: a job
-//! may be stopped before it is started. Its stop signal is made under the lock, so it is not lost.
+//! Effects of two events may overtake each other after the lock: a run may be stopped before it is started. Its stop
+//! signal is made under the lock, so it is not lost.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,28 +16,29 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_dispatch::replay::Tape;
-use parm_dispatch::{
-    Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair, PoolId, QueryId,
-    QuerySpec, Reject, Settings, ShapeId, Time, Verdict as Checked,
+use parm_dispatcher::{
+    InstanceKey, InstanceSpec, JobKey, ModelSettings, Payer, QueryKey, Reject, Shape, Time,
 };
-use parm_settings::{InForce, PoolSettings};
+use parm_settings::{Cost, InForce, PoolSettings};
 use parm_shares::{Account, Table};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::agreement::Pair;
 use super::alarm::{Alarm, Wake};
+use super::attempt::{Attempt, Ending};
+use super::call::{Call, Failed, Verdict};
 use super::clock::{Clock, Timers};
-use super::coding::{Decoded, Desk, ParityQuery, Stock};
-use super::effect::{Effect, Effects, Garbage};
+use super::coded::Grouped;
+use super::coding::{Decoded, Decoding, Desk, ParityQuery, Stock};
+use super::crash::Told;
 use super::held::Held;
-use super::inputs::{Inputs, Row};
-use super::instance::Instance;
-use super::job::Ending;
-use super::ledger::{CallId, Failed, Verdict};
-use super::pool::Pool;
-use super::reading::{InstanceReading, ModelReading, Payer, Seen};
-use super::state::State;
+use super::inputs::Inputs;
+use super::instance::{Instance, InstanceId};
+use super::pool::{Pool, PoolId};
+use super::reading::{self, InstanceReading, ModelReading};
+use super::lines::{Keys, Lines};
+use super::state::{Effect, Effects, State};
 use super::terms::Terms;
 use super::tokens::Tokens;
 use crate::config;
@@ -60,14 +60,12 @@ pub(crate) struct Driver {
     /// The error that stopped the recording to a file, if one did.
     pub(crate) recording_stopped: Mutex<Option<String>>,
     pub(crate) journal: Journal,
-    /// Log lines about instances.
-    pub(super) lines: LogRate<(u32, Kind)>,
     /// Log lines about answers that an instance cut.
     pub(super) cuts: LogRate<u32>,
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
-    /// Folder for the latest events if the dispatcher panics.
+    /// Folder for the latest calls if the dispatcher panics.
     pub(super) crash_folder: Option<PathBuf>,
     alarm: Alarm,
     state: Mutex<State>,
@@ -77,17 +75,15 @@ pub(crate) struct Driver {
 pub(crate) struct Submission {
     pub(crate) pool: Arc<Pool>,
     pub(crate) inputs: Arc<Inputs>,
-    pub(crate) shape: ShapeId,
+    pub(crate) shape: Shape,
     pub(crate) terms: Terms,
     pub(crate) codable: bool,
-    /// The length of its rows, if they may be padded.
-    pub(crate) padded: Option<u32>,
 }
 
 /// A request in progress. Dropping it before its verdict cancels it.
 pub(crate) struct Ticket {
     driver: Arc<Driver>,
-    call: Option<CallId>,
+    call: Option<Arc<Call>>,
     verdict: oneshot::Receiver<Verdict>,
 }
 
@@ -95,16 +91,18 @@ impl Driver {
     /// Must be called inside a runtime.
     pub(crate) fn start(
         limits: config::Instances,
-        settings: Settings,
         shares: Arc<Table>,
         timers: Timers,
         crash_folder: Option<PathBuf>,
     ) -> io::Result<Arc<Self>> {
-        let seed = timers.seed();
-        let tape = Tape::new(&settings, seed, true);
-        let mut dispatcher = Dispatcher::new(settings, seed);
-        dispatcher.follow_queries(true);
-        let state = State::new(dispatcher, tape);
+        let mut state = State::new();
+        let terms = shares.iter().map(|(share, _, settings)| {
+            (Payer::Share(parm_dispatcher::ShareKey(share)), settings.terms())
+        });
+        let terms: Vec<_> = terms.collect();
+        if !terms.is_empty() {
+            state.dispatcher.promise(&terms);
+        }
         let driver = Arc::new(Self {
             clock: Clock::start(),
             timers,
@@ -114,7 +112,6 @@ impl Driver {
             recorder: Recorder::default(),
             recording_stopped: Mutex::default(),
             journal: Journal::default(),
-            lines: LogRate::default(),
             cuts: LogRate::default(),
             stock: Arc::default(),
             desk: Desk::default(),
@@ -127,47 +124,38 @@ impl Driver {
         Ok(driver)
     }
 
+    /// Changes the state under the lock, and does what follows after it.
+    fn with<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
+        let mut effects = Effects::new();
+        let said = change(&mut self.state.lock(), &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Wake(at, turn) => self.alarm.set(self.clock.instant(at), turn),
+                other => other.act(self),
+            }
+        }
+        said
+    }
+
     /// Submits a request's rows to the dispatcher.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Ticket {
         let (told, verdict) = oneshot::channel();
-        let mut effects = Effects::new();
-        let call = {
-            let now = self.clock.now();
-            let rows = submission.inputs.rows as u32;
-            self.recorder.note(|| Note::Query { at: now, pool: submission.pool.clone(), rows });
-            let deadline = submission.terms.deadline.max(now);
-            let mut state = self.state.lock();
-            if submission.pool.removed.load(Ordering::Acquire) {
-                // The dispatcher would take it for a model whose instances are about to join.
+        let now = self.clock.now();
+        let Submission { pool, inputs, shape, terms, codable } = submission;
+        self.recorder.note(|| Note::Query { at: now, pool: pool.clone(), rows: inputs.rows as u32 });
+        let call = self.with(|state, effects| {
+            if pool.removed.load(Ordering::Acquire) || !state.pools.contains_key(&pool.id) {
                 let _ = told.send(Err(Failed { why: Reject::NoInstance, last: None, attempts: 0 }));
-                return Ticket { driver: self.clone(), call: None, verdict };
+                return None;
             }
-            let call = state.ledger.open(submission.pool.clone(), told);
-            for index in 0..submission.inputs.rows {
-                let row = Row { inputs: submission.inputs.clone(), index };
-                let story = state.archive.room();
-                let id = state.ledger.enter(call, row, [now, deadline], story);
-                let query = QuerySpec {
-                    id,
-                    pool: submission.pool.id,
-                    shape: submission.shape,
-                    deadline,
-                    priority: submission.terms.priority,
-                    share: submission.terms.share,
-                    accept: submission.terms.accept,
-                    codable: submission.codable,
-                    size: submission.padded.unwrap_or_else(|| submission.inputs.size()),
-                    padded: submission.padded.is_some(),
-                };
-                state.react(self, Event::QueryArrived(query), &mut effects);
-                if state.ledger.call(call).is_none() {
-                    break; // a rejected row rejects its request
-                }
-            }
-            call
-        };
-        self.act(effects);
-        Ticket { driver: self.clone(), call: Some(call), verdict }
+            let stories = || state.archive.room();
+            let call =
+                Arc::new(Call::new((pool, inputs), (terms, codable), (now, shape), told, stories));
+            state.calls += 1;
+            state.submit(self, &call, effects);
+            Some(call)
+        });
+        Ticket { driver: self.clone(), call, verdict }
     }
 
     /// Makes the dispatcher panic at the next query.
@@ -181,149 +169,158 @@ impl Driver {
         self.clock.now()
     }
 
-    /// Handles an event.
-    pub(crate) fn on(self: &Arc<Self>, event: Event) {
-        let mut effects = Effects::new();
-        self.state.lock().react(self, event, &mut effects);
-        self.act(effects);
+    /// Adds an instance, or updates its models and slots. It gets jobs again if it was held.
+    pub(crate) fn join(self: &Arc<Self>, instance: &Arc<Instance>, spec: &InstanceSpec) {
+        let is_new = self.with(|state, effects| match state.keys.get(&instance.id).copied() {
+            Some(key) => {
+                state.react(self, Told::Serves(key), effects, |state, now| {
+                    state.dispatcher.serve(now, key, spec);
+                    state.dispatcher.hold(now, key, false);
+                });
+                false
+            }
+            None => {
+                state.react(self, Told::Joined, effects, |state, now| {
+                    let key = state.dispatcher.join(now, spec);
+                    state.keys.insert(instance.id, key);
+                    state.instances.insert(key, instance.clone());
+                });
+                true
+            }
+        });
+        if is_new && instance.first_join() {
+            instance.client.watch(Arc::new(Tokens::of(instance)));
+        }
     }
 
-    /// Adds an instance, or updates its models.
-    pub(crate) fn join(self: &Arc<Self>, instance: &Arc<Instance>, spec: InstanceSpec) {
-        // Before its first job, which opens the connection.
-        let is_new = instance.tokens.get().is_none();
-        let tokens = instance.tokens.get_or_init(|| Arc::new(Tokens::of(self, instance.id)));
-        if is_new {
-            instance.client.watch(tokens.clone());
-        }
-        let mut effects = Effects::new();
-        let returns = {
-            let mut state = self.state.lock();
-            let known = state.ledger.instances.insert(instance.id, instance.clone());
-            state.react(self, Event::InstanceJoined(instance.id, spec), &mut effects);
-            known.is_none() && !is_new
-        };
-        self.act(effects);
-        if returns {
-            // It had no models for a while, and its connection stayed.
-            tokens.repeat();
-        }
+
+    /// Takes the measured cost of a stand-in, to show until the dispatcher knows it.
+    pub(super) fn know_cost(&self, pool: PoolId, cost: Cost) {
+        self.state.lock().pools.get_mut(&pool).into_iter().for_each(|lines| lines.cost = Some(cost));
+    }
+
+    /// Gives an instance no further jobs; it completes those that it has.
+    pub(crate) fn drain(self: &Arc<Self>, instance: InstanceId) {
+        self.with(|state, effects| {
+            let Some(key) = state.keys.get(&instance).copied() else { return };
+            state.react(self, Told::Held(key, true), effects, |state, now| {
+                state.dispatcher.hold(now, key, true);
+            });
+        });
     }
 
     /// Removes an instance.
     pub(crate) fn leave(self: &Arc<Self>, instance: InstanceId) {
-        let mut effects = Effects::new();
-        {
-            let mut state = self.state.lock();
-            state.react(self, Event::InstanceLeft(instance), &mut effects);
-            state.ledger.instances.remove(&instance);
-        }
-        self.act(effects);
+        self.with(|state, effects| {
+            let Some(key) = state.keys.remove(&instance) else { return };
+            state.react(self, Told::Left(key), effects, |state, now| {
+                state.dispatcher.leave(now, key);
+                state.instances.remove(&key);
+                state.agreements.leave(key);
+                state.running.values_mut().filter(|own| own.at == key).for_each(|own| own.forsake());
+            });
+        });
     }
 
-    /// Handles the end of a job.
-    pub(super) fn finished(self: &Arc<Self>, job: JobId, ending: Ending) {
-        let mut effects = Effects::new();
-        self.state.lock().finish(self, job, ending, &mut effects);
-        self.act(effects);
+    /// A probed instance works.
+    pub(super) fn probed(self: &Arc<Self>, instance: InstanceKey) {
+        self.with(|state, effects| {
+            state.react(self, Told::Probed(instance), effects, |state, now| {
+                state.dispatcher.probed(now, instance);
+            });
+        });
+    }
+
+    /// Handles the end of an attempt.
+    pub(super) fn finished(self: &Arc<Self>, job: JobKey, ending: Ending) {
+        self.with(|state, effects| state.finish(self, job, ending, effects));
+    }
+
+    /// Handles comparisons of predictions with their stand-ins' answers.
+    pub(super) fn compared(self: &Arc<Self>, attempt: &Attempt, said: &[(Pair, bool)]) {
+        self.with(|state, effects| state.compared(self, attempt, said, effects));
     }
 
     /// Handles the end of an encoding.
-    pub(super) fn encoded(self: &Arc<Self>, group: GroupId, made: Result<Vec<ParityQuery>, Error>) {
-        let mut effects = Effects::new();
-        self.state.lock().encoded(self, group, made, &mut effects);
-        self.act(effects);
+    pub(super) fn encoded(self: &Arc<Self>, group: Grouped, made: Result<Vec<ParityQuery>, Error>) {
+        self.with(|state, effects| state.encoded(self, group, made, effects));
     }
 
     /// Handles the end of a decoding.
-    pub(super) fn decoded(self: &Arc<Self>, group: GroupId, query: QueryId, made: Result<Decoded, Error>) {
-        let mut effects = Effects::new();
-        self.state.lock().decoded(self, group, query, made, &mut effects);
-        self.act(effects);
+    pub(super) fn decoded(self: &Arc<Self>, of: &Decoding, made: Result<Decoded, Error>) {
+        self.with(|state, effects| state.decoded(self, of, made, effects));
     }
 
-    /// Handles the end of a group's comparison.
-    pub(super) fn compared(self: &Arc<Self>, group: GroupId, made: Result<Vec<Checked>, Error>) {
-        let mut effects = Effects::new();
-        self.state.lock().compared(self, group, made, &mut effects);
-        self.act(effects);
-    }
-
-    /// Handles the judgement of a stand-in's answer.
-    pub(super) fn judged(self: &Arc<Self>, query: QueryId, output: Output, judgement: Judgement) {
-        let mut effects = Effects::new();
-        {
-            let mut state = self.state.lock();
-            state.sure(query, judgement);
-            state.react(self, Event::Judged(query, output, judgement), &mut effects);
-        }
-        self.act(effects);
-    }
-
-    /// Handles the comparison of predictions with their stand-ins' answers.
-    pub(super) fn checked(self: &Arc<Self>, said: Vec<(Pair, Option<bool>)>) {
-        let mut effects = Effects::new();
-        self.state.lock().checked(self, said, &mut effects);
-        self.act(effects);
+    /// Adds a pool, whose approximate answers count with those of an earlier version.
+    pub(crate) fn add(self: &Arc<Self>, pool: &Arc<Pool>, before: Option<PoolId>) {
+        self.with(|state, _| {
+            let before = before.and_then(|before| state.pools.get(&before)).map(|lines| lines.own);
+            let settings = ModelSettings::default();
+            let own = match before {
+                Some(before) => state.dispatcher.add_version(settings, before),
+                None => state.dispatcher.add_model(settings),
+            };
+            state.models.insert(own, pool.id);
+            state.pools.insert(pool.id, Lines::new(pool.clone(), own));
+        });
     }
 
     /// Puts a pool's settings into effect.
-    pub(crate) fn configure(self: &Arc<Self>, pool: &Arc<Pool>, settings: PoolSettings, in_force: InForce) {
-        let mut effects = Effects::new();
-        {
-            let mut state = self.state.lock();
-            state.ledger.pools.insert(pool.id, pool.clone());
-            let (settings, in_force) = (Box::new(settings), Box::new(in_force));
-            let event = Event::SettingsChanged { pool: pool.id, settings, in_force };
-            state.react(self, event, &mut effects);
-        }
-        self.act(effects);
-    }
-
-    /// Adds a version of a model, which inherits the state of the version before.
-    pub(crate) fn version_added(self: &Arc<Self>, pool: PoolId, predecessor: PoolId) {
-        let mut effects = Effects::new();
-        self.state.lock().react(self, Event::VersionAdded { pool, predecessor }, &mut effects);
-        self.act(effects);
+    pub(crate) fn configure(self: &Arc<Self>, pool: &Pool, settings: PoolSettings, in_force: InForce) {
+        self.with(|state, effects| state.configure(self, pool, (settings, in_force), effects));
     }
 
     /// Removes a model.
     pub(crate) fn forget(self: &Arc<Self>, pool: PoolId) {
-        let mut effects = Effects::new();
-        {
-            let mut state = self.state.lock();
-            state.react(self, Event::PoolRemoved(pool), &mut effects);
-            state.ledger.pools.remove(&pool);
-        }
-        self.act(effects);
+        self.with(|state, effects| state.forget(self, pool, effects));
+    }
+
+    /// The names of all pools' models.
+    pub(super) fn model_keys(&self) -> BTreeMap<PoolId, Keys> {
+        self.state.lock().model_keys()
+    }
+
+    /// How many of so many instances run only a pool's parities.
+    pub(super) fn apart(&self, pool: PoolId, instances: usize) -> usize {
+        self.state.lock().pools.get(&pool).map_or(0, |lines| lines.apart(instances))
     }
 
     /// Amount of state kept for requests and instances.
     pub(crate) fn held(&self) -> Held {
         let state = self.state.lock();
-        let (ledger, dispatched) = (state.ledger.held(), state.dispatcher.held());
-        Held { ledger, dispatched }
+        let coders = state.coded.values().map(|coded| coded.coder.held());
+        let (groups, members) = coders.fold((0, 0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
+        Held {
+            requests: state.calls,
+            queries: state.dispatcher.open_queries(),
+            jobs: state.running.len(),
+            groups,
+            members,
+            instances: state.instances.len(),
+            pools: state.pools.len(),
+        }
     }
 
     /// Accounts of all shares.
-    pub(crate) fn shared(&self) -> Vec<(Payer, Account)> {
-        self.state.lock().dispatcher.shares().map(|(payer, account)| (payer.into(), *account)).collect()
+    pub(crate) fn shared(&self) -> Vec<(reading::Payer, Account)> {
+        self.state.lock().accounts()
     }
 
     /// The median time of a model's runs, once enough are known.
     pub(crate) fn usual(&self, pool: PoolId) -> Option<Duration> {
-        self.state.lock().dispatcher.service(pool).map(|[usual, _]| usual)
+        self.state.lock().service(pool).map(|[usual, _]| usual)
     }
 
     /// How a model is.
     pub(crate) fn reading(&self, pool: PoolId) -> Option<ModelReading> {
         let now = self.now();
-        self.state.lock().dispatcher.reading(now, pool).map(ModelReading::from)
+        self.state.lock().reading(now, pool)
     }
 
     /// How an instance is.
     pub(crate) fn instance(&self, id: InstanceId) -> Option<InstanceReading> {
-        self.instances(&[id]).remove(&id)
+        let now = self.now();
+        self.state.lock().instance(now, id)
     }
 
     /// How these instances are.
@@ -335,27 +332,19 @@ impl Driver {
     pub(crate) fn glance(&self, pools: &[Arc<Pool>], instances: &[InstanceId]) -> Glance {
         let mut state = self.state.lock();
         let now = self.now();
-        let State { dispatcher, ledger, .. } = &mut *state;
-        let mut oldest = HashMap::new();
-        for running in ledger.jobs.values().filter(|running| running.outputs.is_none()) {
-            let job = (running.started, running.pool.id);
-            let known = oldest.entry(running.instance.id).or_insert(job);
-            *known = job.min(*known);
-        }
-        let reading = |id: &InstanceId| {
-            let age = |(since, pool): &(Time, PoolId)| {
-                (now.since(*since), dispatcher.service(*pool).map(|[usual, _]| usual))
-            };
-            let slowness = ledger.instances.get(id).and_then(|own| own.slowness());
-            let seen = Seen { oldest: oldest.get(id).map(age), slowness };
-            Some((*id, InstanceReading::new(&dispatcher.instance_reading(now, *id)?, seen)))
-        };
-        let instances = instances.iter().filter_map(reading).collect();
-        let mut of_pool = |pool: &Arc<Pool>| {
-            let reading = dispatcher.reading(now, pool.id)?.into();
-            Some((reading, dispatcher.groups(now, pool.id).map(Into::into)))
-        };
+        let instances = instances.iter().filter_map(|id| Some((*id, state.instance(now, *id)?))).collect();
+        let mut of_pool =
+            |pool: &Arc<Pool>| Some((state.reading(now, pool.id)?, state.groups(now, pool.id)));
         Glance { instances, pools: pools.iter().map(&mut of_pool).collect() }
+    }
+
+    /// Whether an instance accepts work of a pool.
+    pub(crate) fn takes(&self, instance: InstanceId, pool: PoolId) -> bool {
+        let state = self.state.lock();
+        let Some((instance, lines)) = state.keys.get(&instance).zip(state.pools.get(&pool)) else { return false };
+        // One that runs only parities or the backup model serves the model too.
+        let keys = lines.keys();
+        [Some(keys.own), keys.parity, keys.helper].into_iter().flatten().any(|key| state.dispatcher.takes(*instance, key))
     }
 
     /// Returns how many queries are kept, since when, and those that match.
@@ -364,7 +353,7 @@ impl Driver {
     }
 
     /// A kept query.
-    pub(crate) fn query(&self, id: QueryId) -> Option<KeptQuery> {
+    pub(crate) fn query(&self, id: QueryKey) -> Option<KeptQuery> {
         self.state.lock().archive.get(id)
     }
 
@@ -383,40 +372,29 @@ impl Driver {
         self.journal.tell(self.now_ms(), kind, what);
     }
 
-    /// Whether an instance accepts work of a pool.
-    pub(crate) fn takes(&self, instance: InstanceId, pool: PoolId) -> bool {
-        self.state.lock().dispatcher.takes(instance, pool)
-    }
-
-    fn abandon(self: &Arc<Self>, call: CallId) {
-        let mut effects = Effects::new();
-        {
-            let mut state = self.state.lock();
-            if let Some((closed, open)) = state.ledger.close(call) {
-                state.cancelling = true;
-                for query in open {
-                    state.react(self, Event::QueryCancelled(query), &mut effects);
-                }
-                state.cancelling = false;
-                effects.push(Effect::Discard(Garbage::Call(closed)));
-            }
+    fn abandon(self: &Arc<Self>, call: &Arc<Call>) {
+        if call.close().is_none() {
+            return; // it has its verdict
         }
-        self.act(effects);
-    }
-
-    fn act(self: &Arc<Self>, effects: Effects) {
-        for effect in effects {
-            match effect {
-                Effect::Wake(at, turn) => self.alarm.set(self.clock.instant(at), turn),
-                other => other.act(self),
-            }
-        }
+        self.with(|state, effects| {
+            state.react(self, Told::Cancelled, effects, |state, now| {
+                let mut discarded = Effects::new();
+                state.cancel(now, call, &mut discarded);
+                discarded
+            })
+        });
     }
 }
 
 impl Wake for Driver {
     fn wake(self: Arc<Self>) {
-        self.on(Event::TimerFired);
+        self.with(|state, effects| {
+            state.wakes_at = None;
+            state.react(&self, Told::Ticked, effects, |state, now| {
+                state.dispatcher.tick(now);
+                state.coded.values_mut().for_each(|coded| coded.coder.tick(now));
+            });
+        });
     }
 }
 
@@ -425,14 +403,15 @@ impl Ticket {
     pub(crate) async fn verdict(mut self) -> Verdict {
         let verdict = (&mut self.verdict).await;
         self.call = None;
-        verdict.unwrap_or(Err(Failed { why: Reject::Failed, last: None, attempts: 0 }))
+        let lost = Failed { why: Reject::Failed(parm_dispatcher::Failure::Instance), last: None, attempts: 0 };
+        verdict.unwrap_or(Err(lost))
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(call) = self.call {
-            self.driver.abandon(call);
+        if let Some(call) = self.call.take() {
+            self.driver.abandon(&call);
         }
     }
 }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use parm_dispatch::Reject;
+use parm_dispatcher::{Failure, Reject, Shape};
 use parm_protocol::{
     Context, Error, InferRequest, ModelRef, OpaqueAnswer, OpaqueBody, OpaqueRequest, Parameters, is_grpc,
     terms,
 };
 use parm_transport::keys;
 
+use super::call::Failed;
 use super::driver::Submission;
 use super::endings;
 use super::inputs::Inputs;
-use super::ledger::Failed;
 use super::outcome::Outcome;
 use super::outputs::Answers;
 use super::pool::Pool;
@@ -83,7 +83,7 @@ impl Frontend {
                     }
                     Some(error) => {
                         core.metrics.failed(&pool.metrics, error);
-                        pool.sums.rejected(Reject::Failed, 1, took);
+                        pool.sums.rejected(Reject::Failed(Failure::Instance), 1, took);
                         pool.failed(took);
                         pool.troubled(error);
                     }
@@ -128,9 +128,8 @@ impl Frontend {
             span: trace::forwarded(&route.name, &request, context),
             opaque: Some(Arc::new(request)),
         });
-        let shape = pool.shapes.alone();
-        let submission =
-            Submission { pool: pool.clone(), inputs, shape, terms, codable: false, padded: None };
+        let shape = Shape { name: pool.shapes.alone(), size: inputs.size() };
+        let submission = Submission { pool: pool.clone(), inputs, shape, terms, codable: false };
         pool.sums.objective.allows(terms.deadline.since(self.core.driver.now()));
         let failed = match self.core.driver.submit(submission).verdict().await {
             Ok(answers) => {

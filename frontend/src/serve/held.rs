@@ -3,23 +3,16 @@
 /// State kept for requests and instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// State kept by the driver.
-    pub ledger: Kept,
-    /// State kept by the dispatcher.
-    pub dispatched: parm_dispatch::Held,
-}
-
-/// State kept by the driver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
     /// Requests without a verdict.
     pub requests: usize,
-    /// Queries whose inputs are still in use.
+    /// Queries without a reply, parities and comparisons among them.
     pub queries: usize,
-    /// Jobs whose outputs are still in use.
+    /// Runs without an end.
     pub jobs: usize,
     /// Coding groups.
     pub groups: usize,
+    /// Their members and parities without a reply.
+    pub members: usize,
     /// Instances that joined.
     pub instances: usize,
     /// Models.

@@ -1,31 +1,25 @@
 //! Instance as the driver knows it: its client, its models and its measured times.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeSet;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::InstanceId;
 use parm_protocol::client::Client;
 use parm_protocol::{Code, Error, ModelIndex, rest};
 use tokio::sync::Notify;
 
 use super::pool::Pool;
-use super::tokens::Tokens;
 use crate::metrics;
 
 /// Number of service times for the quantiles.
 const WINDOW: usize = 512;
 
-/// Number of jobs for its relative speed.
-const PACES: usize = 64;
-
-/// Minimum number of jobs for its relative speed.
-const FEWEST_PACES: usize = 8;
-
-/// The same after an ejection, when they are known to be slow.
-const FRESH_PACES: usize = 3;
+/// The name of an instance in this frontend, which is never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct InstanceId(pub(crate) u32);
 
 /// An instance: an embedded thread or a remote server.
 pub(crate) struct Instance {
@@ -43,23 +37,24 @@ pub(crate) struct Instance {
     pub(crate) suspect: Notify,
     /// Notified when it did not know a model that it should serve: its models have changed.
     pub(crate) outdated: Notify,
+    /// Notified when it states other slots.
+    pub(crate) stated: Notify,
     pools: RwLock<Vec<Arc<Pool>>>,
     /// Models that it knows but does not serve.
     absent: RwLock<Vec<ModelIndex>>,
     /// Models that it rejected a job for, or unloaded by order, since the last description began.
     disowned: Mutex<BTreeSet<String>>,
     recent: Mutex<Recent>,
-    /// The error of its last failed job.
-    last_failure: Mutex<Option<String>>,
-    /// Its times of deployed models relative to the usual times of their pools.
-    paces: Mutex<VecDeque<f32>>,
-    /// Whether few jobs suffice for it, since an ejection for slowness.
-    few_paces: AtomicBool,
     /// Finished jobs, and how many of them failed.
     ended: [AtomicU64; 2],
     metrics: metrics::InstanceMetrics,
-    /// Forwards its token messages, from its first models on.
-    pub(super) tokens: OnceLock<Arc<Tokens>>,
+    /// The jobs at a time that it states, 0 if it states none; and whether other frontends use it.
+    stated_slots: AtomicU16,
+    shared: AtomicBool,
+    /// Whether it has joined before.
+    joined: AtomicBool,
+    /// The latest error of a job.
+    last_failure: Mutex<Option<String>>,
     /// Whether it states the files of its models, as our workers do.
     states_files: AtomicBool,
     /// Whether it is another frontend, which may return approximate answers.
@@ -95,16 +90,17 @@ impl Instance {
             idle: Notify::new(),
             suspect: Notify::new(),
             outdated: Notify::new(),
+            stated: Notify::new(),
             pools: RwLock::default(),
             absent: RwLock::default(),
             disowned: Mutex::default(),
             recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
-            last_failure: Mutex::default(),
-            paces: Mutex::default(),
-            few_paces: AtomicBool::new(false),
             ended: Default::default(),
             metrics,
-            tokens: OnceLock::new(),
+            stated_slots: AtomicU16::new(0),
+            shared: AtomicBool::new(false),
+            joined: AtomicBool::new(false),
+            last_failure: Mutex::default(),
             states_files: AtomicBool::new(false),
             approximates: AtomicBool::new(false),
         }
@@ -182,31 +178,6 @@ impl Instance {
         recent.next = (next + 1) % WINDOW;
     }
 
-    /// Records the relative time of a job of the deployed model.
-    pub(crate) fn paced(&self, pace: f64) {
-        let mut paces = self.paces.lock();
-        if paces.len() >= PACES {
-            paces.pop_front();
-        }
-        paces.push_back(pace as f32);
-    }
-
-    /// Forgets jobs from before it was slow: with few probes they would hide for a minute how slow it is.
-    pub(crate) fn ejected_as_slow(&self) {
-        let mut paces = self.paces.lock();
-        let old = paces.len().saturating_sub(FRESH_PACES);
-        paces.drain(..old);
-        self.few_paces.store(true, Ordering::Relaxed);
-    }
-
-    /// Median relative time of its last jobs; `None` before there are enough.
-    pub(crate) fn slowness(&self) -> Option<f64> {
-        let fewest = if self.few_paces.load(Ordering::Relaxed) { FRESH_PACES } else { FEWEST_PACES };
-        let mut paces: Vec<f32> = self.paces.lock().iter().copied().collect();
-        paces.sort_unstable_by(f32::total_cmp);
-        (paces.len() >= fewest).then(|| f64::from(paces[paces.len() / 2]))
-    }
-
     /// Counts a finished job.
     pub(crate) fn ends(&self, ok: bool) {
         self.ended[0].fetch_add(1, Ordering::Relaxed);
@@ -226,6 +197,36 @@ impl Instance {
     /// Takes the models with such evidence.
     pub(crate) fn take_disowned(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.disowned.lock())
+    }
+
+    /// Whether it joins for the first time.
+    pub(super) fn first_join(&self) -> bool {
+        !self.joined.swap(true, Ordering::Relaxed)
+    }
+
+    /// The jobs at a time that it states.
+    pub(super) fn stated_slots(&self) -> Option<u16> {
+        Some(self.stated_slots.load(Ordering::Relaxed)).filter(|slots| *slots > 0)
+    }
+
+    pub(super) fn set_stated_slots(&self, slots: NonZeroU16) {
+        if self.stated_slots.swap(slots.get(), Ordering::Relaxed) != slots.get() {
+            self.stated.notify_one();
+        }
+    }
+
+    /// Whether other frontends use it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_shared(&self, shared: bool) {
+        self.shared.store(shared, Ordering::Relaxed);
+    }
+
+    /// The latest error of a job.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        self.last_failure.lock().clone()
     }
 
     /// Records a failed job.
@@ -264,27 +265,5 @@ impl Instance {
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
         (!times.is_empty()).then(|| Quantiles { median: at(0.5), p90: at(0.9), p99: at(0.99) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use parm_transport::client;
-
-    use super::*;
-    use crate::metrics::Metrics;
-
-    #[tokio::test]
-    async fn slowness_is_of_the_jobs_since_ejection() {
-        let client = client::connect(&"http://gone:1".parse().unwrap(), &client::Config::default()).unwrap();
-        let name = (InstanceId(1), 1);
-        let instance = Instance::new(name, "i".into(), client, Metrics::new().instance("i"));
-        (0..60).for_each(|_| instance.paced(1.0));
-        (0..2).for_each(|_| instance.paced(7.0));
-        assert_eq!(instance.slowness(), Some(1.0));
-        instance.ejected_as_slow();
-        assert_eq!(instance.slowness(), Some(7.0), "of the last three jobs two were slow");
-        (0..2).for_each(|_| instance.paced(1.0));
-        assert_eq!(instance.slowness(), Some(1.0), "its probes are as fast as usual again");
     }
 }

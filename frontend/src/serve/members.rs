@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use parm_dispatch::InstanceId;
 use parm_protocol::Padding;
 
+use super::instance::InstanceId;
 use super::pool::Description;
 
 /// The instances of a pool.

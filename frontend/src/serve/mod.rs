@@ -1,30 +1,30 @@
 //! Serving: the dispatcher driven by tokio.
 //!
 //! The life of a request, in reading order: `service` receives it, `terms` reads its parameters, and `driver` submits
-//! its rows to the dispatcher. `state` (and `groups`) update the `ledger`, `coding` encodes and decodes, `job` runs the
-//! rows at an instance, and `outputs` builds the response. `catalog` and `pool` hold the models, and `core` owns all
-//! parts.
+//! the rows of a `call` to the dispatcher. `state` carries out its actions, `attempt` runs rows at an instance, and `outputs` builds
+//! the response. Clients of the dispatcher beside it are `coded` (with the arithmetic of `coding`) and `agreement`. `lines` has the
+//! dispatcher's models of a pool, `roster` its instances, `catalog` and `pool` hold the models, and `core` owns all parts.
 
 mod agreement;
 mod alarm;
+mod attempt;
+mod call;
 mod catalog;
 mod clock;
+mod coded;
 mod coding;
+mod conditions;
 mod core;
 mod crash;
 mod driver;
-mod effect;
-mod ejections;
 mod endings;
 mod forward;
-mod groups;
 mod held;
 mod index;
 mod inputs;
 mod instance;
-mod job;
-mod ledger;
 mod lengths;
+mod lines;
 mod members;
 mod outcome;
 mod outputs;
@@ -38,7 +38,6 @@ mod service;
 mod shape;
 mod state;
 mod stories;
-mod suspects;
 mod terms;
 mod tokens;
 mod trace;
@@ -47,8 +46,9 @@ pub use clock::Timers;
 pub use coding::LoadNets;
 pub(crate) use core::{Core, Departure, PoolSettingsByModel, Reach};
 pub use core::{Dispatch, Reloaded};
-pub use held::{Held, Kept};
-pub(crate) use instance::{Instance, Quantiles};
+pub(crate) use attempt::Role;
+pub use held::Held;
+pub(crate) use instance::{Instance, InstanceId, Quantiles};
 pub use outcome::Outcome;
-pub(crate) use pool::{Description, Pool};
+pub(crate) use pool::{Description, Pool, PoolId};
 pub use service::Frontend;

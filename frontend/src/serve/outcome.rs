@@ -1,7 +1,5 @@
 //! Outcome of an answer, as reported to the client.
 
-use parm_dispatch::Answer;
-
 /// The parameter of answers that names their outcome.
 pub(crate) const OUTCOME: &str = "parm_outcome";
 
@@ -42,19 +40,6 @@ impl Outcome {
             Outcome::StandIn => "stand-in",
             Outcome::Backup => "backup",
             Outcome::Default => "default",
-        }
-    }
-
-    /// The outcome of an answer; `None` for a rejection.
-    pub(crate) const fn of(answer: &Answer) -> Option<Self> {
-        match answer {
-            Answer::Exact { .. } => Some(Self::Exact),
-            Answer::Hedged { .. } => Some(Self::Hedged),
-            Answer::Reconstructed { .. } => Some(Self::Reconstructed),
-            Answer::StandIn { .. } => Some(Self::StandIn),
-            Answer::Backup { .. } => Some(Self::Backup),
-            Answer::Default => Some(Self::Default),
-            Answer::Rejected(_) => None,
         }
     }
 }

@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
-use parm_dispatch::PoolId;
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     BatchStatistics, Code, DataType, DurationStatistics, Error, ModelConfig, ModelMetadata, ModelRef,
@@ -32,6 +31,10 @@ const LARGEST_PADDED: usize = 256 << 10;
 
 /// The largest batch of padded rows in bytes of its inputs and outputs: an answer of an instance may have as many by default.
 const LARGEST_BATCH: usize = 64 << 20;
+
+/// The name of a pool, which is never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PoolId(pub(crate) u32);
 
 /// An instance's description of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,14 +66,14 @@ pub(crate) struct Pool {
     pub(crate) shapes: Shapes,
     pub(crate) metrics: metrics::PoolMetrics,
     pub(crate) sums: Sums,
-    /// Whether stand-ins' answers were withheld at the last check.
-    pub(crate) withheld: AtomicBool,
     /// Whether its stand-in's answers have no confidence although the settings require one.
     pub(crate) never_sure: AtomicBool,
     /// Whether the log said which of its outputs codes cannot reconstruct.
     pub(crate) not_decodable: AtomicBool,
     /// Whether the catalog has removed it: its queries go to the pool that replaced it.
     pub(crate) removed: AtomicBool,
+    /// How often no instance of it answered, and its stand-in did.
+    pub(crate) outages: AtomicU64,
     /// Inputs of an answered query, for probes.
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
@@ -130,10 +133,10 @@ impl Pool {
             shapes: Shapes::of(&metadata, batched),
             metrics,
             sums: Sums::default(),
-            withheld: AtomicBool::new(false),
             never_sure: AtomicBool::new(false),
             not_decodable: AtomicBool::new(false),
             removed: AtomicBool::new(false),
+            outages: AtomicU64::new(0),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
             pads: AtomicBool::new(false),

@@ -2,11 +2,16 @@
 //! and discovery. The driver makes these readings; all others read only the types of this file.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parm_dispatch::Reason;
-pub(crate) use parm_dispatch::{InstanceId, PoolId, QueryId, Time};
 use parm_protocol::rounded;
+use parm_shares::Account;
+
+pub(crate) use super::instance::InstanceId;
+pub(crate) use super::pool::PoolId;
+use super::state::State;
+pub(crate) use parm_dispatcher::{QueryKey as QueryId, Time};
 
 /// How a model is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -94,10 +99,8 @@ pub(crate) enum Condition {
     /// Its jobs fail.
     Failing,
     /// It takes no jobs.
-    #[allow(dead_code, reason = "the old dispatcher does not tell it")]
     Unreachable,
     /// It fails and recovers, so many times within a minute.
-    #[allow(dead_code, reason = "the old dispatcher does not tell it")]
     Flapping(u8),
     /// Its answers disagree with those of stand-ins or parities.
     Wrong,
@@ -141,11 +144,7 @@ impl fmt::Display for Condition {
             Self::Slow(times) => write!(f, "slow: its jobs take {times:.1} times as long as usual"),
             Self::Silent { oldest, usual } => {
                 write!(f, "silent: it holds a job for {:?}", rounded(*oldest))?;
-                if usual.is_zero() {
-                    Ok(())
-                } else {
-                    write!(f, ", which usually takes {:?}", rounded(*usual))
-                }
+                if usual.is_zero() { Ok(()) } else { write!(f, ", which usually takes {:?}", rounded(*usual)) }
             }
             Self::Failing => f.write_str("failing: its jobs fail"),
             Self::Unreachable => f.write_str("unreachable: it takes no jobs"),
@@ -265,128 +264,135 @@ counters! {
     ejections_refused,
 }
 
-impl From<parm_dispatch::Counters> for Counters {
-    fn from(old: parm_dispatch::Counters) -> Self {
-        Self {
-            arrived: old.arrived,
-            cancelled: old.cancelled,
-            given_up: old.given_up,
-            jobs: old.jobs,
-            batches: old.batches,
-            batch_rows: old.batch_rows,
-            dropped: old.dropped,
-            hedges: old.hedges,
-            hedges_refused: old.hedges_refused,
-            hedges_won: old.hedges_won,
-            explored: old.explored,
-            groups: old.groups,
-            groups_partial: old.groups_partial,
-            groups_dissolved: old.groups_dissolved,
-            parities: old.parities,
-            parities_unsent: old.parities_unsent,
-            parities_late: old.parities_late,
-            reconstructions: old.reconstructions,
-            reconstructions_served: old.reconstructions_served,
-            reconstructions_unsure: old.reconstructions_unsure,
-            backups_served: old.backups_served,
-            stand_ins_late: old.stand_ins_late,
-            stand_ins_served: old.stand_ins_served,
-            outages: old.outages,
-            stand_ins_outage: old.stand_ins_outage,
-            stand_ins_unsure: old.stand_ins_unsure,
-            stand_ins_over_bound: old.stand_ins_over_bound,
-            stand_ins_wasted: old.stand_ins_wasted,
-            retries: old.retries,
-            retries_refused: old.retries_refused,
-            compared: old.compared,
-            disagreed: old.disagreed,
-            suspected: old.suspected,
-            ejected_wrong: old.ejected_wrong,
-            ejected_failing: old.ejected_failing,
-            ejected_silent: old.ejected_slow,
-            ejections_refused: old.ejections_refused,
-        }
-    }
-}
-
-impl From<parm_dispatch::PoolReading> for ModelReading {
-    fn from(old: parm_dispatch::PoolReading) -> Self {
-        let status = old.status;
-        Self {
-            counters: status.counters.into(),
-            queued: status.queued,
-            unanswered: status.unanswered,
-            running: status.running,
-            busy: old.busy,
-            members: old.members,
-            usable_instances: status.usable_instances,
-            slots: old.slots,
-            service: old.service,
-            late_after: old.late_after,
-            retries: old.retries.into(),
-            hedges: old.hedges.into(),
-            approximate: old.approximate,
-            in_outage: status.in_outage,
-            stand_in_cost: status.stand_in_cost.map(|cost| cost.rows),
-            agreement: status.agreement,
-            withheld: status.withheld,
-        }
-    }
-}
-
-impl From<parm_dispatch::GroupsReading> for GroupsReading {
-    fn from(old: parm_dispatch::GroupsReading) -> Self {
-        let open = old.open.into_iter().map(|group| (group.k, group.members, group.age));
-        Self { open: open.collect(), made: old.made }
-    }
-}
-
-impl From<parm_dispatch::Payer> for Payer {
-    fn from(old: parm_dispatch::Payer) -> Self {
-        match old {
-            parm_dispatch::Payer::Share(share) => Self::Share(share.0),
-            parm_dispatch::Payer::Model(pool) => Self::Model(pool),
-        }
-    }
-}
-
-/// What the driver knows about an instance next to the dispatcher.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    /// The age of its oldest job, and the usual time of such jobs.
-    pub(super) oldest: Option<(Duration, Option<Duration>)>,
-    /// How many times as long as usual its last jobs took.
-    pub(super) slowness: Option<f64>,
-}
-
-/// A job of this age, and this multiple of the usual time, shows that its instance is silent.
-const LONG: Duration = Duration::from_secs(1);
-const TIMES: u32 = 10;
-
-/// An instance is slow if its last jobs took so many times as long as usual.
-const SLOW: f64 = 2.0;
-
-impl InstanceReading {
-    pub(super) fn new(old: &parm_dispatch::InstanceReading, seen: Seen) -> Self {
-        let silent = seen.oldest.and_then(|(oldest, usual)| {
-            let usual = usual.unwrap_or_default();
-            (oldest >= LONG.max(usual.saturating_mul(TIMES))).then_some(Condition::Silent { oldest, usual })
-        });
-        let slowness = seen.slowness.or(old.slower).unwrap_or(1.0);
-        let slow = Condition::Slow(slowness as f32);
-        let condition = match old.out_for {
-            Some(Reason::Wrong) => Condition::Wrong,
-            Some(Reason::Slow) => slow,
-            Some(Reason::Failing) => silent.unwrap_or(Condition::Failing),
-            None => silent.or((slowness >= SLOW).then_some(slow)).unwrap_or_default(),
+impl State {
+    /// How a model is.
+    pub(super) fn reading(&self, now: Time, id: PoolId) -> Option<ModelReading> {
+        let lines = self.pools.get(&id)?;
+        let own = self.dispatcher.reading(now, lines.own)?;
+        let known = self.agreements.of(id);
+        let keys = lines.keys();
+        let others = || [keys.helper, keys.parity].into_iter().flatten();
+        let of_others = others().filter_map(|key| self.dispatcher.counters(key));
+        let (jobs, dropped) =
+            of_others.fold((own.counters.jobs, own.counters.stopped), |(jobs, dropped), other| {
+                (jobs + other.jobs, dropped + other.stopped)
+            });
+        let is_backup = lines.pool.codes().backup.is_some();
+        let by_helper = own.counters.by_stand_in;
+        let compared = known.map(|known| known.counts).unwrap_or_default();
+        let coded = self.coded.get(&id).map(|coded| coded.coder.counters()).unwrap_or_default();
+        let counters = Counters {
+            arrived: own.counters.submitted,
+            cancelled: own.counters.cancelled,
+            given_up: own.counters.overloaded,
+            jobs,
+            batches: own.counters.batches,
+            batch_rows: own.counters.first,
+            dropped,
+            hedges: own.counters.hedged,
+            hedges_refused: own.counters.hedges_refused,
+            hedges_won: own.counters.hedges_won,
+            explored: own.counters.explored,
+            groups: coded.groups,
+            groups_partial: coded.groups_partial,
+            groups_dissolved: coded.groups_dissolved,
+            parities: coded.parities,
+            parities_unsent: coded.parities_unsent,
+            parities_late: coded.parities_late,
+            reconstructions: coded.reconstructions,
+            reconstructions_served: coded.reconstructions_served,
+            reconstructions_unsure: coded.reconstructions_unsure,
+            backups_served: if is_backup { by_helper } else { 0 },
+            stand_ins_late: own.counters.stood_in,
+            stand_ins_served: if is_backup { 0 } else { by_helper },
+            outages: lines.pool.outages.load(Ordering::Relaxed),
+            stand_ins_outage: own.counters.in_outage,
+            stand_ins_unsure: compared.unsure,
+            stand_ins_over_bound: own.counters.over_bound,
+            stand_ins_wasted: compared.answered.saturating_sub(by_helper),
+            retries: own.counters.retried,
+            retries_refused: own.counters.retries_refused,
+            compared: compared.compared,
+            disagreed: compared.disagreed,
+            suspected: compared.suspected,
+            ejected_wrong: compared.ejected,
+            ejected_failing: own.counters.out_failing,
+            ejected_silent: own.counters.out_silent,
+            ejections_refused: own.counters.kept,
         };
-        Self {
-            in_service: old.in_service,
-            condition,
-            trial_in: old.probe_in,
-            slower: old.slower,
-            compared: old.compared.map(<[f64; 2]>::from),
-            oldest: seen.oldest.map(|(age, _)| age),
+        Some(ModelReading {
+            counters,
+            queued: own.queued,
+            unanswered: u32::try_from(own.counters.unanswered()).unwrap_or(u32::MAX),
+            running: own.running,
+            busy: f64::from(own.busy),
+            members: own.members,
+            usable_instances: own.usable_instances,
+            slots: own.slots,
+            service: own.service,
+            late_after: own.late_after,
+            retries: own.retries,
+            hedges: own.hedges,
+            approximate: own.approximate,
+            in_outage: own.in_outage,
+            stand_in_cost: own.stand_in_cost.or(lines.cost.map(|cost| cost.rows)),
+            agreement: known.and_then(|known| known.agreement.share()),
+            withheld: known.is_some_and(|known| known.agreement.is_withheld()),
+        })
+    }
+
+    /// The coding groups of a model.
+    pub(super) fn groups(&mut self, now: Time, id: PoolId) -> Option<GroupsReading> {
+        self.coded.get_mut(&id).map(|coded| {
+            let open = coded.coder.open();
+            let open = open.map(|own| (own.size as u8, own.members as u8, now.since(own.since))).collect();
+            let made = coded.coder.take_made();
+            GroupsReading { open, made: made.into_iter().map(|(k, count)| (k as u8, count)).collect() }
+        })
+    }
+
+    /// How an instance is.
+    pub(super) fn instance(&self, now: Time, id: InstanceId) -> Option<InstanceReading> {
+        let key = *self.keys.get(&id)?;
+        let own = self.dispatcher.instance(now, key)?;
+        let oldest = self.running.values().filter(|running| running.at == key).map(|own| own.started).min();
+        let compared = self.agreements.compared(key);
+        Some(InstanceReading {
+            in_service: own.in_service,
+            condition: own.condition.into(),
+            trial_in: own.trial_in,
+            slower: own.slower,
+            compared,
+            oldest: oldest.map(|since| now.since(since)),
+        })
+    }
+
+    /// The accounts of all payers.
+    pub(super) fn accounts(&self) -> Vec<(Payer, Account)> {
+        let payer = |payer| match payer {
+            parm_dispatcher::Payer::Share(share) => Some(Payer::Share(share.0)),
+            parm_dispatcher::Payer::Model(model) => self.models.get(&model).copied().map(Payer::Model),
+        };
+        self.dispatcher.accounts().filter_map(|(of, account)| Some((payer(of)?, account))).collect()
+    }
+
+    /// The times of a model's runs.
+    pub(super) fn service(&self, id: PoolId) -> Option<[Duration; 2]> {
+        self.dispatcher.service(self.pools.get(&id)?.own)
+    }
+}
+
+impl From<parm_dispatcher::Condition> for Condition {
+    fn from(of: parm_dispatcher::Condition) -> Self {
+        use parm_dispatcher::Condition as Of;
+        match of {
+            Of::Well => Self::Well,
+            Of::Slow(times) => Self::Slow(times),
+            Of::Silent { oldest, usual } => Self::Silent { oldest, usual },
+            Of::Failing => Self::Failing,
+            Of::Unreachable => Self::Unreachable,
+            Of::Flapping(times) => Self::Flapping(times),
+            Of::Wrong => Self::Wrong,
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use parm_dispatch::Reject;
+use parm_dispatcher::Reject;
 use parm_protocol::Error;
 
-use super::ledger::Failed;
+use super::call::Failed;
 use super::pool::Pool;
 
 /// The error for the client of a failed request.
@@ -27,8 +27,8 @@ pub(super) fn error(pool: &Pool, failed: Failed, waited: Duration, retry_after: 
         (Reject::Deadline, _) => Error::DeadlineExceeded { waited },
         (Reject::NoInstance, _) => Error::NoInstance { model: model.clone() },
         (Reject::BadQuery, Some(last)) => last,
-        (Reject::Failed, Some(last)) => Error::Attempts { last: Box::new(last) },
-        (Reject::Failed | Reject::BadQuery, None) => Error::Unavailable {
+        (Reject::Failed(_), Some(last)) => Error::Attempts { last: Box::new(last) },
+        (Reject::Failed(_) | Reject::BadQuery, None) => Error::Unavailable {
             message: format!("no instance could run model '{model}': check the instances' health"),
         },
     }

@@ -4,19 +4,19 @@
 //! later. The models of all instances are therefore kept here and reevaluated after each change of models, codes or
 //! settings.
 
-use std::collections::BTreeMap;
-use std::num::NonZeroU16;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use parm_dispatch::{Event, InstanceId, InstanceSpec, PoolId, Served, Site};
+use parm_dispatcher::{InstanceSpec, Offered, Site};
 use parm_protocol::ModelRef;
 
 use super::catalog::Catalog;
 use super::coding::{Costs, costs};
 use super::driver::Driver;
-use super::instance::Instance;
-use super::pool::{Description, Pool};
+use super::instance::{Instance, InstanceId};
+use super::lines::Keys;
+use super::pool::{Description, Pool, PoolId};
 
 /// Joined instances.
 #[derive(Default)]
@@ -58,48 +58,91 @@ impl Joined {
         Self { draining, ..self }
     }
 
-    /// Its specification for these pools, and problems of its parity models and stand-ins.
-    fn spec(&self, pools: &[Arc<Pool>]) -> (InstanceSpec, Vec<String>) {
+    /// Whether it can run a pool's model, and its parities; and why not, if it should.
+    fn can_run(&self, pool: &Pool) -> (bool, Result<bool, String>) {
+        let deployed = self.instance.pools().iter().any(|known| known.id == pool.id);
+        (deployed, pool.codes().parity_at(&self.models, deployed))
+    }
+
+    /// What it offers, and problems of its parity models and stand-ins.
+    fn spec(&self, pools: &[Arc<Pool>], roles: &Roles) -> (InstanceSpec, Vec<String>) {
         let own = self.instance.pools();
-        let slots = own.iter().filter_map(|pool| pool.server_batches()).fold(self.slots, u16::max);
+        let stated = self.instance.stated_slots().unwrap_or(self.slots);
+        let slots = own.iter().filter_map(|pool| pool.server_batches()).fold(stated, u16::max);
         let mut problems = Vec::new();
-        let mut serves = Vec::new();
+        let mut models = Vec::new();
         for pool in pools {
-            let deployed = own.iter().any(|known| known.id == pool.id);
-            let codes = pool.codes();
-            let parity = codes.parity_at(&self.models, deployed).unwrap_or_else(|problem| {
+            let Some(keys) = roles.keys.get(&pool.id) else { continue };
+            let (deployed, parity) = self.can_run(pool);
+            let parity = parity.unwrap_or_else(|problem| {
                 problems.push(problem);
                 false
             });
+            let is_apart = roles.apart.contains(&(pool.id, self.instance.id));
+            let codes = pool.codes();
             let backup = codes.backup_at(&self.models);
             let found = codes.stand_in_at(&self.models);
             let problem = found.and_then(|(stand_in, served)| stand_in.problem(pool, served));
             let stand_in = found.is_some() && problem.is_none();
             problems.extend(problem);
-            if deployed || parity || backup || stand_in {
-                let at_once = pool.server_batches().map_or(self.slots, |most| most.max(self.slots));
-                let at_once = NonZeroU16::new(at_once).filter(|most| most.get() < slots);
-                serves.push(Served { pool: pool.id, deployed, parity, backup, stand_in, at_once });
-            }
+            let at_once = pool.server_batches().map_or(stated, |most| most.max(stated));
+            let at_once = Some(at_once).filter(|most| *most < slots);
+            let helps = is_apart || !keys.is_apart;
+            let offered = [
+                Some(keys.own).filter(|_| deployed && !is_apart),
+                keys.helper.filter(|_| helps && (backup || stand_in)),
+                keys.parity.filter(|_| helps && parity),
+            ];
+            models.extend(offered.into_iter().flatten().map(|model| Offered { model, at_once }));
         }
-        (InstanceSpec { serves, slots, site: self.site, learns: self.learns }, problems)
+        (InstanceSpec { models, slots, site: self.site, learns: self.learns }, problems)
     }
 
     /// Sends its specification to the dispatcher if it has changed. That of a draining instance is not sent: the
     /// dispatcher would give it waiting work at once, and an instance that returns is joined anew.
-    fn settle(&mut self, driver: &Arc<Driver>, pools: &[Arc<Pool>]) {
+    fn settle(&mut self, driver: &Arc<Driver>, pools: &[Arc<Pool>], roles: &Roles) {
         if self.draining {
             return;
         }
-        let (spec, problems) = self.spec(pools);
+        let (spec, problems) = self.spec(pools, roles);
         if self.told.as_ref() == Some(&spec) {
             return;
         }
         for problem in problems {
             tracing::warn!(instance = %self.instance.name, %problem, "instance cannot run parities or stand-ins");
         }
-        self.told = Some(spec.clone());
-        driver.join(&self.instance, spec);
+        driver.join(&self.instance, &spec);
+        self.told = Some(spec);
+    }
+}
+
+/// The dispatcher's names for the models of pools, and which instances run only parities or the backup model of which pools.
+struct Roles {
+    keys: BTreeMap<PoolId, Keys>,
+    apart: BTreeSet<(PoolId, InstanceId)>,
+}
+
+impl Roles {
+    fn of(driver: &Driver, pools: &[Arc<Pool>], all: &BTreeMap<InstanceId, Joined>) -> Self {
+        let keys = driver.model_keys();
+        let mut apart = BTreeSet::new();
+        for pool in pools.iter().filter(|pool| keys.get(&pool.id).is_some_and(|keys| keys.is_apart)) {
+            let present = all.iter().filter(|(_, joined)| !joined.draining);
+            let (mut able, mut instances) = (Vec::new(), 0);
+            for (id, joined) in present {
+                let (deployed, parity) = joined.can_run(pool);
+                let helps = parity.unwrap_or(false) || pool.codes().backup_at(&joined.models);
+                instances += usize::from(deployed || helps);
+                // First those that can run nothing else, then the latest.
+                able.extend(helps.then_some((deployed, std::cmp::Reverse(*id))));
+            }
+            able.sort_unstable();
+            let wanted = driver.apart(pool.id, instances);
+            let alone = able.iter().filter(|(deployed, _)| !deployed).count();
+            let chosen = able.into_iter().take(wanted.max(alone));
+            apart.extend(chosen.map(|(_, std::cmp::Reverse(id))| (pool.id, id)));
+        }
+        Self { keys, apart }
     }
 }
 
@@ -155,7 +198,7 @@ impl Roster {
         if let Some(joined) = all.get_mut(&instance) {
             joined.draining = true;
         }
-        driver.on(Event::InstanceDraining(instance));
+        driver.drain(instance);
     }
 
     /// Sends changed specifications of all instances to the dispatcher.
@@ -165,7 +208,8 @@ impl Roster {
         let pools = catalog.all();
         #[cfg(test)]
         self.before_settling();
-        all.values_mut().for_each(|joined| joined.settle(driver, &pools));
+        let roles = Roles::of(driver, &pools, &all);
+        all.values_mut().for_each(|joined| joined.settle(driver, &pools, &roles));
         self.tell_costs(driver, &pools, &all);
     }
 
@@ -187,7 +231,11 @@ impl Roster {
     pub(crate) fn settle_one(&self, driver: &Arc<Driver>, catalog: &Catalog, instance: InstanceId) {
         let mut all = self.joined.lock();
         let pools = catalog.all();
-        all.get_mut(&instance).into_iter().for_each(|joined| joined.settle(driver, &pools));
+        let roles = Roles::of(driver, &pools, &all);
+        // Another instance may have to run parities now.
+        let is_apart = roles.keys.values().any(|keys| keys.is_apart);
+        let settled = all.iter_mut().filter(|(id, _)| is_apart || **id == instance);
+        settled.for_each(|(_, joined)| joined.settle(driver, &pools, &roles));
         self.tell_costs(driver, &pools, &all);
     }
 
@@ -202,7 +250,7 @@ impl Roster {
             let model = &*pool.model.name;
             tracing::info!(model, bundle = ?bundled, workers = ?measured, "cost of the stand-in for 1, 2, 4 and 8 rows");
             told.insert(pool.id, known);
-            driver.on(Event::StandInCost(pool.id, cost));
+            driver.know_cost(pool.id, cost);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parm_captures::Source;
-use parm_dispatch::Reject;
+use parm_dispatcher::{Reject, Shape};
 use parm_protocol::client::Client;
 use parm_protocol::texts::check_ids;
 use parm_protocol::validate::{in_model_order, independent, padded, validate};
@@ -218,13 +218,13 @@ impl Frontend {
         // With a policy that never repeats a query, another client's row in its batch could fail it for good.
         let shares = plain && !pool.is_once();
         let padded = if shares && mixes.is_some() { pool.padded_length(&inputs.tensors) } else { None };
-        let shape = match padded {
+        let name = match padded {
             Some(_) => pool.shapes.padded(&inputs.tensors, &pool.metadata),
             None if shares => pool.shapes.name(&inputs.tensors, pool.batched),
             None => pool.shapes.alone(),
         };
-        let inputs = Arc::new(inputs);
-        Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable, padded })
+        let shape = Shape { name, size: padded.unwrap_or_else(|| inputs.size()) };
+        Ok(Submission { pool: pool.clone(), inputs: Arc::new(inputs), shape, terms, codable })
     }
 
     /// Answers a request; `pool` is set to the one that did. If the pool is removed meanwhile, the pool that replaced

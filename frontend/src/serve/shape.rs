@@ -6,8 +6,6 @@ use parking_lot::Mutex;
 use parm_protocol::{ModelMetadata, NamedTensor, Padding};
 use smallvec::SmallVec;
 
-use parm_dispatch::ShapeId;
-
 /// Maximum remembered shapes; beyond it equal shapes may get different ids and share less.
 const REMEMBERED: usize = 4096;
 
@@ -22,7 +20,7 @@ pub(crate) struct Shapes {
 
 #[derive(Default)]
 struct Known {
-    names: HashMap<Dimensions, ShapeId>,
+    names: HashMap<Dimensions, u32>,
     last: u32,
 }
 
@@ -34,9 +32,9 @@ impl Shapes {
     }
 
     /// The id of the shape of one row of these inputs.
-    pub(crate) fn name(&self, inputs: &[NamedTensor], batched: bool) -> ShapeId {
+    pub(crate) fn name(&self, inputs: &[NamedTensor], batched: bool) -> u32 {
         if self.fixed {
-            return ShapeId(0);
+            return 0;
         }
         let skipped = usize::from(batched);
         let mut dimensions = Dimensions::new();
@@ -49,7 +47,7 @@ impl Shapes {
     }
 
     /// The id of the shape of one row, without the length of padded inputs. No other query has it.
-    pub(crate) fn padded(&self, inputs: &[NamedTensor], model: &ModelMetadata) -> ShapeId {
+    pub(crate) fn padded(&self, inputs: &[NamedTensor], model: &ModelMetadata) -> u32 {
         let mut dimensions = Dimensions::new();
         for (input, declared) in inputs.iter().zip(&model.inputs) {
             let row = &input.tensor.shape()[1..];
@@ -64,13 +62,13 @@ impl Shapes {
     }
 
     /// A unique id, for a query that must not share.
-    pub(crate) fn alone(&self) -> ShapeId {
+    pub(crate) fn alone(&self) -> u32 {
         self.known.lock().fresh()
     }
 }
 
 impl Known {
-    fn name(&mut self, dimensions: Dimensions) -> ShapeId {
+    fn name(&mut self, dimensions: Dimensions) -> u32 {
         if let Some(name) = self.names.get(&dimensions) {
             return *name;
         }
@@ -82,10 +80,10 @@ impl Known {
         name
     }
 
-    fn fresh(&mut self) -> ShapeId {
+    fn fresh(&mut self) -> u32 {
         // Ids repeat after four billion; by then the first are unused. 0 is the fixed shape.
         self.last = self.last.checked_add(1).unwrap_or(1);
-        ShapeId(self.last)
+        self.last
     }
 }
 
@@ -113,11 +111,11 @@ mod tests {
         assert_ne!(name(&[1, 4]), name(&[1, 5]));
         assert_ne!(shapes.alone(), shapes.alone());
         let fixed = Shapes::of(&model(&[-1, 4]), true);
-        assert_eq!(fixed.name(&inputs(&[1, 4]), true), ShapeId(0));
+        assert_eq!(fixed.name(&inputs(&[1, 4]), true), 0);
         let model = model(&[-1, -1]);
         let padded = |shape: &[usize]| shapes.padded(&inputs(shape), &model);
         assert_eq!(padded(&[1, 4]), padded(&[7, 5]));
         assert!([4, 5, 0].iter().all(|size| name(&[1, *size]) != padded(&[1, 4])), "not padded");
-        assert_ne!(fixed.alone(), ShapeId(0));
+        assert_ne!(fixed.alone(), 0);
     }
 }

@@ -1,46 +1,91 @@
-//! Applies an event to dispatcher and ledger under one lock; the remaining work is returned as effects.
+//! The dispatcher with what its actions need, behind one lock. The work that needs no lock is returned as effects.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use parm_dispatch::replay::Tape;
-use parm_dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, JobId, JobSpec, Payer, QueryId, Reject,
-    Role, Rows, Time, Wanted,
+use parm_dispatcher::{
+    Accept, Action, Answer, By, CancelReason, Dispatcher, End, Failure, InstanceKey, JobKey, ModelKey,
+    QueryKey, Reject, Row, ShareKey, Submission, Time, Why,
 };
-use parm_protocol::fleet::{OWN_SHARE, Wish};
-use parm_tokens::Order;
+use parm_protocol::fleet::OWN_SHARE;
+use parm_protocol::Error;
+use slotmap::Key;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::crash;
+use super::agreement::Agreements;
+use super::attempt::{self, Attempt, Ending, Payload, Role, Stop};
+use super::call::{Call, Failed, Output, QueryRow, Verdict};
+use super::coded::Coded;
+use super::coding::Work;
+use super::crash::{Tape, Told};
 use super::driver::Driver;
-use super::effect::{Effect, Effects, Garbage};
-use super::job::{Ending, Launch, Task};
-use super::ledger::{CallId, Failed, Ledger, Running, Settled, Stop};
+use super::instance::{Instance, InstanceId};
+use super::lines::Lines;
 use super::outcome::Outcome;
-use super::outputs::{Outputs, RowAnswer};
-use super::pool::Pool;
+use super::outputs::RowAnswer;
+use super::pool::{Pool, PoolId};
+use super::{crash, probe};
 use crate::console::{Archive, At};
+use crate::record::{Done, Note};
 
-/// The dispatcher and the ledger, behind the driver's lock.
+/// Effects of one event; usually few.
+pub(super) type Effects = SmallVec<[Effect; 4]>;
+
+/// What is done after the lock is released.
+pub(super) enum Effect {
+    /// Start an attempt.
+    Launch(Attempt),
+    /// Wake a request's handler.
+    Tell(oneshot::Sender<Verdict>, Verdict),
+    /// Ask an instance whether it works.
+    Probe(InstanceKey, Arc<Instance>),
+    /// Encode a group or decode a prediction.
+    Code(Box<Work>),
+    /// Set the alarm, in this turn.
+    Wake(Time, u64),
+    /// Free memory that may be large.
+    Discard(#[allow(dead_code, reason = "held for the sake of its drop")] Payload),
+}
+
+/// A run that has not ended.
+pub(super) struct Running {
+    pub(super) instance: Arc<Instance>,
+    pub(super) at: InstanceKey,
+    pub(super) pool: Arc<Pool>,
+    pub(super) role: Role,
+    pub(super) why: Why,
+    pub(super) rows: SmallVec<[Row<Payload>; 1]>,
+    pub(super) started: Time,
+    /// When its first query arrived; `None` for a parity.
+    arrived: Option<Time>,
+    /// Stops it; `None` once it was stopped.
+    stop: Option<oneshot::Sender<Stop>>,
+}
+
+/// The dispatcher and its surroundings.
 pub(super) struct State {
-    pub(super) dispatcher: Dispatcher,
-    pub(super) ledger: Ledger,
+    pub(super) dispatcher: Dispatcher<Payload, Output>,
+    pub(super) pools: BTreeMap<PoolId, Lines>,
+    /// The pool of each model of the dispatcher.
+    pub(super) models: HashMap<ModelKey, PoolId>,
+    pub(super) coded: BTreeMap<PoolId, Coded>,
+    pub(super) agreements: Agreements,
+    pub(super) instances: HashMap<InstanceKey, Arc<Instance>>,
+    pub(super) keys: HashMap<InstanceId, InstanceKey>,
+    pub(super) running: HashMap<JobKey, Running>,
     pub(super) archive: Archive,
+    /// Requests without a verdict.
+    pub(super) calls: usize,
+    /// Requests that fail by the present event.
+    failing: Vec<(Arc<Call>, Failed)>,
     /// Reused from event to event.
-    actions: Actions,
-    /// Events that follow from actions, handled under the same lock in order.
-    pub(super) follow_up: VecDeque<Event>,
-    /// Requests that fail by the present event. They are closed after its actions, because a job that it starts may
-    /// hold rows of theirs, and the dispatcher cancels those only then.
-    failing: Vec<(CallId, Failed)>,
-    /// Number of alarm settings so far.
+    actions: Vec<Action<Payload, Output>>,
+    /// The time that the alarm is set to, and how often it was set.
+    pub(super) wakes_at: Option<Time>,
     turn: u64,
-    /// Whether the present event is a client going away.
-    pub(super) cancelling: bool,
-    /// Latest events, for the report of a panic.
     tape: Tape,
     reported: bool,
     /// Makes the next query panic.
@@ -49,336 +94,464 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(dispatcher: Dispatcher, tape: Tape) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            dispatcher,
-            ledger: Ledger::default(),
+            dispatcher: Dispatcher::new(),
+            pools: BTreeMap::new(),
+            models: HashMap::new(),
+            coded: BTreeMap::new(),
+            agreements: Agreements::default(),
+            instances: HashMap::new(),
+            keys: HashMap::new(),
+            running: HashMap::new(),
             archive: Archive::default(),
-            actions: Actions::new(),
-            follow_up: VecDeque::new(),
+            calls: 0,
             failing: Vec::new(),
+            actions: Vec::new(),
+            wakes_at: None,
             turn: 0,
-            cancelling: false,
-            tape,
+            tape: Tape::default(),
             reported: false,
             #[cfg(test)]
             planted: false,
         }
     }
 
-    /// Lets the dispatcher react to an event and to its follow-ups.
-    pub(super) fn react(&mut self, driver: &Driver, event: Event, effects: &mut Effects) {
+    /// Tells the dispatcher something, and does what follows.
+    pub(super) fn react<T>(
+        &mut self,
+        driver: &Driver,
+        told: Told,
+        effects: &mut Effects,
+        tell: impl FnOnce(&mut Self, Time) -> T,
+    ) -> T {
         // The state of the dispatcher after a panic is unknown.
         let _line = driver.lifelines.hold("the dispatcher");
-        let reacted = catch_unwind(AssertUnwindSafe(|| self.react_to_all(driver, event, effects)));
-        if let Err(panic) = reacted {
+        let now = driver.clock.now();
+        self.tape.note(now, told);
+        let reacted = catch_unwind(AssertUnwindSafe(|| {
+            let said = tell(self, now);
+            self.follow(driver, now, effects);
+            said
+        }));
+        reacted.unwrap_or_else(|panic| {
             if !std::mem::replace(&mut self.reported, true) {
                 driver.lifelines.explain(crash::report(driver.crash_folder.as_deref(), &self.tape, &panic));
             }
-            resume_unwind(panic);
-        }
+            resume_unwind(panic)
+        })
     }
 
-    fn react_to_all(&mut self, driver: &Driver, event: Event, effects: &mut Effects) {
-        let mut next = Some(event);
-        while let Some(event) = next {
-            let gone = if let Event::QueryCancelled(query) = event { Some(query) } else { None };
+    /// Does what the dispatcher asks for, until it asks for nothing more.
+    fn follow(&mut self, driver: &Driver, now: Time, effects: &mut Effects) {
+        loop {
             let mut actions = std::mem::take(&mut self.actions);
-            let now = driver.clock.now();
-            self.tape.note(now, &event);
-            #[cfg(test)]
-            assert!(!(self.planted && matches!(event, Event::QueryArrived(_))), "planted");
-            self.dispatcher.on_event(now, event, &mut actions);
-            self.tape.did(&actions);
+            actions.extend(self.dispatcher.actions());
+            let mut is_done = actions.is_empty();
             for action in actions.drain(..) {
-                self.note(driver, action, effects);
+                self.carry_out(driver, now, action, effects);
             }
             self.actions = actions;
-            // Only after the dispatcher has released the query: until then it may have started it.
-            if let Some(inputs) = gone.and_then(|query| self.ledger.cancel(query)?.gone) {
-                effects.push(Effect::Discard(Garbage::Inputs(inputs)));
+            is_done &= self.failing.is_empty();
+            self.close_failing(now, effects);
+            if !self.code(now, effects) && is_done {
+                break;
             }
-            self.close_failing(effects);
-            next = self.follow_up.pop_front();
+        }
+        let coders = self.coded.values().filter_map(|coded| coded.coder.next_tick());
+        let next = self.dispatcher.next_tick().into_iter().chain(coders).min();
+        if let Some(next) = next.filter(|next| self.wakes_at.is_none_or(|set| *next < set)) {
+            self.wakes_at = Some(next);
+            self.turn += 1;
+            effects.push(Effect::Wake(next, self.turn));
         }
     }
 
-    /// The failure of a row fails its request, so its other rows are cancelled.
-    fn close_failing(&mut self, effects: &mut Effects) {
-        for (call, failed) in self.failing.drain(..) {
-            // If several of its rows failed at once, the first one's reason is reported.
-            let Some((call, open)) = self.ledger.close(call) else { continue };
-            self.follow_up.extend(open.into_iter().map(Event::QueryCancelled));
-            effects.push(Effect::Tell(call.told, Err(failed)));
-        }
-    }
-
-    fn note(&mut self, driver: &Driver, action: Action, effects: &mut Effects) {
+    fn carry_out(
+        &mut self,
+        driver: &Driver,
+        now: Time,
+        action: Action<Payload, Output>,
+        effects: &mut Effects,
+    ) {
         match action {
-            Action::Run(job, rows) => self.run(driver, job, rows, effects),
-            Action::Drop(job) => {
-                let stop = if self.cancelling { Stop::Cancelled } else { Stop::Unwanted };
-                if let Some(signal) = self.ledger.jobs.get_mut(&job).and_then(|running| running.stop.take()) {
+            Action::Run { job, instance, model, why, rows } => {
+                let launched = self.run(driver, now, (job, instance), (model, why), rows);
+                effects.extend(launched.map(Effect::Launch));
+            }
+            Action::Cancel { job, reason, .. } => {
+                let stop = match reason {
+                    CancelReason::Outrun => Stop::Unwanted,
+                    CancelReason::Gone => Stop::Cancelled,
+                };
+                if let Some(signal) = self.running.get_mut(&job).and_then(|running| running.stop.take()) {
                     // The task may have ended just now.
                     let _ = signal.send(stop);
                 }
             }
-            Action::Answer(query, answer) => {
-                self.archive(driver, query, &answer);
-                self.answer(query, answer, effects);
+            Action::Reply { query, payload, result } => {
+                self.reply(now, query, &payload, result, effects);
+                effects.push(Effect::Discard(payload));
             }
-            Action::Release(job) => {
-                if let Some((running, inputs)) = self.ledger.release(job) {
-                    running.instance.job_ended();
-                    effects.push(Effect::Discard(Garbage::Job(running, inputs)));
-                }
+            Action::Probe { instance } => {
+                let known = self.instances.get(&instance).cloned();
+                effects.extend(known.map(|known| Effect::Probe(instance, known)));
             }
-            Action::Probe(instance, pool) => match self.ledger.instances.get(&instance) {
-                Some(instance) => effects.push(Effect::Probe(instance.clone(), pool)),
-                None => self.follow_up.push_back(Event::ProbeAnswered(instance, pool, false)),
-            },
-            Action::WakeAt(at) => {
-                self.turn += 1;
-                effects.push(Effect::Wake(at, self.turn));
-            }
-            Action::Tell(instance, order) => self.wish(driver, instance, order, effects),
-            Action::Suspect(instance, pool) => self.suspect(driver, instance, pool),
-            Action::Ejected(instance, pool, why) => self.ejected(driver, instance, pool, why),
-            Action::Kept(instance, pool, why) => self.kept(driver, instance, pool, why),
-            Action::Readmitted(instance) => self.readmitted(driver, instance),
-            Action::Trace(query, step) => self.stepped(driver.clock.now(), query, step),
-            Action::Compare(comparison) => self.compare(&comparison, effects),
-            Action::Judge(query, output) => self.judge(query, output, effects),
-            Action::Check(pair) => self.check_pair(pair, effects),
-            Action::Encode(group, slots) => self.encode(group, &slots, effects),
-            Action::Decode(recovery) => self.decode(&recovery, effects),
-            Action::Forget(group) => {
-                if let Some(group) = self.ledger.groups.remove(&group) {
-                    effects.push(Effect::Discard(Garbage::Group(Box::new(group))));
-                }
-            }
+            Action::Tell { instance, condition } => self.tell_condition(driver, instance, condition.into()),
+            Action::Ask { .. } | Action::Return { .. } => {}
         }
     }
 
-    fn run(&mut self, driver: &Driver, job: JobSpec, rows: Rows, effects: &mut Effects) {
-        let now = driver.clock.now();
-        let task = match job.role {
-            Role::Parity(group, index) => self.parity(group, index),
-            role => self.batch(role, &rows, now),
+    fn run(
+        &mut self,
+        driver: &Driver,
+        now: Time,
+        (job, at): (JobKey, InstanceKey),
+        (model, why): (ModelKey, Why),
+        rows: SmallVec<[Row<Payload>; 1]>,
+    ) -> Option<Attempt> {
+        let lines = &self.pools[self.models.get(&model)?];
+        let pool = lines.pool.clone();
+        let codes = pool.codes();
+        let is_own = model == lines.own;
+        let (role, runs) = match &rows.first()?.payload {
+            Payload::Parity(parity) => (Role::Parity, parity.model.clone()),
+            _ if is_own && matches!(why, Why::First | Why::Retry) => (Role::Deployed, pool.model.clone()),
+            _ if is_own => (Role::Copy, pool.model.clone()),
+            _ => {
+                let role = if codes.backup.is_some() { Role::Backup } else { Role::StandIn };
+                (role, lines.helper.as_ref()?.0.clone())
+            }
         };
-        let instance = self.ledger.instances.get(&job.instance).cloned();
-        // Both exist unless a backup model was removed from the settings. Such an internal gap is not an instance's
-        // failure.
-        let (Some((pool, task, latest)), Some(instance)) = (task, instance.as_ref()) else {
-            let unused = instance.zip(job.token);
-            effects.extend(unused.map(|(instance, token)| Effect::Wish(instance, Order::GiveBack(token))));
-            self.follow_up.push_back(Event::JobFailed(job.id, Failure::Query));
-            return;
-        };
-        let (stop, stopped) = oneshot::channel();
+        let instance = self.instances.get(&at)?.clone();
         instance.job_started();
-        let at = At { instance: instance.number, job: job.id.0 };
-        self.job_given(now, job.role, at, &rows);
-        let arrived = rows.first().and_then(|query| Some(self.ledger.query(*query)?.arrived));
-        let stands_in = matches!(job.role, Role::StandIn(_));
+        let place = At { instance: instance.number, job: job.data().as_ffi() };
+        self.job_given(now, (role, why), place, &rows);
+        let mut latest = now;
+        for Row { payload, query } in &rows {
+            latest = latest.max(payload.deadline());
+            if let (Payload::Parity(of), true) = (payload, why == Why::First)
+                && let Some(coded) = self.coded.get_mut(&of.pool.id)
+            {
+                coded.coder.sent(*query);
+            }
+            let Payload::Row(row) = payload else { continue };
+            if why == Why::Explore {
+                continue;
+            }
+            let is_new = row.with(|record| {
+                record.runs += 1;
+                // A query of which only the stand-in runs still waits for an instance.
+                let is_new = is_own && !record.sent;
+                record.sent |= is_own;
+                is_new
+            });
+            if is_new {
+                pool.dequeued(now.since(row.call.arrived));
+            }
+            if is_own && why == Why::First {
+                self.group(now, (*query, at), row);
+            }
+        }
+        let share = self.share(driver, &pool, role, &rows);
+        let (stop, stopped) = oneshot::channel();
+        let arrived = rows.first().and_then(|row| Some(row.payload.row()?.call.arrived));
+        let payloads = rows.iter().map(|row| row.payload.clone()).collect();
         let running = Running {
             instance: instance.clone(),
+            at,
             pool: pool.clone(),
-            role: job.role,
-            stand_in: if stands_in { pool.codes().stand_in.clone() } else { None },
+            role,
+            why,
             rows,
-            arrived,
             started: now,
+            arrived,
             stop: Some(stop),
-            outputs: None,
         };
-        self.ledger.hold(job.id, running);
-        let deadline = driver.clock.instant(latest.max(now) + driver.limits.overrun);
-        effects.push(Effect::Launch(Launch {
-            job: job.id,
-            role: job.role,
-            class: job.class,
-            token: job.token,
-            share: share(driver, &pool, &job),
-            instance: instance.clone(),
+        self.running.insert(job, running);
+        let deadline = driver.clock.instant(latest + driver.limits.overrun);
+        let stand_in = codes.stand_in.clone();
+        Some(Attempt {
+            job,
+            role,
+            why,
+            share,
+            at,
+            instance,
             pool,
-            task,
-            lengths: None,
+            model: runs,
+            stand_in,
+            payloads,
             deadline,
             stopped,
-        }));
+        })
     }
 
-    /// Sends an order about an instance's tokens in the protocol of its server.
-    fn wish(&self, driver: &Driver, instance: InstanceId, order: Order<Wanted>, effects: &mut Effects) {
-        let Some(instance) = self.ledger.instances.get(&instance) else { return };
-        let wish = |wanted: Wanted| {
-            let model = self.ledger.pools.get(&wanted.pool)?.model.name.clone();
-            let share = match wanted.payer {
-                Payer::Share(share) => Some(driver.shares.name(share.0).to_string()),
-                Payer::Model(_) => None,
-            };
-            Some(Wish { model, share })
-        };
-        let order = match order {
-            Order::GiveBack(token) => Some(Order::GiveBack(token)),
-            Order::Reserve(wanted, class, note, waited) => {
-                wish(wanted).map(|wish| Order::Reserve(wish, class, note, waited))
-            }
-            Order::Withdraw(wanted) => wish(wanted).map(Order::Withdraw),
-        };
-        effects.extend(order.map(|order| Effect::Wish(instance.clone(), order)));
-    }
-
-    /// The task of a job on queries, and the latest of their deadlines.
-    fn batch(&mut self, role: Role, rows: &Rows, now: Time) -> Option<(Arc<Pool>, Task, Time)> {
-        let (mut pool, mut inputs, mut latest) = (None, SmallVec::new(), now);
-        for id in rows {
-            let query = self.ledger.query(*id)?;
-            // A query of which only the stand-in runs still waits for an instance.
-            let stands_in = matches!(role, Role::StandIn(_));
-            let waited = (!query.sent && !stands_in).then(|| now.since(query.arrived));
-            query.sent |= !stands_in;
-            latest = latest.max(query.deadline);
-            inputs.push(query.row.clone());
-            let (call, of) = (query.call, query.pool);
-            // Its request may have failed just now, by another row.
-            let known =
-                self.ledger.call(call).map(|call| &call.pool).or_else(|| self.ledger.pools.get(&of))?;
-            if let Some(waited) = waited {
-                known.dequeued(waited);
-            }
-            pool.get_or_insert_with(|| known.clone());
-        }
-        let pool = pool?;
-        let task = match role {
-            Role::Backup => Task::Backup(pool.codes().backup.clone()?, inputs),
-            Role::StandIn(urgency) => {
-                Task::StandIn(pool.codes().stand_in.as_ref()?.model.clone(), urgency, inputs)
-            }
-            _ => Task::Deployed(inputs),
-        };
-        Some((pool, task, latest))
-    }
-
-    fn answer(&mut self, id: QueryId, answer: Answer, effects: &mut Effects) {
-        let Some(mut settled) = self.ledger.settle(id) else { return };
-        if settled.never_comes && !refused(&answer) {
-            self.ledger.call(settled.call).iter().for_each(|call| call.pool.sums.never_alone());
-        }
-        if let Some(inputs) = settled.gone.take() {
-            effects.push(Effect::Discard(Garbage::Inputs(inputs)));
-        }
-        let row = self.outputs(id, &answer, &settled);
-        let (Some((outputs, row)), Some(outcome)) = (row, Outcome::of(&answer)) else {
-            let why = match answer {
-                Answer::Rejected(why) => why,
-                _ => Reject::Deadline,
-            };
-            self.failing
-                .push((settled.call, Failed { why, last: settled.failure, attempts: settled.attempts }));
-            return;
-        };
-        let (confidence, group) = match answer {
-            Answer::Reconstructed { group, confidence } => (confidence, Some(group.0)),
-            Answer::StandIn { confidence, .. } => (confidence, None),
-            _ => (None, None),
-        };
-        let answer = RowAnswer { outcome, outputs, row, confidence, group };
-        if let Some((told, answers)) = self.ledger.answer(&settled, answer) {
-            effects.push(Effect::Tell(told, Ok(answers)));
+    /// The share that a worker should charge a run to. Redundant models are charged to the share of their queries.
+    fn share(&self, driver: &Driver, pool: &Pool, role: Role, rows: &[Row<Payload>]) -> Option<Arc<str>> {
+        let share = rows.iter().find_map(|row| row.payload.row()?.call.terms.share);
+        match share {
+            Some(ShareKey(share)) => Some(driver.shares.name(share).clone()),
+            None if matches!(role, Role::Deployed | Role::Copy) => None,
+            None => Some(format!("{OWN_SHARE}{}", pool.model.name).into()),
         }
     }
 
-    /// The outputs of an answer.
-    fn outputs(&self, id: QueryId, answer: &Answer, settled: &Settled) -> Option<(Arc<Outputs>, usize)> {
-        match *answer {
-            Answer::Exact { job, row }
-            | Answer::Hedged { job, row }
-            | Answer::Backup { job, row }
-            | Answer::StandIn { job, row, .. } => {
-                Some((self.ledger.jobs.get(&job)?.outputs.clone()?, row as usize))
+    fn reply(
+        &mut self,
+        now: Time,
+        query: QueryKey,
+        payload: &Payload,
+        result: Result<Answer<Output>, Reject>,
+        effects: &mut Effects,
+    ) {
+        let of = match payload {
+            Payload::Row(row) => row.call.pool.id,
+            Payload::Check(_) => return,
+            Payload::Parity(parity) => parity.pool.id,
+        };
+        if let Some(coded) = self.coded.get_mut(&of) {
+            coded.coder.replied(now, query, &result);
+        }
+        let Payload::Row(row) = payload else { return };
+        let answer = match result {
+            Ok(Answer { output, by }) => Ok((outcome(&row.call.pool, by), output)),
+            Err(why @ (Reject::Deadline | Reject::Overload)) => default_answer(row).ok_or(why),
+            Err(why) => Err(why),
+        };
+        self.archive(now, query, row, &answer);
+        let is_refused = matches!(
+            answer,
+            Err(Reject::QueueFull | Reject::Overload | Reject::NoInstance | Reject::BadQuery)
+        );
+        let (last, attempts, is_alone) = row.with(|record| {
+            record.replied = true;
+            (record.failure.take(), record.attempts, record.runs == 0 && !record.came && !is_refused)
+        });
+        if is_alone {
+            row.call.pool.sums.never_alone();
+        }
+        match answer {
+            Ok((outcome, output)) => {
+                if outcome == Outcome::StandIn {
+                    self.check(now, row);
+                }
+                let Output { outputs, row: at, confidence, group, .. } = output;
+                let answer = RowAnswer { outcome, outputs, row: at, confidence, group };
+                if let Some((told, answers)) = row.call.answer(row.index, answer) {
+                    self.calls -= 1;
+                    effects.push(Effect::Tell(told, Ok(answers)));
+                }
             }
-            Answer::Reconstructed { group, .. } => {
-                Some((self.ledger.groups.get(&group)?.reconstruction(id)?, 0))
-            }
-            Answer::Default => {
-                let codes = self.ledger.call(settled.call)?.pool.codes();
-                Some((codes.default_answer.as_ref()?.outputs(), 0))
-            }
-            Answer::Rejected(_) => None,
+            Err(why) => self.failing.push((row.call.clone(), Failed { why, last, attempts })),
         }
     }
 
-    /// Handles the end of a job; its outputs are kept while queries need them.
-    pub(super) fn finish(&mut self, driver: &Driver, job: JobId, ending: Ending, effects: &mut Effects) {
-        let Some(running) = self.ledger.jobs.get_mut(&job) else { return };
+    /// The failure of a row fails its request, so its other rows are cancelled. If several of its rows failed at once, the
+    /// first one's reason is reported.
+    fn close_failing(&mut self, now: Time, effects: &mut Effects) {
+        for (call, failed) in std::mem::take(&mut self.failing) {
+            let Some(told) = call.close() else { continue };
+            effects.push(Effect::Tell(told, Err(failed)));
+            self.cancel(now, &call, effects);
+        }
+    }
+
+    /// Cancels the queries of a request that has its verdict or whose client is gone.
+    pub(super) fn cancel(&mut self, now: Time, call: &Arc<Call>, effects: &mut Effects) {
+        self.calls -= 1;
+        for query in call.open_queries() {
+            let payload = self.dispatcher.cancel(now, query);
+            if let Some(coded) = self.coded.get_mut(&call.pool.id) {
+                coded.coder.cancelled(now, query);
+            }
+            if let Some(row) = payload.as_ref().and_then(Payload::row) {
+                // The time of its prediction no longer matters.
+                let story = row.with(|record| {
+                    (record.replied, record.came) = (true, true);
+                    std::mem::take(&mut record.story)
+                });
+                self.archive.discard(story);
+            }
+            effects.extend(payload.map(Effect::Discard));
+        }
+    }
+
+    /// Handles the end of an attempt.
+    pub(super) fn finish(&mut self, driver: &Driver, job: JobKey, ending: Ending, effects: &mut Effects) {
+        let Some(running) = self.running.remove(&job) else { return };
         let now = driver.clock.now();
-        let (role, rows, at) = (running.role, running.rows.clone(), running.at(job));
         let took = now.since(running.started);
+        let place = At { instance: running.instance.number, job: job.data().as_ffi() };
         let ok = matches!(ending, Ending::Completed(_));
         driver.recorder.note(|| running.note(now, ok));
         running.instance.ends(ok);
-        running.pool.sums.worked(role, took);
-        let event = match ending {
+        running.pool.sums.worked(running.role, took);
+        let end = match ending {
             Ending::Completed(outputs) => {
-                let predicts = matches!(role, Role::Deployed | Role::Copy);
                 running.instance.served(took);
-                if predicts {
-                    running.pool.executed(outputs.rows, took);
+                if matches!(running.role, Role::Deployed | Role::Copy) {
+                    running.pool.executed(outputs.len(), took);
                 }
-                if predicts && let Some([usual, _]) = self.dispatcher.service(running.pool.id) {
-                    running.instance.paced(took.as_secs_f64() / usual.as_secs_f64());
+                if running.role == Role::StandIn {
+                    self.agreements.answered(running.pool.id, &outputs);
                 }
-                running.outputs = Some(Arc::new(outputs));
-                if role == Role::Deployed {
-                    self.predicted(now, &rows);
-                }
-                self.job_in(now, role, at, &rows);
-                Event::JobCompleted(job)
+                self.job_in(now, &running, place, &outputs);
+                End::Answered(outputs)
             }
             Ending::Failed(failure, error) => {
-                self.job_failed(now, at, &rows, &error);
-                // A stand-in's failure does not explain a missing prediction.
-                let stands_in = matches!(role, Role::StandIn(_));
-                for query in if stands_in { Rows::new() } else { rows } {
-                    if let Some(waiting) = self.ledger.query(query) {
-                        // Its earlier failure is the reason why a job was withheld.
-                        let earlier = waiting.failure.take().filter(|_| failure == Failure::Withheld);
-                        waiting.failure = earlier.or_else(|| Some(error.clone()));
-                        waiting.attempts = waiting.attempts.saturating_add(1);
-                    }
-                }
-                Event::JobFailed(job, failure)
+                self.job_failed(now, place, &running, failure, &error);
+                End::Failed(failure)
             }
-            Ending::GivenUp => Event::JobFailed(job, Failure::Instance),
+            Ending::GivenUp if running.stop.is_none() => End::Cancelled,
+            Ending::GivenUp => End::Failed(Failure::Instance),
         };
-        self.react(driver, event, effects);
+        self.run_ended(now, &running, matches!(end, End::Answered(_)));
+        self.react(driver, Told::Ended(job, (&end).into()), effects, |state, now| {
+            state.dispatcher.ended(now, job, end);
+        });
+        if matches!(running.role, Role::StandIn | Role::Backup) {
+            self.held_back(now, &running);
+        }
+        running.instance.job_ended();
+        effects.extend(running.rows.into_iter().map(|row| Effect::Discard(row.payload)));
     }
 
-    /// Records that queries' own predictions arrived, which shows the time that redundancy saved.
-    fn predicted(&mut self, now: Time, rows: &Rows) {
-        for query in rows {
-            let Some(waiting) = self.ledger.known(*query).filter(|waiting| !waiting.came) else { continue };
-            waiting.came = true;
-            let (of, alone) = (waiting.pool, now.since(waiting.arrived));
-            self.ledger.pools.get(&of).iter().for_each(|pool| pool.sums.alone(alone));
-            self.came(*query, alone);
+    /// Takes note of predictions that arrived, and of those that never will.
+    fn run_ended(&mut self, now: Time, running: &Running, answered: bool) {
+        for Row { query, payload } in &running.rows {
+            let Payload::Row(row) = payload else { continue };
+            if running.why == Why::Explore {
+                continue;
+            }
+            let (came, is_alone) = row.with(|record| {
+                record.runs -= 1;
+                let came = answered && running.role == Role::Deployed && !record.came;
+                record.came |= came;
+                (came, record.replied && record.runs == 0 && !record.came)
+            });
+            if came {
+                let alone = now.since(row.call.arrived);
+                running.pool.sums.alone(alone);
+                self.came(*query, alone);
+            } else if is_alone {
+                running.pool.sums.never_alone();
+                // Once: another run may be an exploring one.
+                row.with(|record| record.came = true);
+            }
+        }
+    }
+
+    /// Submits the rows of a request.
+    pub(super) fn submit(&mut self, driver: &Driver, call: &Arc<Call>, effects: &mut Effects) {
+        let Some(Lines { own, settings, .. }) = self.pools.get(&call.pool.id) else { return };
+        let own = *own;
+        let priority = match call.terms.priority {
+            0 => settings.as_ref().map_or(u8::MAX, |(settings, _)| settings.default_priority.get()),
+            urgent => urgent,
+        };
+        for index in 0..call.inputs.rows {
+            let row = QueryRow { call: call.clone(), index };
+            let submission = Submission {
+                model: own,
+                payload: Payload::Row(row.clone()),
+                deadline: call.deadline(),
+                accept: call.terms.accept,
+                shape: call.shape,
+                share: call.terms.share,
+                priority,
+                background: false,
+            };
+            self.react(driver, Told::Submitted(own), effects, |state, now| {
+                #[cfg(test)]
+                assert!(!state.planted, "planted");
+                let query = state.dispatcher.submit(now, submission);
+                row.with(|record| record.query = Some(query));
+                state.try_withheld(now, &row);
+            });
+            let waits = row.with(|record| !record.replied && !record.story.was_given());
+            if waits {
+                self.queued(driver.clock.now(), own, &row);
+            }
+            if !call.is_open() {
+                break; // a rejected row rejects its request
+            }
         }
     }
 }
 
-/// The share that a worker should charge a job to. Redundant models are charged to the share of their queries.
-fn share(driver: &Driver, pool: &Pool, job: &JobSpec) -> Option<Arc<str>> {
-    match job.payer {
-        Payer::Share(share) => Some(driver.shares.name(share.0).clone()),
-        Payer::Model(_) if matches!(job.role, Role::Deployed | Role::Copy) => None,
-        Payer::Model(_) => Some(format!("{OWN_SHARE}{}", pool.model.name).into()),
+impl Effect {
+    pub(super) fn act(self, driver: &Arc<Driver>) {
+        match self {
+            Self::Launch(attempt) => attempt::launch(driver, attempt),
+            Self::Tell(told, verdict) => {
+                // The client may have gone away just now; its guard cleans up.
+                let _ = told.send(verdict);
+            }
+            Self::Code(work) => work.start(driver),
+            Self::Probe(key, instance) => probe::send(driver, key, instance),
+            Self::Wake(..) | Self::Discard(_) => {}
+        }
     }
 }
 
-/// Whether a query was rejected, so that it would not have had a prediction either.
-fn refused(answer: &Answer) -> bool {
-    use Reject::{BadQuery, NoInstance, Overload, QueueFull};
-    matches!(answer, Answer::Rejected(QueueFull | Overload | NoInstance | BadQuery))
+impl Running {
+    /// Its instance has left: nobody hears its end.
+    pub(super) fn forsake(&mut self) {
+        self.stop = None;
+    }
+
+    /// Builds the record of a finished run.
+    fn note(&self, ended: Time, ok: bool) -> Note {
+        let rows = self.rows.iter().filter(|row| row.payload.row().is_some()).count() as u32;
+        let (role, arrived) = (self.role, self.arrived);
+        let done = Done { started: self.started, ended, role, rows, ok, arrived };
+        Note::Job { done, pool: self.pool.clone(), instance: self.instance.clone() }
+    }
+}
+
+impl Payload {
+    /// When nobody waits for it any more.
+    fn deadline(&self) -> Time {
+        match self {
+            Self::Row(row) | Self::Check(row) => row.call.deadline(),
+            Self::Parity(parity) => parity.deadline,
+        }
+    }
+}
+
+fn outcome(pool: &Pool, by: By) -> Outcome {
+    match by {
+        By::Model => Outcome::Exact,
+        By::Copy => Outcome::Hedged,
+        By::StandIn if pool.codes().backup.is_some() => Outcome::Backup,
+        By::StandIn => Outcome::StandIn,
+        By::Reconstruction => Outcome::Reconstructed,
+    }
+}
+
+/// The answer of a model that gives one instead of an error, for clients that take any.
+fn default_answer(row: &QueryRow) -> Option<(Outcome, Output)> {
+    let Call { pool, terms, .. } = &*row.call;
+    let is_given = pool.standing().is_some_and(|standing| standing.in_force.default_answer);
+    if terms.accept != Accept::Any || !is_given {
+        return None;
+    }
+    let outputs = pool.codes().default_answer.as_ref()?.outputs();
+    Some((Outcome::Default, Output { outputs, row: 0, by: None, confidence: None, group: None, parity: None }))
+}
+
+/// How long a query that only compares answers may wait: as long as its client would have.
+pub(super) fn patience(call: &Call) -> Duration {
+    call.deadline().since(call.arrived)
+}
+
+/// What a row's last failure was, for its client: an earlier one is the reason why a run was withheld, and a stand-in's failure
+/// does not explain a missing prediction.
+pub(super) fn note_failure(row: &QueryRow, failure: Failure, error: &Error) {
+    row.with(|record| {
+        let earlier = record.failure.take().filter(|_| failure == Failure::Withheld);
+        record.failure = earlier.or_else(|| Some(error.clone()));
+        record.attempts = record.attempts.saturating_add(1);
+    });
 }

@@ -1,11 +1,12 @@
-//! Records stories of queries, in the ledger while they are in progress and then in the archive.
+//! Stories of queries: with the query while it is in progress, and then in the archive.
 
-use parm_dispatch::{Answer, GroupId, Judgement, Pair, QueryId, Reject, Role, Rows, Step as Told, Time};
+use parm_dispatcher::{Failure, ModelKey, QueryKey, Reject, Row, Time, Why};
+use slotmap::Key;
 
-use super::driver::Driver;
-use super::ledger::Running;
+use super::attempt::{Payload, Role};
+use super::call::{Output, QueryRow};
 use super::outcome::Outcome;
-use super::state::State;
+use super::state::{Running, State, note_failure};
 use crate::console::{At, KeptQuery, Step, kept_id};
 
 /// Maximum length of an error's text, which may contain a client's data.
@@ -13,169 +14,181 @@ const LONGEST_ERROR: usize = 200;
 
 impl State {
     /// Adds a step of a query.
-    pub(super) fn step(&mut self, at: Time, query: QueryId, step: Step) {
-        if let Some(waiting) = self.ledger.query(query) {
-            waiting.story.push(at, step);
-        } else if let Some(kept) = self.archive.get_mut(query) {
+    pub(super) fn step(&mut self, at: Time, row: &QueryRow, step: Step) {
+        let kept = row.with(|record| {
+            if record.replied {
+                return record.query.map(|query| (query, step));
+            }
+            record.story.push(at, step);
+            None
+        });
+        if let Some((query, step)) = kept
+            && let Some(kept) = self.archive.get_mut(query)
+        {
             kept.push(at, step);
         }
     }
 
-    /// Adds a step reported by the dispatcher.
-    pub(super) fn stepped(&mut self, at: Time, query: QueryId, told: Told) {
-        let step = match told {
-            Told::Queued(waiting) => Step::Queued(waiting),
-            Told::Grouped { group, k, slot } => Step::Grouped { group: group.0, k, slot },
-            Told::Late(after) => Step::Late(after),
-            Told::HeldBack(until) => Step::HeldBack(until),
-        };
-        self.step(at, query, step);
+    /// Adds that a query waits for an instance.
+    pub(super) fn queued(&mut self, at: Time, model: ModelKey, row: &QueryRow) {
+        let before = self.dispatcher.waiting(model).saturating_sub(1);
+        self.step(at, row, Step::Queued(before));
     }
 
-    /// Adds the start of a job.
-    pub(super) fn job_given(&mut self, now: Time, role: Role, job: At, rows: &Rows) {
-        if let Role::Parity(group, _) = role {
-            for query in self.members(group) {
-                self.step(now, query, Step::ParityGiven(job, group.0));
-            }
-            return;
-        }
-        for query in rows {
-            let again = self.ledger.query(*query).is_some_and(|waiting| waiting.story.was_given());
-            let step = match role {
-                Role::Deployed if again => Step::Retried(job, rows.len()),
-                Role::Deployed => Step::Given(job, rows.len()),
-                Role::Copy => Step::Hedged(job, rows.len()),
-                Role::Backup => Step::BackupGiven(job),
-                Role::StandIn(urgency) => Step::StandInGiven(job, urgency),
-                Role::Parity(..) => return,
+    /// Adds the start of a run.
+    pub(super) fn job_given(&mut self, now: Time, (role, why): (Role, Why), job: At, rows: &[Row<Payload>]) {
+        for Row { payload, .. } in rows {
+            let row = match payload {
+                Payload::Row(row) => row,
+                Payload::Check(_) => continue,
+                Payload::Parity(parity) => {
+                    let group = parity.group.data().as_ffi();
+                    parity.members().for_each(|row| self.step(now, &row, Step::ParityGiven(job, group)));
+                    continue;
+                }
             };
-            self.step(now, *query, step);
+            if matches!(why, Why::Hedge | Why::StandIn) {
+                let after = now.since(row.call.arrived);
+                let is_new = row.with(|record| !record.replied && !record.story.is_late());
+                if is_new {
+                    self.step(now, row, Step::Late(after));
+                }
+            }
+            let step = match (role, why) {
+                (_, Why::Explore) | (Role::Parity, _) => continue,
+                (Role::Deployed, Why::Retry) => Step::Retried(job, rows.len()),
+                (Role::Deployed, _) => Step::Given(job, rows.len()),
+                (Role::Copy, _) => Step::Hedged(job, rows.len()),
+                (Role::Backup, _) => Step::BackupGiven(job),
+                (Role::StandIn, _) => Step::StandInGiven(job),
+            };
+            self.step(now, row, step);
         }
     }
 
-    /// Adds the end of a job. The job of a query's own prediction is part of the answer, unless it was answered before.
-    pub(super) fn job_in(&mut self, now: Time, role: Role, job: At, rows: &Rows) {
-        if let Role::Parity(group, _) = role {
-            for query in self.members(group) {
-                self.step(now, query, Step::ParityIn(job, group.0));
-            }
-            return;
-        }
-        for query in rows {
-            let waits = self.ledger.query(*query).is_some();
-            let step = match role {
-                Role::Deployed | Role::Copy if waits => continue,
+    /// Adds the end of a run. The run of a query's own prediction is part of the answer, unless it was answered before.
+    pub(super) fn job_in(&mut self, now: Time, running: &Running, job: At, outputs: &[Option<Output>]) {
+        for (Row { payload, .. }, output) in running.rows.iter().zip(outputs) {
+            let row = match payload {
+                Payload::Row(row) => row,
+                Payload::Check(_) => continue,
+                Payload::Parity(parity) => {
+                    let group = parity.group.data().as_ffi();
+                    parity.members().for_each(|row| self.step(now, &row, Step::ParityIn(job, group)));
+                    continue;
+                }
+            };
+            let is_over = row.with(|record| record.replied);
+            let step = match running.role {
+                _ if running.why == Why::Explore => continue,
+                Role::Deployed | Role::Copy if !is_over => continue,
                 Role::Deployed | Role::Copy => Step::PredictionIn(job, None),
                 Role::Backup => Step::BackupIn(job),
-                Role::StandIn(_) => Step::StandInIn(job, None),
-                Role::Parity(..) => return,
+                Role::StandIn => Step::StandInIn(job, output.as_ref().and_then(|own| own.confidence)),
+                Role::Parity => continue,
             };
-            self.step(now, *query, step);
+            self.step(now, row, step);
         }
     }
 
-    /// Adds the failure of a job.
-    pub(super) fn job_failed(&mut self, now: Time, job: At, rows: &Rows, error: &parm_protocol::Error) {
+    /// Adds the failure of a run.
+    pub(super) fn job_failed(
+        &mut self,
+        now: Time,
+        job: At,
+        running: &Running,
+        failure: Failure,
+        error: &parm_protocol::Error,
+    ) {
+        if running.why == Why::Explore {
+            return;
+        }
         let text: String = error.to_string().chars().take(LONGEST_ERROR).collect();
-        rows.iter().for_each(|query| self.step(now, *query, Step::Failed(job, text.as_str().into())));
+        for Row { payload, .. } in &running.rows {
+            let Payload::Row(row) = payload else { continue };
+            self.step(now, row, Step::Failed(job, text.as_str().into()));
+            if running.role != Role::StandIn {
+                note_failure(row, failure, error);
+            }
+        }
     }
 
-    /// Sets the confidence of a judged stand-in's answer.
-    pub(super) fn sure(&mut self, query: QueryId, judgement: Judgement) {
-        if let (Judgement::Fit(sure), Some(waiting)) = (judgement, self.ledger.query(query)) {
-            waiting.story.set_confidence(sure);
+    /// Adds that approximate answers that are in were not given yet.
+    pub(super) fn held_back(&mut self, now: Time, running: &Running) {
+        for Row { query, payload } in &running.rows {
+            if let Payload::Row(row) = payload {
+                self.held_back_row(now, *query, row);
+            }
+        }
+    }
+
+    /// The same of one query.
+    pub(super) fn held_back_row(&mut self, now: Time, query: QueryKey, row: &QueryRow) {
+        if let Some(until) = self.dispatcher.late_at(query).filter(|until| *until > now) {
+            self.step(now, row, Step::HeldBack(until));
         }
     }
 
     /// Sets whether a prediction agrees with the earlier answer to its query.
-    pub(super) fn agrees(&mut self, pair: Pair, agrees: Option<bool>) {
-        let (Some(agrees), job) = (agrees, pair.prediction.job) else { return };
-        let query = self.ledger.jobs.get(&job).and_then(|job| job.rows.get(pair.prediction.row as usize));
-        if let Some(kept) = query.copied().and_then(|query| self.archive.get_mut(query)) {
-            kept.story.set_agrees(job.0, agrees);
+    pub(super) fn agrees(&mut self, query: QueryKey, job: u64, agrees: bool) {
+        if let Some(kept) = self.archive.get_mut(query) {
+            kept.story.set_agrees(job, agrees);
         }
     }
 
     /// Sets the time until a query's own prediction.
-    pub(super) fn came(&mut self, query: QueryId, alone: std::time::Duration) {
+    pub(super) fn came(&mut self, query: QueryKey, alone: std::time::Duration) {
         if let Some(kept) = self.archive.get_mut(query) {
             kept.alone = Some(alone);
         }
     }
 
-    /// Archives the story of a query about to be answered, if it is kept.
-    pub(super) fn archive(&mut self, driver: &Driver, id: QueryId, answer: &Answer) {
-        let now = driver.clock.now();
-        let instance = self.answering(answer);
-        let Some(waiting) = self.ledger.query(id) else { return };
-        let mut story = std::mem::take(&mut waiting.story);
-        let (arrived, deadline, came) = (waiting.arrived, waiting.deadline, waiting.came);
-        let (inputs, of) = (waiting.row.inputs.clone(), waiting.pool);
-        let took = now.since(arrived);
+    /// Archives the story of a query that is being answered, if it is kept.
+    pub(super) fn archive(
+        &mut self,
+        now: Time,
+        query: QueryKey,
+        row: &QueryRow,
+        answer: &Result<(Outcome, Output), Reject>,
+    ) {
+        let call = &row.call;
+        let took = now.since(call.arrived);
+        let (mut story, came) = row.with(|record| (std::mem::take(&mut record.story), record.came));
         let (outcome, error) = named(answer);
-        let usual = || self.dispatcher.service(of).is_some_and(|[_, high]| took <= high);
-        let exact = outcome == Outcome::Exact.name();
-        let Some(pool) = self.ledger.pools.get(&of).cloned() else { return };
-        if exact && usual() && !self.archive.samples() {
+        let is_exact = matches!(answer, Ok((Outcome::Exact, _)));
+        let own = self.pools.get(&call.pool.id).map(|lines| lines.own);
+        let usual = || own.and_then(|own| self.dispatcher.service(own)).is_some_and(|[_, high]| took <= high);
+        if is_exact && usual() && !self.archive.samples() {
             self.archive.discard(story);
             return;
         }
         story.push(now, Step::Answered(outcome, error.map(Into::into)));
+        let output = answer.as_ref().ok().map(|(_, output)| output);
         self.archive.keep(KeptQuery {
-            id,
-            request: kept_id(&inputs.id),
-            pool,
-            arrived,
+            id: query,
+            request: kept_id(&call.inputs.id),
+            pool: call.pool.clone(),
+            arrived: call.arrived,
             took,
-            deadline: deadline.since(arrived),
+            deadline: call.deadline().since(call.arrived),
             outcome,
-            confidence: match *answer {
-                Answer::Reconstructed { confidence, .. } | Answer::StandIn { confidence, .. } => confidence,
-                _ => None,
-            },
-            alone: (came && exact).then_some(took),
-            instance,
+            confidence: output.and_then(|output| output.confidence),
+            alone: (came && is_exact).then_some(took),
+            instance: output.and_then(|output| output.by).map(|(number, _)| number),
             story,
         });
-    }
-
-    /// The instance of an answer's outputs.
-    fn answering(&self, answer: &Answer) -> Option<u32> {
-        match answer {
-            Answer::Exact { job, .. }
-            | Answer::Hedged { job, .. }
-            | Answer::Backup { job, .. }
-            | Answer::StandIn { job, .. } => Some(self.ledger.jobs.get(job)?.instance.number),
-            Answer::Reconstructed { .. } | Answer::Default | Answer::Rejected(_) => None,
-        }
-    }
-
-    fn members(&self, group: GroupId) -> Vec<QueryId> {
-        self.ledger.groups.get(&group).map(|group| group.ids.to_vec()).unwrap_or_default()
-    }
-}
-
-impl Running {
-    /// Its number and job id.
-    pub(super) fn at(&self, job: parm_dispatch::JobId) -> At {
-        At { instance: self.instance.number, job: job.0 }
     }
 }
 
 /// The outcome of an answer, and the error.
-fn named(answer: &Answer) -> (&'static str, Option<&'static str>) {
-    if let Some(outcome) = Outcome::of(answer) {
-        return (outcome.name(), None);
-    }
+fn named(answer: &Result<(Outcome, Output), Reject>) -> (&'static str, Option<&'static str>) {
     match answer {
-        Answer::Rejected(Reject::QueueFull) => ("rejected", Some("the queue is full")),
-        Answer::Rejected(Reject::Overload) => {
-            ("rejected", Some("overload: the query would miss its deadline"))
-        }
-        Answer::Rejected(Reject::NoInstance) => ("rejected", Some("no instance serves the model")),
-        Answer::Rejected(Reject::BadQuery) => ("rejected", Some("the request is invalid")),
-        Answer::Rejected(Reject::Failed) => ("failed", Some("every attempt failed")),
-        _ => ("failed", Some("the deadline expired")),
+        Ok((outcome, _)) => (outcome.name(), None),
+        Err(Reject::QueueFull) => ("rejected", Some("the queue is full")),
+        Err(Reject::Overload) => ("rejected", Some("overload: the query would miss its deadline")),
+        Err(Reject::NoInstance) => ("rejected", Some("no instance serves the model")),
+        Err(Reject::BadQuery) => ("rejected", Some("the request is invalid")),
+        Err(Reject::Failed(_)) => ("failed", Some("every attempt failed")),
+        Err(Reject::Deadline) => ("failed", Some("the deadline expired")),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{Accept, ShareId, Time};
+use parm_dispatcher::{Accept, ShareKey, Time};
 use parm_protocol::fleet::{ROWS, SHARE};
 use parm_protocol::{Context, Error, InferRequest, PADDED, Parameter, Parameters, sequences};
 use parm_shares::{Asked, Refusal, Table};
@@ -29,7 +29,7 @@ pub(crate) struct Terms {
     pub(crate) priority: u8,
     pub(crate) accept: Accept,
     /// The share that pays for it; by default the model's own.
-    pub(crate) share: Option<ShareId>,
+    pub(crate) share: Option<ShareKey>,
 }
 
 impl Terms {
@@ -94,7 +94,7 @@ fn accept(parameters: &Parameters) -> Result<Accept, Error> {
     }
 }
 
-fn charged(request: &InferRequest, context: &Context, shares: &Table) -> Result<Option<ShareId>, Error> {
+fn charged(request: &InferRequest, context: &Context, shares: &Table) -> Result<Option<ShareKey>, Error> {
     let named = match request.parameters.get(SHARE) {
         None => None,
         Some(value) => Some(value.as_str().ok_or_else(|| malformed(SHARE, value, "the name of a share"))?),
@@ -107,7 +107,7 @@ fn charged(request: &InferRequest, context: &Context, shares: &Table) -> Result<
             Refusal::Tied { .. } | Refusal::Closed { .. } => Error::WrongShare { message },
         }
     })?;
-    Ok(share.map(ShareId))
+    Ok(share.map(ShareKey))
 }
 
 /// Maximum share of approximate answers in 0..=1, in steps of a thousandth.
@@ -219,8 +219,8 @@ mod tests {
             of(&parameters, &context).map(|terms| terms.share)
         };
         assert_eq!(charged(None, None), Ok(None));
-        assert_eq!(charged(None, Some("open")), Ok(Some(ShareId(0))));
-        assert_eq!(charged(Some("boss"), None), Ok(Some(ShareId(1))));
+        assert_eq!(charged(None, Some("open")), Ok(Some(ShareKey(0))));
+        assert_eq!(charged(Some("boss"), None), Ok(Some(ShareKey(1))));
         let unknown = charged(None, Some("gold")).unwrap_err();
         assert!(unknown.code() == Code::InvalidArgument && unknown.to_string().contains("open"), "{unknown}");
         for (key, share) in [(Some("boss"), "open"), (None, "theirs")] {

@@ -7,7 +7,9 @@ use parm_protocol::{Context, InferRequest, OpaqueRequest};
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::job::Launch;
+use slotmap::Key;
+
+use super::attempt::{Attempt, Payload};
 
 /// The span of a request, a child of the client's if it sent one.
 pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
@@ -40,24 +42,21 @@ pub(super) fn forwarded(route: &str, request: &OpaqueRequest, context: &Context)
     span
 }
 
-/// The span of a job, a child of its first query's; those of its other queries are linked.
-pub(super) fn job(launch: &Launch) -> Span {
-    let queries = launch.task.queries();
-    let Some(first) = queries.first() else { return Span::none() };
-    if first.inputs.span.is_disabled() {
-        return Span::none();
-    }
+/// The span of a run, a child of its first query's; those of its other queries are linked.
+pub(super) fn attempt(attempt: &Attempt) -> Span {
+    let spans = || attempt.payloads.iter().filter_map(Payload::row).map(|row| &row.call.inputs.span);
+    let Some(first) = spans().next().filter(|first| !first.is_disabled()) else { return Span::none() };
     let span = tracing::debug_span!(
         target: "parm_frontend::trace",
-        parent: &first.inputs.span,
+        parent: first,
         "job",
-        job = launch.job.0,
-        role = ?launch.role,
-        instance = %launch.instance.name,
-        rows = launch.task.rows(),
+        job = attempt.job.data().as_ffi(),
+        role = ?attempt.role,
+        instance = %attempt.instance.name,
+        rows = attempt.payloads.len(),
     );
-    for other in &queries[1..] {
-        span.follows_from(&other.inputs.span);
+    for other in spans().skip(1) {
+        span.follows_from(other);
     }
     span
 }

@@ -347,7 +347,7 @@ async fn saved_time_is_shown_with_time_without_redundancy() {
         assert!(answers.len() < 8, "an idle instance takes the next query: {answers:?}");
         answers.push(outcome(&infer(&frontend, request(&[1.0])).await.unwrap()).to_owned());
     }
-    until("the straggler has answered", || frontend.held().ledger.jobs == 0).await;
+    until("the straggler has answered", || frontend.held().jobs == 0).await;
     let (mut hedged, mut alone, mut slowest) = (0, 0, 0);
     for _ in 0..2 {
         let own = reader.next("frame").await["models"][0].clone();
@@ -376,7 +376,7 @@ async fn story_of_hedged_query_is_kept() {
         request.id = "frame-88".into();
         infer(&frontend, request).await.unwrap();
     }
-    until("the straggler has answered", || frontend.held().ledger.jobs == 0).await;
+    until("the straggler has answered", || frontend.held().jobs == 0).await;
     let (_, found) = get(&frontend, "/queries?model=double&request=frame-88&slowest=true&limit=1").await;
     let query = &found["queries"][0];
     assert_eq!((&query["outcome"], &query["request"]), (&json!("hedged"), &json!("frame-88")));

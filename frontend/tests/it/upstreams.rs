@@ -380,7 +380,7 @@ async fn client_that_goes_away_cancels_its_request() {
     until("the server's call is dropped", || *server.cancelled.lock() == 1).await;
     server.now(Does::Answers(MS));
     chat(&frontend).await.unwrap();
-    assert_eq!(frontend.held().ledger.jobs, 0);
+    assert_eq!(frontend.held().jobs, 0);
 }
 
 #[tokio::test(start_paused = true)]

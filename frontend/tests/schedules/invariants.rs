@@ -152,7 +152,9 @@ fn open_requests_are_in_time(truth: &mut Truth) {
 fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value>) {
     let now = Instant::now();
     for server in 0..truth.servers.len() {
-        if truth.lied || truth.excuses.health || !truth.is_steady(server, now) {
+        // Only real requests bring back one that was ill.
+        let is_out = truth.lied || truth.excuses.health || truth.servers[server].was_ill;
+        if is_out || !truth.is_steady(server, now) {
             continue;
         }
         let entry = listed.get(&address(server));
@@ -243,11 +245,7 @@ async fn difference(frontend: &Frontend, network: &Network, admin: &Admin) -> Op
 
 /// State that is left without requests.
 fn idle(held: Held, members: usize) -> Option<(&'static str, String)> {
-    let Held { ledger, dispatched } = held;
-    let left = [ledger.requests, ledger.queries, ledger.jobs, ledger.groups];
-    let also = [dispatched.queries, dispatched.jobs, dispatched.groups];
-    let equal =
-        ledger.instances == members && dispatched.instances == members && ledger.pools == dispatched.pools;
-    let clean = left.iter().chain(&also).all(|count| *count == 0) && equal;
+    let left = [held.requests, held.queries, held.jobs, held.groups, held.members];
+    let clean = left.iter().all(|count| *count == 0) && held.instances == members;
     (!clean).then(|| ("no state is left behind", format!("{held:?} with {members} members")))
 }

@@ -120,7 +120,13 @@ impl Stage {
         }
         sleep_until(start + Duration::from_millis(self.schedule.length)).await;
         self.restore();
-        // Until the last deadline, and the last overrun of a job.
+        // Until the last deadline, and the last overrun of a job. Only real requests bring an instance back.
+        for _ in 0..40 {
+            for model in 0..self.models {
+                self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), Ask::good(model)));
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
         sleep(Duration::from_secs(13)).await;
         watch.abort();
     }
@@ -132,7 +138,10 @@ impl Stage {
                 self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), ask));
             }
             What::Temper(worker, temper) => self.becomes(worker, temper),
-            What::Blip(worker) => *self.network.instances[worker].blip.lock() = true,
+            What::Blip(worker) => {
+                self.world.0.lock().servers[worker].was_ill = true;
+                *self.network.instances[worker].blip.lock() = true;
+            }
             What::Serve(worker, models) => self.serve(worker, models),
             What::File(workers, torn) => self.write(&workers, torn),
             What::Dns(workers) => self.resolve(&workers),
@@ -302,6 +311,7 @@ fn known(instance: &Instance, steady_at: Instant) -> Server {
         shown: None,
         fed_in_vain: 0,
         poisoned: 0,
+        was_ill: false,
     }
 }
 

@@ -203,6 +203,24 @@ impl Model {
 }
 
 impl Ask {
+    /// A request of one good row with usual terms.
+    pub(crate) fn good(model: u8) -> Self {
+        Self {
+            model,
+            version: None,
+            rows: vec![Guilt::Good],
+            timeout: None,
+            exact: false,
+            share: None,
+            priority: 0,
+            bias: None,
+            shift: None,
+            wanted: Wanted::All,
+            patience: None,
+            asleep: None,
+        }
+    }
+
     /// Its priority, with 0 as the default: less is more urgent.
     pub(crate) fn urgency(&self) -> u8 {
         if self.priority == 0 { 128 } else { self.priority }

@@ -88,6 +88,8 @@ pub(crate) struct Server {
     pub(crate) fed_in_vain: u32,
     /// Jobs failed by poisoned rows, without its fault.
     pub(crate) poisoned: u32,
+    /// Whether it was ever not well.
+    pub(crate) was_ill: bool,
 }
 
 /// A request, as it was sent.
@@ -375,6 +377,7 @@ impl Truth {
             own.silent_since = Some(since.unwrap_or(now));
         }
         (own.temper, own.vain, own.shown, own.fed_in_vain) = (temper, 0, None, 0);
+        own.was_ill |= temper != Temper::Well;
         own.failures.clear();
         own.steady_at = own.steady_at.max(now + RECOVERY);
         unknown.into_iter().for_each(|model| self.unsettles_if_asked(model));

@@ -36,12 +36,6 @@ impl Coder {
         }
     }
 
-    /// Relative tolerance for equal values. A deployed model that runs the parity queries is linear, so decoding is
-    /// exact except for rounding.
-    pub(super) fn tolerance(&self) -> f32 {
-        if self.models.is_empty() { 1e-3 } else { 0.1 }
-    }
-
     /// Why an instance's parity model at this index is not the expected one. A model that was retrained under the same
     /// version number looks the same and answers differently; its digest shows this if the server reports one.
     pub(super) fn misfit(&self, place: usize, served: &Description) -> Option<String> {

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use parm_dispatch::{GroupId, QueryId, Source};
+use parm_dispatcher::{GroupKey, QueryKey};
 use parm_encoder::{Received, Set};
 use parm_parity_models::bundle::{ClassScores, Meaning};
 use parm_protocol::{DataType, NamedTensor, Tensor, TensorMetadata};
@@ -16,29 +16,23 @@ use smallvec::SmallVec;
 use super::coder::Coder;
 use super::work::Scratch;
 use crate::error::Error;
-use crate::serve::inputs::Inputs;
+use crate::serve::call::{Output, QueryRow};
 use crate::serve::outputs::Outputs;
 use crate::serve::pool::Pool;
 
 /// A prediction to decode.
 pub(crate) struct Decoding {
-    pub(crate) group: GroupId,
-    pub(crate) query: QueryId,
+    pub(crate) group: GroupKey,
+    pub(crate) query: QueryKey,
+    pub(crate) row: QueryRow,
     pub(crate) pool: Arc<Pool>,
     pub(crate) coder: Arc<Coder>,
-    /// The query's slot, and the slots of its row that hold a query.
+    /// The query's slot, and the slots that hold a query.
     pub(crate) slot: usize,
     pub(crate) members: Set,
-    pub(crate) parts: Vec<Arrived>,
-    /// The query's request, with the requested outputs.
-    pub(crate) inputs: Arc<Inputs>,
-}
-
-/// An output that has arrived.
-pub(crate) struct Arrived {
-    pub(crate) source: Source,
-    pub(crate) outputs: Arc<Outputs>,
-    pub(crate) row: usize,
+    /// The predictions and parities that have arrived.
+    pub(crate) predictions: Vec<Option<Output>>,
+    pub(crate) parities: Vec<Option<Output>>,
 }
 
 /// A decoded prediction with its confidence.
@@ -52,10 +46,10 @@ pub(crate) fn is_decodable(output: &TensorMetadata) -> bool {
 impl Decoding {
     /// Approximate number of bytes read.
     pub(super) fn bytes(&self) -> usize {
-        let of = |part: &Arrived| -> usize {
+        let of = |part: &Output| -> usize {
             part.outputs.tensors.iter().map(|o| o.tensor.data().len() / part.outputs.rows.max(1)).sum()
         };
-        self.parts.iter().map(of).sum()
+        self.predictions.iter().chain(&self.parities).flatten().map(of).sum()
     }
 
     pub(super) fn runs_models(&self) -> bool {
@@ -63,7 +57,7 @@ impl Decoding {
     }
 
     pub(super) fn decode(&self, scratch: &mut Scratch) -> Result<Decoded, Error> {
-        let wanted = &self.inputs.outputs;
+        let wanted = &self.row.call.inputs.outputs;
         let is_wanted = |declared: &&TensorMetadata| {
             wanted.is_empty() || wanted.iter().any(|output| output.name == declared.name)
         };
@@ -85,33 +79,19 @@ impl Decoding {
 
     fn output(&self, declared: &TensorMetadata, scratch: &mut Scratch) -> Result<Tensor, Error> {
         let missing = || Error::PartMissing { output: declared.name.clone() };
-        let rows: SmallVec<[(Source, Tensor); 8]> = self
-            .parts
-            .iter()
-            .map(|part| Ok((part.source, self.row(part, declared)?)))
-            .collect::<Result<_, Error>>()?;
-        let recovery = self.coder.code.recovery();
-        let mut floats: SmallVec<[Cow<'_, [f32]>; 8]> = SmallVec::new();
-        for (_, row) in &rows {
-            floats.push(row.as_f32()?);
-        }
-        let mut predictions: SmallVec<[Option<&[f32]>; 16]> = SmallVec::from_elem(None, recovery.k);
-        let mut parities: SmallVec<[Option<&[f32]>; 4]> = SmallVec::from_elem(None, recovery.parities);
-        let mut parity = None;
-        for ((source, row), floats) in rows.iter().zip(&floats) {
-            let place = match source {
-                Source::Slot(slot) => predictions.get_mut(usize::from(*slot)),
-                Source::Parity(index) => {
-                    parity = Some(row);
-                    parities.get_mut(usize::from(*index))
-                }
-            };
-            *place.ok_or_else(missing)? = Some(&**floats);
-        }
-        let parity = parity.ok_or_else(missing)?;
+        let rows = |parts: &[Option<Output>]| {
+            let row = |part: &Option<Output>| part.as_ref().map(|part| self.row(part, declared)).transpose();
+            parts.iter().map(row).collect::<Result<SmallVec<[Option<Tensor>; 8]>, Error>>()
+        };
+        let (predictions, parities) = (rows(&self.predictions)?, rows(&self.parities)?);
+        let parity = parities.iter().flatten().next_back().ok_or_else(missing)?;
         let scale = self.coder.code.output_scale();
         let mut prediction = vec![0.0; parity.len() / scale];
-        let received = Received { members: self.members, predictions: &predictions, parities: &parities };
+        let (own, others) = (floats(&predictions)?, floats(&parities)?);
+        let mut own: SmallVec<[Option<&[f32]>; 16]> = own.iter().map(Option::as_deref).collect();
+        own.resize(self.coder.code.recovery().k, None); // blank slots of a group that was not full
+        let others: SmallVec<[Option<&[f32]>; 4]> = others.iter().map(Option::as_deref).collect();
+        let received = Received { members: self.members, predictions: &own, parities: &others };
         self.coder.code.decode(received, self.slot, &mut prediction, &mut scratch.workspace)?;
         if !prediction.iter().all(|value| value.is_finite()) {
             return Err(Error::NotFinite { output: declared.name.clone() });
@@ -121,7 +101,7 @@ impl Decoding {
     }
 
     /// One output of one part.
-    fn row(&self, part: &Arrived, declared: &TensorMetadata) -> Result<Tensor, Error> {
+    fn row(&self, part: &Output, declared: &TensorMetadata) -> Result<Tensor, Error> {
         let output = part.outputs.tensors.iter().find(|output| output.name == declared.name);
         let output = output.ok_or_else(|| Error::PartMissing { output: declared.name.clone() })?;
         let datatype = output.tensor.datatype();
@@ -151,4 +131,8 @@ impl Decoding {
         let known = self.coder.meanings.iter().find(|(name, _)| *name == declared.name);
         known.map_or(Meaning::Values, |(_, meaning)| *meaning)
     }
+}
+
+fn floats(rows: &[Option<Tensor>]) -> Result<SmallVec<[Option<Cow<'_, [f32]>>; 8]>, Error> {
+    Ok(rows.iter().map(|row| row.as_ref().map(Tensor::as_f32).transpose()).collect::<Result<_, _>>()?)
 }

@@ -1,30 +1,35 @@
 //! Encodes the queries of a group into the inputs of its parity models.
 //!
-//! Row `i` of every parity query encodes the `i`-th query of each slot that has one. Each input tensor is read once.
+//! Each input tensor is read once.
 //! Arithmetic codes read it in place if it is aligned, otherwise through a reused buffer.
 
 use std::sync::Arc;
 
-use parm_dispatch::GroupId;
 use parm_encoder::{Element, Input, Members};
 use parm_protocol::{DataType, NamedTensor, Tensor};
 use smallvec::SmallVec;
 
 use super::buffers::{Buffer, Stock};
 use super::coder::Coder;
-use super::group::ParityQuery;
 use super::work::Scratch;
 use crate::error::Error;
-use crate::serve::inputs::JobRows;
+use crate::serve::coded::Grouped;
+use crate::serve::inputs::Row;
 use crate::serve::pool::Pool;
 
 /// A group to encode.
 pub(crate) struct Encoding {
-    pub(crate) group: GroupId,
+    pub(crate) group: Grouped,
     pub(crate) coder: Arc<Coder>,
     pub(crate) pool: Arc<Pool>,
-    /// Queries of each slot; none in a blank one.
-    pub(crate) slots: SmallVec<[JobRows; 4]>,
+    /// The query of each slot; none in a blank one.
+    pub(crate) slots: SmallVec<[Option<Row>; 4]>,
+}
+
+/// Inputs of one parity.
+#[derive(Clone, Debug)]
+pub(crate) struct ParityQuery {
+    pub(crate) inputs: Vec<NamedTensor>,
 }
 
 /// One input of the whole group.
@@ -41,7 +46,7 @@ struct Column<'a> {
 impl Encoding {
     /// Number of bytes read.
     pub(super) fn bytes(&self) -> usize {
-        let of = |row: &crate::serve::inputs::Row| -> usize {
+        let of = |row: &Row| -> usize {
             let tensors = &row.inputs.tensors;
             tensors.iter().map(|input| input.tensor.data().len() / row.inputs.rows.max(1)).sum()
         };
@@ -57,15 +62,14 @@ impl Encoding {
         stock: &Arc<Stock>,
         scratch: &mut Scratch,
     ) -> Result<Vec<ParityQuery>, Error> {
-        let rows = self.slots.iter().map(|slot| slot.len()).max().unwrap_or_default();
         let first = self.slots.iter().flatten().next().ok_or(parm_encoder::Error::EmptyGroup)?;
         let parities = self.coder.code.recovery().parities;
-        let mut queries = vec![ParityQuery { inputs: Vec::new(), rows }; parities];
+        let mut queries = vec![ParityQuery { inputs: Vec::new() }; parities];
         for (place, input) in first.inputs.tensors.iter().enumerate() {
             let column = Column::of(place, input, self.pool.batched)?;
-            let (dims, buffers) = self.column(&column, rows, stock, scratch)?;
+            let (dims, buffers) = self.column(&column, stock, scratch)?;
             let mut shape: SmallVec<[usize; 4]> = SmallVec::new();
-            shape.extend(self.pool.batched.then_some(rows));
+            shape.extend(self.pool.batched.then_some(1));
             shape.extend_from_slice(&dims);
             for (query, buffer) in queries.iter_mut().zip(buffers) {
                 let tensor = Tensor::new(column.datatype, shape.clone(), buffer.freeze())?;
@@ -79,7 +83,6 @@ impl Encoding {
     fn column(
         &self,
         column: &Column<'_>,
-        rows: usize,
         stock: &Arc<Stock>,
         scratch: &mut Scratch,
     ) -> Result<(Vec<usize>, SmallVec<[Buffer; 4]>), Error> {
@@ -94,38 +97,34 @@ impl Encoding {
         let scale = code.query_scale();
         let parities = code.recovery().parities;
         let mut buffers: SmallVec<[Buffer; 4]> =
-            (0..parities).map(|_| stock.take(rows * column.bytes * scale)).collect();
-        for row in 0..rows {
-            if element == Element::Float32 {
-                let len = column.bytes / 4;
-                align(&self.slots, row, column, &mut scratch.aligned)?;
-                let queries: SmallVec<[Option<&[f32]>; 8]> = self
-                    .queries(row, column)
-                    .enumerate()
-                    .map(|(slot, bytes)| {
-                        bytes.map(|bytes| {
-                            floats(bytes).unwrap_or_else(|| &scratch.aligned[slot * len..][..len])
-                        })
+            (0..parities).map(|_| stock.take(column.bytes * scale)).collect();
+        if element == Element::Float32 {
+            let len = column.bytes / 4;
+            align(&self.slots, column, &mut scratch.aligned)?;
+            let queries: SmallVec<[Option<&[f32]>; 8]> = self
+                .queries(column)
+                .enumerate()
+                .map(|(slot, bytes)| {
+                    bytes.map(|bytes| {
+                        floats(bytes).unwrap_or_else(|| &scratch.aligned[slot * len..][..len])
                     })
-                    .collect();
-                let at = row * len * scale..(row + 1) * len * scale;
-                let mut outs: SmallVec<[&mut [f32]; 4]> =
-                    buffers.iter_mut().map(|buffer| &mut buffer.floats()[at.clone()]).collect();
-                code.encode(Members { input, queries: &queries }, &mut outs, &mut scratch.workspace)?;
-            } else {
-                let queries: SmallVec<[Option<&[u8]>; 8]> = self.queries(row, column).collect();
-                let at = row * column.bytes * scale..(row + 1) * column.bytes * scale;
-                let mut outs: SmallVec<[&mut [u8]; 4]> =
-                    buffers.iter_mut().map(|buffer| &mut buffer.bytes()[at.clone()]).collect();
-                code.encode_bytes(Members { input, queries: &queries }, &mut outs)?;
-            }
+                })
+                .collect();
+            let mut outs: SmallVec<[&mut [f32]; 4]> =
+                buffers.iter_mut().map(|buffer| &mut buffer.floats()[..len * scale]).collect();
+            code.encode(Members { input, queries: &queries }, &mut outs, &mut scratch.workspace)?;
+        } else {
+            let queries: SmallVec<[Option<&[u8]>; 8]> = self.queries(column).collect();
+            let mut outs: SmallVec<[&mut [u8]; 4]> =
+                buffers.iter_mut().map(|buffer| &mut buffer.bytes()[..column.bytes * scale]).collect();
+            code.encode_bytes(Members { input, queries: &queries }, &mut outs)?;
         }
         Ok((dims, buffers))
     }
 
-    /// Bytes of a row in every slot.
-    fn queries<'a>(&'a self, row: usize, column: &'a Column<'_>) -> impl Iterator<Item = Option<&'a [u8]>> {
-        self.slots.iter().map(move |slot| bytes(slot, row, column))
+    /// Bytes of the query in every slot.
+    fn queries<'a>(&'a self, column: &'a Column<'_>) -> impl Iterator<Item = Option<&'a [u8]>> {
+        self.slots.iter().map(move |slot| bytes(slot, column))
     }
 }
 
@@ -146,17 +145,17 @@ impl<'a> Column<'a> {
     }
 }
 
-fn bytes<'a>(slot: &'a JobRows, row: usize, column: &Column<'_>) -> Option<&'a [u8]> {
-    let row = slot.get(row)?;
+fn bytes<'a>(slot: &'a Option<Row>, column: &Column<'_>) -> Option<&'a [u8]> {
+    let row = slot.as_ref()?;
     let tensor = &row.inputs.tensors.get(column.place)?.tensor;
     tensor.data().get(row.index * column.bytes..(row.index + 1) * column.bytes)
 }
 
-/// Copies the unaligned floats of a row to an aligned buffer.
-fn align(slots: &[JobRows], row: usize, column: &Column<'_>, aligned: &mut Vec<f32>) -> Result<(), Error> {
+/// Copies unaligned floats to an aligned buffer.
+fn align(slots: &[Option<Row>], column: &Column<'_>, aligned: &mut Vec<f32>) -> Result<(), Error> {
     let len = column.bytes / 4;
     for (index, slot) in slots.iter().enumerate() {
-        let Some(bytes) = bytes(slot, row, column) else { continue };
+        let Some(bytes) = bytes(slot, column) else { continue };
         if floats(bytes).is_some() {
             continue;
         }

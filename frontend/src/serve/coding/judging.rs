@@ -1,19 +1,17 @@
 //! Stand-in of a pool: requirements on the model, and the quality of its answers.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{Judgement, Output, Pair, QueryId};
+use parm_settings::{Cost, Fraction};
 use parm_parity_models::bundle::{
     Calibration, ClassScores, Meaning, MeasuredCost, TOLERANCE, floats, misfit,
 };
-use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, Tensor};
-use parm_settings::Cost;
+use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, RequestedOutput, Tensor};
 use smallvec::SmallVec;
 
 use super::equality;
-use crate::serve::inputs::Inputs;
+use crate::serve::call::Output;
 use crate::serve::outputs::Outputs;
 use crate::serve::pool::{Description, Pool, takes_batches};
 
@@ -28,6 +26,8 @@ pub(crate) struct StandIn {
     pub(super) calibration: Option<Calibration>,
     /// Meanings of outputs, by name; empty without a bundle, and answers then have no confidence.
     pub(super) meanings: Vec<(String, Meaning)>,
+    /// The confidence that the settings require of its answers.
+    pub(super) min_confidence: Fraction,
     /// Its costs in the bundle.
     pub(super) costs: Vec<MeasuredCost>,
 }
@@ -49,35 +49,17 @@ impl Costs {
     }
 }
 
-/// An answer of a stand-in to judge before a client may receive it.
-pub(crate) struct Judging {
-    pub(crate) query: QueryId,
-    pub(crate) output: Output,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) stand_in: Arc<StandIn>,
-    pub(crate) outputs: Arc<Outputs>,
-    /// The query's request, with the requested outputs.
-    pub(crate) inputs: Arc<Inputs>,
-}
-
-/// Predictions to compare with their stand-ins' answers.
-pub(crate) struct Checking {
-    pub(crate) twins: SmallVec<[Twin; 2]>,
-}
-
-/// A prediction and its stand-in's answer.
-pub(crate) struct Twin {
-    pub(crate) pair: Pair,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) stand_in: Arc<StandIn>,
-    pub(crate) prediction: Arc<Outputs>,
-    pub(crate) answer: Arc<Outputs>,
-}
-
 impl StandIn {
     /// A model of which only the name is known.
     pub(super) fn named(model: ModelRef) -> Self {
-        Self { model, digest: None, calibration: None, meanings: Vec::new(), costs: Vec::new() }
+        Self {
+            model,
+            digest: None,
+            calibration: None,
+            meanings: Vec::new(),
+            min_confidence: Fraction::default(),
+            costs: Vec::new(),
+        }
     }
 
     /// SHA-256 of its file, if a bundle chose it.
@@ -126,6 +108,52 @@ impl StandIn {
         self.calibration.is_some() && self.meanings.iter().any(|(_, meaning)| meaning.has_classes())
     }
 
+    /// Whether a client may get an answer: `None` if not, otherwise its confidence, that of the least confident position in
+    /// any output.
+    pub(crate) fn judge(
+        &self,
+        pool: &Pool,
+        outputs: &Outputs,
+        at: usize,
+        wanted: &[RequestedOutput],
+    ) -> Option<Option<f32>> {
+        let mut read: SmallVec<[(Tensor, Option<Meaning>); 4]> = SmallVec::new();
+        for declared in &pool.metadata.outputs {
+            if !wanted.is_empty() && !wanted.iter().any(|output| output.name == declared.name) {
+                continue;
+            }
+            let tensor = row(outputs, &declared.name, at, pool.batched)?;
+            if equality::is_float(tensor.datatype()) {
+                read.push((tensor, self.meaning(&declared.name)));
+            }
+        }
+        let is_finite = |values: &Cow<'_, [f32]>| values.iter().all(|value| value.is_finite());
+        let values = read.iter().map(|(tensor, _)| floats(tensor).filter(is_finite));
+        let values = values.collect::<Option<SmallVec<[_; 4]>>>()?;
+        let scores = read.iter().zip(&values).filter_map(|((tensor, meaning), values)| {
+            ClassScores::new(values, tensor.shape().last().copied().unwrap_or(1), (*meaning)?)
+        });
+        let sure = self.calibration.and_then(|fitted| fitted.confidence(scores));
+        let is_held = |sure: f32| self.calibration.is_some_and(|fitted| sure < fitted.threshold);
+        // Without a confidence it is given only if none is required.
+        let is_unsure = f64::from(sure.unwrap_or(0.0)) < self.min_confidence.get();
+        (!is_unsure && !sure.is_some_and(is_held)).then_some(sure)
+    }
+
+    /// Whether all outputs of a prediction and of an answer are equal, of those that are comparable.
+    pub(in crate::serve) fn agrees(&self, pool: &Pool, prediction: &Output, answer: &Output) -> Option<bool> {
+        let mut agrees = None;
+        for declared in &pool.metadata.outputs {
+            let of = |output: &Output| row(&output.outputs, &declared.name, output.row, pool.batched);
+            let Some((prediction, answer)) = of(prediction).zip(of(answer)) else { continue };
+            match equality::alike(&prediction, &answer, self.meaning(&declared.name), TOLERANCE) {
+                Some(false) => return Some(false),
+                same => agrees = agrees.or(same),
+            }
+        }
+        agrees
+    }
+
     fn meaning(&self, output: &str) -> Option<Meaning> {
         self.meanings.iter().find(|(name, _)| name == output).map(|(_, meaning)| *meaning)
     }
@@ -142,74 +170,6 @@ fn misfit_of(deployed: &ModelMetadata, batched: bool, served: &Description) -> O
             served.model.name
         )
     })
-}
-
-impl Judging {
-    /// Approximate number of bytes read.
-    pub(super) fn bytes(&self) -> usize {
-        bytes_of_a_row(&self.outputs)
-    }
-
-    /// Whether the answer is usable, and its confidence: that of the least confident position in any output.
-    pub(super) fn judge(&self) -> Judgement {
-        let wanted = &self.inputs.outputs;
-        let mut read: SmallVec<[(Tensor, Option<Meaning>); 4]> = SmallVec::new();
-        for declared in &self.pool.metadata.outputs {
-            if !wanted.is_empty() && !wanted.iter().any(|output| output.name == declared.name) {
-                continue;
-            }
-            let Some(tensor) = row(&self.outputs, &declared.name, self.output.row, self.pool.batched) else {
-                return Judgement::Unfit;
-            };
-            if equality::is_float(tensor.datatype()) {
-                read.push((tensor, self.stand_in.meaning(&declared.name)));
-            }
-        }
-        let is_finite = |values: &Cow<'_, [f32]>| values.iter().all(|value| value.is_finite());
-        let values = read.iter().map(|(tensor, _)| floats(tensor).filter(is_finite));
-        let Some(values) = values.collect::<Option<SmallVec<[_; 4]>>>() else { return Judgement::Unfit };
-        let scores = read.iter().zip(&values).filter_map(|((tensor, meaning), values)| {
-            ClassScores::new(values, tensor.shape().last().copied().unwrap_or(1), (*meaning)?)
-        });
-        let least = self.stand_in.calibration.and_then(|fitted| fitted.confidence(scores));
-        let is_held = |least: f32| self.stand_in.calibration.is_some_and(|fitted| least < fitted.threshold);
-        if least.is_some_and(is_held) { Judgement::Unfit } else { Judgement::Fit(least) }
-    }
-}
-
-impl Checking {
-    /// Approximate number of bytes read.
-    pub(super) fn bytes(&self) -> usize {
-        self.twins.iter().map(|twin| 2 * bytes_of_a_row(&twin.answer)).sum()
-    }
-
-    /// Whether each pair is equal.
-    pub(super) fn check(&self) -> Vec<(Pair, Option<bool>)> {
-        self.twins.iter().map(|twin| (twin.pair, twin.agrees())).collect()
-    }
-
-    /// Verdicts without a comparison, if too much work waits.
-    pub(super) fn unknown(&self) -> Vec<(Pair, Option<bool>)> {
-        self.twins.iter().map(|twin| (twin.pair, None)).collect()
-    }
-}
-
-impl Twin {
-    /// Whether all outputs of both are equal, of those that are comparable.
-    fn agrees(&self) -> Option<bool> {
-        let mut agrees = None;
-        for declared in &self.pool.metadata.outputs {
-            let of = |outputs: &Outputs, at| row(outputs, &declared.name, at, self.pool.batched);
-            let both =
-                of(&self.prediction, self.pair.prediction.row).zip(of(&self.answer, self.pair.stand_in.row));
-            let Some((prediction, answer)) = both else { continue };
-            match equality::alike(&prediction, &answer, self.stand_in.meaning(&declared.name), TOLERANCE) {
-                Some(false) => return Some(false),
-                same => agrees = agrees.or(same),
-            }
-        }
-        agrees
-    }
 }
 
 /// Costs of a pool's stand-in from its bundle and from the times that instances with these models measured. An instance
@@ -254,17 +214,12 @@ fn rising(mut rows: [f64; 4]) -> [f64; 4] {
 }
 
 /// One row of one output.
-fn row(outputs: &Outputs, name: &str, row: u32, batched: bool) -> Option<Tensor> {
+fn row(outputs: &Outputs, name: &str, row: usize, batched: bool) -> Option<Tensor> {
     let output = outputs.tensors.iter().find(|output| output.name == name)?;
     if !batched || output.tensor.rows() == 1 {
         return Some(output.tensor.clone());
     }
-    outputs.row_of(output, row as usize).ok()
-}
-
-fn bytes_of_a_row(outputs: &Outputs) -> usize {
-    let all: usize = outputs.tensors.iter().map(|output| output.tensor.data().len()).sum();
-    all / outputs.rows.max(1)
+    outputs.row_of(output, row).ok()
 }
 
 #[cfg(test)]

@@ -124,6 +124,7 @@ fn stand_in(pool: &Pool, wished: &PoolSettings, bundle: Option<&Bundle>) -> Resu
     Ok(StandIn {
         digest,
         calibration: known.and_then(|known| known.calibration),
+        min_confidence: wished.stand_in.min_confidence,
         costs: known.map(|known| known.costs.clone()).unwrap_or_default(),
         meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),
         ..StandIn::named(model)

@@ -9,10 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parm_dispatch::Judgement;
 use parm_encoder::Workspace;
 
-use super::{Checking, Comparing, Decoding, Encoding, Judging};
+use super::{Decoding, Encoding};
 use crate::error::Error;
 use crate::serve::clock::Timers;
 use crate::serve::driver::Driver;
@@ -26,9 +25,6 @@ const MOST: usize = 64;
 pub(crate) enum Work {
     Encode(Encoding),
     Decode(Decoding),
-    Compare(Comparing),
-    Judge(Judging),
-    Check(Checking),
 }
 
 /// Counts large work that waits or runs.
@@ -55,9 +51,6 @@ impl Work {
         let (bytes, runs_models) = match &self {
             Self::Encode(work) => (work.bytes(), work.runs_models()),
             Self::Decode(work) => (work.bytes(), work.runs_models()),
-            Self::Compare(work) => (work.bytes(), work.runs_models()),
-            Self::Judge(work) => (work.bytes(), false),
-            Self::Check(work) => (work.bytes(), false),
         };
         let simulated = matches!(driver.timers, Timers::Simulated { .. });
         if simulated || (bytes <= AT_ONCE && !runs_models) {
@@ -86,16 +79,7 @@ impl Work {
                 let timed = work.pool.metrics.coding.decode_time.start_timer();
                 let made = caught(|scratch| work.decode(scratch));
                 drop(timed);
-                driver.decoded(work.group, work.query, made);
-            }
-            Self::Compare(work) => driver.compared(work.group, caught(|scratch| work.compare(scratch))),
-            Self::Judge(work) => {
-                let judgement = caught(|_| Ok(work.judge())).unwrap_or(Judgement::Unfit);
-                driver.judged(work.query, work.output, judgement);
-            }
-            Self::Check(work) => {
-                let said = caught(|_| Ok(work.check())).unwrap_or_else(|_| work.unknown());
-                driver.checked(said);
+                driver.decoded(&work, made);
             }
         }
     }
@@ -104,11 +88,7 @@ impl Work {
         let busy = Error::CodersBusy { limit: MOST };
         match self {
             Self::Encode(work) => driver.encoded(work.group, Err(busy)),
-            Self::Decode(work) => driver.decoded(work.group, work.query, Err(busy)),
-            Self::Compare(work) => driver.compared(work.group, Err(busy)),
-            // A client waits for it, and judging is faster than rejecting.
-            Self::Judge(work) => Self::Judge(work).finish(driver),
-            Self::Check(work) => driver.checked(work.unknown()),
+            Self::Decode(work) => driver.decoded(&work, Err(busy)),
         }
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parm_dispatch::{InstanceId, PoolId, Site};
+use parm_dispatcher::Site;
 
 use super::Core;
 use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::catalog::Admitted;
-use crate::serve::instance::Instance;
-use crate::serve::pool::{Description, Pool, takes_batches};
+use crate::serve::instance::{Instance, InstanceId};
+use crate::serve::pool::{Description, Pool, PoolId, takes_batches};
 use crate::serve::roster::Joined;
 use crate::upstreams::is_upstream;
 
@@ -116,9 +116,7 @@ impl Core {
         if is_new {
             let versions = self.catalog.versions(&pool.model.name);
             let other = versions.iter().rev().find(|other| other.id != pool.id);
-            if let Some(before) = replaced.as_ref().or(other) {
-                self.driver.version_added(pool.id, before.id);
-            }
+            self.driver.add(&pool, replaced.as_ref().or(other).map(|before| before.id));
         }
         if let Some(replaced) = replaced {
             self.forget(&replaced);

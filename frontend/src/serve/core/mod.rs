@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
-use parm_dispatch::{Settings, ShareId};
 use parm_shares::{Account, Table};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -106,13 +105,11 @@ impl Core {
         let wished = wished(&config, &library)?;
         let routes = Routes::new(&config.upstreams).map_err(upstreams::wrong)?;
         let shares = Arc::new(Table::new(&config.shares));
-        let terms = shares.iter().map(|(share, _, settings)| (ShareId(share), settings.terms()));
-        let settings = Settings { shares: terms.collect(), ..Settings::uniform(config.dispatch.clone()) };
         let metrics = Metrics::new();
         let sampler = Sampler::start(&config.capture, || metrics.captured())?;
         let crash_folder = config.recording.crash_folder.clone();
         let core = Arc::new(Self {
-            driver: Driver::start(config.instances.clone(), settings, shares, timers, crash_folder)
+            driver: Driver::start(config.instances.clone(), shares, timers, crash_folder)
                 .map_err(|error| Error::Timer { reason: error.to_string() })?,
             catalog: Catalog::default(),
             metrics,

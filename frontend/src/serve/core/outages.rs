@@ -5,6 +5,7 @@
 //! stand-ins answer; the line that ends it says how long it lasted.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -104,6 +105,7 @@ impl Seen {
             // Clients do not request models that only serve others.
             (false, None) if core.serves_others(name).is_none() => {
                 model.down = Some(Instant::now());
+                pool.outages.fetch_add(u64::from(reading.in_outage), Ordering::Relaxed);
                 let (what, then) = match (reading.in_outage, reading.usable_instances) {
                     (true, 0) => ("serves", "its stand-in answers"),
                     (true, _) => ("answers for", "its stand-in answers"),

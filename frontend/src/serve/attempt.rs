@@ -1,0 +1,392 @@
+//! One attempt: a run of a model at an instance, sent, awaited, and cancelled if no client waits.
+//!
+//! A run whose queries were answered otherwise is still awaited: its instance is busy with it, more work would only
+//! queue behind it, and its duration tells a slow instance from a dead one. A run whose clients went away is cancelled
+//! at the instance. Its slot is freed once the instance has settled: a server when it answers a request, a thread of
+//! this process when it is done. That time counts against the instance.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parm_dispatcher::{Failure, InstanceKey, JobKey, Why};
+use parm_protocol::client::{BoxFuture, CallContext};
+use parm_protocol::fleet::ROWS;
+use parm_protocol::{
+    Code, Error, InferRequest, InferResponse, ModelRef, OpaqueAnswer, OpaqueRequest, PADDED, Parameters,
+    RequestedOutput,
+};
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
+
+use super::agreement;
+use super::call::{Output, QueryRow};
+use super::coded::Parity;
+use super::coding::StandIn;
+use super::driver::Driver;
+use super::endings;
+use super::inputs::{self, JobRows, Row};
+use super::instance::Instance;
+use super::lengths::Lengths;
+use super::outcome::OUTCOME;
+use super::outputs::{Expected, Outputs};
+use super::pool::Pool;
+use super::terms::ACCEPT;
+use super::trace;
+
+/// What a run is for, as recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The deployed model, for a query that has no other run.
+    Deployed,
+    /// A copy of such a run.
+    Copy,
+    /// A parity of a coding group.
+    Parity,
+    /// The backup model.
+    Backup,
+    /// The stand-in.
+    StandIn,
+}
+
+/// What the dispatcher runs a model on.
+#[derive(Clone)]
+pub(super) enum Payload {
+    /// A row of a request.
+    Row(QueryRow),
+    /// The same, only to compare its model with its stand-in.
+    Check(QueryRow),
+    /// A parity of a coding group.
+    Parity(Arc<Parity>),
+}
+
+/// The request of an attempt.
+enum Ask {
+    Predict(InferRequest),
+    Forward(Arc<OpaqueRequest>),
+}
+
+/// The answer to it.
+enum Heard {
+    Predicted(InferResponse),
+    Opaque(OpaqueAnswer),
+}
+
+/// A run about to start.
+pub(super) struct Attempt {
+    pub(super) job: JobKey,
+    pub(super) role: Role,
+    pub(super) why: Why,
+    /// The share that it is charged to, if not its model's own.
+    pub(super) share: Option<Arc<str>>,
+    pub(super) at: InstanceKey,
+    pub(super) instance: Arc<Instance>,
+    pub(super) pool: Arc<Pool>,
+    /// The model that runs.
+    pub(super) model: ModelRef,
+    /// The stand-in that it runs or is compared with.
+    pub(super) stand_in: Option<Arc<StandIn>>,
+    pub(super) payloads: SmallVec<[Payload; 1]>,
+    /// Time at which the instance has held it for too long.
+    pub(super) deadline: Instant,
+    pub(super) stopped: oneshot::Receiver<Stop>,
+}
+
+/// Why a run is not needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Its queries were answered: do not start it; once started let it end, as its instance is busy anyway.
+    Unwanted,
+    /// Its clients went away: cancel it at the instance.
+    Cancelled,
+}
+
+/// How an attempt ended.
+pub(super) enum Ending {
+    /// An output for each row, `None` where it cannot be used.
+    Completed(SmallVec<[Option<Output>; 1]>),
+    Failed(Failure, Error),
+    /// Cancelled or never sent.
+    GivenUp,
+}
+
+/// Reports an attempt as given up unless it ended otherwise, even if its task is dropped.
+struct Report {
+    driver: Arc<Driver>,
+    job: JobKey,
+    ending: Ending,
+}
+
+/// Starts an attempt.
+pub(super) fn launch(driver: &Arc<Driver>, attempt: Attempt) {
+    let report = Report { driver: driver.clone(), job: attempt.job, ending: Ending::GivenUp };
+    let span = trace::attempt(&attempt);
+    let run = async move {
+        let mut attempt = attempt;
+        let ending = attempt.run(&report.driver).await;
+        let driver = report.driver.clone();
+        // Afterwards, because a client may wait for the answer.
+        let pairs = agreement::pairs(&attempt, &ending);
+        report.end(ending);
+        agreement::compare(&driver, &attempt, pairs);
+    };
+    if span.is_disabled() {
+        driver.runtime.spawn(run);
+    } else {
+        driver.runtime.spawn(run.instrument(span));
+    }
+}
+
+impl Report {
+    fn end(mut self, ending: Ending) {
+        self.ending = ending;
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.driver.finished(self.job, std::mem::replace(&mut self.ending, Ending::GivenUp));
+    }
+}
+
+impl Payload {
+    /// Its row, if it is one.
+    pub(super) fn row(&self) -> Option<&QueryRow> {
+        match self {
+            Self::Row(row) | Self::Check(row) => Some(row),
+            Self::Parity(_) => None,
+        }
+    }
+}
+
+impl Attempt {
+    async fn run(&mut self, driver: &Arc<Driver>) -> Ending {
+        if !matches!(self.stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
+            return Ending::GivenUp;
+        }
+        let rows = self.rows();
+        // Other models may not take padded rows.
+        let pads = matches!(self.role, Role::Deployed | Role::Copy);
+        let lengths = if pads { Lengths::of(&self.pool, &rows) } else { None };
+        let (request, wanted) = match self.asks(&rows, lengths.as_deref()) {
+            Ok(asks) => asks,
+            Err(error) => return Ending::Failed(Failure::Query, error),
+        };
+        drop(rows);
+        if self.is_too_long() {
+            let message = "its client has sent too much for another attempt".into();
+            return Ending::Failed(Failure::Withheld, Error::Unavailable { message });
+        }
+        let context = CallContext {
+            deadline: Some(self.deadline),
+            traceparent: trace::header(&tracing::Span::current()),
+            share: self.share.take(),
+            once: self.pool.is_once(),
+            ..CallContext::default()
+        };
+        let client = &self.instance.client;
+        let mut call: BoxFuture<'_, _> = match request {
+            Ask::Predict(request) => {
+                let answer = client.infer(request, context);
+                Box::pin(async { answer.await.map(Heard::Predicted) })
+            }
+            Ask::Forward(request) => {
+                let answer = client.forward(request, context);
+                Box::pin(async { answer.await.map(Heard::Opaque) })
+            }
+        };
+        let stop = tokio::select! {
+            biased;
+            answer = &mut call => return self.settle(driver, answer, &wanted, lengths),
+            stop = &mut self.stopped => stop,
+        };
+        match stop {
+            Ok(Stop::Unwanted) => {
+                let answer = call.await;
+                self.settle(driver, answer, &wanted, lengths)
+            }
+            Ok(Stop::Cancelled) => {
+                drop(call);
+                // At most until its deadline, but long enough for an answer.
+                let least = Instant::now() + driver.limits.health_timeout;
+                let longest = least.max(self.deadline);
+                let _ = timeout_at(longest, self.instance.client.settled()).await;
+                Ending::GivenUp
+            }
+            // The instance left.
+            Err(_) => Ending::GivenUp,
+        }
+    }
+
+    /// Its rows of requests.
+    pub(super) fn rows(&self) -> JobRows {
+        self.payloads.iter().filter_map(Payload::row).map(QueryRow::row).collect()
+    }
+
+    fn opaque(&self) -> Option<&Arc<OpaqueRequest>> {
+        self.payloads.first()?.row()?.call.inputs.opaque.as_ref()
+    }
+
+    /// Whether its client has sent too much for a server that gets the request from now on.
+    fn is_too_long(&self) -> bool {
+        self.opaque().and_then(|request| request.stream.as_ref()).is_some_and(|stream| !stream.is_copied())
+    }
+
+    /// The request, and the outputs that it names.
+    fn asks(&self, rows: &[Row], lengths: Option<&Lengths>) -> Result<(Ask, Vec<RequestedOutput>), Error> {
+        if let Some(request) = self.opaque() {
+            return Ok((Ask::Forward(request.clone()), Vec::new()));
+        }
+        let request = self.ranked(self.request(rows, lengths)?);
+        let wanted = request.outputs.clone();
+        Ok((Ask::Predict(request), wanted))
+    }
+
+    fn request(&self, rows: &[Row], lengths: Option<&Lengths>) -> Result<InferRequest, Error> {
+        if let Some(Payload::Parity(parity)) = self.payloads.first() {
+            return Ok(InferRequest {
+                model: self.model.clone(),
+                id: String::new(),
+                parameters: Parameters::new(),
+                inputs: parity.inputs.clone(),
+                outputs: Vec::new(),
+            });
+        }
+        let mut request = inputs::request(&self.model, rows, lengths.and_then(Lengths::longest))?;
+        let is_ours = self.instance.states_files();
+        // Our workers reject it if the model has changed and its rows now depend on each other.
+        if self.pool.batched && is_ours && !inputs::is_whole(rows) {
+            request.parameters.insert(ROWS.into(), true.into());
+        }
+        if lengths.is_some() && is_ours {
+            request.parameters.insert(PADDED.into(), true.into());
+        }
+        let plain = request.outputs.iter().all(|output| output.parameters.is_empty());
+        let predicts = matches!(self.role, Role::Deployed | Role::Copy);
+        if predicts && plain && self.pool.coded.load(Ordering::Relaxed) {
+            // Another member may need an output for its reconstruction that this client did not request.
+            // Queries that request outputs in another form are not grouped.
+            request.outputs.clear();
+        }
+        Ok(request)
+    }
+
+    /// Adds the rank of the request among those of other frontends, which meet only in the queue of a worker: in Triton's
+    /// numbers 1 is the most urgent. Asks another frontend for predictions.
+    fn ranked(&self, mut request: InferRequest) -> InferRequest {
+        let is_check = matches!(self.payloads.first(), Some(Payload::Check(_)));
+        let priority = match self.why {
+            _ if is_check || matches!(self.why, Why::Explore) => Some(255u64),
+            Why::StandIn => Some(1),
+            Why::Retry | Why::Hedge if self.instance.is_shared() => Some(1),
+            _ => None,
+        };
+        if let Some(priority) = priority {
+            request.parameters.insert("priority".into(), priority.into());
+        }
+        if self.instance.approximates() {
+            request.parameters.insert(ACCEPT.into(), "exact".into());
+        }
+        request
+    }
+
+    /// An answer that counts as a failure of the instance if that cuts it.
+    fn watched(&self, driver: &Arc<Driver>, answer: OpaqueAnswer) -> OpaqueAnswer {
+        let (driver, instance) = (driver.clone(), self.instance.clone());
+        let model = self.model.name.clone();
+        endings::watch(answer, move |error| {
+            let Some(error) = error else { return };
+            instance.failed(&model, error);
+            if let Some(left_out) = driver.cuts.due(driver.now_ms(), instance.number) {
+                let code = parm_protocol::StableCode::Unreachable;
+                tracing::warn!(%code, instance = %instance.name, %model, %error, left_out, "an answer ended in its middle");
+            }
+        })
+    }
+
+    fn settle(
+        &self,
+        driver: &Arc<Driver>,
+        answer: Result<Heard, Error>,
+        wanted: &[RequestedOutput],
+        lengths: Option<Arc<Lengths>>,
+    ) -> Ending {
+        let expected = Expected {
+            instance: &self.instance.name,
+            model: &self.pool.metadata,
+            wanted,
+            batched: self.pool.batched,
+            rows: self.payloads.len(),
+        };
+        let outputs = answer.and_then(|heard| match heard {
+            Heard::Predicted(response) => {
+                if response.parameters.contains_key(OUTCOME) {
+                    self.instance.set_approximates();
+                }
+                Outputs::check(response, &expected)
+                    .map_err(|error| Error::Internal { message: error.to_string() })
+            }
+            Heard::Opaque(answer) => Ok(Outputs::opaque(self.watched(driver, answer))),
+        });
+        match outputs {
+            Ok(outputs) => self.completed(Outputs { lengths, ..outputs }),
+            Err(error) => {
+                let failure = match failure(&error) {
+                    // The client, not the instance, is the reason why it did not get all of it.
+                    Failure::Unsent if self.is_too_long() => return Ending::Failed(Failure::Withheld, error),
+                    failure => failure,
+                };
+                if failure != Failure::Query {
+                    self.instance.failed(&self.model.name, &error);
+                    tracing::debug!(instance = %self.instance.name, %error, "instance failed a job");
+                }
+                Ending::Failed(failure, error)
+            }
+        }
+    }
+
+    /// The outputs of its rows. A stand-in's are judged, and those that a client may not get are left out.
+    fn completed(&self, outputs: Outputs) -> Ending {
+        let outputs = Arc::new(outputs);
+        if self.role == Role::Deployed
+            && self.pool.sample.get().is_none()
+            && let Some(sample) = self.rows().first().and_then(Row::sample)
+        {
+            // Another job may have set it first.
+            let _ = self.pool.sample.set(Arc::new(sample));
+        }
+        let parity = match self.payloads.first() {
+            Some(Payload::Parity(parity)) => Some(parity.clone()),
+            _ => None,
+        };
+        let output = |row: usize, confidence| Output {
+            outputs: outputs.clone(),
+            row,
+            by: Some((self.instance.number, self.at)),
+            confidence,
+            group: None,
+            parity: parity.clone(),
+        };
+        let stand_in = self.stand_in.as_ref().filter(|_| self.role == Role::StandIn);
+        let of_row = |(row, payload): (usize, &Payload)| match (stand_in, payload.row()) {
+            (Some(stand_in), Some(of)) => {
+                let confidence = stand_in.judge(&self.pool, &outputs, row, &of.call.inputs.outputs)?;
+                Some(output(row, confidence))
+            }
+            _ => Some(output(row, None)),
+        };
+        Ending::Completed(self.payloads.iter().enumerate().map(of_row).collect())
+    }
+}
+
+/// Attributes an error. An instance that does not know the model is at fault, because others do. An internal error may
+/// be the fault of either: an index out of range looks like a broken model.
+fn failure(error: &Error) -> Failure {
+    match error.code() {
+        _ if matches!(error, Error::Unsent { .. }) => Failure::Unsent,
+        Code::InvalidArgument | Code::TooLarge => Failure::Query,
+        Code::Internal => Failure::Model,
+        _ => Failure::Instance,
+    }
+}

@@ -1,0 +1,164 @@
+//! The dispatcher's models of a pool. Each role has one of its own: the pool's model, its stand-in or backup model, and its
+//! parities. So a stand-in has the speed that it has for this pool, and an instance offers a role only if its files fit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parm_dispatcher::{Coder, ModelKey, ModelSettings};
+use parm_protocol::ModelRef;
+use parm_settings::{Cost, InForce, ModelRole, PolicyKind, PoolSettings};
+
+use super::coded::Coded;
+use super::crash::Told;
+use super::driver::Driver;
+use super::pool::{Pool, PoolId};
+use super::state::{Effects, State};
+
+/// A pool, and its models in the dispatcher.
+pub(super) struct Lines {
+    pub(super) pool: Arc<Pool>,
+    pub(super) own: ModelKey,
+    /// Its stand-in or its backup model.
+    pub(super) helper: Option<(ModelRef, ModelKey)>,
+    /// Its parity models, which are all at the same instances.
+    pub(super) parity: Option<ModelKey>,
+    /// Its settings, and what of them is in force.
+    pub(super) settings: Option<(PoolSettings, InForce)>,
+    /// The measured cost of its stand-in.
+    pub(super) cost: Option<Cost>,
+}
+
+/// The names of a pool's models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Keys {
+    pub(super) own: ModelKey,
+    pub(super) helper: Option<ModelKey>,
+    pub(super) parity: Option<ModelKey>,
+    /// Whether its parities or its backup model have instances of their own.
+    pub(super) is_apart: bool,
+}
+
+impl Lines {
+    pub(super) fn new(pool: Arc<Pool>, own: ModelKey) -> Self {
+        Self { pool, own, helper: None, parity: None, settings: None, cost: None }
+    }
+
+    fn policy(&self) -> Option<PolicyKind> {
+        self.settings.as_ref().map(|(_, in_force)| in_force.policy)
+    }
+
+    pub(super) fn keys(&self) -> Keys {
+        Keys {
+            own: self.own,
+            helper: self.helper.as_ref().map(|(_, key)| *key),
+            parity: self.parity,
+            is_apart: matches!(self.policy(), Some(PolicyKind::Parm | PolicyKind::ApproximateBackup)),
+        }
+    }
+
+    /// How many of so many instances run only its parities or its backup model.
+    pub(super) fn apart(&self, instances: usize) -> usize {
+        let own = self.settings.as_ref();
+        own.map_or(0, |(settings, in_force)| settings.dedicated_instances(in_force, instances))
+    }
+}
+
+impl State {
+    /// The names of all pools' models.
+    pub(super) fn model_keys(&self) -> BTreeMap<PoolId, Keys> {
+        self.pools.iter().map(|(id, lines)| (*id, lines.keys())).collect()
+    }
+
+    /// Puts a pool's settings into effect, unless the pool was removed meanwhile.
+    pub(super) fn configure(
+        &mut self,
+        driver: &Driver,
+        pool: &Pool,
+        (settings, in_force): (PoolSettings, InForce),
+        effects: &mut Effects,
+    ) {
+        let codes = pool.codes();
+        let Some(lines) = self.pools.get_mut(&pool.id) else { return };
+        let wanted = codes.stand_in.as_ref().map(|stand_in| &stand_in.model).or(codes.backup.as_ref());
+        let files = |lines: &Lines| Some(lines.settings.as_ref()?.1.stand_in_files.clone());
+        let is_other = lines.helper.as_ref().map(|(model, _)| model) != wanted
+            || (wanted.is_some() && files(lines).is_some_and(|known| known != in_force.stand_in_files));
+        let mut gone = Vec::new();
+        if is_other {
+            gone.extend(lines.helper.take().map(|(_, key)| key));
+            self.agreements.forget(pool.id);
+            if let Some(wanted) = wanted {
+                let key = self.dispatcher.add_model(ModelSettings::default());
+                lines.helper = Some((wanted.clone(), key));
+                self.models.insert(key, pool.id);
+            }
+        }
+        if codes.stand_in.is_some() {
+            self.agreements.configure(pool.id, settings.stand_in.agreement.floor.get());
+        }
+        let groups = settings.coding_settings(&in_force);
+        if groups.is_none() {
+            gone.extend(lines.parity.take());
+            self.coded.remove(&pool.id);
+        }
+        if let Some(groups) = groups {
+            let parity = *lines.parity.get_or_insert_with(|| self.dispatcher.add_model(ModelSettings::default()));
+            self.models.insert(parity, pool.id);
+            let is_background = in_force.policy != PolicyKind::Parm;
+            match self.coded.get_mut(&pool.id) {
+                Some(coded) => {
+                    coded.coder.configure(groups);
+                    (coded.codes, coded.is_background) = (codes, is_background);
+                }
+                None => {
+                    let coded = Coded { coder: Coder::new(groups), codes, is_background };
+                    self.coded.insert(pool.id, coded);
+                }
+            }
+        }
+        lines.settings = Some((settings, in_force));
+        let (helper, parity) = (lines.keys().helper, lines.parity);
+        self.configure_own(driver, pool.id, effects);
+        self.react(driver, Told::Roles, effects, |state, now| {
+            let Some(lines) = state.pools.get(&pool.id) else { return };
+            let Some((settings, in_force)) = &lines.settings else { return };
+            let most = in_force.max_rows;
+            let of_helper = settings.model_settings(in_force, ModelRole::StandIn { max_rows: most });
+            // Parities differ in shape, so each runs alone.
+            let of_parity = settings.model_settings(in_force, ModelRole::Parity { max_rows: most });
+            helper.into_iter().for_each(|key| state.dispatcher.configure(now, key, of_helper));
+            parity.into_iter().for_each(|key| state.dispatcher.configure(now, key, of_parity));
+            for key in gone {
+                state.dispatcher.remove_model(now, key);
+            }
+        });
+    }
+
+    /// Configures a pool's own model. While its stand-in's answers are withheld it has none.
+    pub(super) fn configure_own(&mut self, driver: &Driver, pool: PoolId, effects: &mut Effects) {
+        let Some(lines) = self.pools.get(&pool) else { return };
+        let Some((settings, in_force)) = &lines.settings else { return };
+        let is_withheld = self.agreements.of(pool).is_some_and(|known| known.agreement.is_withheld());
+        let stand_in = lines.keys().helper.filter(|_| !is_withheld);
+        let settings = settings.model_settings(in_force, ModelRole::Deployed { stand_in });
+        let own = lines.own;
+        self.react(driver, Told::Configured(own), effects, |state, now| {
+            state.dispatcher.configure(now, own, settings);
+        });
+    }
+
+    /// Removes a pool and its models.
+    pub(super) fn forget(&mut self, driver: &Driver, pool: PoolId, effects: &mut Effects) {
+        let Some(lines) = self.pools.get(&pool).map(Lines::keys) else { return };
+        self.react(driver, Told::Removed(lines.own), effects, |state, now| {
+            state.coded.remove(&pool);
+            state.agreements.forget(pool);
+            for key in [Some(lines.own), lines.helper, lines.parity].into_iter().flatten() {
+                state.dispatcher.remove_model(now, key);
+            }
+        });
+        // Running jobs may still answer; nothing starts any more.
+        self.pools.remove(&pool);
+        self.models.retain(|_, of| *of != pool);
+    }
+}
