@@ -224,11 +224,6 @@ impl Instance {
         self.shared.store(shared, Ordering::Relaxed);
     }
 
-    /// The latest error of a job.
-    pub(crate) fn last_failure(&self) -> Option<String> {
-        self.last_failure.lock().clone()
-    }
-
     /// Records a failed job.
     pub(crate) fn failed(&self, model: &str, error: &Error) {
         self.metrics.failures.inc();
