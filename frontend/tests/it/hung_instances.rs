@@ -1,5 +1,6 @@
 //! Tests of hung instances with default settings: no query misses its deadline, and no output stays.
 
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +81,10 @@ async fn instance_that_answers_nothing_is_listed_as_silent() {
 async fn query_is_answered_in_time_when_it_hangs_and_its_copy_fails() {
     for hung in 0..3 {
         let instances = instances(3);
-        let frontend = warm(config(PolicyKind::Hedge), &instances).await;
+        let mut config = config(PolicyKind::Hedge);
+        // The one that hangs counts, too, and two copies fail.
+        config.dispatch.max_attempts = NonZeroU8::new(4).unwrap();
+        let frontend = warm(config, &instances).await;
         for (number, instance) in instances.iter().enumerate() {
             let failure = parm_protocol::Error::Unavailable { message: "out of memory".into() };
             instance.then(if number == hung { Act::Hang } else { Act::Fail(MS, failure) });

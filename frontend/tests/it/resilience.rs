@@ -115,7 +115,7 @@ async fn draining_frontend_answers_all_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_instance_is_ejected_until_a_probe_succeeds() {
+async fn failing_instance_is_ejected_until_it_answers_a_request() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     let mut config = config(PolicyKind::None);
     config.dispatch.ejection.enabled = true;
@@ -129,11 +129,16 @@ async fn failing_instance_is_ejected_until_a_probe_succeeds() {
     assert_eq!((&listed[0]["reason"], listed[1].get("reason")), (&json!("failing"), None));
     assert!(listed[0]["problem"].as_str().unwrap().contains("broken"), "the cause: {listed}");
     let before = instances[0].seen.lock().len();
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(ready(&frontend), 1.0, "a probe must fail while jobs fail");
-    assert!(instances[0].seen.lock().len() > before);
+    for _ in 0..300 {
+        assert_eq!(outcome(&infer(&frontend, request(&[1.0])).await.unwrap()), "exact");
+    }
+    assert_eq!(ready(&frontend), 1.0, "it still fails");
+    let tried = instances[0].seen.lock().len() - before;
+    assert!((1..10).contains(&tried), "{tried} copies in three seconds show whether it works");
     instances[0].becomes(Act::Answer(10 * MS));
-    until("a probe succeeds", || ready(&frontend) == 2.0).await;
+    while ready(&frontend) == 1.0 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,7 +265,7 @@ async fn hung_instance_is_ejected_though_clients_cancel_first() {
         lost += u32::from(tokio::time::timeout(100 * MS, infer(&frontend, request(&[1.0]))).await.is_err());
     }
     assert_eq!(ready(&frontend), 2.0);
-    assert_eq!(lost, 2, "two slow answers in a row must eject");
-    let probes = instances[0].seen.lock().len() - before - 2;
-    assert!(probes < 10, "{probes} probes");
+    assert_eq!(lost, 1, "it is given up as older than any run before");
+    let tried = instances[0].seen.lock().len() - before - 1;
+    assert!(tried < 10, "tried {tried} times");
 }
