@@ -11,10 +11,12 @@ use parm_parity_models::bundle::{
     Calibration, ClassScores, Deployed, Input, Learned, Manifest, Meaning, MeasuredCost, ModelFile, Output,
     Parity, Range, StandIn,
 };
-use parm_protocol::{DataType, InferenceService, ModelMetadata, Parameter, Tensor};
-use parm_settings::{Fraction, PolicyKind, Unsure};
+use parm_protocol::{
+    DataType, InferRequest, InferResponse, InferenceService, ModelMetadata, Parameter, Tensor,
+};
+use parm_settings::{Fraction, PolicyKind};
 
-use crate::fleet::{MS, coding, over, workers_with};
+use crate::fleet::{MS, coding, over, warm, workers_with};
 use crate::rig::{Network, column, config, infer, metric, outcome, ready, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
 
@@ -117,16 +119,22 @@ fn stand_in(name: &str, cost: f64, threshold: f32) -> StandIn {
     }
 }
 
-/// A configuration that uses the bundle's stand-ins after 15 ms.
+/// A configuration that uses the bundle's stand-ins.
 fn standing_in(folder: &Path, stand_ins: Vec<StandIn>) -> Config {
     let mut manifest = manifest(Vec::new());
     manifest.stand_ins = stand_ins;
     write(folder, &manifest);
     let mut config = bundled(folder, 2);
     config.dispatch.policy = PolicyKind::StandIn;
-    let settings = &mut config.dispatch.stand_in;
-    (settings.grace.cold, settings.hedge, settings.unsure) = (15 * MS, false, Unsure::Wait);
+    config.dispatch.stand_in.hedge = false;
     config
+}
+
+/// The answer to a request like those before it, for which each instance takes too long.
+async fn late(frontend: &Frontend, instances: &[Arc<Scripted>], request: InferRequest) -> InferResponse {
+    warm(frontend, &request).await;
+    instances.iter().for_each(|instance| instance.then(Act::Answer(200 * MS)));
+    infer(frontend, request).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,8 +146,7 @@ async fn cheapest_stand_in_of_bundle_answers_with_confidence() {
         let instances = workers_with(3, &["double", "dear", "cheap"].map(doubler));
         instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
         let frontend = over(config, &instances).await;
-        instances[0].then(Act::Answer(200 * MS));
-        let response = infer(&frontend, request(&[1.0])).await.unwrap();
+        let response = late(&frontend, &instances, request(&[1.0])).await;
         assert_eq!((column(&response), outcome(&response)), (vec![2.0], expected));
         let confidence = response.parameters.get("parm_confidence");
         match confidence {
@@ -174,11 +181,10 @@ async fn answer_with_one_unsure_position_is_unsure() {
         let instances = workers_with(3, &["double", "cheap"].map(of_positions));
         instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
         let frontend = over(config, &instances).await;
-        instances[0].then(Act::Answer(200 * MS));
         let mut asked = request(&[1.0]);
         // The first position of both outputs is sure; the second one of z is the least sure.
         asked.inputs[0].tensor = Tensor::from_f32([1, 2, 2].as_slice(), &[5.0, 0.0, 0.1, 0.0]).unwrap();
-        let response = infer(&frontend, asked).await.unwrap();
+        let response = late(&frontend, &instances, asked).await;
         assert_eq!(outcome(&response), expected, "threshold {threshold}");
         if expected == "stand-in" {
             // The fit of the calibration reads the answer with this code.
@@ -203,8 +209,7 @@ async fn stand_in_without_calibration_has_no_confidence() {
         let instances = workers_with(3, &["double", "cheap"].map(doubler));
         instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
         let frontend = over(config, &instances).await;
-        instances[0].then(Act::Answer(200 * MS));
-        let response = infer(&frontend, request(&[1.0])).await.unwrap();
+        let response = late(&frontend, &instances, request(&[1.0])).await;
         assert_eq!(outcome(&response), expected, "least confidence {least} %");
         assert!(!response.parameters.contains_key("parm_confidence"), "{response:?}");
     }
@@ -221,8 +226,7 @@ async fn stand_in_with_another_digest_is_not_used() {
             instance.says_digest(&said.repeat(64));
         });
         let frontend = over(config, &instances).await;
-        instances[0].then(Act::Answer(200 * MS));
-        let response = infer(&frontend, request(&[1.0])).await.unwrap();
+        let response = late(&frontend, &instances, request(&[1.0])).await;
         assert_eq!(outcome(&response), expected, "the digest of its file is {said}");
     }
 }
@@ -230,7 +234,7 @@ async fn stand_in_with_another_digest_is_not_used() {
 /// Parity models of one file of the deployed model do not fit predictions of another.
 #[tokio::test(start_paused = true)]
 async fn bundle_of_another_file_of_the_model_is_not_used() {
-    for (made_for, expected) in [("0", ["exact", "reconstructed"]), ("1", ["DeadlineExceeded", "exact"])] {
+    for (made_for, expected) in [("0", ["exact", "reconstructed"]), ("1", ["exact", "hedged"])] {
         let folder = tempfile::tempdir().unwrap();
         let mut manifest = manifest(vec![parity(Kind::Sum, 2)]);
         manifest.deployed.sha256 = made_for.repeat(64);
@@ -267,12 +271,10 @@ async fn reconstruction_with_low_confidence_is_not_served() {
     let mut unsure = parity(Kind::Sum, 2);
     unsure.calibration = Some(Calibration { temperature: 1.0, threshold: 0.8, curve: None });
     write(folder.path(), &manifest(vec![unsure]));
-    for (then, outcomes) in
-        [(Unsure::Wait, ["DeadlineExceeded", "exact"]), (Unsure::Hedge, ["exact", "hedged"])]
-    {
+    for (hedges, outcomes) in [(false, ["DeadlineExceeded", "exact"]), (true, ["exact", "hedged"])] {
         let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
         let mut config = bundled(folder.path(), 2);
-        config.dispatch.coding.unsure = then;
+        config.dispatch.coding.parm_plus.hedge = hedges;
         let frontend = over(config, &instances).await;
         assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, outcomes);
         assert_eq!(metric(&frontend, "parm_reconstructions_total", &["event=\"unsure\""]), 1.0);
@@ -305,7 +307,7 @@ async fn parity_model_of_another_shape_is_not_used() {
 async fn parity_model_with_another_digest_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(4, &[doubler("double"), model("sum2", 2)]);
     let said = |digest: &str| instances.iter().for_each(|instance| instance.says_digest(digest));
     said(&"0".repeat(64));
     let frontend = over(bundled(folder.path(), 2), &instances).await;

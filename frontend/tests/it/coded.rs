@@ -9,7 +9,7 @@ use std::time::Duration;
 use parm_encoder::Kind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{Code, InferResponse};
-use parm_settings::{PolicyKind, PoolSettings, Unsure};
+use parm_settings::{PolicyKind, PoolSettings};
 
 use crate::fleet::{self, MS, coded, workers, workers_with};
 use crate::rig::{Network, column, config, infer, metric, outcome, request, start, until, wanting, with};
@@ -194,9 +194,7 @@ async fn group_members_with_different_outputs_reconstruct() {
 #[tokio::test(start_paused = true)]
 async fn nan_from_a_parity_is_not_served() {
     let instances = workers(3, 10);
-    let mut config = coded(PolicyKind::Parm, 2, 1);
-    config.dispatch.coding.unsure = Unsure::Wait;
-    let frontend = over(config, &instances).await;
+    let frontend = over(coded(PolicyKind::Parm, 2, 1), &instances).await;
     // The instance that joined last runs parities.
     instances[2].then(Act::Nan);
     instances[0].then(Act::Hang);
@@ -216,7 +214,6 @@ async fn nan_from_a_parity_is_not_served() {
 async fn backup_model_answers_late_queries() {
     let mut config = config(PolicyKind::ApproximateBackup);
     config.dispatch.backup_model = Some("small".into());
-    config.dispatch.coding.grace.cold = 30 * MS;
     let instances = workers(3, 10);
     let both = [crate::scripted::doubler("double"), crate::scripted::doubler("small")];
     instances.iter().for_each(|instance| instance.serve(&both));
@@ -286,38 +283,6 @@ async fn missing_code_is_rejected_at_run_time() {
         assert!(answer.to_string().contains(word), "{answer}");
     }
     until("the old settings are in effect", || metric(&frontend, "parm_codes", &[]) == 3.0).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn wrong_instance_is_found_by_parities_and_ejected() {
-    let mut config = coded(PolicyKind::ParmPlus, 2, 2);
-    let detection = &mut config.dispatch.coding.detection;
-    (detection.enabled, detection.eject) = (true, true);
-    detection.min_samples = std::num::NonZeroU32::new(20).unwrap();
-    let instances = workers(6, 10);
-    let frontend = over(config, &instances).await;
-    let ask = async |rounds: u16| {
-        for round in 0..rounds {
-            let values = [f32::from(round), 7.0];
-            let asked = values.map(|value| start(&frontend, request(&[value])));
-            for asked in asked {
-                asked.await.unwrap().unwrap();
-            }
-            tokio::time::sleep(30 * MS).await;
-        }
-    };
-    ask(60).await;
-    assert!(metric(&frontend, "parm_comparisons_total", &["event=\"compared\""]) >= 100.0);
-    assert_eq!(metric(&frontend, "parm_comparisons_total", &["event=\"disagreed\""]), 0.0);
-    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"suspected\""]), 0.0);
-    instances[3].becomes(Act::Wrong(10 * MS));
-    ask(150).await;
-    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"suspected\""]), 1.0);
-    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"ejected\""]), 1.0);
-    let before = instances.iter().map(|instance| instance.seen.lock().len()).collect::<Vec<_>>();
-    ask(20).await;
-    let grew: Vec<_> = instances.iter().zip(before).map(|(i, before)| i.seen.lock().len() - before).collect();
-    assert!(grew[3] == 0 && grew[0] > 0, "{grew:?}");
 }
 
 #[tokio::test(start_paused = true)]

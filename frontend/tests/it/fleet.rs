@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use parm_encoder::Kind;
 use parm_frontend::{Config, Frontend};
-use parm_protocol::ModelMetadata;
+use parm_protocol::{InferRequest, ModelMetadata};
 use parm_settings::{PolicyKind, StandInSettings};
 
-use crate::rig::{config, frontend};
+use crate::rig::{config, frontend, infer};
 use crate::scripted::{Scripted, doubler};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -38,6 +38,13 @@ pub(crate) async fn over(config: Config, workers: &[Arc<Scripted>]) -> Frontend 
     frontend(config, &workers.iter().collect::<Vec<_>>()).await
 }
 
+/// Lets a frontend learn from requests like this one how long a run takes.
+pub(crate) async fn warm(frontend: &Frontend, request: &InferRequest) {
+    for _ in 0..40 {
+        infer(frontend, request.clone()).await.expect("an answer");
+    }
+}
+
 /// The policy `stand-in` with the model `small`.
 pub(crate) fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
     let mut config = config(PolicyKind::StandIn);
@@ -46,14 +53,13 @@ pub(crate) fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
     config
 }
 
-/// A coding policy with groups of `k` at any load, without hedges and with a grace of 30 ms.
+/// A coding policy with groups of `k` at any load and without hedges.
 pub(crate) fn coding(policy: PolicyKind, k: u8) -> Config {
     let mut config = config(policy);
     let coding = &mut config.dispatch.coding;
     coding.k = NonZeroU8::new(k).unwrap();
     coding.parm_plus.k_follows_load = false;
     coding.parm_plus.hedge = false;
-    coding.grace.cold = 30 * MS;
     config
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parm_frontend::{Config, Frontend};
-use parm_settings::{BudgetSettings, Fraction, PolicyKind};
+use parm_settings::{Fraction, PolicyKind};
 
-use crate::fleet::{MS, over, stand_in, workers_with_stand_ins};
+use crate::fleet::{MS, over, stand_in, warm, workers_with_stand_ins};
 use crate::rig::{config, get, infer, metric, request, start, with};
 use crate::scripted::{Act, Scripted};
 
@@ -22,11 +22,9 @@ fn instances(count: usize) -> Vec<Arc<Scripted>> {
 }
 
 /// A frontend over these instances with known service times.
-async fn warm(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
+async fn warmed(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
     let frontend = over(config, instances).await;
-    for value in 0..40u8 {
-        infer(&frontend, request(&[f32::from(value)])).await.expect("an answer");
-    }
+    warm(&frontend, &request(&[1.0])).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     frontend
 }
@@ -46,7 +44,7 @@ async fn burst_is_answered_in_time_when_an_instance_hangs() {
             let instances = instances(3);
             let mut config = stand_in(|_| {});
             config.dispatch.policy = policy;
-            let frontend = warm(config, &instances).await;
+            let frontend = warmed(config, &instances).await;
             let calls: Vec<_> = (0..12).map(|value| tokio::spawn(time_of(frontend.clone(), value))).collect();
             tokio::time::sleep(MS).await;
             // Jobs that the instance already runs are still answered.
@@ -63,7 +61,7 @@ async fn burst_is_answered_in_time_when_an_instance_hangs() {
 #[tokio::test(start_paused = true)]
 async fn instance_that_answers_nothing_is_listed_as_silent() {
     let instances = instances(3);
-    let frontend = warm(config(PolicyKind::Hedge), &instances).await;
+    let frontend = warmed(config(PolicyKind::Hedge), &instances).await;
     instances[1].becomes(Act::Hang);
     let before = instances[1].seen.lock().len();
     while instances[1].seen.lock().len() == before {
@@ -84,7 +82,7 @@ async fn query_is_answered_in_time_when_it_hangs_and_its_copy_fails() {
         let mut config = config(PolicyKind::Hedge);
         // The one that hangs counts, too, and two copies fail.
         config.dispatch.max_attempts = NonZeroU8::new(4).unwrap();
-        let frontend = warm(config, &instances).await;
+        let frontend = warmed(config, &instances).await;
         for (number, instance) in instances.iter().enumerate() {
             let failure = parm_protocol::Error::Unavailable { message: "out of memory".into() };
             instance.then(if number == hung { Act::Hang } else { Act::Fail(MS, failure) });
@@ -96,12 +94,9 @@ async fn query_is_answered_in_time_when_it_hangs_and_its_copy_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn no_job_is_held_when_all_is_answered_under_stand_in() {
-    for burst in [0, 100] {
+    for bound in [5, 50] {
         let instances = instances(6);
-        let budget = BudgetSettings { ratio: Fraction::percent(10), burst };
-        let config = stand_in(|settings| {
-            (settings.bound, settings.late_budget) = (Fraction::percent(50), budget);
-        });
+        let config = stand_in(|settings| settings.bound = Fraction::percent(bound));
         let frontend = over(config, &instances).await;
         for second in 0..20u32 {
             for number in 0..600u16 {
@@ -115,7 +110,7 @@ async fn no_job_is_held_when_all_is_answered_under_stand_in() {
             if second % 5 == 4 {
                 tokio::time::sleep(Duration::from_secs(20)).await;
                 let held = frontend.held();
-                assert_eq!([held.requests, held.queries, held.jobs], [0; 3], "burst {burst}, second {second}");
+                assert_eq!([held.requests, held.queries, held.jobs], [0; 3], "bound {bound} %, second {second}");
             }
         }
     }

@@ -165,7 +165,6 @@ async fn deadlines_hold_after_unloading_a_coded_model() {
     let coding = &mut config.dispatch.coding;
     (coding.k, coding.r) = (NonZeroU8::new(2).unwrap(), NonZeroU8::new(2).unwrap());
     (coding.code, coding.parm_plus.k_follows_load) = (Some(Kind::Mds), false);
-    coding.detection.enabled = true;
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     instances.iter().for_each(|instance| instance.serve(&[doubler("double"), doubler("other")]));
     let frontend = frontend(config, &instances.each_ref()).await;

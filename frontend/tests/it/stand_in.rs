@@ -1,21 +1,21 @@
 //! Tests of stand-ins over scripted instances that have both models.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{InferenceService, ModelMetadata, TensorMetadata};
 use parm_settings::{Fraction, PolicyKind, StandInSettings};
 
-use crate::fleet::{self, MS, over, workers_with_stand_ins};
-use crate::rig::{Network, change, column, config, infer, metric, outcome, request, start, until, with};
+use crate::fleet::{self, MS, over, warm, workers_with_stand_ins};
+use crate::rig::{
+    Network, change, column, config, infer, metric, outcome, ready, request, start, until, with,
+};
 use crate::scripted::{Act, Scripted, doubler};
 
-/// The stand-in `small`, whose answers are served 15 ms after a query's arrival until more is known.
+/// The stand-in `small` without copies beside it.
 fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
     fleet::stand_in(|settings| {
         settings.cost = parm_settings::Factor::percent(25);
-        settings.grace.cold = 15 * MS;
         settings.hedge = false;
         settings.bound = Fraction::percent(50);
         change(settings);
@@ -31,10 +31,26 @@ fn stand_ins(frontend: &Frontend, event: &str) -> f64 {
     metric(frontend, "parm_stand_ins_total", &[&format!("event=\"{event}\""), "model=\"double\""])
 }
 
+/// A frontend over these instances that knows how long a run takes.
+async fn warmed(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
+    let frontend = over(config, instances).await;
+    warm(&frontend, &request(&[1.0])).await;
+    frontend
+}
+
 /// Sends queries one by one, `apart` milliseconds apart on average; with constant gaps the same instance would always
-/// run the stand-in of another.
-async fn ask(frontend: &Frontend, count: u16, apart: u32) {
+/// run the stand-in of another. Each third run is late, and each of the `wrong` instance is wrong.
+async fn ask(
+    frontend: &Frontend,
+    instances: &[Arc<Scripted>],
+    wrong: Option<usize>,
+    (count, apart): (u16, u32),
+) {
     for number in 0..count {
+        if number % 3 == 0 {
+            let at = usize::from(number / 3) % instances.len();
+            instances[at].then(if wrong == Some(at) { Act::Wrong(40 * MS) } else { Act::Answer(40 * MS) });
+        }
         start(frontend, request(&[f32::from(number % 50)]));
         let gap = 1 + u32::from(number).pow(2) % 31 * 2 * apart / 31;
         tokio::time::sleep(gap * MS).await;
@@ -45,24 +61,25 @@ async fn ask(frontend: &Frontend, count: u16, apart: u32) {
 #[tokio::test(start_paused = true)]
 async fn late_query_is_answered_by_its_stand_in() {
     let instances = workers_with_stand_ins(3);
-    let frontend = over(stand_in(|_| {}), &instances).await;
-    instances[0].then(Act::Hang);
+    let frontend = warmed(stand_in(|_| {}), &instances).await;
+    all_then(&instances, &Act::Hang);
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
     assert_eq!((column(&response), outcome(&response)), (vec![8.0], "stand-in"));
-    assert_eq!(stand_ins(&frontend, "served"), 1.0);
+    assert_eq!((stand_ins(&frontend, "late"), stand_ins(&frontend, "served")), (1.0, 1.0));
     let by_outcome = ["outcome=\"stand-in\"", "policy=\"stand-in\""];
     assert_eq!(metric(&frontend, "parm_request_duration_seconds_count", &by_outcome), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn held_back_answer_is_given_although_its_stand_in_is_gone() {
+async fn stand_in_answers_although_the_policy_changes_while_it_runs() {
     let instances = workers_with_stand_ins(3);
     let config = stand_in(|_| {});
     let mut settings = config.dispatch.clone();
-    let frontend = over(config, &instances).await;
-    instances[0].then(Act::Hang);
+    let frontend = warmed(config, &instances).await;
+    all_then(&instances, &Act::Hang);
+    instances.iter().for_each(|instance| instance.model_takes("small", 20 * MS));
     let asked = start(&frontend, request(&[4.0]));
-    tokio::time::sleep(5 * MS).await;
+    until("its stand-in runs", || stand_ins(&frontend, "late") == 1.0).await;
     settings.policy = PolicyKind::None;
     change(&frontend, &settings).await;
     let response = asked.await.unwrap().unwrap();
@@ -70,37 +87,38 @@ async fn held_back_answer_is_given_although_its_stand_in_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exact_answer_wins_during_grace() {
+async fn exact_answer_wins_over_its_stand_in_and_is_compared_with_it() {
     let instances = workers_with_stand_ins(3);
-    let frontend = over(stand_in(|_| {}), &instances).await;
-    for value in 0..20u8 {
-        let response = infer(&frontend, request(&[f32::from(value)])).await.unwrap();
-        assert_eq!((column(&response), outcome(&response)), (vec![2.0 * f32::from(value)], "exact"));
-    }
-    until("all were compared", || metric(&frontend, "parm_comparisons_total", &["\"compared\""]) >= 20.0)
-        .await;
+    let frontend = warmed(stand_in(|_| {}), &instances).await;
+    assert_eq!(stand_ins(&frontend, "late"), 0.0, "no usual query has one");
+    all_then(&instances, &Act::Answer(20 * MS));
+    instances.iter().for_each(|instance| instance.model_takes("small", 30 * MS));
+    let response = infer(&frontend, request(&[4.0])).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));
+    let compared = || metric(&frontend, "parm_comparisons_total", &["event=\"compared\""]);
+    until("they are compared", || compared() == 1.0).await;
     assert_eq!(metric(&frontend, "parm_comparisons_total", &["event=\"disagreed\""]), 0.0);
-    assert_eq!((stand_ins(&frontend, "served"), stand_ins(&frontend, "wasted")), (0.0, 20.0));
+    assert_eq!(["late", "served", "wasted"].map(|event| stand_ins(&frontend, event)), [1.0, 0.0, 1.0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn clients_of_exact_answers_get_no_stand_in() {
     let instances = workers_with_stand_ins(3);
-    let frontend = over(stand_in(|_| {}), &instances).await;
+    let frontend = warmed(stand_in(|_| {}), &instances).await;
     for accept in ["exact", "0"] {
-        instances[0].then(Act::Answer(200 * MS));
+        all_then(&instances, &Act::Answer(200 * MS));
         let response = infer(&frontend, with(request(&[4.0]), "parm_accept", accept)).await.unwrap();
         assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));
     }
-    assert_eq!(stand_ins(&frontend, "wasted") + stand_ins(&frontend, "late"), 0.0);
+    assert_eq!(stand_ins(&frontend, "late"), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nan_from_a_stand_in_is_not_served() {
     let instances = workers_with_stand_ins(3);
     instances.iter().for_each(|instance| instance.model_does("small", Act::Nan));
-    let frontend = over(stand_in(|settings| settings.unsure = parm_settings::Unsure::Wait), &instances).await;
-    instances[0].then(Act::Answer(200 * MS));
+    let frontend = warmed(stand_in(|_| {}), &instances).await;
+    all_then(&instances, &Act::Answer(200 * MS));
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
     assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));
     assert_eq!((stand_ins(&frontend, "unsure"), stand_ins(&frontend, "served")), (1.0, 0.0));
@@ -110,15 +128,10 @@ async fn nan_from_a_stand_in_is_not_served() {
 async fn disagreeing_stand_ins_are_withheld_until_they_agree() {
     let instances = workers_with_stand_ins(4);
     instances.iter().for_each(|instance| instance.model_does("small", Act::Wrong(2 * MS)));
-    let watched = |settings: &mut StandInSettings| {
-        settings.agreement.window = NonZeroU32::new(200).unwrap();
-        settings.agreement.eject = false;
-    };
-    let frontend = over(stand_in(watched), &instances).await;
+    let frontend = warmed(stand_in(|_| {}), &instances).await;
     let withheld = || metric(&frontend, "parm_stand_ins_withheld", &["model=\"double\""]);
-    ask(&frontend, 150, 12).await;
+    ask(&frontend, &instances, None, (100, 12)).await;
     assert_eq!(withheld(), 1.0);
-    assert!(metric(&frontend, "parm_stand_in_agreement", &["model=\"double\""]) < 0.1);
     let served = stand_ins(&frontend, "served");
     all_then(&instances, &Act::Answer(200 * MS));
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
@@ -126,8 +139,9 @@ async fn disagreeing_stand_ins_are_withheld_until_they_agree() {
     assert_eq!(stand_ins(&frontend, "served"), served);
     instances.iter().for_each(|instance| instance.forget());
     instances.iter().for_each(|instance| instance.model_takes("small", 2 * MS));
-    ask(&frontend, 300, 12).await;
+    ask(&frontend, &instances, None, (6000, 12)).await;
     assert_eq!(withheld(), 0.0);
+    assert!(metric(&frontend, "parm_stand_in_agreement", &["model=\"double\""]) > 0.8);
     all_then(&instances, &Act::Hang);
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
     assert_eq!((column(&response), outcome(&response)), (vec![8.0], "stand-in"));
@@ -135,26 +149,28 @@ async fn disagreeing_stand_ins_are_withheld_until_they_agree() {
 
 #[tokio::test(start_paused = true)]
 async fn wrong_instance_is_found_by_stand_ins_and_ejected() {
-    let instances = workers_with_stand_ins(6);
-    let quick = |settings: &mut StandInSettings| {
-        settings.agreement.min_samples = NonZeroU32::new(20).unwrap();
-    };
-    let mut config = stand_in(quick);
-    config.dispatch.ejection.enabled = true;
-    let frontend = over(config, &instances).await;
-    ask(&frontend, 200, 6).await;
-    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"suspected\""]), 0.0);
-    instances[3].becomes(Act::Wrong(10 * MS));
-    ask(&frontend, 300, 6).await;
-    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"suspected\""]), 1.0);
-    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"ejected\""]), 1.0);
+    for ejects in [true, false] {
+        let instances = workers_with_stand_ins(6);
+        let mut config = stand_in(|settings| settings.agreement.eject = ejects);
+        config.dispatch.ejection.enabled = true;
+        let frontend = warmed(config, &instances).await;
+        ask(&frontend, &instances, None, (600, 6)).await;
+        let suspects =
+            |event: &str| metric(&frontend, "parm_suspects_total", &[&format!("event=\"{event}\"")]);
+        assert_eq!(suspects("suspected"), 0.0);
+        instances[3].becomes(Act::Wrong(10 * MS));
+        ask(&frontend, &instances, Some(3), (600, 6)).await;
+        assert!(suspects("suspected") > 0.0, "eject: {ejects}");
+        assert_eq!(suspects("ejected"), f64::from(u8::from(ejects)));
+        assert_eq!(ready(&frontend), if ejects { 5.0 } else { 6.0 });
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn job_has_priority_for_servers() {
     let instances = workers_with_stand_ins(2);
-    let frontend = over(stand_in(|_| {}), &instances).await;
-    instances[0].then(Act::Hang);
+    let frontend = warmed(stand_in(|_| {}), &instances).await;
+    all_then(&instances, &Act::Hang);
     infer(&frontend, request(&[4.0])).await.unwrap();
     let priorities = || -> Vec<(String, Option<u64>)> {
         let all = instances.iter().flat_map(|instance| instance.seen.lock().clone());
@@ -162,31 +178,23 @@ async fn job_has_priority_for_servers() {
     };
     let seen = priorities();
     assert!(seen.contains(&("double".into(), None)), "{seen:?}");
-    assert!(seen.contains(&("small".into(), Some(255))), "{seen:?}");
+    assert!(seen.contains(&("small".into(), Some(1))), "{seen:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn stand_ins_of_several_queries_share_a_job() {
-    let instances = workers_with_stand_ins(5);
-    instances.iter().for_each(|instance| {
-        instance.says_run_times("double", &[10 * MS]);
-        instance.says_run_times("small", &[2 * MS; 4]);
-    });
-    let frontend = over(stand_in(|settings| settings.spare = false), &instances).await;
-    for _ in 0..40 {
-        infer(&frontend, request(&[1.0])).await.unwrap();
-    }
-    all_then(&instances, &Act::Answer(500 * MS));
-    let asked = [1.0, 2.0, 3.0, 4.0].map(|value| (value, start(&frontend, request(&[value]))));
+    let instances = workers_with_stand_ins(2);
+    let frontend = warmed(stand_in(|_| {}), &instances).await;
+    all_then(&instances, &Act::Answer(50 * MS));
+    let asked = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(|value| (value, start(&frontend, request(&[value]))));
     for (value, asked) in asked {
-        let response = asked.await.unwrap().unwrap();
-        assert_eq!((column(&response), outcome(&response)), (vec![2.0 * value], "stand-in"));
+        assert_eq!(column(&asked.await.unwrap().unwrap()), [2.0 * value]);
     }
-    assert_eq!(stand_ins(&frontend, "late"), 4.0);
     let seen = instances.iter().flat_map(|instance| instance.seen.lock().clone());
-    let jobs = seen.filter(|seen| seen.model.name == "small").map(|seen| seen.inputs[0].tensor.rows());
-    // One instance is idle: it runs the stand-in of the first query, then of those that are late by then.
-    assert_eq!(jobs.collect::<Vec<_>>(), [1, 3]);
+    let rows: Vec<_> =
+        seen.filter(|seen| seen.model.name == "small").map(|seen| seen.inputs[0].tensor.rows()).collect();
+    assert_eq!(rows.iter().sum::<usize>() as f64, stand_ins(&frontend, "late"));
+    assert!(rows.iter().any(|rows| *rows > 1), "{rows:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,7 +224,7 @@ async fn model_with_other_tensors_is_rejected_as_stand_in() {
     assert!(status == 200 && why.contains("output 'y' of model 'small' is FP32[-1, 3]"), "{shown}");
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
     assert_eq!(outcome(&response), "exact");
-    assert_eq!(stand_ins(&frontend, "wasted"), 0.0);
+    assert_eq!(stand_ins(&frontend, "late"), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
