@@ -172,5 +172,8 @@ fn name(id: QueryId) -> String {
 
 /// Parses a query's id.
 pub(crate) fn read_name(name: &str) -> Option<QueryId> {
-    (name.len() == 16).then(|| u64::from_str_radix(name, 16).ok()).flatten().map(|bits| KeyData::from_ffi(bits).into())
+    (name.len() == 16)
+        .then(|| u64::from_str_radix(name, 16).ok())
+        .flatten()
+        .map(|bits| KeyData::from_ffi(bits).into())
 }

@@ -97,7 +97,11 @@ impl Agreements {
 
     /// Sets the floor of a pool with a stand-in.
     pub(super) fn configure(&mut self, pool: PoolId, floor: f64) {
-        let new = || Known { agreement: Agreement::new(floor), doubts: Doubts::default(), counts: Counts::default() };
+        let new = || Known {
+            agreement: Agreement::new(floor),
+            doubts: Doubts::default(),
+            counts: Counts::default(),
+        };
         self.known.entry(pool).or_insert_with(new).agreement.configure(floor);
     }
 

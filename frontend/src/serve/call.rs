@@ -162,5 +162,4 @@ impl QueryRow {
     pub(super) fn with<T>(&self, read: impl FnOnce(&mut Record) -> T) -> T {
         read(&mut self.call.progress.lock().records[self.index])
     }
-
 }

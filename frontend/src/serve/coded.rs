@@ -43,7 +43,9 @@ pub(crate) struct Parity {
 impl Parity {
     /// The members of its group that are still known.
     pub(super) fn members(&self) -> impl Iterator<Item = QueryRow> {
-        self.members.iter().filter_map(|(call, index)| Some(QueryRow { call: call.upgrade()?, index: *index }))
+        self.members
+            .iter()
+            .filter_map(|(call, index)| Some(QueryRow { call: call.upgrade()?, index: *index }))
     }
 }
 
@@ -91,17 +93,22 @@ impl State {
                 CodingAction::Encode { group, code, payloads } => {
                     match self.encoding(pool, group, code.k, &payloads) {
                         Some(encoding) => effects.push(Effect::Code(Box::new(Work::Encode(encoding)))),
-                        None => self.coded.get_mut(&pool).into_iter().for_each(|own| own.coder.give_up(group)),
+                        None => {
+                            self.coded.get_mut(&pool).into_iter().for_each(|own| own.coder.give_up(group))
+                        }
                     }
                     effects.extend(payloads.into_iter().flatten().map(Effect::Discard));
                 }
                 CodingAction::Decode(decode) => {
                     let decodings = self.decodings(pool, &decode);
-                    effects.extend(decodings.into_iter().map(|own| Effect::Code(Box::new(Work::Decode(own)))));
+                    effects
+                        .extend(decodings.into_iter().map(|own| Effect::Code(Box::new(Work::Decode(own)))));
                 }
                 CodingAction::Withdraw { parity } => {
                     let payload = self.dispatcher.cancel(now, parity);
-                    if payload.is_some() && let Some(coded) = self.coded.get_mut(&pool) {
+                    if payload.is_some()
+                        && let Some(coded) = self.coded.get_mut(&pool)
+                    {
                         coded.coder.cancelled(now, parity);
                     }
                     effects.extend(payload.map(Effect::Discard));

@@ -35,9 +35,9 @@ use super::crash::Told;
 use super::held::Held;
 use super::inputs::Inputs;
 use super::instance::{Instance, InstanceId};
+use super::lines::{Keys, Lines};
 use super::pool::{Pool, PoolId};
 use super::reading::{self, InstanceReading, ModelReading};
-use super::lines::{Keys, Lines};
 use super::state::{Effect, Effects, State};
 use super::terms::Terms;
 use super::tokens::Tokens;
@@ -96,9 +96,9 @@ impl Driver {
         crash_folder: Option<PathBuf>,
     ) -> io::Result<Arc<Self>> {
         let mut state = State::new();
-        let terms = shares.iter().map(|(share, _, settings)| {
-            (Payer::Share(parm_dispatcher::ShareKey(share)), settings.terms())
-        });
+        let terms = shares
+            .iter()
+            .map(|(share, _, settings)| (Payer::Share(parm_dispatcher::ShareKey(share)), settings.terms()));
         let terms: Vec<_> = terms.collect();
         if !terms.is_empty() {
             state.dispatcher.promise(&terms);
@@ -149,8 +149,7 @@ impl Driver {
                 return None;
             }
             let stories = || state.archive.room();
-            let call =
-                Arc::new(Call::new((pool, inputs), (terms, codable), (now, shape), told, stories));
+            let call = Arc::new(Call::new((pool, inputs), (terms, codable), (now, shape), told, stories));
             state.calls += 1;
             state.submit(self, &call, effects);
             Some(call)
@@ -192,7 +191,6 @@ impl Driver {
             instance.client.watch(Arc::new(Tokens::of(instance)));
         }
     }
-
 
     /// Takes the measured cost of a stand-in, to show until the dispatcher knows it.
     pub(super) fn know_cost(&self, pool: PoolId, cost: Cost) {
@@ -333,18 +331,22 @@ impl Driver {
         let mut state = self.state.lock();
         let now = self.now();
         let instances = instances.iter().filter_map(|id| Some((*id, state.instance(now, *id)?))).collect();
-        let mut of_pool =
-            |pool: &Arc<Pool>| Some((state.reading(now, pool.id)?, state.groups(now, pool.id)));
+        let mut of_pool = |pool: &Arc<Pool>| Some((state.reading(now, pool.id)?, state.groups(now, pool.id)));
         Glance { instances, pools: pools.iter().map(&mut of_pool).collect() }
     }
 
     /// Whether an instance accepts work of a pool.
     pub(crate) fn takes(&self, instance: InstanceId, pool: PoolId) -> bool {
         let state = self.state.lock();
-        let Some((instance, lines)) = state.keys.get(&instance).zip(state.pools.get(&pool)) else { return false };
+        let Some((instance, lines)) = state.keys.get(&instance).zip(state.pools.get(&pool)) else {
+            return false;
+        };
         // One that runs only parities or the backup model serves the model too.
         let keys = lines.keys();
-        [Some(keys.own), keys.parity, keys.helper].into_iter().flatten().any(|key| state.dispatcher.takes(*instance, key))
+        [Some(keys.own), keys.parity, keys.helper]
+            .into_iter()
+            .flatten()
+            .any(|key| state.dispatcher.takes(*instance, key))
     }
 
     /// Returns how many queries are kept, since when, and those that match.
@@ -403,7 +405,8 @@ impl Ticket {
     pub(crate) async fn verdict(mut self) -> Verdict {
         let verdict = (&mut self.verdict).await;
         self.call = None;
-        let lost = Failed { why: Reject::Failed(parm_dispatcher::Failure::Instance), last: None, attempts: 0 };
+        let lost =
+            Failed { why: Reject::Failed(parm_dispatcher::Failure::Instance), last: None, attempts: 0 };
         verdict.unwrap_or(Err(lost))
     }
 }

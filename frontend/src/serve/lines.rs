@@ -102,7 +102,8 @@ impl State {
             self.coded.remove(&pool.id);
         }
         if let Some(groups) = groups {
-            let parity = *lines.parity.get_or_insert_with(|| self.dispatcher.add_model(ModelSettings::default()));
+            let parity =
+                *lines.parity.get_or_insert_with(|| self.dispatcher.add_model(ModelSettings::default()));
             self.models.insert(parity, pool.id);
             let is_background = in_force.policy != PolicyKind::Parm;
             match self.coded.get_mut(&pool.id) {

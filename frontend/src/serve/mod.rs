@@ -42,11 +42,11 @@ mod terms;
 mod tokens;
 mod trace;
 
+pub(crate) use attempt::Role;
 pub use clock::Timers;
 pub use coding::LoadNets;
 pub(crate) use core::{Core, Departure, PoolSettingsByModel, Reach};
 pub use core::{Dispatch, Reloaded};
-pub(crate) use attempt::Role;
 pub use held::Held;
 pub(crate) use instance::{Instance, InstanceId, Quantiles};
 pub use outcome::Outcome;

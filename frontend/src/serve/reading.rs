@@ -144,7 +144,11 @@ impl fmt::Display for Condition {
             Self::Slow(times) => write!(f, "slow: its jobs take {times:.1} times as long as usual"),
             Self::Silent { oldest, usual } => {
                 write!(f, "silent: it holds a job for {:?}", rounded(*oldest))?;
-                if usual.is_zero() { Ok(()) } else { write!(f, ", which usually takes {:?}", rounded(*usual)) }
+                if usual.is_zero() {
+                    Ok(())
+                } else {
+                    write!(f, ", which usually takes {:?}", rounded(*usual))
+                }
             }
             Self::Failing => f.write_str("failing: its jobs fail"),
             Self::Unreachable => f.write_str("unreachable: it takes no jobs"),
@@ -273,8 +277,8 @@ impl State {
         let keys = lines.keys();
         let others = || [keys.helper, keys.parity].into_iter().flatten();
         let of_others = others().filter_map(|key| self.dispatcher.counters(key));
-        let (jobs, dropped) =
-            of_others.fold((own.counters.jobs, own.counters.stopped), |(jobs, dropped), other| {
+        let (jobs, dropped) = of_others
+            .fold((own.counters.jobs, own.counters.stopped), |(jobs, dropped), other| {
                 (jobs + other.jobs, dropped + other.stopped)
             });
         let is_backup = lines.pool.codes().backup.is_some();

@@ -9,8 +9,8 @@ use parm_dispatcher::{
     Accept, Action, Answer, By, CancelReason, Dispatcher, End, Failure, InstanceKey, JobKey, ModelKey,
     QueryKey, Reject, Row, ShareKey, Submission, Time, Why,
 };
-use parm_protocol::fleet::OWN_SHARE;
 use parm_protocol::Error;
+use parm_protocol::fleet::OWN_SHARE;
 use slotmap::Key;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -538,7 +538,10 @@ fn default_answer(row: &QueryRow) -> Option<(Outcome, Output)> {
         return None;
     }
     let outputs = pool.codes().default_answer.as_ref()?.outputs();
-    Some((Outcome::Default, Output { outputs, row: 0, by: None, confidence: None, group: None, parity: None }))
+    Some((
+        Outcome::Default,
+        Output { outputs, row: 0, by: None, confidence: None, group: None, parity: None },
+    ))
 }
 
 /// How long a query that only compares answers may wait: as long as its client would have.

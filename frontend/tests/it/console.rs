@@ -100,7 +100,11 @@ async fn watcher_gets_names_first_and_then_a_frame_per_second() {
     assert_eq!(own["latency"][0][0], json!(132));
     let second = reader.next("frame").await;
     assert_eq!(second["models"][0]["counts"][counted], json!(0), "a frame must cover one second");
-    assert_eq!(second["models"][0]["objective_us"], json!(null), "20 predictions say nothing about their tail");
+    assert_eq!(
+        second["models"][0]["objective_us"],
+        json!(null),
+        "20 predictions say nothing about their tail"
+    );
     for _ in 0..100 {
         infer(&frontend, request(&[1.0])).await.unwrap();
     }

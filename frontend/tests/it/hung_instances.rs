@@ -110,7 +110,11 @@ async fn no_job_is_held_when_all_is_answered_under_stand_in() {
             if second % 5 == 4 {
                 tokio::time::sleep(Duration::from_secs(20)).await;
                 let held = frontend.held();
-                assert_eq!([held.requests, held.queries, held.jobs], [0; 3], "bound {bound} %, second {second}");
+                assert_eq!(
+                    [held.requests, held.queries, held.jobs],
+                    [0; 3],
+                    "bound {bound} %, second {second}"
+                );
             }
         }
     }

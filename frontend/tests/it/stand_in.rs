@@ -186,7 +186,8 @@ async fn stand_ins_of_several_queries_share_a_job() {
     let instances = workers_with_stand_ins(2);
     let frontend = warmed(stand_in(|_| {}), &instances).await;
     all_then(&instances, &Act::Answer(50 * MS));
-    let asked = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(|value| (value, start(&frontend, request(&[value]))));
+    let asked =
+        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(|value| (value, start(&frontend, request(&[value]))));
     for (value, asked) in asked {
         assert_eq!(column(&asked.await.unwrap().unwrap()), [2.0 * value]);
     }

@@ -105,9 +105,7 @@ impl Encoding {
                 .queries(column)
                 .enumerate()
                 .map(|(slot, bytes)| {
-                    bytes.map(|bytes| {
-                        floats(bytes).unwrap_or_else(|| &scratch.aligned[slot * len..][..len])
-                    })
+                    bytes.map(|bytes| floats(bytes).unwrap_or_else(|| &scratch.aligned[slot * len..][..len]))
                 })
                 .collect();
             let mut outs: SmallVec<[&mut [f32]; 4]> =

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use parm_settings::{Cost, Fraction};
 use parm_parity_models::bundle::{
     Calibration, ClassScores, Meaning, MeasuredCost, TOLERANCE, floats, misfit,
 };
 use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, RequestedOutput, Tensor};
+use parm_settings::{Cost, Fraction};
 use smallvec::SmallVec;
 
 use super::equality;
