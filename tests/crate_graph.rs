@@ -37,7 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "transport",
             "encoder",
             "settings",
-            "dispatch",
+            "dispatcher",
             "parity-models",
         ],
     ),

@@ -267,10 +267,17 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let slow = || pool.free.slow.iter().map(|(_, at)| *at);
         let unexplored = || slow().filter(|at| books.is_unexplored(model, *at, now));
         let idle = || pool.free.fast.iter().copied().chain(unexplored()).filter(is_idle);
-        if idle().count() <= pool.instances.len().div_ceil(HEADROOM) {
+        let is_short = idle().count() <= pool.instances.len().div_ceil(HEADROOM);
+        // One of whose models no client ever asked for any is kept for nobody.
+        let is_kept = |at: &InstanceKey| {
+            let serves = &books.instances[*at].serves;
+            is_short && serves.iter().any(|served| books.models[served.model].counters.submitted > 0)
+        };
+        let mut usable = idle().filter(|at| !is_kept(at)).peekable();
+        if usable.peek().is_none() {
             return Place::Nowhere;
         }
-        let found = idle().find(|at| books.suits(model, query, *at, now) == Fit::Yes);
+        let found = usable.find(|at| books.suits(model, query, *at, now) == Fit::Yes);
         found.map_or(Place::NotForThis, Place::At)
     }
 

@@ -219,7 +219,7 @@ impl State {
         driver.tell(kind, Happening { model: Some(pool.id), text, ..Happening::default() });
     }
 
-    /// Reports an instance suspected of wrong answers, and takes it out of service.
+    /// Reports an instance suspected of wrong answers, and takes it out of service if the settings say so.
     fn suspect(&mut self, driver: &Driver, pool: &Pool, instance: InstanceKey, effects: &mut Effects) {
         let Some(known) = self.instances.get(&instance) else { return };
         let text = "its answers disagree with stand-ins far more often than those of other instances";
@@ -237,7 +237,11 @@ impl State {
             "instance is suspected of wrong answers: they disagree with stand-ins far more often than those of others: \
              check its model"
         );
-        let Some(model) = self.pools.get(&pool.id).map(|lines| lines.own) else { return };
+        let Some(lines) = self.pools.get(&pool.id) else { return };
+        let model = lines.own;
+        if !lines.settings.as_ref().is_some_and(|(settings, _)| settings.stand_in.agreement.eject) {
+            return;
+        }
         let is_ejected = self.react(driver, Told::Distrusted(instance), effects, |state, now| {
             state.dispatcher.distrust(now, instance, model)
         });

@@ -1,6 +1,6 @@
 //! Tests of policies that change while queries wait: a code mixes only queries that its guards accepted.
 
-use parm_settings::PolicyKind;
+use parm_settings::{BatchSize, PolicyKind};
 
 use crate::fleet::{MS, coded, over, workers};
 use crate::rig::{change, column, metric, request, start, until};
@@ -10,7 +10,8 @@ use crate::scripted::Act;
 /// policy changes from one without codes to one with. Returns the answer to the second query, if it has one.
 async fn answer_after(first: f32) -> Option<Vec<f32>> {
     let instances = workers(3, 10);
-    let config = coded(PolicyKind::ParmPlus, 2, 1);
+    let mut config = coded(PolicyKind::ParmPlus, 2, 1);
+    config.dispatch.batch.max_size = BatchSize::ONE;
     let frontend = over(config.clone(), &instances).await;
     until("the linearity test is done", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
     let mut plain = config.dispatch.clone();
