@@ -133,6 +133,9 @@ impl Decoding {
     }
 }
 
-fn floats(rows: &[Option<Tensor>]) -> Result<SmallVec<[Option<Cow<'_, [f32]>>; 8]>, Error> {
+/// The values of the rows that are there.
+type Rows<'a> = SmallVec<[Option<Cow<'a, [f32]>>; 8]>;
+
+fn floats(rows: &[Option<Tensor>]) -> Result<Rows<'_>, Error> {
     Ok(rows.iter().map(|row| row.as_ref().map(Tensor::as_f32).transpose()).collect::<Result<_, _>>()?)
 }
