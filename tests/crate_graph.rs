@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/random", &[]),
     ("core/shares", &["durations"]),
     ("core/tokens", &[]),
+    ("core/grants", &[]),
     ("core/charts", &[]),
     ("core/durations", &[]),
     ("wire/protocol", &["tokens"]),
@@ -20,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("wire/arrays", &["protocol"]),
     ("wire/captures", &["protocol"]),
     ("wire/transport", &["durations", "protocol", "tokens"]),
-    ("core/dispatcher", &["encoder", "shares"]),
+    ("core/dispatcher", &["encoder", "grants", "shares"]),
     ("core/settings", &["dispatcher", "durations", "encoder"]),
     ("core/dispatch", &["settings", "encoder", "shares", "tokens"]),
     ("parity-models", &["random", "protocol", "encoder"]),
@@ -62,7 +63,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "lab/tuner",
         &["charts", "protocol", "encoder", "settings", "workload", "parity-models", "loadgen", "simulator"],
     ),
-    ("lab/world", &["dispatcher", "encoder", "workload"]),
+    ("lab/world", &["dispatcher", "encoder", "grants", "workload"]),
     ("training", &["random", "charts", "grids", "protocol", "arrays", "encoder", "parity-models"]),
 ];
 
