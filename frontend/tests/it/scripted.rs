@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use parm_grants::Order;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
-use parm_protocol::fleet::{News, Watcher, Wish};
+use parm_protocol::fleet::{News, Watcher};
 use parm_protocol::validate::{independent, padded};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Place,
     ServerMetadata, Tensor, TensorMetadata,
 };
-use parm_tokens::{Order, Token};
 
 /// Reaction of an instance to a request.
 #[derive(Clone, Debug)]
@@ -64,12 +64,10 @@ pub(crate) struct Scripted {
     pub(crate) cancelled: AtomicUsize,
     /// Orders to load and unload.
     pub(crate) orders: Mutex<Vec<String>>,
-    /// Receiver of token messages.
+    /// Receiver of what it says.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
-    /// Received token orders.
-    pub(crate) wishes: Mutex<Vec<Order<Wish>>>,
-    /// Tokens of received requests.
-    pub(crate) redeemed: Mutex<Vec<Option<Token>>>,
+    /// Received asks and returned grants.
+    pub(crate) asks: Mutex<Vec<Order>>,
     /// It cannot list its models.
     pub(crate) unlisted: AtomicBool,
 }
@@ -96,8 +94,7 @@ impl Scripted {
             cancelled: AtomicUsize::new(0),
             orders: Mutex::default(),
             watcher: Mutex::default(),
-            wishes: Mutex::default(),
-            redeemed: Mutex::default(),
+            asks: Mutex::default(),
             unlisted: AtomicBool::new(false),
         })
     }
@@ -116,7 +113,7 @@ impl Scripted {
         Self::new(name, Act::Answer(Duration::from_millis(millis)))
     }
 
-    /// Sends a token message on a connection.
+    /// Says something on a connection.
     pub(crate) fn says(&self, connection: u64, news: News) {
         let watcher = self.watcher.lock().clone();
         watcher.expect("the instance is watched").heard(connection, news);
@@ -272,7 +269,6 @@ impl Client for Scripted {
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
         self.seen.lock().push(request.clone());
-        self.redeemed.lock().push(context.token);
         self.once.fetch_add(usize::from(context.once), Ordering::SeqCst);
         let most = self.config.lock().as_ref().map_or(i32::MAX, |config| config.max_batch_size);
         let config = self.config.lock().clone().unwrap_or_default();
@@ -303,8 +299,8 @@ impl Client for Scripted {
         *self.watcher.lock() = Some(watcher);
     }
 
-    fn tell(&self, order: Order<Wish>) {
-        self.wishes.lock().push(order);
+    fn tell(&self, order: Order) {
+        self.asks.lock().push(order);
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
