@@ -1,53 +1,103 @@
-//! Tests two frontends that share workers.
+//! Tests several frontends that share workers.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::support::{Parm, http};
 
 const MODEL: &str = "backend.emulated.slow={input=[4], outputs=2, time_ms={kind=\"constant\", value=5.0}}";
 
-fn ask(frontend: &Parm) -> u16 {
-    let row =
-        br#"{"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}"#;
-    http::post(frontend.http, "/v2/models/slow/infer", row).status
+fn worker(more: &[&str]) -> Parm {
+    Parm::start(&[&["worker", "--instances", "1", "--set", MODEL], more].concat())
 }
 
-/// Sends this many requests from each of four clients to every frontend.
-fn ask_all(frontends: &[&Parm], times: usize) {
+fn ask(frontend: &Parm) {
+    let row =
+        br#"{"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}"#;
+    let status = http::post(frontend.http, "/v2/models/slow/infer", row).status;
+    assert_eq!(status, 200, "{}", frontend.log());
+}
+
+/// Sends requests from four clients at a time to every frontend until so many are answered, and counts those of each.
+fn ask_all<const N: usize>(frontends: [&Parm; N], all: usize) -> [usize; N] {
+    let answered = [(); N].map(|()| AtomicUsize::new(0));
+    let count = || answered.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
     thread::scope(|scope| {
-        for frontend in frontends {
+        for (frontend, own) in frontends.iter().zip(&answered) {
             for _ in 0..4 {
-                scope.spawn(|| (0..times).for_each(|_| assert_eq!(ask(frontend), 200, "{}", frontend.log())));
+                scope.spawn(|| {
+                    while count() < all {
+                        ask(frontend);
+                        own.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
             }
         }
     });
+    answered.map(AtomicUsize::into_inner)
+}
+
+fn until(worker: &Parm, metric: &str, value: f64) {
+    worker.until(&format!("{metric} is {value}"), |worker| worker.metric(metric, &[]) == value);
+}
+
+#[test]
+fn frontends_that_ask_alike_get_equal_parts_of_a_worker() {
+    let worker = worker(&[]);
+    let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
+    ask_all(frontends.each_ref(), 40);
+    until(&worker, "parm_sharing_frontends", 2.0);
+    let parts = ask_all(frontends.each_ref(), 400);
+    assert!(parts.iter().all(|part| *part > 133), "each gets more than a third: {parts:?}");
 }
 
 #[test]
 fn shared_workers_forget_a_frontend_when_it_is_killed() {
-    let workers = [(); 2].map(|()| Parm::start(&["worker", "--instances", "1", "--set", MODEL]));
+    let workers = [(); 2].map(|()| worker(&[]));
     let frontends = [(); 2].map(|()| Parm::frontend(&workers.each_ref(), &[]));
     let [stays, dies] = &frontends;
-    ask_all(&[stays, dies], 50);
-    for worker in &workers {
-        worker.until("both frontends share the worker", |worker| {
-            worker.metric("parm_sharing_frontends", &[]) == 2.0
-        });
-    }
+    ask_all([stays, dies], 200);
+    workers.iter().for_each(|worker| until(worker, "parm_sharing_frontends", 2.0));
     dies.signal("KILL");
-    ask_all(&[stays], 50);
+    ask_all([stays], 200);
     for worker in &workers {
-        worker.until("one is left", |worker| worker.metric("parm_sharing_frontends", &[]) == 1.0);
-        worker
-            .until("no reservation is left", |worker| worker.metric("parm_sharing_reservations", &[]) == 0.0);
+        until(worker, "parm_sharing_frontends", 1.0);
+        until(worker, "parm_sharing_grants", 0.0);
+        until(worker, "parm_sharing_asking", 0.0);
     }
 }
 
 #[test]
-fn workers_without_tokens_serve_several_frontends() {
-    let off = "backend.tokens.enabled=false";
-    let worker = Parm::start(&["worker", "--instances", "1", "--set", MODEL, "--set", off]);
+fn grant_of_an_idle_frontend_is_recalled_and_that_of_a_frozen_one_is_void() {
+    let worker = worker(&[]);
     let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
-    ask_all(&frontends.each_ref(), 20);
-    assert_eq!(worker.metric("parm_sharing_frontends", &[]), 0.0);
+    let [idle, other] = &frontends;
+    ask_all([idle, other], 40);
+    until(&worker, "parm_sharing_frontends", 2.0);
+    for is_frozen in [false, true] {
+        ask(idle);
+        until(&worker, "parm_sharing_grants", 1.0);
+        if is_frozen {
+            idle.signal("STOP");
+        }
+        ask(other);
+    }
+}
+
+#[test]
+fn frontend_that_cannot_ask_is_served_beside_those_that_do() {
+    let worker = worker(&[]);
+    let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
+    let plain = Parm::frontend(&[&worker], &["--set", "frontend.client.transport=http"]);
+    let [first, second] = &frontends;
+    let parts = ask_all([first, second, &plain], 300);
+    assert_eq!(worker.metric("parm_sharing_frontends", &[]), 2.0);
+    assert!(parts.iter().all(|part| *part > 30), "none is kept out: {parts:?}");
+}
+
+#[test]
+fn no_request_is_lost_when_connections_to_a_shared_worker_end() {
+    let worker = worker(&["--set", "server.max_connection_age_ms=50"]);
+    let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
+    ask_all(frontends.each_ref(), 400);
 }

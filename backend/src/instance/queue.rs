@@ -219,9 +219,8 @@ impl Queue {
             state.granter.join(frontend);
             state.mailboxes.insert(frontend, mailbox);
         }
-        let first = state.frontends == 1;
-        self.tell(state, None);
-        (frontend, first)
+        self.tell_all(state);
+        (frontend, frontend == Frontend(1))
     }
 
     /// Removes a frontend.
@@ -230,7 +229,12 @@ impl Queue {
         let now = state.now();
         state.granter.leave(now, frontend);
         state.mailboxes.remove(&frontend);
-        self.tell(state, None);
+        self.tell_all(state);
+    }
+
+    /// Tells frontends whether they share the instances, under the lock: the order of these messages matters.
+    fn tell_all(&self, mut state: MutexGuard<'_, State>) {
+        deliver(self.written(&mut state, None));
     }
 
     /// Handles a frontend's message.
