@@ -17,8 +17,9 @@ use parm_grants::{Ask, Class};
 use smallvec::SmallVec;
 
 use crate::dispatcher::{Action, Dispatcher};
-use crate::instance::InstanceKey;
+use crate::instance::{InstanceKey, Served};
 use crate::model::ModelKey;
+use crate::query::QueryKey;
 use crate::time::Time;
 
 /// What is wanted of an instance: an ask with the time since which its oldest want waits.
@@ -46,13 +47,15 @@ const WIDENS: f64 = 1.0 / 32.0;
 const YOUNGER: f64 = 1.0 / 8.0;
 
 impl<P: Clone, O> Dispatcher<P, O> {
-    /// Whether several frontends use an instance, so that it has room only when it grants some.
+    /// Whether several frontends use an instance, so that it has room only when it grants some. It may say so again on another
+    /// connection: then it knows no ask, and earlier grants are void.
     pub fn shared(&mut self, now: Time, key: InstanceKey, is_shared: bool) {
         let Some(instance) = self.books.instances.get_mut(key) else { return };
-        if instance.grants.is_some() != is_shared {
+        let was_shared = instance.grants.is_some();
+        if was_shared || is_shared {
             instance.grants = is_shared.then_some(0);
             instance.told = None;
-            self.sharing = self.sharing + usize::from(is_shared) - usize::from(!is_shared);
+            self.sharing = self.sharing + usize::from(is_shared) - usize::from(was_shared);
             self.free(key);
             self.settle(now);
         }
@@ -107,8 +110,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 }
                 asks.extend(places.iter().map(|(.., place)| (*place, ask)));
             }
+            // A copy of a query that has just started would have shown how such an instance is, if that had granted room.
             let unexplored = model.instances.iter().filter(|at| {
-                self.books.instances[**at].grants == Some(0) && self.books.is_unexplored(key, **at, now)
+                let instance = &self.books.instances[**at];
+                let is_slow = |of: &Served| !of.in_service() || !model.is_fast(of.slower);
+                instance.grants == Some(0)
+                    && (model.started == now || instance.told.is_some_and(|told| told.class == Class::Spare))
+                    && instance.of(key).is_some_and(is_slow)
+                    && self.books.is_unexplored(key, **at, now)
             });
             asks.extend(unexplored.map(|at| (*at, Want::spare(now))));
         }
@@ -147,17 +156,18 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// What a model's lines want in all.
     fn wants_of(&self, key: ModelKey) -> Option<Want> {
         let line = &self.books.models[key].line;
-        let arrived = |query: &crate::query::QueryKey| {
+        let arrived = |query: &QueryKey| {
             let query = self.books.queries.get(*query)?;
             query.wanted(key).map(|_| query.arrived)
         };
+        let want = |class, since, jobs| Want { class, since, jobs: u16::try_from(jobs).unwrap_or(u16::MAX) };
         let late = line.stand_ins.iter().chain(&line.again);
         let urgent: SmallVec<[Time; 4]> = late.filter_map(arrived).collect();
-        let jobs = u16::try_from(urgent.len() as u32 + line.waiting).unwrap_or(u16::MAX);
         if let Some(since) = urgent.iter().min() {
-            return Some(Want { class: Class::Late, since: *since, jobs });
+            return Some(want(Class::Late, *since, urgent.len() as u32 + line.waiting));
         }
         let first = line.first.0.iter().filter_map(|lane| lane.queue.iter().find_map(arrived)).min();
-        first.map(|since| Want { class: Class::First, since, jobs })
+        let spare = || Some(want(Class::Spare, line.background.iter().find_map(arrived)?, line.waiting_idle));
+        first.map(|since| want(Class::First, since, line.waiting)).or_else(spare)
     }
 }

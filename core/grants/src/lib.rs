@@ -62,6 +62,9 @@ pub enum Told {
 /// An unused grant that is younger is not recalled: it may be under way, or its job on the way back.
 const YOUNG: Duration = Duration::from_millis(1);
 
+/// For spare jobs one that is younger is not recalled: its frontend will soon need it for others.
+const IDLE: Duration = Duration::from_millis(100);
+
 /// A recalled grant that was neither used nor returned after so long is void.
 const VOID: Duration = Duration::from_millis(20);
 
@@ -179,12 +182,12 @@ impl<F: Copy + PartialEq> Granter<F> {
         {
             self.grant(now, first);
         }
-        let missing = self.missing();
+        let (missing, young) = self.missing();
         let grants = self.frontends.iter_mut().flat_map(|place| {
             let frontend = place.frontend;
             place.grants.iter_mut().map(move |grant| (frontend, grant))
         });
-        let old = grants.filter(|(_, grant)| !grant.recalled && grant.since + YOUNG <= now);
+        let old = grants.filter(|(_, grant)| !grant.recalled && grant.since + young <= now);
         for (frontend, grant) in old.take(missing) {
             *grant = Grant { since: now, recalled: true };
             self.told.push((frontend, Told::Recalled));
@@ -194,10 +197,10 @@ impl<F: Copy + PartialEq> Granter<F> {
     /// When a grant can be recalled or is void, if somebody asks.
     pub fn next_look(&self) -> Option<Duration> {
         self.first()?;
-        let missing = self.missing() > 0;
+        let (missing, young) = self.missing();
         let grants = self.frontends.iter().flat_map(|place| &place.grants);
-        let looks = grants.filter(|grant| grant.recalled || missing);
-        looks.map(|grant| grant.since + if grant.recalled { VOID } else { YOUNG }).min()
+        let looks = grants.filter(|grant| grant.recalled || missing > 0);
+        looks.map(|grant| grant.since + if grant.recalled { VOID } else { young }).min()
     }
 
     /// Takes what is to be told to frontends.
@@ -220,12 +223,19 @@ impl<F: Copy + PartialEq> Granter<F> {
         usize::from(self.slots).saturating_sub(usize::from(self.running) + self.unused())
     }
 
-    /// Jobs that frontends would start beyond the grants that were recalled for them.
-    fn missing(&self) -> usize {
-        let wants = self.frontends.iter().filter_map(|place| place.want.as_ref());
-        let jobs: usize = wants.map(|want| usize::from(want.jobs)).sum();
+    /// Jobs that frontends would start beyond the grants that were recalled for them, and from which age on further ones are.
+    fn missing(&self) -> (usize, Duration) {
+        let jobs = |is_spare: bool| {
+            let wants = self.frontends.iter().filter_map(|place| place.want.as_ref());
+            let wants = wants.filter(|want| (want.class == Class::Spare) == is_spare);
+            wants.map(|want| usize::from(want.jobs)).sum::<usize>()
+        };
+        let (jobs, young) = match jobs(false) {
+            0 => (jobs(true), IDLE),
+            urgent => (urgent, YOUNG),
+        };
         let grants = self.frontends.iter().flat_map(|place| &place.grants);
-        jobs.saturating_sub(grants.filter(|grant| grant.recalled).count())
+        (jobs.saturating_sub(grants.filter(|grant| grant.recalled).count()), young)
     }
 
     /// The frontend whose ask is first.
@@ -349,6 +359,21 @@ mod tests {
             granter.told().for_each(drop);
         }
         assert!(grants > 40, "one slot was always in use: {grants} grants");
+    }
+
+    #[test]
+    fn spare_jobs_get_only_grants_that_were_long_unused() {
+        let mut granter = shared(1, &['a', 'b']);
+        granter.hears(MS, 'a', ask(Class::First, 0));
+        granter.hears(2 * MS, 'b', ask(Class::Spare, 0));
+        assert_eq!(told(&mut granter), [('a', Told::Granted)]);
+        assert_eq!(granter.next_look(), Some(101 * MS));
+        granter.settle(100 * MS);
+        assert_eq!(told(&mut granter), []);
+        granter.settle(101 * MS);
+        assert_eq!(told(&mut granter), [('a', Told::Recalled)]);
+        granter.hears(102 * MS, 'a', Order::Return);
+        assert_eq!(told(&mut granter), [('b', Told::Granted)]);
     }
 
     #[test]

@@ -47,23 +47,18 @@ impl State {
         effects: &mut Effects,
     ) {
         // Only changed here, under the lock.
-        let latest = instance.connection.fetch_max(connection, Ordering::Relaxed);
-        if connection < latest {
+        if instance.connection.fetch_max(connection, Ordering::Relaxed) > connection {
             return;
         }
-        let was_shared = instance.is_shared();
         if let Told::Shared(shared) = told {
             instance.set_shared(shared);
         }
         let Some(key) = self.keys.get(&instance.id).copied() else { return };
-        let is_over = connection > latest && was_shared;
-        for told in is_over.then_some(Told::Shared(false)).into_iter().chain([told]) {
-            self.react(driver, crash::Told::Heard(key, told), effects, |state, now| match told {
-                Told::Granted => state.dispatcher.granted(now, key),
-                Told::Recalled => state.dispatcher.recalled(now, key),
-                Told::Shared(shared) => state.dispatcher.shared(now, key, shared),
-            });
-        }
+        self.react(driver, crash::Told::Heard(key, told), effects, |state, now| match told {
+            Told::Granted => state.dispatcher.granted(now, key),
+            Told::Recalled => state.dispatcher.recalled(now, key),
+            Told::Shared(shared) => state.dispatcher.shared(now, key, shared),
+        });
     }
 }
 
