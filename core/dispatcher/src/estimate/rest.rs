@@ -42,6 +42,8 @@ pub(crate) struct Rest {
     rests: Box<[f32; BUCKETS]>,
     /// Whether half of the runs that reach the lower end of a bucket end soon.
     soon: Box<[bool; BUCKETS]>,
+    /// The part of all runs that reach the lower end of a bucket.
+    parts: Box<[f32; BUCKETS]>,
     mean: f64,
     /// The first age at which the rest exceeds a new run.
     late: f64,
@@ -56,6 +58,7 @@ impl Default for Rest {
             stale: 0,
             rests: Box::new([0.0; BUCKETS]),
             soon: Box::new([false; BUCKETS]),
+            parts: Box::new([1.0; BUCKETS]),
             mean: 1.0,
             late: f64::INFINITY,
         }
@@ -130,11 +133,7 @@ impl Rest {
 
     /// The part of all runs that last at least so long; the whole while too few are known.
     pub(crate) fn above(&self, age: f64) -> f64 {
-        if !self.is_known() || age <= self.mean {
-            return 1.0;
-        }
-        let above: f32 = self.weights[bucket(age)..].iter().sum();
-        f64::from(above.max(SEEN) / self.total.max(1.0))
+        if age <= self.mean { 1.0 } else { f64::from(self.parts[bucket(age)]) }
     }
 
     /// The first age from `from` on at which the rest exceeds so much.
@@ -163,6 +162,7 @@ impl Rest {
         for at in (0..BUCKETS).rev() {
             let own = self.weights[at];
             reaching[at] = reaching[at + 1] + own;
+            self.parts[at] = reaching[at].max(SEEN) / self.total;
             reached |= own >= SEEN;
             if !reached {
                 self.rests[at] = f32::INFINITY;
