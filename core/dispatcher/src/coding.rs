@@ -416,6 +416,12 @@ impl<P, O: Clone> Coder<P, O> {
         waiting.map(|own| own.deadline).max()
     }
 
+    /// Where the members of a group began to run: its parities should run elsewhere.
+    pub fn instances(&self, group: GroupKey) -> Vec<InstanceKey> {
+        let slots = self.groups.get(group).map(|group| group.slots.iter().map(|own| own.instance));
+        slots.into_iter().flatten().collect()
+    }
+
     /// A parity of a group was submitted as this query. To be called before the query's reply is.
     pub fn submitted(&mut self, group: GroupKey, parity: usize, query: QueryKey) {
         self.places.insert(query, Place { group, is_parity: true, is_sent: false, at: parity });

@@ -190,7 +190,17 @@ impl<P: Clone, O> Dispatcher<P, O> {
     ///
     /// If the model is not one of this dispatcher, or no longer.
     pub fn submit(&mut self, now: Time, query: Submission<P>) -> QueryKey {
-        let Submission { model: of, payload, deadline, accept, shape, share, priority, background } = query;
+        let Submission {
+            model: of,
+            payload,
+            deadline,
+            accept,
+            shape,
+            share,
+            priority,
+            background,
+            apart_from,
+        } = query;
         let payer = share.map_or(Payer::Model(of), Payer::Share);
         if !background && !self.turns.is_sole(payer) {
             self.keep_book();
@@ -205,6 +215,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             payer,
             priority,
             background,
+            apart_from: apart_from.into_boxed_slice(),
             alone: false,
             limits: Default::default(),
             attempts: Default::default(),

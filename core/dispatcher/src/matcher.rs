@@ -270,7 +270,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         if idle().count() <= pool.instances.len().div_ceil(HEADROOM) {
             return Place::Nowhere;
         }
-        let found = idle().find(|at| books.suits(model, query, *at, now) == Fit::Yes);
+        let suiting = idle().filter(|at| books.suits(model, query, *at, now) == Fit::Yes);
+        let found = suiting.min_by_key(|at| FARTHEST - books.apart(query, *at));
         found.map_or(Place::NotForThis, Place::At)
     }
 

@@ -38,6 +38,8 @@ pub struct Submission<P> {
     pub priority: u8,
     /// Whether it uses idle instances only: parities and comparisons, for which nobody waits.
     pub background: bool,
+    /// In the background: instances that it should not fail together with, such as those of the members whose parity it is.
+    pub apart_from: Vec<InstanceKey>,
 }
 
 impl<P> Submission<P> {
@@ -52,6 +54,7 @@ impl<P> Submission<P> {
             share: None,
             priority: 0,
             background: false,
+            apart_from: Vec::new(),
         }
     }
 }
@@ -198,6 +201,7 @@ pub(crate) struct Query<P, O> {
     pub(crate) payer: Payer,
     pub(crate) priority: u8,
     pub(crate) background: bool,
+    pub(crate) apart_from: Box<[InstanceKey]>,
     /// Whether it shares no job any more, because a job that it shared failed.
     pub(crate) alone: bool,
     /// What has kept it back so far.

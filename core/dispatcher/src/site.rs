@@ -2,7 +2,7 @@
 //!
 //! So of equally good instances a further attempt of a query takes the one that is farthest from the query's other attempts, running
 //! or failed: best in another zone, then on another node, another card, in another process. Unknown sites count as far apart, so
-//! without any known site nothing changes. Sites are preferred only, because queries go to all of them.
+//! without any known site nothing changes. A parity does the same with the instances of the members that it should save. Sites are preferred only, because queries go to all of them.
 
 use crate::instance::InstanceKey;
 use crate::query::{AttemptState, Query};
@@ -33,13 +33,14 @@ impl Site {
 }
 
 impl<P, O> Books<P, O> {
-    /// The distance of an instance from the nearest one that runs a query or failed it.
+    /// The distance of an instance from the nearest one that runs a query or failed it, or that it should be apart from.
     pub(crate) fn apart(&self, query: &Query<P, O>, at: InstanceKey) -> usize {
         let site = |at: InstanceKey| self.instances.get(at).map(|own| own.site);
         let others = query.attempts.iter().filter_map(|attempt| match attempt.state {
             AttemptState::Running { instance, .. } | AttemptState::Failed { instance, .. } => site(instance),
             AttemptState::Wanted | AttemptState::Over => None,
         });
+        let others = others.chain(query.apart_from.iter().copied().filter_map(site));
         let own = site(at).unwrap_or_default();
         others.map(|other| own.apart(other)).min().unwrap_or(FARTHEST)
     }
@@ -49,7 +50,7 @@ impl<P, O> Books<P, O> {
 mod tests {
     use super::*;
     use crate::script::Script;
-    use crate::{InstanceSpec, ModelSettings, Policy};
+    use crate::{InstanceSpec, ModelSettings, Policy, Submission};
 
     #[test]
     fn nearest_thing_that_is_shared_decides_and_unknown_is_far() {
@@ -63,8 +64,8 @@ mod tests {
         assert_eq!(Site::default().apart(Site::default()), FARTHEST);
     }
 
-    /// What three instances do, of which the first two share a node.
-    fn play(policy: Policy, calls: &str) -> String {
+    /// Three instances, of which the first two share a node.
+    fn three(policy: Policy) -> Script {
         let mut script = Script::new(ModelSettings { policy, ..ModelSettings::default() });
         script.play("+1 +1 +1");
         for (instance, node) in script.instances.clone().into_iter().zip([1, 1, 2]) {
@@ -72,7 +73,23 @@ mod tests {
             let spec = InstanceSpec { site, ..InstanceSpec::new(script.models.clone(), 0) };
             script.dispatcher.serve(script.now, instance, &spec);
         }
-        script.play(calls)
+        script
+    }
+
+    fn play(policy: Policy, calls: &str) -> String {
+        three(policy).play(calls)
+    }
+
+    #[test]
+    fn parity_runs_on_another_node_than_the_members_of_its_group() {
+        for (apart_from, place) in [(0, 2), (2, 0)] {
+            let mut script = three(Policy::NONE);
+            let apart_from = vec![script.instances[apart_from]];
+            let parity = Submission::new(script.models[0], 0, crate::Time::MAX);
+            let parity = Submission { background: true, apart_from, ..parity };
+            script.dispatcher.submit(script.now, parity);
+            assert_eq!(script.play("t"), format!("First 0 at {place}"));
+        }
     }
 
     #[test]

@@ -183,6 +183,7 @@ mod tests {
             payer: Payer::Model(model(1)),
             priority: 0,
             background: false,
+            apart_from: Default::default(),
             alone: false,
             limits: Limits::default(),
             attempts: attempts.iter().map(attempt).collect(),

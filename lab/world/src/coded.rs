@@ -135,6 +135,7 @@ impl World {
                 for (parity, model) in models.into_iter().flat_map(|(_, models)| models).enumerate() {
                     let query = Submission {
                         background: !coded.is_apart,
+                        apart_from: coded.coder.instances(group),
                         ..Submission::new(*model, encode(&payloads, parity), deadline)
                     };
                     let key = self.dispatcher.submit(self.now, query.clone());
