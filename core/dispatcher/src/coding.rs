@@ -41,8 +41,8 @@ new_key_type! {
     pub struct GroupKey;
 }
 
-/// How groups are made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How groups are made. By default there are no codes, so none are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodingSettings {
     /// The codes that there are parity models for, by the size of their groups, ascending.
     pub codes: Vec<Recovery>,

@@ -105,7 +105,15 @@ impl Agreements {
         self.known.entry(pool).or_insert_with(new).agreement.configure(floor);
     }
 
-    /// Forgets a pool, or what it knew about another stand-in.
+    /// Begins anew with another stand-in, whose floor is to be configured, but goes on counting.
+    pub(super) fn restart(&mut self, pool: PoolId) {
+        if let Some(known) = self.known.get_mut(&pool) {
+            known.agreement = Agreement::new(0.0);
+            known.doubts = Doubts::default();
+        }
+    }
+
+    /// Forgets a pool.
     pub(super) fn forget(&mut self, pool: PoolId) {
         self.known.remove(&pool);
     }

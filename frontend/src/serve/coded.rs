@@ -177,6 +177,7 @@ impl State {
                     shape: parm_dispatcher::Shape { name: pool.shapes.alone(), size: 1 },
                     accept: Accept::Exact,
                     background: coded.is_background && are_mixed,
+                    apart_from: coded.coder.instances(group.key),
                     ..Submission::new(model, Payload::Parity(parity), deadline)
                 };
                 let query = state.dispatcher.submit(now, submission);

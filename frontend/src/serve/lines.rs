@@ -26,6 +26,8 @@ pub(super) struct Lines {
     pub(super) settings: Option<(PoolSettings, InForce)>,
     /// The measured cost of its stand-in.
     pub(super) cost: Option<Cost>,
+    /// The runs of stand-ins and parity models that it had before, and those of them that nobody needed any more.
+    pub(super) past_jobs: [u64; 2],
 }
 
 /// The names of a pool's models.
@@ -40,7 +42,7 @@ pub(super) struct Keys {
 
 impl Lines {
     pub(super) fn new(pool: Arc<Pool>, own: ModelKey) -> Self {
-        Self { pool, own, helper: None, parity: None, settings: None, cost: None }
+        Self { pool, own, helper: None, parity: None, settings: None, cost: None, past_jobs: [0; 2] }
     }
 
     fn policy(&self) -> Option<PolicyKind> {
@@ -86,7 +88,7 @@ impl State {
         let mut gone = Vec::new();
         if is_other {
             gone.extend(lines.helper.take().map(|(_, key)| key));
-            self.agreements.forget(pool.id);
+            self.agreements.restart(pool.id);
             if let Some(wanted) = wanted {
                 let key = self.dispatcher.add_model(ModelSettings::default());
                 lines.helper = Some((wanted.clone(), key));
@@ -97,25 +99,30 @@ impl State {
             self.agreements.configure(pool.id, settings.stand_in.agreement.floor.get());
         }
         let groups = settings.coding_settings(&in_force);
-        if groups.is_none() {
-            gone.extend(lines.parity.take());
-            self.coded.remove(&pool.id);
-        }
-        if let Some(groups) = groups {
-            let parity =
-                *lines.parity.get_or_insert_with(|| self.dispatcher.add_model(ModelSettings::default()));
-            self.models.insert(parity, pool.id);
-            let is_background = in_force.policy != PolicyKind::Parm;
-            match self.coded.get_mut(&pool.id) {
-                Some(coded) => {
-                    coded.coder.configure(groups);
-                    (coded.codes, coded.is_background) = (codes, is_background);
-                }
-                None => {
-                    let coded = Coded { coder: Coder::new(groups), codes, is_background };
-                    self.coded.insert(pool.id, coded);
-                }
+        match (&groups, lines.parity) {
+            (None, _) => gone.extend(lines.parity.take()),
+            (Some(_), Some(_)) => {}
+            (Some(_), None) => {
+                let key = self.dispatcher.add_model(ModelSettings::default());
+                lines.parity = Some(key);
+                self.models.insert(key, pool.id);
             }
+        }
+        let is_background = in_force.policy != PolicyKind::Parm;
+        match self.coded.get_mut(&pool.id) {
+            // Without codes it makes no groups, but keeps its counts and ends the groups that it has.
+            Some(coded) => {
+                coded.coder.configure(groups.unwrap_or_default());
+                (coded.codes, coded.is_background) = (codes, is_background);
+            }
+            None => {
+                let new = |groups| Coded { coder: Coder::new(groups), codes, is_background };
+                self.coded.extend(groups.map(|groups| (pool.id, new(groups))));
+            }
+        }
+        for counters in gone.iter().filter_map(|key| self.dispatcher.counters(*key)) {
+            lines.past_jobs[0] += counters.jobs;
+            lines.past_jobs[1] += counters.stopped;
         }
         lines.settings = Some((settings, in_force));
         let (helper, parity) = (lines.keys().helper, lines.parity);

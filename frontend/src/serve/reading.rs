@@ -277,8 +277,9 @@ impl State {
         let keys = lines.keys();
         let others = || [keys.helper, keys.parity].into_iter().flatten();
         let of_others = others().filter_map(|key| self.dispatcher.counters(key));
+        let [jobs, dropped] = lines.past_jobs;
         let (jobs, dropped) = of_others
-            .fold((own.counters.jobs, own.counters.stopped), |(jobs, dropped), other| {
+            .fold((jobs + own.counters.jobs, dropped + own.counters.stopped), |(jobs, dropped), other| {
                 (jobs + other.jobs, dropped + other.stopped)
             });
         let is_backup = lines.pool.codes().backup.is_some();
@@ -347,7 +348,8 @@ impl State {
 
     /// The coding groups of a model.
     pub(super) fn groups(&mut self, now: Time, id: PoolId) -> Option<GroupsReading> {
-        self.coded.get_mut(&id).map(|coded| {
+        let is_coded = self.pools.get(&id)?.parity.is_some();
+        self.coded.get_mut(&id).filter(|_| is_coded).map(|coded| {
             let open = coded.coder.open();
             let open = open.map(|own| (own.size as u8, own.members as u8, now.since(own.since))).collect();
             let made = coded.coder.take_made();

@@ -461,6 +461,7 @@ impl State {
                 share: call.terms.share,
                 priority,
                 background: false,
+                apart_from: Vec::new(),
             };
             self.react(driver, Told::Submitted(own), effects, |state, now| {
                 #[cfg(test)]

@@ -8,7 +8,7 @@ use parm_settings::PolicyKind;
 use parm_encoder::Kind;
 use parm_protocol::{InferenceService, ModelMetadata, ModelRef};
 
-use crate::rig::{config, frontend, infer, metric, request, until, wanting};
+use crate::rig::{change, config, frontend, infer, metric, request, until, wanting};
 use crate::scripted::{Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
@@ -61,10 +61,18 @@ async fn coded_model_has_metrics_of_codes() {
     config.dispatch.coding.code = Some(Kind::Mds);
     (config.dispatch.coding.k, config.dispatch.coding.parm_plus.k_follows_load) =
         (NonZeroU8::new(2).unwrap(), false);
-    let frontend = frontend(config, &instances.each_ref()).await;
+    let frontend = frontend(config.clone(), &instances.each_ref()).await;
     until("the model is known to be linear", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
     infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
     let page = frontend.metrics();
+    config.dispatch.policy = PolicyKind::None;
+    change(&frontend, &config.dispatch).await;
+    let counts =
+        ["parm_groups_total", "parm_parities_total", "parm_dispatch_total", "parm_encode_seconds_count"];
+    for (name, line) in counts.iter().flat_map(|name| page.lines().map(move |line| (name, line))) {
+        let is_gone = line.starts_with(name) && !frontend.metrics().lines().any(|now| now == line);
+        assert!(!is_gone, "without codes the count goes on: {line}");
+    }
     for line in [
         "parm_codes{model=\"double\",version=\"1\"} 3",
         "parm_groups_total{kind=\"full\",model=\"double\",version=\"1\"} 1",
