@@ -8,6 +8,7 @@ mod chaos;
 mod coded;
 mod codes;
 mod commands;
+mod conditions;
 mod console;
 mod conversations;
 mod crate_graph;

@@ -1,7 +1,8 @@
 //! An upstream server of a test: a thread per connection, and a function that answers.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -31,6 +32,8 @@ impl Heard {
 pub struct Upstream {
     pub address: SocketAddr,
     heard: Arc<Mutex<Vec<Heard>>>,
+    is_dead: Arc<AtomicBool>,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Upstream {
@@ -40,18 +43,32 @@ impl Upstream {
         let address = listener.local_addr().unwrap();
         let (answer, heard) = (Arc::new(answer), Arc::new(Mutex::new(Vec::new())));
         let log = heard.clone();
+        let (is_dead, connections) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (dead, known) = (is_dead.clone(), connections.clone());
         thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
+            for stream in
+                listener.incoming().map_while(Result::ok).take_while(|_| !dead.load(Ordering::SeqCst))
+            {
+                known.lock().unwrap().extend(stream.try_clone());
                 let (answer, log) = (answer.clone(), log.clone());
                 thread::spawn(move || serve(stream, &log, |heard, stream| answer(heard, stream)));
             }
         });
-        Self { address, heard }
+        Self { address, heard, is_dead, connections }
     }
 
     /// A server that answers every request with this text.
     pub fn saying(text: &'static str) -> Self {
         Self::start(move |_, stream| say(stream, "200 OK", text))
+    }
+
+    /// Closes its port and its connections, as if its process had ended.
+    pub fn die(&self) {
+        self.is_dead.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address); // wakes its listener
+        for stream in self.connections.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 
     pub fn url(&self) -> String {

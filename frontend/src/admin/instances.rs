@@ -164,7 +164,7 @@ fn of(frontend: &Frontend, member: &Member, view: &View, reading: Option<&Instan
         zone,
         state: view.state,
         in_service: reading.is_some_and(|reading| reading.in_service),
-        reason: reason_of(view.state, reading),
+        reason: reason_of(view, reading),
         inflight: instance.map_or(0, |instance| instance.inflight()),
         models: pools.iter().map(model).collect(),
         service_time: instance.and_then(|instance| instance.quantiles()).map(ServiceTime::from),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::histogram::between;
 use super::moment::{Moment, OfInstance, OfPool};
 use super::sums::{REJECTIONS, ROLES, Totals};
-use crate::discovery::MemberState;
+use crate::discovery::{MemberState, View};
 use crate::serve::reading::{Condition, GroupsReading, InstanceReading};
 
 /// A frame. Its fields are documented in `page/CONTRACT.md`.
@@ -200,21 +200,20 @@ fn standing(own: &OfInstance) -> (u8, u8) {
         MemberState::Ejected => 3,
         MemberState::Refused => 4,
     };
-    (state, reason_number(own.view.state, own.reading.as_ref()) as u8)
+    (state, reason_number(&own.view, own.reading.as_ref()) as u8)
 }
 
 /// The place of what is wrong with an instance in [`reasons`].
-fn reason_number(state: MemberState, reading: Option<&InstanceReading>) -> usize {
-    match state {
+fn reason_number(view: &View, reading: Option<&InstanceReading>) -> usize {
+    match view.state {
         MemberState::Ejected => ORDER,
-        MemberState::Ready => reading.map_or(0, |reading| reading.condition.number()),
-        _ => 0,
+        _ => view.condition(reading).number(),
     }
 }
 
 /// What is wrong with an instance in a word of [`reasons`].
-pub(crate) fn reason_of(state: MemberState, reading: Option<&InstanceReading>) -> Option<&'static str> {
-    reasons()[reason_number(state, reading)]
+pub(crate) fn reason_of(view: &View, reading: Option<&InstanceReading>) -> Option<&'static str> {
+    reasons()[reason_number(view, reading)]
 }
 
 fn hundredths(value: f64) -> f64 {

@@ -294,17 +294,18 @@ impl Fleet {
         counts
     }
 
-    /// Relative speed and condition of connected members.
+    /// Relative speed and condition of members.
     pub(crate) fn paces(&self) -> Vec<Pace> {
-        let pace = |(member, view, reading): (Arc<Member>, View, Option<InstanceReading>)| {
-            view.instance?;
-            let node = member.place().node.unwrap_or_default();
-            let slowdown = reading.and_then(|reading| reading.slower).unwrap_or(1.0);
-            let condition = reading.map(|reading| reading.condition).unwrap_or_default();
-            let instance = member.name.clone();
-            Some(Pace { instance, node, slowness: Some(slowdown), slowdown, condition })
+        let pace = |(member, view, reading): (Arc<Member>, View, Option<InstanceReading>)| Pace {
+            instance: member.name.clone(),
+            node: member.place().node.unwrap_or_default(),
+            slowness: view
+                .instance
+                .as_ref()
+                .map(|_| reading.and_then(|reading| reading.slower).unwrap_or(1.0)),
+            condition: view.condition(reading.as_ref()),
         };
-        self.readings().into_iter().filter_map(pace).collect()
+        self.readings().into_iter().map(pace).collect()
     }
 
     /// Loads a model at every instance; returns once it is served.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::connect;
 use super::places::{Location, Places};
 use crate::serve::Instance;
-use crate::serve::reading::InstanceReading;
+use crate::serve::reading::{Condition, InstanceReading};
 
 /// Source that listed a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -108,6 +108,15 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// What is wrong with it. The dispatcher knows only members that are connected.
+    pub(crate) fn condition(&self, reading: Option<&InstanceReading>) -> Condition {
+        match self.state {
+            MemberState::Connecting => Condition::Unreachable,
+            MemberState::Ready => reading.map(|reading| reading.condition).unwrap_or_default(),
+            _ => Condition::Well,
+        }
+    }
+
     /// What is wrong with it in words: why it is not usable, or the last error while its jobs fail.
     pub(crate) fn problem_with(&self, reading: Option<&InstanceReading>) -> Option<String> {
         let fails = reading.is_some_and(|reading| reading.condition.fails());

@@ -1,8 +1,8 @@
 //! Relative speed and condition of instances, speed of nodes, and utilisation.
 //!
-//! An instance's slowness is the median of its last jobs, each relative to what its model usually took at the time. It
-//! is therefore independent of models and load. A node's slowness is the median of its instances relative to those of
-//! all other nodes, so one slow instance does not make a node slow.
+//! An instance's slowness is the time of a run there relative to the median instance, as placement knows it. It is therefore
+//! independent of models and load. A node's slowness is the median of its instances relative to those of all other nodes, so one
+//! slow instance does not make a node slow.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,14 @@ pub(crate) struct Pace {
     pub(crate) instance: String,
     /// Empty if unknown.
     pub(crate) node: String,
-    /// `None` before enough jobs were measured.
+    /// Time of a run there relative to the median instance, as placement knows it; `None` if it is not connected.
     pub(crate) slowness: Option<f64>,
-    /// Time of a run there relative to the median instance, as placement knows it.
-    pub(crate) slowdown: f64,
     pub(crate) condition: Condition,
 }
 
 /// The metrics.
 pub(super) struct PaceFamilies {
     instances: GaugeVec,
-    slowdowns: GaugeVec,
     conditions: GaugeVec,
     nodes: GaugeVec,
     pub(super) utilisation: GaugeVec,
@@ -39,13 +36,8 @@ impl PaceFamilies {
         Self {
             instances: gauge(
                 "parm_instance_slow",
-                "Median service time of an instance's last jobs, relative to the usual time of their models",
-                &["instance", "node"],
-            ),
-            slowdowns: gauge(
-                "parm_instance_slowdown",
                 "Time of a run at an instance relative to the median instance, by which queries are placed; 1 if as fast as the others",
-                &["instance"],
+                &["instance", "node"],
             ),
             conditions: gauge(
                 "parm_instance_condition",
@@ -68,11 +60,9 @@ impl PaceFamilies {
     /// Replaces the values of all instances; those that are gone disappear.
     pub(super) fn refresh(&self, paces: &[Pace]) {
         self.instances.reset();
-        self.slowdowns.reset();
         self.conditions.reset();
         self.nodes.reset();
         for pace in paces {
-            self.slowdowns.with_label_values(&[&pace.instance]).set(pace.slowdown);
             if let Some(condition) = Condition::NAMES[pace.condition.number()] {
                 self.conditions.with_label_values(&[&*pace.instance, condition]).set(1.0);
             }
@@ -108,13 +98,7 @@ mod tests {
 
     fn pace(instance: &str, node: &str, slowness: f64) -> Pace {
         let condition = if slowness < 2.0 { Condition::Well } else { Condition::Slow(slowness as f32) };
-        Pace {
-            instance: instance.into(),
-            node: node.into(),
-            slowness: Some(slowness),
-            slowdown: 1.0,
-            condition,
-        }
+        Pace { instance: instance.into(), node: node.into(), slowness: Some(slowness), condition }
     }
 
     #[test]
@@ -140,12 +124,8 @@ mod tests {
         let families = PaceFamilies::new(&registry);
         let series = || registry.gather().iter().map(|family| family.get_metric().len()).sum::<usize>();
         families.refresh(&[pace("a", "n1", 3.0), pace("b", "n2", 1.0)]);
-        assert_eq!(
-            series(),
-            7,
-            "of each a slowness, a slowdown and a node, and the condition of the slow one"
-        );
+        assert_eq!(series(), 5, "of each a slowness and a node, and the condition of the slow one");
         families.refresh(&[pace("b", "n2", 1.0)]);
-        assert_eq!(series(), 2, "a slowness and a slowdown");
+        assert_eq!(series(), 1, "a slowness");
     }
 }

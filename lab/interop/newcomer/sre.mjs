@@ -42,11 +42,11 @@ async function outages(browser) {
   frontend.mark();
   await workers[1].faults({ delay_ms: { kind: 'constant', value: 150 } });
   await frontend.line('instance ejected', urls[1]);
-  await until('the metric has it', async () => (await frontend.metric('parm_instance_slowdown', urls[1])) > 2);
+  await until('the metric has it', async () => (await frontend.metric('parm_instance_slow', urls[1])) > 2);
   says(await checked(url, /instance 2 .*(slow|ejected)/), /instance 2/);
   await browser.says(row(2), /slow|ejected/);
   await workers[1].faults(usual);
-  await until('the metric has its return', async () => (await frontend.metric('parm_instance_slowdown', urls[1])) < 1.5);
+  await until('the metric has its return', async () => (await frontend.metric('parm_instance_slow', urls[1])) < 1.5);
   console.log('slow: log, check, metric and page name instance 2, and the metric its return');
 
   frontend.mark();
