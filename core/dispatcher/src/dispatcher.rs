@@ -514,6 +514,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let facts = Facts {
             policy,
             max_attempts: settings.max_attempts,
+            is_sole: model.instances.len() <= 1,
             copy_at: if policy.hedge { self.books.copy_at(query, now) } else { Time::MAX },
             may_copy: model.hedges.has_token()
                 && f64::from(model.line.waiting) <= allowed * f64::from(model.slots),

@@ -266,6 +266,22 @@ impl<P, O> Query<P, O> {
         )
     }
 
+    /// At how many instances the model failed at this query; each time counts if it is not tried elsewhere.
+    pub(crate) fn breaks(&self, is_over: bool) -> usize {
+        let mut at: SmallVec<[InstanceKey; 4]> = self
+            .exact()
+            .filter_map(|attempt| match attempt.state {
+                AttemptState::Failed { instance, failure: Failure::Model, .. } => Some(instance),
+                _ => None,
+            })
+            .collect();
+        if !is_over {
+            at.sort_unstable();
+            at.dedup();
+        }
+        at.len()
+    }
+
     /// When an attempt failed at an instance.
     pub(crate) fn failed_at(&self, instance: InstanceKey) -> Option<Time> {
         self.attempts.iter().rev().find_map(|attempt| match attempt.state {

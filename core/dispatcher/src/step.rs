@@ -29,6 +29,8 @@ pub(crate) enum Step {
 pub(crate) struct Facts {
     pub(crate) policy: Policy,
     pub(crate) max_attempts: u8,
+    /// Whether the model has one instance only.
+    pub(crate) is_sole: bool,
     /// From when on a copy saves more time than it costs.
     pub(crate) copy_at: Time,
     /// Whether a copy may be wanted now: the budget has a token, and few queries wait.
@@ -50,7 +52,7 @@ pub(crate) struct Facts {
 const AGAIN: u32 = 8;
 const LEAST: Duration = Duration::from_micros(100);
 
-/// A query at which the model failed so often is at fault itself.
+/// A query at which the model failed at so many instances is at fault itself.
 const MODEL_FAILURES: usize = 2;
 
 /// Says what a query needs next, and notes the limits that keep it back.
@@ -97,10 +99,11 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
         let Some(failure) = failures().last() else {
             return Step::Want { model: query.model, why: Why::First };
         };
-        let of_model = failures().filter(|failure| *failure == Failure::Model).count();
         return match failure {
             Failure::Query => Step::GiveUp(Reject::BadQuery),
-            Failure::Model if of_model >= MODEL_FAILURES => Step::GiveUp(Reject::BadQuery),
+            Failure::Model if query.breaks(!may_repeat || facts.is_sole) >= MODEL_FAILURES => {
+                Step::GiveUp(Reject::BadQuery)
+            }
             _ if may_repeat && facts.may_retry => Step::Want { model: query.model, why: Why::Retry },
             failure => {
                 limits.retries |= may_repeat;
@@ -202,6 +205,7 @@ mod tests {
         Facts {
             policy,
             max_attempts: 3,
+            is_sole: false,
             copy_at: at(40),
             may_copy: true,
             may_retry: true,
@@ -219,6 +223,8 @@ mod tests {
         let fails = |failure| AttemptState::Failed { instance, at: at(1), failure };
         let failed = fails(Failure::Instance);
         let (bad, unsent) = (fails(Failure::Model), fails(Failure::Unsent));
+        let other = KeyData::from_ffi(1 << 32 | 7).into();
+        let elsewhere = AttemptState::Failed { instance: other, at: at(1), failure: Failure::Model };
         let (wanted, over) = (AttemptState::Wanted, AttemptState::Over);
         let want = |of, why| Step::Want { model: model(of), why };
         let wait = |millis| Step::Wait { until: at(millis) };
@@ -234,7 +240,9 @@ mod tests {
             (none, &[(1, failed)], 1, want(1, Why::Retry)),
             (none, &[(1, failed), (1, failed), (1, failed)], 1, gave_up),
             (none, &[(1, bad)], 1, want(1, Why::Retry)),
-            (none, &[(1, bad), (1, bad)], 1, Step::GiveUp(Reject::BadQuery)),
+            (none, &[(1, bad), (1, bad)], 1, want(1, Why::Retry)),
+            (none, &[(1, bad), (1, bad), (1, bad)], 1, Step::GiveUp(Reject::BadQuery)),
+            (none, &[(1, bad), (1, elsewhere)], 1, Step::GiveUp(Reject::BadQuery)),
             (none, &[(1, fails(Failure::Query))], 1, Step::GiveUp(Reject::BadQuery)),
             (none, &[(1, fails(Failure::Withheld))], 1, Step::GiveUp(Reject::Failed(Failure::Withheld))),
             (Policy::ONCE, &[(1, failed)], 1, gave_up),

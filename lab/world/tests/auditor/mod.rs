@@ -1,7 +1,7 @@
 //! An auditor of the dispatcher. It sees what passes between the dispatcher and its servers and clients and nothing else, keeps
 //! its own books, and says which promise was broken. So a mistake in the dispatcher's books does not hide itself.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use parm_dispatcher::{
@@ -546,7 +546,10 @@ impl Auditor {
         require(permits && (why == Why::First || !story.of.background || why == Why::Retry), || {
             format!("{why:?} of a query whose policy has none")
         })?;
-        let failed = |failure| story.failed.iter().filter(|(.., own)| *own == failure).count();
+        let failed = |failure| {
+            let at = story.failed.iter().filter(|(.., own)| *own == failure).map(|(at, ..)| *at);
+            at.collect::<BTreeSet<InstanceKey>>().len()
+        };
         // Another attempt may have been wanted before it was known.
         let is_at_fault = [(1, Failure::Query), (2, Failure::Model)]
             .into_iter()
