@@ -13,10 +13,10 @@ use parm_experiments::{
 use parm_grids::Share;
 
 use crate::Failure;
-use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::experiment::Experiment;
 use crate::grid::{self, Task};
+use crate::progress::Bar;
 use crate::simulate::{placed, print, read, replace, scenarios};
 
 /// Runs the command. An invalid file ends with status 64. An experiment that ends early has status 1, and the folder holds
@@ -87,7 +87,7 @@ fn run_share(
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let bar = Bar::spinner("queries");
     experiment.run_share(&folder, share, threads, &bar)?;
-    bar.done();
+    drop(bar);
     eprintln!("share {share}: {} of {} cells have results", share.of(cells).len(), cells.len());
     Ok(())
 }
@@ -131,7 +131,7 @@ fn simulated(
         true => experiment.run_keeping(threads, &bar, folder)?,
         false => experiment.run(threads, &bar)?,
     };
-    bar.done();
+    drop(bar);
     let (mode, machine) = (Mode::Simulation, machine());
     let results = Results { mode, command, began, machine, ended_early: None, report, runs: Vec::new() };
     folder.keep(&results)?;

@@ -6,7 +6,6 @@
 #![allow(unreachable_pub)]
 
 mod admin;
-mod bar;
 mod check;
 mod cli;
 mod codes;
@@ -34,6 +33,7 @@ mod metrics;
 mod models;
 mod nets;
 mod printer;
+mod progress;
 mod ready;
 mod record;
 mod reload;

@@ -14,9 +14,9 @@ use serde_json::json;
 
 use crate::Failure;
 use crate::admin::{Admin, block_on};
-use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::record::Record;
+use crate::progress::Bar;
 
 /// Time after the end of the recording at which the frontend counts as hung: it sends lines every half second.
 const SLACK: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ async fn copy(mut body: Incoming, seconds: u64, to: &mut impl Write) -> anyhow::
             bar.advanced(data.len() as u64);
         }
     }
-    bar.done();
+    drop(bar);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -37,4 +38,18 @@ pub fn token() -> anyhow::Result<CancellationToken> {
         std::process::exit(130);
     });
     Ok(token)
+}
+
+/// Calls back at the first signal, in a process whose work is not asynchronous. A later signal ends the process.
+pub fn on_signal(asked: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let wait = async {
+        let Ok(token) = token() else { return };
+        token.cancelled().await;
+        asked();
+        std::future::pending::<()>().await;
+    };
+    let thread = std::thread::Builder::new().name("signals".into());
+    thread.spawn(move || runtime.block_on(wait)).context("cannot watch for signals")?;
+    Ok(())
 }

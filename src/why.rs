@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::admin::{Admin, block_on};
-use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::why::Why;
+use crate::progress::Bar;
 use crate::{ctl, record};
 
 /// Runs the command. Input that cannot be used ends with status 64.
@@ -33,7 +33,7 @@ pub fn main(flags: &Why) -> Result<(), Failure> {
     let bar = Bar::new(replayed_queries(&recording, &profile, &setup), "queries");
     let findings =
         why(&recording, &profile, &setup, &bar).with_context(named).map_err(Failure::Configuration)?;
-    bar.done();
+    drop(bar);
     print(&findings, flags.output).map_err(Failure::Run)
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Reading order: `policy` lists the policies, `script` the faults, `served` the models and `traffic` the queries; `files`
 //! has both for use outside of the source folder. A `cluster` is a policy's frontend over six `paced` instances, whose runs
-//! take the models' `costs`. `run` sends to all clusters at once and `tally` counts. `view` draws a picture, `screen` shows
-//! it, and `summary` prints the result.
+//! take the models' `costs`. `run` sends to all clusters at once and `tally` counts. `view` draws a picture, and `summary`
+//! prints the result.
 
 mod cluster;
 mod costs;
@@ -11,7 +11,6 @@ mod files;
 mod paced;
 mod policy;
 mod run;
-mod screen;
 mod script;
 mod served;
 mod summary;
@@ -32,16 +31,16 @@ use parm_workload::Schedule;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 use run::{DemoRun, Running};
-use screen::Screen;
 use served::Served;
 use summary::Summary;
 use tally::Standing;
 use tokio::runtime::Handle;
 use traffic::Traffic;
-use view::Scene;
+use view::{Ink, Scene};
 
 use crate::cli::{self, Output};
-use crate::{Failure, runtime, shutdown};
+use crate::progress::Page;
+use crate::{Failure, environment, runtime, shutdown};
 
 pub use policy::Policy;
 
@@ -116,22 +115,22 @@ async fn demonstrate(flags: &cli::Demo, folders: &Folders) -> anyhow::Result<()>
     }
     let model = clusters.first().ok_or_else(|| anyhow!("no policy to compare"))?.model(&flags.model)?;
     let traffic = Arc::new(Traffic::read(&folders.images, &model)?);
-    let mut screen = match flags.output {
+    let page = match flags.output {
         Output::Text => {
             let costs = costs(&clusters, &flags.model);
             let introduction = Summary::introduction(&flags.model, flags.rate, flags.seed, &costs);
             writeln!(crate::printer::stdout(), "{introduction}")?;
-            Screen::of_stdout()
+            Some(Page::of_stdout())
         }
-        Output::Json => Screen::Silent,
+        Output::Json => None,
     };
     let arrivals = DemoRun::arrivals(flags.rate, flags.seed)?;
     let run = DemoRun { clusters: clusters.clone(), traffic, arrivals, length, began };
     let running = run.start(Handle::current())?;
-    let mut stage = Stage { schedule, clusters: &clusters, length, width: screen.width() };
-    let ended = watch(&mut stage, &running, &stop, &mut screen).await?;
+    let width = page.as_ref().map_or(0, |page| page.width);
+    let mut stage = Stage { schedule, clusters: &clusters, length, width };
+    let ended = watch(&mut stage, &running, &stop, page).await?;
     let summary = stage.summary(flags, &running, ended, served.stand_in);
-    drop(screen);
     match flags.output {
         Output::Text => writeln!(crate::printer::stdout(), "{summary}")?,
         Output::Json => writeln!(crate::printer::stdout(), "{}", serde_json::to_string_pretty(&summary)?)?,
@@ -150,8 +149,10 @@ async fn watch(
     stage: &mut Stage<'_>,
     running: &Running,
     stop: &tokio_util::sync::CancellationToken,
-    screen: &mut Screen,
+    mut page: Option<Page>,
 ) -> anyhow::Result<Duration> {
+    let is_drawn = page.as_ref().is_some_and(Page::is_drawn);
+    let ink = if is_drawn && !environment::no_color() { Ink::Coloured } else { Ink::Plain };
     let mut ended = None;
     loop {
         let elapsed = Instant::now().saturating_duration_since(running.began);
@@ -166,10 +167,22 @@ async fn watch(
         if let Some(ended) = ended
             && elapsed > ended + run::DEADLINE + 2 * FRAME
         {
-            stage.scene(&standings, shown, |scene| screen.finish(scene))?;
+            if let Some(page) = page {
+                page.clear();
+                let last = |scene: &Scene<'_>| if is_drawn { scene.lines(ink) } else { scene.table(ink) };
+                let last = stage.scene(&standings, shown, last).join("\n");
+                writeln!(crate::printer::stdout(), "{last}")?;
+            }
             return Ok(ended);
         }
-        stage.scene(&standings, shown, |scene| screen.show(scene))?;
+        if let Some(page) = page.as_mut().filter(|page| page.is_due()) {
+            let picture = |scene: &Scene<'_>| page.show(|| scene.lines(ink).join("\n"), || scene.line());
+            if let Some(line) = stage.scene(&standings, shown, picture) {
+                let mut out = crate::printer::stdout();
+                writeln!(out, "{line}")?;
+                out.flush()?;
+            }
+        }
         tokio::time::sleep(FRAME).await;
     }
 }

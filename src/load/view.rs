@@ -1,17 +1,19 @@
 //! Shows a run in progress: lines redrawn every second on a terminal, otherwise one every 5 s.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parm_loadgen::live::{Live, Quantiles, Snapshot};
 use parm_loadgen::outcome::Outcome;
 
 use super::flags::Load;
+use crate::progress::Page;
+
+/// Time between two looks at the run.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// The view of a run in progress, until [`LiveView::end`].
 pub struct LiveView(Option<(SyncSender<()>, JoinHandle<()>)>);
@@ -24,18 +26,20 @@ impl LiveView {
         let (end, ended) = sync_channel(0);
         let clock = Clock { start: Instant::now(), warm_up: flags.warm_up(), length };
         let watch = move || {
-            let bar = std::io::stderr().is_terminal().then(bar);
-            let every = Duration::from_secs(if bar.is_some() { 1 } else { 5 });
-            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                let (snapshot, elapsed) = (live.look(), clock.start.elapsed());
-                match &bar {
-                    Some(bar) => bar.set_message(page(&clock, elapsed, &snapshot, every)),
-                    None => eprintln!("{}", line(&clock, elapsed, &snapshot, every)),
+            let (mut shown, mut last) = (Page::of_stderr(), clock.start);
+            while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                if !shown.is_due() {
+                    continue;
+                }
+                // A look begins the next period.
+                let (snapshot, now) = (live.look(), Instant::now());
+                let (elapsed, period) = (now - clock.start, now - std::mem::replace(&mut last, now));
+                let page = || page(&clock, elapsed, &snapshot, period);
+                if let Some(line) = shown.show(page, || line(&clock, elapsed, &snapshot, period)) {
+                    eprintln!("{line}");
                 }
             }
-            if let Some(bar) = bar {
-                bar.finish_and_clear();
-            }
+            shown.clear();
         };
         Self(Some((end, std::thread::spawn(watch))))
     }
@@ -55,16 +59,10 @@ struct Clock {
     length: Duration,
 }
 
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    bar.with_style(style)
-}
-
-fn page(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, every: Duration) -> String {
+fn page(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, period: Duration) -> String {
     let Snapshot { recent, counted, .. } = snapshot;
     let mut page = format!("{}\n\n", time(clock, elapsed));
-    let rate = recent.count as f64 / every.as_secs_f64();
+    let rate = recent.count as f64 / period.as_secs_f64();
     let _ = writeln!(page, "  {:<12}{:>12}{:>12}{:>12}", "", "p50 ms", "p99 ms", "p99.9 ms");
     for (name, quantiles, note) in [
         ("last second", recent, format!("{rate:.0} requests/s")),
@@ -76,9 +74,9 @@ fn page(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, every: Duration) 
     page + "\n  " + &outcomes(snapshot)
 }
 
-fn line(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, every: Duration) -> String {
+fn line(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, period: Duration) -> String {
     let [p50, p99, p999] = times(&snapshot.recent);
-    let rate = snapshot.recent.count as f64 / every.as_secs_f64();
+    let rate = snapshot.recent.count as f64 / period.as_secs_f64();
     let (time, outcomes) = (time(clock, elapsed), outcomes(snapshot));
     format!("{time}: {rate:.0} requests/s, p50 {p50}, p99 {p99}, p99.9 {p999} ms  {outcomes}")
 }

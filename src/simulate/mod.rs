@@ -10,8 +10,8 @@ use parm_experiments::{Config, Experiment, POLICIES, StandInCost, line_of};
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use crate::Failure;
-use crate::bar::Bar;
 use crate::cli::{Output, Simulate};
+use crate::progress::Bar;
 use crate::tune;
 
 /// Runs the command. An invalid file or name ends with status 64.
@@ -28,7 +28,7 @@ pub fn main(flags: &Simulate) -> Result<(), Failure> {
     let threads = flags.threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let bar = Bar::new(experiment.queries(), "queries");
     let report = experiment.run(threads, &bar).map_err(|error| Failure::Run(error.into()))?;
-    bar.done();
+    drop(bar);
     print(&report, flags.output).map_err(Failure::Run)
 }
 

@@ -99,7 +99,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         };
         (found, grades)
     });
-    watch.done();
+    drop(watch);
     let (found, grades) = graded.map_err(failure)?;
     if let Some(school) = school {
         school.forget();

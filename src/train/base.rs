@@ -12,7 +12,7 @@ use parm_training::parity::publish_base;
 use parm_training::{Device, Network};
 
 use super::run::{Numbers, apply, device, files, recipe, threads};
-use super::{progress, samples, stop};
+use super::{progress, samples};
 use crate::Failure;
 use crate::cli::train as given;
 
@@ -54,7 +54,7 @@ impl LabelledRows {
 fn learn(flags: &given::Base, settings: &Base, rows: &LabelledRows) -> anyhow::Result<()> {
     let LabelledRows { device, from, data, test } = rows;
     threads(&flags.run)?;
-    let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
+    let (bar, stop) = (progress::EpochBar::new(), progress::stop_on_signals()?);
     let files = files(&flags.run.runs, &flags.name);
     let around = Surroundings { observer: &bar, stop: &stop, files: &files };
     let trained = match from {

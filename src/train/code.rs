@@ -9,7 +9,7 @@ use parm_training::fit::Surroundings;
 use parm_training::parity::{CodeRecord, Publication, publish_learned};
 
 use super::run::{Numbers, apply, device, files, named, recipe, set, threads};
-use super::{Deployed, command_line, progress, samples, stop, tool};
+use super::{Deployed, command_line, progress, samples, tool};
 use crate::Failure;
 use crate::cli::train as flags;
 
@@ -36,7 +36,7 @@ fn learn(given: &flags::Code, settings: &CodeRecipe, device: Device) -> anyhow::
     let data = samples(&given.data, 1)?;
     let test = given.test.as_deref().map(|test| samples(test, 1)).transpose()?;
     threads(&given.run)?;
-    let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
+    let (bar, stop) = (progress::EpochBar::new(), progress::stop_on_signals()?);
     let files = files(&given.run.runs, &format!("{}-learned-k{}", deployed.name, settings.k));
     let around = Surroundings { observer: &bar, stop: &stop, files: &files };
     let trained = train(&data, test.as_ref(), &deployed.model, settings, device, around)?;

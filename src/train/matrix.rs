@@ -10,7 +10,7 @@ use parm_training::matrix::{Cell, GRID, Matrix, MatrixObserver, Outcome, Place, 
 use parm_training::{Device, Error, Teacher};
 
 use super::engine::BlackBox;
-use super::{clock, stop};
+use super::{clock, progress};
 use crate::Failure;
 use crate::cli::train as flags;
 use crate::grid::{self, Task};
@@ -45,7 +45,7 @@ fn run(
     matrices: &[Matrix],
     mut with: impl FnMut(&Runner<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let stop = stop::on_signals()?;
+    let stop = progress::stop_on_signals()?;
     let place = Place { data: given.data.clone(), results: given.results.clone() };
     for matrix in matrices {
         let runner = Runner {

@@ -10,7 +10,6 @@ mod parity;
 mod progress;
 mod run;
 mod stand_in;
-mod stop;
 mod taught;
 
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use parm_training::parity::{CodeRecord, ParityRecipe, TrainedParities, examine, 
 
 use super::run::{Numbers, apply, files, named, recipe, set, threads};
 use super::taught::{Ends, Taught};
-use super::{command_line, progress, stop, tool};
+use super::{command_line, progress, tool};
 use crate::Failure;
 use crate::cli::train as flags;
 
@@ -34,7 +34,7 @@ impl Work {
 
     fn learn(&self, given: &flags::Parity) -> anyhow::Result<()> {
         threads(&given.run)?;
-        let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
+        let (bar, stop) = (progress::EpochBar::new(), progress::stop_on_signals()?);
         let (code, deployed) = (self.recipe.code(), &self.taught.deployed.name);
         let name = format!("{deployed}-{}-{}-k{}", code.kind, head(self.recipe.head()), code.k);
         let files = files(&given.run.runs, &name);

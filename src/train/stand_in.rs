@@ -11,7 +11,7 @@ use parm_training::stand_in::{StandInRecipe, Standing, TrainedStandIn, examine, 
 
 use super::run::{Numbers, apply, files, named, recipe, set, threads};
 use super::taught::{Ends, Taught};
-use super::{command_line, progress, stop};
+use super::{command_line, progress};
 use crate::Failure;
 use crate::cli::train as flags;
 
@@ -48,7 +48,7 @@ impl StandInWork {
 
     fn learn(&self, given: &flags::StandInTraining) -> anyhow::Result<()> {
         threads(&given.run)?;
-        let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
+        let (bar, stop) = (progress::EpochBar::new(), progress::stop_on_signals()?);
         let files = files(&given.run.runs, &format!("{}-stand-in", self.taught.deployed.name));
         let around = Surroundings { observer: &bar, stop: &stop, files: &files };
         let trained = train(self.taught.materials(), &self.recipe, self.taught.device, around)?;

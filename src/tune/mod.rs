@@ -13,9 +13,9 @@ use std::thread;
 use parm_tuner::{Plan, Report, Search};
 
 use crate::Failure;
-use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::tune::Tune;
+use crate::progress::Bar;
 
 /// Runs the command. Invalid input ends with status 64.
 pub fn main(flags: &Tune) -> Result<(), Failure> {
@@ -31,7 +31,7 @@ pub fn main(flags: &Tune) -> Result<(), Failure> {
     let search = Search::new(&problem, plan).map_err(|error| Failure::Configuration(error.into()))?;
     let bar = Bar::new(search.queries(), "queries");
     let report = search.run(&bar).map_err(|error| Failure::Run(error.into()))?;
-    bar.done();
+    drop(bar);
     let written = files::write(&flags.out, &report).map_err(Failure::Run)?;
     print(&report, flags.output).map_err(Failure::Run)?;
     written.iter().for_each(|path| eprintln!("wrote {}", path.display()));

@@ -18,8 +18,8 @@ use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use super::worth;
 use crate::Failure;
-use crate::bar::Bar;
 use crate::cli::tune::{Cluster, Tune, Unequal, Wanted};
+use crate::progress::Bar;
 use crate::simulate::folder_of;
 
 /// Builds the problem that the flags describe.
@@ -170,7 +170,7 @@ fn measured(cluster: &Cluster) -> anyhow::Result<Service> {
     };
     let bar = Arc::new(Bar::spinner("requests measured"));
     let service = runtime.block_on(measure::service(&workers, &plan, bar.clone()))?;
-    bar.done();
+    drop(bar);
     if let Distribution::Sample { values } = &service.time_ms {
         eprintln!("measured {} requests: {:.2} ms on average", values.len(), service.time_ms.mean());
     }
