@@ -6,13 +6,13 @@
 #![allow(unreachable_pub)]
 
 mod admin;
-mod check;
 mod cli;
 mod codes;
 mod ctl;
 #[cfg(feature = "train")]
 mod data;
 mod demo;
+mod doctor;
 #[cfg(test)]
 mod documents;
 mod environment;
@@ -20,7 +20,6 @@ mod environment;
 mod evaluate;
 mod example;
 mod experiment;
-mod explain;
 mod grid;
 mod keys;
 mod layers;
@@ -53,7 +52,6 @@ mod train;
 mod train;
 mod tune;
 mod unserved;
-mod why;
 mod worker;
 
 use std::fmt;
@@ -81,10 +79,11 @@ fn main() -> ExitCode {
         Command::Experiment(flags) => experiment::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
-        Command::Why(flags) => why::main(&flags),
         Command::Ctl(flags) => ctl::main(&flags),
-        Command::Check(flags) => check::main(&flags),
-        Command::Explain(flags) => explain::main(&flags).map_err(Failure::from),
+        Command::Doctor(flags) => doctor::main(&flags),
+        Command::Check(flags) => doctor::check(&flags),
+        Command::Explain(flags) => doctor::explain(&flags),
+        Command::Why(flags) => doctor::why(&flags),
         Command::Top(flags) => top::main(&flags),
         Command::Keys(flags) => keys::main(&flags.command),
         Command::StandIn(flags) => stand_in::main(&flags),
@@ -121,13 +120,6 @@ enum Failure {
 }
 
 impl Failure {
-    /// Returns the error without its exit status.
-    fn into_error(self) -> anyhow::Error {
-        match self {
-            Self::Configuration(error) | Self::Panicked(error) | Self::Run(error) => error,
-        }
-    }
-
     /// Whether only the reader of standard output has closed it.
     fn is_reader_gone(&self) -> bool {
         match self {

@@ -1,11 +1,11 @@
-//! Stable codes in the real messages: failed commands, log lines, responses, and `parm explain`.
+//! Stable codes in the real messages: failed commands, log lines, responses, and `parm doctor`.
 
 use std::fs;
 use std::net::TcpListener;
 
 use parm_protocol::grpc::inference::ModelMetadataRequest;
 
-use parm_protocol::{Code, Error, StableCode};
+use parm_protocol::StableCode;
 use parm_transport::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use serde_json::json;
 use tempfile::TempDir;
@@ -136,31 +136,16 @@ async fn responses_have_the_code_in_a_header() {
 }
 
 #[test]
-fn every_class_of_errors_but_two_has_a_code() {
-    let of = |code| Error::Remote { code, message: String::new() }.stable_code();
-    assert_eq!(of(Code::Overloaded), Some(StableCode::Overloaded));
-    assert_eq!(of(Code::TooManyRequests), Some(StableCode::RateLimited));
-    let broken = Error::Transport { peer: "upstream+http://a:1".into(), message: "closed".into() };
-    let broken = Error::Attempts { last: Box::new(broken) };
-    assert_eq!(broken.stable_code(), Some(StableCode::Unreachable));
-    assert_eq!(
-        broken.to_string(),
-        "every attempt failed: last error: connection to http://a:1 failed: closed"
-    );
-    assert_eq!([of(Code::InvalidArgument), of(Code::Unimplemented)], [None, None]);
-}
-
-#[test]
 fn explain_prints_the_cause_and_the_remedy() {
-    let one = run(&["explain", "PARM-0003"]);
+    let one = run(&["doctor", "PARM-0003"]);
     let said = text(&one.stdout);
     assert!(one.status.success() && said.starts_with("PARM-0003: cannot listen on an address\n"), "{said}");
     assert!(said.contains("ss -ltnp") && !said.contains("PARM-0004"), "{said}");
-    let all = text(&run(&["explain"]).stdout);
+    let all = text(&run(&["doctor", "codes"]).stdout);
     assert_eq!(all.lines().count(), StableCode::ALL.len(), "{all}");
-    let unknown = run(&["explain", "PARM-9999"]);
+    let unknown = run(&["doctor", "PARM-9999"]);
     assert_eq!(unknown.status.code(), Some(1));
-    assert!(text(&unknown.stderr).contains("list all codes with parm explain"), "{unknown:?}");
+    assert!(text(&unknown.stderr).contains("list all codes with parm doctor codes"), "{unknown:?}");
 }
 
 #[test]

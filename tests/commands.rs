@@ -29,7 +29,7 @@ fn command_ends_quietly_when_its_reader_is_gone() {
     let models = folder.path().to_str().unwrap();
     for arguments in [
         &["simulate", "--list"][..],
-        &["explain"],
+        &["doctor", "codes"],
         &["models", "list", "--models", models],
         &["completions", "bash"],
         &["serve", "--models", models, "--dump-config"],
@@ -191,28 +191,6 @@ fn models_are_listed_and_inspected() {
     assert!(text(&no_file.stderr).contains("'nothing.onnx' is not a file"), "{}", text(&no_file.stderr));
 }
 
-#[test]
-fn missing_onnxruntime_error_shows_how_to_install_it() {
-    let output = run(&[
-        "worker",
-        "--engine",
-        "ort",
-        "--models",
-        "tests/models",
-        "--http",
-        "127.0.0.1:0",
-        "--grpc",
-        "127.0.0.1:0",
-        "--metrics",
-        "127.0.0.1:0",
-        "--set",
-        "backend.engine.onnxruntime=/no/such/lib.so",
-    ]);
-    let said = text(&output.stderr);
-    assert!(!output.status.success());
-    assert!(said.contains("pip install onnxruntime"), "{said}");
-}
-
 /// A model file with a chain of this many nodes.
 fn chain(nodes: usize) -> Vec<u8> {
     let mut builder = Builder::new("chain", 1);
@@ -371,45 +349,6 @@ fn stand_in_search_measures_families_and_bundles_its_choice() {
         assert!(fs::read_to_string(bundle).unwrap().contains("mine-stand-in"));
     } else {
         assert!(said.contains("nothing"), "{said}");
-    }
-}
-
-#[test]
-fn stand_in_search_refuses_rows_and_meanings_that_mislead() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = pictures(folder.path(), 0..60);
-    let (images, _) = data.strip_prefix("npy:").unwrap().split_once(',').unwrap();
-    let array = |name: &str, shape: &[usize], of: &dyn Fn(usize) -> f32| {
-        let path = folder.path().join(name);
-        let values = (0..shape.iter().product()).flat_map(|at| of(at).to_le_bytes());
-        write_npy(&path, "<f4", shape, &values.collect::<Vec<u8>>());
-        path.to_str().unwrap().to_owned()
-    };
-    let same = array("same.npy", &[60, 28, 28], &|at| (at % 784) as f32 / 784.0);
-    let turned = array("turned.npy", &[60, 14, 56], &|at| at as f32);
-    let nan = array("nan.npy", &[60, 28, 28], &|at| if at == 784 { f32::NAN } else { at as f32 });
-    // Few rows prove nothing about labels.
-    let many = pictures(folder.path(), 100..500);
-    let (many, of_many) = many.strip_prefix("npy:").unwrap().split_once(',').unwrap();
-    let shifted = parm_arrays::read(std::path::Path::new(of_many), 1 << 20).unwrap().tensor;
-    let shifted: Vec<u8> = shifted.data().iter().map(|label| (label + 1) % 10).collect();
-    let wrong = folder.path().join("wrong.npy");
-    write_npy(&wrong, "|u1", &[shifted.len()], &shifted);
-    let wrong = format!("{many},{}", wrong.display());
-    for (data, more, reason) in [
-        (same.as_str(), vec![], "60 rows, of which only 1 are different"),
-        (turned.as_str(), vec![], "takes rows of [1, 28, 28], the data has rows of [14, 56]"),
-        (nan.as_str(), vec![], "has NaN or infinity in row 1"),
-        (wrong.as_str(), vec!["--meaning", "logits"], "the labels contradict the model"),
-        (images, vec!["--meaning", "scores=logits"], "the model has no output 'scores'"),
-        (images, vec!["--meaning", "grades"], "decision:THRESHOLD"),
-    ] {
-        let (source, runs) = (format!("npy:{data}"), folder.path().join("runs"));
-        let model = ["stand-in", "models/fashion-lenet/1/model.onnx", "--runs", runs.to_str().unwrap()];
-        let output = search(&[&model[..], &["--data", &source, "--dry-run"], &more].concat());
-        let said = text(&output.stderr);
-        assert!(said.contains(reason), "{data} {more:?}: the error lacks '{reason}': {said}");
-        assert!(matches!(output.status.code(), Some(64 | 2)), "{data} {more:?}: {:?}, {said}", output.status);
     }
 }
 

@@ -152,9 +152,9 @@ fn until_named(parm: &Parm, address: &str, word: &str) {
     assert!(since.elapsed() < NAMED, "{word} was named after {:?}", since.elapsed());
 }
 
-/// `parm check` fails because of this server, and no view names another one.
+/// `parm doctor` fails because of this server, and no view names another one.
 fn assert_alone_named(parm: &Parm, address: &str, servers: &[Server]) {
-    let (is_well, said) = run(&["check", &admin(parm)]);
+    let (is_well, said) = run(&["doctor", &admin(parm)]);
     let faults = lines(&said, "FAIL");
     assert!(!is_well && faults.iter().any(|line| line.contains(address)), "{said}");
     assert_no_other_is_named(parm, address, servers);
@@ -201,7 +201,7 @@ fn named(fault: Fault, word: &str) {
             lines(&parm.log(), "instance is well").iter().any(|line| line.contains(&address))
         });
         parm.until("nothing is wrong", |parm| Views::of(parm).are_well());
-        let (is_well, said) = run(&["check", &admin(&parm)]);
+        let (is_well, said) = run(&["doctor", &admin(&parm)]);
         assert!(is_well, "{said}");
     }
     assert_no_other_is_named(&parm, &address, &servers);

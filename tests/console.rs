@@ -1,4 +1,4 @@
-//! Tests `parm ctl`, `parm top` and `parm check` on a running frontend.
+//! Tests `parm ctl` and `parm top` on a running frontend.
 
 use serde_json::{Value, json};
 
@@ -80,49 +80,4 @@ fn ctl_and_top_show_rejections_with_advice() {
         assert_eq!(output.status.code(), Some(1), "{words:?}: {told}");
         assert!(told.contains(word), "{words:?}: the error lacks '{word}': {told}");
     }
-}
-
-#[test]
-fn check_reports_problems_of_frontends_and_configurations() {
-    let worker = Parm::worker(&[]);
-    let parm = Parm::frontend(&[&worker], &["--admin", "127.0.0.1:0"]);
-    parm.until_model_ready();
-    let url = format!("http://{}", parm.admin.unwrap());
-    let output = command().args(["check", &url]).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    for line in
-        ["ok   admin API: parm", "note model affine: one instance", "ok   instances: 1 of 1 are healthy"]
-    {
-        assert!(told.contains(line), "{line:?} is missing in\n{told}");
-    }
-
-    let folder = tempfile::TempDir::new().unwrap();
-    let file = folder.path().join("parm.toml");
-    let taken = parm.http;
-    let config = format!(
-        "[server]\nhttp = \"{taken}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n[frontend]\n\
-         workers = [\"http://{}\", \"http://127.0.0.1:1\"]\n",
-        worker.http
-    );
-    std::fs::write(&file, config).unwrap();
-    let output = command().arg("check").arg(&file).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    for line in [
-        "ok   configuration: ".to_owned(),
-        format!("FAIL port: server.http {taken}"),
-        "note admin API: off".to_owned(),
-        format!("ok   worker http://{}: ", worker.http),
-        "FAIL worker http://127.0.0.1:1: ".to_owned(),
-    ] {
-        assert!(told.contains(&line), "{line:?} is missing in\n{told}");
-    }
-    std::fs::write(&file, "[backend]\nmodels = \"tests/models\"\nengine.name = \"tract\"\n").unwrap();
-    let output = command().arg("check").arg(&file).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.contains("engine: tract"), "{told}");
-    std::fs::write(&file, "[frontend]\nwrokers = []\n").unwrap();
-    let output = command().arg("check").arg(&file).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("FAIL configuration: "));
 }

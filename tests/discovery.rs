@@ -4,7 +4,6 @@ use std::net::Ipv4Addr;
 
 use crate::support::api_server::Api;
 use crate::support::names::{Names, Zone};
-use crate::support::process::command;
 use crate::support::{Parm, http};
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -69,7 +68,7 @@ fn srv_records_of_the_first_priority_add_workers() {
 }
 
 /// An EndpointSlice with one pod: this machine and the port of a worker.
-fn slice(worker: &Parm, conditions: &str) -> String {
+pub fn slice(worker: &Parm, conditions: &str) -> String {
     let port = worker.http.port();
     format!(
         r#"{{"metadata": {{"name": "w-{port}", "resourceVersion": "1"}}, "addressType": "IPv4",
@@ -102,30 +101,4 @@ fn kubernetes_service_adds_pods_with_their_nodes() {
     ));
     parm.until("the terminating pod is removed", |parm| members(parm) == 1.0);
     assert_eq!(status(&parm), 200);
-}
-
-#[test]
-fn check_reports_whether_a_kubernetes_service_works() {
-    let worker = Parm::worker(&[]);
-    let folder = tempfile::TempDir::new().unwrap();
-    let file = folder.path().join("parm.toml");
-    let check = |api: &Api| {
-        let config = format!(
-            "[frontend]\nworkers = [\"kubernetes+http://workers.ml:http\"]\nkubernetes.server = \"http://{}\"\n",
-            api.address
-        );
-        std::fs::write(&file, config).unwrap();
-        let output = command().arg("check").arg(&file).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let told = check(&Api::start(200, &slice(&worker, "{}")));
-    assert!(told.contains("ok   workers: kubernetes+http://workers.ml:http: pods found: 1"), "{told}");
-    assert!(told.contains(&format!("ok   worker http://127.0.0.1:{}: ", worker.http.port())), "{told}");
-    let told = check(&Api::start(200, ""));
-    assert!(
-        told.contains("the Service has no pods") && told.contains("kubectl get endpointslices"),
-        "{told}"
-    );
-    let told = check(&Api::start(403, ""));
-    assert!(told.contains("FAIL workers") && told.contains("bind a Role"), "{told}");
 }

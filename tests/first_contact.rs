@@ -6,7 +6,6 @@ use std::process::Command;
 use std::thread;
 
 use parm_parity_models::onnx::{Attribute, Builder, DataType, Dense, Dim, Value};
-use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::process::command;
@@ -40,29 +39,6 @@ fn write_dense(folder: &Path, inputs: usize, seed: u64) {
     graph.output(Value::batch_of_f32(&y, &[2]));
     fs::create_dir_all(folder).unwrap();
     fs::write(folder.join("model.onnx"), graph.build().unwrap().bytes()).unwrap();
-}
-
-#[test]
-fn frontend_answers_like_a_worker_where_rows_are_no_batch() {
-    let folder = TempDir::new().unwrap();
-    write_softmax(folder.path());
-    let models = folder.path().to_str().unwrap();
-    let worker = Parm::start(&["worker", "--models", models, "--instances", "1"]);
-    let input = json!({"name": "x", "shape": [2, 4], "datatype": "FP32", "data": [0.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0]});
-    let body = json!({"inputs": [input]}).to_string();
-    for parm in [
-        &Parm::start(&["serve", "--models", models, "--instances", "2"]),
-        &Parm::frontend(&[&worker], &[]),
-        &worker,
-    ] {
-        let answer = http::post(parm.http, "/v2/models/soft/infer", body.as_bytes());
-        let data = answer.json()["outputs"][0]["data"].clone();
-        let sum = data[0].as_f64().unwrap() + data[4].as_f64().unwrap();
-        assert!((data[0].as_f64().unwrap() - 0.5).abs() < 1e-6 && (sum - 1.0).abs() < 1e-6, "{data}");
-        let config = http::get(parm.http, "/v2/models/soft/config").json();
-        assert_eq!(config["max_batch_size"], 0);
-    }
-    assert!(worker.log().contains("requests stay whole"), "{}", worker.log());
 }
 
 #[test]
@@ -145,47 +121,23 @@ fn loose_file_next_to_models_is_reported_everywhere() {
     }
     let config = folder.path().join("config.toml");
     fs::write(&config, format!("[backend]\nmodels = \"{root}\"\n")).unwrap();
-    let output = command().arg("check").arg(&config).output().unwrap();
+    let output = command().arg("doctor").arg(&config).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(told.contains(&format!("note models: {said}")), "{told}");
 }
 
 #[test]
-fn model_that_does_not_load_is_named_everywhere() {
+fn server_that_must_load_all_ends_when_a_model_does_not_load() {
     let folder = TempDir::new().unwrap();
-    write_softmax(folder.path());
     fs::create_dir_all(folder.path().join("broken/1")).unwrap();
     fs::write(folder.path().join("broken/1/model.onnx"), [0xff; 64]).unwrap();
     let models = folder.path().to_str().unwrap();
-    let parm = Parm::start(&["serve", "--models", models, "--instances", "1", "--admin", "127.0.0.1:0"]);
-    let answer = http::get(parm.http, "/v2/models/broken");
-    assert_eq!(answer.status, 404);
-    assert!(
-        answer.body_text().contains("model 'broken' is not loaded: cannot load"),
-        "{}",
-        answer.body_text()
-    );
-    let url = format!("http://{}", parm.admin.unwrap());
-    let check = command().args(["check", &url]).output().unwrap();
-    let said = String::from_utf8_lossy(&check.stdout).into_owned();
-    assert!(
-        !check.status.success() && said.contains("FAIL model broken: not loaded on 1 instances"),
-        "{said}"
-    );
     for kind in ["serve", "worker"] {
         let said = refusal(&[kind, "--models", models, "--metrics", "127.0.0.1:0", "--exit-on-error"]);
         assert!(
             said.contains("model 'broken' is not loaded") && said.contains("PARM-0007"),
             "{kind}: {said}"
         );
-    }
-    let config = folder.path().join("parm.toml");
-    fs::write(&config, format!("[backend]\nmodels = {models:?}\n[frontend]\nworkers_file = \"nowhere\"\n"))
-        .unwrap();
-    let check = command().arg("check").arg(&config).output().unwrap();
-    let said = String::from_utf8_lossy(&check.stdout).into_owned();
-    for line in ["FAIL model broken: cannot load", "FAIL workers file: nowhere: "] {
-        assert!(said.contains(line), "{line} is missing in\n{said}");
     }
 }
 
@@ -240,26 +192,6 @@ fn sighup_names_models_that_no_instance_serves() {
     parm.signal("HUP");
     parm.until("it was read", |parm| parm.log().matches("configuration read again").count() == 3);
     assert_eq!(parm.log().matches("no instance serves").count(), 2);
-}
-
-#[test]
-fn unknown_model_is_named_before_a_fault_of_the_body() {
-    let parm = Parm::serve(&["--instances", "1"]);
-    let worker = Parm::worker(&[]);
-    let json = [("content-type", "application/json")];
-    for (server, path) in [
-        (parm.http, "/v2/models/afine/infer"),
-        (parm.http, "/v2/models/affine/versions/77/infer"),
-        (worker.http, "/v2/models/afine/infer"),
-    ] {
-        for body in ["", "{}", r#"{"inputs": 1}"#] {
-            let answer = http::request(server, "POST", path, &json, body.as_bytes());
-            assert_eq!(answer.status, 404, "{path} with '{body}': {}", answer.body_text());
-        }
-    }
-    let answer = http::request(parm.http, "POST", "/v2/models/affine/infer", &json, b"{}");
-    assert_eq!(answer.status, 400, "{}", answer.body_text());
-    assert!(answer.body_text().contains("missing field `inputs`"), "{}", answer.body_text());
 }
 
 #[test]
@@ -362,64 +294,4 @@ fn scrape_at_the_address_of_clients_names_the_other() {
     let answer = http::get(worker.http, "/metrics");
     assert_eq!(answer.status, 404);
     assert!(answer.body_text().contains("--metrics"), "{}", answer.body_text());
-}
-
-/// The findings of `parm check` for a configuration whose ports are free.
-fn checked(rest: &str) -> String {
-    let folder = TempDir::new().unwrap();
-    let config = folder.path().join("parm.toml");
-    let server = "[server]\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n";
-    fs::write(&config, format!("{server}{rest}")).unwrap();
-    let output = command().arg("check").arg(&config).output().unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-#[test]
-fn check_reports_a_policy_that_serve_rejects() {
-    let models = crate::support::process::root().join("tests/models");
-    let of = |policy: &str| {
-        checked(&format!("[backend]\nmodels = {models:?}\n[frontend.models.affine]\npolicy = \"{policy}\"\n"))
-    };
-    let told = of("stand-in");
-    assert!(told.contains("FAIL configuration: ") && told.contains("needs a cheaper model"), "{told}");
-    assert!(!told.contains("is valid"), "{told}");
-    assert!(of("none").contains("is valid"));
-}
-
-#[test]
-fn check_reports_a_recording_that_cannot_be_written() {
-    let models = crate::support::process::root().join("tests/models");
-    let folder = TempDir::new().unwrap();
-    let of = |file: &Path| {
-        checked(&format!("[backend]\nmodels = {models:?}\n[frontend.recording]\nfile = {file:?}\n"))
-    };
-    for bad in [Path::new("/nonexistent/x"), folder.path()] {
-        let told = of(bad);
-        assert!(told.contains("FAIL recording: ") && told.contains(bad.to_str().unwrap()), "{told}");
-    }
-    let file = folder.path().join("run.jsonl");
-    for _ in 0..2 {
-        let told = of(&file);
-        assert!(told.contains("ok   recording: ") && !told.contains("FAIL"), "{told}");
-        assert!(fs::read(&file).map_or(true, |kept| kept == b"kept"), "the check changes nothing");
-        fs::write(&file, "kept").unwrap();
-    }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-}
-
-#[test]
-fn check_reports_names_that_no_worker_serves() {
-    let worker = Parm::worker(&[]);
-    let of = |url: &str| {
-        checked(&format!(
-            "[frontend]\nworkers = [\"{url}\"]\n[frontend.models.afine]\nqueue_limit = 9\n\
-             [frontend.models.affine]\nqueue_limit = 9\n[share.gold]\nmodels = [\"affine\", \"golden\"]\n"
-        ))
-    };
-    let told = of(&format!("http://{}", worker.http));
-    assert!(told.contains("note frontend.models: no worker serves a model 'afine'"), "{told}");
-    assert!(told.contains("note share.gold.models: no worker serves a model 'golden'"), "{told}");
-    assert!(!told.contains("'affine'"), "{told}");
-    let told = of("http://127.0.0.1:1");
-    assert!(told.contains("FAIL worker") && !told.contains("no worker serves"), "{told}");
 }

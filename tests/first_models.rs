@@ -6,7 +6,7 @@ use std::path::Path;
 use parm_parity_models::onnx::{Attribute, Builder, Tensor, Value};
 use tempfile::TempDir;
 
-use crate::support::process::{command, configuration};
+use crate::support::process::command;
 use crate::support::upstream::{Upstream, say};
 use crate::support::{Parm, http};
 
@@ -92,7 +92,7 @@ fn check_and_inspect_report_a_model_that_never_runs() {
     let models = folder.path().to_str().unwrap();
     let config = folder.path().join("parm.toml");
     fs::write(&config, format!("[backend]\nmodels = {models:?}\nengine.name = \"tract\"\n")).unwrap();
-    let output = command().arg("check").arg(&config).output().unwrap();
+    let output = command().arg("doctor").arg(&config).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!output.status.success() && said.contains("FAIL model never: warm-up failed"), "{said}");
     assert!(said.contains("PARM-0007"), "{said}");
@@ -171,24 +171,6 @@ fn mistakes_of_config_pbtxt_are_warned_of_once() {
             line.contains("WARN") && line.contains(problem) && line.contains(file.to_str().unwrap())
         };
         assert_eq!(log.lines().filter(told).count(), 1, "{log}");
-    }
-}
-
-#[test]
-fn mask_that_is_no_input_is_reported_before_serving() {
-    let folder = TempDir::new().unwrap();
-    write(folder.path(), "soft", &node_softmax());
-    let mask = "parameters { key: \"parm_mask\" value: { string_value: \"nope\" } }";
-    fs::write(folder.path().join("soft/config.pbtxt"), mask).unwrap();
-    let models = folder.path().to_str().unwrap();
-    let text = format!("[backend]\nmodels = {models:?}\nengine.name = \"tract\"\n");
-    let (_settings, config) = configuration(&text);
-    let commands = [vec!["models", "inspect", "soft", "--models", models], vec!["check", config.as_str()]];
-    for arguments in commands {
-        let output = command().args(&arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(!output.status.success(), "{arguments:?}: {said}");
-        assert!(said.contains("wrong parm_mask in config.pbtxt: the model has no input 'nope'"), "{said}");
     }
 }
 

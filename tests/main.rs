@@ -15,6 +15,7 @@ mod crate_graph;
 mod demo;
 mod dependencies;
 mod discovery;
+mod doctor;
 mod documents;
 mod draining;
 mod experiment;

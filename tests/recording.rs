@@ -77,7 +77,7 @@ fn recording_stops_and_queries_go_on_when_the_disk_is_full() {
         parm.log().contains("free disk space, and restart to record again")
     });
     (0..10).for_each(|_| infer(&parm));
-    let told = command().args(["check", &format!("http://{}", parm.admin.unwrap())]).output().unwrap();
+    let told = command().args(["doctor", &format!("http://{}", parm.admin.unwrap())]).output().unwrap();
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("FAIL files: recording stopped") && told.contains("[PARM-0015]"), "{told}");
     parm.signal("TERM");

@@ -1,11 +1,11 @@
 //! Tests that faults which stop no process are reported: overload, missing stand-ins and unknown names in settings.
 
-use std::fs;
 use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use crate::support::process::{command, configuration, root};
+use crate::doctor::{doctor, of_frontend};
+use crate::support::process::{command, configuration};
 use crate::support::{Parm, http};
 
 /// Two models with one signature. An instance serves twenty queries of `big` a second.
@@ -25,12 +25,6 @@ fn models() -> (TempDir, String) {
     configuration(MODELS)
 }
 
-/// Runs `parm check`: whether it succeeds, and its output.
-fn checked(what: &str) -> (bool, String) {
-    let output = command().args(["check", what]).output().unwrap();
-    (output.status.success(), String::from_utf8(output.stdout).unwrap())
-}
-
 fn set(parm: &Parm, change: &str) -> String {
     let url = format!("http://{}", parm.admin.unwrap());
     let output = command().args(["ctl", "set", "big", change, "--url", &url]).output().unwrap();
@@ -47,14 +41,14 @@ fn missing_stand_in_is_reported_until_it_is_corrected() {
     let costs = || http::get(parm.metrics, "/metrics").body_text().contains("parm_stand_in_cost{");
     parm.until("the log warns", |parm| parm.log().contains("no instance serves the stand-in"));
     assert!(!costs(), "it has no cost");
-    let (is_well, said) = checked(&url);
+    let (is_well, said) = doctor(&url);
     assert!(!is_well && said.contains("FAIL model big: no instance serves its stand-in 'nosuch'"), "{said}");
     let said = set(&parm, "stand_in.model=alsono");
     assert!(said.contains("note: no instance serves the stand-in 'alsono'"), "{said}");
     let said = set(&parm, "stand_in.model=small");
     assert!(!said.contains("note:"), "{said}");
     parm.until("the cost of the stand-in is known", |_| costs());
-    let (_, said) = checked(&url);
+    let (_, said) = doctor(&url);
     assert!(!said.contains("model big: no instance serves"), "{said}");
 }
 
@@ -75,41 +69,11 @@ fn overload_is_reported_while_it_lasts() {
     let reports = |(is_well, said): (bool, String)| {
         !is_well && said.contains("FAIL model big: ") && said.contains(" queries of the last 5 s fail: ")
     };
-    parm.until("check fails", |_| reports(checked(&url)));
+    parm.until("check fails", |_| reports(doctor(&url)));
     let report = String::from_utf8(load.wait_with_output().unwrap().stdout).unwrap();
     assert!(report.contains("overloaded, the first: "), "{report}");
     assert_eq!(parm.log().matches("the load exceeds the capacity").count(), 1, "{}", parm.log());
-    parm.until("check succeeds", |_| checked(&url).0);
-}
-
-#[test]
-fn check_reports_names_of_models_that_do_not_exist() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("parm.toml");
-    let named = |name: &str| {
-        let config = format!(
-            "[backend]\nmodels = \"tests/models\"\nengine.name = \"tract\"\nload = [\"{name}\"]\n\
-             unbatched = [\"{name}\"]\nbatched = [\"{name}\"]\n\
-             [backend.weights]\n{name} = 4\n\
-             [frontend]\nunbatched = [\"{name}\"]\n[frontend.models.{name}]\npolicy = \"none\"\n"
-        );
-        fs::write(&file, config).unwrap();
-        checked(file.to_str().unwrap()).1
-    };
-    let said = named("afine");
-    for setting in [
-        "frontend.models",
-        "frontend.unbatched",
-        "backend.load",
-        "backend.batched",
-        "backend.unbatched",
-        "backend.weights",
-    ] {
-        let line = format!("FAIL {setting}: the model repository has no model 'afine': it has affine\n");
-        assert!(said.contains(&line), "{line:?} is missing in\n{said}");
-    }
-    let said = named("affine");
-    assert!(!said.contains("the model repository has no model"), "{said}");
+    parm.until("check succeeds", |_| doctor(&url).0);
 }
 
 #[test]
@@ -131,7 +95,7 @@ fn settings_without_effect_are_warned_of_at_start() {
         assert_eq!(warnings.iter().filter(told).count(), 1, "{parts:?} in\n{log}");
     }
     assert!(!log.contains("= big"), "{log}");
-    let (_, said) = checked(&format!("http://{}", parm.admin.unwrap()));
+    let (_, said) = of_frontend(&parm);
     for line in [
         "note frontend.models: no instance serves a model 'bgi' now",
         "note frontend.unbatched: no instance serves a model 'nope' now",
@@ -139,76 +103,6 @@ fn settings_without_effect_are_warned_of_at_start() {
     ] {
         assert!(said.contains(line), "{line:?} is missing in\n{said}");
     }
-    let (is_well, said) = checked(&config);
+    let (is_well, said) = doctor(&config);
     assert!(!is_well && said.contains("FAIL bundles: /nonexistent does not exist"), "{said}");
-}
-
-#[test]
-fn unknown_names_are_told_over_workers_and_upstream_servers() {
-    let worker = Parm::worker(&[]);
-    let url = format!("http://{}", worker.http);
-    let over_workers = format!("[frontend]\nworkers = [\"{url}\"]\nunbatched = [\"nope\"]\n");
-    let (_folder, config) = configuration(&over_workers);
-    let (_, said) = checked(&config);
-    assert!(said.contains("note frontend.unbatched: no worker serves a model 'nope' now"), "{said}");
-    let over_upstreams = format!("[frontend]\nunbatched = [\"nope\"]\nupstreams.urls = [\"{url}\"]\n");
-    let (_folder, config) = configuration(&over_upstreams);
-    let parm = Parm::start(&["serve", "--config", &config]);
-    parm.until("the name is told", |parm| parm.log().contains("frontend.unbatched = nope"));
-}
-
-#[test]
-fn check_reads_bundles_only_from_the_configured_folder() {
-    let folder = tempfile::tempdir().unwrap();
-    let manifest = folder.path().join("models/m/parm.toml");
-    fs::create_dir_all(folder.path().join("models/m/1")).unwrap();
-    fs::create_dir_all(folder.path().join("bundles")).unwrap();
-    fs::copy(root().join("tests/models/affine/1/model.onnx"), folder.path().join("models/m/1/model.onnx"))
-        .unwrap();
-    fs::write(&manifest, "wrong").unwrap();
-    let said = |bundles: &str| {
-        let models = folder.path().join("models");
-        let (_folder, config) = configuration(&format!("[backend]\nmodels = {models:?}\n{bundles}"));
-        checked(&config).1
-    };
-    assert!(said("").contains("FAIL bundle: m: "), "{}", said(""));
-    let elsewhere = format!("[frontend]\nbundles = {:?}\n", folder.path().join("bundles"));
-    assert!(!said(&elsewhere).contains("bundle: m"), "{}", said(&elsewhere));
-}
-
-/// An address of this machine that is free now.
-fn free() -> std::net::SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-#[test]
-fn check_reports_settings_that_have_one_port() {
-    let address = free();
-    let server = format!(
-        "[server]\nhttp = \"{address}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"{address}\"\n[frontend.admin]\naddress = \"127.0.0.1:0\"\n"
-    );
-    let (_folder, config) = configuration(&format!("{server}{MODELS}"));
-    let (is_well, said) = checked(&config);
-    assert!(!is_well && said.contains(&format!("ok   port: server.http {address} is free")), "{said}");
-    assert!(said.contains(&format!("FAIL port: server.metrics {address}: ")), "{said}");
-    assert!(said.contains("server.http has this port\n       give each its own port"), "{said}");
-}
-
-#[test]
-fn check_names_the_setting_of_an_upstream_server() {
-    let (_folder, config) = configuration(&format!("[frontend.upstreams]\nurls = [\"http://{}\"]\n", free()));
-    let (is_well, said) = checked(&config);
-    assert!(!is_well && said.contains("FAIL server http://127.0.0.1:"), "{said}");
-    assert!(said.contains("correct frontend.upstreams.urls"), "{said}");
-}
-
-#[test]
-fn check_of_a_file_without_models_reports_its_other_faults() {
-    let tls = "[tls]\nmode = \"allow\"\ncertificate = \"absent.crt\"\nkey = \"absent.key\"\n";
-    let (folder, config) = configuration(tls);
-    // A folder named models in the working directory would be served.
-    let output = command().current_dir(folder.path()).args(["check", &config]).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(!output.status.success() && said.contains("no models to serve"), "{said}");
-    assert!(said.contains("absent.crt"), "{said}");
 }

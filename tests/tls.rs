@@ -231,7 +231,7 @@ fn commands_connect_to_a_frontend_with_tls() {
     assert!(code == Some(0) && told.contains("ready"), "{told}");
     let (code, told) = run(&["top", "--url", &admin, "--once"]);
     assert_eq!(code, Some(0), "{told}");
-    let (_, told) = run(&["check", &admin]);
+    let (_, told) = run(&["doctor", &admin]);
     assert!(told.contains("ok   admin API: parm"), "{told}");
     let url = format!("grpcs://{}", parm.grpc);
     let load =
@@ -263,7 +263,7 @@ fn start_and_check_reject_invalid_tls_settings() {
         let server = "http = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"";
         let text = format!("[server]\n{server}\n[backend]\nmodels = {models:?}\n[tls]\n{settings}\n");
         std::fs::write(&config, text).unwrap();
-        let checked = command().args(["check", config.to_str().unwrap()]).output().unwrap();
+        let checked = command().args(["doctor", config.to_str().unwrap()]).output().unwrap();
         let served = |config: &Path| {
             let started = command().args(["serve", "--config"]).arg(config).output().unwrap();
             (started.status.code(), String::from_utf8_lossy(&started.stderr).into_owned())
@@ -290,27 +290,4 @@ fn start_and_check_reject_invalid_tls_settings() {
         let (code, said) = refused.unwrap_or_else(|| panic!("{told}"));
         assert!(told.contains(words) && code == Some(64) && said.contains(words), "{told}\n{said}");
     }
-}
-
-#[test]
-fn start_and_check_report_a_certificate_of_the_future() {
-    let machines = Machines::new();
-    let early = Authority::new().issue_as(&["127.0.0.1"], |params| {
-        params.not_before = rcgen::date_time_ymd(3000, 1, 2);
-        params.not_after = rcgen::date_time_ymd(3001, 1, 2);
-    });
-    let [certificate, key] = early.write(machines.folder.path(), "early");
-    let config = machines.folder.path().join("parm.toml");
-    let models = crate::support::process::root().join("tests/models");
-    let server = "http = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"";
-    let tls = format!("mode = \"require\"\ncertificate = {certificate:?}\nkey = {key:?}");
-    let text = format!("[server]\n{server}\n[backend]\nmodels = {models:?}\n[tls]\n{tls}\n");
-    std::fs::write(&config, text).unwrap();
-    let config = config.to_str().unwrap();
-    let checked = command().args(["check", config]).output().unwrap();
-    let told = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert!(told.contains("FAIL tls: the certificate is not valid yet") && told.contains("3000"), "{told}");
-    let parm = Parm::listening(&["serve", "--config", config]);
-    parm.until("the log says it", |parm| parm.log().contains("the certificate is not valid yet"));
-    assert!(parm.log().contains("PARM-0012"), "{}", parm.log());
 }

@@ -1,4 +1,4 @@
-//! Flags of `parm ctl`, `parm check` and `parm top`.
+//! Flags of `parm ctl` and `parm top`.
 
 use clap::{Args, Subcommand};
 
@@ -133,25 +133,6 @@ pub enum CtlCommand {
 /// Outcomes of queries: those of answers, then of errors.
 const OUTCOMES: [&str; 8] =
     ["exact", "hedged", "reconstructed", "stand-in", "backup", "default", "rejected", "failed"];
-
-pub const CHECK_EXAMPLES: &str = "Examples:
-  parm check parm.toml
-      before serving: ports, engine, models, bundles, workers
-  parm check http://127.0.0.1:8003
-      a running frontend: slow and ejected instances, dispatch settings without effect";
-
-/// `parm check`.
-#[derive(Debug, Args)]
-pub struct Check {
-    /// Configuration file, or address of a frontend's admin API
-    #[arg(value_name = "URL | FILE")]
-    pub what: String,
-    /// Key for the admin API
-    #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
-    pub key: Option<String>,
-    #[command(flatten)]
-    pub identity: Identity,
-}
 
 /// `parm top`.
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod data;
+pub mod doctor;
 pub mod evaluate;
 pub mod experiment;
 pub mod grid;
@@ -14,7 +15,6 @@ pub mod run;
 pub mod stand_in;
 pub mod train;
 pub mod tune;
-pub mod why;
 
 use std::path::PathBuf;
 
@@ -88,28 +88,28 @@ pub enum Command {
     /// Records no data of clients, only times of queries and of jobs.
     #[command(after_long_help = record::EXAMPLES)]
     Record(record::Record),
-    /// Name the causes of a long tail and their costs, from a recording or a running frontend
-    ///
-    /// Replays the recorded traffic by simulation, then without one cause at a time: slow instances, stalls, long inputs,
-    /// varying service times, queueing.
-    #[command(after_long_help = why::EXAMPLES)]
-    Why(why::Why),
     /// Inspect and change a running frontend: settings, instances, queries
     ///
     /// Does the same as the admin page, and prints the changes. It does not write the configuration file.
     #[command(after_long_help = admin::CTL_EXAMPLES)]
     Ctl(admin::Ctl),
-    /// Find faults of a running frontend or a configuration, with their remedies
+    /// Say what is wrong with a running frontend, a configuration, a model repository or a recorded tail, and what to do
     ///
-    /// Prints a line for each check. Ends with status 1 if a check fails.
-    #[command(after_long_help = admin::CHECK_EXAMPLES)]
-    Check(admin::Check),
-    /// Explain the code of an error, such as PARM-0007: its cause and its remedy
-    ///
-    /// Messages of failed commands end with the code. Log lines have it in the field `code`, responses in the header
-    /// `parm-error-code`. Without a code the command lists all of them.
-    #[command(after_long_help = EXPLAIN_EXAMPLES)]
-    Explain(Explain),
+    /// Prints a line for each check of a frontend, a configuration or a repository, and ends with status 1 if a check fails.
+    /// Replays a recording by simulation, then without one cause of its tail at a time: slow instances, stalls, long inputs,
+    /// varying service times, queueing. Explains the code of an error: messages of failed commands end with it, log lines have
+    /// it in the field `code`, responses in the header `parm-error-code`.
+    #[command(after_long_help = doctor::EXAMPLES)]
+    Doctor(Box<doctor::Doctor>),
+    /// Another name of `parm doctor` for frontends and configurations
+    #[command(hide = true)]
+    Check(Box<doctor::Doctor>),
+    /// Another name of `parm doctor` for codes
+    #[command(hide = true)]
+    Explain(Box<doctor::Doctor>),
+    /// Another name of `parm doctor --seconds 60` for frontends, and of `parm doctor` for recordings
+    #[command(hide = true)]
+    Why(Box<doctor::Doctor>),
     /// Watch a running frontend in the terminal: tails by model, slow instances, events
     #[command(after_long_help = admin::TOP_EXAMPLES)]
     Top(admin::Top),
@@ -157,10 +157,6 @@ pub enum Command {
 const COMPLETIONS_EXAMPLES: &str = "Examples:
   source <(parm completions bash)
   parm completions zsh > ~/.zfunc/_parm";
-
-const EXPLAIN_EXAMPLES: &str = "Examples:
-  parm explain PARM-0007
-  parm explain";
 
 const MAN_EXAMPLES: &str = "Examples:
   parm man ~/.local/share/man/man1
@@ -378,13 +374,6 @@ pub struct Worker {
     /// Allow fault injection for experiments, with GET and POST /faults at the metrics address
     #[arg(long)]
     pub faults: bool,
-}
-
-/// `parm explain`.
-#[derive(Debug, Args)]
-pub struct Explain {
-    /// Code, such as PARM-0007 or 7 [default: list all codes]
-    pub code: Option<String>,
 }
 
 /// `parm models`.

@@ -68,7 +68,8 @@ fn collect<'a>(command: &'a Command, above: &str, entries: &mut Vec<Entry<'a>>) 
         options.retain(|option| !parent.global.contains(&option.name));
     }
     entries.push(Entry { path: path.clone(), command, options, global });
-    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set())
+    {
         collect(below, &path, entries);
     }
 }

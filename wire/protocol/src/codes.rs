@@ -1,7 +1,7 @@
 //! Stable codes of the errors that an operator can meet.
 //!
 //! A code ends the message of a failed command, is the field `code` of a log line, and the header `parm-error-code` of a
-//! response. This table has no texts: docs/errors.md explains each code, and `parm explain CODE` prints that. A code keeps its
+//! response. This table has no texts: docs/errors.md explains each code, and `parm doctor CODE` prints that. A code keeps its
 //! meaning across versions, so a code that falls out of use is not given to another error.
 
 use std::fmt;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::check::told;
+use crate::doctor::told;
 
 fn lines(all: &[Value]) -> String {
     let mut state = State::default();

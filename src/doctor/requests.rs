@@ -67,7 +67,7 @@ impl Recent {
                 "the load exceeds the capacity: add instances, batch (batch.max_size), or limit clients"
             }
             "deadline" => {
-                "add instances, or let clients allow more time; parm why names the causes of slowness"
+                "add instances, or let clients allow more time; parm doctor URL --seconds 60 names the causes of slowness"
             }
             _ => {
                 "see the log of the frontend; parm_instance_failures_total counts the failures of each instance"

@@ -1,22 +1,25 @@
-//! `parm explain`: prints the cause and the remedy of a stable code from docs/errors.md.
+//! Prints the cause and the remedy of a stable code from docs/errors.md.
 
 use std::io::Write;
 
 use anyhow::{Context, anyhow};
 use parm_protocol::StableCode;
 
-use crate::cli::Explain;
-
 /// The page is compiled in, so that the text is that of this version and needs no file.
-const PAGE: &str = include_str!("../docs/errors.md");
+const PAGE: &str = include_str!("../../docs/errors.md");
 
-/// Runs the command.
-pub fn main(flags: &Explain) -> anyhow::Result<()> {
-    let text = match &flags.code {
+/// Prints the section of a code, or the titles of all.
+pub(super) fn print(code: Option<&str>) -> anyhow::Result<()> {
+    let text = match code {
         Some(code) => explained(code)?,
         None => StableCode::ALL.iter().filter_map(|code| section(code.name())).map(title).collect(),
     };
     crate::printer::stdout().write_all(text.as_bytes()).context("cannot print the explanation")
+}
+
+/// Whether a text looks like a code.
+pub(super) fn is_code(text: &str) -> bool {
+    name_of(text).starts_with("PARM-")
 }
 
 fn explained(code: &str) -> anyhow::Result<String> {
@@ -24,7 +27,7 @@ fn explained(code: &str) -> anyhow::Result<String> {
     let known = StableCode::ALL.iter().any(|code| code.name() == name);
     let section = section(&name).filter(|_| known);
     let section =
-        section.ok_or_else(|| anyhow!("unknown code '{code}': list all codes with parm explain"))?;
+        section.ok_or_else(|| anyhow!("unknown code '{code}': list all codes with parm doctor codes"))?;
     Ok(format!("{}\n", section.trim_end()))
 }
 
@@ -77,7 +80,7 @@ mod tests {
     fn unknown_code_error_names_the_command_that_lists_codes() {
         for code in ["PARM-9999", "PARM-", "Exit codes", ""] {
             let error = explained(code).unwrap_err().to_string();
-            assert_eq!(error, format!("unknown code '{code}': list all codes with parm explain"));
+            assert_eq!(error, format!("unknown code '{code}': list all codes with parm doctor codes"));
         }
         assert_eq!(explained("[parm-0003]").unwrap(), explained("PARM-0003").unwrap());
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::requests::{Recent, SECONDS};
 use super::{Finding, Verdict};
 use crate::admin::{Admin, Rejection};
-use crate::cli::admin::{Check, Reach};
+use crate::cli::doctor::Doctor;
 use crate::top::{State, list};
 
 /// Largest difference of clocks in seconds; beyond it, ages and times on the page are wrong.
@@ -17,12 +17,8 @@ const CLOCKS_S: u64 = 5;
 /// Longest time of the readings.
 const PATIENCE: Duration = Duration::from_secs(2 * SECONDS);
 
-pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
-    let reach = Reach { url: flags.what.clone(), key: flags.key.clone(), identity: flags.identity.clone() };
-    let admin = match Admin::of(&reach) {
-        Ok(admin) => admin,
-        Err(failure) => return Err(failure.into_error()),
-    };
+pub(super) async fn look(flags: &Doctor) -> anyhow::Result<Vec<Finding>> {
+    let admin = Admin::at(flags.what(), flags.key.clone(), &flags.identity)?;
     let mut lines = match admin.lines("/admin/v1/stream").await {
         Ok(lines) => lines,
         Err(error) => {

@@ -1,4 +1,5 @@
-//! Checks a configuration: fields, ports, keys, TLS, engine, models, bundles and workers.
+//! Checks a configuration: fields, ports, keys, TLS, engine, models, bundles and workers. Checks a model repository like the
+//! configuration that only names it.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -17,8 +18,8 @@ use parm_transport::keys::{KeyFile, Role};
 use parm_transport::tls::{Standing, Tls};
 use rustix::fs::{Access, access};
 
-use super::asking::{together, within};
-use super::{Finding, Verdict, engine, gpu, names, peers};
+use super::asking::{key_remedy, rejection, together, within};
+use super::{Finding, Verdict, engine, gpu, names};
 use crate::cli::{Cli, Command};
 use crate::settings::{Invalid, Settings};
 
@@ -32,7 +33,14 @@ const SOON: Duration = Duration::from_secs(14 * 86_400);
 type Offer = BTreeMap<String, String>;
 
 pub(super) async fn look(path: &Path) -> Vec<Finding> {
-    let (mut settings, mut findings) = match read(path, &[]) {
+    if path.is_dir() {
+        return match read(&[Path::new("--models"), path]) {
+            Ok(settings) => hosted(&settings),
+            Err(error) => vec![Finding::fails(format!("models: {error:#}"), "name a model repository")],
+        };
+    }
+    let config = [Path::new("--config"), path];
+    let (mut settings, mut findings) = match read(&config) {
         Ok(settings) => {
             let finding = match Frontend::check(&settings.frontend) {
                 Ok(()) => Finding::well(format!("configuration: {} is valid", path.display())),
@@ -47,11 +55,14 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
             let what = format!("configuration: {error:#}");
             let remedy = match path.is_file() {
                 true => "correct the file; docs/configuration.md lists all settings",
-                false => "name a configuration file, or the URL of a frontend's admin API: http://HOST:PORT",
+                false => {
+                    "name a configuration, a model repository, a recording, or a frontend's admin API: http://HOST:PORT"
+                }
             };
             let failed = vec![Finding::fails(what, remedy)];
             // Flags name the models of many workers: the rest of their file is checked nevertheless.
-            match read(path, &["--set", "backend.emulated.unnamed={}"]) {
+            let flags = ["--set", "backend.emulated.unnamed={}"].map(Path::new);
+            match read(&[config, flags].concat()) {
                 Ok(settings) => (settings, failed),
                 Err(_) => return failed,
             }
@@ -60,23 +71,28 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings.extend(ports(&settings));
     findings.push(keys(&settings));
     findings.extend(secrecy(&mut settings));
-    findings.extend(gpu::device(&settings));
-    findings.extend(engine::look(&settings));
-    findings.extend(models(&settings));
-    findings.extend(names::look(&settings));
-    findings.extend(engine::loads(&settings));
-    findings.extend(gpu::memory(&settings));
-    findings.extend(stand_in(&settings));
+    findings.extend(hosted(&settings));
     findings.extend(recording(&settings));
     findings.extend(workers_file(&mut settings));
     findings.extend(workers(&settings).await);
     findings
 }
 
-/// Returns the settings that `parm serve --config FILE` would have with these flags.
-fn read(path: &Path, flags: &[&str]) -> anyhow::Result<Settings> {
-    let words = [Path::new("parm"), Path::new("serve"), Path::new("--config"), path];
-    let words = words.into_iter().chain(flags.iter().map(Path::new));
+/// Checks the engine and the models of this process.
+fn hosted(settings: &Settings) -> Vec<Finding> {
+    let mut findings = gpu::device(settings);
+    findings.extend(engine::look(settings));
+    findings.extend(models(settings));
+    findings.extend(names::look(settings));
+    findings.extend(engine::loads(settings));
+    findings.extend(gpu::memory(settings));
+    findings.extend(stand_in(settings));
+    findings
+}
+
+/// Returns the settings that `parm serve` would have with these flags.
+fn read(flags: &[&Path]) -> anyhow::Result<Settings> {
+    let words = [Path::new("parm"), Path::new("serve")].into_iter().chain(flags.iter().copied());
     let Command::Serve(flags) = Cli::try_parse_from(words)?.command else {
         anyhow::bail!("internal error: the arguments do not parse as `parm serve`: please report it")
     };
@@ -452,7 +468,7 @@ fn unusable(url: &str, error: &Error) -> Finding {
             "start it, or correct frontend.upstreams.urls; the frontend starts without it and retries",
         );
     }
-    let remedy = peers::key_remedy(error.code())
+    let remedy = key_remedy(error.code())
         .unwrap_or("start it, or correct frontend.workers; the frontend starts without it and retries");
     Finding::fails(format!("worker {url}: {error}"), remedy)
 }
@@ -482,7 +498,7 @@ async fn offer(wire: &Wire, url: &str, has_key: bool) -> Result<Offer, Error> {
         let metadata = within(client.model_metadata(&model)).await??;
         if has_key
             && offer.is_empty()
-            && let Some(rejection) = peers::rejection(&*client, model).await
+            && let Some(rejection) = rejection(&*client, model).await
         {
             return Err(rejection);
         }

@@ -1,4 +1,7 @@
-//! `parm why`: names the causes of a tail and their costs, from a recording or a running frontend.
+//! Names the causes of a tail and their costs, from a recording or a running frontend.
+//!
+//! Replays the recorded traffic by simulation, then without one cause at a time: slow instances, stalls, long inputs, varying
+//! service times, queueing.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,23 +15,26 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::admin::{Admin, block_on};
 use crate::cli::Output;
-use crate::cli::why::Why;
+use crate::cli::doctor::Doctor;
 use crate::progress::Bar;
 use crate::{ctl, record};
 
-/// Runs the command. Input that cannot be used ends with status 64.
-pub fn main(flags: &Why) -> Result<(), Failure> {
-    let (recording, settings) = if flags.what.contains("://") { live(flags)? } else { recorded(flags)? };
+/// Length of the recording of a running frontend, unless a flag gives it.
+const SECONDS: u64 = 60;
+
+/// Records or reads, and prints the causes. Input that cannot be used ends with status 64.
+pub(super) fn main(flags: &Doctor) -> Result<(), Failure> {
+    let (recording, settings) = if flags.is_running() { live(flags)? } else { recorded(flags)? };
     let settings = match chosen(flags, &recording.model).map_err(Failure::Configuration)? {
         Some(chosen) => chosen,
         None => settings,
     };
-    let named = || flags.what.clone();
+    let named = || flags.what().to_owned();
     let profile = fit(&recording).with_context(named).map_err(Failure::Configuration)?;
     if let Some(merged) = recording.merged() {
-        eprintln!("{}: {merged}", flags.what);
+        eprintln!("{}: {merged}", flags.what());
     }
-    eprintln!("{}: {profile}", flags.what);
+    eprintln!("{}: {profile}", flags.what());
     let setup = Setup { settings, seed: flags.seed, repeats: flags.repeats, ..Setup::default() };
     let bar = Bar::new(replayed_queries(&recording, &profile, &setup), "queries");
     let findings =
@@ -38,20 +44,21 @@ pub fn main(flags: &Why) -> Result<(), Failure> {
 }
 
 /// Reads a recording; its frontend is assumed to have the default settings.
-fn recorded(flags: &Why) -> Result<(Recording, PoolSettings), Failure> {
-    let path = Path::new(&flags.what);
+fn recorded(flags: &Doctor) -> Result<(Recording, PoolSettings), Failure> {
+    let path = Path::new(flags.what());
     let file = record::open(path).map_err(Failure::Configuration)?;
     let recording = Recording::read(std::io::BufReader::new(file), flags.model.as_deref());
-    let recording = recording.with_context(|| flags.what.clone()).map_err(Failure::Configuration)?;
+    let recording = recording.with_context(|| flags.what().to_owned()).map_err(Failure::Configuration)?;
     Ok((recording, PoolSettings::default()))
 }
 
 /// Records a running frontend and reads its settings.
-fn live(flags: &Why) -> Result<(Recording, PoolSettings), Failure> {
-    let admin = Admin::at(&flags.what, flags.key.clone(), &flags.identity).map_err(Failure::Configuration)?;
+fn live(flags: &Doctor) -> Result<(Recording, PoolSettings), Failure> {
+    let admin =
+        Admin::at(flags.what(), flags.key.clone(), &flags.identity).map_err(Failure::Configuration)?;
     let read = async {
         let mut text = Vec::new();
-        record::stream(&admin, flags.seconds, &mut text).await?;
+        record::stream(&admin, flags.seconds.unwrap_or(SECONDS), &mut text).await?;
         let recording = Recording::read(text.as_slice(), flags.model.as_deref())?;
         let path = format!("/admin/v1/settings/{}", ctl::escaped(&recording.model));
         let mut settings = admin.call("GET", &path, None).await?;
@@ -64,7 +71,7 @@ fn live(flags: &Why) -> Result<(Recording, PoolSettings), Failure> {
 }
 
 /// Returns the settings that the flags name.
-fn chosen(flags: &Why, model: &str) -> anyhow::Result<Option<PoolSettings>> {
+fn chosen(flags: &Doctor, model: &str) -> anyhow::Result<Option<PoolSettings>> {
     if let Some(policy) = &flags.policy {
         let policy = serde_json::from_value(json!(policy)).map_err(|error| anyhow!("--policy: {error}"))?;
         return Ok(Some(PoolSettings { policy, ..PoolSettings::default() }));

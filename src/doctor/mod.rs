@@ -1,0 +1,143 @@
+//! `parm doctor`: says what is wrong, and what to do.
+//!
+//! What is given decides: a running frontend, a configuration or a model repository are checked ([`running`], [`configured`]),
+//! a recording is replayed without one cause of its tail at a time ([`tail`]), and an error's code is explained ([`code`]).
+//! Checks print a line each, so that users see what was checked, and a second line with the remedy of a fault. The command
+//! ends with status 1 if a check fails. Notes do not fail.
+
+mod asking;
+mod code;
+mod configured;
+mod engine;
+mod gpu;
+mod names;
+mod requests;
+mod running;
+mod tail;
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::anyhow;
+use serde::Serialize;
+
+use crate::Failure;
+use crate::admin::block_on;
+use crate::cli::Output;
+use crate::cli::doctor::Doctor;
+use crate::printer::reader_is_gone;
+
+/// The beginning of each recording.
+const RECORDING: &[u8] = b"{\"recording\"";
+
+/// The result of one check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Finding {
+    verdict: Verdict,
+    what: String,
+    /// The remedy.
+    remedy: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Verdict {
+    #[serde(rename = "ok")]
+    Well,
+    /// It works, but could be better.
+    #[serde(rename = "note")]
+    Worth,
+    #[serde(rename = "fail")]
+    Fails,
+}
+
+impl Finding {
+    fn well(what: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Well, what: what.into(), remedy: String::new() }
+    }
+
+    fn worth(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Worth, what: what.into(), remedy: remedy.into() }
+    }
+
+    fn fails(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fails, what: what.into(), remedy: remedy.into() }
+    }
+}
+
+impl Doctor {
+    /// What is given, or the usual address of the admin API.
+    fn what(&self) -> &str {
+        self.what.as_deref().unwrap_or("http://127.0.0.1:8003")
+    }
+
+    fn is_running(&self) -> bool {
+        self.what().contains("://")
+    }
+}
+
+/// Runs the command.
+pub fn main(flags: &Doctor) -> Result<(), Failure> {
+    let what = flags.what();
+    if flags.is_running() {
+        return if flags.seconds.is_some() { tail::main(flags) } else { check(flags) };
+    }
+    if what == "codes" || (code::is_code(what) && !Path::new(what).exists()) {
+        return explain(flags);
+    }
+    if is_recording(Path::new(what)) { tail::main(flags) } else { check(flags) }
+}
+
+/// Explains the code, or lists all (`parm explain`).
+pub fn explain(flags: &Doctor) -> Result<(), Failure> {
+    let code = flags.what.as_deref().filter(|what| *what != "codes");
+    Ok(code::print(code)?)
+}
+
+/// Names the causes of a tail (`parm why`).
+pub fn why(flags: &Doctor) -> Result<(), Failure> {
+    tail::main(flags)
+}
+
+/// Checks a frontend, a configuration or a model repository (`parm check`).
+pub fn check(flags: &Doctor) -> Result<(), Failure> {
+    let findings = if flags.is_running() {
+        block_on(running::look(flags))?
+    } else {
+        block_on(async { Ok(configured::look(Path::new(flags.what())).await) })?
+    };
+    let text = match flags.output {
+        Output::Text => told(&findings),
+        Output::Json => serde_json::to_string_pretty(&findings).map_err(anyhow::Error::from)? + "\n",
+    };
+    let written = write!(crate::printer::stdout(), "{text}").map_err(anyhow::Error::from);
+    // The status is that of the checks also if the reader wants only the first lines.
+    written.or_else(|error| if reader_is_gone(&error) { Ok(()) } else { Err(error) })?;
+    match findings.iter().filter(|finding| finding.verdict == Verdict::Fails).count() {
+        0 => Ok(()),
+        1 => Err(anyhow!("1 check failed").into()),
+        failed => Err(anyhow!("{failed} checks failed").into()),
+    }
+}
+
+fn is_recording(path: &Path) -> bool {
+    let mut beginning = [0; RECORDING.len()];
+    // A pipe would lose what is read.
+    let file = path.is_file().then(|| std::fs::File::open(path).ok()).flatten();
+    file.is_some_and(|mut file| file.read_exact(&mut beginning).is_ok() && beginning == RECORDING)
+}
+
+fn told(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| {
+        let mark = match finding.verdict {
+            Verdict::Well => "ok   ",
+            Verdict::Worth => "note ",
+            Verdict::Fails => "FAIL ",
+        };
+        let remedy = match finding.remedy.as_str() {
+            "" => String::new(),
+            remedy => format!("       {remedy}\n"),
+        };
+        format!("{mark}{}\n{remedy}", finding.what)
+    };
+    findings.iter().map(line).collect()
+}

@@ -1,0 +1,276 @@
+//! Tests `parm doctor` on configurations, model repositories, running frontends, recordings and codes.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::support::api_server::Api;
+use crate::support::process::{command, configuration, root};
+use crate::support::{Parm, http};
+
+/// Runs `parm doctor`: whether all is well, and its output.
+pub fn doctor(what: impl AsRef<std::ffi::OsStr>) -> (bool, String) {
+    let output = command().arg("doctor").arg(what).output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// The findings about a frontend's admin API.
+pub fn of_frontend(parm: &Parm) -> (bool, String) {
+    doctor(format!("http://{}", parm.admin.unwrap()))
+}
+
+/// Ports that are free.
+pub const FREE: &str =
+    "[server]\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n";
+
+/// The findings about a configuration with this text.
+pub fn of_configuration(text: &str) -> (bool, String) {
+    let (_folder, file) = configuration(text);
+    doctor(file)
+}
+
+/// Asserts that the output has each of these lines.
+fn assert_has(said: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(said.contains(line), "{line:?} is missing in\n{said}");
+    }
+}
+
+fn test_models() -> String {
+    format!("[backend]\nengine.name = \"tract\"\nmodels = {:?}\n", root().join("tests/models"))
+}
+
+#[test]
+fn running_frontend_and_its_configuration_are_checked() {
+    let worker = Parm::worker(&[]);
+    let parm = Parm::frontend(&[&worker], &["--admin", "127.0.0.1:0"]);
+    parm.until_model_ready();
+    let (is_well, said) = of_frontend(&parm);
+    assert!(is_well, "{said}");
+    let lines =
+        ["ok   admin API: parm", "note model affine: one instance", "ok   instances: 1 of 1 are healthy"];
+    assert_has(&said, &lines);
+    let (taken, worker) = (parm.http, worker.http);
+    let (is_well, said) = of_configuration(&format!(
+        "[server]\nhttp = \"{taken}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n[frontend]\n\
+         workers = [\"http://{worker}\", \"http://127.0.0.1:1\"]\n",
+    ));
+    assert!(!is_well, "{said}");
+    let lines = [
+        "ok   configuration: ".to_owned(),
+        format!("FAIL port: server.http {taken}"),
+        "note admin API: off".to_owned(),
+        format!("ok   worker http://{worker}: "),
+        "FAIL worker http://127.0.0.1:1: ".to_owned(),
+    ];
+    assert_has(&said, &lines.each_ref().map(String::as_str));
+}
+
+#[test]
+fn earlier_names_of_the_command_do_the_same() {
+    let run = |words: &[&str]| command().args(words).output().unwrap();
+    let (_folder, config) = configuration("[frontend]\nwrokers = []\n");
+    for (earlier, now) in [
+        (&["check", &config][..], &["doctor", &config][..]),
+        (&["explain", "7"], &["doctor", "PARM-0007"]),
+        (&["explain"], &["doctor", "codes"]),
+    ] {
+        let (before, after) = (run(earlier), run(now));
+        assert_eq!(
+            (before.status.code(), &before.stdout),
+            (after.status.code(), &after.stdout),
+            "{earlier:?}"
+        );
+    }
+    let json = run(&["doctor", &config, "--output", "json"]);
+    let findings: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(findings[0]["verdict"], "fail", "{findings}");
+}
+
+#[test]
+fn model_repository_is_checked() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir_all(folder.path().join("good/1")).unwrap();
+    fs::create_dir_all(folder.path().join("broken/1")).unwrap();
+    let file = root().join("tests/models/affine/1/model.onnx");
+    fs::copy(file, folder.path().join("good/1/model.onnx")).unwrap();
+    fs::write(folder.path().join("broken/1/model.onnx"), "not a model").unwrap();
+    let (is_well, said) = doctor(folder.path());
+    assert!(!is_well, "{said}");
+    assert_has(&said, &["ok   models: 2 in ", "FAIL model broken: "]);
+    assert!(!said.contains("port"), "{said}");
+}
+
+#[test]
+fn policy_that_serve_rejects_is_reported() {
+    let of = |policy: &str| {
+        let text = format!("{FREE}{}[frontend.models.affine]\npolicy = \"{policy}\"\n", test_models());
+        of_configuration(&text).1
+    };
+    let said = of("stand-in");
+    assert_has(&said, &["FAIL configuration: ", "needs a cheaper model"]);
+    assert!(!said.contains("is valid"), "{said}");
+    assert_has(&of("none"), &["is valid", "engine: tract"]);
+}
+
+#[test]
+fn recording_that_cannot_be_written_is_reported() {
+    let folder = TempDir::new().unwrap();
+    let of = |file: &Path| {
+        of_configuration(&format!("{FREE}{}[frontend.recording]\nfile = {file:?}\n", test_models())).1
+    };
+    for bad in [Path::new("/nonexistent/x"), folder.path()] {
+        assert_has(&of(bad), &["FAIL recording: ", bad.to_str().unwrap()]);
+    }
+    let file = folder.path().join("run.jsonl");
+    for _ in 0..2 {
+        let said = of(&file);
+        assert!(said.contains("ok   recording: ") && !said.contains("FAIL"), "{said}");
+        assert!(fs::read(&file).map_or(true, |kept| kept == b"kept"), "the check changes nothing");
+        fs::write(&file, "kept").unwrap();
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn names_of_models_that_do_not_exist_are_reported() {
+    let named = |name: &str| {
+        let text = format!(
+            "{}load = [\"{name}\"]\nunbatched = [\"{name}\"]\nbatched = [\"{name}\"]\n\
+             [backend.weights]\n{name} = 4\n\
+             [frontend]\nunbatched = [\"{name}\"]\n[frontend.models.{name}]\npolicy = \"none\"\n",
+            test_models()
+        );
+        of_configuration(&text).1
+    };
+    let said = named("afine");
+    for setting in [
+        "frontend.models",
+        "frontend.unbatched",
+        "backend.load",
+        "backend.batched",
+        "backend.unbatched",
+        "backend.weights",
+    ] {
+        let line = format!("FAIL {setting}: the model repository has no model 'afine': it has affine\n");
+        assert_has(&said, &[&line]);
+    }
+    let said = named("affine");
+    assert!(!said.contains("the model repository has no model"), "{said}");
+
+    let worker = Parm::worker(&[]);
+    let over = |url: &str| {
+        let text = format!(
+            "{FREE}[frontend]\nworkers = [\"{url}\"]\nunbatched = [\"nope\"]\n[frontend.models.affine]\n\
+             queue_limit = 9\n[share.gold]\nmodels = [\"affine\", \"golden\"]\n"
+        );
+        of_configuration(&text).1
+    };
+    let said = over(&format!("http://{}", worker.http));
+    assert_has(
+        &said,
+        &[
+            "note frontend.unbatched: no worker serves a model 'nope' now",
+            "note share.gold.models: no worker serves a model 'golden'",
+        ],
+    );
+    assert!(!said.contains("'affine'"), "{said}");
+    let said = over("http://127.0.0.1:1");
+    assert!(said.contains("FAIL worker") && !said.contains("no worker serves"), "{said}");
+}
+
+#[test]
+fn bundles_are_read_only_from_the_configured_folder() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir_all(folder.path().join("models/m/1")).unwrap();
+    fs::create_dir_all(folder.path().join("bundles")).unwrap();
+    let model = root().join("tests/models/affine/1/model.onnx");
+    fs::copy(model, folder.path().join("models/m/1/model.onnx")).unwrap();
+    fs::write(folder.path().join("models/m/parm.toml"), "wrong").unwrap();
+    let said = |bundles: &str| {
+        let models = folder.path().join("models");
+        of_configuration(&format!("[backend]\nmodels = {models:?}\n{bundles}")).1
+    };
+    assert_has(&said(""), &["FAIL bundle: m: "]);
+    let elsewhere = format!("[frontend]\nbundles = {:?}\n", folder.path().join("bundles"));
+    assert!(!said(&elsewhere).contains("bundle: m"), "{}", said(&elsewhere));
+}
+
+#[test]
+fn faults_of_settings_that_stop_a_server_are_reported() {
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = free();
+    let one_port =
+        format!("[server]\nhttp = \"{address}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"{address}\"\n");
+    let upstream = format!("[frontend.upstreams]\nurls = [\"http://{}\"]\n", free());
+    for (text, lines) in [
+        (
+            one_port + &test_models(),
+            vec![
+                format!("ok   port: server.http {address} is free"),
+                format!("FAIL port: server.metrics {address}: "),
+                "server.http has this port\n       give each its own port".into(),
+            ],
+        ),
+        (upstream, vec!["FAIL server http://127.0.0.1:".into(), "correct frontend.upstreams.urls".into()]),
+        ("[frontend]\nwrokers = []\n".into(), vec!["FAIL configuration: ".into()]),
+        ("[frontend]\nworkers_file = \"nowhere\"\n".into(), vec!["FAIL workers file: nowhere: ".into()]),
+    ] {
+        let (is_well, said) = of_configuration(&text);
+        assert!(!is_well, "{said}");
+        assert_has(&said, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn file_without_models_has_its_other_faults_reported() {
+    let tls = "[tls]\nmode = \"allow\"\ncertificate = \"absent.crt\"\nkey = \"absent.key\"\n";
+    let (folder, config) = configuration(tls);
+    // A folder named models in the working directory would be served.
+    let output = command().current_dir(folder.path()).args(["doctor", &config]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success(), "{said}");
+    assert_has(&said, &["no models to serve", "absent.crt"]);
+}
+
+#[test]
+fn kubernetes_service_is_checked() {
+    let worker = Parm::worker(&[]);
+    let of = |status: u16, slices: &str| {
+        let api = Api::start(status, slices);
+        of_configuration(&format!(
+            "[frontend]\nworkers = [\"kubernetes+http://workers.ml:http\"]\nkubernetes.server = \"http://{}\"\n",
+            api.address
+        ))
+        .1
+    };
+    let found = "ok   workers: kubernetes+http://workers.ml:http: pods found: 1";
+    let answers = format!("ok   worker http://127.0.0.1:{}: ", worker.http.port());
+    assert_has(&of(200, &crate::discovery::slice(&worker, "{}")), &[found, &answers]);
+    assert_has(&of(200, ""), &["the Service has no pods", "kubectl get endpointslices"]);
+    assert_has(&of(403, ""), &["FAIL workers", "bind a Role"]);
+}
+
+#[test]
+fn model_that_does_not_load_is_named_for_a_running_frontend() {
+    let folder = TempDir::new().unwrap();
+    for (name, from) in [("good", Some("tests/models/affine/1/model.onnx")), ("broken", None)] {
+        let version = folder.path().join(name).join("1");
+        fs::create_dir_all(&version).unwrap();
+        let bytes = from.map_or(vec![0xff; 64], |from| fs::read(root().join(from)).unwrap());
+        fs::write(version.join("model.onnx"), bytes).unwrap();
+    }
+    let models = folder.path().to_str().unwrap();
+    let parm = Parm::start(&["serve", "--models", models, "--instances", "1", "--admin", "127.0.0.1:0"]);
+    let answer = http::get(parm.http, "/v2/models/broken");
+    assert_eq!(answer.status, 404);
+    assert!(
+        answer.body_text().contains("model 'broken' is not loaded: cannot load"),
+        "{}",
+        answer.body_text()
+    );
+    let (is_well, said) = of_frontend(&parm);
+    assert!(!is_well && said.contains("FAIL model broken: not loaded on 1 instances"), "{said}");
+}
