@@ -40,7 +40,7 @@ def run(*arguments):
 def train(folder):
     """Returns the bundle's models by name, each with its version."""
     out = run("train", "parity", "--deployed", CNN, "--name", NAME, "--models", folder / "models", "--runs", folder / "runs",
-              "--k", K, "--epochs", 6, "--shift", 1, "--data", f"idx:{IMAGES}?rows=0..1500", "--test",
+              "--k", K, "--epochs", 6, "--set", "augment.shift=1", "--data", f"idx:{IMAGES}?rows=0..1500", "--test",
               f"idx:{IMAGES}?rows=1500..2000")
     for line in out.splitlines():
         print("   ", line.replace(str(folder), "."))

@@ -8,9 +8,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand, ValueEnum};
-use parm_encoder::Kind;
+use clap::{Args, Subcommand};
 
 use super::grid::Grid;
 
@@ -21,7 +19,7 @@ pub const EXAMPLES: &str = "Examples:
       a parity model with a prediction for each slot, and the bundle models/fashion/parm.toml
   parm train parity --deployed my-model.onnx --name mine --data npy:rows.npy --encoder sum --start scratch --k 3
       the paper's code for your own model, from rows without labels
-  parm train stand-in --deployed fashion --data idx:train-images.gz,train-labels.gz --width 0.5
+  parm train stand-in --deployed fashion --data idx:train-images.gz,train-labels.gz --set width=0.5
       a thinner model, for the policy stand-in
   parm train matrix training/matrix/mlp.toml --data datasets --results results --jobs 2
       many runs, without those that have results
@@ -55,33 +53,9 @@ pub struct Run {
     /// Epochs
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
-    /// Groups in a step, or rows for a base model
-    #[arg(long, value_name = "N")]
-    pub batch: Option<usize>,
     /// Largest step size
     #[arg(long, value_name = "NUMBER")]
     pub rate: Option<f32>,
-    /// Schedule of the step size
-    #[arg(long, value_enum)]
-    pub shape: Option<Course>,
-    /// Epochs in which the step size rises from zero
-    #[arg(long, value_name = "N")]
-    pub warm_up: Option<f32>,
-    /// Weight decay
-    #[arg(long, value_name = "NUMBER")]
-    pub weight_decay: Option<f32>,
-    /// Decay of a running average of the weights, such as 0.999
-    #[arg(long, value_name = "SHARE")]
-    pub average: Option<f32>,
-    /// Rows held out to choose the best epoch
-    #[arg(long, value_name = "N")]
-    pub held_out: Option<usize>,
-    /// Largest random shift of images
-    #[arg(long, value_name = "PIXELS")]
-    pub shift: Option<usize>,
-    /// Mirror half of the images at random
-    #[arg(long)]
-    pub flip: bool,
     /// Seed
     #[arg(long)]
     pub seed: Option<u64>,
@@ -91,22 +65,18 @@ pub struct Run {
     /// Device: `cpu`, `vulkan:N` or `cuda:N`; GPUs need a build with that feature
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
-    /// File with settings of the run (TOML); flags override it
+    /// Recipe of the run (TOML); flags override it
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
+    /// Any field of the recipe by its path, as TOML (repeat): `--set run.batch=32`, see docs/training.md
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
     /// Folder for checkpoints, metrics (JSON lines) and curves (SVG)
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
     /// Model repository for the result
     #[arg(long, value_name = "FOLDER", default_value = "models")]
     pub models: PathBuf,
-}
-
-/// Course of the step size after the warm-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Course {
-    Constant,
-    Cosine,
 }
 
 /// `parm train base`.
@@ -149,18 +119,9 @@ pub struct Teaching {
     /// Engine that runs the deployed model as a black box: tract or ort
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
-    /// File of the deployed model's outputs (npy), one for each row, instead of running it
-    #[arg(long, value_name = "FILE", conflicts_with = "engine")]
-    pub outputs: Option<PathBuf>,
     /// Metric: top-1, top-5, iou or absolute-error [default: top-1, or absolute-error for values]
     #[arg(long, value_name = "NAME")]
     pub metric: Option<String>,
-    /// Meaning of the deployed model's output [default: probabilities after a softmax, otherwise logits]
-    #[arg(long, value_enum)]
-    pub meaning: Option<Meaning>,
-    /// Temperature of the softmax of kl [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    pub temperature: Option<f32>,
 }
 
 /// `parm train parity`.
@@ -171,30 +132,15 @@ pub struct Parity {
     /// ONNX file with another architecture, for the same task
     #[arg(long, value_name = "FILE")]
     pub architecture: Option<PathBuf>,
-    /// Encoder of parity queries
-    #[arg(long, value_name = "ENCODER", value_parser = encoders())]
-    pub encoder: Option<Kind>,
-    /// Output of a parity model: a weighted sum, or a prediction for each slot
-    #[arg(long, value_enum)]
-    pub head: Option<Head>,
+    /// Encoder of parity queries: sum, weighted, tiles or slots [default: slots]
+    #[arg(long, value_name = "ENCODER")]
+    pub encoder: Option<String>,
     /// Queries in a group [default: 2]
     #[arg(long)]
-    pub k: Option<usize>,
-    /// Parities of a group [default: 1]
-    #[arg(long)]
-    pub r: Option<usize>,
-    /// Initial weights: those of the deployed model, or random ones [default: deployed]
-    #[arg(long, visible_alias = "init", value_enum)]
-    pub start: Option<Start>,
-    /// Loss [default: kl for slots of a classifier, otherwise mse]
-    #[arg(long, value_enum)]
-    pub loss: Option<Loss>,
-    /// Passes over the rows in an epoch [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    pub passes: Option<f32>,
-    /// Share of groups with blank slots, to serve partial groups [default: 0]
-    #[arg(long, value_name = "SHARE")]
-    pub blanks: Option<f32>,
+    pub k: Option<u32>,
+    /// Initial weights: `deployed`, those of the deployed model, or `scratch`, random ones [default: deployed]
+    #[arg(long, visible_alias = "init")]
+    pub start: Option<String>,
     #[command(flatten)]
     pub run: Run,
 }
@@ -207,49 +153,12 @@ pub struct StandInTraining {
     /// ONNX file with another architecture, with the same inputs and outputs
     #[arg(long, value_name = "FILE")]
     pub architecture: Option<PathBuf>,
-    /// Share of every layer's features that the stand-in keeps [default: 0.5, or 1 with --architecture]
-    #[arg(long, value_name = "SHARE")]
-    pub width: Option<f32>,
-    /// Initial weights: those of the deployed model or the architecture, or random ones [default: deployed]
-    #[arg(long, visible_alias = "init", value_enum)]
-    pub start: Option<Start>,
-    /// Loss [default: kl for a classifier, otherwise mse]
-    #[arg(long, value_enum)]
-    pub loss: Option<Loss>,
+    /// Initial weights: `deployed`, those of the deployed model or the architecture, or `scratch`, random ones [default:
+    /// deployed]
+    #[arg(long, visible_alias = "init")]
+    pub start: Option<String>,
     #[command(flatten)]
     pub run: Run,
-}
-
-/// The codes that parity models can be trained for.
-fn encoders() -> impl TypedValueParser<Value = Kind> {
-    let kinds = Kind::ALL.into_iter().filter(|kind| kind.has_parity_models());
-    PossibleValuesParser::new(kinds.map(Kind::name)).try_map(|name| name.parse())
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Head {
-    Sum,
-    Slots,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Start {
-    Deployed,
-    Scratch,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Loss {
-    Kl,
-    Mse,
-    Huber,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Meaning {
-    Logits,
-    Probabilities,
-    Values,
 }
 
 /// `parm train code`.
@@ -267,33 +176,14 @@ pub struct Code {
     /// Separate rows to measure on [default: those held out]
     #[arg(long, value_name = "SOURCE")]
     pub test: Option<String>,
-    /// Encoder network [default: mlp]
-    #[arg(long, value_enum)]
-    pub encoder: Option<Net>,
+    /// Encoder network: mlp or conv [default: mlp]
+    #[arg(long, value_name = "ENCODER")]
+    pub encoder: Option<String>,
     /// Queries in a group [default: 2]
     #[arg(long)]
-    pub k: Option<usize>,
-    /// Coded queries of a group [default: 1]
-    #[arg(long)]
-    pub r: Option<usize>,
-    /// Loss: against the deployed model's predictions (kl, mse) or the labels (xent) [default: kl]
-    #[arg(long, value_enum)]
-    pub loss: Option<CodeLoss>,
+    pub k: Option<u32>,
     #[command(flatten)]
     pub run: Run,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Net {
-    Mlp,
-    Conv,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CodeLoss {
-    Kl,
-    Mse,
-    Xent,
 }
 
 /// `parm train matrix`.

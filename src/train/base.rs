@@ -11,17 +11,15 @@ use parm_training::fit::Surroundings;
 use parm_training::parity::publish_base;
 use parm_training::{Device, Network};
 
-use super::run::{Numbers, apply, device, files, recipe, threads};
+use super::run::{device, files, recipe, threads};
 use super::{progress, samples};
 use crate::Failure;
 use crate::cli::train as given;
 
 /// Trains a base model and puts it into the repository.
 pub fn main(flags: &given::Base) -> Result<(), Failure> {
-    let mut settings: Base = recipe(&flags.run).map_err(Failure::Configuration)?;
-    settings.model.clone_from(&flags.model);
-    let Base { run, held_out, augment, .. } = &mut settings;
-    apply(&flags.run, Numbers { run, held_out, augment: Some(augment) });
+    let own = [("model", Some(flags.model.clone().into()))];
+    let settings: Base = recipe(&Base::default(), &flags.run, &own).map_err(Failure::Configuration)?;
     let lesson = LabelledRows::read(flags).map_err(Failure::Configuration)?;
     learn(flags, &settings, &lesson).map_err(Failure::Run)
 }

@@ -8,7 +8,7 @@ use parm_training::code::{CodeRecipe, train};
 use parm_training::fit::Surroundings;
 use parm_training::parity::{CodeRecord, Publication, publish_learned};
 
-use super::run::{Numbers, apply, device, files, named, recipe, set, threads};
+use super::run::{count, device, files, recipe, text, threads};
 use super::{Deployed, command_line, progress, samples, tool};
 use crate::Failure;
 use crate::cli::train as flags;
@@ -21,14 +21,8 @@ pub fn main(given: &flags::Code) -> Result<(), Failure> {
 }
 
 fn settings(given: &flags::Code) -> anyhow::Result<CodeRecipe> {
-    let mut settings: CodeRecipe = recipe(&given.run)?;
-    let CodeRecipe { run, held_out, .. } = &mut settings;
-    apply(&given.run, Numbers { run, held_out, augment: None });
-    set(&mut settings.encoder, given.encoder.map(named));
-    set(&mut settings.k, given.k);
-    set(&mut settings.r, given.r);
-    set(&mut settings.loss, given.loss.map(named));
-    Ok(settings)
+    let own = [("encoder", text(given.encoder.as_ref())), ("k", count(given.k))];
+    recipe(&CodeRecipe::default(), &given.run, &own)
 }
 
 fn learn(given: &flags::Code, settings: &CodeRecipe, device: Device) -> anyhow::Result<()> {

@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
-use parm_encoder::{Head, Kind};
+use parm_encoder::Head;
 use parm_parity_models::bundle::Training;
 use parm_training::evaluate::Report;
 use parm_training::fit::{Files, Surroundings};
 use parm_training::parity::{CodeRecord, ParityRecipe, TrainedParities, examine, publish, train};
 
-use super::run::{Numbers, apply, files, named, recipe, set, threads};
+use super::run::{count, files, recipe, text, threads};
 use super::taught::{Ends, Taught};
 use super::{command_line, progress, tool};
 use crate::Failure;
@@ -84,25 +84,12 @@ impl Work {
 }
 
 fn settings(given: &flags::Parity) -> anyhow::Result<ParityRecipe> {
-    let mut settings: ParityRecipe = recipe(&given.run)?;
-    let ParityRecipe { run, held_out, augment, .. } = &mut settings;
-    apply(&given.run, Numbers { run, held_out, augment: Some(augment) });
-    set(&mut settings.encoder, given.encoder);
-    let head: Option<Head> = given.head.map(named);
-    // `--head sum` without an encoder selects ParM's code, whose encoder is a sum as well.
-    if given.encoder.is_none() && head == Some(Head::Sum) {
-        settings.encoder = Kind::Sum;
-    }
-    set(&mut settings.head, head.map(Some));
-    set(&mut settings.k, given.k);
-    set(&mut settings.r, given.r);
-    set(&mut settings.start, given.start.map(named));
-    set(&mut settings.loss, given.loss.map(|loss| Some(named(loss))));
-    set(&mut settings.temperature, given.taught.temperature);
-    set(&mut settings.passes, given.passes);
-    set(&mut settings.blanks, given.blanks);
-    set(&mut settings.meaning, given.taught.meaning.map(|meaning| Some(named(meaning))));
-    Ok(settings)
+    let own = [
+        ("encoder", text(given.encoder.as_ref())),
+        ("k", count(given.k)),
+        ("start", text(given.start.as_ref())),
+    ];
+    recipe(&ParityRecipe::default(), &given.run, &own)
 }
 
 fn head(head: Head) -> &'static str {

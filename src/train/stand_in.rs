@@ -9,7 +9,7 @@ use parm_training::fit::{Files, Surroundings};
 use parm_training::parity::{StandInRecord, publish_stand_in};
 use parm_training::stand_in::{StandInRecipe, Standing, TrainedStandIn, examine, train};
 
-use super::run::{Numbers, apply, files, named, recipe, set, threads};
+use super::run::{files, recipe, text, threads};
 use super::taught::{Ends, Taught};
 use super::{command_line, progress};
 use crate::Failure;
@@ -92,15 +92,10 @@ impl StandInWork {
 }
 
 fn settings(given: &flags::StandInTraining) -> anyhow::Result<StandInRecipe> {
-    let mut settings: StandInRecipe = recipe(&given.run)?;
-    let StandInRecipe { run, held_out, augment, .. } = &mut settings;
-    apply(&given.run, Numbers { run, held_out, augment: Some(augment) });
+    let mut defaults = StandInRecipe::default();
     // The user's own architecture keeps its width.
-    set(&mut settings.width, given.architecture.is_some().then_some(1.0));
-    set(&mut settings.width, given.width);
-    set(&mut settings.start, given.start.map(named));
-    set(&mut settings.loss, given.loss.map(|loss| Some(named(loss))));
-    set(&mut settings.temperature, given.taught.temperature);
-    set(&mut settings.meaning, given.taught.meaning.map(|meaning| Some(named(meaning))));
-    Ok(settings)
+    if given.architecture.is_some() {
+        defaults.width = 1.0;
+    }
+    recipe(&defaults, &given.run, &[("start", text(given.start.as_ref()))])
 }

@@ -1,14 +1,14 @@
 //! Reads the input of a run that learns from a deployed model.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::ensure;
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::{Limits, Model};
-use parm_training::data::{Limit, Samples};
+use parm_training::data::Samples;
 use parm_training::evaluate::Metric;
 use parm_training::parity::{Materials, Publication};
-use parm_training::{Array, Device, Network, Teacher};
+use parm_training::{Device, Network, Teacher};
 
 use super::engine::BlackBox;
 use super::run::device;
@@ -32,7 +32,6 @@ pub struct Taught {
     data: Samples,
     /// Source of the target outputs, if that is not the graph that is trained.
     teacher: Option<Box<dyn Teacher>>,
-    outputs: Option<Array<f32>>,
 }
 
 impl Taught {
@@ -56,7 +55,6 @@ impl Taught {
             "the model has {outputs_of_floats} outputs of floats, but codes reconstruct one: train a stand-in"
         );
         let open = |path: &Path| Model::open(path, &Limits::default());
-        let outputs = |path: &PathBuf| Samples::npy(path, None, Limit::default()).map(|rows| rows.inputs);
         let device = device(run)?;
         let rows = |source: &str| match captured::read(source, &deployed)? {
             Some(rows) => Ok(rows),
@@ -74,7 +72,7 @@ impl Taught {
                 let model = BlackBox::load(engine, &deployed.path)?.taking(&data);
                 Some(Box::new(if ends == Ends::Several { model.saying_all() } else { model }))
             }
-            None if architecture.is_some() && given.outputs.is_none() => {
+            None if architecture.is_some() => {
                 let network = Network::new(open(&deployed.path)?, device)?.taking(&data)?;
                 Some(Box::new(if ends == Ends::Several { network.saying_all()? } else { network }))
             }
@@ -84,7 +82,6 @@ impl Taught {
             device,
             architecture: architecture.map(open).transpose()?,
             teacher,
-            outputs: given.outputs.as_ref().map(outputs).transpose()?,
             metric: given.metric.as_deref().map(str::parse).transpose()?,
             deployed,
             data,
@@ -98,14 +95,14 @@ impl Taught {
             samples: &self.data,
             graph: self.architecture.as_ref().unwrap_or(&self.deployed.model),
             teacher: self.teacher.as_deref(),
-            outputs: self.outputs.as_ref(),
+            outputs: None,
         }
     }
 
     /// Returns the test data, which training did not see, if given.
     pub fn unseen(&self) -> Option<Materials<'_>> {
         let samples = self.test.as_ref()?;
-        Some(Materials { samples, outputs: None, ..self.materials() })
+        Some(Materials { samples, ..self.materials() })
     }
 
     /// Returns the destination of the result.
