@@ -46,17 +46,6 @@ async fn queries_are_retried_when_a_worker_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_answer_when_a_worker_is_killed() {
-    let flags = ["--policy", "replicate", "--set", "frontend.dispatch.batch.max_size=1"];
-    let (frontend, _workers) = survives(&flags, |workers| workers[1].signal("KILL")).await;
-    // Every query is its own batch, so all jobs other than first runs and retries are copies.
-    let count = |event| frontend.metric("parm_dispatch_total", &[event]);
-    let (jobs, queries) = (count("event=\"job\""), count("event=\"arrived\""));
-    let copies = jobs - queries - frontend.metric("parm_retries_total", &[]);
-    assert!(copies > 0.0, "{jobs} jobs for {queries} queries: nothing was copied");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hedges_answer_when_a_worker_is_stopped() {
     let (frontend, _workers) = survives(&["--policy", "hedge"], |workers| workers[2].signal("STOP")).await;
     assert!(frontend.metric("parm_hedges_total", &[]) > 0.0, "nothing was hedged");

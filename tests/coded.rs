@@ -5,7 +5,7 @@
 use std::fs;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parm_parity_models::bundle::{Deployed, Input, Manifest, Meaning, Output, Parity};
 use parm_parity_models::repository::Repository;
@@ -13,7 +13,6 @@ use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{DataType, InferResponse};
 use parm_transport::client;
 
-use crate::support::load::Load;
 use crate::support::process::{PATIENCE, command};
 use crate::support::{Parm, affine};
 
@@ -75,16 +74,6 @@ async fn reconstructions_are_exact_when_a_worker_is_stopped() {
         }
         assert!(frontend.metric("parm_reconstructions_total", &["event=\"served\""]) >= 2.0);
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn healthy_workers_give_right_answers_with_a_code() {
-    const LOAD: Load =
-        Load { requests: 200, pace: Duration::from_millis(2), deadline: Duration::from_secs(10) };
-    let parm = Parm::serve(&[&["--instances", "3", "--policy", "parm+"][..], &CODED].concat());
-    parm.until_model_ready();
-    let through = connect(format!("http://{}", parm.http));
-    LOAD.each(|_| through.clone()).await.assert_all_right(LOAD);
 }
 
 /// A repository with the affine model and a bundle for it.

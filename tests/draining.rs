@@ -6,9 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use parm_protocol::client::CallContext;
-use parm_protocol::{InferRequest, ModelRef, NamedTensor, Parameters, Tensor};
-use parm_transport::client;
 use serde_json::json;
 
 use crate::support::process::command;
@@ -101,53 +98,5 @@ fn frontend_answers_accepted_http_requests_on_sigterm() {
     assert!(parm.wait().success(), "{}", parm.log());
     for stream in streams {
         assert!(stream.join().unwrap().is_none());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frontend_answers_accepted_grpc_requests_on_sigterm() {
-    let mut parm = busy();
-    let url = format!("grpc://{}", parm.grpc).parse().unwrap();
-    let client = client::connect(&url, &client::Config::default()).unwrap();
-    let answered = Arc::new(AtomicUsize::new(0));
-    let mut streams = tokio::task::JoinSet::new();
-    for _ in 0..STREAMS {
-        let (client, answered) = (client.clone(), answered.clone());
-        streams.spawn(async move {
-            loop {
-                match client.infer(request(), CallContext::default()).await {
-                    Ok(_) => answered.fetch_add(1, Ordering::SeqCst),
-                    Err(error) => return error,
-                };
-            }
-        });
-    }
-    let parm = tokio::task::spawn_blocking(move || {
-        wait_for(&answered, &parm);
-        parm.signal("TERM");
-        assert!(parm.wait().success(), "{}", parm.log());
-        parm
-    });
-    let parm = parm.await.unwrap();
-    for error in streams.join_all().await {
-        // Each stream ended because the listener was closed, or because GOAWAY kept its request from being sent. None
-        // ended because its request was dropped on the way.
-        let error = error.to_string();
-        // GOAWAY without an error ends only the requests that the server will not process.
-        let unsent = error.contains("refused")
-            || error.ends_with("connection closed")
-            || error.ends_with("connection error received: not a result of an error");
-        assert!(unsent, "{error}; the log: {}", parm.log());
-    }
-}
-
-fn request() -> InferRequest {
-    let tensor = Tensor::from_f32([1, 4].as_slice(), &[1.0, 2.0, 3.0, 4.0]).unwrap();
-    InferRequest {
-        model: ModelRef::latest("slow"),
-        id: String::new(),
-        parameters: Parameters::new(),
-        inputs: vec![NamedTensor::new("input", tensor)],
-        outputs: Vec::new(),
     }
 }

@@ -42,12 +42,3 @@ fn shared_workers_forget_a_frontend_when_it_is_killed() {
             .until("no reservation is left", |worker| worker.metric("parm_sharing_reservations", &[]) == 0.0);
     }
 }
-
-#[test]
-fn workers_without_tokens_serve_several_frontends() {
-    let off = "backend.tokens.enabled=false";
-    let worker = Parm::start(&["worker", "--instances", "1", "--set", MODEL, "--set", off]);
-    let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
-    ask_all(&frontends.each_ref(), 20);
-    assert_eq!(worker.metric("parm_sharing_frontends", &[]), 0.0);
-}

@@ -105,20 +105,6 @@ fn pods_of_the_indexed_job_fill_one_folder() {
 }
 
 #[test]
-fn share_that_runs_again_skips_cells_with_a_result() {
-    let grid = Grid::new(&FILE.replace("6000", "1000"));
-    assert!(grid.run("all", &["--share", "0/2"]).status.success());
-    let path = |name: &str| grid.path().join("all/cells").join(name);
-    let names = grid.results("all");
-    let times = || names.iter().map(|name| fs::metadata(path(name)).unwrap().modified().unwrap());
-    let before: Vec<_> = times().collect();
-    fs::remove_file(path(&names[2])).unwrap();
-    assert!(grid.run("all", &["--share", "0/2"]).status.success());
-    let changed = times().zip(before).map(|(after, before)| after != before);
-    assert_eq!(changed.collect::<Vec<_>>(), [false, false, true, false, false, false]);
-}
-
-#[test]
 fn share_killed_at_any_moment_leaves_whole_files() {
     let grid = Grid::new(&FILE.replace("6000", "20000"));
     for round in 0..12 {
@@ -134,50 +120,6 @@ fn share_killed_at_any_moment_leaves_whole_files() {
     }
     assert!(grid.run("all", &["--share", "0/1"]).status.success());
     assert_eq!(grid.json("joined", &["--join", "all"]), grid.json("one", &[]));
-}
-
-#[test]
-fn join_reports_torn_missing_and_foreign_files() {
-    let grid = Grid::new(&FILE.replace("6000", "2000"));
-    assert!(grid.run("half", &["--share", "0/2"]).status.success());
-    let output = grid.run("joined", &["--join", "half"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output).contains("missing: ") && text(&output).contains("joined in part"),
-        "{}",
-        text(&output)
-    );
-    assert!(grid.run("half", &["--share", "1/2"]).status.success());
-    let name = &grid.results("half")[3];
-    let path = grid.path().join("half/cells").join(name);
-    let whole = fs::read_to_string(&path).unwrap();
-    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    fs::write(path.with_file_name("0123456789abcdef.json"), &whole).unwrap();
-    let output = grid.run("joined", &["--join", "half"]);
-    assert_eq!(output.status.code(), Some(1));
-    for part in ["not joined: ", name, "ignored 1 result files"] {
-        assert!(text(&output).contains(part), "no '{part}' in {}", text(&output));
-    }
-}
-
-#[test]
-fn joins_at_one_time_write_whole_files() {
-    let grid = Grid::new(&FILE.replace("6000", "1000"));
-    assert!(grid.run("half", &["--share", "0/1"]).status.success());
-    let one = grid.json("one", &["--join", "half"]);
-    for _ in 0..3 {
-        let joins: Vec<_> =
-            (0..6).map(|_| grid.command("joined", &["--join", "half"]).spawn().unwrap()).collect();
-        for join in joins {
-            let output = join.wait_with_output().unwrap();
-            assert!(output.status.success(), "{}", text(&output));
-        }
-        let kept = fs::read_to_string(grid.path().join("joined/results.json")).unwrap();
-        assert_eq!(serde_json::from_str::<Value>(&kept).unwrap()["report"], one);
-    }
-    let names = fs::read_dir(grid.path().join("joined")).unwrap();
-    let names: Vec<_> = names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect();
-    assert!(names.iter().all(|name| !name.contains("part")), "{names:?}");
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Tests every listener against clients that are silent, slow or numerous.
 //!
-//! [`LISTENERS`] lists them. A listener that is missing there fails two tests: one compares the table with the ports of the
-//! running process, the other with the code that listens.
+//! [`LISTENERS`] lists them. A listener that is missing there fails the test that compares the table with the ports of the
+//! running process.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,7 @@ use tempfile::TempDir;
 
 use crate::support::Parm;
 use crate::support::http2::{self, Peer};
-use crate::support::process::{PATIENCE, root};
-use crate::support::workspace::{files, members, names, without_comments};
+use crate::support::process::PATIENCE;
 
 /// A listener of `parm serve` or `parm worker`.
 struct Listener {
@@ -38,25 +37,6 @@ const LISTENERS: &[Listener] = &[
     },
     Listener { name: "metrics", address: |scene| Some(Address::Tcp(scene.parm.metrics)), path: "/metrics" },
     Listener { name: "admin", address: |scene| scene.parm.admin.map(Address::Tcp), path: "/" },
-];
-
-/// Files that create listeners, each with their number.
-const SITES: &[(&str, usize)] = &[("wire/transport/src/server/mod.rs", 4), ("frontend/src/admin/mod.rs", 1)];
-
-/// Names for accepting and serving connections, and the only files that may contain them.
-const CONFINED: &[(&str, &[&str])] = &[
-    // The check of a configuration and `parm run` bind addresses to see whether they are free, and accept nothing.
-    (
-        "TcpListener",
-        &["wire/transport/src/listening/listener.rs", "src/check/configured.rs", "src/run/port.rs"],
-    ),
-    ("UnixListener", &["wire/transport/src/listening/listener.rs"]),
-    ("TcpSocket", &[]),
-    ("accept().await", &["wire/transport/src/listening/listener.rs"]),
-    ("axum::serve", &[]),
-    ("serve_connection", &[]),
-    ("serve_connection_with_upgrades", &["wire/transport/src/listening/connection.rs"]),
-    ("transport::Server", &[]),
 ];
 
 /// Connections that an operator address serves at a time.
@@ -291,34 +271,4 @@ fn listening(pid: u32) -> BTreeSet<String> {
         }
     }
     found
-}
-
-/// The code of the product without its tests.
-fn code() -> impl Iterator<Item = (String, String)> {
-    let folders = members().into_iter().map(|krate| root().join(krate).join("src"));
-    let sources = folders.chain([root().join("src")]).flat_map(|folder| files(&folder, "rs"));
-    sources.filter_map(|path| {
-        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
-        let test = name.ends_with("/tests.rs")
-            || Path::new(&name).components().any(|part| part.as_os_str() == "tests");
-        let text = fs::read_to_string(&path).unwrap();
-        // The tests of a file are at its end.
-        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        (!test).then(|| (name, without_comments(text)))
-    })
-}
-
-#[test]
-fn connections_are_accepted_in_one_place() {
-    for (file, text) in code() {
-        for (needle, places) in CONFINED {
-            let allowed = places.iter().any(|place| *place == file);
-            let hint = "listen with parm_transport::listening, which has every limit";
-            assert!(allowed || !names(&text, needle), "{file} names {needle}: {hint}");
-        }
-        let made = ["Listener::tcp(", "Listener::unix("].map(|call| text.matches(call).count());
-        let made = made.iter().sum::<usize>();
-        let known = SITES.iter().find(|(site, _)| *site == file).map_or(0, |(_, count)| *count);
-        assert_eq!(made, known, "{file} listens: add the listener to LISTENERS, then count it in SITES");
-    }
 }

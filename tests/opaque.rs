@@ -1,11 +1,8 @@
 //! Tests `parm serve --upstream`: requests that parm does not read, over servers of any kind.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use crate::support::process::PATIENCE;
 use crate::support::upstream::{Upstream, say};
@@ -18,27 +15,6 @@ fn over(servers: &[&Upstream], arguments: &[&str]) -> Parm {
     let mut command = vec!["serve"];
     urls.iter().for_each(|url| command.extend(["--upstream", url]));
     Parm::start(&[&command, arguments].concat())
-}
-
-fn connect(parm: &Parm) -> TcpStream {
-    let stream = TcpStream::connect(parm.http).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
-
-/// Reads until the connection has sent this text.
-fn until(stream: &mut TcpStream, text: &str) -> String {
-    let mut read = Vec::new();
-    let mut piece = [0; 4096];
-    loop {
-        let shown = String::from_utf8_lossy(&read).into_owned();
-        if shown.contains(text) {
-            return shown;
-        }
-        let count = stream.read(&mut piece).unwrap_or(0);
-        assert!(count > 0, "no {text:?} in {shown:?}");
-        read.extend_from_slice(&piece[..count]);
-    }
 }
 
 /// A server of the protocol is an upstream like any other, and its answers pass byte by byte.
@@ -69,149 +45,11 @@ fn answers_are_those_of_the_server() {
     assert_eq!(parm.metric("nv_inference_request_success", &["model=\"infer\""]), 2.0);
 }
 
-#[test]
-fn request_has_one_framing_and_no_headers_of_its_connection() {
-    let server = Upstream::saying("yes");
-    let parm = over(&[&server], &[]);
-    let both = "POST /v1/embeddings HTTP/1.1\r\nhost: me:1\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\
-                connection: close, x-secret\r\nx-secret: 1\r\nx-kept: 2\r\n\r\n3\r\nask\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n";
-    let answer = http::raw(parm.http, both.as_bytes());
-    assert!(matches!(answer.status, 200 | 400), "{answer:?}");
-    let expects = "POST /v1/embeddings HTTP/1.1\r\nhost: me:1\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\
-                   connection: close\r\n\r\n";
-    let mut stream = connect(&parm);
-    stream.write_all(expects.as_bytes()).unwrap();
-    assert!(until(&mut stream, "\r\n\r\n").starts_with("HTTP/1.1 100"));
-    stream.write_all(b"ask").unwrap();
-    until(&mut stream, "yes");
-    for heard in server.heard() {
-        assert_eq!((heard.path(), &heard.body[..]), ("/v1/embeddings", &b"ask"[..]));
-        let header = |name| heard.header(name);
-        assert_eq!(header("host"), Some(server.address.to_string()));
-        assert_eq!(header("x-forwarded-host").as_deref(), Some("me:1"));
-        for name in ["transfer-encoding", "x-secret", "connection", "expect"] {
-            assert_eq!(header(name), None, "{}", heard.head);
-        }
-    }
-    for bad in [
-        "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nasks",
-        "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n",
-        "POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\nask",
-        "POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-        "POST /a b HTTP/1.1\r\nhost: a\r\n\r\n",
-    ] {
-        let before = server.heard().len();
-        let answer = http::raw(parm.http, bad.as_bytes());
-        assert_eq!((answer.status, server.heard().len()), (400, before), "{bad:?}: {answer:?}");
-    }
-}
-
-#[test]
-fn body_beyond_the_limit_is_refused_before_it_is_read() {
-    let server = Upstream::saying("yes");
-    let parm = over(&[&server], &["--set", "server.max_body_bytes=1000"]);
-    let mut stream = connect(&parm);
-    stream
-        .write_all(b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: 10000000000\r\n\r\n")
-        .unwrap();
-    assert!(until(&mut stream, "\r\n\r\n").starts_with("HTTP/1.1 413"));
-    let answer = http::post(parm.http, "/v1/embeddings", &[b'x'; 1001]);
-    assert_eq!((answer.status, server.heard().len()), (413, 0), "{}", answer.body_text());
-    assert_eq!(http::post(parm.http, "/v1/embeddings", &[b'x'; 1000]).status, 200);
-}
-
 /// Sends the head of a stream of events and its first event.
 fn begin(stream: &mut TcpStream) -> bool {
     let text = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
                 9\r\ndata: a\n\n\r\n";
     stream.write_all(text.as_bytes()).is_ok()
-}
-
-#[test]
-fn events_arrive_one_by_one() {
-    let go_on = Arc::new(AtomicBool::new(false));
-    let waits = go_on.clone();
-    let server = Upstream::start(move |_, stream| {
-        begin(stream);
-        while !waits.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        stream.write_all(b"9\r\ndata: b\n\n\r\n0\r\n\r\n").is_ok()
-    });
-    let parm = over(&[&server], &[]);
-    let mut stream = connect(&parm);
-    stream
-        .write_all(format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n").as_bytes())
-        .unwrap();
-    let first = until(&mut stream, "data: a");
-    assert!(first.contains("parm-outcome: exact") && !first.contains("data: b"), "{first}");
-    go_on.store(true, Ordering::Relaxed);
-    until(&mut stream, "data: b");
-}
-
-#[test]
-fn client_that_goes_away_ends_its_stream() {
-    let ended = Arc::new(AtomicBool::new(false));
-    let told = ended.clone();
-    let server = Upstream::start(move |_, stream| {
-        begin(stream);
-        while stream.write_all(b"9\r\ndata: b\n\n\r\n").is_ok() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        told.store(true, Ordering::Relaxed);
-        false
-    });
-    let parm = over(&[&server], &[]);
-    let mut stream = connect(&parm);
-    stream
-        .write_all(format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n").as_bytes())
-        .unwrap();
-    until(&mut stream, "data: b");
-    drop(stream);
-    parm.until("the server's connection is closed", |_| ended.load(Ordering::Relaxed));
-}
-
-/// Resident memory of a process in bytes.
-fn memory(pid: u32) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
-    status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
-
-#[test]
-fn client_that_does_not_read_holds_the_server_back() {
-    let sent = Arc::new(AtomicUsize::new(0));
-    let count = sent.clone();
-    let server = Upstream::start(move |_, stream| {
-        begin(stream);
-        let piece = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
-        while stream.write_all(piece.as_bytes()).is_ok() && count.load(Ordering::Relaxed) < 4000 {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        false
-    });
-    let parm = over(&[&server], &[]);
-    http::get(parm.http, "/v2/health/ready");
-    let before = memory(parm.pid());
-    let streams: Vec<_> = (0..4)
-        .map(|_| {
-            let mut stream = connect(&parm);
-            let head = format!("POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
-            stream.write_all(head.as_bytes()).unwrap();
-            until(&mut stream, "data: a");
-            stream
-        })
-        .collect();
-    // The kernel's buffers fill, then the servers wait.
-    let last = std::cell::Cell::new(usize::MAX);
-    parm.until("the servers wait", |_| {
-        thread::sleep(Duration::from_millis(200));
-        let now = sent.load(Ordering::Relaxed);
-        last.replace(now) == now
-    });
-    assert!(sent.load(Ordering::Relaxed) < 400, "hundreds of megabytes were taken from the server");
-    let grown = memory(parm.pid()).saturating_sub(before);
-    assert!(grown < 64 << 20, "{grown} bytes more for four clients that do not read");
-    drop(streams);
 }
 
 #[test]

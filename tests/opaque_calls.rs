@@ -1,22 +1,14 @@
 //! Tests `parm serve --upstream grpc://`: gRPC calls that parm does not read.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
-use bytes::{Buf, BufMut, Bytes};
-use futures::StreamExt;
-use http_body_util::StreamBody;
-use hyper::body::{Frame, Incoming};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use bytes::{Buf, BufMut};
 use parm_protocol::grpc::convert;
 use parm_protocol::grpc::inference::{
     ModelInferRequest, ModelMetadataRequest, RepositoryIndexRequest, ServerMetadataRequest,
 };
 use parm_transport::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use prost::Message;
-use tokio::net::TcpListener;
-use tokio::sync::{Notify, oneshot};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -192,70 +184,6 @@ async fn errors_of_parm_are_statuses() {
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
 }
 
-/// Sends when it is dropped.
-struct Tells(Option<oneshot::Sender<()>>);
-
-impl Drop for Tells {
-    fn drop(&mut self) {
-        let _ = self.0.take().map(|end| end.send(()));
-    }
-}
-
-/// A server whose calls send a message, another one when `go_on` says so, and then nothing more. `ended` is told when the
-/// first call ends.
-async fn streaming(go_on: Arc<Notify>, ended: oneshot::Sender<()>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let ended = Arc::new(Mutex::new(Some(ended)));
-    let answer = move |request: hyper::Request<Incoming>| {
-        let tells = (request.method() == hyper::Method::POST).then(|| Tells(ended.lock().unwrap().take()));
-        let go_on = go_on.clone();
-        let message = |text: &str| {
-            let bytes = Bytes::from([&b"\0\0\0\0\x01"[..], text.as_bytes()].concat());
-            Ok::<_, Infallible>(Frame::data(bytes))
-        };
-        let second = async move {
-            go_on.notified().await;
-            message("b")
-        };
-        let last = async move {
-            let _tells = tells;
-            std::future::pending().await
-        };
-        let messages = futures::stream::once(async move { message("a") });
-        let messages = messages.chain(futures::stream::once(second)).chain(futures::stream::once(last));
-        let mut response = hyper::Response::new(StreamBody::new(messages));
-        response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
-        std::future::ready(Ok::<_, Infallible>(response))
-    };
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer.clone()));
-            tokio::spawn(serving);
-        }
-    });
-    address
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stream_passes_message_by_message_and_its_end_too() {
-    let (end, ended) = oneshot::channel();
-    let go_on = Arc::new(Notify::new());
-    let address = streaming(go_on.clone(), end).await;
-    let parm = tokio::task::spawn_blocking(move || serve(&[address], &[])).await.unwrap();
-    let mut asking = raw(&parm).await;
-    let request = tonic::Request::new(b"ask".to_vec());
-    let answer = asking.server_streaming(request, STREAM.parse().unwrap(), Raw).await.unwrap();
-    assert_eq!(answer.metadata().get("parm-outcome").unwrap(), "exact");
-    let mut messages = answer.into_inner();
-    assert_eq!(messages.message().await.unwrap().unwrap(), b"a");
-    go_on.notify_one();
-    assert_eq!(messages.message().await.unwrap().unwrap(), b"b");
-    drop(messages);
-    ended.await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_first_message_is_explained() {
     let worker = Parm::worker(&[]);
@@ -268,26 +196,4 @@ async fn unfinished_first_message_is_explained() {
         status.code() == Code::InvalidArgument && status.message().contains("first message did not arrive"),
         "{status:?}"
     );
-}
-
-/// The worker has no such method, and reports it although the client goes on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn method_that_a_server_lacks_is_refused_before_the_end() {
-    let worker = Parm::worker(&[]);
-    let parm = over(&[&worker], &[]);
-    let one = || futures::stream::once(async { message(1).encode_to_vec() });
-    for is_over in [false, true] {
-        let mut conversation = raw(&parm).await;
-        let answer = if is_over {
-            conversation.streaming(tonic::Request::new(one()), STREAM.parse().unwrap(), Raw).await
-        } else {
-            let endless = tonic::Request::new(one().chain(futures::stream::pending()));
-            conversation.streaming(endless, STREAM.parse().unwrap(), Raw).await
-        };
-        let status = answer.map(drop).unwrap_err();
-        assert!(
-            status.code() == Code::Unimplemented && status.message().contains("ModelStreamInfer"),
-            "{status:?}"
-        );
-    }
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::support::process::{PATIENCE, command, configuration};
 use crate::support::{Parm, http};
 
-/// Two models with one signature, and one with another.
+/// Two models with one signature.
 const MODELS: &str = r#"
 [backend.emulated.big]
 input = [4]
@@ -21,11 +21,6 @@ time_ms = { kind = "constant", value = 20.0 }
 [backend.emulated.small]
 input = [4]
 outputs = 2
-time_ms = { kind = "constant", value = 5.0 }
-
-[backend.emulated.odd]
-input = [4]
-outputs = 3
 time_ms = { kind = "constant", value = 5.0 }
 "#;
 
@@ -90,29 +85,6 @@ async fn stand_ins_answer_when_a_worker_is_stopped() {
         frontend.until("it works again", |parm| parm.metric("parm_jobs_running", &[]) == 0.0);
     }
     assert!(frontend.metric("parm_stand_ins_total", &["event=\"served\""]) >= 2.0);
-}
-
-#[test]
-fn stand_in_with_another_signature_is_rejected() {
-    let (_folder, config) = models();
-    let frontend =
-        Parm::start(&["serve", "--config", &config, "--stand-in", "odd", "--admin", "127.0.0.1:0"]);
-    frontend.until("the models are ready", |parm| {
-        http::get(parm.http, "/v2/models/big/ready").status == 200
-            && http::get(parm.http, "/v2/models/odd/ready").status == 200
-    });
-    let wanted = "output 'output' of model 'odd' is FP32[-1, 3], expected FP32[-1, 2]";
-    frontend.until("the log shows the difference", |parm| parm.log().contains(wanted));
-    let shown = http::get(frontend.admin.unwrap(), "/admin/v1/settings/big").body_text();
-    assert!(shown.contains(wanted), "{shown}");
-}
-
-#[test]
-fn policy_without_a_stand_in_shows_the_flag() {
-    let (_folder, config) = models();
-    let output = command().args(["serve", "--config", &config, "--policy", "stand-in"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("--stand-in"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

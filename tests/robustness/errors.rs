@@ -35,8 +35,9 @@ fn rows(count: usize) -> Vec<u8> {
 fn invalid_http_requests_are_rejected_and_counted() {
     let parm = serve(&[]);
     let fine = good().to_string().into_bytes();
-    let cases: [(&str, &str, Vec<u8>, u16); 21] = [
+    let cases: [(&str, &str, Vec<u8>, u16); 22] = [
         ("unknown model", "/v2/models/nothing/infer", fine.clone(), 404),
+        ("unknown model before a fault of the body", "/v2/models/nothing/infer", Vec::new(), 404),
         ("unknown version", "/v2/models/affine/versions/77/infer", fine.clone(), 404),
         ("unknown path", "/v2/models/affine/guess", fine.clone(), 404),
         ("a path that is not UTF-8", "/v2/models/%ff%fe/infer", fine.clone(), 400),

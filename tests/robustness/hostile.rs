@@ -2,11 +2,9 @@
 
 use std::io::Write;
 
-use parm_protocol::grpc::inference::InferTensorContents;
 use serde_json::json;
-use tonic::Code;
 
-use super::{INFER, assert_problem, assert_serves, connect, grpc, message, serve, until_closed};
+use super::{INFER, assert_problem, assert_serves, connect, serve, until_closed};
 use crate::support::http::{self, Answer};
 use crate::support::{Parm, affine};
 
@@ -71,30 +69,15 @@ fn binary_bodies_with_wrong_sizes_are_rejected() {
     let row = bytes_of(&affine::rows(1, 3));
     let (at, honest) = binary(json!([1, 4]), json!(16), &row);
     assert_eq!(post(&parm, &at.to_string(), &honest).status, 200);
-    let (long_at, too_long) = binary(json!([1, 4]), json!(17), &row);
-    let (short_at, too_short) = binary(json!([1, 4]), json!(12), &row);
     let (huge_at, huge) = binary(json!([1, 4]), json!(u64::MAX), &row);
-    let (negative_at, negative) = binary(json!([1, 4]), json!(-16), &row);
     let (wide_at, wide) = binary(json!([1i64 << 40, 1i64 << 40]), json!(16), &row);
     let cases = [
         ("a truncated tensor", at.to_string(), honest[..honest.len() - 1].to_vec()),
-        ("a truncated header", at.to_string(), honest[..at - 1].to_vec()),
-        ("a header that ends early", (at - 1).to_string(), honest.clone()),
         ("a header that ends late", (at + 1).to_string(), honest.clone()),
-        ("a header beyond the body", (honest.len() + 1).to_string(), honest.clone()),
-        ("a header of 2^64 bytes", "18446744073709551615".into(), honest.clone()),
         ("a header beyond 64 bits", "99999999999999999999999".into(), honest.clone()),
-        ("a negative header", "-1".into(), honest.clone()),
-        ("a header in words", "many".into(), honest.clone()),
-        ("no header", honest.len().to_string(), honest.clone()),
         ("bytes left over", at.to_string(), [&honest[..], b"more"].concat()),
-        ("a size that is too long", long_at.to_string(), too_long),
-        ("a size that is too short", short_at.to_string(), too_short),
         ("a size of 2^64", huge_at.to_string(), huge),
-        ("a negative size", negative_at.to_string(), negative),
         ("a shape that overflows", wide_at.to_string(), wide),
-        ("a bare tensor of another size", "0".into(), row[..15].to_vec()),
-        ("a bare tensor of nothing", "0".into(), Vec::new()),
     ];
     for (what, json_length, body) in cases {
         assert_problem(&post(&parm, &json_length, &body), 400, what);
@@ -113,38 +96,6 @@ fn extreme_numbers_are_answered() {
         assert!(answer.json()["outputs"][0]["data"].is_array(), "{value}: {}", answer.body_text());
         assert_serves(&parm, &format!("a row of {value}"));
     }
-}
-
-/// A small generator, so that a failure can be repeated from its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-}
-
-#[test]
-fn mutated_requests_are_answered() {
-    let parm = serve(&[]);
-    let row = bytes_of(&affine::rows(1, 3));
-    let (at, honest) = binary(json!([1, 4]), json!(16), &row);
-    for seed in 0..300 {
-        let mut random = Random(seed);
-        let mut body = honest.clone();
-        for _ in 0..=random.below(4) {
-            let place = random.below(body.len());
-            match random.below(3) {
-                0 => body[place] = random.below(256) as u8,
-                1 => body.truncate(place.max(1)),
-                _ => body.insert(place, b"[]{}\",:-9e\0\xff"[random.below(12)]),
-            }
-        }
-        let answer = post(&parm, &at.to_string(), &body);
-        assert!([200, 400].contains(&answer.status), "seed {seed}: {answer:?}");
-    }
-    assert_serves(&parm, "mutilations");
 }
 
 #[test]
@@ -184,27 +135,4 @@ fn invalid_http_ends_only_its_connection() {
         assert_serves(&parm, "garbage on a port");
     }
     assert!(parm.metrics().contains("nv_inference_request_success"));
-}
-
-#[tokio::test]
-async fn inconsistent_grpc_messages_are_rejected() {
-    let parm = serve(&[]);
-    let mut client = grpc(&parm).await;
-    for shape in [vec![1 << 40, 1 << 40], vec![-1, 4], vec![i64::MIN, 4], vec![1; 10_000], vec![]] {
-        let mut lie = message();
-        lie.inputs[0].shape = shape.clone();
-        let status = client.model_infer(lie).await.unwrap_err();
-        assert_eq!(status.code(), Code::InvalidArgument, "{} dimensions: {status:?}", shape.len());
-    }
-    let mut both = message();
-    both.inputs[0].contents = Some(InferTensorContents { fp32_contents: vec![1.0; 4], ..Default::default() });
-    assert_eq!(client.model_infer(both).await.unwrap_err().code(), Code::InvalidArgument);
-    let mut crowd = message();
-    crowd.inputs = vec![crowd.inputs[0].clone(); 5_000];
-    crowd.raw_input_contents = vec![crowd.raw_input_contents[0].clone(); 5_000];
-    assert_eq!(client.model_infer(crowd).await.unwrap_err().code(), Code::InvalidArgument);
-    let mut wild = message();
-    wild.raw_input_contents[0] = bytes_of(&[f32::NAN, f32::INFINITY, 1e31, -1e31]).into();
-    client.model_infer(wild).await.unwrap();
-    client.model_infer(message()).await.unwrap();
 }

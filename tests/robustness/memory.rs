@@ -60,7 +60,7 @@ async fn bodies_over_the_shared_budget_are_rejected() {
         assert!(answer.body_text().contains("max_bytes_in_flight"), "{}", answer.body_text());
         assert!(answer.header("retry-after").is_some(), "{}", answer.head);
     });
-    let status = client.model_infer(message.clone()).await.unwrap_err();
+    let status = client.model_infer(message).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("max_bytes_in_flight"), "{status}");
     assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
@@ -70,9 +70,4 @@ async fn bodies_over_the_shared_budget_are_rejected() {
     tokio::task::block_in_place(|| {
         parm.until("the slow body is released", |parm| http::post(parm.http, INFER, &big).status == 200);
     });
-    // No bytes stay counted: these bodies would fill the budget many times.
-    for _ in 0..10 {
-        assert_eq!(http::post(parm.http, INFER, &big).status, 200);
-        client.model_infer(message.clone()).await.unwrap();
-    }
 }

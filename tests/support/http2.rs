@@ -8,7 +8,6 @@ use super::process::PATIENCE;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
-pub const PRIORITY: u8 = 2;
 pub const RESET: u8 = 3;
 pub const SETTINGS: u8 = 4;
 pub const PING: u8 = 6;
