@@ -98,9 +98,11 @@ fn serve(mut stream: TcpStream, log: &Mutex<Vec<Heard>>, answer: impl Fn(&Heard,
             answer(&heard, &mut stream)
         };
         if !goes_on {
-            return;
+            break;
         }
     }
+    // `Upstream::connections` holds it as well.
+    let _ = stream.shutdown(Shutdown::Both);
 }
 
 /// Reads a request with a length; `None` at the end. What follows it stays in `read`.
