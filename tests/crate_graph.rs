@@ -42,7 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),
-    ("lab/simulator", &["settings", "dispatch", "shares", "tokens", "workload"]),
+    ("lab/simulator", &["settings", "dispatcher", "workload", "world"]),
     (
         "lab/experiments",
         &[

@@ -10,7 +10,7 @@ use crate::support::Parm;
 use crate::support::process::command;
 
 /// A small search, so that the tests are short.
-const SMALL: [&str; 8] = ["--queries", "12000", "--repeats", "2", "--candidates", "8", "--seed", "7"];
+const SMALL: [&str; 6] = ["--queries", "12000", "--repeats", "2", "--seed", "7"];
 
 fn tune(folder: &TempDir, arguments: &[&str]) -> Output {
     let out = folder.path().join("tuned");

@@ -44,10 +44,7 @@ pub struct Tune {
     /// Runs of each finalist, with different seeds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeats: u32,
-    /// Candidates at the start of the search
-    #[arg(long, value_name = "N", default_value_t = 72)]
-    pub candidates: usize,
-    /// Seed of arrivals, service times, faults and candidates
+    /// Seed of arrivals, service times and faults
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Runs at a time, without effect on the result [default: one per core]

@@ -314,9 +314,9 @@ mod tests {
     #[test]
     fn changes_become_one_patch() {
         let order =
-            change(&words(&["res net", "stand_in.bound=0.02", "stand_in.spare=false", "policy=parm+"]))
+            change(&words(&["res net", "stand_in.bound=0.02", "stand_in.hedge=false", "policy=parm+"]))
                 .unwrap();
-        let patch = json!({"stand_in": {"bound": 0.02, "spare": false}, "policy": "parm+"});
+        let patch = json!({"stand_in": {"bound": 0.02, "hedge": false}, "policy": "parm+"});
         let path = "/admin/v1/settings/res%20net".to_owned();
         assert_eq!(order, Order { method: "PATCH", path, body: Some(patch) });
         let order = change(&words(&["queue_limit=null"])).unwrap();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use parm_dispatch::most_in_a_row;
 use parm_settings::StandInSettings;
 use serde::Serialize;
 
@@ -130,13 +129,12 @@ impl Summary {
             }
             _ => String::new(),
         };
-        let settings = StandInSettings::default();
-        let (most, of) = most_in_a_row(&settings);
+        let most = 100.0 * StandInSettings::default().bound.get();
         write!(
             text,
             "\nGain of stand-ins over hedging alone: the gap from median to p99.9 is {}.\n{usual}\
-             Cost: {:.1} % more work, and {:.1} % of the answers are approximate; {most} of any {of} in a row\n\
-             may be. {} of all answers are right; with hedge, {}.",
+             Cost: {:.1} % more work, and {:.1} % of the answers are approximate; in a minute\n\
+             at most {most:.0} % may be. {} of all answers are right; with hedge, {}.",
             compared(other, gap, "hedge"),
             100.0 * more,
             100.0 * approximate,
@@ -230,7 +228,7 @@ mod tests {
             "15.0 % more work; 1.0 % approximate, 90.0 % of those right (own: 100.0 %)",
             "3.0 times less than hedge's",
             "In half of the seconds no query took longer than 20.0 ms; with hedge, 40.0 ms.\n",
-            "Cost: 14.0 % more work, and 1.0 % of the answers are approximate; 70 of any 1000 in a row\nmay be. 99",
+            "Cost: 14.0 % more work, and 1.0 % of the answers are approximate; in a minute\nat most 5 % may be. 99",
             "99.9 % of all answers are right",
             "'small', takes 0.15 of the time of 'big'",
         ] {

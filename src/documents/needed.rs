@@ -32,7 +32,6 @@ pub(super) const NEEDED: [&str; 42] = [
     "frontend.dispatch.policy",
     "frontend.dispatch.queue_limit",
     "frontend.dispatch.batch.max_size",
-    "frontend.dispatch.batch.max_delay_us",
     "frontend.dispatch.hedge.budget.ratio",
     "frontend.dispatch.coding.k",
     "frontend.dispatch.stand_in.model",

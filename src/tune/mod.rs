@@ -25,7 +25,6 @@ pub fn main(flags: &Tune) -> Result<(), Failure> {
         seed: flags.seed,
         queries: flags.queries,
         repeats: flags.repeats,
-        candidates: flags.candidates,
         threads: flags.threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get),
     };
     let search = Search::new(&problem, plan).map_err(|error| Failure::Configuration(error.into()))?;

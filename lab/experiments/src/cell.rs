@@ -1,9 +1,7 @@
 //! The cells of an experiment: a policy under a scenario at a load.
 
-use std::time::Duration;
-
-use parm_settings::{BatchSize, PolicyKind};
-use parm_simulator::{Fleet, Run, Shape, StandIn};
+use parm_settings::{BatchSize, Cost, PolicyKind};
+use parm_simulator::{Run, Shape};
 use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use crate::contender::Resources;
@@ -15,9 +13,6 @@ const MOST_REPEATS: u32 = 10_000;
 
 /// Most instances. Each needs memory in every frontend.
 const MOST_INSTANCES: u32 = 100_000;
-
-/// Most frontends of a policy. Each has a dispatcher that knows every instance.
-const MOST_FRONTENDS: u32 = 1000;
 
 /// One policy under one scenario at one load.
 #[derive(Clone, Debug)]
@@ -88,11 +83,6 @@ impl Config {
         let entrants = self.entrants()?;
         for Entrant { contender, .. } in &entrants {
             bounded("instances", contender.instances.unwrap_or_default(), MOST_INSTANCES)?;
-            bounded("frontends", contender.frontends.get(), MOST_FRONTENDS)?;
-        }
-        let has_tokens = |of: &Entrant| of.contender.tokens && of.contender.frontends.get() > 1;
-        if self.loss > 0.0 && !entrants.iter().any(has_tokens) {
-            return Err(Error::NoTokens);
         }
         let mut cells = Vec::new();
         for scenario in &self.scenarios {
@@ -117,28 +107,14 @@ impl Config {
         Ok(entrants)
     }
 
-    fn stand_in(&self) -> Result<StandIn, Error> {
+    fn stand_in(&self) -> Result<Cost, Error> {
         let cost = self.stand_in_cost.cost();
         for share in cost.rows {
             if !(share > 0.0 && share <= 100.0) {
                 return Err(Error::BadShare { name: "stand_in_cost", share, most: 100.0 });
             }
         }
-        if !(0.0..=1.0).contains(&self.agreement) {
-            return Err(Error::BadShare { name: "agreement", share: self.agreement, most: 1.0 });
-        }
-        Ok(StandIn { cost, agreement: self.agreement })
-    }
-
-    fn fleet(&self, contender: &Contender) -> Result<Fleet, Error> {
-        if !(0.0..1.0).contains(&self.loss) {
-            return Err(Error::BadShare { name: "loss", share: self.loss, most: 1.0 });
-        }
-        let Contender { frontends, tokens, .. } = *contender;
-        let tokens = tokens && frontends.get() > 1;
-        let neighbours = contender.neighbours && !tokens && frontends.get() > 1;
-        let neighbours = neighbours.then_some(Duration::from_millis(1));
-        Ok(Fleet { frontends: frontends.get(), tokens, neighbours, delay: self.delay, loss: self.loss })
+        Ok(cost)
     }
 
     fn batches(&self) -> Vec<Option<BatchSize>> {
@@ -175,24 +151,20 @@ impl Config {
         what.faults.check(instances).map_err(bad)?;
         let (queries, warm_up) = what.length(self.queries.get(), self.warm_up);
         let stand_in = self.stand_in()?;
-        let fleet = self.fleet(contender)?;
         let run = |repeat| Run {
             seed: self.seed.wrapping_add(u64::from(repeat)),
             queries,
             warm_up,
-            arrivals: what.at(self.arrivals, rate),
-            faults: what.faults.clone(),
             service: self.service.clone(),
             backup_share: self.backup_share,
             parity_share: self.parity_share,
             stand_in,
             shape: Shape { instances, parity_only: parity, slots: self.slots.get() },
-            fleet,
-            settings: settings.clone(),
             deadline: self.deadline,
             lengths: contender.lengths,
             encode: self.encode,
             decode: self.decode,
+            ..Run::new(what.at(self.arrivals, rate), what.faults.clone(), instances, settings.clone())
         };
         let coded = settings.policy.is_coded();
         let follows = settings.policy == PolicyKind::ParmPlus && settings.coding.parm_plus.k_follows_load;
@@ -272,8 +244,6 @@ mod tests {
         assert!(refused("loads = [-1.0]").contains("-1"));
         assert_eq!(refused("repeats = 4294967295"), "invalid repeats = 4294967295: give at most 10000");
         assert_eq!(refused("instances = 4294967295"), "invalid instances = 4294967295: give at most 100000");
-        let policy = "policies = [\"mine\"]\n[policy.mine]\nfrontends = 4294967295";
-        assert_eq!(refused(policy), "invalid frontends = 4294967295: give at most 1000");
-        assert_eq!(refused("agreement = 2.0"), "invalid agreement = 2: give a share from 0 to 1");
+        assert_eq!(refused("backup_share = 200.0"), "invalid backup_share = 200: give a share from 0 to 100");
     }
 }

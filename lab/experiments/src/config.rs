@@ -56,8 +56,6 @@ pub struct Config {
     pub parity_share: f64,
     /// Time of the stand-in as a share of the deployed model's: per row, or for jobs of 1, 2, 4 and 8 rows. Default 0.25.
     pub stand_in_cost: StandInCost,
-    /// Share of right predictions that the stand-in agrees with, in a simulation. Default 0.97.
-    pub agreement: f64,
     /// Milliseconds that a query may wait for its answer. Default 10000.
     #[serde(rename = "deadline_ms", with = "PositiveMillis")]
     pub deadline: Duration,
@@ -67,11 +65,6 @@ pub struct Config {
     /// Microseconds that decoding a slot takes. Default 8, also from the paper.
     #[serde(rename = "decode_us", with = "Micros")]
     pub decode: Duration,
-    /// Microseconds that a message between a frontend and an instance takes, in a simulation. Default 0.
-    #[serde(rename = "delay_us", with = "Micros")]
-    pub delay: Duration,
-    /// Share of the messages about tokens that are lost, in a simulation. Default 0.
-    pub loss: f64,
     /// Settings of real processes; a simulation ignores them.
     pub processes: Processes,
     /// Policies that this file defines.
@@ -160,12 +153,9 @@ impl Default for Config {
             backup_share: 0.5,
             parity_share: 1.0,
             stand_in_cost: StandInCost::Row(0.25),
-            agreement: 0.97,
             deadline: Duration::from_secs(10),
             encode: Duration::from_micros(93),
             decode: Duration::from_micros(8),
-            delay: Duration::ZERO,
-            loss: 0.0,
             processes: Processes::default(),
             policy: BTreeMap::new(),
             scenario: BTreeMap::new(),

@@ -1,13 +1,13 @@
 //! A policy in the comparison: its dispatch settings and how the instances are divided.
 
-use std::num::{NonZeroU8, NonZeroU32};
+use std::num::NonZeroU8;
 
 use parm_settings::{PolicyKind, PoolSettings};
 use parm_simulator::Lengths;
 use serde::{Deserialize, Serialize};
 
 /// A policy and its instances.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Contender {
     /// The dispatch settings, with the same fields as in the frontend's configuration.
@@ -16,47 +16,21 @@ pub struct Contender {
     pub instances: Option<u32>,
     /// Instances that serve only parity models. Default 0: all serve everything, and the policy divides them.
     pub parity_only: u32,
-    /// Frontends, each with a part of the queries, in a simulation. Default 1.
-    pub frontends: NonZeroU32,
-    /// Whether the instances give tokens and frontends reserve them. Default true; it matters with several frontends.
-    pub tokens: bool,
-    /// Whether frontends without tokens report to each other what they hold. Default false.
-    pub neighbours: bool,
     /// How batches treat queries of unequal lengths, in a simulation: `mixed` without regard to them, `equal` lengths only,
     /// or `padded` where that pays. Default `mixed`.
     pub lengths: Lengths,
-}
-
-impl Default for Contender {
-    fn default() -> Self {
-        let dispatch = PoolSettings::default();
-        let frontends = NonZeroU32::MIN;
-        let lengths = Lengths::default();
-        Self {
-            dispatch,
-            instances: None,
-            parity_only: 0,
-            frontends,
-            tokens: true,
-            neighbours: false,
-            lengths,
-        }
-    }
 }
 
 /// The predefined policies and their descriptions.
 pub const POLICIES: &[(&str, &str)] = &[
     ("none", "no redundancy, on the deployed instances alone"),
     ("equal", "no redundancy, on all instances: Equal-Resources, the baseline"),
-    ("equal+ejection", "the same, and slow instances are ejected"),
-    ("replicate", "every batch on two instances if one is idle, without ejection"),
-    ("hedge", "late batches once more, within a budget, ejection"),
-    ("hedge without ejection", "the same, and slow instances stay in service"),
-    ("parm", "the paper's: a parity per two queries, on a third of the instances, without ejection"),
-    ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 4, ejection"),
+    ("replicate", "every query on two instances, as soon as two are free"),
+    ("hedge", "late queries once more, within a budget"),
+    ("parm", "the paper's: a parity per two queries, on a third of the instances"),
+    ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 4"),
     ("approximate-backup", "every query on a cheaper model too, on instances of its own"),
-    ("stand-in", "a cheaper model on idle instances and for late queries, hedges within a budget, ejection"),
-    ("stand-in late", "the same for late queries only"),
+    ("stand-in", "a cheaper model for late queries, hedges within a budget"),
 ];
 
 /// The instances of an experiment.
@@ -72,22 +46,18 @@ impl Contender {
     /// Returns the predefined policy of this name.
     pub(crate) fn named(name: &str, resources: Resources) -> Option<Self> {
         let mut contender = Contender::default();
-        let (policy, ejection) = match name {
-            "none" => (PolicyKind::None, false),
-            "equal" => (PolicyKind::Equal, false),
-            "equal+ejection" => (PolicyKind::Equal, true),
-            "replicate" => (PolicyKind::Replicate, false),
-            "hedge" => (PolicyKind::Hedge, true),
-            "hedge without ejection" => (PolicyKind::Hedge, false),
-            "parm" => (PolicyKind::Parm, false),
-            "parm+" => (PolicyKind::ParmPlus, true),
-            "approximate-backup" => (PolicyKind::ApproximateBackup, false),
-            "stand-in" | "stand-in late" => (PolicyKind::StandIn, true),
+        let policy = match name {
+            "none" => PolicyKind::None,
+            "equal" => PolicyKind::Equal,
+            "replicate" => PolicyKind::Replicate,
+            "hedge" => PolicyKind::Hedge,
+            "parm" => PolicyKind::Parm,
+            "parm+" => PolicyKind::ParmPlus,
+            "approximate-backup" => PolicyKind::ApproximateBackup,
+            "stand-in" => PolicyKind::StandIn,
             _ => return None,
         };
         contender.dispatch.policy = policy;
-        contender.dispatch.ejection.enabled = ejection;
-        contender.dispatch.stand_in.spare = name != "stand-in late";
         if policy == PolicyKind::ParmPlus {
             contender.dispatch.coding.k_choices = (3..=4).filter_map(NonZeroU8::new).collect();
         }
@@ -148,7 +118,6 @@ mod tests {
         let resources = Resources { instances: 18, deployed: 12 };
         let dispatch = |name| Contender::named(name, resources).unwrap().dispatch;
         assert_eq!(dispatch("hedge"), PoolSettings { policy: PolicyKind::Hedge, ..PoolSettings::default() });
-        assert!(!dispatch("hedge without ejection").ejection.enabled);
     }
 
     #[test]

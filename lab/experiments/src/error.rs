@@ -40,8 +40,6 @@ pub enum Error {
     BadShare { name: &'static str, share: f64, most: f64 },
     #[error("invalid {name} = {value}: give at most {most}")]
     TooMany { name: &'static str, value: u32, most: u32 },
-    #[error("loss has no effect: no policy has tokens: remove it, or give a policy `frontends` above 1")]
-    NoTokens,
     #[error(
         "invalid policy '{policy}': {parity} of its {instances} instances serve parities: leave some for the deployed model"
     )]

@@ -98,13 +98,7 @@ impl Experiment {
         });
         let rows = rows.into_inner().unwrap_or_else(|broken| broken.into_inner());
         let rows: Vec<Done<'_>> = rows.into_values().collect::<Result<_, _>>()?;
-        Ok(self.stating(self.compared(rows)))
-    }
-
-    /// A simulation does not grade answers: only the configuration states how often stand-ins agree.
-    pub(crate) fn stating(&self, report: Report) -> Report {
-        let stands_in = report.rows.iter().any(|row| row.verdict.shares.stand_in > 0.0);
-        Report { stated_agreement: stands_in.then_some(self.config.agreement), ..report }
+        Ok(self.compared(rows))
     }
 
     /// Returns the report of the finished runs, by cell. Cells without one are left out.
@@ -146,7 +140,7 @@ impl Experiment {
         let (seed, repeats) = (self.config.seed, self.config.repeats.get());
         // A recording may be shorter than the configured run.
         let queries = self.cells.iter().flat_map(|cell| &cell.runs).map(|run| run.queries).max().unwrap_or(0);
-        Report { seed, repeats, queries, stated_agreement: None, rows: rows.collect() }
+        Report { seed, repeats, queries, rows: rows.collect() }
     }
 }
 

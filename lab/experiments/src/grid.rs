@@ -64,7 +64,7 @@ impl Experiment {
             let found: Option<Vec<&Record>> = keys.iter().map(|key| records.get(key)).collect();
             tallies.push(found.unwrap_or_default().into_iter().map(tally).collect::<Result<_, _>>()?);
         }
-        Ok(self.stating(self.report(&tallies)))
+        Ok(self.report(&tallies))
     }
 
     fn runs(&self) -> impl Iterator<Item = (&Cell, usize)> {

@@ -17,9 +17,6 @@ pub struct Report {
     pub repeats: u32,
     /// Queries in a run, the warm-up included.
     pub queries: u64,
-    /// Agreement of stand-ins with predictions, if the configuration states it and nothing was graded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stated_agreement: Option<f64>,
     /// One for each scenario, load and policy.
     pub rows: Vec<Row>,
 }
@@ -82,19 +79,7 @@ impl fmt::Display for Report {
             self.seed,
             self.seed.wrapping_add(u64::from(self.repeats) - 1),
             self.queries,
-        )?;
-        for row in self.rows.iter().filter(|row| row.verdict.messages > 0.0) {
-            let (scenario, load, name, messages) =
-                (&row.scenario, row.intensity(), row.name(), row.verdict.messages);
-            write!(f, "\n{scenario} {load} {name}: {messages:.2} messages per query in addition to calls")?;
-        }
-        self.stated_agreement.iter().try_for_each(|agreement| {
-            let percent = 100.0 * agreement;
-            write!(
-                f,
-                "\nno answer was graded: the agreement of {percent:.0} % of stand-ins is stated, not measured"
-            )
-        })
+        )
     }
 }
 

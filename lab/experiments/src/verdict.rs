@@ -34,8 +34,6 @@ pub struct Verdict {
     pub extra: f64,
     /// Share of the instances' time that they worked.
     pub utilisation: f64,
-    /// Messages about tokens per query, in addition to calls, in a simulation of several frontends; otherwise 0.
-    pub messages: f64,
     /// The largest number of unanswered queries at a time.
     pub most_in_flight: usize,
 }
@@ -133,7 +131,6 @@ impl Verdict {
             accuracy: Accuracy::of(runs),
             extra: mean(&Tally::extra),
             utilisation: mean(&Tally::utilisation),
-            messages: mean(&Tally::messages),
             most_in_flight: runs.iter().map(Tally::most_in_flight).max().unwrap_or(0),
         }
     }

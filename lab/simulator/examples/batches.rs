@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_settings::{BatchSettings, BatchSize, PolicyKind, PoolSettings};
-use parm_simulator::{Answered, Error, Fleet, Lengths, Outcome, Quiet, Run, Shape, StandIn, Witness};
+use parm_settings::{BatchSize, PolicyKind, PoolSettings};
+use parm_simulator::{Answered, Error, Outcome, Quiet, Run, Witness};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -28,7 +28,6 @@ const CARDS: [(&str, [(u16, f64); 7]); 2] = [
     ("card with copies", [(1, 1.53), (2, 2.18), (4, 3.48), (8, 5.21), (16, 10.7), (32, 18.5), (64, 36.9)]),
 ];
 const SIZES: [u16; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
-const DELAYS_MS: [u64; 3] = [0, 2, 5];
 const LOADS: [f64; 7] = [0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 1.2];
 const CARD_LOADS: [f64; 7] = [0.3, 0.5, 0.8, 0.87, 0.93, 1.0, 1.2];
 const ROW_MS: f64 = 20.0;
@@ -109,31 +108,21 @@ fn engines() -> impl Iterator<Item = Emulated> {
 }
 
 impl Case {
-    fn run(&self, max_size: BatchSize, delay_ms: u64) -> Result<Latencies, Error> {
-        let batch = BatchSettings { max_size, max_delay: Duration::from_millis(delay_ms) };
+    fn run(&self, max_size: BatchSize) -> Result<Latencies, Error> {
         let queue_limit = NonZeroU32::new(100_000).expect("positive");
-        let settings =
-            PoolSettings { policy: PolicyKind::None, batch, queue_limit, ..PoolSettings::default() };
+        let mut settings = PoolSettings { policy: PolicyKind::None, queue_limit, ..PoolSettings::default() };
+        settings.batch.max_size = max_size;
         let counted = (self.rate * 20.0).clamp(40_000.0, 200_000.0) as u64;
         // The first twenty seconds are for learning.
         let warm_up = (self.rate * 20.0) as u64;
+        let arrivals = Arrivals::Poisson { rate: self.rate };
         let run = Run {
             seed: self.seed,
             queries: warm_up + counted,
             warm_up,
-            arrivals: Arrivals::Poisson { rate: self.rate },
-            faults: Faults::default(),
             service: self.service.clone(),
-            backup_share: 0.5,
-            parity_share: 1.0,
-            stand_in: StandIn::default(),
-            shape: Shape { instances: self.instances, parity_only: 0, slots: 1 },
-            fleet: Fleet::default(),
-            settings,
             deadline: self.deadline,
-            lengths: Lengths::default(),
-            encode: Duration::ZERO,
-            decode: Duration::ZERO,
+            ..Run::new(arrivals, Faults::default(), self.instances, settings)
         };
         let mut seen = Latencies::default();
         run.watched(&Quiet, &mut seen)?;
@@ -143,28 +132,25 @@ impl Case {
 
 /// The table's row of one case.
 fn row(name: &str, case: &Case) -> Result<String, Error> {
-    let mut auto = case.run(BatchSize::Auto, 0)?;
+    let mut auto = case.run(BatchSize::Auto)?;
     let mut fixed = Vec::new();
-    for (size, delay) in SIZES.into_iter().flat_map(|size| DELAYS_MS.map(|delay| (size, delay))) {
-        if size > 1 || delay == 0 {
-            let size = NonZeroU16::new(size).expect("positive");
-            fixed.push((size, delay, case.run(size.into(), delay)?));
-        }
+    for size in SIZES.into_iter().filter_map(NonZeroU16::new) {
+        fixed.push((size, case.run(size.into())?));
     }
-    let single = fixed[0].2.quantile(0.5);
+    let single = fixed[0].1.quantile(0.5);
     let overloaded = case.load > 1.0;
     // Beyond capacity the share that is served counts, not the time.
     let score = |run: &mut Latencies| if overloaded { -run.served() } else { run.quantile(0.99) };
     let own = score(&mut auto);
-    let mut scored: Vec<_> = fixed.iter_mut().map(|(size, delay, run)| (score(run), size, delay)).collect();
+    let mut scored: Vec<_> = fixed.iter_mut().map(|(size, run)| (score(run), size)).collect();
     scored.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let (best, size, delay) = &scored[0];
+    let (best, size) = &scored[0];
     let shown =
         |score: f64| if overloaded { format!("{:.1} %", -100.0 * score) } else { format!("{score:.1}") };
     let Case { instances, load, .. } = case;
     let (best_shown, own_shown, ratio, median) = (shown(*best), shown(own), own / best, auto.quantile(0.5));
     Ok(format!(
-        "| {name} | {instances} | {load} | {size} in {delay} ms | {best_shown} | {own_shown} | {ratio:.3} | {median:.1}, {single:.1} |"
+        "| {name} | {instances} | {load} | {size} | {best_shown} | {own_shown} | {ratio:.3} | {median:.1}, {single:.1} |"
     ))
 }
 

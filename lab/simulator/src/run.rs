@@ -9,7 +9,7 @@ use parm_workload::service::Service;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Engine;
+use crate::simulation::Simulation;
 use crate::{Error, Progress, Tally, Witness};
 
 /// Everything that determines a run: equal runs have equal results.
@@ -31,12 +31,10 @@ pub struct Run {
     pub backup_share: f64,
     /// A parity model's time for a group, as the same share.
     pub parity_share: f64,
-    /// The stand-in's cost and quality.
-    pub stand_in: StandIn,
+    /// The time of a stand-in's jobs, as a share of a query's time on the deployed model.
+    pub stand_in: Cost,
     /// The instances.
     pub shape: Shape,
-    /// The frontends, and the network to the instances.
-    pub fleet: Fleet,
     /// The policy and all other settings of the dispatcher.
     pub settings: PoolSettings,
     /// How long a query may wait for its answer.
@@ -62,63 +60,46 @@ pub enum Lengths {
     Padded,
 }
 
-/// A stand-in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StandIn {
-    /// Time of its jobs, as a share of a query's time on the deployed model.
-    pub cost: Cost,
-    /// Share of right predictions that it agrees with.
-    pub agreement: f64,
-}
-
-/// A quarter of a query's time for a row, and agreement with 97 of 100 predictions.
-impl Default for StandIn {
-    fn default() -> Self {
-        Self { cost: Cost::linear(0.25), agreement: 0.97 }
-    }
-}
-
 /// The instances of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// All of them.
     pub instances: u32,
-    /// The last this many serve parity models only; the others serve everything.
+    /// The last this many serve parity models only. If it is 0, the policy keeps as many for them as it needs.
     pub parity_only: u32,
     /// Jobs that an instance holds: one runs, the others wait there.
     pub slots: u16,
 }
 
-/// The frontends, and the network between them and the instances.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fleet {
-    /// Frontends; each query arrives at a random one.
-    pub frontends: u32,
-    /// Whether the instances give tokens.
-    pub tokens: bool,
-    /// Without tokens: the shortest time between two reports of a frontend to its neighbours.
-    pub neighbours: Option<Duration>,
-    /// Time of a message in one direction.
-    pub delay: Duration,
-    /// Share of the messages about tokens that are lost.
-    pub loss: f64,
-}
-
-/// One frontend, next to its instances.
-impl Default for Fleet {
-    fn default() -> Self {
-        Self { frontends: 1, tokens: false, neighbours: None, delay: Duration::ZERO, loss: 0.0 }
-    }
-}
-
 impl Run {
+    /// A run of a hundred thousand queries, whose models take as long as the paper's where they do not say otherwise.
+    pub fn new(arrivals: Arrivals, faults: Faults, instances: u32, settings: PoolSettings) -> Self {
+        Self {
+            seed: 1,
+            queries: 100_000,
+            warm_up: 0,
+            arrivals,
+            faults,
+            service: Service::default(),
+            backup_share: 0.5,
+            parity_share: 1.0,
+            stand_in: Cost::linear(0.25),
+            shape: Shape { instances, parity_only: 0, slots: 1 },
+            settings,
+            deadline: Duration::from_secs(10),
+            lengths: Lengths::default(),
+            encode: Duration::from_micros(93),
+            decode: Duration::from_micros(8),
+        }
+    }
+
     /// Simulates the run.
     pub fn simulate(&self, progress: &dyn Progress) -> Result<Tally, Error> {
-        Engine::new(self)?.run(progress)
+        Simulation::new(self, None)?.run(progress)
     }
 
     /// The same, observed by a witness.
     pub fn watched(&self, progress: &dyn Progress, witness: &mut dyn Witness) -> Result<Tally, Error> {
-        Engine::watched(self, witness)?.run(progress)
+        Simulation::new(self, Some(witness))?.run(progress)
     }
 }

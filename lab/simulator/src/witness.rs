@@ -1,6 +1,6 @@
 //! The interface that observes a run: the same events that a frontend can record about itself.
 
-use parm_dispatch::Role;
+use parm_settings::recording::RecordedRole;
 use parm_workload::clock::Moment;
 
 use crate::Outcome;
@@ -26,7 +26,7 @@ pub struct Execution {
     /// The instance, counted from 0.
     pub instance: u32,
     /// The role of the job.
-    pub role: Role,
+    pub role: RecordedRole,
     /// Rows of its batch.
     pub rows: usize,
     /// When the instance received it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_settings::{Cost, PoolSettings};
-use parm_simulator::{Lengths, Run, Shape, StandIn};
+use parm_simulator::{Lengths, Run, Shape};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -66,10 +66,6 @@ pub enum Objective {
     Gap,
 }
 
-/// Time to encode a group and to decode a slot, off the dispatch path: the paper's medians for two images.
-const ENCODE: Duration = Duration::from_micros(93);
-const DECODE: Duration = Duration::from_micros(8);
-
 /// Fewest values of a measured sample for its own p99.9: ten lie beyond it.
 const ENOUGH: usize = 10_000;
 
@@ -121,33 +117,22 @@ impl Problem {
         }
     }
 
-    fn stand_in(&self) -> StandIn {
-        self.quality.stand_in.map_or_else(StandIn::default, |known| StandIn {
-            cost: Cost { rows: known.cost },
-            agreement: known.agreement,
-        })
-    }
-
     /// Returns the run of some settings. Runs of one seed have the same arrivals, service times and faults.
     pub fn run(&self, settings: PoolSettings, seed: u64, queries: u64) -> Run {
         let queries = self.queries(queries);
+        let run = Run::new(self.arrivals.clone(), self.faults.clone(), self.instances, settings);
         Run {
             seed,
             queries,
             warm_up: queries / 10,
-            arrivals: self.arrivals.clone(),
-            faults: self.faults.clone(),
             service: self.service.clone(),
             backup_share: self.quality.backup.map_or(1.0, |(share, _)| share),
             parity_share: self.quality.parity_share,
-            stand_in: self.stand_in(),
-            shape: Shape { instances: self.instances, parity_only: 0, slots: self.slots },
-            fleet: parm_simulator::Fleet::default(),
-            settings,
+            stand_in: self.quality.stand_in.map_or(run.stand_in, |known| Cost { rows: known.cost }),
+            shape: Shape { slots: self.slots, ..run.shape },
             deadline: self.deadline,
             lengths: self.lengths,
-            encode: ENCODE,
-            decode: DECODE,
+            ..run
         }
     }
 }

@@ -175,8 +175,9 @@ impl fmt::Display for Report {
         )?;
         self.reason.iter().try_for_each(|sentence| write!(f, "\n{sentence}"))?;
         self.caveats.iter().try_for_each(|caveat| write!(f, "\nnote: {caveat}"))?;
-        let Effort { runs, queries, grid } = self.effort;
-        write!(f, "\n{runs} runs, {queries} queries simulated; the grid has {grid} combinations")
+        let Effort { runs, queries } = self.effort;
+        let count = self.tried.len();
+        write!(f, "\n{count} combinations of settings, {runs} runs, {queries} queries simulated")
     }
 }
 

@@ -1,9 +1,8 @@
-//! The search: successive halving from many candidates in short runs to a few in long runs.
+//! The search: successive halving from all candidates in short runs to a few in long runs.
 //!
-//! Most of a grid is visibly bad after a few seconds of virtual time. Every candidate of a stage has the same arrivals,
-//! service times and faults, so that runs differ only by the settings (common random numbers). Two rules limit the
-//! influence of short runs: the best candidate of every policy goes on, and survivors bring their neighbours into the
-//! next stage, which finds candidates that the sample missed.
+//! Most of the grid is visibly bad after a few seconds of virtual time. Every candidate of a stage has the same arrivals,
+//! service times and faults, so that runs differ only by the settings (common random numbers). The best candidate of every
+//! policy goes on, which limits the influence of short runs.
 //!
 //! Rejected: a model of the objective (Bayesian optimisation), which pays if a run takes hours; here it takes a second.
 
@@ -21,21 +20,19 @@ use crate::{Candidate, Error, Objective, Problem, Space};
 /// The size of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Seed of the sample and of the first run; each further run adds one.
+    /// Seed of the first run; each further run adds one.
     pub seed: u64,
     /// Queries of a run of the last stage.
     pub queries: u64,
     /// Runs of every candidate in the last stage, each with a seed of its own.
     pub repeats: u32,
-    /// Candidates of the first stage.
-    pub candidates: usize,
     /// Concurrent runs; the result does not depend on their number.
     pub threads: usize,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { seed: 1, queries: 400_000, repeats: 5, candidates: 72, threads: 1 }
+        Self { seed: 1, queries: 400_000, repeats: 5, threads: 1 }
     }
 }
 
@@ -46,8 +43,6 @@ pub struct Effort {
     pub runs: u64,
     /// Queries in them.
     pub queries: u64,
-    /// Number of combinations in the grid.
-    pub grid: u64,
 }
 
 /// A search for the best of a space.
@@ -103,10 +98,10 @@ impl<'a> Search<'a> {
 
     /// Returns the estimated number of queries; the real number is never smaller.
     pub fn queries(&self) -> u64 {
-        let (mut count, mut total) = (self.plan.candidates as u64, 0);
+        let (mut count, mut total) = (self.space.size() as u64, 0);
         for stage in 0..STAGES {
             total += count * self.length(stage);
-            count = 2 * (count / KEPT as u64 + 6);
+            count = count.div_ceil(KEPT as u64);
         }
         let finalists = (FINALISTS + self.space.usual().len()) as u64;
         total + finalists * u64::from(self.plan.repeats) * self.problem.queries(self.plan.queries)
@@ -114,41 +109,20 @@ impl<'a> Search<'a> {
 
     /// Runs the search.
     pub fn run(&self, progress: &dyn Progress) -> Result<Report, Error> {
-        let mut effort = Effort { grid: self.space.size() as u64, ..Effort::default() };
-        let mut seen = BTreeSet::new();
+        let mut effort = Effort::default();
         let mut known: BTreeMap<Candidate, Tried> = BTreeMap::new();
-        let mut stage = self.space.sample(self.plan.candidates, self.plan.seed);
+        let mut stage = self.space.grid();
         for number in 0..STAGES {
-            seen.extend(stage.iter().cloned());
-            let tried = self.try_all(
-                &stage,
-                Runs { repeats: 1, queries: self.length(number) },
-                progress,
-                &mut effort,
-            )?;
-            let survivors = self.best(&tried, stage.len().div_ceil(KEPT));
+            let runs = Runs { repeats: 1, queries: self.length(number) };
+            let tried = self.try_all(&stage, runs, progress, &mut effort)?;
+            stage = self.best(&tried, stage.len().div_ceil(KEPT));
             known.extend(tried.into_iter().map(|tried| (tried.candidate.clone(), tried)));
-            let entrants = if number + 1 < STAGES { self.entrants(&survivors, &seen) } else { Vec::new() };
-            stage = survivors.into_iter().chain(entrants).collect();
         }
         stage = self.finalists(stage);
         let whole = Runs { repeats: self.plan.repeats, queries: self.plan.queries };
         let finals = self.try_all(&stage, whole, progress, &mut effort)?;
         known.extend(finals.iter().map(|tried| (tried.candidate.clone(), tried.clone())));
         Ok(Report::new(self.problem, &self.space, finals, known.into_values().collect(), effort))
-    }
-
-    /// Tries one in `one_in` of all combinations in runs of the last stage's length, as a reference for the search.
-    pub fn brute_force(
-        &self,
-        one_in: usize,
-        progress: &dyn Progress,
-    ) -> Result<Vec<(Candidate, Score)>, Error> {
-        let mut effort = Effort::default();
-        let grid: Vec<Candidate> = self.space.grid().into_iter().step_by(one_in.max(1)).collect();
-        let tried =
-            self.try_all(&grid, Runs { repeats: 1, queries: self.plan.queries }, progress, &mut effort)?;
-        Ok(tried.into_iter().map(|tried| (tried.candidate, tried.scores[0])).collect())
     }
 
     /// Scores a candidate in one run.
@@ -174,17 +148,6 @@ impl<'a> Search<'a> {
             }
         }
         kept
-    }
-
-    /// Returns new neighbours of the survivors, the best survivors' first; at most as many as there are survivors.
-    fn entrants(&self, survivors: &[Candidate], seen: &BTreeSet<Candidate>) -> Vec<Candidate> {
-        let mut new = Vec::new();
-        for near in survivors.iter().flat_map(|survivor| self.space.neighbours(survivor)) {
-            if new.len() < survivors.len() && !seen.contains(&near) && !new.contains(&near) {
-                new.push(near);
-            }
-        }
-        new
     }
 
     /// Returns the first few of a ranked stage, the best of every policy, and the baseline.

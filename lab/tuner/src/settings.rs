@@ -71,7 +71,7 @@ mod tests {
         settings.hedge.budget.ratio = Fraction::percent(5);
         settings.coding.grace.factor = Factor::percent(150);
         settings.coding.parm_plus.k_follows_load = false;
-        settings.stand_in.grace.factor = Factor::percent(150);
+        settings.stand_in.late_factor = Factor::percent(150);
         settings.stand_in.bound = Fraction::percent(2);
         let written = changes(&settings).to_string();
         assert_eq!(toml::from_str::<PoolSettings>(&written).unwrap(), settings, "{written}");

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::Row;
 
 use super::section::{anchor, title};
-use super::{percent, text};
+use super::text;
 use crate::{Mode, Results, RunRecord};
 
 /// Problems that are listed individually.
@@ -91,18 +91,10 @@ pub(super) fn contents(groups: &[Vec<&Row>]) -> String {
 /// The definitions of the terms.
 pub(super) fn foot(results: &Results) -> String {
     let left_out = match results.mode {
-        Mode::Processes => String::new(),
+        Mode::Processes => "",
         Mode::Simulation => {
-            let stated = results.report.stated_agreement.map_or(String::new(), |agreement| {
-                format!(
-                    " That stand-ins agree with {} of them is stated in its configuration.",
-                    percent(agreement)
-                )
-            });
-            format!(
-                "<p>A simulation does not model networks, processors and operating systems, and does not compute predictions: \
-                 the deployed model's count as right unless a fault made them wrong. Approximate answers were not graded.{stated}</p>"
-            )
+            "<p>A simulation does not model networks, processors and operating systems, and does not compute predictions: \
+             the deployed model's count as right unless a fault made them wrong. Approximate answers were not graded.</p>"
         }
     };
     format!(

@@ -53,9 +53,9 @@ fn key_of_a_run_depends_only_on_its_own_settings() {
     let one = Config { loads: vec![0.7], policies: vec!["hedge".into()], seed: 2, ..config() };
     let one = Config { repeats: NonZeroU32::MIN, ..one };
     assert_eq!(keys(one), [all[9].clone()], "the second repeat of hedge at 0.7");
-    let changed = keys(Config { agreement: 0.5, ..config() });
+    let changed = keys(Config { parity_share: 0.5, ..config() });
     assert!(all.iter().all(|key| !changed.contains(key)));
-    let text = "[policy.mine]\nframes = 1".replace("frames", "frontends");
-    let mine = Config { policy: Config::parse(&text).unwrap().policy, ..config() };
+    let mine = Config::parse("[policy.mine]\ninstances = 3").unwrap();
+    let mine = Config { policy: mine.policy, ..config() };
     assert_eq!(keys(mine), all, "the policy is not used");
 }

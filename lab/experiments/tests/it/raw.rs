@@ -73,23 +73,3 @@ fn query_without_an_answer_is_neither_right_nor_wrong() {
         raw.lines().filter_map(|line| line.split_once(",failed,")).map(|(_, right)| right).collect();
     assert!(!ends.is_empty() && ends.iter().all(|right| right.is_empty()), "{ends:?}");
 }
-
-#[test]
-fn loss_is_refused_unless_a_policy_has_tokens() {
-    let lossy = |frontends| {
-        let mut config = Config { loss: 0.5, ..config(&["mine"]) };
-        config.delay = std::time::Duration::from_micros(100);
-        let text = format!("[policy.mine]\nfrontends = {frontends}\n");
-        config.policy = Config::parse(&text).unwrap().policy;
-        Experiment::new(config)
-    };
-    let error = lossy(1).unwrap_err().to_string();
-    assert!(error.contains("loss has no effect"), "{error}");
-    let lossless = {
-        let mut experiment = lossy(3).unwrap().config().clone();
-        experiment.loss = 0.0;
-        Experiment::new(experiment).unwrap()
-    };
-    let report = lossy(3).unwrap().run(2, &Quiet).unwrap();
-    assert_ne!(report.rows[0].spectrum, lossless.run(2, &Quiet).unwrap().rows[0].spectrum);
-}

@@ -1,6 +1,5 @@
 //! Tallies as plain values, for files: every number returns exactly as it was.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -19,14 +18,12 @@ pub struct KeptTally {
     outcomes: Vec<u64>,
     wrong: Vec<u64>,
     graded: bool,
-    suspects: BTreeMap<u32, u64>,
     slowest: Vec<u64>,
     deployed: u64,
     extra: u64,
     busy: u64,
     capacity: u64,
     most_in_flight: usize,
-    messages: u64,
 }
 
 /// The latencies of a block with how often they occurred, and the bits of their sum.
@@ -52,14 +49,12 @@ impl From<&Tally> for KeptTally {
             outcomes: tally.outcomes.to_vec(),
             wrong: tally.wrong.to_vec(),
             graded: tally.graded,
-            suspects: tally.suspects.clone(),
             slowest: tally.slowest.clone(),
             deployed: tally.deployed.to_bits(),
             extra: tally.extra.to_bits(),
             busy: tally.busy,
             capacity: tally.capacity,
             most_in_flight: tally.most_in_flight,
-            messages: tally.messages,
         }
     }
 }
@@ -83,14 +78,12 @@ impl TryFrom<KeptTally> for Tally {
         tally.wrong = counts(kept.wrong)?;
         Ok(Tally {
             graded: kept.graded,
-            suspects: kept.suspects,
             slowest: kept.slowest,
             deployed: f64::from_bits(kept.deployed),
             extra: f64::from_bits(kept.extra),
             busy: kept.busy,
             capacity: kept.capacity,
             most_in_flight: kept.most_in_flight,
-            messages: kept.messages,
             ..tally
         })
     }
@@ -109,7 +102,6 @@ mod tests {
             tally.ended(Ended { number, latency, outcome, wrong: number % 50 == 0 });
             tally.started(number % 7 != 0, 0.1);
         }
-        tally.suspected(3);
         tally.finish(1 << 60, (1 << 60) + 1, 17);
         tally
     }

@@ -6,7 +6,6 @@
 
 mod kept;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -42,7 +41,6 @@ pub struct Tally {
     outcomes: [u64; Outcome::ALL.len()],
     wrong: [u64; Outcome::ALL.len()],
     graded: bool,
-    suspects: BTreeMap<u32, u64>,
     /// The slowest query of every stretch of the run, in nanoseconds.
     slowest: Vec<u64>,
     deployed: f64,
@@ -50,8 +48,6 @@ pub struct Tally {
     busy: u64,
     capacity: u64,
     most_in_flight: usize,
-    /// Messages about tokens that were not part of an answer.
-    pub(crate) messages: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -74,7 +70,6 @@ impl Tally {
             deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
             blocks: vec![Block { latencies, sum: 0.0 }; BLOCKS as usize],
             outcomes: [0; Outcome::ALL.len()],
-            suspects: BTreeMap::new(),
             graded: false,
             wrong: [0; Outcome::ALL.len()],
             slowest: vec![0; STRETCHES as usize],
@@ -83,7 +78,6 @@ impl Tally {
             busy: 0,
             capacity: 0,
             most_in_flight: 0,
-            messages: 0,
         }
     }
 
@@ -105,11 +99,6 @@ impl Tally {
     /// Counts a started job, for queries without a job or as redundancy. Its work is in jobs of the deployed model.
     pub fn started(&mut self, deployed: bool, work: f64) {
         *(if deployed { &mut self.deployed } else { &mut self.extra }) += work;
-    }
-
-    /// Records that an instance became suspect of wrong answers.
-    pub(crate) fn suspected(&mut self, instance: u32) {
-        *self.suspects.entry(instance).or_default() += 1;
     }
 
     /// Ends the run.
@@ -156,11 +145,6 @@ impl Tally {
         &self.slowest
     }
 
-    /// Returns the instances that became suspect of wrong answers, and how often.
-    pub fn suspects(&self) -> &BTreeMap<u32, u64> {
-        &self.suspects
-    }
-
     /// Returns the redundant work as a share of the necessary work (in jobs of the deployed model without faults).
     pub fn extra(&self) -> f64 {
         self.extra / self.deployed.max(1.0)
@@ -169,11 +153,6 @@ impl Tally {
     /// Returns the share of the instances' time that they worked.
     pub fn utilisation(&self) -> f64 {
         self.busy as f64 / self.capacity.max(1) as f64
-    }
-
-    /// Returns the messages beyond calls and answers, per counted query.
-    pub fn messages(&self) -> f64 {
-        self.messages as f64 / self.count().max(1) as f64
     }
 
     /// Returns the largest number of unanswered queries at a time.

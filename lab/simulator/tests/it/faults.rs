@@ -29,7 +29,6 @@ fn every_query_of_every_scenario_is_answered_once() {
             for slots in [1, 3] {
                 let mut run = Run { queries: QUERIES, warm_up: 0, faults: faults.clone(), ..run(18, 0.6) };
                 run.settings.policy = policy;
-                run.settings.ejection.enabled = policy == PolicyKind::ParmPlus;
                 run.shape.slots = slots;
                 assert_eq!(simulate(&run).count(), QUERIES, "{name}, {policy:?}, {slots} slots");
             }

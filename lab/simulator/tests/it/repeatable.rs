@@ -1,7 +1,7 @@
 //! A witness does not change a run, and memory does not grow with its length.
 
-use parm_dispatch::Role;
 use parm_settings::PolicyKind;
+use parm_settings::recording::RecordedRole;
 use parm_simulator::{Answered, Execution, Outcome, Quiet, Run, Witness};
 use parm_workload::Scenario;
 use parm_workload::clock::Moment;
@@ -49,7 +49,7 @@ fn witness_sees_every_query_and_job_and_changes_nothing() {
     let hedged = watching.answered.iter().filter(|answered| answered.outcome == Outcome::Hedged).count();
     assert_eq!(hedged as f64 / 4_000.0, watched.share(Outcome::Hedged));
     // Jobs that were overtaken may still run when the last query is answered.
-    let copies = watching.executed.iter().filter(|execution| execution.role == Role::Copy).count();
+    let copies = watching.executed.iter().filter(|execution| execution.role == RecordedRole::Copy).count();
     assert!(watching.executed.len() - copies > 4_980 && copies > 10, "{copies} copies");
     assert!(
         watching.executed.iter().all(|execution| execution.ended > execution.given && execution.rows == 1)

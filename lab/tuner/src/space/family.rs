@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use parm_settings::{BatchSize, Factor, PolicyKind, Usual};
+use parm_settings::{BatchSize, Factor, PolicyKind};
 
 use super::Knob;
 use crate::{Coded, Problem};
@@ -23,14 +23,11 @@ pub(super) struct Dimension {
     pub(super) usual: usize,
 }
 
-/// How long a reconstruction or a duplicate is delayed, as a multiple of the usual time.
-const FACTORS: [Factor; 4] =
-    [Factor::percent(110), Factor::percent(125), Factor::percent(150), Factor::percent(200)];
+/// After how many times the usual time a query is late, and takes an approximate answer.
+const LATE: [Factor; 4] =
+    [Factor::percent(115), Factor::percent(125), Factor::percent(150), Factor::percent(200)];
 /// Duplicates, in percent of all jobs.
 const BUDGETS: [u8; 4] = [2, 5, 10, 20];
-/// Medians after which a query is late for its stand-in. Answers of stand-ins are held back as long.
-const AFTER: [Factor; 4] =
-    [Factor::percent(115), Factor::percent(125), Factor::percent(150), Factor::percent(200)];
 /// Most answers of stand-ins, in percent of all.
 const BOUNDS: [u8; 4] = [1, 2, 5, 10];
 /// Rows of a batch.
@@ -40,17 +37,13 @@ impl Family {
     pub(super) fn size(&self) -> usize {
         self.dimensions.iter().map(|dimension| dimension.choices.len()).product()
     }
-
-    pub(super) fn weight(&self) -> f64 {
-        (self.size() as f64).sqrt()
-    }
 }
 
 /// Returns the families of a problem, the one without redundancy first.
 pub(super) fn all(problem: &Problem) -> Vec<Family> {
     let family = |name, policy, own: Vec<Dimension>| {
-        let common = [ejection(), batches(problem)];
-        Family { name, policy, dimensions: own.into_iter().chain(common).collect() }
+        let dimensions = own.into_iter().chain([batches(problem)]).collect();
+        Family { name, policy, dimensions }
     };
     let mut families = vec![
         family("equal", PolicyKind::Equal, vec![]),
@@ -68,21 +61,17 @@ pub(super) fn all(problem: &Problem) -> Vec<Family> {
         let following = following(codes);
         let choices: Vec<Knob> = fixed.into_iter().chain(following).collect();
         let last = choices.len() - 1;
-        let plus = vec![usual(choices, last), graces(), of(), budgets(true)];
+        let plus = vec![usual(choices, last), late(1), budgets(true)];
         families.push(family("parm+", PolicyKind::ParmPlus, plus));
     }
     if problem.quality.backup.is_some() && problem.instances > 1 {
-        families.push(family("approximate-backup", PolicyKind::ApproximateBackup, vec![graces(), of()]));
+        families.push(family("approximate-backup", PolicyKind::ApproximateBackup, vec![late(1)]));
     }
     if problem.quality.stand_in.is_some() && problem.instances > 1 {
-        let own = vec![spare(), usual(AFTER.map(Knob::After).to_vec(), 0), bounds(), budgets(false)];
+        let own = vec![late(0), bounds(), budgets(false)];
         families.push(family("stand-in", PolicyKind::StandIn, own));
     }
     families
-}
-
-fn spare() -> Dimension {
-    usual(vec![Knob::Spare(false), Knob::Spare(true)], 1)
 }
 
 fn bounds() -> Dimension {
@@ -93,22 +82,13 @@ fn usual(choices: Vec<Knob>, usual: usize) -> Dimension {
     Dimension { choices, usual }
 }
 
-fn ejection() -> Dimension {
-    usual(vec![Knob::Ejection(false), Knob::Ejection(true)], 1)
-}
-
 /// Larger batches are offered only if a further row costs less than the first.
 fn batches(problem: &Problem) -> Dimension {
     let gains = problem.service.gains();
     let most = if gains { problem.max_batch } else { 1 };
-    let tenth_us = (problem.service.mean_seconds() * 1e5) as u64;
-    let auto = (most > 1).then_some(Knob::Batch(BatchSize::Auto, 0));
+    let auto = (most > 1).then_some(BatchSize::Auto);
     let sizes = BATCHES.into_iter().filter_map(NonZeroU16::new).filter(|rows| rows.get() <= most.max(1));
-    let choices = sizes.flat_map(|rows| {
-        let waits = if rows.get() == 1 { vec![0] } else { vec![0, tenth_us] };
-        waits.into_iter().map(move |wait| Knob::Batch(rows.into(), wait))
-    });
-    usual(auto.into_iter().chain(choices).collect(), 0)
+    usual(auto.into_iter().chain(sizes.map(Into::into)).map(Knob::Batch).collect(), 0)
 }
 
 fn budgets(or_none: bool) -> Dimension {
@@ -117,12 +97,8 @@ fn budgets(or_none: bool) -> Dimension {
     usual(choices.collect(), 2 + usize::from(or_none))
 }
 
-fn graces() -> Dimension {
-    usual(FACTORS.map(Knob::Grace).to_vec(), 1)
-}
-
-fn of() -> Dimension {
-    usual([Usual::Median, Usual::Tail].map(Knob::Usual).to_vec(), 0)
+fn late(default: usize) -> Dimension {
+    usual(LATE.map(Knob::Late).to_vec(), default)
 }
 
 /// From one instance for parities to half of them, and the paper's share of each k.

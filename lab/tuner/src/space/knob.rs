@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::num::{NonZeroU8, NonZeroU32};
-use std::time::Duration;
 
-use parm_settings::{BatchSize, Factor, Fraction, PoolSettings, Usual};
+use parm_settings::{BatchSize, Factor, Fraction, PoolSettings};
 
 use crate::Coded;
 
@@ -17,22 +16,14 @@ pub(super) enum Knob {
     Following(Vec<Coded>),
     /// Instances reserved for parities; `None` for the paper's share.
     Split(Option<u32>),
-    /// How long reconstructions are held back, as a multiple of the usual time.
-    Grace(Factor),
-    /// The statistic of the usual time.
-    Usual(Usual),
+    /// After how many times the usual time a query is late, and takes an approximate answer.
+    Late(Factor),
     /// Duplicates of late jobs, as a share of all; `None` for none.
     Hedge(Option<u8>),
-    /// Rows of a batch, and microseconds that a query waits for others.
-    Batch(BatchSize, u64),
-    /// Whether stand-ins also run for queries that are not late, on idle instances.
-    Spare(bool),
-    /// Medians after which a query is late for its stand-in.
-    After(Factor),
+    /// Rows of a batch.
+    Batch(BatchSize),
     /// Most answers of stand-ins, in percent.
     Bound(u8),
-    /// Whether slow instances are ejected.
-    Ejection(bool),
 }
 
 impl Knob {
@@ -56,21 +47,14 @@ impl Knob {
                 settings.coding.parm_plus.k_follows_load = true;
             }
             Knob::Split(kept) => coding.parity_instances = kept.and_then(NonZeroU32::new),
-            Knob::Grace(factor) => coding.grace.factor = *factor,
-            Knob::Usual(usual) => coding.grace.of = *usual,
+            Knob::Late(factor) => {
+                coding.grace.factor = *factor;
+                settings.stand_in.late_factor = *factor;
+            }
             Knob::Hedge(None) => coding.parm_plus.hedge = false,
             Knob::Hedge(Some(percent)) => settings.hedge.budget.ratio = Fraction::percent(*percent),
-            Knob::Batch(rows, wait_us) => {
-                settings.batch.max_size = *rows;
-                settings.batch.max_delay = Duration::from_micros(*wait_us);
-            }
-            Knob::Spare(spare) => settings.stand_in.spare = *spare,
-            Knob::After(factor) => {
-                settings.stand_in.late_factor = *factor;
-                settings.stand_in.grace.factor = *factor;
-            }
+            Knob::Batch(rows) => settings.batch.max_size = *rows,
             Knob::Bound(percent) => settings.stand_in.bound = Fraction::percent(*percent),
-            Knob::Ejection(enabled) => settings.ejection.enabled = *enabled,
         }
     }
 }
@@ -93,19 +77,11 @@ impl fmt::Display for Knob {
             }
             Knob::Split(None) => f.write_str("paper's split"),
             Knob::Split(Some(kept)) => write!(f, "{kept} for parities"),
-            Knob::Grace(factor) => write!(f, "grace {}x", factor.get()),
-            Knob::Usual(Usual::Median) => f.write_str("of median"),
-            Knob::Usual(Usual::Tail) => f.write_str("of tail"),
+            Knob::Late(factor) => write!(f, "late after {}x", factor.get()),
             Knob::Hedge(None) => f.write_str("no hedge"),
             Knob::Hedge(Some(percent)) => write!(f, "hedge {percent} %"),
-            Knob::Batch(rows, 0) => write!(f, "batch {rows}"),
-            Knob::Batch(rows, wait_us) => write!(f, "batch {rows} in {wait_us} us"),
-            Knob::Spare(true) => f.write_str("spare"),
-            Knob::Spare(false) => f.write_str("late only"),
-            Knob::After(factor) => write!(f, "after {}x", factor.get()),
+            Knob::Batch(rows) => write!(f, "batch {rows}"),
             Knob::Bound(percent) => write!(f, "at most {percent} %"),
-            Knob::Ejection(true) => f.write_str("ejection"),
-            Knob::Ejection(false) => f.write_str("no ejection"),
         }
     }
 }

@@ -1,8 +1,7 @@
 //! All settings that can be chosen: a family for each policy, a dimension for each choice.
 //!
 //! The space contains only effective choices: batches if rows share their cost, codes that were measured, redundancy
-//! within the limits. The grid of all combinations is too large for normal use; tests and examples try it to check the
-//! search.
+//! within the limits.
 
 mod family;
 mod knob;
@@ -10,7 +9,6 @@ mod knob;
 use family::Family;
 use knob::Knob;
 use parm_settings::PoolSettings;
-use parm_workload::Random;
 
 use crate::Problem;
 
@@ -61,44 +59,6 @@ impl Space {
         self.usual().swap_remove(0)
     }
 
-    /// Returns a sample of combinations: the default ones, and random others. Each policy gets a number in proportion to
-    /// the square root of its size, so that small families are represented and large ones explored.
-    pub fn sample(&self, count: usize, seed: u64) -> Vec<Candidate> {
-        let mut drawn = self.usual();
-        let weight: f64 = self.families.iter().map(Family::weight).sum();
-        for (family, of) in self.families.iter().enumerate() {
-            let share = (count as f64 * of.weight() / weight).round() as usize;
-            let mut draw = Random::of(seed, [SAMPLE, family as u64]);
-            // A nearly exhausted family repeats the same ones: try a few more times, then stop.
-            for _ in 0..4 * share {
-                let known = drawn.iter().filter(|candidate| candidate.family == family).count();
-                if known >= share.min(of.size()) {
-                    break;
-                }
-                let candidate = self.nth(family, draw.below(of.size()));
-                if !drawn.contains(&candidate) {
-                    drawn.push(candidate);
-                }
-            }
-        }
-        drawn
-    }
-
-    /// Returns the combinations that differ in one dimension by one step.
-    pub fn neighbours(&self, of: &Candidate) -> Vec<Candidate> {
-        let dimensions = &self.families[of.family].dimensions;
-        let mut near = Vec::new();
-        for (dimension, at) in of.choices.iter().enumerate() {
-            let last = dimensions[dimension].choices.len() - 1;
-            for to in [at.checked_sub(1), Some(at + 1).filter(|to| *to <= last)].into_iter().flatten() {
-                let mut next = of.clone();
-                next.choices[dimension] = to;
-                near.push(next);
-            }
-        }
-        near
-    }
-
     /// Returns the dispatch settings of a candidate.
     pub fn settings(&self, of: &Candidate) -> PoolSettings {
         let family = &self.families[of.family];
@@ -138,8 +98,6 @@ impl Space {
     }
 }
 
-const SAMPLE: u64 = 0x70E5;
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -160,25 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn sample_has_the_baseline_and_every_default_policy() {
+    fn baseline_has_no_redundancy_and_each_policy_its_default() {
         let space = Space::of(&paper());
         assert_eq!(space.settings(&space.baseline()).policy, PolicyKind::Equal);
-        let sample = space.sample(60, 1);
-        assert!(space.usual().iter().all(|usual| sample.contains(usual)));
-        assert_eq!(sample.iter().collect::<BTreeSet<_>>().len(), sample.len());
-        assert!((40..=80).contains(&sample.len()), "{}", sample.len());
-        assert_eq!(sample, space.sample(60, 1));
-    }
-
-    #[test]
-    fn neighbours_differ_by_one_step() {
-        let space = Space::of(&paper());
-        for usual in space.usual() {
-            for near in space.neighbours(&usual) {
-                let steps =
-                    near.choices.iter().zip(&usual.choices).map(|(a, b)| a.abs_diff(*b)).sum::<usize>();
-                assert_eq!((near.family, steps), (usual.family, 1));
-            }
-        }
+        let grid = space.grid();
+        assert!(space.usual().iter().all(|usual| grid.contains(usual)));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_settings::PoolSettings;
-use parm_simulator::{Answered, Fleet, Lengths, Outcome, Progress, Run, Shape, StandIn, Witness};
+use parm_simulator::{Answered, Outcome, Progress, Run, Shape, Witness};
 use serde::Serialize;
 
 use crate::{Error, Profile, Recording};
@@ -46,10 +46,6 @@ pub(super) struct Replay<'a> {
     pub(super) progress: &'a dyn Progress,
 }
 
-/// Time to encode a group and to decode a slot, off the dispatch path, as the tuner has it.
-const ENCODE: Duration = Duration::from_micros(93);
-const DECODE: Duration = Duration::from_micros(8);
-
 impl Replay<'_> {
     /// Replays on the instances of a profile and some more, and returns the mean of the quantiles.
     pub(super) fn tail(&self, profile: &Profile, more: u32) -> Result<Tail, Error> {
@@ -65,25 +61,17 @@ impl Replay<'_> {
 
     fn run(&self, profile: &Profile, more: u32, repeat: u32) -> Run {
         let Setup { settings, slots, deadline, seed, .. } = self.setup;
+        let instances = profile.instances + more;
+        let run = Run::new(self.recording.trace(), profile.history(), instances, settings.clone());
         Run {
             seed: seed.wrapping_add(repeat.into()),
             queries: self.recording.arrivals.len() as u64,
-            warm_up: 0,
-            arrivals: self.recording.trace(),
-            faults: profile.history(),
             service: profile.service.clone(),
             backup_share: 1.0,
-            parity_share: 1.0,
-            stand_in: profile
-                .stand_in
-                .map_or_else(StandIn::default, |cost| StandIn { cost, ..StandIn::default() }),
-            shape: Shape { instances: profile.instances + more, parity_only: 0, slots: *slots },
-            fleet: Fleet::default(),
-            settings: settings.clone(),
+            stand_in: profile.stand_in.unwrap_or(run.stand_in),
+            shape: Shape { slots: *slots, ..run.shape },
             deadline: *deadline,
-            lengths: Lengths::default(),
-            encode: ENCODE,
-            decode: DECODE,
+            ..run
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_settings::{PolicyKind, PoolSettings};
-use parm_simulator::{Fleet, Lengths, Quiet, Run, Shape, StandIn};
+use parm_simulator::{Quiet, Run};
 use parm_tuner::{COUNTS, Cause, Findings, Setup, fit, why};
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -46,28 +46,11 @@ fn clean(draw: &mut Random, seed: u64) -> Run {
     let instances = 4 + draw.below(15) as u32;
     let policy = [PolicyKind::Equal, PolicyKind::Hedge][draw.below(2)];
     let rate = between(draw, 0.33, 0.5) * f64::from(instances) * 1e3 / MS;
-    Run {
-        seed,
-        queries: QUERIES,
-        warm_up: 0,
-        arrivals: Arrivals::Poisson { rate },
-        faults: Faults::default(),
-        service: Service {
-            time_ms: Distribution::Lognormal { median: MS, sigma: 0.05 },
-            row_share: 1.0,
-            ..Service::default()
-        },
-        backup_share: 1.0,
-        parity_share: 1.0,
-        stand_in: StandIn::default(),
-        shape: Shape { instances, parity_only: 0, slots: 1 },
-        fleet: Fleet::default(),
-        settings: PoolSettings { policy, ..PoolSettings::default() },
-        deadline: Duration::from_secs(10),
-        lengths: Lengths::default(),
-        encode: Duration::from_micros(93),
-        decode: Duration::from_micros(8),
-    }
+    let settings = PoolSettings { policy, ..PoolSettings::default() };
+    let service =
+        Service { time_ms: Distribution::Lognormal { median: MS, sigma: 0.05 }, ..Service::default() };
+    let run = Run::new(Arrivals::Poisson { rate }, Faults::default(), instances, settings);
+    Run { seed, queries: QUERIES, service, ..run }
 }
 
 impl Injected {
@@ -268,7 +251,6 @@ fn causes_that_hide_behind_each_other_are_named_together() {
 fn long_inputs_are_not_named_when_the_machine_pauses() {
     let mut run = clean(&mut Random::of(1, [0xCA05E]), 1);
     run.settings.policy = PolicyKind::Hedge;
-    run.settings.ejection.enabled = false;
     run.shape.instances = 6;
     run.arrivals = Arrivals::Poisson { rate: 100.0 };
     // Inputs vary and do not matter: each run draws its own time.

@@ -1,43 +1,23 @@
 //! Records a simulated frontend and finds the injected faults in the recording.
 
-use std::time::Duration;
-
 use parm_settings::{PolicyKind, PoolSettings};
-use parm_simulator::{Lengths, Quiet, Run, Shape};
+use parm_simulator::{Quiet, Run};
 use parm_tuner::{Error, Profile, Recording, fit};
 use parm_workload::Scenario;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
-use parm_workload::service::Service;
 use parm_workload::{Fault, Faults, Targets, When};
 
 use crate::transcript::recorded;
 
-fn run(faults: Faults, policy: PolicyKind, ejection: bool) -> Run {
-    let mut settings = PoolSettings { policy, ..PoolSettings::default() };
-    settings.ejection.enabled = ejection;
-    Run {
-        seed: 5,
-        queries: 80_000,
-        warm_up: 0,
-        arrivals: Arrivals::Poisson { rate: 450.0 },
-        faults,
-        service: Service::default(),
-        backup_share: 0.5,
-        parity_share: 1.0,
-        stand_in: parm_simulator::StandIn::default(),
-        shape: Shape { instances: 18, parity_only: 0, slots: 1 },
-        fleet: parm_simulator::Fleet::default(),
-        settings,
-        deadline: Duration::from_secs(10),
-        lengths: Lengths::default(),
-        encode: Duration::from_micros(93),
-        decode: Duration::from_micros(8),
-    }
+fn run(faults: Faults, policy: PolicyKind) -> Run {
+    let settings = PoolSettings { policy, ..PoolSettings::default() };
+    let arrivals = Arrivals::Poisson { rate: 450.0 };
+    Run { seed: 5, queries: 80_000, ..Run::new(arrivals, faults, 18, settings) }
 }
 
-fn profile(scenario: &str, policy: PolicyKind, ejection: bool) -> Profile {
-    let profile = fit(&recorded(&run(Scenario::named(scenario).unwrap().faults, policy, ejection))).unwrap();
+fn profile(scenario: &str, policy: PolicyKind) -> Profile {
+    let profile = fit(&recorded(&run(Scenario::named(scenario).unwrap().faults, policy))).unwrap();
     eprintln!("{profile}");
     profile
 }
@@ -48,7 +28,7 @@ fn near(what: &str, found: f64, injected: f64, tolerance: f64) {
 
 #[test]
 fn stragglers_and_interference_are_distinguished() {
-    let profile = profile("AB", PolicyKind::Equal, false);
+    let profile = profile("AB", PolicyKind::Equal);
     near("median service time", profile.service.time_ms.mean(), 20.0, 0.01);
     let stragglers = profile.stragglers.as_ref().unwrap();
     near("share of stragglers", stragglers.share, 0.005, 0.15);
@@ -63,9 +43,9 @@ fn stragglers_and_interference_are_distinguished() {
 
 #[test]
 fn no_faults_are_found_on_a_clean_cluster() {
-    let clean = profile("clean", PolicyKind::Hedge, true);
+    let clean = profile("clean", PolicyKind::Hedge);
     assert_eq!(clean.faults(), Faults::default());
-    let varying = profile("lognormal", PolicyKind::Equal, false);
+    let varying = profile("lognormal", PolicyKind::Equal);
     assert_eq!(varying.interference, None);
     let share = varying.stragglers.as_ref().map_or(0.0, |stragglers| stragglers.share);
     assert!(share < 2e-4, "{share}");
@@ -76,7 +56,7 @@ fn no_faults_are_found_on_a_clean_cluster() {
 
 #[test]
 fn hangs_are_found_by_their_delayed_jobs() {
-    let profile = profile("hang", PolicyKind::Hedge, false);
+    let profile = profile("hang", PolicyKind::Hedge);
     let hangs = profile.hangs.unwrap();
     near("length of a hang", hangs.length_ms, 3000.0, 0.05);
     near("share of hangs", hangs.share, 0.1, 0.25);
@@ -85,26 +65,26 @@ fn hangs_are_found_by_their_delayed_jobs() {
 
 #[test]
 fn stand_in_cost_is_found_and_separate_from_queries() {
-    let profile = profile("clean", PolicyKind::StandIn, true);
+    let profile = profile("clean", PolicyKind::StandIn);
     near("its cost", profile.stand_in.unwrap().of(1), 0.25, 0.05);
     near("median service time", profile.service.time_ms.mean(), 20.0, 0.01);
     assert_eq!(profile.faults(), Faults::default());
-    assert_eq!(self::profile("clean", PolicyKind::Hedge, true).stand_in, None);
+    assert_eq!(self::profile("clean", PolicyKind::Hedge).stand_in, None);
 }
 
 #[test]
-fn interference_is_found_despite_ejection() {
-    let profile = profile("B", PolicyKind::Hedge, true);
+fn interference_is_found_although_slow_instances_get_few_queries() {
+    let profile = profile("B", PolicyKind::Hedge);
     let interference = profile.interference.as_ref().unwrap();
     near("factor of interference", interference.factor, 5.0, 0.1);
-    // An ejected instance shows that it is slow only when it is tried again, so the ends of episodes are imprecise.
+    // A slow instance gets few queries, so the ends of episodes are imprecise.
     near("share of interference", interference.share, 1.0 / 12.0, 0.5);
     assert_eq!(profile.hangs, None);
 }
 
 #[test]
 fn simulated_profile_has_the_tail_of_the_original() {
-    let original = run(Scenario::named("AB").unwrap().faults, PolicyKind::Equal, false);
+    let original = run(Scenario::named("AB").unwrap().faults, PolicyKind::Equal);
     let recording = recorded(&original);
     let profile = fit(&recording).unwrap();
     let fitted = refitted(&original, &recording, &profile);
@@ -144,11 +124,9 @@ fn instance_that_is_slow_for_good_keeps_the_tail() {
     for factor in [1.6, 2.4, 5.0] {
         for policy in [PolicyKind::Equal, PolicyKind::Hedge] {
             let slow = Fault::Slow { factor, when: When::Always, on: Targets::Only(vec![2]) };
-            let original = Run {
-                shape: Shape { instances: 6, parity_only: 0, slots: 1 },
-                arrivals: Arrivals::Poisson { rate: 150.0 },
-                ..run(Faults(vec![slow]), policy, false)
-            };
+            let mut original =
+                Run { arrivals: Arrivals::Poisson { rate: 150.0 }, ..run(Faults(vec![slow]), policy) };
+            original.shape.instances = 6;
             let recording = recorded(&original);
             let profile = fit(&recording).unwrap();
             eprintln!("{factor} {policy:?}: {profile}");
@@ -166,7 +144,7 @@ fn instance_that_is_slow_for_good_keeps_the_tail() {
 
 #[test]
 fn cost_of_a_further_row_is_found_from_batches() {
-    let mut run = run(Faults::default(), PolicyKind::Equal, false);
+    let mut run = run(Faults::default(), PolicyKind::Equal);
     run.service.row_share = 0.25;
     run.settings.batch.max_size = std::num::NonZeroU16::new(4).unwrap().into();
     run.arrivals = Arrivals::Poisson { rate: 1400.0 };
@@ -178,6 +156,6 @@ fn cost_of_a_further_row_is_found_from_batches() {
 #[test]
 fn recording_with_few_jobs_is_rejected() {
     let hang = Fault::Hang { when: When::Always, on: Targets::Only(vec![0]) };
-    let short = Run { queries: 500, ..run(Faults(vec![hang]), PolicyKind::Hedge, false) };
+    let short = Run { queries: 500, ..run(Faults(vec![hang]), PolicyKind::Hedge) };
     assert!(matches!(fit(&recorded(&short)), Err(Error::FewJobs { least: 1000, .. })));
 }

@@ -31,7 +31,7 @@ impl Witness for Transcript {
             self.line(Line::Instance { number: instance, name: format!("test://{instance}") });
         }
         let (at_us, took_us) = (given.as_nanos() / 1000, ended.nanos_since(given) / 1000);
-        let (rows, role) = (rows as u32, role.into());
+        let rows = rows as u32;
         let arrived_us = arrived.map(|at| at.as_nanos() / 1000);
         let job = RecordedJob { at_us, took_us, model: 0, instance, rows, role, ok: true, arrived_us };
         self.line(Line::Job(job));

@@ -32,7 +32,7 @@ fn problem() -> Problem {
     }
 }
 
-const PLAN: Plan = Plan { seed: 3, queries: 12_000, repeats: 2, candidates: 24, threads: 2 };
+const PLAN: Plan = Plan { seed: 3, queries: 12_000, repeats: 2, threads: 2 };
 
 fn found(problem: &Problem) -> Report {
     eprintln!("seed {}", PLAN.seed);
@@ -76,7 +76,7 @@ fn report_says_when_hedging_alone_is_enough() {
 }
 
 #[test]
-fn search_is_within_a_tenth_of_the_grid_in_a_fifth_of_runs() {
+fn search_is_within_a_tenth_of_the_best() {
     // Further group sizes make a grid that is worth a search.
     let sizes =
         [(3, 0.86), (4, 0.84), (5, 0.82)].map(|(k, degraded)| Coded { k, r: 1, code: None, degraded });
@@ -84,29 +84,27 @@ fn search_is_within_a_tenth_of_the_grid_in_a_fifth_of_runs() {
     problem.quality.codes.extend(sizes);
     let search = Search::new(&problem, PLAN).unwrap();
     let report = found(&problem);
-    // One in seven of all combinations, as many of each kind, keeps the test short.
-    let grid = search.brute_force(7, &Quiet).unwrap();
-    let best = grid.iter().min_by(|a, b| a.1.gap_ms().total_cmp(&b.1.gap_ms())).unwrap();
-    // The best of many runs is partly there by luck: both are measured again.
-    let gap = |candidate| -> f64 {
-        (100..102).map(|seed| search.score(candidate, seed, 50_000).unwrap().gap_ms()).sum::<f64>() / 2.0
+    let gap = |candidate, seeds: std::ops::Range<u64>, queries| -> f64 {
+        let count = seeds.end - seeds.start;
+        let gaps = seeds.map(|seed| search.score(candidate, seed, queries).unwrap().gap_ms());
+        gaps.sum::<f64>() / count as f64
     };
-    let winner = report.winner().unwrap();
     let all = search.space().grid();
+    let short = |candidate| gap(candidate, 3..5, PLAN.queries);
+    let best = all.iter().min_by(|a, b| short(a).total_cmp(&short(b))).unwrap();
+    let winner = report.winner().unwrap();
     let chosen = all.iter().find(|candidate| search.space().settings(candidate) == winner.settings).unwrap();
-    let (own, other) = (gap(chosen), gap(&best.0));
-    let name = search.space().label(&best.0);
-    eprintln!("gap of the winner {own:.2} ms, of the best of {} ({name}) {other:.2} ms", grid.len());
+    // The best of many runs is partly there by luck: both are measured again.
+    let (own, other) = (gap(chosen, 100..102, 50_000), gap(best, 100..102, 50_000));
+    eprintln!("gap of the winner {own:.2} ms, of {} {other:.2} ms", search.space().label(best));
     assert!(own <= 1.1 * other, "{own} ms against {other} ms");
-    assert!(5 * report.effort.runs <= all.len() as u64, "{:?}", report.effort);
 }
 
 #[test]
 fn same_plan_has_the_same_result_on_any_thread_count() {
     let problem = Problem { faults: Scenario::named("A").unwrap().faults, ..problem() };
-    let plan = Plan { candidates: 8, ..PLAN };
     let json = |threads| {
-        let report = Search::new(&problem, Plan { threads, ..plan }).unwrap().run(&Quiet).unwrap();
+        let report = Search::new(&problem, Plan { threads, ..PLAN }).unwrap().run(&Quiet).unwrap();
         serde_json::to_string(&report).unwrap()
     };
     assert_eq!(json(1), json(3));
@@ -167,8 +165,7 @@ fn too_short_runs_are_rejected() {
 #[test]
 fn chart_has_every_candidate_and_marks_the_winner() {
     let problem = Problem { faults: Scenario::named("A").unwrap().faults, ..problem() };
-    let plan = Plan { candidates: 8, ..PLAN };
-    let report = Search::new(&problem, plan).unwrap().run(&Quiet).unwrap();
+    let report = Search::new(&problem, PLAN).unwrap().run(&Quiet).unwrap();
     let svg = report.to_svg();
     assert_eq!(svg.matches("<title>").count(), 2 * report.tried.len());
     assert_eq!(svg.matches("r=\"9\"").count(), 2);
