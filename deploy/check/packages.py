@@ -165,7 +165,7 @@ def bill(scratch):
         raise SystemExit(f"bill of materials: {wrong}")
     parts = json.loads(text)["components"]
     inside = {part["name"] for part in parts if part["scope"] == "required"}
-    if not {"tokio", "hyper", "parm-dispatch"} <= inside or "clap_derive" in inside:
+    if not {"tokio", "hyper", "parm-dispatcher"} <= inside or "clap_derive" in inside:
         raise SystemExit("bill of materials: what is linked is not what it says")
     nameless = [part["name"] for part in parts if "licenses" not in part]
     if nameless:

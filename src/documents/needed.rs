@@ -1,7 +1,7 @@
 //! The settings that most deployments need, which the configuration page lists first.
 
 /// Settings by path. The others follow under "Advanced".
-pub(super) const NEEDED: [&str; 42] = [
+pub(super) const NEEDED: [&str; 41] = [
     "log.format",
     "log.level",
     "server.http",
