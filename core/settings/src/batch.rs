@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU16;
-use std::time::Duration;
 
-use parm_durations::Micros;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -18,10 +16,6 @@ pub struct BatchSettings {
     /// turns batching off. `server` sends queries one by one, two of the server's largest batches at a time, for servers
     /// that batch themselves, such as Triton. Default `auto`.
     pub max_size: BatchSize,
-    /// Time that a query may wait for others to join its batch while an instance is idle. Without effect under `auto`.
-    /// Default 0.
-    #[serde(rename = "max_delay_us", with = "Micros")]
-    pub max_delay: Duration,
 }
 
 /// The largest number of queries in a batch.
@@ -154,8 +148,8 @@ mod tests {
     fn batch_settings_are_written_as_they_are_read() {
         for settings in [
             BatchSettings::default(),
-            BatchSettings { max_size: BatchSize::ONE, ..BatchSettings::default() },
-            BatchSettings { max_size: BatchSize::Server, ..BatchSettings::default() },
+            BatchSettings { max_size: BatchSize::ONE },
+            BatchSettings { max_size: BatchSize::Server },
         ] {
             let written = toml::to_string(&settings).unwrap();
             assert_eq!(toml::from_str::<BatchSettings>(&written).unwrap(), settings);

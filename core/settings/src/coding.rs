@@ -8,7 +8,7 @@ use parm_encoder::Kind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DetectionSettings, Factor, Fraction};
+use super::{Factor, Fraction};
 
 /// Coding groups and parities, under `parm` and `parm+`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,73 +34,29 @@ pub struct CodingSettings {
     /// Least confidence of a reconstruction that is returned; a higher threshold of the bundle counts. Outputs without
     /// confidence (regression) are returned only with 0. Default 0.
     pub min_confidence: Fraction,
-    /// Action for a query whose reconstruction has too little confidence. Default `hedge`.
-    pub unsure: Unsure,
-    /// Share of the instances that parities and hedges leave idle for new queries, under `parm+`. It is rounded to whole
-    /// instances: none with fewer than 10. More only delays parities, and fewer delays queries.
-    #[serde(skip)]
-    pub headroom: Fraction,
     /// Additions of `parm+` to `parm`, which experiments switch off one by one.
     pub parm_plus: ParmPlusSettings,
-    /// Detection of wrong answers by parities. It needs the code `slots`, or two parities.
-    pub detection: DetectionSettings,
     /// Instances for parities, under `parm`. Fewer leave more for queries under high load. Default: one of `k + 1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parity_instances: Option<NonZeroU32>,
 }
 
-/// Additions of `parm+` to `parm`. Three of them are switched off by tests only.
+/// Additions of `parm+` to `parm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ParmPlusSettings {
-    /// Codes old groups that are not full, under both policies, if they have two batches or more.
-    #[serde(skip)]
-    pub partial_groups: bool,
-    /// Runs queries and parities on every instance. Otherwise 1 of k + 1 runs parities only.
-    #[serde(skip)]
-    pub shared_pool: bool,
-    /// Runs parities only on instances without waiting queries.
-    #[serde(skip)]
-    pub parities_yield: bool,
     /// Hedges late jobs that no parity can replace. Default true.
     pub hedge: bool,
     /// Lets groups grow with the load, and stops coding without room for parities. Default true.
     pub k_follows_load: bool,
 }
 
-/// The action for a query whose reconstruction has too little confidence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unsure {
-    /// Waits for the prediction.
-    Wait,
-    /// Hedges at once, within the budget.
-    #[default]
-    Hedge,
-}
-
-/// Grace: the time that an approximate answer waits for the prediction, from the query's arrival on.
+/// Grace: the time that a reconstruction waits for the prediction, from the query's arrival on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GraceSettings {
-    /// Grace in multiples of the usual time from arrival to prediction.
+    /// Grace in medians of the time from arrival to prediction. Default 1.25.
     pub factor: Factor,
-    /// The usual time. Default `median`.
-    pub of: Usual,
-    /// Grace while too few times are known.
-    #[serde(skip)]
-    pub cold: Duration,
-}
-
-/// The usual time from arrival to prediction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Usual {
-    /// The median.
-    #[default]
-    Median,
-    /// The quantile 1 - `ratio` of the hedge budget, for service times that vary widely by nature.
-    Tail,
 }
 
 impl Default for CodingSettings {
@@ -113,10 +69,7 @@ impl Default for CodingSettings {
             max_age: Duration::from_millis(20),
             grace: GraceSettings::default(),
             min_confidence: Fraction::percent(0),
-            unsure: Unsure::default(),
-            headroom: Fraction::percent(5),
             parm_plus: ParmPlusSettings::default(),
-            detection: DetectionSettings::default(),
             parity_instances: None,
         }
     }
@@ -124,19 +77,13 @@ impl Default for CodingSettings {
 
 impl Default for ParmPlusSettings {
     fn default() -> Self {
-        Self {
-            partial_groups: true,
-            shared_pool: true,
-            parities_yield: true,
-            hedge: true,
-            k_follows_load: true,
-        }
+        Self { hedge: true, k_follows_load: true }
     }
 }
 
 impl Default for GraceSettings {
     fn default() -> Self {
-        Self { factor: Factor::percent(125), of: Usual::Median, cold: Duration::from_millis(100) }
+        Self { factor: Factor::percent(125) }
     }
 }
 
@@ -145,13 +92,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_and_fixed_fields_of_coding_are_rejected() {
-        for name in ["colour", "parm_plus.shared_pool", "detection.wrong_share"] {
+    fn unknown_fields_of_coding_are_rejected() {
+        for name in ["colour", "parm_plus.shared_pool"] {
             let error = toml::from_str::<CodingSettings>(&format!("{name} = 1")).unwrap_err().to_string();
             assert!(error.contains("unknown field"), "{name}: {error}");
         }
         let read = toml::from_str::<CodingSettings>("[parm_plus]\nhedge = false").unwrap();
-        assert!(!read.parm_plus.hedge && read.parm_plus.shared_pool);
+        assert!(!read.parm_plus.hedge && read.parm_plus.k_follows_load);
         let written = toml::to_string(&CodingSettings::default()).unwrap();
         assert_eq!(toml::from_str::<CodingSettings>(&written).unwrap(), CodingSettings::default());
     }

@@ -32,6 +32,9 @@ pub struct InForce {
     pub default_answer: bool,
     /// How queries are coded.
     pub coding: Coding,
+    /// The largest batch that its stand-in takes.
+    #[serde(skip, default = "any_rows")]
+    pub stand_in_rows: NonZeroU16,
     /// Files of the stand-in, or its versions where the files are unknown: another stand-in may have the same name.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub stand_in_files: BTreeSet<String>,
@@ -44,6 +47,10 @@ pub struct Coding {
     pub codes: Vec<Recovery>,
     /// Reconstructions below this confidence are not given.
     pub min_confidence: Fraction,
+}
+
+fn any_rows() -> NonZeroU16 {
+    NonZeroU16::MAX
 }
 
 fn any_size() -> u32 {
@@ -62,7 +69,8 @@ impl InForce {
         Self {
             policy: settings.policy,
             batch: settings.batch.clone(),
-            max_rows: NonZeroU16::MAX,
+            max_rows: any_rows(),
+            stand_in_rows: any_rows(),
             max_padded: any_size(),
             default_answer: settings.default_answer,
             coding: if coded { Coding::as_wished(&settings.coding) } else { Coding::default() },

@@ -8,9 +8,7 @@
 
 mod batch;
 mod coding;
-mod constants;
 mod cost;
-mod detection;
 mod ejection;
 mod factor;
 mod fraction;
@@ -21,12 +19,10 @@ pub mod recording;
 mod redundancy;
 mod removed;
 mod stand_in;
-mod tokens;
 
 pub use batch::{BatchSettings, BatchSize};
-pub use coding::{CodingSettings, GraceSettings, ParmPlusSettings, Unsure, Usual};
+pub use coding::{CodingSettings, GraceSettings, ParmPlusSettings};
 pub use cost::Cost;
-pub use detection::DetectionSettings;
 pub use ejection::EjectionSettings;
 pub use factor::{Factor, NotAFactor};
 pub use fraction::{Fraction, NotAFraction};
@@ -36,4 +32,3 @@ pub use pool::PoolSettings;
 pub use redundancy::{BudgetSettings, HedgeSettings, Placement, PolicyKind, ReplicateSettings};
 pub use removed::{removed, was_removed};
 pub use stand_in::{AgreementSettings, InOutage, StandInSettings};
-pub use tokens::TokenSettings;

@@ -14,6 +14,9 @@ use super::{BudgetSettings, EjectionSettings, InForce, InOutage, Placement, Poli
 /// The largest batch under `auto`.
 const LARGEST: u16 = 64;
 
+/// The largest batch of a stand-in: workers do not measure the cost of more rows.
+const STAND_IN_ROWS: NonZeroU16 = NonZeroU16::new(8).unwrap();
+
 /// What a key of the dispatcher does for a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelRole {
@@ -46,9 +49,7 @@ impl PoolSettings {
             ModelRole::StandIn { max_rows } if in_force.policy == PolicyKind::ApproximateBackup => {
                 (helper(policy), None, rows.min(max_rows))
             }
-            ModelRole::StandIn { max_rows } => {
-                (helper(policy), None, NonZeroU16::from(self.stand_in.max_rows).min(max_rows))
-            }
+            ModelRole::StandIn { max_rows } => (helper(policy), None, STAND_IN_ROWS.min(max_rows)),
             ModelRole::Parity { max_rows } => (helper(policy), None, rows.min(max_rows)),
         };
         ModelSettings {
@@ -189,8 +190,6 @@ mod tests {
     /// Each setting, with a value that is not its default. `Ok` has a policy under which the dispatcher is told of it, `Err` who
     /// uses it instead.
     fn uses() -> Vec<(&'static str, Value, Result<PolicyKind, &'static str>)> {
-        let goes_to_copies = Err("goes: a copy starts when it pays");
-        let detection = Err("open: detection by parities may go, as stand-ins find wrong answers too");
         vec![
             ("policy", json!("equal"), Ok(Hedge)),
             ("placement", json!("turns"), Ok(Hedge)),
@@ -198,8 +197,6 @@ mod tests {
             ("default_priority", json!(7), Err("frontend: the priority of a submission")),
             ("weight", json!(7), Err("frontend: the terms of the model's own account")),
             ("batch.max_size", json!(7), Ok(Hedge)),
-            ("batch.max_delay_us", json!(7), Err("goes: waiting for a fuller batch gained nothing")),
-            ("ahead_us", json!(7), Err("open: slots may do as well for models of microseconds")),
             ("max_attempts", json!(7), Ok(Hedge)),
             ("retry.ratio", json!(0.7), Ok(Hedge)),
             ("hedge.budget.ratio", json!(0.7), Ok(Hedge)),
@@ -211,32 +208,20 @@ mod tests {
             ("coding.r", json!(2), Ok(Parm)),
             ("coding.max_age_ms", json!(7), Ok(Parm)),
             ("coding.grace.factor", json!(2.0), Ok(ParmPlus)),
-            ("coding.grace.of", json!("tail"), Err("goes: the rests of runs say what is late")),
             (
                 "coding.min_confidence",
                 json!(0.7),
                 Err("frontend: less confident reconstructions are not offered"),
             ),
-            ("coding.unsure", json!("wait"), goes_to_copies),
             ("coding.parm_plus.hedge", json!(false), Ok(ParmPlus)),
             ("coding.parm_plus.k_follows_load", json!(false), Ok(ParmPlus)),
-            ("coding.detection.enabled", json!(true), detection),
-            ("coding.detection.min_samples", json!(7), detection),
-            ("coding.detection.eject", json!(true), detection),
             ("coding.parity_instances", json!(3), Ok(Parm)),
             ("stand_in.model", json!("small"), Err("frontend: which model has the role")),
             ("stand_in.cost", json!(0.7), Err("frontend and tuner: shown until it is measured")),
-            ("stand_in.spare", json!(false), Err("goes: early stand-ins were 24 % more work")),
-            ("stand_in.late", json!(false), Err("goes: without late stand-ins it is the policy hedge")),
             ("stand_in.late_factor", json!(2.0), Ok(StandIn)),
-            ("stand_in.late_budget.ratio", json!(0.7), Err("goes: the bound limits the runs")),
-            ("stand_in.grace.factor", json!(2.0), Err("goes: late_factor says when an answer is given")),
-            ("stand_in.grace.of", json!("tail"), Err("goes: with its factor")),
             ("stand_in.bound", json!(0.7), Ok(StandIn)),
-            ("stand_in.bound_window", json!(7), Err("goes: the bound holds for each minute")),
             ("stand_in.hedge", json!(false), Ok(StandIn)),
             ("stand_in.min_confidence", json!(0.7), Err("frontend: less confident answers are dropped")),
-            ("stand_in.unsure", json!("wait"), goes_to_copies),
             ("stand_in.in_outage", json!("fail"), Ok(StandIn)),
             ("stand_in.agreement.floor", json!(0.7), Err("frontend: agreement")),
             ("stand_in.agreement.eject", json!(false), Err("frontend: agreement")),
@@ -244,7 +229,6 @@ mod tests {
             ("ejection.failures", json!(7), Ok(Hedge)),
             ("ejection.backoff_min_ms", json!(7), Ok(Hedge)),
             ("ejection.least_in_service", json!(0.7), Ok(Hedge)),
-            ("ejection.slow_start_ms", json!(7), Err("goes: workers warm up before they join")),
             ("no_instance_grace_ms", json!(7), Ok(Hedge)),
             ("backup_model", json!("small"), Err("frontend: which model has the role")),
             ("default_answer", json!(true), Err("frontend: instead of a rejection")),

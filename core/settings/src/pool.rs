@@ -1,19 +1,19 @@
 //! Settings of a model's dispatch.
 //!
-//! Fields with `skip` are constants outside of tests: no operator has a reason to choose them, so files and changes at run time
-//! reject their names. `constants` carries them from settings to settings.
+//! The bursts of budgets are constants outside of tests: no operator has a reason to choose them, so files and changes at run time
+//! reject their names, and [`PoolSettings::with_constants_of`] carries them from settings to settings.
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_durations::{Micros, Millis, Whole};
+use parm_durations::{Millis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::redundancy::UsualBudget;
 use super::{
     BatchSettings, BudgetSettings, CodingSettings, EjectionSettings, HedgeSettings, Placement, PolicyKind,
-    ReplicateSettings, StandInSettings, TokenSettings,
+    ReplicateSettings, StandInSettings,
 };
 
 /// The budget of retries.
@@ -37,19 +37,9 @@ pub struct PoolSettings {
     pub weight: NonZeroU16,
     /// Batching of queries.
     pub batch: BatchSettings,
-    /// Work that an instance may queue ahead of time, at most 16 batches. It counts for fast models, under the policies `none`,
-    /// `hedge` and `stand-in`. 0 turns it off. Default 2000.
-    // Models of which fewer than four batches fit get one for each slot. Batches of an instance that is silent for as long go to
-    // other instances. Other policies need the jobs of a group or a query on different instances.
-    #[serde(rename = "ahead_us", with = "Micros")]
-    pub ahead: Duration,
     /// Attempts for a query when instances fail, the first included. Default 3.
     // A query that kills instances must not kill them all.
     pub max_attempts: NonZeroU8,
-    /// Longest wait of a retry for another instance than the failed one, while service times are unknown. Once they are known,
-    /// it is a high quantile of them.
-    #[serde(skip)]
-    pub retry_elsewhere: Duration,
     /// Budget of retries, so that an outage does not multiply its own load. Unused retries are saved up to 100.
     #[serde(deserialize_with = "Retries::deserialize")]
     pub retry: BudgetSettings,
@@ -61,14 +51,8 @@ pub struct PoolSettings {
     pub coding: CodingSettings,
     /// Stand-ins, under `stand-in`: a cheaper model answers late queries.
     pub stand_in: StandInSettings,
-    /// Use of instances that other frontends use as well, if these give tokens.
-    #[serde(skip)]
-    pub tokens: TokenSettings,
-    /// Outlier ejection: slow and failing instances leave service for a while.
+    /// Outlier ejection: instances that fail or answer nothing leave service for a while.
     pub ejection: EjectionSettings,
-    /// Redundant jobs that may wait for an idle instance; more are not made. Those that wait long come too late to help.
-    #[serde(skip)]
-    pub spare_limit: NonZeroU32,
     /// Time that a query waits without an instance in service, before it is rejected. Default 1000.
     #[serde(rename = "no_instance_grace_ms", with = "Millis")]
     pub no_instance_grace: Duration,
@@ -77,6 +61,16 @@ pub struct PoolSettings {
     pub backup_model: Option<String>,
     /// Returns the model's default answer, instead of an error, when the deadline expires. Default false.
     pub default_answer: bool,
+}
+
+impl PoolSettings {
+    /// These settings with the constants of others. A change at run time goes through JSON, which leaves them out.
+    #[must_use]
+    pub fn with_constants_of(mut self, of: &Self) -> Self {
+        self.retry.burst = of.retry.burst;
+        self.hedge.budget.burst = of.hedge.budget.burst;
+        self
+    }
 }
 
 impl Default for PoolSettings {
@@ -88,17 +82,13 @@ impl Default for PoolSettings {
             default_priority: const { NonZeroU8::new(128).unwrap() },
             weight: NonZeroU16::MIN,
             batch: BatchSettings::default(),
-            ahead: Duration::from_millis(2),
             max_attempts: const { NonZeroU8::new(3).unwrap() },
-            retry_elsewhere: Duration::from_millis(100),
             retry: Retries::SETTINGS,
             hedge: HedgeSettings::default(),
             replicate: ReplicateSettings::default(),
             coding: CodingSettings::default(),
             stand_in: StandInSettings::default(),
-            tokens: TokenSettings::default(),
             ejection: EjectionSettings::default(),
-            spare_limit: const { NonZeroU32::new(256).unwrap() },
             no_instance_grace: Duration::from_secs(1),
             backup_model: None,
             default_answer: false,

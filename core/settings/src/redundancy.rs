@@ -144,14 +144,11 @@ mod tests {
     #[test]
     fn missing_fields_of_a_budget_keep_their_defaults() {
         let read = |text: &str| toml::from_str::<crate::PoolSettings>(text);
-        let settings = read(
-            "hedge = { budget = { ratio = 0.2 } }\nretry = { ratio = 0.3 }\nstand_in = { late_budget = {} }",
-        );
+        let settings = read("hedge = { budget = { ratio = 0.2 } }\nretry = {}");
         let settings = settings.unwrap();
         let budget = |percent, burst| BudgetSettings { ratio: Fraction::percent(percent), burst };
         assert_eq!(settings.hedge.budget, budget(20, 10));
-        assert_eq!(settings.retry, budget(30, 100));
-        assert_eq!(settings.stand_in.late_budget, budget(10, 100));
+        assert_eq!(settings.retry, budget(20, 100));
         for wrong in
             ["hedge = { budget = { rate = 0.2 } }", "retry = { burst = 7 }", "retry = { ratio = 2.0 }"]
         {

@@ -6,14 +6,24 @@
 const REMOVED: &[(&str, &str)] = &[
     ("hedge.median_factor", "measured run times decide when a job is late"),
     ("ejection.slow_factor", "slow instances get less work, by their measured speed"),
+    ("ejection.slow_start_ms", "workers warm up before they join"),
     ("retry.burst", "the ratio alone bounds the cost"),
     ("hedge.budget.burst", "the ratio alone bounds the cost"),
-    ("stand_in.late_budget.burst", "the ratio alone bounds the cost"),
-    ("ejection.backoff_max_ms", "a probe every 2 s costs nothing"),
+    ("ejection.backoff_max_ms", "a try every 2 s costs nothing"),
+    ("batch.max_delay_us", "waiting for a fuller batch gained nothing"),
+    ("ahead_us", "an instance gets its next job when it has room; give one of very fast models two slots"),
     ("coding.headroom", "one in twenty instances stays idle"),
-    ("coding.detection.quarantine_ms", "suspects return after a minute"),
+    ("coding.detection", "stand-ins find wrong answers at no extra work"),
+    ("coding.grace.of", "measured run times decide when a query is late"),
+    ("coding.unsure", "a copy starts when it pays"),
+    ("stand_in.spare", "early stand-ins were a quarter more work"),
+    ("stand_in.late", "without stand-ins of late queries, policy hedge does the same"),
+    ("stand_in.late_budget", "stand_in.bound limits the answers, and so the runs"),
+    ("stand_in.grace", "stand_in.late_factor says when an answer is given"),
+    ("stand_in.unsure", "a copy starts when it pays"),
+    ("stand_in.bound_window", "the bound holds in any minute"),
     ("stand_in.agreement.quarantine_ms", "suspects return after a minute"),
-    ("tokens", "a waiting query reserves at three workers"),
+    ("tokens", "workers that several frontends share say themselves who is next"),
 ];
 
 /// The error about a setting of a model that was removed, given its whole path; `None` for other settings.

@@ -131,7 +131,8 @@ impl State {
             let Some(lines) = state.pools.get(&pool.id) else { return };
             let Some((settings, in_force)) = &lines.settings else { return };
             let most = in_force.max_rows;
-            let of_helper = settings.model_settings(in_force, ModelRole::StandIn { max_rows: most });
+            let of_helper = settings
+                .model_settings(in_force, ModelRole::StandIn { max_rows: most.min(in_force.stand_in_rows) });
             // Parities differ in shape, so each runs alone.
             let of_parity = settings.model_settings(in_force, ModelRole::Parity { max_rows: most });
             helper.into_iter().for_each(|key| state.dispatcher.configure(now, key, of_helper));

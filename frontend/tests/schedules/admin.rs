@@ -1,7 +1,6 @@
 //! Calls of the admin API without a network.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -90,14 +89,9 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
     for model in 0..models {
         let own = read(&settings["models"][Model::Asked(model).name()]).unwrap_or_else(|_| of_all.clone());
         truth.excuses.add(&own);
-        let apart = own.policy == PolicyKind::ParmPlus && !own.coding.parm_plus.shared_pool;
-        let reserves = apart || matches!(own.policy, PolicyKind::Parm | PolicyKind::ApproximateBackup);
+        let reserves = matches!(own.policy, PolicyKind::Parm | PolicyKind::ApproximateBackup);
         let queue_limit = own.queue_limit.get() as usize;
         let ejects = own.ejection.enabled;
-        // The slowest job of a server that was not made slow.
-        let slowest = Duration::from_millis(20);
-        let slow_after = slowest.mul_f64(own.ejection.slow_factor.get());
-        let slow_answers = own.ejection.slow_answers.get();
         let stands_in = reserves || matches!(own.policy, PolicyKind::ParmPlus | PolicyKind::StandIn);
         let hedged = hung::hedged(&own);
         // A lower limit also affects waiting queries: a more urgent request takes their place. The limit may be raised
@@ -108,7 +102,7 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
                 *limit = queue_limit.min(*limit);
             }
         }
-        let rules = Rules { reserves, stands_in, queue_limit, ejects, slow_after, slow_answers, hedged };
+        let rules = Rules { reserves, stands_in, queue_limit, ejects, hedged };
         truth.rules.insert(model, rules);
     }
     truth.rules_since = tokio::time::Instant::now();

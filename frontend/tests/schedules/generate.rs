@@ -3,7 +3,6 @@
 //! Worker 0 is always present and healthy, so that there is always an instance that could answer.
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
-use std::time::Duration;
 
 use parm_encoder::Kind;
 use parm_settings::{Factor, Fraction, PolicyKind, PoolSettings};
@@ -113,35 +112,24 @@ fn serving(model: Model) -> Serving {
 fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     let mut settings = PoolSettings { policy: dice.pick(&PolicyKind::ALL), ..PoolSettings::default() };
     settings.batch.max_size = NonZeroU16::new(dice.pick(&[1, 1, 4, 8])).expect("positive").into();
-    settings.batch.max_delay = Duration::from_millis(dice.pick(&[0, 0, 2]));
-    // An upper bound, so that jobs of a few milliseconds count as fast.
-    settings.ahead = Duration::from_millis(dice.pick(&[0, 0, 20]));
     settings.queue_limit = NonZeroU32::new(dice.pick(&[1024, 1024, 64, 16])).expect("positive");
     settings.max_attempts = NonZeroU8::new(dice.pick(&[3, 3, 2, 5])).expect("positive");
     settings.backup_model = Some(Model::Cheap.name());
     settings.default_answer = bundle && dice.percent(50);
     let coding = &mut settings.coding;
     coding.k = NonZeroU8::new(dice.pick(&[2, 3])).expect("positive");
-    coding.grace.cold = Duration::from_millis(30);
-    coding.parm_plus.partial_groups = dice.percent(70);
     coding.parm_plus.k_follows_load = dice.percent(50);
     coding.parm_plus.hedge = dice.percent(70);
-    coding.parm_plus.shared_pool = dice.percent(80);
-    coding.parm_plus.parities_yield = dice.percent(70);
-    coding.headroom = Fraction::percent(dice.pick(&[0, 5]));
     let stand_in = &mut settings.stand_in;
     stand_in.model = Some(Model::Cheap.name());
     stand_in.cost = Factor::percent(dice.pick(&[10, 50]));
-    stand_in.spare = dice.percent(70);
     stand_in.hedge = dice.percent(50);
-    stand_in.grace.cold = Duration::from_millis(30);
     stand_in.bound = Fraction::percent(dice.pick(&[5, 100]));
     // The agreement is always below it.
     stand_in.agreement.floor = Fraction::percent(dice.pick(&[0, 0, 80]));
     if !bundle {
         coding.code = Some(Kind::Mds);
         coding.r = NonZeroU8::new(dice.pick(&[1, 2])).expect("positive");
-        coding.detection.enabled = dice.percent(50);
     }
     settings
 }
@@ -182,7 +170,7 @@ impl Maker {
             17 => self.lull(),
             18 => self.desert(),
             11 => self.bad = self.bad.max(30),
-            12 if self.setup.settings.coding.detection.enabled => {
+            12 if self.dice.percent(25) => {
                 let worker = self.worker();
                 let at = self.time();
                 self.at(at, What::Temper(worker, Temper::Wrong));
@@ -324,7 +312,7 @@ impl Maker {
             let size = self.dice.pick(&[1, 4, 8]);
             let patch = match self.dice.range(0, 4) {
                 0 => json!({ "policy": policy, "batch": { "max_size": size } }),
-                1 => json!({ "coding": { "k": self.dice.range(2, 4), "grace": { "cold_ms": 10 } } }),
+                1 => json!({ "coding": { "k": self.dice.range(2, 4) } }),
                 2 => {
                     json!({ "queue_limit": self.dice.range(8, 200), "coding": { "r": self.dice.range(1, 3) } })
                 }

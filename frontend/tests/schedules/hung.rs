@@ -24,14 +24,13 @@ pub(crate) fn hedged(own: &PoolSettings) -> usize {
     let hedges = match own.policy {
         PolicyKind::Hedge => true,
         PolicyKind::StandIn => own.stand_in.hedge,
-        PolicyKind::ParmPlus => own.coding.parm_plus.hedge && own.coding.parm_plus.shared_pool,
+        PolicyKind::ParmPlus => own.coding.parm_plus.hedge,
         _ => false,
     };
     let budget = &own.hedge.budget;
     let at_will = hedges
         && (budget.burst > AMPLE && budget.ratio.get() > 0.05 && budget.ratio.get() < 0.95)
-        && own.hedge.min_delay < Duration::from_millis(100)
-        && own.ahead < Duration::from_millis(100);
+        && own.hedge.min_delay < Duration::from_millis(100);
     if at_will { usize::from(own.max_attempts.get()).max(2) } else { 0 }
 }
 

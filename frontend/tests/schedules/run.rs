@@ -1,6 +1,6 @@
 //! One run: a frontend over the servers of a schedule, with paused time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -122,13 +122,24 @@ impl Stage {
         self.restore();
         // Until the last deadline, and the last overrun of a job. Only real requests bring an instance back.
         for _ in 0..40 {
-            for model in 0..self.models {
-                self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), Ask::good(model)));
+            for ask in self.each_version() {
+                self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), ask));
             }
             sleep(Duration::from_millis(250)).await;
         }
         sleep(Duration::from_secs(13)).await;
         watch.abort();
+    }
+
+    /// A good request for each version of each model that is served.
+    fn each_version(&self) -> Vec<Ask> {
+        let served = self.network.instances.iter().flat_map(|instance| instance.models.lock().clone());
+        let asked = served.filter_map(|own| match own.model {
+            Model::Asked(model) => Some((model, own.version)),
+            _ => None,
+        });
+        let asked: BTreeSet<(u8, u8)> = asked.collect();
+        asked.into_iter().map(|(model, version)| Ask { version: Some(version), ..Ask::good(model) }).collect()
     }
 
     async fn perform(&mut self, what: What) {

@@ -196,7 +196,7 @@ impl Maker {
         }
         let settings = &mut self.setup.settings;
         settings.policy = self.dice.pick(&[PolicyKind::Hedge, PolicyKind::StandIn, PolicyKind::ParmPlus]);
-        for budget in [&mut settings.hedge.budget, &mut settings.stand_in.late_budget, &mut settings.retry] {
+        for budget in [&mut settings.hedge.budget, &mut settings.retry] {
             (budget.ratio, budget.burst) = (Fraction::percent(50), 1_000_000);
         }
         settings.stand_in.hedge = true;

@@ -115,12 +115,12 @@ pub(crate) struct Rules {
     pub(crate) stands_in: bool,
     pub(crate) queue_limit: usize,
     pub(crate) ejects: bool,
-    /// The longest time after which an answer counts as slow, and the number of slow answers that eject.
-    pub(crate) slow_after: Duration,
-    pub(crate) slow_answers: u8,
     /// Jobs that a late query may have at a time, if its hedges need no budget; otherwise 0.
     pub(crate) hedged: usize,
 }
+
+/// Three times the longest job of a server that was not made slow.
+const SLOW: Duration = Duration::from_millis(60);
 
 pub(crate) struct Truth {
     pub(crate) start: Instant,
@@ -353,11 +353,9 @@ impl Truth {
     /// Notes that a job ended at a server after `took`. Until several took long there, the frontend has no evidence that the server hangs.
     fn shows(&mut self, server: usize, took: Duration) {
         let own = &mut self.servers[server];
-        let slow = self.rules.values().map(|rules| rules.slow_after).max().unwrap_or_default();
-        if own.temper == Temper::Hung && took > slow {
+        if own.temper == Temper::Hung && took > SLOW {
             own.vain = own.vain.saturating_add(1);
-            let enough = self.rules.values().map(|rules| rules.slow_answers).max().unwrap_or_default();
-            if own.vain >= enough {
+            if own.vain >= 2 {
                 own.shown.get_or_insert(Instant::now());
             }
         }

@@ -1,11 +1,10 @@
 //! Models that stand in for others, and the models that they serve.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU8;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use parm_protocol::ModelRef;
-use parm_settings::{PoolSettings, StandInSettings};
 
 use super::Core;
 use crate::serve::coding::{Codes, StandInStanding};
@@ -49,17 +48,16 @@ impl Core {
         pools.iter().map(|pool| pool.version.clone()).filter(|version| !version.is_empty()).collect()
     }
 
-    /// Limits jobs of a stand-in to the rows that it accepts.
-    pub(super) fn stand_in_settings(&self, pool: &Pool, wished: &PoolSettings) -> StandInSettings {
+    /// The largest batch that a stand-in accepts.
+    pub(super) fn stand_in_rows(&self, pool: &Pool) -> NonZeroU16 {
         let own = self.stand_in_of(&pool.codes());
         let takes = own.and_then(|served| served.config).map(|config| config.max_batch_size);
         let most = match takes {
             _ if !pool.batched => 1,
-            Some(most) if most > 0 => u8::try_from(most).unwrap_or(u8::MAX),
-            _ => u8::MAX,
+            Some(most) if most > 0 => u16::try_from(most).unwrap_or(u16::MAX),
+            _ => u16::MAX,
         };
-        let most = NonZeroU8::new(most).unwrap_or(NonZeroU8::MIN);
-        StandInSettings { max_rows: wished.stand_in.max_rows.min(most), ..wished.stand_in.clone() }
+        NonZeroU16::new(most).unwrap_or(NonZeroU16::MIN)
     }
 
     pub(super) fn stand_in_standing(&self, pool: &Pool) -> Option<StandInStanding> {

@@ -144,7 +144,7 @@ impl Core {
         let standing = Standing { in_force: in_force.clone(), not_coded, stand_in: None };
         pool.set_standing(standing, &wished);
         self.metrics.policy_changed(&pool.metrics, in_force.policy);
-        let wished = PoolSettings { stand_in: self.stand_in_settings(pool, &wished), ..wished };
+        let in_force = InForce { stand_in_rows: self.stand_in_rows(pool), ..in_force };
         self.driver.configure(pool, wished, in_force);
     }
 
