@@ -14,9 +14,8 @@ const [CODED, HEDGED] = [['parm', 'parm+'], ['hedge', 'parm+', 'stand-in']];
 export const FIELDS = Object.entries({
   Policy: [{ path: 'policy', label: 'Policy', about: 'What hides slow and dead instances' }],
   'Stand-ins': [
-    { path: 'stand_in.bound', label: 'Bound', about: 'Most answers that may be approximate', ...share, only: ['stand-in'] },
-    { path: 'stand_in.grace.factor', label: 'Grace', about: 'Delay of an approximate answer, in medians', ...number, only: ['stand-in'] },
-    { path: 'stand_in.late_budget.ratio', label: 'Budget', about: 'Work on late queries, relative to all work', ...share, only: ['stand-in'] },
+    { path: 'stand_in.bound', label: 'Bound', about: 'Most answers of any minute that may be approximate', ...share, only: ['stand-in'] },
+    { path: 'stand_in.late_factor', label: 'Late', about: 'Age from which an approximate answer is given, in medians', ...number, only: ['stand-in'] },
   ],
   Coding: [
     { path: 'coding.k', label: 'k', about: 'Queries per coding group', ...whole, max: 64, only: CODED },

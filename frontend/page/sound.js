@@ -25,7 +25,7 @@ const groups = or(fields({ open: list(open), made: list(tuple(count, count)) }))
 const part = ({ outcomes, counts, rejections, roles }) => fields({
   m: count, latency: list(histogram, outcomes.length), alone: histogram, alone_unknown: count, rejections: list(count, rejections.length), counts: list(count, counts.length),
   work_us: list(count, roles.length), queue: list(count, 6), queue_limit: count, busy: or(number), service_us: or(tuple(number, number)), late_us: or(number), objective_us: pair,
-  budgets: tuple(pair, pair, pair), approximate: or(tuple(number, number, positive)), agreement: or(number), groups,
+  budgets: tuple(pair, pair), approximate: or(tuple(number, number, positive)), agreement: or(number), groups,
 });
 const named = (names) => (is) => list(text)(is) && names.split(' ').every((name) => is.includes(name));
 /** Names by which the page looks up figures. */

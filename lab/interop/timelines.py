@@ -30,10 +30,10 @@ time_ms = {{ kind = "lognormal", median = {time_ms}, sigma = 0.05 }}
 
 # The defaults, with changes for the pictures. The model is linear, so `mds` codes it without a bundle. With a budget of a
 # half every query slower than the median counts as slow, and the frontend keeps its events: thus it also has those of a
-# late one's neighbours (late is 1.25 medians with it or without). Without spare stand-ins, stragglers get late ones.
+# late one's neighbours (late is 1.25 medians with it or without).
 HEDGE = {"policy": "hedge"}
 CODED = {"policy": "parm+", "coding": {"code": "mds"}, "hedge": {"budget": {"ratio": 0.5}}}
-LATE = {"policy": "stand-in", "stand_in": {"model": "small", "spare": False}, "hedge": None}
+LATE = {"policy": "stand-in", "stand_in": {"model": "small"}, "hedge": None}
 
 # Answers or groups that gain less than this are not drawn.
 WORTH_US, FILLS_US = 20_000, 3_000

@@ -17,16 +17,12 @@ const BURSTS = { retry: 100, hedge: 10 };
 
 export function settings(changes = {}) {
   const of = {
-    policy: 'hedge', queue_limit: 1024, default_priority: 128, batch: { max_size: 1, max_delay_us: 0 }, max_attempts: 3,
+    policy: 'hedge', queue_limit: 1024, default_priority: 128, batch: { max_size: 1 }, max_attempts: 3,
     retry: { ratio: 0.2 },
     hedge: { budget: { ratio: 0.1 }, min_delay_us: 1000 }, replicate: { copies: 2 },
-    coding: { k: 2, k_choices: [], r: 1, max_age_ms: 20, grace: { factor: 1.25, of: 'median' }, min_confidence: 0,
-      unsure: 'hedge' },
-    stand_in: { cost: 0.5, spare: true, late: true, late_factor: 1.15, late_budget: { ratio: 0.1 },
-      grace: { factor: 1.15, of: 'median' }, bound: 0.05, bound_window: 50000, hedge: true,
-      min_confidence: 0, unsure: 'hedge', agreement: { floor: 0.8 } },
-    ejection: { enabled: true, failures: 3, backoff_min_ms: 250,
-      least_in_service: 0.3, slow_start_ms: 1000 },
+    coding: { k: 2, k_choices: [], r: 1, max_age_ms: 20, grace: { factor: 1.25 }, min_confidence: 0 },
+    stand_in: { cost: 0.5, late_factor: 1.15, bound: 0.05, hedge: true, min_confidence: 0, agreement: { floor: 0.8 } },
+    ejection: { enabled: true, failures: 3, backoff_min_ms: 250, least_in_service: 0.3 },
     no_instance_grace_ms: 1000, default_answer: false,
   };
   return merged(of, changes);
@@ -140,7 +136,7 @@ export class Cluster {
   hello(role, key, interval) {
     return { format: 1, version: '0.1.0', at: Date.now(), started_at: this.started, role, key, interval_ms: interval, history_s: 300,
       outcomes: OUTCOMES, roles: ['deployed', 'copy', 'parity', 'backup', 'stand-in'], counts: COUNTS,
-      rejections: ['queue_full', 'overload', 'no_instance', 'bad_query', 'deadline', 'failed'], budgets: ['retry', 'hedge', 'stand_in'],
+      rejections: ['queue_full', 'overload', 'no_instance', 'bad_query', 'deadline', 'failed'], budgets: ['retry', 'hedge'],
       columns: COLUMNS, states: STATES, reasons: REASONS, buckets: BUCKETS,
       policies: ['none', 'equal', 'replicate', 'hedge', 'parm', 'parm+', 'approximate-backup', 'stand-in'],
       bounds: { instances: 1024, events: EVENTS, queries: 1024, node_slow_factor: 2 } };
@@ -203,7 +199,7 @@ export class Cluster {
       if (policy === 'stand-in' && time > model.median * 1.3) {
         const answer = model.median * (1.16 + 0.12 * Math.abs(normal(this.random)));
         counts.stand_ins_late += 1;
-        if (answer < time && model.given < own.stand_in.bound * own.stand_in.bound_window && this.random() < 0.985) {
+        if (answer < time && model.given < own.stand_in.bound * 60 * model.rate && this.random() < 0.985) {
           [outcome, took] = [3, answer];
           counts.stand_ins_served += 1;
         }
@@ -224,7 +220,7 @@ export class Cluster {
       if (time === Infinity) unknown += 1; else add(alone, time);
       if (policy === 'stand-in') {
         if (this.random() < 0.16) { work[4] += model.median * 0.31; this.compare(counts, one); }
-        model.given = Math.max(0, model.given + (outcome === 3 ? 1 : 0) - model.given / own.stand_in.bound_window);
+        model.given = Math.max(0, model.given + (outcome === 3 ? 1 : 0) - model.given / (60 * model.rate));
       }
       if (outcome !== 0 || query === 7) this.keep(model, one, outcome, took, time);
     }
@@ -238,8 +234,8 @@ export class Cluster {
         this.instances.length, slots],
       queue_limit: own.queue_limit, busy, service_us: arrived ? [model.median, Math.round(late)] : null, late_us: arrived ? Math.round(late) : null,
       objective_us: arrived ? [Math.round(late * 1.3), 1_000_000] : null,
-      budgets: [[model.tokens.retry, BURSTS.retry], [model.tokens.hedge, BURSTS.hedge], null],
-      approximate: policy === 'stand-in' ? [Math.round(model.given), Math.floor(own.stand_in.bound * own.stand_in.bound_window), own.stand_in.bound_window] : null,
+      budgets: [[model.tokens.retry, BURSTS.retry], [model.tokens.hedge, BURSTS.hedge]],
+      approximate: policy === 'stand-in' ? [Math.round(model.given), Math.floor(own.stand_in.bound * 60 * model.rate), Math.round(60 * model.rate)] : null,
       agreement: policy === 'stand-in' ? 0.962 + 0.006 * Math.sin(this.second / 31) : null, withheld: false, outage: false, groups };
   }
 

@@ -71,7 +71,7 @@ function part(latency, more = {}) {
   const flat = (pairs) => [...(pairs ?? [])].sort((a, b) => a[0] - b[0]).flatMap(([us, count]) => [bucket(us), count]);
   return { m: 0, latency: hello.outcomes.map((name) => flat(latency[name])), alone: flat(more.alone ?? latency.exact), alone_unknown: more.never ?? 0,
     rejections: more.rejections ?? [0, 0, 0, 0, 0, 0], counts: hello.counts.map(() => 0), work_us: [100, 5, 0, 0, 0], queue: more.queue ?? [0, 9, 9, 12, 12, 12], queue_limit: 1024, busy: 6,
-    service_us: [20_000, 38_000], late_us: more.late ?? 26_000, objective_us: null, budgets: [[100, 100], [10, 10], null], approximate: null, agreement: null, withheld: false, groups: null, ...more.also };
+    service_us: [20_000, 38_000], late_us: more.late ?? 26_000, objective_us: null, budgets: [[100, 100], [10, 10]], approximate: null, agreement: null, withheld: false, groups: null, ...more.also };
 }
 const model = (policy, more = {}) => ({ m: 0, name: 'resnet50', policy, in_force: policy, problem: null, codes: [], ...more });
 const said = (policy, latency, more) => verdict(model(policy), summary([part(latency, more)], hello));
@@ -193,9 +193,9 @@ test('retry_delay_grows_up_to_a_limit', () => {
 });
 
 test('controls_make_a_merge_patch_and_its_command', () => {
-  const changes = { 'stand_in.bound': 0.02, 'stand_in.grace.factor': 1.3, policy: 'parm+' };
-  assert.deepEqual(ctl.patch(changes), { stand_in: { bound: 0.02, grace: { factor: 1.3 } }, policy: 'parm+' });
-  assert.equal(ctl.set('resnet50', changes), 'parm ctl set resnet50 stand_in.bound=0.02 stand_in.grace.factor=1.3 policy=parm+');
+  const changes = { 'stand_in.bound': 0.02, 'coding.grace.factor': 1.3, policy: 'parm+' };
+  assert.deepEqual(ctl.patch(changes), { stand_in: { bound: 0.02 }, coding: { grace: { factor: 1.3 } }, policy: 'parm+' });
+  assert.equal(ctl.set('resnet50', changes), 'parm ctl set resnet50 stand_in.bound=0.02 coding.grace.factor=1.3 policy=parm+');
   assert.equal(ctl.set("it's", { queue_limit: 5 }), "parm ctl set 'it'\\''s' queue_limit=5");
   assert.deepEqual([ctl.order('undrain', 3), ctl.order('drain', 9, 10), ctl.query('2a')], ['parm ctl return 3', 'parm ctl drain 9 10', 'parm ctl query 2a']);
 });

@@ -37,7 +37,7 @@ struct ModelFrame {
     late_us: Option<u64>,
     /// The p99 of the latest latencies, and the time until deadlines.
     objective_us: Option<[u64; 2]>,
-    budgets: [Option<[f64; 2]>; 3],
+    budgets: [[f64; 2]; 2],
     approximate: Option<[u32; 3]>,
     agreement: Option<f64>,
     withheld: bool,
@@ -147,7 +147,7 @@ fn model_frame(before: Option<&OfPool>, now: &OfPool) -> ModelFrame {
         service_us: reading.service.map(|times| times.map(micros)),
         late_us: reading.late_after.map(micros),
         objective_us: now.tail.map(|tail| [tail.p99, tail.allowed].map(micros)),
-        budgets: [Some(reading.retries.map(hundredths)), Some(reading.hedges.map(hundredths)), None],
+        budgets: [reading.retries, reading.hedges].map(|budget| budget.map(hundredths)),
         approximate: reading.approximate.filter(|_| now.stands_in),
         agreement: reading.agreement.filter(|_| now.stands_in).map(|share| rounded(share, 1e4)),
         withheld: reading.withheld && now.stands_in,

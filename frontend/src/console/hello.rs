@@ -41,7 +41,7 @@ pub(super) fn hello(frontend: &Frontend, caller: &Caller, faults: &Value) -> Val
         "roles": ROLES,
         "counts": Counters::NAMES,
         "rejections": REJECTIONS,
-        "budgets": ["retry", "hedge", "stand_in"],
+        "budgets": ["retry", "hedge"],
         "columns": COLUMNS,
         "states": STATES,
         "reasons": reasons(),
