@@ -15,7 +15,7 @@ const POINT = 10_000;
 const SHARES = [0.5, 0.9, 0.99, 0.999];
 /** Minimum time span of the plot; later it covers everything known. */
 const LEAST = 60_000;
-const MARKED = ['ejected', 'returned', 'settings', 'withheld', 'suspect'];
+const MARKED = ['ejected', 'trouble', 'returned', 'settings', 'withheld', 'suspect'];
 
 export class Bands {
   constructor(root) {

@@ -4,7 +4,7 @@ import { h, keyed, say, set, show } from './dom.js';
 import { clock, count, span } from './words.js';
 
 const SHOWN = 60;
-const TONES = { ejected: 'bad', lost: 'bad', refused: 'bad', suspect: 'bad', withheld: 'bad', kept: 'warn', draining: 'warn', returned: 'good', joined: 'good', resumed: 'good' };
+const TONES = { ejected: 'bad', trouble: 'bad', lost: 'bad', refused: 'bad', suspect: 'bad', withheld: 'bad', draining: 'warn', returned: 'good', joined: 'good', resumed: 'good' };
 
 /** Subject of an event: an instance or a model. */
 export function about({ instance, m }, instances, models) {
@@ -13,14 +13,14 @@ export function about({ instance, m }, instances, models) {
   return `instance ${instance}${node ? ` on ${node}` : ''}`;
 }
 
-/** A slow instance is probed and ejected again every second or two: repetitions within this time are one entry with a count. */
-const AGAIN = 60_000;
+/** A trouble is told once a minute while it lasts: repetitions within this time are one entry with a count. */
+const AGAIN = 90_000;
 
 /** Events, oldest first, with repetitions merged: the latest, its `times` and its start. */
 export function folded(events) {
   const all = new Map();
   for (const [at, event] of events.entries()) {
-    const key = (event.kind === 'ejected' || event.kind === 'returned') && event.by === null ? `${event.kind} ${event.instance}` : at;
+    const key = (event.kind === 'trouble' || event.kind === 'returned') && event.by === null ? `${event.kind} ${event.instance}` : at;
     const before = all.get(key);
     const again = before && event.at - before.at < AGAIN;
     if (before && !again) all.set(-1 - at, before);

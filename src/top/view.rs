@@ -111,7 +111,7 @@ mod tests {
         let instances = json!({"instances": [{"number": 1, "address": "http://a:1", "node": "n1"},
             {"number": 2, "address": "http://b:1", "node": null}]});
         let events =
-            json!({"events": [{"at": 3000, "kind": "ejected", "instance": 2, "text": "slow", "by": null}]});
+            json!({"events": [{"at": 3000, "kind": "trouble", "instance": 2, "text": "slow", "by": null}]});
         let frame = json!({"frame": {"at": 5000, "over_ms": 1000, "models": [{"m": 0, "busy": 2.0, "queue": [1, 2, 3, 4, 5, 6],
             "latency": [[132, 98], [140, 1], [160, 1]]}, {"m": 1, "queue": [0, 0, 0, 0, 0, 0]}, {"m": 2, "queue": [0, 0, 0, 0, 0, 0]}],
             "instances": [[1, 1, 0, 99, 0, 19900, 44100, 1.0, null], [2, 2, 1, 1, 0, 60000, 90000, 3.1, 400]]}});

@@ -74,7 +74,6 @@ export class Cluster {
     if (script.slow_node !== undefined) {
       this.tell('joined', { instance: 1, text: 'ready' }, -5_400_000);
       this.tell('settings', { m: 0, text: 'stand_in.bound 0.02 to 0.05', by: 'ops' }, -3_100_000);
-      this.tell('kept', { instance: this.instances[script.slow_node * 4].number, m: 0, text: 'slow, but too few instances would remain' }, -95_000);
     }
   }
 
@@ -278,7 +277,7 @@ export class Cluster {
       one.silent += 1000;
       if (one.silent >= 2000) {
         Object.assign(one, { state: 'ejected', reason: 'silent', out_for: 0 });
-        this.tell('ejected', { instance: one.number, m: 0, text: 'silent: it holds a job for 2s, which usually takes 20ms' });
+        this.tell('trouble', { instance: one.number, m: 0, text: 'silent: it holds a job for 2s, which usually takes 20ms' });
       }
     } else if (one.state === 'ejected' && one.reason !== 'order') {
       one.out_for += 1000;

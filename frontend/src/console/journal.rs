@@ -20,11 +20,7 @@ use crate::serve::reading::PoolId;
 /// Maximum kept events.
 pub(super) const KEPT: usize = 200;
 
-/// Interval in ms between events about an instance that should be ejected and is kept, which each answer detects anew.
-const KEPT_EVERY_MS: u64 = 60_000;
-
-/// Milliseconds within which an event repeats the one before. An instance that flaps more slowly takes 12 entries an
-/// hour at most, so the journal holds 16 hours. Ejections and quarantines last one minute at most by default.
+/// Milliseconds within which an event repeats the one before. A trouble is told once a minute while it lasts.
 const REPEATED_MS: u64 = 600_000;
 
 /// The latest events.
@@ -36,8 +32,6 @@ struct Pages {
     events: VecDeque<Event>,
     /// Number of the next event.
     next: u64,
-    /// Instances that should be ejected and are kept, with the time of the last event.
-    kept: Vec<(u32, u64)>,
 }
 
 /// Contents of an event.
@@ -61,8 +55,8 @@ pub(crate) enum Kind {
     Refused,
     Draining,
     Ejected,
+    Trouble,
     Returned,
-    Kept,
     Suspect,
     Settings,
     Withheld,
@@ -91,9 +85,6 @@ impl Journal {
     /// Adds an event with its time in milliseconds since 1970.
     pub(crate) fn tell(&self, at: u64, kind: Kind, what: Happening) {
         let mut pages = self.0.lock();
-        if kind == Kind::Kept && !pages.kept_is_news(at, what.instance.unwrap_or_default()) {
-            return;
-        }
         let before = pages.take_repeated(at, kind, &what);
         if pages.events.len() >= KEPT {
             pages.events.pop_front();
@@ -128,15 +119,6 @@ impl Pages {
         };
         let place = self.events.iter().rposition(repeats)?;
         self.events.remove(place)
-    }
-
-    fn kept_is_news(&mut self, at: u64, instance: u32) -> bool {
-        self.kept.retain(|(_, told)| told + KEPT_EVERY_MS > at);
-        let news = !self.kept.iter().any(|(known, _)| *known == instance);
-        if news {
-            self.kept.push((instance, at));
-        }
-        news
     }
 }
 
@@ -173,24 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn kept_instance_is_reported_once_a_minute() {
-        let journal = Journal::default();
-        for (at, instance) in [(0, 1), (1, 1), (2, 2), (59_999, 1), (60_000, 1)] {
-            journal.tell(at, Kind::Kept, of(instance));
-        }
-        let told: Vec<_> = journal.since(0).0.iter().map(|event| (event.at, event.instance)).collect();
-        assert_eq!(told, [(2, Some(2)), (60_000, Some(1))]);
-        assert_eq!(journal.since(0).1, 3, "the first event of instance 1 is counted in its last");
-    }
-
-    #[test]
     fn journal_keeps_other_events_while_an_instance_flaps() {
         let journal = Journal::default();
         journal.tell(0, Kind::Settings, Happening::default());
         let mut watched = journal.since(0).1;
         for second in 1..=1000 {
             let at = second * 1000;
-            let kind = if second % 2 == 0 { Kind::Returned } else { Kind::Ejected };
+            let kind = if second % 2 == 0 { Kind::Returned } else { Kind::Trouble };
             journal.tell(at, kind, of(7));
             let (news, next) = journal.since(watched);
             assert_eq!(
@@ -202,7 +173,7 @@ mod tests {
         }
         let kept: Vec<_> =
             journal.since(0).0.iter().map(|event| (event.kind, event.since, event.at, event.times)).collect();
-        let flaps = [(Kind::Ejected, 1000, 999_000, 500), (Kind::Returned, 2000, 1_000_000, 500)];
+        let flaps = [(Kind::Trouble, 1000, 999_000, 500), (Kind::Returned, 2000, 1_000_000, 500)];
         assert_eq!(kept, [&[(Kind::Settings, 0, 0, 1)], &flaps[..]].concat());
     }
 

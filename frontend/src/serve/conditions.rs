@@ -17,7 +17,7 @@ impl State {
         let instance = known.name.as_str();
         let (kind, text) = match condition {
             Condition::Well => (Kind::Returned, "it has answered requests again".to_owned()),
-            _ => (Kind::Ejected, told(condition, known.last_failure())),
+            _ => (Kind::Trouble, told(condition, known.last_failure())),
         };
         match condition {
             Condition::Well => tracing::info!(instance, "instance is well: {text}"),

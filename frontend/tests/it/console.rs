@@ -263,7 +263,7 @@ async fn hung_instance_shows_job_age_and_event() {
     }
     let event = loop {
         let events = reader.next("events").await;
-        if let Some(event) = events.as_array().unwrap().iter().find(|event| event["kind"] == "ejected") {
+        if let Some(event) = events.as_array().unwrap().iter().find(|event| event["kind"] == "trouble") {
             break event.clone();
         }
     };
