@@ -193,6 +193,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     pub(crate) fn attempts_ended(&mut self, now: Time, key: JobKey, job: &Job, end: End<O>) {
         let is_batch = job.rows.len() > 1;
         let mut outputs = SmallVec::<[Option<O>; 1]>::new();
+        // What a row counts as if it has no output. An answer without one is the model's failure.
         let failure = match end {
             End::Answered(of) => {
                 outputs = of;

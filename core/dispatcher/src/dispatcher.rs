@@ -510,7 +510,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let model = &self.books.models[query.model];
         let settings = &model.settings;
         let policy = if query.background { Policy::ONCE } else { settings.policy };
-        let allowed = policy.stand_in.map_or(1.0, |stand_in| stand_in.hedge_below);
+        // Where no stand-in answers, copies start while at most a query waits for each slot.
+        let stand_in = policy.stand_in.filter(|_| !query.accept.is_exact(&policy));
+        let allowed = stand_in.map_or(1.0, |stand_in| stand_in.hedge_below);
         let facts = Facts {
             policy,
             max_attempts: settings.max_attempts,
@@ -581,7 +583,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             return Some((key, if runs { query.arrived } else { Time::MAX }));
         }
         let cheap = stand_in.times.usual(1.0, query.shape.size).unwrap_or(usual);
-        let patience = cheap * self.books.bounds[model.bounds].all.used(policy.bound) * PATIENCE;
+        let patience = cheap * self.books.bounds[model.bounds].all.used(policy.bound) * STAND_IN_PATIENCE;
         let waits = late.min((late + patience - usual).max(0.0));
         Some((key, query.arrived.later(if runs { late } else { waits })))
     }
@@ -606,4 +608,4 @@ pub(crate) type Models = SmallVec<[ModelKey; 2]>;
 
 /// The runs of a stand-in for which a query that cannot be in time still waits for an instance, when the whole bound on
 /// approximate answers is used.
-const PATIENCE: f64 = 5.0;
+const STAND_IN_PATIENCE: f64 = 5.0;

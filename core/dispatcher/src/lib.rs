@@ -1,10 +1,10 @@
 //! The dispatcher: which instance runs a query, when the query gets a copy, and with which answer it ends.
 //!
 //! **The idea.** A query owns its attempts, and one pure function says what the query needs next. After any event the
-//! dispatcher changes facts, marks the queries that the event concerns, asks `step` of each marked query until
-//! it waits, and brings wanted attempts and instances with room together. There is no other place where work is started,
-//! answered or given up. A query that waits is always on the calendar, at its deadline at the latest, so no query can be
-//! forgotten.
+//! dispatcher changes its books, marks the queries that the event concerns, asks `step` of each marked query until
+//! it waits, and brings wanted attempts and instances with room together. A query that waits is always on the calendar, at its
+//! deadline at the latest, so no query can be forgotten. Three things do not pass through `step`: the model's own answer ends its
+//! query, a full line rejects one when it is submitted, and idle slow instances get copies that nobody waits for (`learn`).
 //!
 //! **Pure.** No clock, runtime, randomness or I/O: the caller passes the time into each call and executes the
 //! [`Action`]s that it takes out. The simulator and the random tests drive the same code as the frontend.
@@ -14,6 +14,9 @@
 //! (limits), `health` (instances that fail), the loop with its parts: `dispatcher`, `attempts`, `matcher`, `learn`; `members`
 //! (models and instances come and go), `turns` (shares), `asks` (several frontends); and apart from all of these `coding`,
 //! `condition`, what others read: `counters` and `reading`, and what clients of stand-ins keep: `agreement` and `doubt`.
+//!
+//! **Words.** A *job* is one call of an instance, with a row for each of its queries. An *attempt* is a query's place in a job, or its
+//! wish for one. The *usual* time of a run leaves stragglers out; the *expected* time counts them in.
 //!
 //! **Every model is a pool.** A stand-in and a parity model are models that instances have or have not, and an attempt names its
 //! model. Coding is a client of the dispatcher: a [`Coder`] submits parities as queries and offers reconstructions.

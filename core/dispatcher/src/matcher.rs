@@ -1,8 +1,9 @@
 //! The matcher: it brings wanted attempts and instances with room together.
 //!
 //! It is entered for each model whose line or whose instances changed. It serves the lines in the order of urgency: stand-ins of
-//! late queries, retries and copies, queries that have not run yet, background. Then a query that waits has no free instance
-//! that suits it, which the random tests check after each event.
+//! late queries, retries and copies, queries that have not run yet, background. Then no query of a client waits
+//! beside a free fast instance that suits it and does not hang, which the random tests check after each event. Slow instances may
+//! stay idle on purpose.
 
 use std::collections::VecDeque;
 
@@ -33,7 +34,7 @@ enum Place {
 pub(crate) enum Urgency {
     StandIn,
     Again,
-    /// Queries that have not run yet, of one payer and priority.
+    /// First attempts, of one payer and priority.
     First(usize),
     Background,
 }

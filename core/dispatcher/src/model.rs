@@ -110,7 +110,8 @@ pub(crate) struct Line {
     pub(crate) stand_ins: VecDeque<QueryKey>,
     /// Retries and copies.
     pub(crate) again: VecDeque<QueryKey>,
-    /// Queries that have not run yet.
+    /// Queries without an attempt at the model's own answer: new ones, rows of a failed batch that run alone, and those whose stand-in
+    /// did not answer.
     pub(crate) first: Lanes,
     /// Queries that use idle instances only.
     pub(crate) background: VecDeque<QueryKey>,

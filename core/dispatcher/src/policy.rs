@@ -1,7 +1,8 @@
 //! Policies: what differs between the ways to treat late queries, as data.
 //!
-//! A policy is a constant of [`Policy`]. To add one, add a constant here and a line to the documentation; if it needs a new
-//! kind of work, `step` reads a new field.
+//! A policy is a constant of [`Policy`]. To add one, add a constant here, a kind in core/settings (which may also give it codes or
+//! instances of its own), and a row in lab/world/tests/promises.rs. A policy that needs a new kind of work gets a field, which
+//! `Dispatcher::facts` passes on and `step` reads.
 
 /// How the queries of a model are treated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,9 +13,10 @@ pub struct Policy {
     pub runs: u8,
     /// Whether a query may be sent again: after a failure, and if `hedge` is set, when it is late.
     pub repeats: bool,
-    /// Whether late queries get copies.
+    /// Whether a query gets a copy when that saves more time than it costs.
     pub hedge: bool,
-    /// A query older than this many times the usual time from arrival to answer is late, and takes an approximate answer.
+    /// A query that is older than this many usual runs of its model takes an approximate answer; later as the bound on such answers
+    /// fills. Copies do not depend on it: they start when they pay.
     pub late_factor: f64,
     /// Whether and when the model's stand-in answers.
     pub stand_in: Option<StandInPolicy>,
@@ -61,11 +63,11 @@ impl Policy {
     pub const ONCE: Policy = Policy { repeats: false, ..Self::NONE };
     /// Idle instances take turns, whatever their speed.
     pub const EQUAL: Policy = Policy { placement: Placement::InTurn, ..Self::NONE };
-    /// A late query gets a copy.
+    /// A query gets a copy when that saves more time than it costs.
     pub const HEDGE: Policy = Policy { hedge: true, ..Self::NONE };
     /// Each query runs twice.
     pub const REPLICATE: Policy = Policy { runs: 2, ..Self::NONE };
-    /// A late query gets a stand-in's answer, or a copy.
+    /// A late query gets a stand-in's answer. It gets a copy if the answer has not come at twice that age, or may not be given.
     pub const STAND_IN: Policy = Policy {
         stand_in: Some(StandInPolicy { bound: 0.05, hedge_below: 0.2, in_outage: true, at_once: false }),
         ..Self::HEDGE

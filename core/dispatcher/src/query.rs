@@ -125,7 +125,7 @@ pub struct Answer<O> {
 pub enum By {
     /// The model that was asked, perhaps after failed runs.
     Model,
-    /// The same, in a copy of the run.
+    /// The same, in a hedge or a replica.
     Copy,
     /// The model's stand-in.
     StandIn,
@@ -145,15 +145,15 @@ impl By {
 pub enum Reject {
     /// Its deadline passed.
     Deadline,
-    /// Each permitted attempt failed.
+    /// An attempt failed, and no other is permitted by their number, the policy or the budget of retries.
     Failed(Failure),
     /// As many queries of its payer wait as the model's queue limit allows, and none of them is less urgent.
     QueueFull,
-    /// The deadline cannot be met, because too many queries wait before it.
+    /// The deadline cannot be met: more queries wait than the model has slots, and hardly a run is left.
     Overload,
     /// No instance runs the model, or each that does is held.
     NoInstance,
-    /// The request is at fault: an instance refused it, or the model failed on it twice.
+    /// The request is at fault: an instance refused it, or the model failed on it at two instances, or twice where no other can be tried.
     BadQuery,
 }
 
@@ -175,11 +175,11 @@ pub enum Failure {
 /// Why an attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The query needs an answer.
+    /// No attempt at the model's own answer runs, waits or has failed.
     First,
     /// All earlier attempts failed.
     Retry,
-    /// The earlier attempts are late.
+    /// A copy pays, because the earlier attempts are late.
     Hedge,
     /// The query is late, and a cheaper model answers sooner.
     StandIn,
@@ -217,7 +217,7 @@ pub(crate) struct Query<P, O> {
     pub(crate) marked: bool,
 }
 
-/// A run of a model for a query: wanted, running or ended.
+/// A query's place in a job, or its wish for one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
     pub(crate) model: ModelKey,
@@ -266,8 +266,9 @@ impl<P, O> Query<P, O> {
         )
     }
 
-    /// At how many instances the model failed at this query; each time counts if it is not tried elsewhere.
-    pub(crate) fn breaks(&self, is_over: bool) -> usize {
+    /// The number of instances at which the model failed on this query. With `counts_repeats`, which is for queries that can go
+    /// nowhere else, each failure counts.
+    pub(crate) fn model_failures(&self, counts_repeats: bool) -> usize {
         let mut at: SmallVec<[InstanceKey; 4]> = self
             .exact()
             .filter_map(|attempt| match attempt.state {
@@ -275,7 +276,7 @@ impl<P, O> Query<P, O> {
                 _ => None,
             })
             .collect();
-        if !is_over {
+        if !counts_repeats {
             at.sort_unstable();
             at.dedup();
         }

@@ -16,7 +16,7 @@ use crate::time::Time;
 pub struct ModelReading {
     /// What happened so far.
     pub counters: Counters,
-    /// Queries that have not run yet.
+    /// Queries that wait for their first attempt.
     pub queued: u32,
     /// Runs of this model.
     pub running: u32,

@@ -37,7 +37,7 @@ pub(crate) struct Facts {
     pub(crate) may_copy: bool,
     /// Whether the budget of retries has a token.
     pub(crate) may_retry: bool,
-    /// From when on a query that waits cannot be in time, or has waited long enough for the first instance of its model.
+    /// From when on a query that waits cannot be in time, or has waited long enough while no instance of its model is usable.
     pub(crate) gives_up: (Time, Reject),
     /// From when on an approximate answer may be given.
     pub(crate) give_at: Time,
@@ -61,7 +61,7 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
     let mut until = query.deadline;
 
     let other = query.attempts.iter().find(|attempt| attempt.model != query.model);
-    let other_lives = other.is_some_and(|attempt| attempt.is_live());
+    let stand_in_lives = other.is_some_and(|attempt| attempt.is_live());
     let live = query.exact().filter(|attempt| attempt.is_live()).count();
     let is_exact = query.accept.is_exact(&facts.policy);
     let stand_in = facts.stand_in.filter(|_| !is_exact);
@@ -72,7 +72,7 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
     };
     let offer = query.offer.as_ref().map(|offer| has_room(offer.by));
     if let Some(has_room) = offer {
-        let nothing_comes = live == 0 && !other_lives;
+        let nothing_comes = live == 0 && !stand_in_lives;
         let give_at = facts.give_at.min(last_moment(query));
         if has_room && (nothing_comes || give_at <= now) {
             return Step::GiveOffer;
@@ -84,10 +84,10 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
         return Step::GiveUp(Reject::Deadline);
     }
 
-    // A stand-in's answer comes sooner than a run of the model, unless it was sent to an instance that hangs.
-    let overdue = query.arrived + 2 * facts.give_at.since(query.arrived);
-    let may_stand_in = stand_in.is_some() && facts.has_room && now < overdue;
-    let is_covered = offer == Some(true) || (other_lives && may_stand_in);
+    // Until twice the late age a stand-in is expected to answer, so nothing else starts. Later its instance may hang.
+    let stand_in_fails_at = query.arrived + 2 * facts.give_at.since(query.arrived);
+    let may_stand_in = stand_in.is_some() && facts.has_room && now < stand_in_fails_at;
+    let will_be_answered = offer == Some(true) || (stand_in_lives && may_stand_in);
     let tried = query.exact().filter(|attempt| !matches!(attempt.state, AttemptState::Over)).count();
     let failures = || query.exact().filter_map(|attempt| attempt.failure());
     let is_wanted = query.wanted(query.model).is_some();
@@ -95,13 +95,13 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
         && failures().all(|failure| failure != Failure::Withheld)
         && (facts.policy.repeats || (live == 0 && failures().all(|failure| failure == Failure::Unsent)));
 
-    if live == 0 && !is_covered {
+    if live == 0 && !will_be_answered {
         let Some(failure) = failures().last() else {
             return Step::Want { model: query.model, why: Why::First };
         };
         return match failure {
             Failure::Query => Step::GiveUp(Reject::BadQuery),
-            Failure::Model if query.breaks(!may_repeat || facts.is_sole) >= MODEL_FAILURES => {
+            Failure::Model if query.model_failures(!may_repeat || facts.is_sole) >= MODEL_FAILURES => {
                 Step::GiveUp(Reject::BadQuery)
             }
             _ if may_repeat && facts.may_retry => Step::Want { model: query.model, why: Why::Retry },
@@ -118,8 +118,8 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
     if live > 0 && tried < usize::from(facts.policy.runs) && !is_wanted {
         return Step::Want { model: query.model, why: Why::Copy };
     }
-    let stands_in = may_stand_in && (other.is_none() || is_covered);
-    if facts.policy.hedge && may_repeat && live > 0 && !is_wanted && !stands_in {
+    let hedge_waits = may_stand_in && (other.is_none() || will_be_answered);
+    if facts.policy.hedge && may_repeat && live > 0 && !is_wanted && !hedge_waits {
         match facts.copy_at {
             at if at > now => until = until.min(at),
             _ if facts.may_copy => return Step::Want { model: query.model, why: Why::Hedge },
@@ -129,8 +129,8 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
             }
         }
     }
-    if stands_in {
-        until = until.min(overdue);
+    if hedge_waits {
+        until = until.min(stand_in_fails_at);
     }
     if let (Some((model, late_at)), None) = (stand_in, other) {
         match late_at {
@@ -142,7 +142,7 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
             }
         }
     }
-    if is_wanted && live == 1 && !is_covered {
+    if is_wanted && live == 1 && !will_be_answered {
         match facts.gives_up {
             (at, why) if at <= now => return Step::GiveUp(why),
             (at, _) => until = until.min(at),

@@ -1,18 +1,17 @@
-//! Where an attempt runs: on the instance at which it is expected to end first.
+//! Where an attempt runs: on the instance at which it is expected to end first. The same comparison says when a copy pays
+//! ([`Books::copy_at`]), when a query that waits gives up, and whether a model is out ([`Books::is_out`]).
 //!
 //! Problem: an idle instance that is 2.4 times slower answers a query after 48 ms. A faster one that is busy for 8 ms more
 //! answers it after 28 ms. With five queries in line it does not, and the slow instance should help.
 //!
 //! Choice: a free instance as fast as the fastest takes the first query in line. A free slower instance takes the last
-//! one, because the faster instances serve the older queries sooner; it stays idle while as many faster instances as there
-//! are queries in line are expected to end one of them sooner. A query waits for a faster instance at most for one run of
+//! one, because the faster instances serve the older queries sooner. With n queries in line it stays idle while n faster instances
+//! would each end one of them sooner. A query waits for a faster instance at most for one run of
 //! the slow one and never past its deadline: the faster instances may hang or serve other models. A job whose rest is
 //! unknown or infinite makes its instance no faster one.
 //!
 //! **An instance with a job older than any run before gets no further job while another has room.** It may hang, and an
 //! instance with several slots would collect queries.
-//!
-//! [`Books::copy_at`] compares in the same terms when a copy of a running attempt pays.
 //!
 //! Rejected: a factor above which an instance is avoided (at 0.7 of the capacity slow instances are needed, at half of it
 //! they are not); the oldest query for the slow instance (it would get the longest run); a copy as soon as a run is late
@@ -30,7 +29,7 @@ use crate::policy::Placement;
 use crate::query::{Attempt, JobKey, Query, QueryKey, Reject, Why};
 use crate::time::Time;
 
-/// All facts: the models, their bounds, instances, queries and jobs.
+/// The books: the models, their bounds, instances, queries and jobs.
 #[derive(Debug)]
 pub(crate) struct Books<P, O> {
     pub(crate) models: SlotMap<ModelKey, Model>,
@@ -215,9 +214,9 @@ impl<P, O> Books<P, O> {
         let running: SmallVec<[&Job; 3]> =
             query.exact().filter_map(Attempt::running).map(|(job, ..)| &self.jobs[job]).collect();
         // A further copy only once all attempts are late.
-        let Some(late) = running.iter().map(|job| self.late_at(job)).max() else { return Time::MAX };
-        if late > now {
-            return late;
+        let Some(pays) = running.iter().map(|job| self.pays_at(job)).max() else { return Time::MAX };
+        if pays > now {
+            return pays;
         }
         let rest = |job: &&Job| self.rest_of(job, now).unwrap_or(f64::INFINITY);
         let first = running.iter().min_by(|one, other| rest(one).total_cmp(&rest(other)));
@@ -243,7 +242,7 @@ impl<P, O> Books<P, O> {
     }
 
     /// The first moment at which a copy of a job may pay: its rest exceeds a run at the fastest instance.
-    fn late_at(&self, job: &Job) -> Time {
+    fn pays_at(&self, job: &Job) -> Time {
         let pool = &self.models[job.model];
         let (slower, factor) = self.slowness(job);
         let Some(usual) = pool.times.usual(factor, job.work) else {
@@ -300,7 +299,7 @@ impl<P, O> Books<P, O> {
     }
 
     /// Whether a model's instances answer nothing: none gave a prediction for two usual times, and each that is in service has
-    /// a job older than any run before. It is a predicate and not a state, so nothing has to notice its end.
+    /// a job older than any run before, or there is none. It is a predicate and not a state, so nothing has to notice its end.
     pub(crate) fn is_out(&self, key: ModelKey, now: Time) -> bool {
         let model = &self.models[key];
         let Some(usual) = model.times.usual(1.0, 1) else { return false };
@@ -361,7 +360,7 @@ fn latest_start<P, O>(query: &Query<P, O>, run: f64) -> Time {
 }
 
 impl Why {
-    /// Whether a query waits for such an attempt and for no earlier one.
+    /// Whether an attempt made for this reason is counted among the queries in line.
     pub(crate) fn is_first(self) -> bool {
         self == Why::First
     }
