@@ -74,9 +74,6 @@ fn requests_of_unequal_lengths_share_batches_and_answers_stay() {
         "none",
         "--set",
         "frontend.dispatch.batch.max_size=64",
-        // All rows of a round meet in one batch, or in two.
-        "--set",
-        "frontend.dispatch.batch.max_delay_us=200000",
     ]);
     parm.until("the model is served", |parm| http::get(parm.http, "/v2/models/encoder/ready").status == 200);
     // Similar lengths: little padding is allowed. So many that some wait.

@@ -69,7 +69,8 @@ const SLOWER: f32 = 2.0;
 /// A run that at least this part of all runs exceed is no long one.
 const USUAL: f64 = 0.25;
 
-/// A run of this age is named if it is older than any before.
+/// A run of this age is named if it is older than any before. An instance is named as slow once it has been for so long: a machine
+/// that is short of processors for a moment is no news.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What an operator has been told about an instance.
@@ -84,8 +85,9 @@ pub(crate) struct Watch {
     /// Answers since the latest trouble, and when the last one came.
     answers: u8,
     answered: Time,
-    /// The logarithm of the probability of the latest long runs.
+    /// The logarithm of the probability of the latest long runs, and since when they are too many for chance.
     doubt: f32,
+    slow_since: Time,
     /// What its latest runs took in the mean, in usual times.
     recent: f32,
 }
@@ -100,6 +102,7 @@ impl Default for Watch {
             answers: 0,
             answered: Time::ZERO,
             doubt: 0.0,
+            slow_since: Time::MAX,
             recent: 1.0,
         }
     }
@@ -116,17 +119,18 @@ impl Watch {
         self.answers = self.answers.saturating_add(1);
         self.recent += (times - self.recent) / RECENT;
         if part >= USUAL {
-            self.doubt = 0.0;
+            (self.doubt, self.slow_since) = (0.0, Time::MAX);
             return;
         }
         self.doubt += (part.max(1e-6) as f32).ln();
-        if self.is_slow() {
+        if self.doubt < CHANCE {
+            self.slow_since = self.slow_since.min(now);
             self.failed();
         }
     }
 
-    fn is_slow(&self) -> bool {
-        self.doubt < CHANCE
+    fn is_slow(&self, now: Time) -> bool {
+        now.since(self.slow_since) >= PATIENCE
     }
 
     /// Its latest run failed, or was given up.
@@ -143,6 +147,7 @@ impl Watch {
     /// are slow at the same time, none of them is at fault.
     pub(crate) fn trouble(
         &self,
+        now: Time,
         silent: Option<(Duration, Duration)>,
         other: Option<Trouble>,
         others: f32,
@@ -152,7 +157,7 @@ impl Watch {
             (None, Some(Trouble::Fails(Failure::Unsent))) => Condition::Unreachable,
             (None, Some(Trouble::Fails(_))) => Condition::Failing,
             (None, Some(Trouble::Wrong)) => Condition::Wrong,
-            (None, _) if self.is_slow() && self.recent > SLOWER * others => Condition::Slow(self.recent),
+            (None, _) if self.is_slow(now) && self.recent > SLOWER * others => Condition::Slow(self.recent),
             (None, _) => Condition::Well,
         }
     }
@@ -207,9 +212,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
         let is_silent = hangs || troubles().any(|trouble| trouble == Trouble::Silent);
         let silent = is_silent.then(|| (silence, Duration::from_nanos(usual as u64)));
         let is_busy = !instance.jobs.is_empty();
-        let others = if instance.watch.is_slow() { self.books.recent(model) } else { 1.0 };
+        let others = if instance.watch.is_slow(now) { self.books.recent(model) } else { 1.0 };
         let Some(instance) = self.books.instances.get_mut(key) else { return };
-        let trouble = instance.watch.trouble(silent, other, others);
+        let trouble = instance.watch.trouble(now, silent, other, others);
         if let Some(condition) = instance.watch.note(now, trouble) {
             self.actions.push(Action::Tell { instance: key, condition });
         }
@@ -266,7 +271,8 @@ mod tests {
             } else {
                 watch.answered(at(now), 1.0, 0.5);
             }
-            let trouble = watch.trouble(None, fails.then_some(Trouble::Fails(Failure::Instance)), 1.0);
+            let trouble =
+                watch.trouble(at(now), None, fails.then_some(Trouble::Fails(Failure::Instance)), 1.0);
             told.extend(watch.note(at(now), trouble).map(|condition| (now, condition)));
         }
         let (failing, well) = (Condition::Failing, Condition::Well);
@@ -278,19 +284,19 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_beyond_all_others_are_slow_and_chance_is_not() {
+    fn runs_beyond_all_others_for_a_second_are_slow_and_chance_is_not() {
         let mut watch = Watch::default();
-        let slow = |watch: &Watch| watch.trouble(None, None, 1.0) != Condition::Well;
+        let slow = |watch: &Watch, now| watch.trouble(at(now), None, None, 1.0) != Condition::Well;
         watch.answered(at(1), 6.0, 1e-4);
-        assert!(!slow(&watch));
+        assert!(!slow(&watch, 9));
         watch.answered(at(1), 6.0, 1e-4);
-        assert!(slow(&watch));
-        assert_eq!(watch.trouble(None, None, 3.0), Condition::Well, "the others are slow, too");
-        watch.answered(at(1), 1.0, 0.6);
-        assert!(!slow(&watch), "one usual run");
+        assert!(!slow(&watch, 1) && slow(&watch, 2), "for a second");
+        assert_eq!(watch.trouble(at(2), None, None, 3.0), Condition::Well, "the others are slow, too");
+        watch.answered(at(3), 1.0, 0.6);
+        assert!(!slow(&watch, 9), "one usual run");
         for _ in 0..3 {
-            watch.answered(at(1), 5.0, 0.01);
+            watch.answered(at(9), 5.0, 0.01);
         }
-        assert!(!slow(&watch), "three runs at the 99th percentile may be chance");
+        assert!(!slow(&watch, 19), "three runs at the 99th percentile may be chance");
     }
 }
