@@ -62,28 +62,25 @@ fn requests_of_unequal_lengths_share_batches_and_answers_stay() {
     let folder = TempDir::new().unwrap();
     write(folder.path());
     let models = folder.path().to_str().unwrap();
-    let parm = Parm::start(&[
-        "serve",
-        "--models",
-        models,
-        "--instances",
-        "1",
-        "--engine",
-        "tract",
-        "--policy",
-        "none",
-        "--set",
-        "frontend.dispatch.batch.max_size=64",
-    ]);
+    let worker = Parm::start(&["worker", "--models", models, "--instances", "1", "--engine", "tract"]);
+    let patient = ["--policy", "none", "--set", "frontend.dispatch.no_instance_grace_ms=60000"];
+    let parm = Parm::frontend(&[&worker], &patient);
     parm.until("the model is served", |parm| http::get(parm.http, "/v2/models/encoder/ready").status == 200);
     // Similar lengths: little padding is allowed. So many that some wait.
     let requests: Vec<(usize, usize)> = (0..96).map(|at| (1 + at % 2, 30 + at % 4)).collect();
     let alone: Vec<_> = requests.iter().map(|(rows, length)| ask(&parm, *rows, *length)).collect();
     let executions = || parm.metric("nv_inference_exec_count", &[]);
     let before = executions();
+    let rows: usize = requests.iter().map(|(rows, _)| rows).sum();
+    // They wait for the stopped worker.
+    worker.signal("STOP");
     thread::scope(|scope| {
         let asked: Vec<_> =
             requests.iter().map(|(rows, length)| scope.spawn(|| ask(&parm, *rows, *length))).collect();
+        parm.until("most rows wait", |parm| {
+            parm.metric("nv_inference_pending_request_count", &[]) >= rows as f64 / 2.0
+        });
+        worker.signal("CONT");
         for ((asked, alone), (rows, length)) in asked.into_iter().zip(&alone).zip(&requests) {
             let answer = asked.join().unwrap();
             assert_eq!(answer[0].0, [*rows as u64, *length as u64, WIDTH as u64], "cut back");
@@ -95,6 +92,5 @@ fn requests_of_unequal_lengths_share_batches_and_answers_stay() {
         }
     });
     let runs = executions() - before;
-    let rows: usize = requests.iter().map(|(rows, _)| rows).sum();
     assert!(runs < rows as f64, "no lengths shared a batch: {runs} runs");
 }

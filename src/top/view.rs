@@ -127,6 +127,6 @@ mod tests {
         let numbers: Vec<_> = page.lines().filter(|line| line.contains("http://")).collect();
         assert!(numbers[0].contains("ejected: slow") && numbers[0].contains("3.1x"), "{page}");
         assert!(numbers[1].contains("on n1"), "{page}");
-        assert!(page.contains("2 s ago  ejected instance 2: slow"), "{page}");
+        assert!(page.contains("2 s ago  trouble instance 2: slow"), "{page}");
     }
 }
