@@ -334,12 +334,13 @@ fn file(path: &Path) -> Result<toml::Table, Invalid> {
 }
 
 /// Settings outside of the models' that were removed, and why each is gone.
-const REMOVED: [(&str, &str); 9] = [
+const REMOVED: [(&str, &str); 10] = [
     ("frontend.neighbours", "frontends tell each other nothing"),
     ("frontend.requests.retry_after_ms", "a second fits all clients"),
     ("frontend.instances.models_interval_ms", "models are checked every 5 s"),
     ("server.max_streams", "a connection has 1,024 streams"),
     ("server.frames.max_queued_bytes", "a connection queues 128 MiB"),
+    ("backend.tokens", "a worker that several frontends use always coordinates them"),
     ("backend.upstream", "frontends use other servers without a worker"),
     ("backend.chat.chunk", "an iteration reads 512 tokens"),
     ("backend.chat.queue", "4,096 requests wait"),

@@ -1,44 +1,103 @@
-//! Tests two frontends that share workers.
+//! Tests several frontends that share workers.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::support::{Parm, http};
 
 const MODEL: &str = "backend.emulated.slow={input=[4], outputs=2, time_ms={kind=\"constant\", value=5.0}}";
 
-fn ask(frontend: &Parm) -> u16 {
+fn worker(more: &[&str]) -> Parm {
+    Parm::start(&[&["worker", "--instances", "1", "--set", MODEL], more].concat())
+}
+
+fn ask(frontend: &Parm) {
+    assert_eq!(status(frontend), 200, "{}", frontend.log());
+}
+
+fn status(frontend: &Parm) -> u16 {
     let row =
         br#"{"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}"#;
     http::post(frontend.http, "/v2/models/slow/infer", row).status
 }
 
-/// Sends this many requests from each of four clients to every frontend.
-fn ask_all(frontends: &[&Parm], times: usize) {
+/// Sends requests from four clients at a time to every frontend until so many are answered, and counts those of each.
+fn ask_all<const N: usize>(frontends: [&Parm; N], all: usize) -> [usize; N] {
+    let answered = [(); N].map(|()| AtomicUsize::new(0));
+    let count = || answered.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
     thread::scope(|scope| {
-        for frontend in frontends {
+        for (frontend, own) in frontends.iter().zip(&answered) {
             for _ in 0..4 {
-                scope.spawn(|| (0..times).for_each(|_| assert_eq!(ask(frontend), 200, "{}", frontend.log())));
+                scope.spawn(|| {
+                    while count() < all {
+                        ask(frontend);
+                        own.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
             }
         }
     });
+    answered.map(AtomicUsize::into_inner)
+}
+
+fn until(worker: &Parm, metric: &str, value: f64) {
+    worker.until(&format!("{metric} is {value}"), |worker| worker.metric(metric, &[]) == value);
+}
+
+/// A worker notices only after six seconds that a connection is dead.
+#[test]
+fn frontend_that_is_killed_or_frozen_delays_no_other() {
+    let in_time = ["--set", "frontend.requests.default_deadline_ms=2000"];
+    for signal in ["KILL", "STOP"] {
+        let workers = [(); 2].map(|()| worker(&[]));
+        let frontends = [(); 3].map(|()| Parm::frontend(&workers.each_ref(), &in_time));
+        ask_all(frontends.each_ref(), 60);
+        workers.iter().for_each(|worker| until(worker, "parm_sharing_frontends", 3.0));
+        let parts = ask_all(frontends.each_ref(), 300);
+        assert!(parts.iter().all(|part| *part > 50), "each gets more than half of its part: {parts:?}");
+        let [first, second, stops] = &frontends;
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| while status(stops) == 200 {});
+            }
+            workers[0].until("it is asked", |worker| worker.metric("parm_sharing_asking", &[]) > 0.0);
+            stops.signal(signal);
+            ask_all([first, second], 300);
+            stops.signal("KILL");
+        });
+    }
 }
 
 #[test]
 fn shared_workers_forget_a_frontend_when_it_is_killed() {
-    let workers = [(); 2].map(|()| Parm::start(&["worker", "--instances", "1", "--set", MODEL]));
+    let workers = [(); 2].map(|()| worker(&[]));
     let frontends = [(); 2].map(|()| Parm::frontend(&workers.each_ref(), &[]));
     let [stays, dies] = &frontends;
-    ask_all(&[stays, dies], 50);
-    for worker in &workers {
-        worker.until("both frontends share the worker", |worker| {
-            worker.metric("parm_sharing_frontends", &[]) == 2.0
-        });
-    }
+    ask_all([stays, dies], 200);
+    workers.iter().for_each(|worker| until(worker, "parm_sharing_frontends", 2.0));
     dies.signal("KILL");
-    ask_all(&[stays], 50);
+    ask_all([stays], 200);
     for worker in &workers {
-        worker.until("one is left", |worker| worker.metric("parm_sharing_frontends", &[]) == 1.0);
-        worker
-            .until("no reservation is left", |worker| worker.metric("parm_sharing_reservations", &[]) == 0.0);
+        until(worker, "parm_sharing_frontends", 1.0);
+        until(worker, "parm_sharing_grants", 0.0);
+        until(worker, "parm_sharing_asking", 0.0);
     }
+}
+
+#[test]
+fn frontend_that_cannot_ask_is_served_beside_those_that_do() {
+    let worker = worker(&[]);
+    let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
+    let plain = Parm::frontend(&[&worker], &["--set", "frontend.client.transport=http"]);
+    let [first, second] = &frontends;
+    let parts = ask_all([first, second, &plain], 300);
+    assert_eq!(worker.metric("parm_sharing_frontends", &[]), 2.0);
+    assert!(parts.iter().all(|part| *part > 30), "none is kept out: {parts:?}");
+}
+
+#[test]
+fn no_request_is_lost_when_connections_to_a_shared_worker_end() {
+    let worker = worker(&["--set", "server.max_connection_age_ms=50"]);
+    let frontends = [(); 2].map(|()| Parm::frontend(&[&worker], &[]));
+    ask_all(frontends.each_ref(), 400);
 }

@@ -75,8 +75,6 @@ pub struct Config {
     pub max_wait: Duration,
     /// Batching across requests. A model that is slower per row in batches is not batched, as measured when it is loaded.
     pub batching: Batching,
-    /// Tokens, with which several frontends share instances: an idle instance is promised to one frontend at a time.
-    pub tokens: Tokens,
     /// Runs of a model on zeros before it is ready. Set 0, which turns batching off as well, for models that cannot run on
     /// zeros. Default 3.
     #[serde(with = "Whole::<0, 1_000>")]
@@ -92,45 +90,6 @@ pub struct Config {
     pub reload: Duration,
     /// Allows fault injection at run time, for experiments. Default false.
     pub faults: bool,
-}
-
-/// Tokens, with which several frontends share instances: an idle instance is promised to one frontend at a time.
-///
-/// Frontends get them over frames, unless requests are batched here. The times fit networks of up to a few milliseconds; a wrong
-/// one costs a message or a meeting, and no query.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tokens {
-    /// Gives tokens to frontends. Default true.
-    pub enabled: bool,
-    /// Time after which a frontend returns an unused token, if there are other frontends.
-    #[serde(skip)]
-    pub lease: Duration,
-    /// Age before which a token is not recalled for another frontend, as a job may be on its way.
-    #[serde(skip)]
-    pub young: Duration,
-    /// Time after which a recalled token is void, whether its frontend answers or not.
-    #[serde(skip)]
-    pub recall: Duration,
-    /// Largest number of reservations of all frontends. More are ignored; frontends repeat them.
-    #[serde(skip)]
-    pub most_reservations: NonZeroUsize,
-}
-
-impl Tokens {
-    pub(crate) fn settings(&self) -> parm_tokens::Settings {
-        let Self { lease, young, recall, .. } = *self;
-        let most_reservations = self.most_reservations.get();
-        parm_tokens::Settings { lease, young, recall, most_reservations, ..Default::default() }
-    }
-}
-
-impl Default for Tokens {
-    fn default() -> Self {
-        let parm_tokens::Settings { lease, young, recall, .. } = parm_tokens::Settings::default();
-        let most_reservations = const { NonZeroUsize::new(1024).unwrap() };
-        Self { enabled: true, lease, young, recall, most_reservations }
-    }
 }
 
 /// The versions of a model that are served.
@@ -203,7 +162,6 @@ impl Default for Config {
             max_rows: const { NonZeroUsize::new(1024).unwrap() },
             max_wait: Duration::from_secs(60),
             batching: Batching::default(),
-            tokens: Tokens::default(),
             warm_up_runs: 3,
             measure: Duration::from_secs(1),
             reload: Duration::from_secs(5),
@@ -266,7 +224,7 @@ mod tests {
         let error = toml::from_str::<Config>("[batching]\nmax_bach = 2").unwrap_err();
         assert!(error.to_string().contains("max_bach"), "{error}");
         assert!(toml::from_str::<Config>("instances = 0").is_err());
-        for fixed in ["measure_ms = 5", "[engine]\nplans = 2", "[tokens]\nlease_ms = 9"] {
+        for fixed in ["measure_ms = 5", "[engine]\nplans = 2", "[tokens]\nenabled = true"] {
             let unknown = toml::from_str::<Config>(fixed).unwrap_err().to_string();
             assert!(unknown.contains("unknown field"), "{fixed}: {unknown}");
         }

@@ -21,7 +21,7 @@ mod trace;
 mod worker;
 
 pub use chat::Chat;
-pub use config::{Batching, Config, EngineConfig, Tokens, VersionPolicy};
+pub use config::{Batching, Config, EngineConfig, VersionPolicy};
 pub use embedded::Embedded;
 pub use error::Error;
 pub use faults::Faults;

@@ -53,12 +53,12 @@ pub(crate) struct ShareMetrics {
     pub(crate) waiting: IntGauge,
 }
 
-/// The tokens and reservations of frontends that share the instances.
+/// The asks and grants of frontends that share the instances.
 #[derive(Clone, Debug)]
 pub(crate) struct SharingMetrics {
     pub(crate) frontends: IntGauge,
-    pub(crate) tokens: IntGauge,
-    pub(crate) reservations: IntGauge,
+    pub(crate) grants: IntGauge,
+    pub(crate) asking: IntGauge,
 }
 
 /// The metrics of one model, looked up once.
@@ -257,9 +257,9 @@ impl SharingMetrics {
             Ok::<_, prometheus::Error>(metric)
         };
         Ok(Self {
-            frontends: gauge("parm_sharing_frontends", "Frontends that take part in tokens")?,
-            tokens: gauge("parm_sharing_tokens", "Tokens of idle instances that frontends hold")?,
-            reservations: gauge("parm_sharing_reservations", "Reservations that wait for an instance")?,
+            frontends: gauge("parm_sharing_frontends", "Frontends that take part in grants")?,
+            grants: gauge("parm_sharing_grants", "Grants that frontends hold and have not used")?,
+            asking: gauge("parm_sharing_asking", "Frontends that ask for an instance")?,
         })
     }
 }

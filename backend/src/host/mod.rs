@@ -42,7 +42,7 @@ use order::Orders;
 pub(crate) use site::Site;
 
 use crate::engine;
-use crate::instance::{Counter, Instance, Job, Order, Queue, Seats, Setup, Unused};
+use crate::instance::{Grants, Instance, Job, Order, Queue, Seats, Setup};
 use crate::payer::Payer;
 use crate::{Chat, Config, Error, Faults, Metrics};
 
@@ -184,10 +184,9 @@ impl Host {
     /// Answers a request on a queue.
     pub(crate) async fn infer(&self, queue: usize, call: Call) -> Result<InferResponse, Refusal> {
         let arrived = call.arrived;
-        let unused = Unused { queue: &self.queues[queue], caller: call.caller };
         let model = self.catalogue.find(&call.request.model);
         let outcome = match &model {
-            Ok(model) => self.run(queue, model, call, unused).await,
+            Ok(model) => self.run(queue, model, call).await,
             Err(error) => Err(error.clone()),
         };
         if let Err(error) = &outcome {
@@ -200,14 +199,8 @@ impl Host {
         outcome
     }
 
-    async fn run(
-        &self,
-        queue: usize,
-        model: &Arc<Loaded>,
-        call: Call,
-        unused: Unused<'_>,
-    ) -> Result<InferResponse, Refusal> {
-        let Call { request, arrived, deadline, .. } = call;
+    async fn run(&self, queue: usize, model: &Arc<Loaded>, call: Call) -> Result<InferResponse, Refusal> {
+        let Call { request, arrived, deadline, caller } = call;
         sequences::reject(&request.parameters)?;
         validate::independent(&request, model.rows() != Rows::Whole)?;
         validate::padded(&request, &model.config)?;
@@ -225,9 +218,10 @@ impl Host {
         let deadline = deadline.map_or(arrived + wait, |deadline| deadline.min(arrived + wait));
         let inputs = validate::in_model_order(request.inputs, &model.metadata);
         let inputs = inputs.into_iter().map(|input| input.tensor).collect();
-        let caller = unused.used();
         let payer = self.payer(model, &request.parameters);
-        let order = Order { model: model.clone(), payer, inputs, rows, priority, arrived, deadline, caller };
+        let frontend = caller.map(Caller::comes);
+        let order =
+            Order { model: model.clone(), payer, inputs, rows, priority, arrived, deadline, frontend };
         let (job, answer) = Job::new(order);
         let job = self.run_where_read(queue, model.site(rows), job);
         job.map_or(Ok(()), |job| self.queues[queue].push(job))?;
@@ -289,12 +283,12 @@ impl Host {
         named.unwrap_or_else(|| model.payer.clone())
     }
 
-    /// The source of tokens for the threads of the single queue. Batching has none: a request that waits at its
-    /// frontend cannot join a batch here.
+    /// What grants the threads of the single queue. With batches nothing does: a request that waits at its frontend cannot join a
+    /// batch here.
     pub(crate) fn giver(&self) -> Option<Arc<dyn Giver>> {
         let [queue] = &self.queues[..] else { return None };
-        let given = self.config.tokens.enabled && self.config.batching.max_batch.get() == 1;
-        given.then(|| Arc::new(Counter::new(queue)) as Arc<dyn Giver>)
+        let granted = self.config.batching.max_batch.get() == 1;
+        granted.then(|| Arc::new(Grants::new(queue)) as Arc<dyn Giver>)
     }
 
     /// Waits until the current runs of a queue's threads end.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parm_protocol::fleet::Caller;
+use parm_protocol::fleet::Frontend;
 use parm_protocol::{Error, Tensor};
 use prometheus::IntGauge;
 use tokio::sync::oneshot;
@@ -22,8 +22,8 @@ pub(crate) struct Job {
     pub(crate) priority: u8,
     pub(crate) arrived: Instant,
     pub(crate) deadline: Instant,
-    /// The frontend that sent it, if it takes part in tokens.
-    pub(crate) caller: Option<Caller>,
+    /// The frontend that sent it, if that needs grants.
+    pub(crate) frontend: Option<Frontend>,
     reply: oneshot::Sender<Result<Vec<Tensor>, Error>>,
     pending: Option<Pending>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Order {
     pub(crate) priority: u8,
     pub(crate) arrived: Instant,
     pub(crate) deadline: Instant,
-    pub(crate) caller: Option<Caller>,
+    pub(crate) frontend: Option<Frontend>,
 }
 
 /// Counts a job as pending while it waits.
@@ -46,12 +46,12 @@ struct Pending(IntGauge);
 impl Job {
     /// The job and the receiver of its answer. Dropping the receiver cancels the job.
     pub(crate) fn new(order: Order) -> (Self, oneshot::Receiver<Result<Vec<Tensor>, Error>>) {
-        let Order { model, payer, inputs, rows, priority, arrived, deadline, caller } = order;
+        let Order { model, payer, inputs, rows, priority, arrived, deadline, frontend } = order;
         let (reply, answer) = oneshot::channel();
         let gauge = model.statistics.metrics().pending.clone();
         gauge.inc();
         let pending = Some(Pending(gauge));
-        let job = Self { model, payer, inputs, rows, priority, arrived, deadline, caller, reply, pending };
+        let job = Self { model, payer, inputs, rows, priority, arrived, deadline, frontend, reply, pending };
         (job, answer)
     }
 

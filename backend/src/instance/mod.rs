@@ -6,7 +6,7 @@
 //! dispatcher addresses individually).
 
 mod batch;
-mod counter;
+mod grants;
 mod job;
 mod line;
 mod queue;
@@ -14,7 +14,7 @@ mod run;
 mod seats;
 mod state;
 
-pub(crate) use counter::{Counter, Unused};
+pub(crate) use grants::Grants;
 pub(crate) use job::{Job, Order};
 pub(crate) use queue::Queue;
 pub(crate) use run::{Instance, Setup};

@@ -6,22 +6,22 @@
 //! priority goes first, then age. A share is a configured one or a model's own. Cancelled jobs never reach a thread,
 //! and a full queue drops them before it rejects a job.
 //!
-//! Reservations of frontends that take part in tokens have the same order as jobs, and a free thread is promised to one
-//! of them at a time: see the crate `tokens`, and `state`.
+//! Frontends that share the instances ask for a thread and send a job when it is granted (see the crate `grants`). Such a job
+//! comes before those that wait here. A job without a grant never waits for a granted one that is still under way, so that no
+//! thread idles.
 
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use parm_grants::{Granter, Order};
 use parm_protocol::Error;
-use parm_protocol::fleet::{Mailbox, Wish};
-use parm_tokens::{Frontend, Order};
+use parm_protocol::fleet::{Frontend, Mailbox};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Job;
-use super::state::{Letter, State, Ticket, drop_useless};
+use super::state::{Letter, State, Ticket};
 use crate::{Config, Metrics};
 
 /// The retry delay of a rejected client: about the time in which a short queue moves.
@@ -34,7 +34,7 @@ pub(crate) struct Queue {
     idle: Notify,
     /// Signalled when a thread ends its job.
     done: Notify,
-    /// Signalled when a token timer becomes due earlier than announced.
+    /// Signalled when old grants need a look earlier than announced.
     pub(super) sooner: Arc<Notify>,
     capacity: usize,
     threads: usize,
@@ -65,7 +65,7 @@ impl Queue {
         if !state.open {
             return Err(Error::Unavailable { message: "the instance is shutting down: try another".into() });
         }
-        let Some(job) = state.redeem(job) else {
+        let Some(job) = state.take_granted(job) else {
             drop(state);
             self.arrived.notify_one();
             return Ok(());
@@ -79,21 +79,19 @@ impl Queue {
             return Err(Error::Overloaded { message, retry_after: RETRY_AFTER });
         }
         state.push(job);
-        if state.desk.is_wanted() {
-            self.settle(state);
-        } else {
-            drop(state);
-            self.arrived.notify_one();
-        }
+        drop(state);
+        self.arrived.notify_one();
         Ok(())
     }
 
     /// Starts a job at once on the caller's thread, if an instance is free and no other work precedes it.
     pub(crate) fn begin(&self, job: &Job) -> Option<Ticket> {
         let mut state = self.state.lock();
-        let ticket = state.may_begin_at_once().then(|| state.begin(job, false))?;
-        self.post(&mut state);
-        Some(ticket)
+        if !state.may_begin_at_once() {
+            return None;
+        }
+        let granted = job.frontend.is_some_and(|frontend| state.granter.comes(frontend));
+        Some(state.begin(job, granted))
     }
 
     /// Ends that job, which ran for `took`: an instance may have slept meanwhile although work waited.
@@ -108,54 +106,34 @@ impl Queue {
     pub(crate) fn take(&self) -> Option<(Job, Ticket)> {
         let mut state = self.state.lock();
         loop {
-            match self.next(&mut state) {
-                Poll::Ready(next) => return next,
-                Poll::Pending => self.arrived.wait(&mut state),
+            // A run on a reading thread may use this instance.
+            let is_full = state.open && state.is_full();
+            let next = if is_full { None } else { state.pop() };
+            if let Some((job, granted)) = next {
+                let ticket = state.begin(&job, granted);
+                self.tell(state, None);
+                return Some((job, ticket));
             }
-        }
-    }
-
-    /// The next step of an idle instance: wait, take a job, or end.
-    fn next(&self, state: &mut MutexGuard<'_, State>) -> Poll<Option<(Job, Ticket)>> {
-        loop {
-            if state.open && state.is_full() {
-                return Poll::Pending; // a run on a reading thread uses its place
+            let letters = self.written(&mut state, None);
+            if !letters.is_empty() {
+                MutexGuard::unlocked(&mut state, || deliver(letters));
+                continue;
             }
-            if let Some(job) = state.pop_promised() {
-                let ticket = state.begin(&job, true);
-                return Poll::Ready(Some((job, ticket)));
-            }
-            while let Some(job) = state.pop() {
-                if !job.is_useless(Instant::now()) {
-                    let ticket = state.begin(&job, false);
-                    if state.desk.is_used() && state.waiting > 0 {
-                        // Several threads may have waited for one promise.
-                        self.arrived.notify_one();
-                    }
-                    self.post(state);
-                    return Poll::Ready(Some((job, ticket)));
-                }
-                drop_useless(job);
-            }
-            if self.post(state) {
-                continue; // the lock was released
-            }
-            if state.busy == 0 {
+            if !is_full && state.busy == 0 {
                 self.idle.notify_waiters();
             }
-            return if state.open { Poll::Pending } else { Poll::Ready(None) };
+            if !state.open {
+                return None;
+            }
+            self.arrived.wait(&mut state);
         }
     }
 
     /// A thread's job has ended and is about to be answered: its instance is free for the next.
     pub(crate) fn hand_on(&self, ticket: &mut Ticket) {
         let mut state = self.state.lock();
-        if state.desk.is_used() {
-            state.hand_on(ticket);
-            let letters = self.written(&mut state, ticket.frontend());
-            drop(state);
-            deliver(letters);
-        }
+        state.hand_on(ticket);
+        self.tell(state, ticket.frontend());
     }
 
     /// Ends a job that a thread took, after its answer. Returns whether there is more work.
@@ -167,11 +145,7 @@ impl Queue {
             self.idle.notify_waiters();
         }
         self.done.notify_waiters();
-        if state.desk.is_used() {
-            let letters = self.written(&mut state, None);
-            drop(state);
-            deliver(letters);
-        }
+        self.tell(state, None);
         more
     }
 
@@ -229,9 +203,9 @@ impl Queue {
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.open = false;
-        // A closed queue makes no promises.
-        let frontends: Vec<_> = std::mem::take(&mut state.mailboxes).into_keys().collect();
-        frontends.into_iter().for_each(|frontend| state.desk.leave(frontend));
+        // A closed queue grants nothing.
+        state.mailboxes.clear();
+        state.granter = Granter::new(0);
         drop(state);
         self.arrived.notify_all();
     }
@@ -242,76 +216,58 @@ impl Queue {
         state.frontends += 1;
         let frontend = Frontend(state.frontends);
         if state.open {
-            state.desk.join(frontend);
+            state.granter.join(frontend);
             state.mailboxes.insert(frontend, mailbox);
         }
-        let first = state.frontends == 1;
-        self.settle(state);
-        (frontend, first)
+        self.tell_all(state);
+        (frontend, frontend == Frontend(1))
     }
 
     /// Removes a frontend.
     pub(super) fn leave(&self, frontend: Frontend) {
         let mut state = self.state.lock();
-        state.desk.leave(frontend);
+        let now = state.now();
+        state.granter.leave(now, frontend);
         state.mailboxes.remove(&frontend);
-        self.settle(state);
+        self.tell_all(state);
+    }
+
+    /// Tells frontends whether they share the instances, under the lock: the order of these messages matters.
+    fn tell_all(&self, mut state: MutexGuard<'_, State>) {
+        deliver(self.written(&mut state, None));
     }
 
     /// Handles a frontend's message.
-    pub(super) fn told(&self, frontend: Frontend, order: Order<Wish>) {
-        let mut state = self.state.lock();
-        state.told(frontend, order);
-        self.settle(state);
-    }
-
-    /// Runs the token timers, and returns the time of the next one.
-    pub(super) fn tick(&self) -> Option<Instant> {
+    pub(super) fn hears(&self, frontend: Frontend, order: Order) {
         let mut state = self.state.lock();
         let now = state.now();
-        state.desk.tick(now);
-        let runs = state.arrange();
-        state.tick = state.desk.tick(now);
-        let letters = state.letters(None);
-        let at = state.tick.map(|at| state.instant(at));
-        drop(state);
-        if runs {
-            self.arrived.notify_one();
-        }
-        deliver(letters);
+        state.granter.hears(now, frontend, order);
+        self.tell(state, None);
+    }
+
+    /// Looks after old grants, and returns when to look again.
+    pub(super) fn look(&self) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let now = state.now();
+        state.granter.settle(now);
+        state.look = state.granter.next_look();
+        let at = state.look.map(|at| state.instant(at));
+        self.tell(state, None);
         at
     }
 
-    /// Gives out free instances, and wakes a thread if a job may run.
-    fn settle(&self, mut state: MutexGuard<'_, State>) {
-        let runs = state.arrange();
-        let letters = self.written(&mut state, None);
+    /// Sends what is to be told to frontends, after the lock.
+    fn tell(&self, mut state: MutexGuard<'_, State>, answering: Option<Frontend>) {
+        let letters = self.written(&mut state, answering);
         drop(state);
-        if runs {
-            self.arrived.notify_one();
-        }
         deliver(letters);
     }
 
-    /// Sends pending messages without the lock. Returns whether the lock was released.
-    fn post(&self, state: &mut MutexGuard<'_, State>) -> bool {
-        if !state.desk.is_used() {
-            return false;
-        }
-        let letters = self.written(state, None);
-        let any = !letters.is_empty();
-        if any {
-            MutexGuard::unlocked(state, || deliver(letters));
-        }
-        any
-    }
-
-    /// Returns the pending messages, and reschedules the token timers.
+    /// Returns what is to be told to frontends, and reschedules the look at old grants.
     fn written(&self, state: &mut State, answering: Option<Frontend>) -> Vec<Letter> {
-        let now = state.now();
-        let next = state.desk.tick(now);
-        if next.is_some_and(|next| state.tick.is_none_or(|at| next < at)) {
-            state.tick = next;
+        let next = state.granter.next_look();
+        if next.is_some_and(|next| state.look.is_none_or(|at| next < at)) {
+            state.look = next;
             self.sooner.notify_one();
         }
         state.letters(answering)
@@ -319,7 +275,7 @@ impl Queue {
 }
 
 fn deliver(letters: Vec<Letter>) {
-    for (mailbox, message, at_once) in letters {
-        mailbox.post(message, at_once);
+    for (mailbox, told, at_once) in letters {
+        mailbox.post(told, at_once);
     }
 }

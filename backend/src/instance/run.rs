@@ -101,7 +101,7 @@ impl Setup {
         (started, phases): (Instant, Phases),
         ticket: &mut Ticket,
     ) {
-        // Before the answer, so that a token can be sent with it.
+        // Before the answer, so that a grant can be sent with it.
         if jobs.len() == 1 {
             self.queue.hand_on(ticket);
         }

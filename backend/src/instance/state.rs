@@ -1,13 +1,13 @@
-//! The state of a queue: waiting jobs, their order, and promises to frontends.
+//! The state of a queue: waiting jobs, their order, and grants of frontends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_protocol::fleet::{Caller, Mailbox, Wish};
+use parm_grants::{Granter, Told};
+use parm_protocol::fleet::{Frontend, Mailbox};
 use parm_shares::{Book, Charge, Due, Table, Terms, Work};
-use parm_tokens::{Arrivals, Class, Desk, Frontend, Message, Order, Reservation};
 use tokio::time::Instant;
 
 use super::Job;
@@ -20,35 +20,27 @@ pub(super) struct State {
     /// Lines by share.
     lines: BTreeMap<Payer, Line>,
     book: Book<Payer, String>,
-    /// The configured shares.
-    shares: Table,
     /// Weights of models, if not 1.
     weights: BTreeMap<String, NonZeroU16>,
-    /// Jobs that came with a token: a thread is free for each.
-    promised: VecDeque<Job>,
+    /// Jobs that came with a grant.
+    granted: VecDeque<Job>,
     /// Number of waiting jobs.
     pub(super) waiting: usize,
-    arrivals: Arrivals,
+    /// Jobs so far.
+    arrived: u64,
     /// Instances: the number of jobs that run at a time.
     threads: usize,
     /// Busy instances, on their own thread or on a reading thread.
     pub(super) busy: usize,
     pub(super) open: bool,
-    pub(super) desk: Desk<Wanted>,
+    pub(super) granter: Granter<Frontend>,
     /// The mailboxes of the frontends that take part.
     pub(super) mailboxes: BTreeMap<Frontend, Arc<dyn Mailbox>>,
     pub(super) frontends: u64,
-    /// Time of the next token timer.
-    pub(super) tick: Option<Duration>,
+    /// When the granter must look after old grants.
+    pub(super) look: Option<Duration>,
     origin: Instant,
     metrics: Metrics,
-}
-
-/// The object of a reservation: a model's job, and the share that pays for it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Wanted {
-    payer: Payer,
-    model: String,
 }
 
 /// A job that a thread took, with the charge of its share.
@@ -56,13 +48,21 @@ pub(crate) struct Ticket {
     model: Arc<Loaded>,
     payer: Payer,
     charge: Charge,
-    caller: Option<Caller>,
+    frontend: Option<Frontend>,
     /// Its instance was given to the next job already.
     handed_on: bool,
 }
 
 /// A message and the mailbox of its frontend.
-pub(super) type Letter = (Arc<dyn Mailbox>, Message, bool);
+pub(super) type Letter = (Arc<dyn Mailbox>, Told, bool);
+
+/// How urgent a job is: late queries precede all others, and spare work, which may turn out useless, comes last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Late,
+    Query,
+    Spare,
+}
 
 /// The position in the order of service: the smallest comes first.
 type Rank = (bool, Class, Due, u64);
@@ -82,24 +82,23 @@ impl State {
         Self {
             lines,
             book,
-            shares,
             weights: config.weights.clone(),
-            promised: VecDeque::new(),
+            granted: VecDeque::new(),
             waiting: 0,
-            arrivals: Arrivals::default(),
+            arrived: 0,
             threads,
             busy: 0,
             open: true,
-            desk: Desk::new(threads, config.tokens.settings()),
+            granter: Granter::new(u16::try_from(threads).unwrap_or(u16::MAX)),
             mailboxes: BTreeMap::new(),
             frontends: 0,
-            tick: None,
+            look: None,
             origin: Instant::now(),
             metrics,
         }
     }
 
-    /// Time since the start of the desk.
+    /// Time since the start of the queue.
     pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
     }
@@ -109,24 +108,12 @@ impl State {
         self.origin + at
     }
 
-    /// The next number in the order of arrival.
-    pub(super) fn number(&mut self) -> u64 {
-        let now = self.now();
-        self.arrivals.number(now)
-    }
-
-    /// Queues a job whose token is valid. Returns any other job, which is still to be queued.
-    pub(super) fn redeem(&mut self, job: Job) -> Option<Job> {
-        let token = job.caller.and_then(|caller| Some((caller.frontend, caller.token?)));
-        if !token.is_some_and(|(frontend, token)| self.desk.redeem(frontend, token)) {
+    /// Queues a job that has a grant. Returns any other, which is still to be queued.
+    pub(super) fn take_granted(&mut self, job: Job) -> Option<Job> {
+        if !job.frontend.is_some_and(|frontend| self.granter.comes(frontend)) {
             return Some(job);
         }
-        // A spare job never runs before waiting work.
-        if class(job.priority) == Class::Spare && self.desk.is_wanted() {
-            self.desk.let_go();
-            return Some(job);
-        }
-        self.promised.push_back(job);
+        self.granted.push_back(job);
         None
     }
 
@@ -145,7 +132,8 @@ impl State {
     }
 
     pub(super) fn push(&mut self, job: Job) {
-        let number = self.number();
+        self.arrived += 1;
+        let number = self.arrived;
         self.book.wait(&job.payer);
         self.line(&job.payer).push(number, job);
         self.waiting += 1;
@@ -159,38 +147,6 @@ impl State {
         own * (others + 1) >= capacity
     }
 
-    /// Handles a frontend's message.
-    pub(super) fn told(&mut self, frontend: Frontend, order: Order<Wish>) {
-        let number = self.number();
-        let order = match order {
-            Order::Reserve(wish, class, note, waited) => {
-                Order::Reserve(self.wanted(wish), class, note, waited)
-            }
-            Order::Withdraw(wish) => Order::Withdraw(self.wanted(wish)),
-            Order::GiveBack(token) => Order::GiveBack(token),
-        };
-        self.desk.told(frontend, order, number);
-    }
-
-    /// The share that would pay for a job; creates no account.
-    fn wanted(&self, wish: Wish) -> Wanted {
-        let Wish { model, share } = wish;
-        let named = share.and_then(|share| Payer::named(&share, &self.shares, |_| true));
-        Wanted { payer: named.unwrap_or_else(|| Payer::of_model(&model, &self.shares)), model }
-    }
-
-    /// Gives free instances to reservations that precede all jobs. Returns whether the next job may run.
-    pub(super) fn arrange(&mut self) -> bool {
-        let now = self.now();
-        self.book.wish(self.desk.reservations().iter().map(|known| &known.key.payer));
-        self.desk.keep(self.book.unused() as usize);
-        let first = self.first().map(|(rank, _)| rank);
-        let book = &self.book;
-        let reserved =
-            |known: &Reservation<Wanted>| rank(book, &known.key.payer, (known.class, known.number));
-        self.desk.settle(now, first, reserved)
-    }
-
     /// The next line, and its rank.
     fn first(&self) -> Option<(Rank, &Payer)> {
         let ranked = self.lines.iter().filter_map(|(payer, line)| {
@@ -200,54 +156,45 @@ impl State {
         ranked.min_by_key(|(rank, _)| *rank)
     }
 
-    /// The next job, if one may run now.
-    pub(super) fn pop(&mut self) -> Option<Job> {
-        if self.waiting == 0 || !self.arrange() {
-            return None;
-        }
-        let payer = self.first()?.1.clone();
-        let job = self.lines.get_mut(&payer)?.pop()?;
-        self.waiting -= 1;
-        // Removes the job from its share's account: a cancelled one does not start.
-        self.book.leave(&payer, 1);
-        Some(job)
-    }
-
-    /// A job that came with a token.
-    pub(super) fn pop_promised(&mut self) -> Option<Job> {
-        while let Some(job) = self.promised.pop_front() {
+    /// The next job that is still wanted, and whether it has a grant.
+    pub(super) fn pop(&mut self) -> Option<(Job, bool)> {
+        while let Some(job) = self.granted.pop_front() {
             if !job.is_useless(Instant::now()) {
-                return Some(job);
+                return Some((job, true));
             }
-            self.desk.let_go();
+            self.granter.end(self.origin.elapsed(), None);
             drop_useless(job);
         }
-        None
+        loop {
+            let payer = self.first()?.1.clone();
+            let job = self.lines.get_mut(&payer)?.pop()?;
+            self.waiting -= 1;
+            // Removes the job from its share's account: a cancelled one does not start.
+            self.book.leave(&payer, 1);
+            if !job.is_useless(Instant::now()) {
+                return Some((job, false));
+            }
+            drop_useless(job);
+        }
     }
 
-    pub(super) fn begin(&mut self, job: &Job, redeemed: bool) -> Ticket {
+    pub(super) fn begin(&mut self, job: &Job, granted: bool) -> Ticket {
         self.busy += 1;
-        let now = self.now();
-        self.desk.begin(redeemed, now);
+        if !granted {
+            self.granter.begin();
+        }
         let (model, payer) = (job.model.clone(), job.payer.clone());
-        // A job with a token was in no line, and is charged like others.
+        // A job with a grant was in no line, and is charged like others.
         self.line(&payer);
         let charge = self.book.begin(&payer, &model.metadata.name, work_of(class(job.priority)));
-        Ticket { model, payer, charge, caller: job.caller, handed_on: false }
+        Ticket { model, payer, charge, frontend: job.frontend, handed_on: false }
     }
 
-    /// A thread's job has ended: its instance is free for the next in order.
+    /// A thread's job has ended: its instance is free for the next. While jobs wait here, its grant does not stay with its frontend.
     pub(super) fn hand_on(&mut self, ticket: &mut Ticket) {
-        if std::mem::replace(&mut ticket.handed_on, true) {
-            return;
-        }
-        self.desk.end();
-        self.arrange();
-        if self.waiting == 0
-            && let Some(caller) = ticket.caller
-        {
+        if !std::mem::replace(&mut ticket.handed_on, true) {
             let now = self.now();
-            self.desk.stick(caller.frontend, now);
+            self.granter.end(now, ticket.frontend.filter(|_| self.waiting == 0));
         }
     }
 
@@ -272,12 +219,11 @@ impl State {
     pub(super) fn letters(&mut self, answering: Option<Frontend>) -> Vec<Letter> {
         let sharing = &self.metrics.sharing;
         sharing.frontends.set(self.mailboxes.len() as i64);
-        sharing.tokens.set(self.desk.out() as i64);
-        sharing.reservations.set(self.desk.reservations().len() as i64);
-        let mail = self.desk.mail();
-        let letters = mail.into_iter().filter_map(|(frontend, message)| {
+        sharing.grants.set(self.granter.unused() as i64);
+        sharing.asking.set(self.granter.asking() as i64);
+        let letters = self.granter.told().filter_map(|(frontend, told)| {
             let at_once = answering != Some(frontend);
-            Some((self.mailboxes.get(&frontend)?.clone(), message, at_once))
+            Some((self.mailboxes.get(&frontend)?.clone(), told, at_once))
         });
         letters.collect()
     }
@@ -287,22 +233,18 @@ impl State {
         self.busy >= self.threads
     }
 
-    /// Whether a new job is the next to run, and no promise precedes it.
+    /// Whether a new job is the next to run.
     pub(super) fn may_begin_at_once(&self) -> bool {
-        self.open
-            && self.waiting == 0
-            && !self.is_full()
-            && self.promised.is_empty()
-            && self.desk.is_all_home()
+        self.open && self.waiting == 0 && !self.is_full() && self.granted.is_empty()
     }
 
     /// Whether there may be a job for an instance.
     pub(super) fn has_more(&self) -> bool {
-        self.waiting > 0 || !self.promised.is_empty()
+        self.waiting > 0 || !self.granted.is_empty()
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.busy == 0 && self.waiting == 0 && self.promised.is_empty()
+        self.busy == 0 && self.waiting == 0 && self.granted.is_empty()
     }
 
     pub(super) fn clear_useless(&mut self) {
@@ -324,7 +266,7 @@ impl State {
     }
 }
 
-/// The rank of a job or reservation of this class and number.
+/// The rank of a job of this class and number.
 fn rank(book: &Book<Payer, String>, payer: &Payer, (class, number): (Class, u64)) -> Rank {
     let turn = book.turn(payer, work_of(class));
     (turn.waits_its_turn, class, turn.due, number)
@@ -333,11 +275,11 @@ fn rank(book: &Book<Payer, String>, payer: &Payer, (class, number): (Class, u64)
 impl Ticket {
     /// The frontend of the job, if it takes part.
     pub(super) fn frontend(&self) -> Option<Frontend> {
-        self.caller.map(|caller| caller.frontend)
+        self.frontend
     }
 }
 
-/// The class of a priority: late queries precede all others, and spare work, which may turn out useless, comes last.
+/// The class of a priority.
 fn class(priority: u8) -> Class {
     match priority {
         1 => Class::Late,

@@ -174,6 +174,8 @@ impl<P: Clone, O> Dispatcher<P, O> {
         if !policy.explores() {
             return;
         }
+        self.books.models[key].started = now;
+        let model = &self.books.models[key];
         let mut slow = model.free.slow.iter().map(|(_, at)| at).chain(&model.free.out);
         let Some(at) = slow.find(|at| {
             **at != beside

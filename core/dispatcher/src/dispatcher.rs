@@ -4,10 +4,10 @@
 //! What an event changes is in `attempts` (queries and their runs), `matcher` (lines and free instances) and `learn` (what a run
 //! shows about its instance). The random tests ask [`Dispatcher::check`] after each event.
 
+use parm_grants::Ask;
 use slotmap::SlotMap;
 use smallvec::SmallVec;
 
-use crate::asks::Ask;
 use crate::calendar::{Calendar, Look};
 use crate::condition::Condition;
 use crate::counters::Counters;

@@ -4,7 +4,7 @@ use parm_shares::Charge;
 use slotmap::new_key_type;
 use smallvec::SmallVec;
 
-use crate::asks::Ask;
+use crate::asks::Want;
 use crate::condition::Watch;
 use crate::estimate::{Concurrency, Speed};
 use crate::health::{Health, HealthSettings};
@@ -66,7 +66,7 @@ pub(crate) struct Instance {
     /// Unused grants, if several frontends use it.
     pub(crate) grants: Option<u16>,
     /// The ask that it knows.
-    pub(crate) told: Option<Ask>,
+    pub(crate) told: Option<Want>,
     /// Whether it gets no new job, because it drains or an operator holds it.
     pub(crate) held: bool,
     /// The calendar's next look at this instance.

@@ -52,7 +52,6 @@ mod time;
 mod turns;
 
 pub use agreement::Agreement;
-pub use asks::{Ask, Class, Granter, Told};
 pub use budget::BudgetSettings;
 pub use coding::{
     Coder, CodingAction, CodingCounters, CodingSettings, Decode, GroupKey, Joined, Member, OpenGroup,

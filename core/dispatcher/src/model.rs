@@ -80,6 +80,8 @@ pub(crate) struct Model {
     pub(crate) bounds: BoundsKey,
     /// When it last gave a prediction.
     pub(crate) answered: Time,
+    /// When a query last started that could have had an exploring copy.
+    pub(crate) started: Time,
     pub(crate) batches: Limit,
     pub(crate) line: Line,
     pub(crate) free: Free,
@@ -160,6 +162,7 @@ impl Model {
             retries: Budget::new(settings.retries),
             bounds,
             answered: Time::ZERO,
+            started: Time::ZERO,
             batches: Limit::default(),
             line: Line::default(),
             free: Free::default(),

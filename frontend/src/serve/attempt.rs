@@ -67,6 +67,9 @@ enum Ask {
     Forward(Arc<OpaqueRequest>),
 }
 
+/// A request with the outputs that it names, and the lengths of its padded rows.
+type Prepared = (Ask, Vec<RequestedOutput>, Option<Arc<Lengths>>);
+
 /// The answer to it.
 enum Heard {
     Predicted(InferResponse),
@@ -161,29 +164,37 @@ impl Payload {
 }
 
 impl Attempt {
-    async fn run(&mut self, driver: &Arc<Driver>) -> Ending {
+    /// Its request, unless that is no longer wanted or cannot be sent.
+    fn prepare(&mut self) -> Result<Prepared, Ending> {
         if !matches!(self.stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
-            return Ending::GivenUp;
+            return Err(Ending::GivenUp);
         }
         let rows = self.rows();
         // Other models may not take padded rows.
         let pads = matches!(self.role, Role::Deployed | Role::Copy);
         let lengths = if pads { Lengths::of(&self.pool, &rows) } else { None };
-        let (request, wanted) = match self.asks(&rows, lengths.as_deref()) {
-            Ok(asks) => asks,
-            Err(error) => return Ending::Failed(Failure::Query, error),
-        };
-        drop(rows);
+        let (request, wanted) =
+            self.asks(&rows, lengths.as_deref()).map_err(|error| Ending::Failed(Failure::Query, error))?;
         if self.is_too_long() {
             let message = "its client has sent too much for another attempt".into();
-            return Ending::Failed(Failure::Withheld, Error::Unavailable { message });
+            return Err(Ending::Failed(Failure::Withheld, Error::Unavailable { message }));
         }
+        Ok((request, wanted, lengths))
+    }
+
+    async fn run(&mut self, driver: &Arc<Driver>) -> Ending {
+        let (request, wanted, lengths) = match self.prepare() {
+            Ok(prepared) => prepared,
+            Err(ending) => {
+                self.instance.not_sent();
+                return ending;
+            }
+        };
         let context = CallContext {
             deadline: Some(self.deadline),
             traceparent: trace::header(&tracing::Span::current()),
             share: self.share.take(),
             once: self.pool.is_once(),
-            ..CallContext::default()
         };
         let client = &self.instance.client;
         let mut call: BoxFuture<'_, _> = match request {

@@ -37,6 +37,7 @@ pub(super) enum Told {
     Distrusted(InstanceKey),
     Encoded(GroupKey),
     Decoded(QueryKey),
+    Heard(InstanceKey, parm_grants::Told),
 }
 
 /// How a run ended.

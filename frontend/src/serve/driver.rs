@@ -32,6 +32,7 @@ use super::clock::{Clock, Timers};
 use super::coded::Grouped;
 use super::coding::{Decoded, Decoding, Desk, ParityQuery, Stock};
 use super::crash::Told;
+use super::grants::Listener;
 use super::held::Held;
 use super::inputs::Inputs;
 use super::instance::{Instance, InstanceId};
@@ -40,7 +41,6 @@ use super::pool::{Pool, PoolId};
 use super::reading::{self, InstanceReading, ModelReading};
 use super::state::{Effect, Effects, State};
 use super::terms::Terms;
-use super::tokens::Tokens;
 use crate::config;
 use crate::console::moment::Glance;
 use crate::console::{Happening, Journal, KeptQuery, Kind, LogRate, Wanted};
@@ -170,26 +170,32 @@ impl Driver {
 
     /// Adds an instance, or updates its models and slots. It gets jobs again if it was held.
     pub(crate) fn join(self: &Arc<Self>, instance: &Arc<Instance>, spec: &InstanceSpec) {
-        let is_new = self.with(|state, effects| match state.keys.get(&instance.id).copied() {
+        // Before its first job, which may open a connection.
+        if instance.first_join() {
+            instance.client.watch(Arc::new(Listener::of(self, instance)));
+        }
+        self.with(|state, effects| match state.keys.get(&instance.id).copied() {
             Some(key) => {
                 state.react(self, Told::Serves(key), effects, |state, now| {
                     state.dispatcher.serve(now, key, spec);
                     state.dispatcher.hold(now, key, false);
                 });
-                false
             }
             None => {
                 state.react(self, Told::Joined, effects, |state, now| {
                     let key = state.dispatcher.join(now, spec);
                     state.keys.insert(instance.id, key);
                     state.instances.insert(key, instance.clone());
+                    // It may have been here before, and still have its connection.
+                    state.dispatcher.shared(now, key, instance.is_shared());
                 });
-                true
             }
         });
-        if is_new && instance.first_join() {
-            instance.client.watch(Arc::new(Tokens::of(instance)));
-        }
+    }
+
+    /// Handles what an instance says on one of its connections.
+    pub(super) fn heard(self: &Arc<Self>, instance: &Instance, connection: u64, told: parm_grants::Told) {
+        self.with(|state, effects| state.heard(self, instance, (connection, told), effects));
     }
 
     /// Takes the measured cost of a stand-in, to show until the dispatcher knows it.

@@ -161,7 +161,8 @@ impl Frontend {
             None if !parameters.contains_key("timeout") => limit(route.deadline),
             own => own,
         };
-        let context = Context { deadline, ..context.clone() };
+        let (arrived, key) = (context.arrived, context.key.clone());
+        let context = Context { deadline, key, ..Context::new(arrived, context.transport) };
         let request = InferRequest {
             model: ModelRef::latest(&*route.name),
             id: String::new(),

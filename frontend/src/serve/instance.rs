@@ -51,6 +51,10 @@ pub(crate) struct Instance {
     /// The jobs at a time that it states, 0 if it states none; and whether other frontends use it.
     stated_slots: AtomicU16,
     shared: AtomicBool,
+    /// The number of its latest connection that said something.
+    pub(super) connection: AtomicU64,
+    /// The number of the latest ask that was told to it.
+    pub(super) latest_ask: Mutex<u64>,
     /// Whether it has joined before.
     joined: AtomicBool,
     /// The latest error of a job.
@@ -99,6 +103,8 @@ impl Instance {
             metrics,
             stated_slots: AtomicU16::new(0),
             shared: AtomicBool::new(false),
+            connection: AtomicU64::new(0),
+            latest_ask: Mutex::default(),
             joined: AtomicBool::new(false),
             last_failure: Mutex::default(),
             states_files: AtomicBool::new(false),

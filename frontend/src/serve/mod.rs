@@ -19,6 +19,7 @@ mod crash;
 mod driver;
 mod endings;
 mod forward;
+mod grants;
 mod held;
 mod index;
 mod inputs;
@@ -39,7 +40,6 @@ mod shape;
 mod state;
 mod stories;
 mod terms;
-mod tokens;
 mod trace;
 
 pub(crate) use attempt::Role;

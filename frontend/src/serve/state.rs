@@ -9,6 +9,7 @@ use parm_dispatcher::{
     Accept, Action, Answer, By, CancelReason, Dispatcher, End, Failure, InstanceKey, JobKey, ModelKey,
     QueryKey, Reject, Row, ShareKey, Submission, Time, Why,
 };
+use parm_grants::Order;
 use parm_protocol::Error;
 use parm_protocol::fleet::OWN_SHARE;
 use slotmap::Key;
@@ -42,6 +43,8 @@ pub(super) enum Effect {
     Tell(oneshot::Sender<Verdict>, Verdict),
     /// Ask an instance whether it works.
     Probe(InstanceKey, Arc<Instance>),
+    /// Tell an instance what this frontend would start there, or that it does not use a grant; later orders have higher numbers.
+    Order(Arc<Instance>, u64, Order),
     /// Encode a group or decode a prediction.
     Code(Box<Work>),
     /// Set the alarm, in this turn.
@@ -86,6 +89,8 @@ pub(super) struct State {
     /// The time that the alarm is set to, and how often it was set.
     pub(super) wakes_at: Option<Time>,
     turn: u64,
+    /// Orders to instances so far.
+    orders: u64,
     tape: Tape,
     reported: bool,
     /// Makes the next query panic.
@@ -110,6 +115,7 @@ impl State {
             actions: Vec::new(),
             wakes_at: None,
             turn: 0,
+            orders: 0,
             tape: Tape::default(),
             reported: false,
             #[cfg(test)]
@@ -198,8 +204,15 @@ impl State {
                 effects.extend(known.map(|known| Effect::Probe(instance, known)));
             }
             Action::Tell { instance, condition } => self.tell_condition(driver, instance, condition.into()),
-            Action::Ask { .. } | Action::Return { .. } => {}
+            Action::Ask { instance, ask } => self.order(instance, Order::Ask(ask), effects),
+            Action::Return { instance } => self.order(instance, Order::Return, effects),
         }
+    }
+
+    fn order(&mut self, instance: InstanceKey, order: Order, effects: &mut Effects) {
+        self.orders += 1;
+        let known = self.instances.get(&instance).cloned();
+        effects.extend(known.map(|known| Effect::Order(known, self.orders, order)));
     }
 
     fn run(
@@ -491,6 +504,7 @@ impl Effect {
             }
             Self::Code(work) => work.start(driver),
             Self::Probe(key, instance) => probe::send(driver, key, instance),
+            Self::Order(instance, number, order) => instance.order(number, order),
             Self::Wake(..) | Self::Discard(_) => {}
         }
     }

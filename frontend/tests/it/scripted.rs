@@ -1,19 +1,21 @@
 //! Scripted instance, the fake worker of all tests of the frontend.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use parm_grants::Order;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
-use parm_protocol::fleet::{News, Watcher, Wish};
+use parm_protocol::fleet::{News, Watcher};
 use parm_protocol::validate::{independent, padded};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Place,
     ServerMetadata, Tensor, TensorMetadata,
 };
-use parm_tokens::{Order, Token};
+
+use crate::one_slot::OneSlot;
 
 /// Reaction of an instance to a request.
 #[derive(Clone, Debug)]
@@ -64,14 +66,14 @@ pub(crate) struct Scripted {
     pub(crate) cancelled: AtomicUsize,
     /// Orders to load and unload.
     pub(crate) orders: Mutex<Vec<String>>,
-    /// Receiver of token messages.
+    /// Receiver of what it says.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
-    /// Received token orders.
-    pub(crate) wishes: Mutex<Vec<Order<Wish>>>,
-    /// Tokens of received requests.
-    pub(crate) redeemed: Mutex<Vec<Option<Token>>>,
+    /// Received asks and returned grants.
+    pub(crate) asks: Mutex<Vec<Order>>,
     /// It cannot list its models.
     pub(crate) unlisted: AtomicBool,
+    /// The worker that runs its requests, and the number of its frontend there.
+    pub(crate) worker: OnceLock<(Arc<OneSlot>, usize)>,
 }
 
 /// Counts a request as cancelled unless it was answered.
@@ -96,9 +98,9 @@ impl Scripted {
             cancelled: AtomicUsize::new(0),
             orders: Mutex::default(),
             watcher: Mutex::default(),
-            wishes: Mutex::default(),
-            redeemed: Mutex::default(),
+            asks: Mutex::default(),
             unlisted: AtomicBool::new(false),
+            worker: OnceLock::new(),
         })
     }
 
@@ -116,7 +118,7 @@ impl Scripted {
         Self::new(name, Act::Answer(Duration::from_millis(millis)))
     }
 
-    /// Sends a token message on a connection.
+    /// Says something on a connection.
     pub(crate) fn says(&self, connection: u64, news: News) {
         let watcher = self.watcher.lock().clone();
         watcher.expect("the instance is watched").heard(connection, news);
@@ -272,7 +274,6 @@ impl Client for Scripted {
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
         self.seen.lock().push(request.clone());
-        self.redeemed.lock().push(context.token);
         self.once.fetch_add(usize::from(context.once), Ordering::SeqCst);
         let most = self.config.lock().as_ref().map_or(i32::MAX, |config| config.max_batch_size);
         let config = self.config.lock().clone().unwrap_or_default();
@@ -293,7 +294,13 @@ impl Client for Scripted {
             let mut pending = Pending(self, false);
             let deadline = context.deadline.expect("every job has a deadline");
             let late = Error::DeadlineExceeded { waited: Duration::ZERO };
-            let answer = tokio::time::timeout_at(deadline, self.act(&request)).await.unwrap_or(Err(late));
+            let run = async {
+                match self.worker.get() {
+                    Some((worker, frontend)) => worker.run(*frontend, self.act(&request)).await,
+                    None => self.act(&request).await,
+                }
+            };
+            let answer = tokio::time::timeout_at(deadline, run).await.unwrap_or(Err(late));
             pending.1 = true;
             answer
         })
@@ -303,8 +310,9 @@ impl Client for Scripted {
         *self.watcher.lock() = Some(watcher);
     }
 
-    fn tell(&self, order: Order<Wish>) {
-        self.wishes.lock().push(order);
+    fn tell(&self, order: Order) {
+        self.asks.lock().push(order);
+        self.worker.get().into_iter().for_each(|(worker, frontend)| worker.hears(*frontend, order));
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {

@@ -3,14 +3,14 @@
 //! Each frontend has a dispatcher of its own and sees a part of the arrivals. A server runs one job for each slot; it grants its
 //! room with a [`Granter`]. Messages take the network's time in each direction.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use parm_dispatcher::{
-    Action, Ask, Counters, Dispatcher, End, Granter, InstanceKey, InstanceSpec, JobKey, ModelKey,
-    ModelSettings, QueryKey, Submission, Time, Told,
+    Action, Counters, Dispatcher, End, InstanceKey, InstanceSpec, JobKey, ModelKey, ModelSettings, QueryKey,
+    Submission, Time,
 };
+use parm_grants::{Granter, Order, Told};
 use parm_workload::clock::Moment;
 use parm_workload::{Ending, Error, Random, Schedule, service};
 
@@ -27,23 +27,24 @@ pub struct Shared {
     pub grants: bool,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 enum Event {
     Comes { server: usize, job: Job },
     Cancelled { server: usize, from: usize, job: JobKey },
-    Asks { server: usize, from: usize, late: u8, since: Time, jobs: u16 },
-    Returned { server: usize, from: usize },
-    Told { frontend: usize, server: usize, told: u8 },
+    Ordered { server: usize, from: usize, order: Order },
+    Told { frontend: usize, server: usize, told: Told },
     Ended { frontend: usize, job: JobKey, number: Option<u64> },
     Ends { server: usize, job: Job },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 struct Job {
     from: usize,
     key: JobKey,
     number: u64,
     is_stand_in: bool,
+    /// Whether it uses a grant.
+    granted: bool,
 }
 
 struct Frontend {
@@ -56,7 +57,7 @@ struct Frontend {
 
 struct Server {
     granter: Granter<usize>,
-    running: Option<Job>,
+    running: u16,
     waiting: VecDeque<Job>,
 }
 
@@ -67,7 +68,7 @@ struct Fleet<'a> {
     frontends: Vec<Frontend>,
     servers: Vec<Server>,
     schedule: Schedule,
-    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    events: BTreeMap<(Time, u64), Event>,
     noted: u64,
     messages: u64,
     latencies: Vec<u64>,
@@ -87,10 +88,11 @@ impl Shared {
         };
         let (mut arrival, mut arrived) = (next(&mut left), 0);
         loop {
-            let event = fleet.events.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
+            let event = fleet.events.first_key_value().map_or(Time::MAX, |((at, _), _)| *at);
             let looks = fleet.frontends.iter().map(|own| own.dispatcher.next_tick().unwrap_or(Time::MAX));
             let (at, frontend) = looks.zip(0..).min().unwrap_or((Time::MAX, 0));
-            let grants = fleet.servers.iter().map(|own| own.granter.next_look().unwrap_or(Time::MAX));
+            let looks = fleet.servers.iter().map(|own| own.granter.next_look());
+            let grants = looks.map(|at| at.map_or(Time::MAX, |at| Time::ZERO + at));
             let (grant, server) = grants.zip(0..).min().unwrap_or((Time::MAX, 0));
             let now = event.min(at).min(grant).min(arrival);
             let is_over = arrival == Time::MAX && fleet.frontends.iter().all(|own| own.open.is_empty());
@@ -104,7 +106,7 @@ impl Shared {
                 fleet.frontends[frontend].dispatcher.tick(fleet.now);
                 fleet.execute(frontend);
             } else if grant == now {
-                fleet.servers[server].granter.settle(fleet.now);
+                fleet.servers[server].granter.settle(since_start(fleet.now));
                 fleet.tell(server);
             } else {
                 fleet.arrives(arrived);
@@ -132,7 +134,7 @@ impl<'a> Fleet<'a> {
             if shared.grants {
                 (0..shared.frontends).for_each(|frontend| granter.join(frontend));
             }
-            Server { granter, running: None, waiting: VecDeque::new() }
+            Server { granter, running: 0, waiting: VecDeque::new() }
         };
         let mut fleet = Self {
             plan,
@@ -141,7 +143,7 @@ impl<'a> Fleet<'a> {
             frontends: (0..shared.frontends).map(frontend).collect(),
             servers: (0..plan.instances).map(server).collect(),
             schedule: Schedule::new(&plan.faults, plan.seed, plan.instances)?,
-            events: BinaryHeap::new(),
+            events: BTreeMap::new(),
             noted: 0,
             messages: 0,
             latencies: Vec::new(),
@@ -152,7 +154,7 @@ impl<'a> Fleet<'a> {
 
     fn note(&mut self, at: Time, event: Event) {
         self.noted += 1;
-        self.events.push(Reverse((at, self.noted, event)));
+        self.events.insert((at, self.noted), event);
     }
 
     /// A message arrives after the network's time.
@@ -178,7 +180,8 @@ impl<'a> Fleet<'a> {
             match action {
                 Action::Run { job, instance, model, rows, .. } => {
                     let is_stand_in = frontend.stand_in == Some(model);
-                    let job = Job { from: at, key: job, number: rows[0].payload, is_stand_in };
+                    let number = rows[0].payload;
+                    let job = Job { from: at, key: job, number, is_stand_in, granted: false };
                     let server = server(instance);
                     self.send(Event::Comes { server, job });
                 }
@@ -187,14 +190,14 @@ impl<'a> Fleet<'a> {
                     self.send(Event::Cancelled { server, from: at, job });
                 }
                 Action::Ask { instance, ask } => {
-                    let (server, late) = (server(instance), ask.class as u8);
+                    let server = server(instance);
                     self.messages += 1;
-                    self.send(Event::Asks { server, from: at, late, since: ask.since, jobs: ask.jobs });
+                    self.send(Event::Ordered { server, from: at, order: Order::Ask(ask) });
                 }
                 Action::Return { instance } => {
                     let server = server(instance);
                     self.messages += 1;
-                    self.send(Event::Returned { server, from: at });
+                    self.send(Event::Ordered { server, from: at, order: Order::Return });
                 }
                 Action::Tell { .. } | Action::Probe { .. } => {}
                 Action::Reply { query, result, .. } => {
@@ -210,44 +213,40 @@ impl<'a> Fleet<'a> {
     }
 
     fn happens(&mut self) {
-        let Some(Reverse((_, _, event))) = self.events.pop() else { return };
+        let Some((_, event)) = self.events.pop_first() else { return };
         match event {
             Event::Comes { server, job } => {
-                if self.shared.grants && self.servers[server].granter.comes(job.from) {
-                    self.servers[server].waiting.push_front(job);
+                let of = &mut self.servers[server];
+                if of.granter.comes(job.from) {
+                    of.waiting.push_front(Job { granted: true, ..job });
                 } else {
-                    self.servers[server].waiting.push_back(job);
+                    of.waiting.push_back(job);
                 }
                 self.proceed(server);
             }
             Event::Cancelled { server, from, job } => {
-                let waiting = &mut self.servers[server].waiting;
-                let before = waiting.len();
-                waiting.retain(|own| (own.from, own.key) != (from, job));
-                if waiting.len() < before {
-                    self.send(Event::Ended { frontend: from, job, number: None });
+                let now = since_start(self.now);
+                let of = &mut self.servers[server];
+                let waits = |own: &Job| (own.from, own.key) == (from, job);
+                if let Some(job) = of.waiting.iter().position(waits).and_then(|at| of.waiting.remove(at)) {
+                    if job.granted {
+                        of.granter.end(now, None);
+                        self.tell(server);
+                    }
+                    self.send(Event::Ended { frontend: from, job: job.key, number: None });
                 }
             }
-            Event::Asks { server, from, late, since, jobs } => {
-                let class = [
-                    parm_dispatcher::Class::Late,
-                    parm_dispatcher::Class::First,
-                    parm_dispatcher::Class::Spare,
-                ][usize::from(late)];
-                self.servers[server].granter.asks(self.now, from, Ask { class, since, jobs });
-                self.tell(server);
-            }
-            Event::Returned { server, from } => {
-                self.servers[server].granter.returned(self.now, from);
+            Event::Ordered { server, from, order } => {
+                self.servers[server].granter.hears(since_start(self.now), from, order);
                 self.tell(server);
             }
             Event::Told { frontend, server, told } => {
                 let of = &mut self.frontends[frontend];
                 let key = of.servers[server];
                 match told {
-                    0 => of.dispatcher.granted(self.now, key),
-                    1 => of.dispatcher.recalled(self.now, key),
-                    shared => of.dispatcher.shared(self.now, key, shared == 2),
+                    Told::Granted => of.dispatcher.granted(self.now, key),
+                    Told::Recalled => of.dispatcher.recalled(self.now, key),
+                    Told::Shared(shared) => of.dispatcher.shared(self.now, key, shared),
                 }
                 self.execute(frontend);
             }
@@ -261,11 +260,9 @@ impl<'a> Fleet<'a> {
             }
             Event::Ends { server, job } => {
                 let of = &mut self.servers[server];
-                of.running = None;
-                if self.shared.grants {
-                    of.granter.end(self.now, job.from);
-                    self.tell(server);
-                }
+                of.running -= 1;
+                of.granter.end(since_start(self.now), Some(job.from));
+                self.tell(server);
                 self.send(Event::Ended { frontend: job.from, job: job.key, number: Some(job.number) });
                 self.proceed(server);
             }
@@ -276,12 +273,6 @@ impl<'a> Fleet<'a> {
     fn tell(&mut self, server: usize) {
         let told: Vec<_> = self.servers[server].granter.told().collect();
         for (frontend, told) in told {
-            let told = match told {
-                Told::Granted => 0,
-                Told::Recalled => 1,
-                Told::Shared(true) => 2,
-                Told::Shared(false) => 3,
-            };
             // A grant that stays after a job goes with its answer.
             self.messages += 1;
             self.send(Event::Told { frontend, server, told });
@@ -290,12 +281,12 @@ impl<'a> Fleet<'a> {
 
     fn proceed(&mut self, server: usize) {
         let of = &mut self.servers[server];
-        if of.running.is_some() {
+        if of.running >= self.plan.slots {
             return;
         }
         let Some(job) = of.waiting.pop_front() else { return };
-        of.running = Some(job);
-        if self.shared.grants {
+        of.running += 1;
+        if !job.granted {
             of.granter.begin();
         }
         let start = Moment::from_nanos(self.now.as_nanos());
@@ -323,4 +314,9 @@ impl<'a> Fleet<'a> {
         let counters = Counters::default();
         (Outcome { latencies: self.latencies, counters, decoded: 0, extra: work / submitted - 1.0 }, messages)
     }
+}
+
+/// The granter's time.
+fn since_start(at: Time) -> Duration {
+    at.since(Time::ZERO)
 }

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use parm_tokens::{Order, Token};
+use parm_grants::Order;
 use tokio::time::Instant;
 
-use crate::fleet::{Watcher, Wish};
+use crate::fleet::Watcher;
 use crate::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, OpaqueAnswer,
     OpaqueRequest, ServerMetadata,
@@ -23,8 +23,6 @@ pub struct CallContext {
     pub deadline: Option<Instant>,
     /// W3C `traceparent` to send along.
     pub traceparent: Option<String>,
-    /// The server's token that the request uses.
-    pub token: Option<Token>,
     /// The share of the server's instances that the request is charged to, if not its model's own. Servers without
     /// shares do not receive it.
     pub share: Option<Arc<str>>,
@@ -56,11 +54,11 @@ pub trait Client: Send + Sync + 'static {
         Box::pin(async { Err(Error::Unimplemented { what: "requests outside of the protocol".into() }) })
     }
 
-    /// Registers a receiver of token messages. It receives nothing if the server gives no tokens.
+    /// Registers a receiver of what the server says. It receives nothing if the server grants nothing.
     fn watch(&self, _watcher: Arc<dyn Watcher>) {}
 
-    /// Sends the server an order about its tokens. It may get lost.
-    fn tell(&self, _order: Order<Wish>) {}
+    /// Tells the server what this frontend would start there. It is lost if the connection takes no requests.
+    fn tell(&self, _order: Order) {}
 
     /// Whether the server reports that it is ready.
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>>;

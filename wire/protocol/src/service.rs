@@ -21,7 +21,7 @@ pub enum Transport {
 }
 
 /// Metadata of a request.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Context {
     /// When the request was read off the wire.
     pub arrived: Instant,
@@ -32,7 +32,7 @@ pub struct Context {
     pub transport: Transport,
     /// W3C `traceparent`, if the client sent one.
     pub traceparent: Option<String>,
-    /// The frontend that sent it, if it uses tokens.
+    /// The frontend that sent it, if it needs grants.
     pub caller: Option<Caller>,
     /// The name of its key, if keys are required.
     pub key: Option<Arc<str>>,
@@ -81,7 +81,7 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Unloads a model by name.
     fn unload_model(&self, name: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The giver of tokens, if the service gives any.
+    /// The giver of grants, if frontends may share the service.
     fn giver(&self) -> Option<Arc<dyn Giver>> {
         None
     }

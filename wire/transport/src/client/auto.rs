@@ -5,15 +5,15 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use parking_lot::Mutex;
+use parm_grants::Order;
 
 use parm_protocol::client::{BoxFuture, CallContext, Client};
-use parm_protocol::fleet::{Watcher, Wish};
+use parm_protocol::fleet::Watcher;
 use parm_protocol::rest::request::Form;
 use parm_protocol::{
     Code, Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
     ServerMetadata,
 };
-use parm_tokens::Order;
 
 use super::{Frames, Http, deadline};
 use crate::frames::EXTENSION;
@@ -114,7 +114,7 @@ impl Client for Auto {
         self.frames.watch(watcher);
     }
 
-    fn tell(&self, order: Order<Wish>) {
+    fn tell(&self, order: Order) {
         self.frames.tell(order);
     }
 

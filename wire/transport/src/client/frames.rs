@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 
+use bytes::Bytes;
 use http::header;
 use parking_lot::RwLock;
+use parm_grants::Order;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
-use parm_protocol::fleet::{Watcher, Wish};
-use parm_tokens::Order;
+use parm_protocol::fleet::Watcher;
 
 use super::http::Upgrade;
 
@@ -19,14 +20,14 @@ use parm_protocol::{
 };
 
 use super::{Config, Http, deadline, status};
-use crate::frames::{Connection, Negotiated, PATH, PROTOCOL, TOKENS};
+use crate::frames::{Connection, GRANTS, Negotiated, PATH, PROTOCOL, Socket};
 
 /// A client that sends requests as frames.
 pub struct Frames {
     http: Http,
     config: Config,
     current: RwLock<Option<Arc<Connection>>>,
-    /// The receiver of token messages.
+    /// The receiver of what the server says.
     watcher: RwLock<Option<Arc<dyn Watcher>>>,
     /// Number of connections so far.
     connections: AtomicU64,
@@ -73,12 +74,20 @@ impl Frames {
         if let Some(open) = self.open() {
             return Ok(open);
         }
-        let connection = Arc::new(self.negotiate().await?);
-        *self.current.write() = Some(Arc::clone(&connection));
         let watcher = self.watcher.read().clone();
-        if let Some(watcher) = watcher {
-            connection.watch(self.connections.fetch_add(1, Ordering::Relaxed) + 1, &watcher);
-        }
+        let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        let (limits, socket, already_read) = self.negotiate(watcher.is_some()).await?;
+        // What the server says at once may be answered at once, on this connection.
+        let mut current = self.current.write();
+        let connection = Arc::new(Connection::watched(
+            self.peer().into(),
+            socket,
+            &already_read,
+            limits,
+            &self.config.frames,
+            watcher.map(|watcher| (number, watcher)),
+        ));
+        *current = Some(Arc::clone(&connection));
         Ok(connection)
     }
 
@@ -86,11 +95,11 @@ impl Frames {
         self.current.read().as_ref().filter(|connection| connection.is_open()).cloned()
     }
 
-    async fn negotiate(&self) -> Result<Connection, Error> {
+    async fn negotiate(&self, asks: bool) -> Result<(Negotiated, Socket, Bytes), Error> {
         let mut ask =
             self.http.get(PATH).header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
-        if self.watcher.read().is_some() {
-            ask = ask.header(TOKENS, "1");
+        if asks {
+            ask = ask.header(GRANTS, "1");
         }
         let negotiation = self.http.upgrade(ask);
         let limit = self.config.connect_timeout;
@@ -100,8 +109,7 @@ impl Frames {
         })?;
         match upgrade {
             Upgrade::Agreed { headers, socket, already_read } => {
-                let limits = Negotiated::from_headers(&headers);
-                Ok(Connection::new(self.peer().into(), socket, &already_read, limits, &self.config.frames))
+                Ok((Negotiated::from_headers(&headers), socket, already_read))
             }
             Upgrade::Refused(status, body) => Err(match status.as_u16() {
                 404 | 405 | 426 | 501 => Error::Unimplemented { what: PROTOCOL.into() },
@@ -124,9 +132,9 @@ impl Client for Frames {
         *self.watcher.write() = Some(watcher);
     }
 
-    fn tell(&self, order: Order<Wish>) {
+    fn tell(&self, order: Order) {
         if let Some(connection) = self.open() {
-            connection.tell(&order);
+            connection.tell(order);
         }
     }
 

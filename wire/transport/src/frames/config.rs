@@ -58,15 +58,15 @@ pub struct Limits {
     pub caller: Caller,
     /// Age at which the connection ends, once its requests are answered.
     pub age: Option<Duration>,
-    /// Whether the client uses tokens.
-    pub tokens: bool,
+    /// Whether the client asks for grants.
+    pub grants: bool,
 }
 
 impl From<Config> for Limits {
     /// A connection with its own byte budget, for any caller.
     fn from(config: Config) -> Self {
         let whole = config.max_body_bytes.get() as usize * config.max_in_flight.get() as usize;
-        Self { config, budget: Budget::new(whole), caller: Caller::default(), age: None, tokens: false }
+        Self { config, budget: Budget::new(whole), caller: Caller::default(), age: None, grants: false }
     }
 }
 

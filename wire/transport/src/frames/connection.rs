@@ -1,14 +1,14 @@
 //! The client's end of a connection: many concurrent requests, answered in any order.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use parm_grants::Order;
 use parm_protocol::client::CallContext;
-use parm_protocol::fleet::{News, Watcher, Wish};
+use parm_protocol::fleet::{News, Watcher};
 use parm_protocol::{Error, InferRequest, InferResponse};
-use parm_tokens::{Note, Order};
 use slab::Slab;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use super::header::Kind;
 use super::keepalive::{self, Heard};
 use super::reader::{Incoming, Reader};
 use super::writer::{Refused, Urgency, Writer};
-use super::{Config, Negotiated, Socket, tokens};
+use super::{Config, Negotiated, Socket, grants};
 
 /// With more requests in progress than this, frames are sent in batches instead of at once.
 const DIRECT: usize = 2;
@@ -36,9 +36,12 @@ struct Link {
     writer: Writer,
     calls: Mutex<Calls>,
     limits: Negotiated,
-    /// The receiver of token messages, and the connection's number there.
-    watcher: OnceLock<(u64, Arc<dyn Watcher>)>,
+    /// The receiver of news until the connection has ended, and the connection's number there.
+    watcher: Mutex<Option<Watch>>,
 }
+
+/// A receiver of news, and the number of the connection that reports them.
+pub(crate) type Watch = (u64, Arc<dyn Watcher>);
 
 #[derive(Default)]
 struct Calls {
@@ -68,6 +71,18 @@ impl Connection {
         limits: Negotiated,
         config: &Config,
     ) -> Self {
+        Self::watched(peer, socket, already_read, limits, config, None)
+    }
+
+    /// The same with a receiver of what the server says about grants, in the connection's task: it may say something at once.
+    pub(crate) fn watched(
+        peer: String,
+        socket: Socket,
+        already_read: &[u8],
+        limits: Negotiated,
+        config: &Config,
+        watcher: Option<Watch>,
+    ) -> Self {
         let (read, write) = socket.into_split();
         let limits = Negotiated {
             max_body_bytes: limits.max_body_bytes.min(config.max_body_bytes.get()),
@@ -75,29 +90,19 @@ impl Connection {
             ..limits
         };
         let writer = Writer::new(write, config.max_queued_bytes.get());
-        let link = Arc::new(Link { peer, writer, calls: Mutex::default(), limits, watcher: OnceLock::new() });
+        let watcher = Mutex::new(watcher.filter(|_| limits.grants));
+        let link = Arc::new(Link { peer, writer, calls: Mutex::default(), limits, watcher });
         let heard = Arc::new(Heard::default());
         let reader = Reader::new(read, already_read, config, Arc::clone(&heard));
         let task = tokio::spawn(run(Arc::clone(&link), reader, heard, config.clone())).abort_handle();
         Self { link, task }
     }
 
-    /// Registers a receiver of the server's token messages, if it sends any. None has arrived so far: a server sends
-    /// the first with an answer.
-    pub(crate) fn watch(&self, number: u64, watcher: &Arc<dyn Watcher>) {
-        if self.link.limits.tokens && self.link.watcher.set((number, watcher.clone())).is_ok() {
-            watcher.heard(number, News::Offered);
-            self.link.limits.slots.into_iter().for_each(|slots| watcher.heard(number, News::Slots(slots)));
-        }
-    }
-
-    /// Sends the server an order about its tokens.
-    pub(crate) fn tell(&self, order: &Order<Wish>) {
-        if self.link.limits.tokens
-            && let Some(Ok(frame)) = tokens::order(order, self.link.limits.shares)
-        {
-            // Lost if too many bytes wait to be sent: then the order is repeated or expires.
-            let _ = self.link.writer.offer(frame, Urgency::Now);
+    /// Tells the server what this client would start there.
+    pub(crate) fn tell(&self, order: Order) {
+        if self.link.limits.grants {
+            // A server that reads so little that this is refused gets no requests either.
+            let _ = self.link.writer.offer(grants::order(order), Urgency::Now);
         }
     }
 
@@ -163,11 +168,7 @@ impl Call<'_> {
         }
         let share = context.share.clone().filter(|_| link.limits.shares);
         let envelope = Envelope { remaining, traceparent: context.traceparent.clone(), share };
-        let mut frame =
-            codec::encode_request(self.id, request, &envelope, link.limits.max_body_bytes as usize)?;
-        if let Some(token) = context.token.filter(|_| link.limits.tokens) {
-            frame.chunks.insert_many(0, tokens::redeem(token).chunks);
-        }
+        let frame = codec::encode_request(self.id, request, &envelope, link.limits.max_body_bytes as usize)?;
         link.writer.offer(frame, self.urgency).map_err(|refused| link.refusal(refused))?;
         self.stage = Stage::Sent;
         link.count_sent();
@@ -262,8 +263,11 @@ impl Link {
     }
 
     fn news(&self, news: News) {
-        if let Some((number, watcher)) = self.watcher.get() {
-            watcher.heard(*number, news);
+        let mut watch = self.watcher.lock();
+        let receiver = if news == News::Ended { watch.take() } else { watch.clone() };
+        drop(watch);
+        if let Some((number, watcher)) = receiver {
+            watcher.heard(number, news);
         }
     }
 
@@ -280,7 +284,7 @@ impl Link {
 
     /// Passes frames to their calls until the stream ends.
     async fn read(&self, reader: &mut Reader) -> io::Result<()> {
-        let mut met = Note::default();
+        self.limits.slots.into_iter().for_each(|slots| self.news(News::Slots(slots)));
         while let Some(incoming) = reader.next().await? {
             match incoming.header.kind {
                 Kind::Response | Kind::Failure => {
@@ -294,17 +298,11 @@ impl Link {
                 }
                 Kind::Pong => {}
                 Kind::GoAway => self.drain(),
-                Kind::Granted | Kind::Recalled | Kind::Sharing | Kind::Met => {
-                    tokens::read_message(&incoming.header, &mut met)
-                        .into_iter()
-                        .for_each(|told| self.news(News::Told(told)));
+                Kind::Granted | Kind::Recalled | Kind::Shared => {
+                    let told = grants::read_told(&incoming.header);
+                    told.into_iter().for_each(|told| self.news(News::Told(told)));
                 }
-                Kind::Request
-                | Kind::Cancel
-                | Kind::GiveBack
-                | Kind::Reserve
-                | Kind::Withdraw
-                | Kind::Redeem => {
+                Kind::Request | Kind::Cancel | Kind::Ask | Kind::Return => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a server sent a request"));
                 }
             }

@@ -22,12 +22,6 @@ impl Frame {
         Self { chunks: SmallVec::from_iter([Bytes::copy_from_slice(&header.to_bytes())]) }
     }
 
-    /// This frame followed by another.
-    pub(super) fn then(mut self, next: Self) -> Self {
-        self.chunks.extend(next.chunks);
-        self
-    }
-
     pub(super) fn len(&self) -> usize {
         self.chunks.iter().map(Bytes::len).sum()
     }

@@ -13,22 +13,16 @@ pub(super) enum Kind {
     Pong = 6,
     /// The sender starts no more requests (client) or accepts no more (server).
     GoAway = 7,
-    /// A token for the client.
+    /// The client may start a job.
     Granted = 8,
-    /// The server recalls a token.
+    /// The server wants an unused grant back.
     Recalled = 9,
-    /// The client gives a token back.
-    GiveBack = 10,
-    /// The client has a job for the next instance that is free.
-    Reserve = 11,
-    /// The client withdraws the reservation.
-    Withdraw = 12,
-    /// The next request uses a token.
-    Redeem = 13,
     /// Whether the client shares the server with other clients.
-    Sharing = 14,
-    /// The reservation that the next granted token meets.
-    Met = 15,
+    Shared = 10,
+    /// What the client would start at the server.
+    Ask = 11,
+    /// The client does not use a grant.
+    Return = 12,
 }
 
 impl Kind {
@@ -43,12 +37,9 @@ impl Kind {
             7 => Kind::GoAway,
             8 => Kind::Granted,
             9 => Kind::Recalled,
-            10 => Kind::GiveBack,
-            11 => Kind::Reserve,
-            12 => Kind::Withdraw,
-            13 => Kind::Redeem,
-            14 => Kind::Sharing,
-            15 => Kind::Met,
+            10 => Kind::Shared,
+            11 => Kind::Ask,
+            12 => Kind::Return,
             _ => return None,
         })
     }

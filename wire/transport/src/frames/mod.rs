@@ -8,7 +8,7 @@
 //! header  body length u32 | kind u8 | "prm" | request id u64        little-endian, body a multiple of 8
 //! body    head length u32 | head | padding to 8 | tensor | padding to 8 | tensor | ...
 //! kinds   request 1, response 2, failure 3, cancel 4, ping 5, pong 6, go-away 7,
-//!         granted 8, recalled 9, give-back 10, reserve 11, withdraw 12, redeem 13 if both sides use tokens
+//!         granted 8, recalled 9, shared 10, ask 11, return 12 if both sides use grants
 //! ```
 //!
 //! Frames are negotiated with an HTTP/1.1 upgrade on the ordinary port ([`PATH`], [`PROTOCOL`]), so they need no port,
@@ -18,6 +18,7 @@ mod codec;
 mod config;
 mod connection;
 mod frame;
+mod grants;
 mod header;
 mod keepalive;
 mod negotiation;
@@ -26,7 +27,6 @@ mod serving;
 mod socket;
 #[cfg(test)]
 mod tests;
-mod tokens;
 mod wire;
 mod writer;
 
@@ -34,6 +34,6 @@ mod writer;
 pub use codec::survives;
 pub use config::{Config, Limits};
 pub use connection::{Call, Connection};
-pub use negotiation::{EXTENSION, Negotiated, PATH, PROTOCOL, TOKENS, offers_tokens};
+pub use negotiation::{EXTENSION, GRANTS, Negotiated, PATH, PROTOCOL, offers_grants};
 pub use serving::serve;
 pub use socket::Socket;

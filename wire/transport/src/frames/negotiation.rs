@@ -18,14 +18,14 @@ pub const EXTENSION: &str = "parm_frames";
 const MAX_BODY: HeaderName = HeaderName::from_static("parm-frames-max-body");
 const MAX_IN_FLIGHT: HeaderName = HeaderName::from_static("parm-frames-max-in-flight");
 
-/// `1` if the peer supports tokens: a client that sends it uses them, a server that returns it gives some. Other peers
-/// neither send it nor receive tokens.
-pub const TOKENS: HeaderName = HeaderName::from_static("parm-frames-tokens");
+/// `1` if the peer supports grants: a client that sends it asks for them, a server that returns it grants its room. Other peers
+/// neither send it nor receive messages of grants.
+pub const GRANTS: HeaderName = HeaderName::from_static("parm-frames-grants");
 
-/// `1` if a server supports shares: requests and reservations may name one.
+/// `1` if a server supports shares: requests may name one.
 const SHARES: HeaderName = HeaderName::from_static("parm-frames-shares");
 
-/// Jobs that a server with tokens runs at a time. Older servers do not send it.
+/// Jobs that a server with grants runs at a time.
 const SLOTS: HeaderName = HeaderName::from_static("parm-frames-slots");
 
 /// The limits of a server, in the headers of its `101 Switching Protocols`.
@@ -35,8 +35,8 @@ pub struct Negotiated {
     pub max_body_bytes: u32,
     /// Requests in progress on the connection.
     pub max_in_flight: u32,
-    /// Whether it gives tokens to clients that use them.
-    pub tokens: bool,
+    /// Whether it grants its room to clients that ask.
+    pub grants: bool,
     /// Whether it supports shares.
     pub shares: bool,
     /// Jobs that it runs at a time, if it states them.
@@ -49,7 +49,7 @@ impl Negotiated {
         Self {
             max_body_bytes: config.max_body_bytes.get(),
             max_in_flight: config.max_in_flight.get(),
-            tokens: false,
+            grants: false,
             shares: true,
             slots: None,
         }
@@ -61,7 +61,7 @@ impl Negotiated {
         Self {
             max_body_bytes: number(MAX_BODY).unwrap_or(u32::MAX),
             max_in_flight: number(MAX_IN_FLIGHT).unwrap_or(u32::MAX).max(1),
-            tokens: offers_tokens(headers),
+            grants: offers_grants(headers),
             shares: headers.get(SHARES).is_some_and(|value| value == "1"),
             slots: headers.get(SLOTS).and_then(|value| value.to_str().ok()?.parse().ok()),
         }
@@ -78,7 +78,7 @@ impl Negotiated {
     }
 }
 
-/// Whether a peer's headers offer tokens.
-pub fn offers_tokens(headers: &HeaderMap) -> bool {
-    headers.get(TOKENS).is_some_and(|value| value == "1")
+/// Whether a peer's headers offer grants.
+pub fn offers_grants(headers: &HeaderMap) -> bool {
+    headers.get(GRANTS).is_some_and(|value| value == "1")
 }

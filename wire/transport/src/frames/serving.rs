@@ -12,9 +12,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_protocol::fleet::{self, Giver, Mailbox};
+use parm_grants::Told;
+use parm_protocol::fleet::{self, Frontend, Giver, Mailbox};
 use parm_protocol::{Code, Context, Error, InferResponse, InferenceService, Transport, bounds};
-use parm_tokens::{Frontend, Message, Order, Token};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ use super::header::Kind;
 use super::keepalive::{self, Heard};
 use super::reader::{Incoming, Reader};
 use super::writer::{Urgency, Writer};
-use super::{Limits, Socket, tokens};
+use super::{Limits, Socket, grants};
 use crate::budget::Share;
 use crate::keys::{Access, Caller};
 use crate::unread::Unread;
@@ -43,7 +43,7 @@ pub async fn serve<S: InferenceService>(
     limits: &Limits,
     drain: CancellationToken,
 ) -> io::Result<()> {
-    let Limits { config, budget, caller, age, tokens } = limits;
+    let Limits { config, budget, caller, age, grants } = limits;
     let (read, write) = socket.into_split();
     let heard = Arc::new(Heard::default());
     let mut reader = Reader::new(read, already_read, config, Arc::clone(&heard)).within(budget.clone());
@@ -61,7 +61,7 @@ pub async fn serve<S: InferenceService>(
         closing: AtomicBool::new(false),
         party: OnceLock::new(),
     });
-    if let Some(giver) = serving.service.giver().filter(|_| *tokens) {
+    if let Some(giver) = serving.service.giver().filter(|_| *grants) {
         let frontend = giver.join(Box::new(Post(Arc::downgrade(&serving))));
         let _ = serving.party.set(Party { giver, frontend });
     }
@@ -99,11 +99,11 @@ struct Serving<S> {
     idle: Notify,
     /// The client ignored the goodbye: its further requests are rejected.
     closing: AtomicBool,
-    /// The client as a frontend that uses tokens.
+    /// The client as a frontend that needs grants.
     party: OnceLock<Party>,
 }
 
-/// A frontend that uses tokens.
+/// A frontend that needs grants.
 struct Party {
     giver: Arc<dyn Giver>,
     frontend: Frontend,
@@ -113,10 +113,11 @@ struct Party {
 struct Post<S>(Weak<Serving<S>>);
 
 impl<S: InferenceService> Mailbox for Post<S> {
-    fn post(&self, message: Message, at_once: bool) {
+    fn post(&self, told: Told, at_once: bool) {
         if let Some(serving) = self.0.upgrade() {
             let urgency = if at_once { Urgency::Now } else { Urgency::Together };
-            let _ = serving.writer.send(tokens::message(message), urgency);
+            // A client that does not read cannot use it: a grant is void then.
+            let _ = serving.writer.offer(grants::told(told), urgency);
         }
     }
 }
@@ -160,7 +161,7 @@ impl<S: InferenceService> Drop for Ending<S> {
 
 impl<S: InferenceService> Serving<S> {
     async fn read(self: &Arc<Self>, reader: &mut Reader) -> io::Result<()> {
-        let (mut redeemed, mut is_done) = (None, false);
+        let mut is_done = false;
         while let Some(incoming) = reader.next().await? {
             let id = incoming.header.id;
             match incoming.header.kind {
@@ -169,9 +170,11 @@ impl<S: InferenceService> Serving<S> {
                     let message = "a client sent a request after its goodbye";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, message));
                 }
-                Kind::Request => self.start(incoming, redeemed.take()).await,
-                Kind::Redeem => redeemed = Some(Token(id as u32)),
-                Kind::GiveBack | Kind::Reserve | Kind::Withdraw => self.wished(&incoming)?,
+                Kind::Request => self.start(incoming).await,
+                Kind::Ask | Kind::Return => {
+                    let order = self.party.get().zip(grants::read_order(&incoming.header));
+                    order.into_iter().for_each(|(party, order)| party.giver.hears(party.frontend, order));
+                }
                 Kind::Cancel => {
                     let task = self.calls.lock().running.remove(&id).and_then(|one| one.task);
                     if let Some(task) = task {
@@ -187,12 +190,7 @@ impl<S: InferenceService> Serving<S> {
                     is_done = true;
                     self.peer_is_done.notify_one();
                 }
-                Kind::Response
-                | Kind::Failure
-                | Kind::Granted
-                | Kind::Recalled
-                | Kind::Sharing
-                | Kind::Met => {
+                Kind::Response | Kind::Failure | Kind::Granted | Kind::Recalled | Kind::Shared => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a client sent an answer"));
                 }
             }
@@ -204,24 +202,11 @@ impl<S: InferenceService> Serving<S> {
         Ok(())
     }
 
-    /// Passes on the orders of a client that uses tokens; ignores those of others, and large ones while the byte budget
-    /// is spent.
-    fn wished(&self, incoming: &Incoming) -> io::Result<()> {
-        if incoming.share.is_err() {
-            return Ok(());
-        }
-        let order = tokens::read_order(&incoming.header, &incoming.body);
-        let order = order.transpose().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        if let (Some(party), Some(order)) = (self.party.get(), order) {
-            party.giver.told(party.frontend, order);
-        }
-        Ok(())
-    }
-
-    async fn start(self: &Arc<Self>, incoming: Incoming, token: Option<Token>) {
+    async fn start(self: &Arc<Self>, incoming: Incoming) {
         let id = incoming.header.id;
         let arrived = Instant::now();
-        let unused = Unused { party: self.party.get(), token };
+        let caller = self.party.get();
+        let caller = caller.map(|party| fleet::Caller::new(party.giver.clone(), party.frontend));
         if self.closing.load(Ordering::Relaxed) {
             let message = "this connection ends and takes no more requests: open another one".to_owned();
             return self.reject(id, &Error::Unavailable { message });
@@ -256,14 +241,13 @@ impl<S: InferenceService> Serving<S> {
             deadline: envelope.remaining.and_then(|remaining| arrived.checked_add(remaining)),
             transport: Transport::Frames,
             traceparent: envelope.traceparent,
-            caller: None,
+            caller,
             key: visit.caller().name(),
         };
         let reply = match self.admit(id) {
             Ok(reply) => reply,
             Err(error) => return self.reject(id, &error),
         };
-        let context = Context { caller: unused.used(), ..context };
         let service = Arc::clone(&self.service);
         let mut call = Box::pin(async move {
             let result = service.infer(request, context).await;
@@ -377,27 +361,6 @@ impl<S: InferenceService> Serving<S> {
             let _ = tokio::time::timeout(patience, self.writer.flushed()).await;
         } else {
             self.writer.flushed().await;
-        }
-    }
-}
-
-/// The token of a request that the service has not seen: it goes back unless the service sees the request.
-struct Unused<'a> {
-    party: Option<&'a Party>,
-    token: Option<Token>,
-}
-
-impl Unused<'_> {
-    fn used(mut self) -> Option<fleet::Caller> {
-        let token = self.token.take();
-        self.party.map(|party| fleet::Caller { frontend: party.frontend, token })
-    }
-}
-
-impl Drop for Unused<'_> {
-    fn drop(&mut self) {
-        if let (Some(party), Some(token)) = (self.party, self.token) {
-            party.giver.told(party.frontend, Order::GiveBack(token));
         }
     }
 }

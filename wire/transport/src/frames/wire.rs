@@ -156,11 +156,6 @@ impl<'a> Cursor<'a> {
         Ok(parameters)
     }
 
-    /// Text that earlier versions do not send.
-    pub(super) fn text_if_any(&mut self) -> Result<Option<String>, Error> {
-        if self.rest.is_empty() { Ok(None) } else { self.text().map(Some) }
-    }
-
     /// Rejects leftover bytes.
     pub(super) fn finish(self) -> Result<(), Error> {
         if self.rest.is_empty() { Ok(()) } else { Err(malformed("bytes left over in the frame's head")) }

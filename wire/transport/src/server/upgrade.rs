@@ -50,15 +50,15 @@ impl<S: InferenceService> Offer<S> {
             *response.status_mut() = StatusCode::UPGRADE_REQUIRED;
             return response;
         };
-        let giver = self.service.giver().filter(|_| frames::offers_tokens(request.headers()));
+        let giver = self.service.giver().filter(|_| frames::offers_grants(request.headers()));
         let slots = giver.as_ref().and_then(|giver| giver.slots());
         headers.extend(Negotiated { slots, ..Negotiated::of(&self.limits.config) }.headers());
-        let tokens = giver.is_some();
-        if tokens {
-            headers.insert(frames::TOKENS, HeaderValue::from_static("1"));
+        let grants = giver.is_some();
+        if grants {
+            headers.insert(frames::GRANTS, HeaderValue::from_static("1"));
         }
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        let limits = frames::Limits { caller, age, tokens, ..frames::Limits::clone(&self.limits) };
+        let limits = frames::Limits { caller, age, grants, ..frames::Limits::clone(&self.limits) };
         let offer = self.clone();
         let cut = self.drain.cut.clone();
         self.drain.connections.spawn(async move {

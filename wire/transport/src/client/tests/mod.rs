@@ -1,5 +1,6 @@
 //! Clients that detect a server's transport, and reconnect.
 
+mod grants;
 mod loading;
 mod probes;
 mod urgency;

@@ -26,7 +26,7 @@ async fn server_rejects_requests_over_its_limit() {
     let no_limits = Negotiated {
         max_body_bytes: u32::MAX,
         max_in_flight: u32::MAX,
-        tokens: false,
+        grants: false,
         shares: false,
         slots: None,
     };

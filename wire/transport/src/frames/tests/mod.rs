@@ -3,10 +3,10 @@
 mod cancel;
 mod ending;
 mod goodbye;
+mod grants;
 mod keys;
 mod limits;
 mod slow;
-mod tokens;
 mod traffic;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -89,8 +89,7 @@ async fn next_frame(near: &mut UnixStream) -> std::io::Result<(header::Header, V
 }
 
 /// No deadline, no trace.
-const ANY_TIME: &CallContext =
-    &CallContext { deadline: None, traceparent: None, token: None, share: None, once: false };
+const ANY_TIME: &CallContext = &CallContext { deadline: None, traceparent: None, share: None, once: false };
 
 /// Counts itself while it exists.
 struct Alive(Arc<AtomicUsize>, Arc<Notify>);

@@ -1,3 +1,0 @@
-//! Tests of the crate's public interface.
-
-mod waits;
