@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use parm_backend::engine::Signature;
 use parm_captures::Record;
 use parm_protocol::Tensor;
@@ -52,7 +52,30 @@ pub fn arrays(folder: &Path, model: &str, signature: &Signature) -> anyhow::Resu
         let parts: Vec<Tensor> = requests.iter().map(|inputs| inputs[place].clone()).collect();
         Tensor::concat_rows(&parts)
     };
-    Ok((0..signature.inputs.len()).map(column).collect::<Result<Vec<_>, _>>()?)
+    finite((0..signature.inputs.len()).map(column).collect::<Result<Vec<_>, _>>()?, folder)
+}
+
+/// Keeps the rows whose numbers are all finite: clients may have sent any values.
+fn finite(columns: Vec<Tensor>, folder: &Path) -> anyhow::Result<Vec<Tensor>> {
+    let count = columns.first().map_or(0, Tensor::rows);
+    let mut usable = vec![true; count];
+    for column in &columns {
+        let width = (column.len() / count.max(1)).max(1);
+        let numbers = parm_arrays::numbers(column).into_iter().flatten().enumerate();
+        numbers.filter(|(_, number)| !number.is_finite()).for_each(|(at, _)| usable[at / width] = false);
+    }
+    let rows: Vec<usize> = (0..count).filter(|&row| usable[row]).collect();
+    let ignored = count - rows.len();
+    if ignored == 0 {
+        return Ok(columns);
+    }
+    ensure!(!rows.is_empty(), "{} has no usable rows: all have values that are not finite", folder.display());
+    eprintln!("{ignored} of {count} rows have values that are not finite: they are ignored");
+    let chosen = columns.iter().map(|column| {
+        let rows = rows.iter().map(|&row| column.slice_rows(row, 1)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Tensor::concat_rows(&rows)?)
+    });
+    chosen.collect()
 }
 
 /// Returns a request's inputs in the model's order.

@@ -27,32 +27,15 @@ pub fn read(source: &str, deployed: &Deployed) -> anyhow::Result<Option<Samples>
         [&found.inputs, &found.outputs].map(|values| values.iter().map(declared).collect());
     let signature = Signature { inputs, outputs };
     let rows = traffic::read(Path::new(folder), &deployed.name, &signature)?;
-    let samples = finite(joined(&rows.inputs()?)?, folder)?;
+    let samples = samples(&rows.inputs()?)?;
     Ok(Some(part_in_time(samples, settings).with_context(|| source.to_owned())?))
 }
 
 /// Returns rows without labels.
 pub fn samples(inputs: &[Tensor]) -> anyhow::Result<Samples> {
-    let (inputs, parts) = joined(inputs)?;
-    Ok(Samples { parts, ..Samples::new(inputs, None)? })
-}
-
-/// Joins the inputs into one array.
-fn joined(inputs: &[Tensor]) -> anyhow::Result<(Array<f32>, Parts)> {
     let inputs = inputs.iter().map(array).collect::<anyhow::Result<Vec<_>>>()?;
-    Parts::join(inputs).context("the inputs have different numbers of rows")
-}
-
-/// Keeps the rows that are finite. Clients may have sent any values.
-fn finite((inputs, parts): (Array<f32>, Parts), folder: &str) -> anyhow::Result<Samples> {
-    let (count, width) = (inputs.shape()[0], inputs.data().len() / inputs.shape()[0].max(1));
-    let is_finite = |row: &usize| inputs.data()[row * width..][..width].iter().all(|value| value.is_finite());
-    let rows: Vec<usize> = (0..count).filter(is_finite).collect();
-    ensure!(!rows.is_empty(), "{folder} has no usable rows: all have values that are not finite");
-    if rows.len() < count {
-        eprintln!("{} of {count} rows have values that are not finite: they are ignored", count - rows.len());
-    }
-    Ok(Samples { parts, ..Samples::new(inputs.rows(&rows), None)? })
+    let (inputs, parts) = Parts::join(inputs).context("the inputs have different numbers of rows")?;
+    Ok(Samples { parts, ..Samples::new(inputs, None)? })
 }
 
 /// Converts numbers of any type to the trainer's floats.
