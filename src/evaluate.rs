@@ -5,16 +5,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use parm_backend::EngineConfig;
 use parm_encoder::{Code, CodeSpec, Kind, Learned, Requirement};
+use parm_frontend::LoadNets;
 use parm_parity_models::bundle::{Calibration, Manifest, Meaning, ModelFile, Parity};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::Repository;
 use parm_training::data::{Limit, Samples, Source, normalise};
-use parm_training::evaluate::{self, Bench, Contender, Metric, Order, Pair, Report, Rules, Table, picture};
+use parm_training::evaluate::{self, Bench, Contender, Metric, Order, Report, Rules, Table, picture};
 use parm_training::{Array, Error, Teacher};
 
 use crate::Failure;
 use crate::cli::evaluate::{Evaluate, Form};
+use crate::nets::Engine;
 use crate::train::engine::BlackBox;
 
 /// Runs the command. Flags and files that cannot be used end with status 64.
@@ -83,8 +86,7 @@ impl Subject {
         if let Some(bundle) = &self.bundle {
             let mut manifest = bundle.manifest.clone();
             for parity in &mut manifest.parities {
-                let query = &self.samples.inputs.shape()[1..];
-                let opened = bundle.open(parity, query, &flags.engine)?;
+                let opened = bundle.open(parity, &flags.engine)?;
                 let report = opened.judge(&bench)?;
                 parity.accuracy = report.accuracy().or(parity.accuracy.take());
                 table.push(opened.name, report);
@@ -130,7 +132,7 @@ fn find(model: &str, models: &Path) -> anyhow::Result<(PathBuf, Option<Bundle>)>
 }
 
 /// A model that an engine runs.
-type LoadedModel = Box<dyn Fn(&Array<f32>) -> Result<Array<f32>, Error> + Send>;
+type LoadedModel = Box<dyn Fn(&Array<f32>) -> Result<Array<f32>, Error>>;
 
 /// A code of a bundle with its loaded models.
 struct Opened {
@@ -150,16 +152,17 @@ impl Opened {
 }
 
 impl Bundle {
-    fn open(&self, parity: &Parity, query: &[usize], engine: &str) -> anyhow::Result<Opened> {
+    fn open(&self, parity: &Parity, engine: &str) -> anyhow::Result<Opened> {
         let load = |file: &ModelFile| -> anyhow::Result<LoadedModel> {
             let engine = BlackBox::load(engine, &self.file(file)?)?;
             Ok(Box::new(move |rows| engine.predict(rows)))
         };
         let code: Box<dyn Code> = match &parity.learned {
             Some(learned) => {
-                let (encoder, decoder) = (load(&learned.encoder)?, load(&learned.decoder)?);
-                let pair = Pair::new(&parity.code, query, encoder, decoder);
-                Box::new(Learned::new(&parity.code, Box::new(pair))?)
+                let (encoder, decoder) = (self.file(&learned.encoder)?, self.file(&learned.decoder)?);
+                let engine = Engine(EngineConfig { name: engine.into(), ..EngineConfig::default() });
+                let nets = engine.load(&encoder, &decoder).map_err(anyhow::Error::msg)?;
+                Box::new(Learned::new(&parity.code, nets)?)
             }
             None => parity.code.build()?,
         };

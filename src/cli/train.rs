@@ -50,7 +50,7 @@ pub enum TrainCommand {
 /// Flags of every training.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Epochs
+    /// Epochs [default: until the answers to held-out rows stop improving, at most 1000]
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
     /// Largest step size

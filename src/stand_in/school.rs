@@ -32,7 +32,7 @@ const CHECKPOINT: &str = ".checkpoint";
 pub fn find(flags: &StandInSearch, name: &str, rows: Option<Rows>) -> Result<Option<Class>, Failure> {
     let Some(epochs) = flags.teach else { return Ok(None) };
     let settings = Settings {
-        epochs: epochs.get(),
+        epochs: Some(epochs.get()),
         rate: RATE,
         warm_up: WARM_UP,
         seed: flags.seed,
@@ -112,7 +112,8 @@ impl Class {
         let checkpoint = self.folder.join(format!("{}{name}{CHECKPOINT}", self.name));
         let files = Files { checkpoint: Some(checkpoint.clone()), ..Files::default() };
         let stop = Stop::default();
-        let report = Report { name, epochs: self.settings.epochs, progress: lessons.progress, stop: &stop };
+        let epochs = self.settings.epochs.unwrap_or_default();
+        let report = Report { name, epochs, progress: lessons.progress, stop: &stop };
         report.say("");
         let around = Surroundings { observer: &report, stop: &stop, files: &files };
         let taught = match train(materials, &recipe, Device::Cpu, around) {
@@ -214,7 +215,7 @@ mod tests {
     }
 
     fn class(folder: &std::path::Path, epochs: u64) -> Class {
-        let settings = Settings { epochs, save_every: 1, rate: 0.02, ..Settings::default() };
+        let settings = Settings { epochs: Some(epochs), save_every: 1, rate: 0.02, ..Settings::default() };
         Class { settings, folder: folder.to_owned(), name: "m-taught-".into(), rows: None }
     }
 

@@ -42,7 +42,7 @@ fn learn(given: &flags::Code, settings: &CodeRecipe, device: Device) -> anyhow::
         dataset: given.data.clone(),
         samples: trained.samples as u64,
         groups_per_epoch: trained.groups as u64,
-        epochs: settings.run.epochs,
+        epochs: trained.history.len() as u64,
         seed: settings.run.seed,
         loss: format!("{:?}", settings.loss).to_lowercase(),
         start: Start::Scratch,

@@ -75,7 +75,7 @@ fn share(given: &flags::Matrix, device: Device, matrices: &[Matrix], share: Shar
         // A cell of several files runs for the first of them.
         let keys = runner.matrix.grid().into_iter().map(|cell| cell.key);
         let keys: BTreeSet<String> = keys.filter(|key| wanted.remove(key)).collect();
-        Ok(runner.run_share(&folder, share, &keys)?)
+        Ok(runner.run_share(&folder, &keys)?)
     })
 }
 

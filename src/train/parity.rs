@@ -74,7 +74,7 @@ impl Work {
             dataset: given.taught.data.clone(),
             samples: trained.samples as u64,
             groups_per_epoch: trained.groups as u64,
-            epochs: self.recipe.run.epochs,
+            epochs: trained.history.len() as u64,
             seed: self.recipe.run.seed,
             loss: format!("{:?}", self.recipe.loss(trained.meaning)).to_lowercase(),
             start: self.recipe.start,

@@ -32,6 +32,16 @@ impl Observer for EpochBar {
         let Epoch { epoch, loss, .. } = epoch;
         self.0.tell(&format!("epoch {epoch}: loss {loss:.5}{score}, {rate:.0} groups/s"));
     }
+
+    fn ended(&self, epochs: u64, has_converged: bool) {
+        self.0.tell(&match has_converged {
+            true => format!("trained {epochs} epochs: more would hardly improve the answers to held-out rows"),
+            false => format!(
+                "training has not converged after {epochs} epochs: the loss on held-out rows still falls, so give more \
+                 --epochs or a larger --rate"
+            ),
+        });
+    }
 }
 
 /// Returns a stop that the first SIGINT or SIGTERM requests. The second ends the process at once.

@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The loss of one step, and the weights after it.
 fn step(samples: &Samples, model: &str, device: Device) -> Result<(f64, Vec<f32>), Box<dyn Error>> {
-    let run = Settings { epochs: 1, batch: BATCH, ..Settings::default() };
+    let run = Settings { epochs: Some(1), batch: BATCH, ..Settings::default() };
     let base = Base { model: model.into(), held_out: HELD_OUT, run, ..Base::default() };
     let (stop, files) = (Stop::default(), Files::default());
     let around = Surroundings { observer: &Unobserved, stop: &stop, files: &files };

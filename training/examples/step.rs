@@ -57,7 +57,7 @@ fn sentences(folder: &Path, device: Device) -> Result<Vec<Epoch>, Box<dyn Error>
     let [ids, mask, labels] = ["ids", "mask", "labels"].map(|part| folder.join(format!("train-{part}.npy")));
     let samples = Samples::npys(&[&ids, &mask], Some(&labels), Limit::default())?.range(0..SENTENCES)?;
     let graph = Model::open(&folder.join("model.onnx"), &Limits::default())?;
-    let run = Settings { epochs: 2, batch: BATCH, score_every: 2, ..Settings::default() };
+    let run = Settings { epochs: Some(2), batch: BATCH, score_every: 2, ..Settings::default() };
     let base = Base { held_out: BATCH, run, ..Base::default() };
     alone(|around| Ok(base::tune(&samples, &base, &graph, device, around)?.history))
 }
@@ -68,7 +68,7 @@ fn base_model(
     epochs: u64,
     device: Device,
 ) -> Result<base::TrainedBase, Box<dyn Error>> {
-    let run = Settings { epochs, batch: BATCH, score_every: epochs, ..Settings::default() };
+    let run = Settings { epochs: Some(epochs), batch: BATCH, score_every: epochs, ..Settings::default() };
     let base = Base { model: model.into(), held_out: HELD_OUT, run, ..Base::default() };
     alone(|around| Ok(base::train(samples, &base, device, around)?))
 }
@@ -81,7 +81,7 @@ fn parity_model(
 ) -> Result<Vec<Epoch>, Box<dyn Error>> {
     let deployed = base_model(samples, deployed, 1, device)?.model;
     let graph = Model::from_bytes(deployed, &Limits::default())?;
-    let run = Settings { epochs: EPOCHS, batch: BATCH, score_every: EPOCHS, ..Settings::default() };
+    let run = Settings { epochs: Some(EPOCHS), batch: BATCH, score_every: EPOCHS, ..Settings::default() };
     let recipe = ParityRecipe { k, passes: k as f32, held_out: HELD_OUT, run, ..ParityRecipe::default() };
     // An untrained network contradicts every file of labels, so it is the only teacher.
     let rows = Samples::new(samples.inputs.clone(), None)?;

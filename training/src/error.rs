@@ -66,10 +66,8 @@ pub enum Error {
     RowsOfOutput { output: String, shape: Vec<usize> },
     #[error("running the deployed model failed: {message}")]
     Teacher { message: String },
-    #[error(
-        "the run stopped in epoch {epoch} of {epochs}: its checkpoint is saved, run it again to continue"
-    )]
-    Stopped { epoch: u64, epochs: u64 },
+    #[error("the run stopped in epoch {epoch}: its checkpoint is saved, run it again to continue")]
+    Stopped { epoch: u64 },
     #[error("the loss became NaN or infinite in epoch {epoch}, at step size {rate}: lower the step size")]
     Diverged { epoch: u64, rate: f32 },
     #[error("cannot write '{}': {message}; an older file is unchanged", path.display())]

@@ -1,16 +1,26 @@
-//! Draws the groups of every epoch.
-//!
-//! An epoch walks through random orders of all samples, as many as it needs, so that every sample is used equally
-//! often; k consecutive ones are a group. So members and their slots are random. Some groups lose members, so that a
-//! parity model learns blank slots. The draw depends only on the seed and the epoch, so a resumed run continues with
-//! the same groups.
+//! Groups of rows that are coded together: drawn anew for every epoch of a training, and once for an evaluation.
 
+use parm_encoder::{Code, Input, Members, Workspace, path};
 use parm_random::Random;
 
-/// A blank slot.
-pub(crate) const BLANK: u32 = u32::MAX;
+use crate::Array;
+use crate::evaluate::Mismatch;
 
-/// Settings of the draw.
+/// A blank slot.
+pub(crate) const BLANK: usize = usize::MAX;
+
+/// Rows in groups of k.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Groups {
+    k: usize,
+    rows: Vec<usize>,
+}
+
+/// The groups of a training.
+///
+/// An epoch walks through random orders of all rows, as many as it needs, so that every row is used equally often; k
+/// consecutive ones are a group. Some groups lose members, so that a parity model learns blank slots. The draw depends
+/// only on the seed and the epoch, so a resumed run continues with the same groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sampling {
     /// Slots of a group.
@@ -23,29 +33,21 @@ pub(crate) struct Sampling {
     pub(crate) seed: u64,
 }
 
-/// The groups of one epoch.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TrainingGroups {
-    k: usize,
-    /// k sample numbers per group, or [`BLANK`].
-    members: Vec<u32>,
-}
-
 impl Sampling {
-    /// The groups of an epoch over `samples` samples, of which there must be at least one.
-    pub(crate) fn draw(&self, samples: usize, epoch: u64) -> TrainingGroups {
+    /// The groups of an epoch over `samples` rows, of which there must be at least one.
+    pub(crate) fn draw(&self, samples: usize, epoch: u64) -> Groups {
         let mut random = Random::named(self.seed, &format!("groups of epoch {epoch}"));
         let wanted = self.groups * self.k;
-        let mut members = Vec::with_capacity(wanted + samples);
-        while members.len() < wanted {
-            let start = members.len();
-            members.extend(0..samples as u32);
-            random.shuffle(&mut members[start..]);
+        let mut rows = Vec::with_capacity(wanted + samples);
+        while rows.len() < wanted {
+            let start = rows.len();
+            rows.extend(0..samples);
+            random.shuffle(&mut rows[start..]);
         }
-        members.truncate(wanted);
+        rows.truncate(wanted);
         if self.k > 1 && self.blanks > 0.0 {
             let mut slots: Vec<usize> = (0..self.k).collect();
-            for group in members.chunks_exact_mut(self.k) {
+            for group in rows.chunks_exact_mut(self.k) {
                 if random.unit() < f64::from(self.blanks) {
                     let count = 1 + random.below(self.k - 1);
                     random.shuffle(&mut slots);
@@ -53,30 +55,102 @@ impl Sampling {
                 }
             }
         }
-        TrainingGroups { k: self.k, members }
+        Groups { k: self.k, rows }
     }
 }
 
-impl TrainingGroups {
-    /// Each sample once, in random order; an incomplete group is left out.
-    pub(crate) fn once(samples: usize, k: usize, seed: u64) -> Self {
-        Sampling { k, groups: samples / k, blanks: 0.0, seed }.draw(samples, 0)
+impl Groups {
+    /// Random groups of `count` rows, every row at most once, the same for the same seed. Up to k - 1 rows are left over.
+    pub fn draw(count: usize, k: usize, seed: u64) -> Result<Self, Mismatch> {
+        if k == 0 || count < k {
+            return Err(Mismatch::NoGroup { rows: count, k });
+        }
+        let keys = Random::named(seed, "groups").uniforms(1.0, count);
+        let mut rows: Vec<usize> = (0..count).collect();
+        rows.sort_by(|&a, &b| keys[a].total_cmp(&keys[b]));
+        rows.truncate(count - count % k);
+        Ok(Self { k, rows })
     }
 
-    /// The number of groups.
-    pub(crate) fn len(&self) -> usize {
-        self.members.len() / self.k
+    /// The same groups, each ordered along a short path through its queries: codes that interpolate along a curve
+    /// gain.
+    pub fn along_paths(mut self, inputs: &Array<f32>) -> Self {
+        let row = row_len(inputs);
+        for group in self.rows.chunks_exact_mut(self.k) {
+            let queries: Vec<&[f32]> = group.iter().map(|&at| &inputs.data()[at * row..][..row]).collect();
+            let order = path::nearest(&queries);
+            let before = group.to_vec();
+            group.iter_mut().zip(order).for_each(|(slot, from)| *slot = before[from]);
+        }
+        self
     }
 
-    /// The members of groups `from..to`, k per group.
-    pub(crate) fn range(&self, from: usize, to: usize) -> &[u32] {
-        &self.members[from * self.k..to.min(self.len()) * self.k]
+    /// Groups with these members, k per group.
+    pub(crate) fn of(k: usize, rows: Vec<usize>) -> Self {
+        Self { k, rows }
     }
 
-    /// The members of each group.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u32]> {
-        self.members.chunks_exact(self.k)
+    /// Queries in a group.
+    pub fn k(&self) -> usize {
+        self.k
     }
+
+    /// Number of groups; never 0.
+    #[allow(clippy::len_without_is_empty)] // it never is
+    pub fn len(&self) -> usize {
+        self.rows.len() / self.k
+    }
+
+    /// The groups: a row for each slot.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[usize]> {
+        self.rows.chunks_exact(self.k)
+    }
+
+    /// The members of all groups, k per group.
+    pub(crate) fn members(&self) -> &[usize] {
+        &self.rows
+    }
+
+    /// Groups `from..to`, or fewer at the end.
+    pub(crate) fn range(&self, from: usize, to: usize) -> Self {
+        Self { k: self.k, rows: self.rows[from * self.k..to.min(self.len()) * self.k].to_vec() }
+    }
+
+    /// Parts of at most `groups` groups, to bound the memory of coded queries.
+    pub fn parts(&self, groups: usize) -> impl Iterator<Item = Groups> {
+        self.rows.chunks(groups.max(1) * self.k).map(|rows| Groups { k: self.k, rows: rows.to_vec() })
+    }
+}
+
+/// The coded queries of all groups: one array `[groups, ..]` for each coded query of a group. They are made on the host
+/// by the code that serves, so training and serving cannot differ.
+pub fn encode(code: &dyn Code, groups: &Groups, inputs: &Array<f32>) -> Result<Vec<Array<f32>>, Mismatch> {
+    let (k, rows) = (code.spec().k, inputs.shape().first().copied().unwrap_or(0));
+    if groups.k != k {
+        return Err(Mismatch::GroupSize { groups: groups.k, code: k });
+    }
+    if let Some(&row) = groups.rows.iter().find(|&&row| row >= rows && row != BLANK) {
+        return Err(Mismatch::Rows { what: "inputs", expected: row + 1, actual: rows });
+    }
+    let input = Input::floats(&inputs.shape()[1..]);
+    let mut shape = code.parity_dims(input)?;
+    let size: usize = shape.iter().product();
+    shape.insert(0, groups.len());
+    let mut coded = vec![vec![0.0; groups.len() * size]; code.recovery().parities];
+    let mut workspace = Workspace::new();
+    for (at, group) in groups.iter().enumerate() {
+        let query = |&row: &usize| (row != BLANK).then(|| &inputs.data()[row * input.len()..][..input.len()]);
+        let queries: Vec<Option<&[f32]>> = group.iter().map(query).collect();
+        let mut out: Vec<&mut [f32]> = coded.iter_mut().map(|all| &mut all[at * size..][..size]).collect();
+        code.encode(Members { input, queries: &queries }, &mut out, &mut workspace)?;
+    }
+    let arrays = coded.into_iter().map(|data| Array::new(shape.clone(), data).expect("one query a group"));
+    Ok(arrays.collect())
+}
+
+/// Values in a row.
+pub(crate) fn row_len(array: &Array<f32>) -> usize {
+    array.shape().iter().skip(1).product()
 }
 
 #[cfg(test)]
@@ -88,14 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn epoch_uses_every_sample_equally_often() {
+    fn epoch_uses_every_row_equally_often_in_an_order_of_its_own() {
         let mut seen = [0; 30];
-        sampling().draw(30, 1).members.iter().for_each(|&member| seen[member as usize] += 1);
+        sampling().draw(30, 1).rows.iter().for_each(|&row| seen[row] += 1);
         assert_eq!(seen, [4; 30]);
-    }
-
-    #[test]
-    fn draw_depends_on_the_epoch() {
         assert_eq!(sampling().draw(30, 1), sampling().draw(30, 1));
         assert_ne!(sampling().draw(30, 1), sampling().draw(30, 2));
         assert_ne!(sampling().draw(30, 1), Sampling { seed: 8, ..sampling() }.draw(30, 1));
@@ -104,7 +174,7 @@ mod tests {
     #[test]
     fn blanks_leave_a_member_in_every_group() {
         let groups = Sampling { blanks: 0.5, ..sampling() }.draw(30, 1);
-        let blanks = |group: &[u32]| group.iter().filter(|&&member| member == BLANK).count();
+        let blanks = |group: &[usize]| group.iter().filter(|&&row| row == BLANK).count();
         assert!(groups.iter().all(|group| blanks(group) < 3));
         let touched = groups.iter().filter(|group| blanks(group) > 0).count();
         assert!((5..36).contains(&touched), "{touched} of 40");

@@ -1,15 +1,9 @@
 //! Base models: networks for common tasks, built as ONNX graphs and trained from labels.
 //!
-//! One file per architecture. To add one: a file with a `build` function, and one line in the table.
+//! To add an architecture: a function in `nets.rs`, and one line in the table.
 
-mod boxes;
-mod bytes;
-mod lenet;
-mod mlp;
-mod residual;
-mod speech;
+mod nets;
 mod train;
-mod vgg;
 
 pub use train::{Base, TrainedBase, accuracy, train, tune};
 
@@ -33,8 +27,12 @@ impl Shape {
     fn image(&self, name: &'static str, least: usize, wanted: &'static str) -> Result<[usize; 3], Error> {
         match self.dims[..] {
             [channels, height, width] if height >= least && width >= least => Ok([channels, height, width]),
-            _ => Err(Error::BaseInput { name, dims: self.dims.clone(), wanted }),
+            _ => Err(self.refused(name, wanted)),
         }
+    }
+
+    fn refused(&self, name: &'static str, wanted: &'static str) -> Error {
+        Error::BaseInput { name, dims: self.dims.clone(), wanted }
     }
 }
 
@@ -42,14 +40,14 @@ type Build = fn(&Shape) -> Result<Model, Error>;
 
 /// Architectures by name.
 const TABLE: &[(&str, Build)] = &[
-    ("boxes", boxes::build),
-    ("bytes", bytes::build),
-    ("lenet", lenet::build),
-    ("mlp", mlp::build),
-    ("resnet-small", residual::small),
-    ("resnet18", residual::eighteen),
-    ("speech", speech::build),
-    ("vgg11", vgg::build),
+    ("boxes", nets::boxes),
+    ("bytes", nets::bytes),
+    ("lenet", nets::lenet),
+    ("mlp", nets::mlp),
+    ("resnet-small", nets::resnet_small),
+    ("resnet18", nets::resnet18),
+    ("speech", nets::speech),
+    ("vgg11", nets::vgg11),
 ];
 
 /// Builds the architecture called `name`.

@@ -8,13 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Shape, build};
 use crate::data::Samples;
-use crate::distil::{
-    Aim, Augment, Coder, Exam, Lesson, LessonPlan, Set, Split, Targets, largest, predictions,
+use crate::fit::{Epoch, Settings, Surroundings};
+use crate::learn::{
+    Augment, Learned, Lesson, Scores, Set, copy, ends_in_softmax, fingerprint, largest, last, predictions,
 };
-use crate::fit::{self, Epoch, Settings, Surroundings};
-use crate::groups::Sampling;
-use crate::loss::Scores;
-use crate::parity::{copy, ends_in_softmax, fingerprint, finished, last};
 use crate::{Array, Augmentation, Device, Error, Loss, Network};
 
 /// Maximum size in bytes of the targets, one number per row and class.
@@ -63,16 +60,15 @@ pub fn train(
     device: Device,
     around: Surroundings<'_>,
 ) -> Result<TrainedBase, Error> {
-    base.augment.check()?;
-    base.run.check()?;
+    base.check()?;
     let set = told(samples, None)?;
     let shape = Shape { dims: set.dims().to_vec(), outputs: set.values(), seed: base.run.seed };
     let model = build(&base.model, &shape)?;
     let fingerprint = fingerprint(&["base", &format!("{base:?}")], &set, &[&model]);
-    let beginning =
-        Beginning { network: Network::new(model, device)?.taking(samples)?, loss: loss(&set), taught: false };
-    let learned = learn(beginning, set, base, &fingerprint, around)?;
-    Ok(TrainedBase { model: learned.network.export()?, score: learned.score, history: learned.history })
+    let network = Network::new(model, device)?.taking(samples)?;
+    let learned = base.lesson(network, set, loss(samples), false, fingerprint).learn(around)?;
+    let Learned { networks, marks, history, .. } = learned;
+    Ok(TrainedBase { model: networks[0].export()?, score: marks.degraded, history })
 }
 
 /// Continues the training of a graph from its weights; a softmax at its end is kept.
@@ -83,8 +79,7 @@ pub fn tune(
     device: Device,
     around: Surroundings<'_>,
 ) -> Result<TrainedBase, Error> {
-    base.augment.check()?;
-    base.run.check()?;
+    base.check()?;
     // External weights belong to the fingerprint of a run.
     let graph = &copy(graph)?;
     let ending = |end| rewrite::student(graph, &Student { width: 1.0, end, start: Weights::Deployed });
@@ -95,13 +90,12 @@ pub fn tune(
     let set = told(samples, Some(width(&network, samples)?))?;
     let makes_shares = |op: &str| op.ends_with("Sigmoid") || op == "Softmax";
     let is_bounded = !is_softmax && last(graph).is_some_and(|op| makes_shares(&op));
-    let loss = if is_bounded { Loss::Mse } else { loss(&set) };
+    let loss = if is_bounded { Loss::Mse } else { loss(samples) };
     let words = ["tuned", &format!("{base:?}"), &format!("{:?}", samples.parts)];
     let fingerprint = fingerprint(&words, &set, &[graph]);
-    let learned = learn(Beginning { network, loss, taught: true }, set, base, &fingerprint, around)?;
-    let served = std::iter::once(ending(End::AsDeployed).map_err(Error::from));
-    let model = finished(&[learned.network], served, device)?.remove(0);
-    Ok(TrainedBase { model, score: learned.score, history: learned.history })
+    let learned = base.lesson(network, set, loss, true, fingerprint).learn(around)?;
+    let model = learned.served([ending(End::AsDeployed).map_err(Error::from)], device)?.remove(0);
+    Ok(TrainedBase { model, score: learned.marks.degraded, history: learned.history })
 }
 
 /// The length of a network's output row; with labels, the number of classes.
@@ -114,52 +108,42 @@ fn width(network: &Network, samples: &Samples) -> Result<usize, Error> {
     Ok(dims.iter().product())
 }
 
-fn loss(set: &Set) -> Loss {
-    if set.labels.is_some() { Loss::Kl } else { Loss::Mse }
+fn loss(samples: &Samples) -> Loss {
+    if samples.labels.is_some() { Loss::Kl } else { Loss::Mse }
 }
 
-/// A network before its first step.
-struct Beginning {
-    network: Network,
-    loss: Loss,
-    /// Whether its weights are trained already.
-    taught: bool,
-}
+impl Base {
+    fn check(&self) -> Result<(), Error> {
+        self.augment.check()?;
+        self.run.check()
+    }
 
-/// A network after its last epoch.
-struct Learned {
-    network: Network,
-    score: f64,
-    history: Vec<Epoch>,
-}
-
-fn learn(
-    beginning: Beginning,
-    set: Set,
-    base: &Base,
-    fingerprint: &str,
-    around: Surroundings<'_>,
-) -> Result<Learned, Error> {
-    let (values, classes, seed) = (set.values(), set.labels.is_some(), base.run.seed);
-    let (train, held_out) = Split::random(set.len(), base.held_out, seed).of(&set);
-    let mut coder = Coder::new(&CodeSpec::new(Kind::Sum, 1, 1), set.dims())?;
-    let exam = Exam::new(held_out, &mut coder, seed)?;
-    let augment = (!base.augment.is_none()).then_some(Augment { how: base.augment, teacher: None });
-    let targets = Targets { aim: Aim::Slots(vec![0]), values };
-    let plan = LessonPlan {
-        sampling: Sampling { k: 1, groups: train.len(), blanks: 0.0, seed },
-        batch: base.run.batch,
-        loss: beginning.loss,
-        temperature: 1.0,
-        scores: Scores::Probabilities,
-        classes,
-        taught: beginning.taught,
-    };
-    let mut lesson = Lesson::new(vec![beginning.network], train, exam, coder, targets, augment, plan)?;
-    let history = fit::run(&mut lesson, &base.run, fingerprint, around)?;
-    let (exam, coder, networks) = (&lesson.exam, &lesson.coder, &lesson.networks);
-    let marks = if classes { exam.classify(coder, networks)? } else { exam.regress(coder, networks)? };
-    Ok(Learned { score: marks.degraded, network: lesson.networks.remove(0), history })
+    fn lesson(
+        &self,
+        network: Network,
+        set: Set,
+        loss: Loss,
+        taught: bool,
+        fingerprint: String,
+    ) -> Lesson<'_> {
+        Lesson {
+            networks: vec![network],
+            code: CodeSpec::new(Kind::Sum, 1, 1),
+            held_out: self.held_out,
+            passes: 1.0,
+            blanks: 0.0,
+            loss,
+            temperature: 1.0,
+            scores: Scores::Probabilities,
+            reconstructed: Scores::Logits,
+            classes: set.labels.is_some(),
+            set,
+            taught,
+            augment: (!self.augment.is_none()).then_some(Augment { how: self.augment, teacher: None }),
+            run: &self.run,
+            fingerprint,
+        }
+    }
 }
 
 /// The accuracy of a classifier.

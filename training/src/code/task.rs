@@ -1,19 +1,16 @@
 //! The training task of a code: encoder and decoder together, through the deployed model.
 
-use std::cell::RefCell;
-
 use burn::tensor::{Tensor, TensorData};
-use parm_encoder::{Code as _, CodeSpec, Input, Kind, Members, Workspace};
+use parm_encoder::{CodeSpec, Kind};
 
 use super::CodeLoss;
-use crate::distil::{Marks, Set, largest, predictions, score};
 use crate::evaluate::Pairs;
-use crate::fit::{StepOutcome, Task, fault};
+use crate::fit::{Grade, StepOutcome, Task, fault};
 use crate::graph::{Mode, Real, Value};
-use crate::groups::{Sampling, TrainingGroups};
-use crate::loss::{BatchTruth, Loss, Scores, Softening, soften};
+use crate::groups::{Groups, Sampling, encode};
+use crate::learn::{BatchTruth, Marks, Scores, Set, Softening, largest, predictions, soften};
 use crate::network::Network;
-use crate::{Array, Error};
+use crate::{Array, Error, Loss};
 
 /// The networks with their training data.
 pub(super) struct Learning {
@@ -28,7 +25,7 @@ pub(super) struct Learning {
     pub(super) r: usize,
     pub(super) batch: usize,
     pub(super) loss: CodeLoss,
-    pub(super) groups: TrainingGroups,
+    pub(super) groups: Groups,
     /// The lost slots, case by case.
     pub(super) cases: Vec<Vec<usize>>,
 }
@@ -57,33 +54,20 @@ pub(super) fn rows(set: &Set, held: CodeLoss, scores: Scores) -> Result<Vec<f32>
 
 impl Learning {
     /// The queries of each group side by side, in the layout of the code `slots`.
-    fn stack(&self, set: &Set, members: &[u32]) -> Result<Array<f32>, Error> {
-        thread_local!(static WORKSPACE: RefCell<Workspace> = RefCell::default());
-        let k = self.sampling.k;
-        let code = parm_encoder::Slots::new(&CodeSpec::new(Kind::Slots, k, 1))?;
-        let row: usize = set.dims().iter().product();
-        let mut stacked = vec![0.0; members.len() * row];
-        for (group, out) in members.chunks_exact(k).zip(stacked.chunks_exact_mut(k * row)) {
-            let query = |&member: &u32| Some(&set.inputs.data()[member as usize * row..][..row]);
-            let queries: Vec<Option<&[f32]>> = group.iter().map(query).collect();
-            let members = Members { input: Input::floats(set.dims()), queries: &queries };
-            WORKSPACE.with_borrow_mut(|workspace| code.encode(members, &mut [out], workspace))?;
-        }
-        let mut shape = vec![members.len() / k];
-        shape.extend(set.dims());
-        shape[1] *= k;
-        Ok(Array::new(shape, stacked).expect("k rows for each group"))
+    fn stack(&self, set: &Set, groups: &Groups) -> Result<Array<f32>, Error> {
+        let slots = CodeSpec::new(Kind::Slots, self.sampling.k, 1).build()?;
+        Ok(encode(&*slots, groups, &set.inputs)?.remove(0))
     }
 
     /// Decoder inputs of every case, one case after another: `[cases * groups, k + r, values]`.
-    fn outputs(&self, coded: Tensor<3>, members: &[u32]) -> Tensor<3> {
+    fn outputs(&self, coded: Tensor<3>, members: &[usize]) -> Tensor<3> {
         let (k, values) = (self.sampling.k, self.set.values());
         let groups = members.len() / k;
         let mut exact = vec![0.0; self.cases.len() * members.len() * values];
         for (case, out) in self.cases.iter().zip(exact.chunks_exact_mut(members.len() * values)) {
             for (at, (member, out)) in members.iter().zip(out.chunks_exact_mut(values)).enumerate() {
                 if !case.contains(&(at % k)) {
-                    out.copy_from_slice(&self.set.outputs.data()[*member as usize * values..][..values]);
+                    out.copy_from_slice(&self.set.outputs.data()[member * values..][..values]);
                 }
             }
         }
@@ -94,14 +78,14 @@ impl Learning {
     }
 
     /// The decoder's targets in every case: only lost slots count.
-    fn truth(&self, members: &[u32], device: &burn::tensor::Device) -> BatchTruth {
+    fn truth(&self, members: &[usize], device: &burn::tensor::Device) -> BatchTruth {
         let (k, values) = (self.sampling.k, self.set.values());
         let groups = members.len() / k;
         let mut targets: Vec<f32> = Vec::with_capacity(self.cases.len() * members.len() * values);
         let mut weights = Vec::with_capacity(self.cases.len() * members.len());
         for case in &self.cases {
             for (at, member) in members.iter().enumerate() {
-                targets.extend(&self.rows[*member as usize * values..][..values]);
+                targets.extend(&self.rows[member * values..][..values]);
                 weights.push(f32::from(u8::from(case.contains(&(at % k)))));
             }
         }
@@ -117,9 +101,8 @@ impl Learning {
     /// The quality of decoded predictions over every single loss of the groups of `set`.
     pub(super) fn marks(&self, set: &Set) -> Result<Marks, Error> {
         let (k, values) = (self.sampling.k, set.values());
-        let groups = TrainingGroups::once(set.len(), k, self.sampling.seed);
-        let members = groups.range(0, groups.len());
-        let coded = predictions(&self.networks[0], &self.stack(set, members)?)?;
+        let groups = Groups::draw(set.len(), k, self.sampling.seed)?;
+        let coded = predictions(&self.networks[0], &self.stack(set, &groups)?)?;
         let mut shape = vec![groups.len() * self.r];
         shape.extend(set.dims());
         let coded = coded.reshape(shape).expect("r coded queries for each group");
@@ -132,7 +115,7 @@ impl Learning {
             let mut outputs = Vec::with_capacity(groups.len() * (k + self.r) * values);
             for (group, coded) in groups.iter().zip(coded.data().chunks_exact(self.r * values)) {
                 for (slot, member) in group.iter().enumerate() {
-                    let own = &set.outputs.data()[*member as usize * values..][..values];
+                    let own = &set.outputs.data()[member * values..][..values];
                     match slot == lost {
                         true => outputs.extend(std::iter::repeat_n(0.0, values)),
                         false => outputs.extend(own),
@@ -145,10 +128,11 @@ impl Learning {
             for (at, (group, decoded)) in
                 groups.iter().zip(decoded.data().chunks_exact(k * values)).enumerate()
             {
-                let row = group[lost] as usize;
+                let row = group[lost];
                 let reconstruction = largest(&decoded[lost * values..][..values]);
                 count += 1;
                 right += u64::from(reconstruction == truth[row]);
+                let score = |is_right: bool| f64::from(u8::from(is_right));
                 pairs.add(at, score(said[row] == truth[row]), score(reconstruction == truth[row]));
             }
         }
@@ -177,10 +161,11 @@ impl Task for Learning {
 
     fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error> {
         let from = at as usize * self.batch;
-        let members = self.groups.range(from, from + self.batch);
+        let part = self.groups.range(from, from.saturating_add(self.batch));
+        let members = part.members();
         let (k, values, groups) = (self.sampling.k, self.set.values(), members.len() / self.sampling.k);
         let [encoder, decoder] = &self.networks[..] else { return Err(Error::OutputKind) };
-        let queries = encoder.rows(self.stack(&self.set, members)?)?;
+        let queries = encoder.rows(self.stack(&self.set, &part)?)?;
         let coded = first(encoder.forward(&leaves[0], queries, Mode::Train)?.outputs)?;
         let mut shape = vec![groups * self.r];
         shape.extend(self.set.dims());
@@ -208,8 +193,8 @@ impl Task for Learning {
         false
     }
 
-    fn score(&mut self) -> Result<f64, Error> {
-        Ok(self.marks(&self.held_out)?.degraded)
+    fn examine(&mut self) -> Result<Grade, Error> {
+        Ok(Grade { score: self.marks(&self.held_out)?.degraded, loss: None })
     }
 }
 

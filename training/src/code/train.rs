@@ -9,11 +9,9 @@ use super::nets::Sizes;
 use super::task::{Learning, cases, rows};
 use super::{CodeLoss, CodeRecipe, Encoder};
 use crate::data::Samples;
-use crate::distil::{Marks, Set, Split, predictions};
 use crate::fit::{self, Epoch, Surroundings};
 use crate::groups::Sampling;
-use crate::loss::Scores;
-use crate::parity::{fingerprint, hold, meaning, rows as rows_fit};
+use crate::learn::{Marks, Scores, Set, fingerprint, hold, meaning as graph_meaning, predictions};
 use crate::{Device, Error, Network};
 
 /// Maximum number of queries: the cases of lost predictions multiply.
@@ -53,9 +51,9 @@ pub fn train(
 ) -> Result<TrainedCode, Error> {
     check(recipe, samples)?;
     let network = Network::new(rewrite::Draft::new(deployed)?.finish()?, device)?;
-    rows_fit(&samples.inputs, network.input()?)?;
+    network.accepts(&samples.inputs)?;
     let set = taught(&network, samples)?;
-    let meaning = meaning(deployed);
+    let meaning = graph_meaning(deployed);
     hold(&set, true)?;
     let scores = if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits };
     let seed = recipe.run.seed;
@@ -69,7 +67,7 @@ pub fn train(
     };
     let networks = vec![Network::new(encoder, device)?, Network::new(sizes.decoder()?, device)?];
     let fingerprint = fingerprint(&["code", &format!("{recipe:?}")], &set, &[deployed]);
-    let (set, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
+    let (set, held_out) = set.split(recipe.held_out, seed);
     if held_out.len() < recipe.k {
         return Err(Error::TooFew { rows: held_out.len(), wanted: recipe.k });
     }

@@ -1,8 +1,8 @@
 //! Baselines that a reconstruction must beat: a constant answer and a backup model.
 
-use super::groups::row_len;
 use super::{Metric, Mismatch, Truth};
 use crate::Array;
+use crate::groups::row_len;
 
 /// The mean score of a model's outputs.
 pub(crate) fn score(metric: Metric, outputs: &Array<f32>, truth: &Truth) -> Result<f64, Mismatch> {

@@ -3,9 +3,12 @@
 use parm_encoder::Code;
 use parm_parity_models::bundle::{Calibration, Meaning};
 
-use super::{Confidence, Evaluation, Groups, Metric, Mismatch, Model, Report, Truth, encode, parity};
-use crate::Array;
+use super::{Confidence, Evaluation, Groups, Metric, Mismatch, Report, Truth, encode, parity};
 use crate::data::Samples;
+use crate::{Array, Error};
+
+/// A model that returns its first output for rows, wherever it runs.
+pub type Model<'a> = dyn Fn(&Array<f32>) -> Result<Array<f32>, Error> + 'a;
 
 /// Groups per encoding step: bounds the memory for any data set.
 const GROUPS: usize = 256;

@@ -6,7 +6,7 @@ use parm_encoder::{Arrived, Recovery, Set};
 const MOST: usize = 1000;
 
 /// The lost outputs of a group: predictions for a systematic code, outputs of coded queries for another.
-pub(super) type Lost = Set;
+pub(crate) type Lost = Set;
 
 /// All patterns of `lost` losses, if the code can recover every one; otherwise none.
 pub(super) fn patterns(recovery: Recovery, lost: usize) -> Vec<Lost> {
@@ -23,6 +23,11 @@ pub(super) fn patterns(recovery: Recovery, lost: usize) -> Vec<Lost> {
         }
         false => Vec::new(),
     }
+}
+
+/// The patterns with one loss.
+pub(crate) fn single_losses(recovery: Recovery) -> Vec<Lost> {
+    patterns(recovery, 1)
 }
 
 /// The outputs that arrive when `lost` is lost.

@@ -13,25 +13,22 @@ mod baseline;
 mod bench;
 mod confidence;
 mod error;
-mod groups;
 mod losses;
 mod metric;
-mod nets;
 mod pairs;
 mod picture;
-mod reconstruct;
+pub(crate) mod reconstruct;
 mod report;
 mod table;
 mod truth;
 
 pub use baseline::constant_answer;
 pub(crate) use baseline::score;
-pub use bench::{Bench, Contender, Order, Rules};
+pub use bench::{Bench, Contender, Model, Order, Rules};
 pub use confidence::{Confidence, Kept};
 pub use error::Mismatch;
-pub use groups::{Groups, encode};
+pub(crate) use losses::single_losses;
 pub use metric::Metric;
-pub use nets::{Model, Pair};
 pub(crate) use pairs::Pairs;
 pub use picture::picture;
 pub use report::{Degraded, Overall, Report};
@@ -41,6 +38,7 @@ pub use truth::Truth;
 use parm_encoder::Code;
 
 use crate::Array;
+pub use crate::groups::{Groups, encode};
 
 /// Fractions of unavailable predictions for A_o.
 pub const UNAVAILABLE: [f64; 5] = [0.0, 0.01, 0.05, 0.1, 0.2];

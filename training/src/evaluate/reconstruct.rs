@@ -1,14 +1,14 @@
 //! Drops predictions and judges the reconstructions.
 
-use parm_encoder::{Received, Set, Workspace};
+use parm_encoder::{Code, Received, Set, Workspace};
 use parm_parity_models::bundle::expected_error;
 
 use super::confidence::{self, Kept};
-use super::groups::row_len;
-use super::losses::{arrived, patterns};
+use super::losses::{Lost, arrived, patterns};
 use super::pairs::Pairs;
 use super::{Degraded, Evaluation, Metric, Mismatch, Truth};
 use crate::Array;
+use crate::groups::{Groups, row_len};
 
 /// The results over all losses.
 pub(super) struct Outcomes {
@@ -80,6 +80,51 @@ fn check(evaluation: &Evaluation<'_>) -> Result<(), Mismatch> {
     Ok(())
 }
 
+/// A reconstruction of a lost prediction.
+pub(crate) struct Reconstruction<'a> {
+    /// The number of its group.
+    pub(crate) group: usize,
+    pub(crate) slot: usize,
+    /// The row that it answers.
+    pub(crate) row: usize,
+    pub(crate) answer: &'a [f32],
+}
+
+/// Calls `see` with every reconstruction in every group, for each of these patterns of losses. `parities` are the
+/// outputs for the coded queries, `[groups, ..]` each.
+pub(crate) fn each(
+    code: &dyn Code,
+    groups: &Groups,
+    (deployed, parities): (&Array<f32>, &[Array<f32>]),
+    patterns: &[Lost],
+    mut see: impl FnMut(Reconstruction<'_>),
+) -> Result<(), Mismatch> {
+    let width = row_len(deployed);
+    let (mut workspace, mut answer) = (Workspace::default(), vec![0.0; width]);
+    for &pattern in patterns {
+        let arrived = arrived(code.recovery(), pattern);
+        let lost = arrived.members.without(arrived.predictions);
+        for (at, group) in groups.iter().enumerate() {
+            let prediction = |(slot, &row): (usize, &usize)| {
+                arrived.predictions.contains(slot).then(|| &deployed.data()[row * width..][..width])
+            };
+            let predictions: Vec<Option<&[f32]>> = group.iter().enumerate().map(prediction).collect();
+            let outputs = parities.iter().enumerate().map(|(index, parity)| {
+                let width = row_len(parity);
+                arrived.parities.contains(index).then(|| &parity.data()[at * width..][..width])
+            });
+            let outputs: Vec<Option<&[f32]>> = outputs.collect();
+            for slot in lost.iter() {
+                let received =
+                    Received { members: arrived.members, predictions: &predictions, parities: &outputs };
+                code.decode(received, slot, &mut answer, &mut workspace)?;
+                see(Reconstruction { group: at, slot, row: group[slot], answer: &answer });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The evaluation with values that every pattern needs.
 struct Judge<'a> {
     evaluation: &'a Evaluation<'a>,
@@ -87,55 +132,33 @@ struct Judge<'a> {
     teacher: Truth,
     /// The score of each prediction.
     predictions: Vec<f64>,
-    width: usize,
-    workspace: Workspace,
     /// Confidence and score of reconstructions.
     surest: Vec<(f32, f64)>,
 }
 
 impl<'a> Judge<'a> {
     fn new(evaluation: &'a Evaluation<'a>) -> Self {
-        let teacher = match evaluation.metric {
-            Metric::Top(_) => Metric::TOP_1,
-            other => other,
-        };
-        let width = row_len(evaluation.deployed);
-        let rows = evaluation.deployed.data().chunks_exact(width.max(1)).enumerate();
-        let score = |(row, answer): (usize, &[f32])| evaluation.truth.score(evaluation.metric, row, answer);
-        Self {
-            evaluation,
-            predictions: rows.map(score).collect(),
-            teacher: Truth::deployed(evaluation.deployed, teacher),
-            width,
-            workspace: Workspace::new(),
-            surest: Vec::new(),
-        }
+        let Evaluation { deployed, truth, metric, .. } = *evaluation;
+        let width = row_len(deployed);
+        let predictions = deployed.data().chunks_exact(width.max(1)).enumerate();
+        let predictions = predictions.map(|(row, answer)| truth.score(metric, row, answer)).collect();
+        Self { evaluation, teacher: Truth::deployed(deployed, metric), predictions, surest: Vec::new() }
     }
 
-    /// The mean score over all groups and patterns. Patterns are the outer loop, since the decoding matrix of some
-    /// codes depends on them.
+    /// Judges every reconstruction after `lost` losses.
     fn judge(&mut self, lost: usize, patterns: &[Set]) -> Result<Degraded, Mismatch> {
-        let recovery = self.evaluation.code.recovery();
-        let mut slots = vec![Mean::default(); recovery.k];
+        let Evaluation { code, groups, deployed, parities, truth, metric, confidence, .. } = *self.evaluation;
+        let mut slots = vec![Mean::default(); code.recovery().k];
         let mut agreement = Mean::default();
-        let mut pairs = Pairs::new(self.evaluation.groups.len());
-        for &pattern in patterns {
-            let arrived = arrived(recovery, pattern);
-            let asked = arrived.members.without(arrived.predictions);
-            for (at, group) in self.evaluation.groups.iter().enumerate() {
-                let (predictions, parities) = self.received(at, group, arrived.predictions, arrived.parities);
-                for slot in asked.iter() {
-                    let received =
-                        Received { members: arrived.members, predictions: &predictions, parities: &parities };
-                    let mut answer = vec![0.0; self.width];
-                    self.evaluation.code.decode(received, slot, &mut answer, &mut self.workspace)?;
-                    let (score, agrees) = self.score(group[slot], &answer);
-                    slots[slot].add(score);
-                    pairs.add(at, self.predictions[group[slot]], score);
-                    agreement.add(agrees);
-                }
-            }
-        }
+        let mut pairs = Pairs::new(groups.len());
+        let by_teacher = if matches!(metric, Metric::Top(_)) { Metric::TOP_1 } else { metric };
+        each(code, groups, (deployed, parities), patterns, |Reconstruction { group, slot, row, answer }| {
+            let score = truth.score(metric, row, answer);
+            self.surest.extend(confidence.map(|confidence| (confidence.measure(answer), score)));
+            slots[slot].add(score);
+            pairs.add(group, self.predictions[row], score);
+            agreement.add(self.teacher.score(by_teacher, row, answer));
+        })?;
         let all = slots.iter().fold(Mean::default(), |all, slot| all.with(*slot));
         Ok(Degraded {
             lost,
@@ -146,35 +169,6 @@ impl<'a> Judge<'a> {
             reconstructions: all.count,
             gap_error: pairs.error(),
         })
-    }
-
-    #[allow(clippy::type_complexity)] // two lists of what arrived
-    fn received(
-        &self,
-        at: usize,
-        group: &[usize],
-        predictions: Set,
-        parities: Set,
-    ) -> (Vec<Option<&'a [f32]>>, Vec<Option<&'a [f32]>>) {
-        let Evaluation { deployed, parities: outputs, .. } = *self.evaluation;
-        let of = |array: &'a Array<f32>, row: usize, width: usize| &array.data()[row * width..][..width];
-        let slots = group.iter().enumerate();
-        let predictions =
-            slots.map(|(slot, &row)| predictions.contains(slot).then(|| of(deployed, row, self.width)));
-        let outputs = outputs.iter().enumerate();
-        let outputs =
-            outputs.map(|(index, output)| parities.contains(index).then(|| of(output, at, row_len(output))));
-        (predictions.collect(), outputs.collect())
-    }
-
-    fn score(&mut self, row: usize, answer: &[f32]) -> (f64, f64) {
-        let Evaluation { truth, metric, confidence, .. } = *self.evaluation;
-        let score = truth.score(metric, row, answer);
-        if let Some(confidence) = confidence {
-            self.surest.push((confidence.measure(answer), score));
-        }
-        let metric = if matches!(metric, Metric::Top(_)) { Metric::TOP_1 } else { metric };
-        (score, self.teacher.score(metric, row, answer))
     }
 }
 

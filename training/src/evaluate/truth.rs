@@ -1,9 +1,9 @@
 //! The true answers.
 
-use super::groups::row_len;
 use super::metric::{absolute_error, among_highest, highest, intersection_over_union};
 use super::{Metric, Mismatch};
 use crate::Array;
+use crate::groups::row_len;
 
 /// The true answer to every row.
 #[derive(Clone, Debug, PartialEq)]

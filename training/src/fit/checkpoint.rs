@@ -32,7 +32,6 @@ pub enum CheckpointError {
 
 /// The content of a checkpoint.
 pub(super) struct Checkpoint {
-    pub(super) path: PathBuf,
     pub(super) header: String,
     pub(super) arrays: Vec<Vec<f32>>,
 }
@@ -42,7 +41,7 @@ impl Checkpoint {
         path: &Path,
         fingerprint: &str,
         header: &str,
-        arrays: &[&[f32]],
+        arrays: &[Vec<f32>],
     ) -> Result<(), crate::Error> {
         let mut bytes = MAGIC.to_vec();
         for text in [fingerprint, header] {
@@ -79,7 +78,7 @@ impl Checkpoint {
         let header = reader.text().ok_or_else(damaged)?;
         let count = reader.number().ok_or_else(damaged)?;
         let arrays = (0..count).map(|_| reader.array()).collect::<Option<_>>().ok_or_else(damaged)?;
-        Ok(Self { path: path.into(), header, arrays })
+        Ok(Self { header, arrays })
     }
 }
 
@@ -117,7 +116,7 @@ mod tests {
     fn checkpoint_is_read_only_when_intact() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.checkpoint");
-        Checkpoint::write(&path, "a run", "{}", &[&[1.0, 2.0], &[]]).unwrap();
+        Checkpoint::write(&path, "a run", "{}", &[vec![1.0, 2.0], vec![]]).unwrap();
         let read = Checkpoint::read(&path, "a run").unwrap();
         assert_eq!((read.header.as_str(), read.arrays), ("{}", vec![vec![1.0, 2.0], vec![]]));
         assert_eq!(

@@ -54,7 +54,15 @@ mod tests {
     fn a_history_without_scores_is_drawn() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("run.svg");
-        let epoch = Epoch { epoch: 1, loss: 0.76, score: None, rate: 1e-3, groups: 10, seconds: 0.1 };
+        let epoch = Epoch {
+            epoch: 1,
+            loss: 0.76,
+            score: None,
+            held_out_loss: None,
+            rate: 1e-3,
+            groups: 10,
+            seconds: 0.1,
+        };
         draw(&path, &[epoch]).expect("a picture");
         let picture = std::fs::read_to_string(&path).expect("the picture");
         assert!(picture.contains("score on held-out data") && !picture.contains("NaN"), "{picture}");

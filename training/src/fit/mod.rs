@@ -6,8 +6,9 @@
 
 mod checkpoint;
 mod curves;
-mod history;
 mod memory;
+mod optimiser;
+mod schedule;
 mod settings;
 mod state;
 
@@ -18,13 +19,14 @@ use burn::tensor::Tensor;
 
 pub use checkpoint::CheckpointError;
 pub use curves::draw as draw_curves;
-pub use history::Epoch;
-pub use settings::{Files, Keep, Settings};
+pub use optimiser::Decay;
+pub use schedule::{Course, MOST_EPOCHS};
+use schedule::{Fall, Rate, has_converged};
+pub use settings::{Epoch, Files, Keep, Settings};
 use state::State;
 
 use crate::graph::{Real, Statistic};
 use crate::network::Network;
-use crate::optimise::{Rate, Step};
 use crate::{Error, graph};
 
 /// A training task.
@@ -44,8 +46,17 @@ pub(crate) trait Task {
     /// Whether the initial weights are trained already: then they may remain the best ones.
     fn is_taught(&self) -> bool;
 
-    /// The score of the networks on held-out data; higher is better.
-    fn score(&mut self) -> Result<f64, Error>;
+    /// Examines the networks on held-out data.
+    fn examine(&mut self) -> Result<Grade, Error>;
+}
+
+/// The result of an examination.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grade {
+    /// Higher is better.
+    pub(crate) score: f64,
+    /// The mean loss, if the task has one on held-out data.
+    pub(crate) loss: Option<f64>,
 }
 
 /// The result of one step.
@@ -60,7 +71,7 @@ pub(crate) struct StepOutcome {
 
 /// Observes a run.
 pub trait Observer {
-    /// A run starts or continues at `step` of `steps`.
+    /// A run starts or continues at `step` of `steps`, or of fewer: this is called again once it is known how many.
     fn began(&self, step: u64, steps: u64) {
         let _ = (step, steps);
     }
@@ -73,6 +84,11 @@ pub trait Observer {
     /// An epoch ended.
     fn finished(&self, epoch: &Epoch) {
         let _ = epoch;
+    }
+
+    /// The run ended after so many epochs. If it has not converged, more of them would improve the networks.
+    fn ended(&self, epochs: u64, has_converged: bool) {
+        let _ = (epochs, has_converged);
     }
 }
 
@@ -119,54 +135,63 @@ pub(crate) fn run(
     task.begin(0);
     memory::keep();
     let steps = task.steps();
-    let rate = Rate {
-        peak: settings.rate,
-        warm_up: (f64::from(settings.warm_up) * steps as f64) as u64,
-        steps: steps.saturating_mul(settings.epochs),
-        shape: settings.shape,
-    };
+    let warm_up = (f64::from(settings.warm_up) * steps as f64) as u64;
+    let rate = Rate { peak: settings.rate, warm_up, steps, shape: settings.shape };
     let mut state = State::open(task, settings, fingerprint, around.files)?;
-    around.observer.began(state.epoch * steps + state.step, rate.steps);
+    let mut fall = Fall::of(settings, &state.history);
+    let length = |fall: Option<Fall>| {
+        let epochs = fall.map_or(MOST_EPOCHS, |fall| fall.to);
+        epochs.saturating_mul(steps)
+    };
+    around.observer.began(state.epoch * steps + state.step, length(fall));
     if (state.epoch, state.step) == (0, 0) && settings.keep == Keep::Best && task.is_taught() {
         // Trained weights may be better than all later ones, so they are scored first.
-        state.score(task)?;
+        state.examine(task)?;
     }
-    while state.epoch < settings.epochs {
+    while fall.is_none_or(|fall| state.epoch < fall.to) {
         task.begin(state.epoch);
         let started = Instant::now();
         while state.step < steps {
             if around.stop.is_requested() {
                 state.save(task, fingerprint, around.files)?;
-                return Err(Error::Stopped { epoch: state.epoch + 1, epochs: settings.epochs });
+                return Err(Error::Stopped { epoch: state.epoch + 1 });
             }
-            let now = rate.at(state.epoch * steps + state.step);
-            let groups = one_step(task, &mut state, settings, now)?;
+            let now = rate.at(state.epoch * steps + state.step, fall);
+            let groups = one_step(task, &mut state, now)?;
             around.observer.stepped(groups);
         }
-        let record = state.finish_epoch(task, settings, rate.at(state.epoch * steps), started)?;
-        around.observer.finished(&record);
+        let rate = rate.at(state.epoch * steps, fall);
+        let is_last = |state: &State| fall.is_some_and(|fall| state.epoch >= fall.to);
+        state.finish_epoch(rate, started)?;
+        if is_last(&state) || state.epoch.is_multiple_of(settings.score_every.max(1)) {
+            state.grade_epoch(task)?;
+        }
+        around.observer.finished(&state.history[state.history.len() - 1]);
         around.files.log(&state.history)?;
-        if state.epoch.is_multiple_of(settings.save_every.max(1)) || state.epoch == settings.epochs {
+        if is_last(&state) || state.epoch.is_multiple_of(settings.save_every.max(1)) {
             state.save(task, fingerprint, around.files)?;
         }
+        if fall.is_none() {
+            fall = Fall::of(settings, &state.history);
+            fall.iter().for_each(|_| around.observer.began(state.epoch * steps, length(fall)));
+        }
     }
+    around.observer.ended(state.epoch, has_converged(settings, &state.history));
     state.keep(task, settings)?;
     Ok(state.history)
 }
 
-fn one_step(task: &mut dyn Task, state: &mut State, settings: &Settings, rate: f32) -> Result<u64, Error> {
+fn one_step(task: &mut dyn Task, state: &mut State, rate: f32) -> Result<u64, Error> {
     let leaves: Vec<Vec<Real>> = task.networks().iter().map(Network::leaves).collect();
     let pass = task.step(state.step, &leaves)?;
     let gradients = pass.loss.backward();
     state.add_loss(pass.loss.without_autodiff());
-    let step = Step { rate, weight_decay: settings.weight_decay, decay: settings.decay };
-    let mut update = state.adam.begin(step);
     let mut first = 0;
     for ((network, leaves), statistics) in task.networks().iter_mut().zip(leaves).zip(pass.statistics) {
-        let parameters = network.sizes().len();
+        let parameters = network.parameters().count();
         network.change(leaves, &gradients, |number, value, gradient| {
-            update.apply(first + number, value, gradient)
-        });
+            state.optimiser.step(first + number, rate, value, gradient)
+        })?;
         network.follow(statistics)?;
         first += parameters;
     }

@@ -1,20 +1,19 @@
-//! Settings and output files of a run.
+//! Settings, history and output files of a run.
 
 use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::history::{self, Epoch};
+use super::{Course, Decay, MOST_EPOCHS};
 use crate::Error;
-use crate::optimise::{Course, Decay};
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Epochs. Default 40.
-    pub epochs: u64,
+    /// Epochs. Default: until the loss and the score on held-out data stop improving, at most 1000.
+    pub epochs: Option<u64>,
     /// Groups in a step. Default 64.
     pub batch: usize,
     /// Maximum step size. Default 0.001.
@@ -43,7 +42,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            epochs: 40,
+            epochs: None,
             batch: 64,
             rate: 1e-3,
             shape: Course::default(),
@@ -70,6 +69,27 @@ pub enum Keep {
     Last,
 }
 
+/// One epoch of a run's history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Its number, from 1.
+    pub epoch: u64,
+    /// Mean loss over its steps.
+    pub loss: f64,
+    /// Score on held-out data; absent if it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub score: Option<f64>,
+    /// Loss on held-out data; absent if it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub held_out_loss: Option<f64>,
+    /// Step size at its beginning.
+    pub rate: f32,
+    /// Number of groups.
+    pub groups: u64,
+    /// Seconds that its steps took.
+    pub seconds: f64,
+}
+
 /// The output files of a run. A file without a path is not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
@@ -84,7 +104,8 @@ pub struct Files {
 impl Files {
     pub(super) fn log(&self, history: &[Epoch]) -> Result<(), Error> {
         if let Some(path) = &self.metrics {
-            crate::file::write(path, history::lines(history).as_bytes())?;
+            let line = |epoch| serde_json::to_string(epoch).expect("plain numbers") + "\n";
+            crate::file::write(path, history.iter().map(line).collect::<String>().as_bytes())?;
         }
         if let Some(path) = &self.curves {
             super::curves::draw(path, history)?;
@@ -101,17 +122,22 @@ impl Files {
 }
 
 impl Settings {
+    /// Maximum epochs of the run.
+    pub(super) fn most_epochs(&self) -> u64 {
+        self.epochs.unwrap_or(MOST_EPOCHS)
+    }
+
     /// Rejects numbers that are invalid for any run.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |message: &str| Err(Error::Setting { message: message.into() });
         match self {
-            _ if self.epochs == 0 || self.batch == 0 => wrong("epochs and batch must be at least 1"),
+            _ if self.epochs == Some(0) || self.batch == 0 => wrong("epochs and batch must be at least 1"),
             _ if !(self.rate > 0.0 && self.rate.is_finite()) => wrong("rate must be a number above 0"),
             _ if !(0.0..1.0).contains(&self.average) => wrong("average must be a share from 0 to below 1"),
             _ if !(self.weight_decay >= 0.0 && self.weight_decay < 1.0) => {
                 wrong("weight_decay must be a number from 0 to below 1")
             }
-            _ if !(self.warm_up >= 0.0 && f64::from(self.warm_up) <= self.epochs as f64) => {
+            _ if !(self.warm_up >= 0.0 && f64::from(self.warm_up) <= self.most_epochs() as f64) => {
                 wrong("warm_up must be a number of epochs, at most all of them")
             }
             _ => Ok(()),

@@ -6,10 +6,10 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::Checkpoint;
-use super::{Epoch, Files, Keep, Settings, Task};
+use super::optimiser::{Average, Optimiser};
+use super::{Epoch, Files, Grade, Keep, Settings, Task};
 use crate::Error;
 use crate::network::Network;
-use crate::optimise::{Adam, Average};
 
 /// The state of a run.
 pub(super) struct State {
@@ -19,7 +19,7 @@ pub(super) struct State {
     pub(super) step: u64,
     /// Number of groups in this epoch.
     pub(super) groups: u64,
-    pub(super) adam: Adam,
+    pub(super) optimiser: Optimiser,
     pub(super) average: Option<Average>,
     pub(super) history: Vec<Epoch>,
     best: Option<Best>,
@@ -40,8 +40,7 @@ struct Header {
     epoch: u64,
     step: u64,
     groups: u64,
-    adam_steps: u64,
-    average_steps: u64,
+    steps: u64,
     best: Option<f64>,
     loss: f64,
     history: Vec<Epoch>,
@@ -55,28 +54,25 @@ impl State {
         fingerprint: &str,
         files: &Files,
     ) -> Result<Self, Error> {
-        let mut state = Self::new(task, settings);
-        let Some(path) = files.checkpoint.as_ref().filter(|path| path.exists()) else { return Ok(state) };
-        let saved = Checkpoint::read(path, fingerprint)?;
-        state.load(task, saved)?;
-        Ok(state)
-    }
-
-    fn new(task: &mut dyn Task, settings: &Settings) -> Self {
-        let networks = task.networks();
-        let average = (settings.average > 0.0)
-            .then(|| Average::new(settings.average, networks.iter().flat_map(Network::snapshot).collect()));
-        Self {
+        let average = (settings.average > 0.0).then(|| Average::new(settings.average, snapshot(task)));
+        let parameters = task.networks().iter().map(|network| network.parameters().count()).sum();
+        let mut state = Self {
             epoch: 0,
             step: 0,
             groups: 0,
-            adam: Adam::new(networks.iter().flat_map(Network::sizes)),
+            optimiser: Optimiser::new(settings, parameters),
             average,
             history: Vec::new(),
             best: None,
             loss: None,
             earlier_loss: 0.0,
+        };
+        if let Some(path) = files.checkpoint.as_ref().filter(|path| path.exists()) {
+            let saved = Checkpoint::read(path, fingerprint)?;
+            let broken = Error::CheckpointContent { path: path.clone() };
+            state.load(task, parameters, saved).ok_or(broken)??;
         }
+        Ok(state)
     }
 
     pub(super) fn add_loss(&mut self, loss: Tensor<1>) {
@@ -91,14 +87,8 @@ impl State {
         self.earlier_loss + now
     }
 
-    /// Scores the networks, keeps the best weights, and starts the next epoch.
-    pub(super) fn finish_epoch(
-        &mut self,
-        task: &mut dyn Task,
-        settings: &Settings,
-        rate: f32,
-        started: Instant,
-    ) -> Result<Epoch, Error> {
+    /// Adds the epoch to the history and starts the next.
+    pub(super) fn finish_epoch(&mut self, rate: f32, started: Instant) -> Result<(), Error> {
         let (seconds, steps) = (started.elapsed().as_secs_f64(), self.step);
         let loss = self.loss_so_far() / steps.max(1) as f64;
         (self.loss, self.earlier_loss) = (None, 0.0);
@@ -107,27 +97,33 @@ impl State {
         }
         self.epoch += 1;
         self.step = 0;
-        let is_scored =
-            self.epoch.is_multiple_of(settings.score_every.max(1)) || self.epoch == settings.epochs;
-        let score = if is_scored { Some(self.score(task)?) } else { None };
         let groups = std::mem::take(&mut self.groups);
-        let record = Epoch { epoch: self.epoch, loss, score, rate, groups, seconds };
-        self.history.push(record.clone());
-        Ok(record)
+        let (epoch, score, held_out_loss) = (self.epoch, None, None);
+        self.history.push(Epoch { epoch, loss, score, held_out_loss, rate, groups, seconds });
+        Ok(())
     }
 
-    /// The score of the weights that would be kept now: of the average, if there is one.
-    pub(super) fn score(&mut self, task: &mut dyn Task) -> Result<f64, Error> {
+    /// Examines the networks for the last epoch of the history.
+    pub(super) fn grade_epoch(&mut self, task: &mut dyn Task) -> Result<(), Error> {
+        let Grade { score, loss } = self.examine(task)?;
+        if let Some(epoch) = self.history.last_mut() {
+            (epoch.score, epoch.held_out_loss) = (Some(score), loss);
+        }
+        Ok(())
+    }
+
+    /// Examines the weights that would be kept now (the average, if there is one), and keeps the best ones.
+    pub(super) fn examine(&mut self, task: &mut dyn Task) -> Result<Grade, Error> {
         let now = self.average.is_some().then(|| snapshot(task));
         if let Some(average) = &self.average {
             restore(task, &average.values)?;
         }
-        let score = task.score()?;
-        if self.best.as_ref().is_none_or(|best| score > best.score) {
-            self.best = Some(Best { score, weights: snapshot(task) });
+        let grade = task.examine()?;
+        if self.best.as_ref().is_none_or(|best| grade.score > best.score) {
+            self.best = Some(Best { score: grade.score, weights: snapshot(task) });
         }
         now.map_or(Ok(()), |now| restore(task, &now))?;
-        Ok(score)
+        Ok(grade)
     }
 
     /// Loads the chosen weights into the networks.
@@ -146,49 +142,48 @@ impl State {
             epoch: self.epoch,
             step: self.step,
             groups: self.groups,
-            adam_steps: self.adam.steps,
-            average_steps: self.average.as_ref().map_or(0, |average| average.steps),
+            steps: self.epoch * task.steps() + self.step,
             best: self.best.as_ref().map(|best| best.score),
             loss: self.loss_so_far(),
             history: self.history.clone(),
         };
         let header = serde_json::to_string(&header).expect("plain numbers");
-        let weights = snapshot(task);
-        let mut arrays: Vec<&[f32]> = weights.iter().map(Vec::as_slice).collect();
-        arrays.extend(self.adam.moments.iter().flatten().map(Vec::as_slice));
-        arrays.extend(self.average.iter().flat_map(|average| &average.values).map(Vec::as_slice));
-        arrays.extend(self.best.iter().flat_map(|best| &best.weights).map(Vec::as_slice));
+        let mut arrays = snapshot(task);
+        arrays.extend(self.optimiser.moments());
+        arrays.extend(self.average.iter().flat_map(|average| average.values.clone()));
+        arrays.extend(self.best.iter().flat_map(|best| best.weights.clone()));
         Checkpoint::write(path, fingerprint, &header, &arrays)
     }
 
-    fn load(&mut self, task: &mut dyn Task, saved: Checkpoint) -> Result<(), Error> {
-        let broken = || Error::CheckpointContent { path: saved.path.clone() };
-        let header: Header = serde_json::from_str(&saved.header).map_err(|_| broken())?;
-        let mut arrays = saved.arrays.into_iter();
-        let mut like = |wanted: &[Vec<f32>]| -> Option<Vec<Vec<f32>>> {
-            let taken: Vec<Vec<f32>> = arrays.by_ref().take(wanted.len()).collect();
-            let sizes = |arrays: &[Vec<f32>]| arrays.iter().map(Vec::len).collect::<Vec<_>>();
-            (sizes(&taken) == sizes(wanted)).then_some(taken)
-        };
+    /// Continues from a checkpoint; `None` if its content does not fit.
+    fn load(
+        &mut self,
+        task: &mut dyn Task,
+        parameters: usize,
+        saved: Checkpoint,
+    ) -> Option<Result<(), Error>> {
+        let header: Header = serde_json::from_str(&saved.header).ok()?;
         let weights = snapshot(task);
-        let now = like(&weights).ok_or_else(broken)?;
-        for moments in &mut self.adam.moments {
-            let loaded = like(moments.as_slice()).ok_or_else(broken)?;
-            *moments = loaded.try_into().map_err(|_| broken())?;
-        }
+        let mut arrays = saved.arrays.into_iter();
+        let now: Vec<Vec<f32>> = arrays.by_ref().take(weights.len()).collect();
+        let moments: Vec<Vec<f32>> = arrays.by_ref().take(2 * parameters).collect();
+        let device = task.networks().first()?.device().clone();
+        self.optimiser.resume(usize::try_from(header.steps).ok()?, &moments, &device);
+        let sizes = |arrays: &[Vec<f32>]| arrays.iter().map(Vec::len).collect::<Vec<_>>();
+        let mut like_weights = || {
+            let taken: Vec<Vec<f32>> = arrays.by_ref().take(weights.len()).collect();
+            (sizes(&taken) == sizes(&weights)).then_some(taken)
+        };
         if let Some(average) = &mut self.average {
-            average.values = like(&weights).ok_or_else(broken)?;
-            average.steps = header.average_steps;
+            (average.values, average.steps) = (like_weights()?, header.steps);
         }
         if let Some(score) = header.best {
-            self.best = Some(Best { score, weights: like(&weights).ok_or_else(broken)? });
+            self.best = Some(Best { score, weights: like_weights()? });
         }
-        restore(task, &now)?;
-        self.adam.steps = header.adam_steps;
         (self.epoch, self.step, self.groups) = (header.epoch, header.step, header.groups);
         self.earlier_loss = header.loss;
         self.history = header.history;
-        Ok(())
+        (sizes(&now) == sizes(&weights)).then(|| restore(task, &now))
     }
 }
 
@@ -199,7 +194,7 @@ fn snapshot(task: &mut dyn Task) -> Vec<Vec<f32>> {
 fn restore(task: &mut dyn Task, weights: &[Vec<f32>]) -> Result<(), Error> {
     let mut rest = weights;
     for network in task.networks() {
-        let (own, others) = rest.split_at(network.is_parameter().count().min(rest.len()));
+        let (own, others) = rest.split_at(network.weights().min(rest.len()));
         network.restore(own)?;
         rest = others;
     }

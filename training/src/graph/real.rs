@@ -110,9 +110,13 @@ impl Real {
         })
     }
 
-    /// Passes the elements to `read`, in row-major order.
-    pub(crate) fn read_elements<T>(self, read: impl FnOnce(&[f32]) -> T) -> T {
-        with!(self, tensor => read(tensor.into_data().as_slice::<f32>().expect("reals are 32-bit floats")))
+    /// The elements as a vector.
+    pub(crate) fn flat(self) -> Tensor<1> {
+        let count = self.count();
+        match self {
+            Real::R0(tensor) | Real::R1(tensor) => tensor,
+            other => with!(other, tensor => tensor.reshape([count])),
+        }
     }
 
     /// Copies the elements to host memory.

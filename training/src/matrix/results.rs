@@ -5,8 +5,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use parm_grids::Record;
+use parm_grids::{Product, Record};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::{Cell, GRID};
 use crate::Error;
@@ -29,9 +30,6 @@ pub struct Outcome {
     /// The standard error of A_a - A_d from pairs: the same rows predicted and reconstructed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_error: Option<f64>,
-    /// A_a - A_d on rows held out of the training rows: the criterion for choosing recipes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gap_held_out: Option<f64>,
     /// How often reconstructions agree with the deployed model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<f64>,
@@ -55,11 +53,30 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
+/// The parts of an outcome that differ from run to run.
+#[derive(Serialize, Deserialize)]
+struct Timings {
+    costs: BTreeMap<String, f64>,
+    seconds: f64,
+}
+
 impl Outcome {
-    /// Whether pairs are known. Results without them are run again.
-    pub(super) fn is_whole(&self) -> bool {
-        // A single group has no pairs.
-        self.gap_error.is_some() || self.reconstructions <= self.cell.k as u64
+    /// The content of a result file.
+    pub(super) fn product(&self) -> Product {
+        let timings = Timings { costs: self.costs.clone(), seconds: self.seconds };
+        let result = Self { costs: BTreeMap::new(), seconds: 0.0, ..self.clone() };
+        let text = |value: Result<String, serde_json::Error>| value.expect("plain values");
+        let (result, timings) = (serde_json::to_string(&result), serde_json::to_string(&timings));
+        Product { result: text(result), timings: text(timings) }
+    }
+
+    /// The line of `outcomes.jsonl` for a result file, and the outcome. Numbers keep their digits.
+    fn of(record: &Record) -> Result<(String, Self), serde_json::Error> {
+        let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(record.result.get())?;
+        fields.extend(serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(record.timings.get())?);
+        let line = serde_json::to_string(&fields)?;
+        let outcome = serde_json::from_str(&line)?;
+        Ok((line, outcome))
     }
 }
 
@@ -73,8 +90,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Reads the existing results: those of one process, and those of processes that share the folder. An incomplete
-    /// last line or file is ignored.
+    /// Reads the existing results. An incomplete last line or file is ignored.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("outcomes.jsonl");
         let failed = |error: std::io::Error| Error::Write { path: path.clone(), message: error.to_string() };
@@ -82,18 +98,15 @@ impl Results {
         let (mut by_key, mut lines) = (BTreeMap::new(), BTreeSet::new());
         if path.exists() {
             for line in BufReader::new(fs::File::open(&path).map_err(failed)?).lines() {
-                let line = line.map_err(failed)?;
-                if let Ok(outcome) = serde_json::from_str::<Outcome>(&line) {
+                if let Ok(outcome) = serde_json::from_str::<Outcome>(&line.map_err(failed)?) {
                     lines.insert(outcome.key.clone());
                     by_key.insert(outcome.key.clone(), outcome);
                 }
             }
         }
-        for record in parm_grids::records(folder, GRID)? {
-            if let Ok((_, outcome)) = Outcome::of(&record) {
-                by_key.insert(outcome.key.clone(), outcome);
-            }
-        }
+        let records = parm_grids::records(folder, GRID)?;
+        let shared = records.iter().filter_map(|record| Some(Outcome::of(record).ok()?.1));
+        by_key.extend(shared.map(|outcome| (outcome.key.clone(), outcome)));
         Ok(Self { path, by_key, lines })
     }
 
@@ -110,36 +123,33 @@ impl Results {
     /// Appends a result to the file.
     pub fn add(&mut self, outcome: Outcome) -> Result<(), Error> {
         let line = serde_json::to_string(&outcome).expect("plain values");
-        self.append(format!("{line}\n"), vec![outcome])
+        self.append(vec![(line, outcome)])
     }
 
     /// Appends the results of joined files that are not in the file, in one write: another join may do the same.
     pub fn join<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), Error> {
-        let (mut text, mut joined) = (String::new(), Vec::new());
-        for record in records {
+        let read = |record: &Record| {
             let unreadable = |error: serde_json::Error| Error::Matrix {
                 path: self.path.clone(),
                 message: format!("the result of {}: {error}", record.name),
             };
-            let (line, outcome) = Outcome::of(record).map_err(unreadable)?;
-            if !self.lines.contains(&outcome.key) {
-                text.push_str(&line);
-                text.push('\n');
-                joined.push(outcome);
-            }
-        }
-        if text.is_empty() { Ok(()) } else { self.append(text, joined) }
+            Outcome::of(record).map_err(unreadable)
+        };
+        let mut new = records.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        new.retain(|(_, outcome)| !self.lines.contains(&outcome.key));
+        if new.is_empty() { Ok(()) } else { self.append(new) }
     }
 
     /// Begins a new line even after an incomplete one.
-    fn append(&mut self, lines: String, outcomes: Vec<Outcome>) -> Result<(), Error> {
+    fn append(&mut self, new: Vec<(String, Outcome)>) -> Result<(), Error> {
         let failed =
             |error: std::io::Error| Error::Write { path: self.path.clone(), message: error.to_string() };
         let mut file = fs::OpenOptions::new().create(true).append(true).open(&self.path).map_err(failed)?;
         let is_torn = fs::read(&self.path).map_err(failed)?.last().is_some_and(|&byte| byte != b'\n');
-        let text = if is_torn { format!("\n{lines}") } else { lines };
+        let mut text = String::from(if is_torn { "\n" } else { "" });
+        new.iter().for_each(|(line, _)| text.extend([line, "\n"]));
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-        for outcome in outcomes {
+        for (_, outcome) in new {
             self.lines.insert(outcome.key.clone());
             self.by_key.insert(outcome.key.clone(), outcome);
         }

@@ -1,16 +1,23 @@
-//! Runs the cells without a result, several at a time.
+//! Runs cells, several at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fs, thread};
 
-use super::deployed::Bases;
-use super::trial::Trial;
-use super::{Cell, Clock, Matrix, Measure, OpenTeacher, Outcome, Results, Way};
+use parm_grids::{Cell as GridCell, Folder};
+use parm_parity_models::onnx::{Limits, Model};
+use sha2::{Digest, Sha256};
+
+use super::plan::Way;
+use super::results::{Outcome, Results};
+use super::{Cell, Matrix, Measure};
+use crate::base::{self, Shape};
 use crate::data::Samples;
 use crate::fit::{CheckpointError, Files, Stop, Surroundings, Unobserved};
-use crate::{Device, Error};
+use crate::groups::{Groups, encode};
+use crate::parity::{self, Materials, ParityRecipe, TrainedParities};
+use crate::{Array, Device, Error, Teacher, code, file};
 
 /// The folders of a matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +35,26 @@ pub trait MatrixObserver: Sync {
 
     /// A cell has its result.
     fn finished(&self, outcome: &Outcome);
+}
+
+/// Opens a model that is given as a file.
+pub type OpenTeacher<'a> = dyn Fn(&Path) -> Result<Box<dyn Teacher>, Error> + Sync + 'a;
+
+/// Times models: a run of the parity model on one thread as a share of the deployed model's, by engine. An engine
+/// that cannot run them is left out.
+pub type Clock<'a> = dyn Fn(Runs<'_>) -> BTreeMap<String, f64> + Sync + 'a;
+
+/// Two models, with one row for each.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs<'a> {
+    /// The deployed model's file.
+    pub deployed: &'a Path,
+    /// A query.
+    pub query: &'a Array<f32>,
+    /// The parity model's.
+    pub parity: &'a Path,
+    /// A coded query.
+    pub coded: &'a Array<f32>,
 }
 
 /// Runs a matrix.
@@ -51,132 +78,282 @@ pub struct Runner<'a> {
 }
 
 /// A data set, read once for all cells.
-pub(super) struct Loaded {
-    pub(super) train: Samples,
-    pub(super) test: Samples,
-    pub(super) measure: Measure,
+struct Loaded {
+    train: Samples,
+    test: Samples,
+    measure: Measure,
+    /// A digest of the rows as training sees them, so that the form of their files does not matter.
+    digest: String,
 }
 
-/// The state that the threads share.
-struct Shared {
-    left: Vec<Cell>,
-    results: Results,
-    data: BTreeMap<String, Arc<Loaded>>,
-    failed: Option<Error>,
+/// The source of a cell's parity models.
+struct Deployed {
+    /// The graph to derive them from.
+    graph: Model,
+    /// The deployed model's file.
+    file: PathBuf,
+    /// A supplied model's answers to the rows to learn from and to the test rows; `None`: the graph itself answers.
+    answers: Option<Arc<[Array<f32>; 2]>>,
 }
+
+/// A lock for each deployed model, with the answers of a supplied one: cells that share a model wait until the first of
+/// them has trained or run it.
+type Bases = Mutex<BTreeMap<String, Arc<Mutex<Option<Arc<[Array<f32>; 2]>>>>>>;
 
 impl Runner<'_> {
-    /// Runs every cell without a result. An error ends the run; all other results are kept.
+    /// Runs every cell without a result, and adds the results to `outcomes.jsonl`. An error ends the run; all other
+    /// results are kept.
     pub fn run(&self) -> Result<Results, Error> {
-        let results = Results::open(&self.place.results)?;
-        let mut left = self.matrix.cells();
-        left.retain(|cell| !results.get(&cell.key(self.matrix)).is_some_and(Outcome::is_whole));
-        left.reverse();
-        let shared = Mutex::new(Shared { left, results, data: BTreeMap::new(), failed: None });
-        let bases = Bases::default();
-        self.on_threads(&|| self.work(&shared, &bases))?;
-        let shared = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        shared.failed.map_or(Ok(shared.results), Err)
+        let results = Mutex::new(Results::open(&self.place.results)?);
+        let is_missing = |key: &str| lock(&results).get(key).is_none();
+        self.each(is_missing, |_| Ok(false), |_, outcome| lock(&results).add(outcome.clone()))?;
+        Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Calls `work` on as many threads as there are jobs. Each has its part of the processor's cores.
-    pub(super) fn on_threads(&self, work: &(dyn Fn() + Sync)) -> Result<(), Error> {
+    /// Runs the cells with these keys that have no result in a folder, which other processes may use at the same time.
+    pub fn run_share(&self, folder: &Folder, keys: &BTreeSet<String>) -> Result<(), Error> {
+        let has_result = |cell: &GridCell| Ok(folder.has_result(cell)?);
+        self.each(
+            |key| keys.contains(key),
+            has_result,
+            |cell, outcome| Ok(folder.keep(cell, outcome.product())?),
+        )
+    }
+
+    /// Runs the wanted cells without a result on as many threads as there are jobs. Each has its part of the processor's
+    /// cores.
+    fn each(
+        &self,
+        is_wanted: impl Fn(&str) -> bool,
+        has_result: impl Fn(&GridCell) -> Result<bool, Error>,
+        keep: impl Fn(&GridCell, &Outcome) -> Result<(), Error> + Sync,
+    ) -> Result<(), Error> {
+        let mut data: BTreeMap<String, Arc<Loaded>> = BTreeMap::new();
+        let mut left = Vec::new();
+        for (mut grid, cell) in self.matrix.grid().into_iter().zip(self.matrix.cells()) {
+            if !is_wanted(&grid.key) {
+                continue;
+            }
+            // A result of other rows is an error, which only digests show. So the rows are read before the question.
+            if !data.contains_key(&cell.data) {
+                data.insert(cell.data.clone(), Arc::new(self.load(&cell)?));
+            }
+            let input = self.matrix.data[&cell.data].input(&cell.data);
+            grid.inputs.insert(input, data[&cell.data].digest.clone());
+            if !has_result(&grid)? {
+                left.push((grid, cell));
+            }
+        }
+        left.reverse();
+        let (left, failed, bases) = (Mutex::new(left), Mutex::new(None), Bases::default());
+        let work = || -> Result<(), Error> {
+            while !self.stop.is_requested() {
+                let (next, count) = {
+                    let mut left = lock(&left);
+                    (left.pop(), left.len())
+                };
+                let Some((grid, cell)) = next else { break };
+                self.observer.began(&cell, count);
+                let outcome = self.cell(&cell, &grid.key, &data[&cell.data], &bases)?;
+                keep(&grid, &outcome)?;
+                self.observer.finished(&outcome);
+            }
+            Ok(())
+        };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let jobs = self.jobs.max(1);
         let pool = || rayon::ThreadPoolBuilder::new().num_threads((cores / jobs).max(1)).build();
-        let failed = |error| Error::Setting { message: format!("cannot start threads: {error}") };
-        let pools = (0..jobs).map(|_| pool()).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        thread::scope(|scope| {
-            for pool in &pools {
-                scope.spawn(move || pool.install(work));
-            }
-        });
-        Ok(())
-    }
-
-    fn work(&self, shared: &Mutex<Shared>, bases: &Bases) {
-        loop {
-            let (cell, left) = {
-                let mut shared = lock(shared);
-                if shared.failed.is_some() || self.stop.is_requested() {
-                    return;
-                }
-                let Some(cell) = shared.left.pop() else { return };
-                (cell, shared.left.len())
-            };
-            self.observer.began(&cell, left);
-            let outcome = self.data(shared, &cell).and_then(|data| self.cell(&cell, &data, bases));
-            let kept = outcome.and_then(|outcome| {
-                lock(shared).results.add(outcome.clone())?;
-                self.observer.finished(&outcome);
-                Ok(())
-            });
-            if let Err(error) = kept {
-                lock(shared).failed.get_or_insert(error);
+        let no_threads = |error| Error::Setting { message: format!("cannot start threads: {error}") };
+        let pools = (0..jobs).map(|_| pool()).collect::<Result<Vec<_>, _>>().map_err(no_threads)?;
+        let job = || {
+            if let Err(error) = work() {
+                lock(&failed).get_or_insert(error);
                 // The other threads stop at their next step, with checkpoints.
                 self.stop.request();
             }
-        }
+        };
+        thread::scope(|scope| {
+            pools.iter().for_each(|pool| _ = scope.spawn(|| pool.install(job)));
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    fn data(&self, shared: &Mutex<Shared>, cell: &Cell) -> Result<Arc<Loaded>, Error> {
-        let mut shared = lock(shared);
-        if let Some(loaded) = shared.data.get(&cell.data) {
-            return Ok(loaded.clone());
-        }
-        let loaded = Arc::new(self.load(cell)?);
-        shared.data.insert(cell.data.clone(), loaded.clone());
-        Ok(loaded)
-    }
-
-    pub(super) fn load(&self, cell: &Cell) -> Result<Loaded, Error> {
+    fn load(&self, cell: &Cell) -> Result<Loaded, Error> {
         let data = &self.matrix.data[&cell.data];
         let (train, test) = data.read(&self.place.data)?;
-        Ok(Loaded { train, test, measure: data.measure })
-    }
-
-    pub(super) fn cell(&self, cell: &Cell, data: &Loaded, bases: &Bases) -> Result<Outcome, Error> {
-        let key = cell.key(self.matrix);
-        let deployed = bases.deployed(self, cell, data)?;
-        let files = self.files("cells", &key);
-        let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
-        let (deployed, device, clock) = (&deployed, self.device, self.clock);
-        let scratch = &place(&self.place.results, "cells", &key, "onnx");
-        let trial = Trial { cell, data, deployed, device, clock, scratch, around };
-        let outcome = resumed(&files, || match self.matrix.way(cell) {
-            Way::Parity(recipe) => trial.parities(&recipe),
-            Way::Code(recipe) => trial.learned(&recipe),
-        })?;
-        files.forget_checkpoint();
-        Ok(Outcome { key, ..outcome })
-    }
-
-    pub(super) fn files(&self, kind: &str, key: &str) -> Files {
-        let path = |end: &str| Some(place(&self.place.results, kind, key, end));
-        Files { checkpoint: path("checkpoint"), metrics: path("jsonl"), curves: path("svg") }
-    }
-}
-
-/// Runs a cell from its checkpoint if there is a usable one. A checkpoint of another program version, or an
-/// incomplete one, is dropped. Its name contains the settings, so it belongs to no other run.
-pub(super) fn resumed<T>(files: &Files, run: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
-    let useless = |error: &Error| {
-        use CheckpointError::{Damaged, OtherRun};
-        matches!(error, Error::Checkpoint(Damaged { .. } | OtherRun { .. }) | Error::CheckpointContent { .. })
-    };
-    match run() {
-        Err(error) if useless(&error) => {
-            files.forget_checkpoint();
-            run()
+        let mut digest = Sha256::new();
+        for samples in [&train, &test] {
+            for array in [Some(&samples.inputs), samples.values.as_ref()].into_iter().flatten() {
+                array.shape().iter().for_each(|&size| digest.update((size as u64).to_le_bytes()));
+                digest.update(bytemuck::cast_slice::<f32, u8>(array.data()));
+            }
+            samples.labels.iter().flatten().for_each(|&label| digest.update((label as u64).to_le_bytes()));
         }
-        ended => ended,
+        let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Loaded { train, test, measure: data.measure, digest })
+    }
+
+    fn cell(&self, cell: &Cell, key: &str, data: &Loaded, bases: &Bases) -> Result<Outcome, Error> {
+        let deployed = self.deployed(cell, key, data, bases)?;
+        let outcome = self.resumed("cells", key, |around| match self.matrix.way(cell) {
+            Way::Parity(recipe) => self.parities(cell, key, (data, &deployed), &recipe, around),
+            Way::Code(recipe) => self.learned(cell, (data, &deployed), &recipe, around),
+        })?;
+        Ok(Outcome { key: key.into(), ..outcome })
+    }
+
+    /// The deployed model of a cell: trained from labels once for all cells that share it, or given as a file and run
+    /// once on every row.
+    fn deployed(&self, cell: &Cell, key: &str, data: &Loaded, bases: &Bases) -> Result<Deployed, Error> {
+        let base_key = parm_grids::key(format!("{} {}", cell.base_key(self.matrix), data.digest).as_bytes());
+        let own = lock(bases).entry(base_key.clone()).or_default().clone();
+        let mut known = lock(&own);
+        let Some(given) = self.matrix.deployed.get(&cell.base) else {
+            let (graph, file) = self.trained(cell, &format!("{base_key}.{key}"), data, &base_key)?;
+            return Ok(Deployed { graph, file, answers: None });
+        };
+        let file = PathBuf::from(given.file.replace("{}", &self.place.data.to_string_lossy()));
+        let answers = match &*known {
+            Some(answers) => answers.clone(),
+            None => {
+                let teacher = (self.ask)(&file)?;
+                let answers = [teacher.predict(&data.train.inputs)?, teacher.predict(&data.test.inputs)?];
+                known.insert(Arc::new(answers)).clone()
+            }
+        };
+        let (dims, outputs) = (data.train.inputs.shape()[1..].to_vec(), answers[0].shape()[1]);
+        let graph = base::build(&given.network, &Shape { dims, outputs, seed: cell.seed })?;
+        Ok(Deployed { graph, file, answers: Some(answers) })
+    }
+
+    /// The base model and its file: trained, or read from an earlier run or another process. Processes that train it at
+    /// the same time have separate checkpoints, and the last to finish replaces the file.
+    fn trained(&self, cell: &Cell, own: &str, data: &Loaded, key: &str) -> Result<(Model, PathBuf), Error> {
+        let path = self.file("bases", key, "onnx");
+        if !path.exists() {
+            let recipe = self.matrix.base(cell);
+            self.resumed("bases", own, |around| {
+                let trained = base::train(&data.train, &recipe, self.device, around)?;
+                file::write(&path, &trained.model)
+            })?;
+        }
+        Ok((Model::open(&path, &Limits::default())?, path))
+    }
+
+    /// Trains parity models, and measures them on rows that no training saw.
+    fn parities(
+        &self,
+        cell: &Cell,
+        key: &str,
+        (data, deployed): (&Loaded, &Deployed),
+        recipe: &ParityRecipe,
+        around: Surroundings<'_>,
+    ) -> Result<Outcome, Error> {
+        let outputs = |at: usize| deployed.answers.as_ref().map(|answers| &answers[at]);
+        let (samples, graph) = (&data.train, &deployed.graph);
+        let materials = Materials { samples, graph, teacher: None, outputs: outputs(0) };
+        let trained = parity::train(materials, recipe, self.device, around)?;
+        let test = Materials { samples: &data.test, outputs: outputs(1), ..materials };
+        let report = parity::examine(test, &trained, Some(data.measure.metric()), self.device)?;
+        let single = report.degraded.first();
+        Ok(Outcome {
+            cell: cell.clone(),
+            key: String::new(),
+            available: report.available,
+            degraded: report.degraded(),
+            two_lost: report.degraded.get(1).map(|degraded| degraded.score),
+            gap_error: single.and_then(|degraded| degraded.gap_error),
+            agreement: single.map(|degraded| degraded.agreement),
+            calibration_error: report.calibration_error,
+            costs: self.costs(key, (data, deployed), &trained)?,
+            constant: report.constant_answer,
+            reconstructions: single.map_or(0, |degraded| degraded.reconstructions),
+            epochs: trained.history.len() as u64,
+            groups: trained.groups,
+            samples: trained.samples,
+            seconds: trained.history.iter().map(|epoch| epoch.seconds).sum(),
+        })
+    }
+
+    /// Trains encoder and decoder.
+    fn learned(
+        &self,
+        cell: &Cell,
+        (data, deployed): (&Loaded, &Deployed),
+        recipe: &code::CodeRecipe,
+        around: Surroundings<'_>,
+    ) -> Result<Outcome, Error> {
+        let trained =
+            code::train(&data.train, Some(&data.test), &deployed.graph, recipe, self.device, around)?;
+        let marks = trained.tested.as_ref().unwrap_or(&trained.marks);
+        let most = data.test.classes().into_iter().max().unwrap_or(0);
+        Ok(Outcome {
+            cell: cell.clone(),
+            key: String::new(),
+            available: marks.available,
+            degraded: marks.degraded,
+            two_lost: None,
+            gap_error: marks.gap_error,
+            agreement: None,
+            calibration_error: None,
+            costs: BTreeMap::new(),
+            constant: most as f64 / data.test.len() as f64,
+            reconstructions: marks.reconstructions,
+            epochs: trained.history.len() as u64,
+            groups: trained.groups,
+            samples: trained.samples,
+            seconds: trained.history.iter().map(|epoch| epoch.seconds).sum(),
+        })
+    }
+
+    /// The cost of the first parity model; all models of a code have the same layers.
+    fn costs(
+        &self,
+        key: &str,
+        (data, deployed): (&Loaded, &Deployed),
+        trained: &TrainedParities,
+    ) -> Result<BTreeMap<String, f64>, Error> {
+        let rows = &data.test.inputs;
+        let group = Groups::draw(rows.shape()[0], trained.code.k, 1)?.range(0, 1);
+        let coded = encode(&*trained.code.build()?, &group, rows)?;
+        let parity = self.file("cells", key, "onnx");
+        file::write(&parity, &trained.models[0])?;
+        let query = &rows.range(0, 1);
+        let costs = (self.clock)(Runs { deployed: &deployed.file, query, parity: &parity, coded: &coded[0] });
+        // A file that remains does no harm.
+        let _ = fs::remove_file(&parity);
+        Ok(costs)
+    }
+
+    /// Runs a training from its checkpoint if there is a usable one, and removes the checkpoint afterwards. A checkpoint of
+    /// another program version, or an incomplete one, is dropped. Its name contains the settings, so it belongs to no
+    /// other run.
+    fn resumed<T>(
+        &self,
+        kind: &str,
+        key: &str,
+        run: impl Fn(Surroundings<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let path = |end: &str| Some(self.file(kind, key, end));
+        let files = Files { checkpoint: path("checkpoint"), metrics: path("jsonl"), curves: path("svg") };
+        let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
+        use CheckpointError::{Damaged, OtherRun};
+        let done = match run(around) {
+            Err(Error::Checkpoint(Damaged { .. } | OtherRun { .. }) | Error::CheckpointContent { .. }) => {
+                files.forget_checkpoint();
+                run(around)
+            }
+            ended => ended,
+        }?;
+        files.forget_checkpoint();
+        Ok(done)
+    }
+
+    fn file(&self, kind: &str, key: &str, end: &str) -> PathBuf {
+        self.place.results.join(kind).join(format!("{key}.{end}"))
     }
 }
 
-fn place(results: &Path, kind: &str, key: &str, end: &str) -> PathBuf {
-    results.join(kind).join(format!("{key}.{end}"))
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,9 +3,9 @@
 //! A step takes the leaves, runs any number of graphs over them, differentiates one number, and returns the leaves
 //! for the update of the weights. Nothing in between leaves the device.
 
-use burn::tensor::Gradients as History;
+use burn::tensor::{Gradients as History, Tensor};
 
-use parm_parity_models::onnx::{DataType, Value as Declaration};
+use parm_parity_models::onnx::{DataType, Dim, Value as Declaration};
 
 use crate::data::Samples;
 use crate::graph::{Mode, PassResults, Real, Role, Value};
@@ -39,27 +39,25 @@ impl Network {
         self.plan.run(inputs, given, mode, &self.device)
     }
 
-    /// Changes every parameter that has a gradient. `change` receives the parameter's number, its value without other
-    /// owners, and the gradient.
+    /// Changes every parameter that has a gradient. `change` receives the parameter's number, its value and the gradient,
+    /// both as vectors.
     pub(crate) fn change(
         &mut self,
         leaves: Vec<Real>,
         gradients: &History,
-        mut change: impl FnMut(usize, Real, Real) -> Real,
-    ) {
-        let parameters = self.weights.values_mut().zip(leaves).filter(|(w, _)| w.role == Role::Parameter);
-        for (number, (weight, leaf)) in parameters.enumerate() {
+        mut change: impl FnMut(usize, Tensor<1>, Tensor<1>) -> Tensor<1>,
+    ) -> Result<(), Error> {
+        let parameters = self.weights.iter_mut().zip(leaves).filter(|((_, w), _)| w.role == Role::Parameter);
+        for (number, ((name, weight), leaf)) in parameters.enumerate() {
             let Some(gradient) = leaf.gradient(gradients) else { continue };
             drop(leaf);
+            let fault = |problem| Error::Node { node: format!("constant '{name}'"), problem };
             let value = std::mem::replace(&mut weight.value, Real::empty(&self.device));
-            weight.value = change(number, value, gradient.untracked());
+            let shape = value.shape();
+            let value = change(number, value.flat(), gradient.untracked().flat());
+            weight.value = Real::R1(value).reshape(&shape).map_err(fault)?;
         }
-    }
-
-    /// The number of elements of each parameter, in the order that [`change`](Self::change) numbers them.
-    pub(crate) fn sizes(&self) -> Vec<usize> {
-        let parameters = self.weights.values().filter(|weight| weight.role == Role::Parameter);
-        parameters.map(|weight| weight.value.count()).collect()
+        Ok(())
     }
 
     /// Passes all weights to `see`, in the order of a [`snapshot`](Self::snapshot); on the processor without a copy.
@@ -88,15 +86,19 @@ impl Network {
         Ok(())
     }
 
-    /// Whether each entry of a snapshot is a parameter.
-    pub(crate) fn is_parameter(&self) -> impl Iterator<Item = bool> {
-        self.weights.values().map(|weight| weight.role == Role::Parameter)
+    /// The number of arrays in a [`snapshot`](Self::snapshot).
+    pub(crate) fn weights(&self) -> usize {
+        self.weights.len()
     }
 
-    /// The declaration of the only input; an error if there are several.
-    pub(crate) fn input(&self) -> Result<&Declaration, Error> {
+    pub(crate) fn device(&self) -> &burn::tensor::Device {
+        &self.device
+    }
+
+    /// Checks that rows have the declared shape of the network's only input.
+    pub(crate) fn accepts(&self, rows: &crate::Array<f32>) -> Result<(), Error> {
         match self.inputs.as_slice() {
-            [input] => Ok(input),
+            [input] => fit(rows, input),
             inputs => Err(Error::OneInput { inputs: inputs.len() }),
         }
     }
@@ -120,7 +122,7 @@ impl Network {
         network.as_many(network.parts.count())?;
         let first = network.split(samples.inputs.range(0, samples.len().min(1)))?;
         for (array, input) in first.iter().zip(&network.inputs) {
-            crate::parity::rows(array, input)?;
+            fit(array, input)?;
         }
         Ok(network)
     }
@@ -136,4 +138,17 @@ impl Network {
             inputs => Err(Error::Inputs { inputs, given }),
         }
     }
+}
+
+/// Checks that rows have the declared shape of an input.
+fn fit(rows: &crate::Array<f32>, input: &Declaration) -> Result<(), Error> {
+    let fits = input.shape.as_ref().is_none_or(|shape| {
+        shape.len() == rows.shape().len()
+            && shape.iter().zip(rows.shape()).skip(1).all(|(dim, &size)| match dim {
+                Dim::Fixed(fixed) => *fixed == size,
+                _ => true,
+            })
+    });
+    let misfit = || Error::RowShape { data: rows.shape()[1..].into(), model: input.to_string() };
+    if fits { Ok(()) } else { Err(misfit()) }
 }

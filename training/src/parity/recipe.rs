@@ -1,11 +1,15 @@
 //! Settings for the training of parity models.
 
+use std::num::NonZeroUsize;
+
 use parm_encoder::{CodeSpec, Head, Kind};
 use parm_parity_models::bundle::{Meaning, Start};
+use parm_parity_models::onnx::rewrite::{self, Design, End};
+use parm_parity_models::onnx::{Defect, Model};
 use serde::{Deserialize, Serialize};
 
 use crate::fit::Settings;
-use crate::{Augmentation, Loss};
+use crate::{Augmentation, Error, Loss};
 
 /// Settings for the parity models of one code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,5 +85,46 @@ impl ParityRecipe {
             _ => Loss::Mse,
         };
         self.loss.unwrap_or(usual)
+    }
+
+    /// The graph of parity `at` before the first step.
+    pub(super) fn derive(&self, deployed: &Model, at: usize, end: End) -> Result<Model, Defect> {
+        let one = NonZeroUsize::MIN;
+        let k = NonZeroUsize::new(self.k).unwrap_or(one);
+        let seed = self.run.seed.wrapping_add(at as u64 * 1000);
+        let design = Design {
+            stem: if self.encoder.is_side_by_side() { k } else { one },
+            head: if self.head() == Head::Slots { k } else { one },
+            // A sum of probabilities is not a distribution.
+            end: if self.head() == Head::Slots { end } else { End::Raw },
+            start: match self.start {
+                Start::Deployed => rewrite::Weights::Divided,
+                Start::Scratch => rewrite::Weights::Scratch { seed },
+            },
+        };
+        rewrite::derive(deployed, &design)
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let wrong = |message: &str| Err(Error::Setting { message: message.into() });
+        if self.k < 2 {
+            return wrong("k must be at least 2");
+        }
+        if !(self.passes > 0.0 && self.passes <= 1000.0) {
+            return wrong("passes must be above 0 and at most 1000");
+        }
+        if !(0.0..=1.0).contains(&self.blanks) {
+            return wrong("blanks must be a share from 0 to 1");
+        }
+        if self.temperature <= 0.0 || !self.temperature.is_finite() {
+            return wrong("temperature must be a number above 0");
+        }
+        if !self.encoder.has_parity_models() {
+            return Err(Error::Untrained { kind: self.encoder });
+        }
+        self.augment.check()?;
+        // Before the graphs are derived, since their sizes grow with k and r.
+        self.code().build()?;
+        self.run.check()
     }
 }

@@ -1,6 +1,6 @@
 //! Scales several outputs to one spread, so that training weights them equally.
 
-use crate::distil::Teacher;
+use crate::learn::Teacher;
 use crate::{Array, Error};
 
 /// Relative differences below this are rounding.

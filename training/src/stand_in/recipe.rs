@@ -48,11 +48,6 @@ impl Default for StandInRecipe {
 }
 
 impl StandInRecipe {
-    /// The loss for outputs of this meaning.
-    pub(super) fn loss(&self, meaning: Meaning) -> Loss {
-        self.loss.unwrap_or(if meaning.has_classes() { Loss::Kl } else { Loss::Mse })
-    }
-
     /// The graph before the first step.
     pub(super) fn derive(&self, graph: &Model, end: End) -> Result<Model, Defect> {
         let start = match self.start {

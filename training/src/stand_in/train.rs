@@ -1,19 +1,18 @@
-//! Trains stand-ins.
+//! Trains stand-ins, and measures them on rows that no training saw.
 
 use bytes::Bytes;
 use parm_encoder::{CodeSpec, Kind};
-use parm_parity_models::bundle::{Calibration, Meaning, Start};
+use parm_parity_models::bundle::{Calibration, Meaning, StandInAccuracy, Start};
 use parm_parity_models::onnx::rewrite::End;
+use parm_parity_models::onnx::{Limits, Model};
 
 use super::StandInRecipe;
 use super::outputs::{Evened, evened, evening};
-use crate::distil::{Aim, Augment, Coder, Exam, Lesson, LessonPlan, Marks, Set, Split, Targets, Teacher};
-use crate::fit::{self, Epoch, Surroundings};
-use crate::groups::Sampling;
-use crate::loss::Scores;
-use crate::parity::{
-    Materials, calibrate, copy, ends_in_softmax, fingerprint, finished, hold, meaning as graph_meaning,
-    taught,
+use crate::evaluate::{Metric, Truth, score};
+use crate::fit::{Epoch, Surroundings};
+use crate::learn::{
+    Augment, Learned, Lesson, Marks, Materials, Scores, Set, Teacher, copy, ends_in_softmax, fingerprint,
+    hold, meaning as graph_meaning, predictions, taught,
 };
 use crate::{Device, Error, Loss, Network};
 
@@ -61,19 +60,12 @@ pub fn train(
         None => (teacher, set),
     };
 
-    let seed = recipe.run.seed;
     // The loss replaces only a softmax: any other end of the graph is trained as it is.
-    let (end, scores) = match meaning {
-        _ if are_several => (End::AsDeployed, Scores::Logits),
-        Meaning::Probabilities if ends_in_softmax(materials.graph) => (End::Raw, Scores::Logits),
-        Meaning::Probabilities => (End::AsDeployed, Scores::Probabilities),
-        _ => (End::AsDeployed, Scores::Logits),
-    };
-    let loss = match scores {
-        Scores::Logits if are_several => recipe.loss.unwrap_or(Loss::Mse),
-        Scores::Logits => recipe.loss(meaning),
-        Scores::Probabilities => recipe.loss.unwrap_or(Loss::Mse),
-    };
+    let is_softmax = meaning == Meaning::Probabilities && !are_several && ends_in_softmax(materials.graph);
+    let end = if is_softmax { End::Raw } else { End::AsDeployed };
+    let is_raw = are_several || is_softmax || meaning != Meaning::Probabilities;
+    let usual = if is_raw && classes { Loss::Kl } else { Loss::Mse };
+    let loss = recipe.loss.unwrap_or(usual);
     if are_several && loss == Loss::Kl {
         return Err(Error::Setting {
             message: "kl needs a single output of classes: use mse or huber".into(),
@@ -88,32 +80,82 @@ pub fn train(
         None => student,
     };
     let fingerprint = fingerprint(&["stand-in", &format!("{recipe:?}")], &set, &[materials.graph]);
-    let (train, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
-    let mut coder = Coder::new(&CodeSpec::new(Kind::Sum, 1, 1), set.dims())?;
-    let exam = Exam::new(held_out, &mut coder, seed)?;
-    let plan = LessonPlan {
-        sampling: Sampling { k: 1, groups: train.len(), blanks: 0.0, seed },
-        batch: recipe.run.batch,
+    let lesson = Lesson {
+        networks: vec![student],
+        set,
+        code: CodeSpec::new(Kind::Sum, 1, 1),
+        held_out: recipe.held_out,
+        passes: 1.0,
+        blanks: 0.0,
         loss,
         temperature: recipe.temperature,
         scores: if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits },
+        reconstructed: if is_raw { Scores::Logits } else { Scores::Probabilities },
         classes,
         taught: recipe.start == Start::Deployed,
+        augment: (!recipe.augment.is_none())
+            .then_some(Augment { how: recipe.augment, teacher: Some(teacher) }),
+        run: &recipe.run,
+        fingerprint,
     };
-    drop(set);
-    let targets = Targets { aim: Aim::Slots(vec![0]), values };
-    let augment =
-        (!recipe.augment.is_none()).then_some(Augment { how: recipe.augment, teacher: Some(teacher) });
-    let mut lesson = Lesson::new(vec![student], train, exam, coder, targets, augment, plan)?;
-    let history = fit::run(&mut lesson, &recipe.run, &fingerprint, around)?;
-
-    let (exam, coder) = (&lesson.exam, &lesson.coder);
-    let marks = match classes {
-        true => exam.classify(coder, &lesson.networks)?,
-        false => exam.regress(coder, &lesson.networks)?,
-    };
-    let calibration = if classes { Some(calibrate(exam, coder, &lesson.networks, scores)?) } else { None };
-    let served = std::iter::once(recipe.derive(materials.graph, End::AsDeployed).map_err(Error::from));
-    let model = finished(&lesson.networks, served, device)?.remove(0);
+    let learned = lesson.learn(around)?;
+    let served = recipe.derive(materials.graph, End::AsDeployed).map_err(Error::from);
+    let model = learned.served([served], device)?.remove(0);
+    let Learned { marks, calibration, history, .. } = learned;
     Ok(TrainedStandIn { model, marks, calibration, meaning, history })
+}
+
+/// The scores of a stand-in and of the deployed model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standing {
+    /// The score of an answer.
+    pub metric: Metric,
+    /// The deployed model's score; perfect without labels.
+    pub deployed: f64,
+    /// The stand-in's score.
+    pub stand_in: f64,
+    /// Share of the rows on which both agree; `None` if answers are numbers.
+    pub agreement: Option<f64>,
+}
+
+impl Standing {
+    /// The form that a bundle stores; `None` for errors, which are not fractions of 1.
+    pub fn accuracy(&self) -> Option<StandInAccuracy> {
+        let Self { metric, deployed, stand_in, .. } = *self;
+        metric.ascends().then(|| StandInAccuracy { metric: metric.to_string(), deployed, stand_in })
+    }
+}
+
+/// Runs both models on every row. `metric` is the score of an answer; by default the highest score of a classifier.
+pub fn examine(
+    materials: Materials<'_>,
+    (stand_in, meaning): (&Bytes, Meaning),
+    metric: Option<Metric>,
+    device: Device,
+) -> Result<Standing, Error> {
+    let deployed = Network::new(copy(materials.graph)?, device)?.taking(materials.samples)?.saying_all()?;
+    let set = taught(materials, materials.teacher.unwrap_or(&deployed))?;
+    let are_several = deployed.widths(materials.samples)?.len() > 1;
+    if are_several && metric.is_some_and(|metric| metric != Metric::AbsoluteError) {
+        let message = "several outputs are judged as numbers: use --metric absolute-error, or none".into();
+        return Err(Error::Setting { message });
+    }
+    let classes = meaning.has_classes() && !are_several;
+    hold(&set, classes)?;
+    let model = Model::from_bytes(stand_in.clone(), &Limits::default())?;
+    let network = Network::new(model, device)?.taking(materials.samples)?.saying_all()?;
+    let answers = predictions(&network, &set.inputs)?;
+    let metric = metric.unwrap_or(if classes { Metric::TOP_1 } else { Metric::AbsoluteError });
+    let truth = match (&set.labels, &materials.samples.values) {
+        (Some(labels), _) if classes => Truth::Classes(labels.clone()),
+        (_, Some(values)) if !classes => Truth::Values(values.clone()),
+        _ => Truth::deployed(&set.outputs, metric),
+    };
+    let said = Truth::deployed(&set.outputs, Metric::TOP_1);
+    Ok(Standing {
+        metric,
+        deployed: score(metric, &set.outputs, &truth)?,
+        stand_in: score(metric, &answers, &truth)?,
+        agreement: classes.then(|| score(Metric::TOP_1, &answers, &said)).transpose()?,
+    })
 }

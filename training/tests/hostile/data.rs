@@ -35,7 +35,11 @@ fn array_is_rejected_when_its_header_lies() {
         Case::new("npy:{}/a.npy", b"\x93NUMPY\x01\x00\x04\x00\xff\xfe\xfd\n".to_vec(), "is not text"),
         Case::new("npy:{}/a.npy", Vec::new(), "cut short"),
         Case::new("npy:{}/a.npy", vec![b'\n'; 2 << 20], "more than 1048576 bytes"),
-        Case::new("npy:{}/a.npy", npy("<f4", "(1, 2)", &[0, 0, 0xc0, 0x7f, 0, 0, 0, 0]), "not a finite"),
+        Case::new(
+            "npy:{}/a.npy",
+            npy("<f4", "(1, 2)", &[0, 0, 0xc0, 0x7f, 0, 0, 0, 0]),
+            "row 0 holds a value that is not a finite",
+        ),
     ]);
 }
 
@@ -71,6 +75,7 @@ fn labels_are_rejected_when_they_are_not_classes() {
         case(&[0.0, f64::INFINITY], "not whole numbers"),
         case(&[0.0, 1e300], "not whole numbers"),
         case(&[0.0, 1e17], "not whole numbers"),
+        Case::new("idx:{}/i,{}/l", idx(&[2, 1, 1], &[1, 2]), "2 rows but 1 labels").and("l", idx(&[1], &[0])),
         Case::new("idx:{}/i,{}/l", idx(&[2, 1, 1], &[1, 2]), "declares 4 bytes").and("l", idx(&[4], &[0, 1])),
         Case::new("idx:{}/i,{}/l", idx(&[2, 1, 1], &[1, 2]), "elements are")
             .and("l", [&[0, 0, 13, 1, 0, 0, 0, 2][..], &[0; 8]].concat()),

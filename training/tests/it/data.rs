@@ -40,30 +40,6 @@ fn idx_files_are_read_plain_and_gzipped() {
 }
 
 #[test]
-fn idx_file_with_a_wrong_length_is_rejected() {
-    let folder = folder();
-    let path = file(&folder, "images", &IMAGES[..IMAGES.len() - 1]);
-    let error = idx(&path, &file(&folder, "labels", LABELS)).unwrap_err();
-    assert_eq!(error, Unusable::Length { path, expected: 8, actual: 7 });
-}
-
-#[test]
-fn labels_in_place_of_images_are_rejected() {
-    let folder = folder();
-    let path = file(&folder, "labels", LABELS);
-    let error = idx(&path, &path).unwrap_err();
-    assert_eq!(error, Unusable::Dimensions { path, expected: 3, actual: vec![2] });
-}
-
-#[test]
-fn labels_of_another_set_are_rejected() {
-    let folder = folder();
-    let labels = file(&folder, "labels", &[0, 0, 8, 1, 0, 0, 0, 1, 7]);
-    let error = idx(&file(&folder, "images", IMAGES), &labels).unwrap_err();
-    assert_eq!(error, Unusable::LabelCount { rows: 2, labels: 1 });
-}
-
-#[test]
 fn a_file_beyond_the_limit_is_not_unpacked() {
     let folder = folder();
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
@@ -114,21 +90,4 @@ fn saved_samples_are_read_again_unchanged() {
     std::fs::remove_file(path("labels.npy")).unwrap();
     values.save(&path("")).unwrap();
     assert_eq!(read("values.npy"), values);
-}
-
-#[test]
-fn array_with_a_nan_is_rejected_with_its_row() {
-    let folder = folder();
-    let data: Vec<u8> = [1.0f32, 2.0, 3.0, f32::NAN].iter().flat_map(|value| value.to_le_bytes()).collect();
-    let rows = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\n", &data);
-    let error = Samples::npy(&file(&folder, "x.npy", &rows), None, Limit::default()).unwrap_err();
-    assert_eq!(error, Unusable::NotFinite { row: 1 });
-}
-
-#[test]
-fn array_in_fortran_order_is_rejected_with_advice() {
-    let folder = folder();
-    let rows = npy("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }\n", &[0; 4]);
-    let error = Samples::npy(&file(&folder, "x.npy", &rows), None, Limit::default()).unwrap_err();
-    assert!(error.to_string().contains("ascontiguousarray"), "{error}");
 }

@@ -1,10 +1,10 @@
 //! Evaluation of codes with known accuracy.
 
-use parm_encoder::{Code, CodeSpec, Kind, Learned};
+use parm_encoder::{Code, CodeSpec, Kind, Learned, Nets};
 use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_training::Array;
 use parm_training::data::Samples;
-use parm_training::evaluate::{Bench, Contender, Model, Order, Pair, Rules};
+use parm_training::evaluate::{Bench, Contender, Model, Order, Rules};
 use parm_training::evaluate::{Confidence, Evaluation, Groups, Metric, Mismatch, Report, Table, Truth};
 use parm_training::evaluate::{constant_answer, encode, parity, picture};
 
@@ -192,6 +192,25 @@ fn boxes_are_judged_by_intersection_over_union() {
     assert_eq!(error.accuracy(), None);
 }
 
+/// Networks that compute the sum code: one parity, and the difference that is missing.
+#[derive(Debug)]
+struct SumNets;
+
+impl Nets for SumNets {
+    fn encode(&self, queries: &[f32], parities: &mut [f32]) -> Result<(), String> {
+        let (first, second) = queries.split_at(CLASSES);
+        parities.iter_mut().zip(first.iter().zip(second)).for_each(|(sum, (a, b))| *sum = a + b);
+        Ok(())
+    }
+
+    fn decode(&self, outputs: &[f32], predictions: &mut [f32]) -> Result<(), String> {
+        let (exact, parity) = outputs.split_at(2 * CLASSES);
+        let missing = |at: usize| parity[at % CLASSES] - exact[(at + CLASSES) % (2 * CLASSES)];
+        predictions.iter_mut().enumerate().for_each(|(at, prediction)| *prediction = missing(at));
+        Ok(())
+    }
+}
+
 #[test]
 fn bench_judges_trained_untrained_and_learned_codes() {
     let (inputs, labels) = inputs();
@@ -211,23 +230,7 @@ fn bench_judges_trained_untrained_and_learned_codes() {
     let error = judge(&*sum, &[]).unwrap_err();
     assert_eq!(error, Mismatch::Models { kind: Kind::Sum, expected: 1, actual: 0 });
 
-    // Networks that compute the sum code: one parity, and the difference that is missing.
-    let add = |parts: &Array<f32>, width: usize| -> Vec<f32> {
-        (0..width).map(|at| parts.data().iter().skip(at).step_by(width).sum()).collect()
-    };
-    let encoder = move |queries: &Array<f32>| {
-        assert_eq!(queries.shape(), [1, 2 * CLASSES]);
-        Ok(Array::new(vec![1, CLASSES], add(queries, CLASSES)).unwrap())
-    };
-    let decoder = |outputs: &Array<f32>| {
-        assert_eq!(outputs.shape(), [1, 3, CLASSES]);
-        let (exact, parity) = outputs.data().split_at(2 * CLASSES);
-        let missing = |at: usize| parity[at % CLASSES] - exact[(at + CLASSES) % (2 * CLASSES)];
-        Ok(Array::new(vec![1, 2, CLASSES], (0..2 * CLASSES).map(missing).collect()).unwrap())
-    };
-    let spec = CodeSpec::new(Kind::Learned, 2, 1);
-    let pair = Pair::new(&spec, &[CLASSES], Box::new(encoder), Box::new(decoder));
-    let learned = Learned::new(&spec, Box::new(pair)).unwrap();
+    let learned = Learned::new(&CodeSpec::new(Kind::Learned, 2, 1), Box::new(SumNets)).unwrap();
     let report = judge(&learned, &[]).unwrap();
     assert_eq!((report.degraded(), report.degraded[0].agreement), (0.9, 1.0));
 }

@@ -11,7 +11,6 @@ mod outputs;
 mod parity;
 mod pytorch;
 mod several;
-mod shared;
 mod shipped;
 mod sources;
 mod stand_in;

@@ -264,13 +264,6 @@ fn files_are_read_by_their_ends_and_once() {
 }
 
 #[test]
-fn class_without_rows_is_reported() {
-    let inputs = Array::full(vec![3, 1], 0.0);
-    let samples = Samples::new(inputs, Some(vec![0, 3, 1])).unwrap();
-    assert_eq!(samples.complete_classes(), Err(Unusable::EmptyClass { class: 2, classes: 4 }));
-}
-
-#[test]
 fn normalised_channels_have_mean_zero_and_deviation_one() {
     let mut rows = Array::new(vec![2, 2, 2], vec![1.0, 3.0, 5.0, 5.0, 5.0, 7.0, 5.0, 5.0]).unwrap();
     let preprocessing = fit(&rows);
@@ -293,15 +286,6 @@ fn known_sets_are_checked_by_checksums() {
     assert_eq!(states[0], &FileState::Missing);
     assert!(matches!(states[1], FileState::Differs(sum) if sum.len() == 32));
     assert!(known::find("nist").unwrap_err().to_string().contains("fashion-mnist, mnist"));
-}
-
-#[test]
-fn demonstration_images_have_labels_of_all_classes() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/fashion-mnist");
-    let source = format!("idx:{folder}/images-idx3-ubyte.gz,{folder}/labels-idx1-ubyte.gz");
-    let samples = source.parse::<Source>().unwrap().read(Limit::default()).unwrap();
-    assert_eq!(samples.inputs.shape(), [2000, 1, 28, 28]);
-    assert_eq!(samples.complete_classes(), Ok(10));
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(crate) fn samples(rows: usize, seed: u64) -> Samples {
 
 /// A short run.
 pub(crate) fn run(epochs: u64) -> Settings {
-    Settings { epochs, batch: 16, rate: 3e-3, save_every: 1, ..Settings::default() }
+    Settings { epochs: Some(epochs), batch: 16, rate: 3e-3, save_every: 1, ..Settings::default() }
 }
 
 /// A trained base model of the task.

@@ -3,11 +3,8 @@
 //! A convolution is then a product with the filters, and its derivative by the image adds a product's columns back to
 //! their places. In most networks there are as many places as image elements. Then a tap sees the image shifted by a
 //! constant: one copy, and zeros at the border.
-#![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
 
 use std::ops::Range;
-
-use multiversion::multiversion;
 
 use super::Sliding;
 
@@ -122,7 +119,6 @@ impl Shift {
     }
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
 fn add(values: &[f32], to: &mut [f32]) {
     to.iter_mut().zip(values).for_each(|(to, value)| *to += value);
 }

@@ -9,7 +9,6 @@ use rayon::prelude::*;
 
 use super::Sliding;
 use super::columns::{gather, scatter};
-use super::norm::sum;
 use super::product::{MatrixView, Old, multiply};
 
 /// Number of parts with a separate sum each.
@@ -167,7 +166,7 @@ impl ConvSizes {
     pub(super) fn bias_gradient(&self, gradient: &[f32]) -> Vec<f32> {
         let planes = || gradient.chunks_exact(self.sliding.places());
         let each = (0..self.outputs).map(|channel| planes().skip(channel).step_by(self.outputs));
-        each.map(|planes| planes.map(sum).sum()).collect()
+        each.map(|planes| planes.map(|plane| plane.iter().sum::<f32>()).sum()).collect()
     }
 
     /// The image's windows, gathered into `columns` unless they equal the image.

@@ -24,15 +24,6 @@ impl Sliding {
         (first..end.max(first), (first * stride + offset).saturating_sub(before))
     }
 
-    /// The element that `tap`, which lies inside the image, sees from a place.
-    pub(super) fn element(&self, place: [usize; 2], tap: usize) -> usize {
-        let tap = [tap / self.kernel[1], tap % self.kernel[1]];
-        let at = |axis: usize| {
-            place[axis] * self.strides[axis] + tap[axis] * self.dilations[axis] - self.before[axis]
-        };
-        at(0) * self.input[1] + at(1)
-    }
-
     pub(super) fn image(&self) -> usize {
         self.input.iter().product()
     }

@@ -4,7 +4,7 @@ use burn::tensor::{Tensor, module};
 
 use crate::array::count;
 use crate::graph::kernel::{Inputs, Kernel, Mode, Pass, Statistic, axis, one};
-use crate::graph::{Problem, Real, Value, native, real::map, spec::Spec};
+use crate::graph::{Problem, Real, Value, real::map, spec::Spec};
 
 /// Batch normalisation. The running statistics are buffers, not parameters: in training they follow the batches by
 /// the node's momentum, with the population variance, as ONNX defines it.
@@ -43,15 +43,9 @@ impl BatchNorm {
         }
         let (measured_mean, measured_variance);
         let output = map!(x, t => {
-            if native::is_here(&t) {
-                let result = native::batch_norm(t, scale, bias, self.epsilon as f32);
-                (measured_mean, measured_variance) = (result.mean, result.variance);
-                result.output
-            } else {
-                let result = module::batch_norm_train(t, scale, bias, self.epsilon);
-                (measured_mean, measured_variance) = (result.mean, result.variance);
-                result.output
-            }
+            let result = module::batch_norm_train(t, scale, bias, self.epsilon);
+            (measured_mean, measured_variance) = (result.mean, result.variance);
+            result.output
         });
         for (name, value) in [(&self.mean, measured_mean), (&self.variance, measured_variance)] {
             let (name, value) = (name.clone(), Real::R1(value));

@@ -7,7 +7,7 @@ use super::window::{Resolved, Window};
 use crate::graph::kernel::{Kernel, one};
 use crate::graph::problem::filled;
 use crate::graph::real::map;
-use crate::graph::{Problem, Real, native, spec::Spec};
+use crate::graph::{Problem, Real, spec::Spec};
 
 pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
     spec.outputs(1)?; // indices of the maxima: exporters do not use them for inference
@@ -23,12 +23,9 @@ pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
                 max_options(window.resolve::<1>(&shape[2..], None)?, ceil_mode),
             )),
             _ => {
-                let (x, window) = (x.rank4()?, window.resolve::<2>(&shape[2..], None)?);
-                let sliding = window.sliding(&shape[2..]).filter(|_| !ceil_mode && native::is_here(&x));
-                Real::R4(match sliding {
-                    Some(sliding) => native::max_pool2d(x, sliding),
-                    None => module::max_pool2d(x, max_options(window, ceil_mode)),
-                })
+                let x = x.rank4()?;
+                let window = window.resolve::<2>(&shape[2..], None)?;
+                Real::R4(module::max_pool2d(x, max_options(window, ceil_mode)))
             }
         })
     }))

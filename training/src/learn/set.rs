@@ -1,11 +1,10 @@
-//! Training data: rows, the teacher's answers, and augmented copies of both.
+//! Rows with the teacher's answers, and augmented copies of both.
 
 use parm_random::Random;
 use serde::{Deserialize, Serialize};
 
-use super::Teacher;
-use crate::groups::BLANK;
-use crate::loss::{Softening, soften};
+use super::{Softening, Teacher, soften};
+use crate::groups::{BLANK, Groups};
 use crate::{Array, Error};
 
 /// Maximum shift of images: no image is larger.
@@ -38,8 +37,20 @@ impl Set {
         &self.inputs.shape()[1..]
     }
 
-    /// The given rows.
-    pub(crate) fn select(&self, rows: &[usize]) -> Self {
+    /// The answer to a row.
+    pub(crate) fn output(&self, row: usize) -> &[f32] {
+        &self.outputs.data()[row * self.values()..][..self.values()]
+    }
+
+    /// Splits off `held_out` random rows, at most a sixth: the rows to learn from, and the others.
+    pub(crate) fn split(&self, held_out: usize, seed: u64) -> (Self, Self) {
+        let mut rows: Vec<usize> = (0..self.len()).collect();
+        Random::named(seed, "rows held out").shuffle(&mut rows);
+        let held_out = rows.split_off(self.len() - held_out.min(self.len() / 6));
+        (self.select(&rows), self.select(&held_out))
+    }
+
+    fn select(&self, rows: &[usize]) -> Self {
         Self {
             inputs: self.inputs.rows(rows),
             outputs: self.outputs.rows(rows),
@@ -82,11 +93,12 @@ pub(crate) struct Augment<'a> {
     pub(crate) teacher: Option<&'a dyn Teacher>,
 }
 
-/// The training data of a batch: rows, targets, and the rows of each group.
+/// The training data of a batch.
 pub(crate) struct Augmented {
-    pub(crate) inputs: Vec<f32>,
+    pub(crate) inputs: Array<f32>,
+    /// The targets, row by row.
     pub(crate) targets: Vec<f32>,
-    pub(crate) members: Vec<u32>,
+    pub(crate) groups: Groups,
 }
 
 impl Augment<'_> {
@@ -95,7 +107,7 @@ impl Augment<'_> {
         &self,
         set: &Set,
         targets: &[f32],
-        members: &[u32],
+        groups: &Groups,
         random: &mut Random,
         softening: Option<Softening>,
     ) -> Result<Augmented, Error> {
@@ -103,36 +115,32 @@ impl Augment<'_> {
             return Err(Error::NotImages { dims: set.dims().into() });
         };
         let (row, values) = (set.inputs.data().len() / set.len(), targets.len() / set.len());
-        let mut augmented = Augmented { inputs: Vec::new(), targets: Vec::new(), members: Vec::new() };
-        let mut copies = 0;
-        for &member in members {
+        let (mut inputs, mut copied, mut members, mut copies) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for &member in groups.members() {
             if member == BLANK {
-                augmented.members.push(BLANK);
+                members.push(BLANK);
                 continue;
             }
-            let source = &set.inputs.data()[member as usize * row..][..row];
-            let start = augmented.inputs.len();
-            augmented.inputs.resize(start + row, 0.0);
+            let source = &set.inputs.data()[member * row..][..row];
+            let start = inputs.len();
+            inputs.resize(start + row, 0.0);
             let change = Change::draw(self.how, random);
-            for (from, to) in source
-                .chunks_exact(height * width)
-                .zip(augmented.inputs[start..].chunks_exact_mut(height * width))
-            {
-                change.apply(from, to, height, width);
-            }
-            augmented.targets.extend(&targets[member as usize * values..][..values]);
-            augmented.members.push(copies);
+            let planes = source.chunks_exact(height * width);
+            let planes = planes.zip(inputs[start..].chunks_exact_mut(height * width));
+            planes.for_each(|(from, to)| change.apply(from, to, height, width));
+            copied.extend(&targets[member * values..][..values]);
+            members.push(copies);
             copies += 1;
         }
+        let shape: Vec<usize> = [copies].into_iter().chain(set.dims().iter().copied()).collect();
+        let inputs = Array::new(shape, inputs).expect("whole rows");
         if let Some(teacher) = &self.teacher {
-            let shape: Vec<usize> = [copies as usize].into_iter().chain(set.dims().iter().copied()).collect();
-            let rows = Array::new(shape, augmented.inputs.clone()).expect("whole rows");
-            augmented.targets = teacher.predict(&rows)?.into_data();
+            copied = teacher.predict(&inputs)?.into_data();
             if let Some(softening) = softening {
-                soften(&mut augmented.targets, values, softening);
+                soften(&mut copied, values, softening);
             }
         }
-        Ok(augmented)
+        Ok(Augmented { inputs, targets: copied, groups: Groups::of(groups.k(), members) })
     }
 }
 

@@ -1,10 +1,16 @@
-//! Losses between a network's outputs and targets, computed on the device.
+//! Targets of the networks' outputs for a group, and losses between both, computed on the device.
 //!
 //! Outputs and targets are `[groups, slots, values]`. A weight per slot (zero for blank ones) makes the sum of the
 //! slots' losses a mean over the others.
 
-use burn::tensor::{Tensor, activation};
+use burn::tensor::{Device, Tensor, TensorData, activation};
+use parm_encoder::{CodeSpec, Head};
 use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::fit::fault;
+use crate::graph::Real;
+use crate::groups::{BLANK, Groups};
 
 /// A loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -85,6 +91,92 @@ pub(crate) fn soften(outputs: &mut [f32], values: usize, softening: Softening) {
         row.iter_mut().for_each(|score| *score = ((*score - largest) / temperature).exp());
         let sum: f32 = row.iter().sum();
         row.iter_mut().for_each(|score| *score /= sum);
+    }
+}
+
+/// A parity model's outputs in terms of the members' predictions.
+#[derive(Clone, Debug, PartialEq)]
+enum Aim {
+    /// Weighted sums of them, one row of weights per parity.
+    Sums(Vec<Vec<f32>>),
+    /// Each of them, at these positions.
+    Slots(Vec<usize>),
+}
+
+impl Aim {
+    /// The outputs that the code's decoder expects.
+    fn of(code: &CodeSpec) -> Result<Self, Error> {
+        match code.parity_head() {
+            Some(Head::Slots) => Ok(Aim::Slots(code.places()?)),
+            Some(Head::Sum) => Ok(Aim::Sums(code.weights()?)),
+            None => Err(Error::Untrained { kind: code.kind }),
+        }
+    }
+
+    fn slots(&self) -> usize {
+        match self {
+            Aim::Sums(_) => 1,
+            Aim::Slots(places) => places.len(),
+        }
+    }
+}
+
+/// Makes targets, and compares outputs with them.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets {
+    aim: Aim,
+    /// Values of one prediction.
+    values: usize,
+    loss: Loss,
+    temperature: f32,
+}
+
+impl Targets {
+    /// Rejects losses that are undefined for the code's parity models.
+    pub(crate) fn new(code: &CodeSpec, values: usize, loss: Loss, temperature: f32) -> Result<Self, Error> {
+        let aim = Aim::of(code)?;
+        match (&aim, loss) {
+            (Aim::Sums(rows), Loss::Kl) if rows[0].len() > 1 => Err(Error::LossOfSums),
+            _ => Ok(Self { aim, values, loss, temperature }),
+        }
+    }
+
+    /// The loss of the output of parity `at`; `rows` holds the predictions that the groups refer to.
+    pub(crate) fn loss(
+        &self,
+        at: usize,
+        output: Real,
+        rows: &[f32],
+        groups: &Groups,
+    ) -> Result<Tensor<1>, Error> {
+        let output = output.reshape(&[groups.len(), self.aim.slots(), self.values]);
+        let output = output.and_then(Real::rank3).map_err(fault("the output"))?;
+        let truth = self.of(at, rows, groups, &output.device());
+        Ok(self.loss.of(output, truth, self.temperature))
+    }
+
+    fn of(&self, at: usize, rows: &[f32], groups: &Groups, device: &Device) -> BatchTruth {
+        let (values, slots) = (self.values, self.aim.slots());
+        let mut targets = vec![0.0f32; groups.len() * slots * values];
+        let mut weights = vec![0.0f32; groups.len() * slots];
+        for (group, members) in groups.iter().enumerate() {
+            for (slot, &member) in members.iter().enumerate().filter(|(_, member)| **member != BLANK) {
+                let prediction = &rows[member * values..][..values];
+                let (place, factor) = match &self.aim {
+                    Aim::Sums(weights) => (0, weights[at][slot]),
+                    Aim::Slots(places) => (places[slot], 1.0),
+                };
+                let target = &mut targets[(group * slots + place) * values..][..values];
+                target.iter_mut().zip(prediction).for_each(|(sum, value)| *sum += factor * value);
+                weights[group * slots + place] = 1.0;
+            }
+        }
+        let share = weights.iter().sum::<f32>().max(1.0).recip();
+        weights.iter_mut().for_each(|weight| *weight *= share);
+        BatchTruth {
+            targets: Tensor::from_data(TensorData::new(targets, [groups.len(), slots, values]), device),
+            weights: Tensor::from_data(TensorData::new(weights, [groups.len(), slots, 1]), device),
+        }
     }
 }
 
