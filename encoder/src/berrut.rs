@@ -11,27 +11,15 @@
 
 use std::f64::consts::PI;
 
-use crate::kind::{Mixing, Nature, Requirement};
-use crate::matrix::Matrix;
-use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace, kernel};
+use crate::coefficients::Matrix;
+use crate::{Code, CodeSpec, Error, Members, Received, Workspace, kernel};
 
 /// The most outputs that a decoder adds up.
 const MAX_CODED: usize = 64;
 
-/// The row of the table of codes.
-pub(crate) const NATURE: Nature = Nature {
-    name: "berrut",
-    requires: Requirement::Nothing,
-    mixing: Mixing::AddsUp,
-    fields: &[],
-    parities: |spec| spec.k + spec.r,
-    needs: |spec| Needs::AnyOutputs(spec.k),
-    build: |spec| Ok(Box::new(Berrut::new(spec)?)),
-};
-
 /// The Berrut code.
 #[derive(Debug)]
-pub struct Berrut {
+pub(crate) struct Berrut {
     spec: CodeSpec,
     /// The encoding matrix, k + r rows of k.
     weights: Vec<f32>,
@@ -41,7 +29,7 @@ pub struct Berrut {
 
 impl Berrut {
     /// `spec.k` queries at `spec.k + spec.r` points.
-    pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
+    pub(crate) fn new(spec: &CodeSpec) -> Result<Self, Error> {
         spec.check_sizes(2..=32, 1..=32)?;
         let (k, coded) = (spec.k, spec.k + spec.r);
         let queries: Vec<f64> = (0..k).map(|j| ((2 * j + 1) as f64 * PI / (2 * k) as f64).cos()).collect();

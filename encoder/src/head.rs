@@ -5,7 +5,7 @@
 //! ParM's image code.
 
 use crate::linear::{Linear, coefficients};
-use crate::{CodeSpec, Error, Head, Needs, Received};
+use crate::{CodeSpec, Error, Head, Received};
 
 #[derive(Debug)]
 pub(crate) enum Decoder {
@@ -25,17 +25,9 @@ impl Decoder {
     /// Writes the prediction of `slot`, which the caller has checked to be recoverable.
     pub(crate) fn decode(&self, received: Received<'_>, slot: usize, out: &mut [f32]) {
         match self {
-            Decoder::Sum(linear) => linear.decode(received, slot, out),
+            Decoder::Sum(linear) => linear.decode(received, slot, |slot| slot, out),
             Decoder::Slots(places) => mean(received.parities, places[slot], out),
         }
-    }
-}
-
-/// The outputs that a reconstruction requires with the head of the spec.
-pub(crate) fn needs(spec: &CodeSpec) -> Needs {
-    match spec.parity_head() {
-        Some(Head::Slots) => Needs::OneParity,
-        _ => Needs::AsManyAsMissing,
     }
 }
 

@@ -56,17 +56,6 @@ pub fn combine_each<'w>(weights: impl Fn(usize) -> &'w [f32], terms: &[&[f32]], 
     }
 }
 
-/// The reference implementation of [`combine`].
-pub fn combine_naive(weights: &[f32], terms: &[&[f32]], out: &mut [f32]) {
-    for (index, out) in out.iter_mut().enumerate() {
-        *out = 0.0;
-        for (term, (weight, values)) in weights.iter().zip(terms).enumerate() {
-            let product = weight * values[index];
-            *out = if term == 0 { product } else { *out + product };
-        }
-    }
-}
-
 /// Adds up to [`FAN_IN`] terms from `start` on, to the values in `out` if `onto`, otherwise in place of them.
 #[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
 fn pass(weights: &[f32], terms: &[&[f32]], start: usize, out: &mut [f32], onto: bool) {

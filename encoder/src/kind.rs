@@ -1,15 +1,18 @@
-//! The table of codes: the properties of each code that its name alone determines.
+//! The codes, and the properties that the name of a code alone determines.
 //!
-//! Each code's file defines its [`Nature`], and the table here has a row for each. Callers query the properties of a
-//! code (whether it needs a bundle, adds queries up, and so on) here and in [`CodeSpec`], and never compare names. A new
-//! code is then served, evaluated and trained as its nature allows.
+//! Callers query the properties of a code (whether it needs a bundle, adds queries up, and so on) here and in
+//! [`CodeSpec`], and never compare names. A new code is then served, evaluated and trained as its properties allow.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, CodeSpec, Error, Needs, berrut, learned, mds, slots, sum, tiles, weighted};
+use crate::berrut::Berrut;
+use crate::linear::Weighted;
+use crate::slots::Slots;
+use crate::tiles::Tiles;
+use crate::{Code, CodeSpec, Error, Head, Needs};
 
 /// The codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,35 +34,6 @@ pub enum Kind {
     Learned,
 }
 
-/// A row for each code, in the order of [`Kind`].
-const TABLE: [(Kind, Nature); 7] = [
-    (Kind::Sum, sum::NATURE),
-    (Kind::Weighted, weighted::NATURE),
-    (Kind::Tiles, tiles::NATURE),
-    (Kind::Slots, slots::NATURE),
-    (Kind::Mds, mds::NATURE),
-    (Kind::Berrut, berrut::NATURE),
-    (Kind::Learned, learned::NATURE),
-];
-
-/// The properties of a code that do not depend on its parameters.
-pub(crate) struct Nature {
-    /// Its name in settings, bundles and flags.
-    pub(crate) name: &'static str,
-    /// The models that it requires.
-    pub(crate) requires: Requirement,
-    /// The way in which it combines queries.
-    pub(crate) mixing: Mixing,
-    /// The optional fields of a spec that it reads, by name.
-    pub(crate) fields: &'static [&'static str],
-    /// Coded queries of a group with these parameters.
-    pub(crate) parities: fn(&CodeSpec) -> usize,
-    /// The outputs that a reconstruction requires.
-    pub(crate) needs: fn(&CodeSpec) -> Needs,
-    /// Checks every parameter.
-    pub(crate) build: fn(&CodeSpec) -> Result<Box<dyn Code>, Error>,
-}
-
 /// The models that a code requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Requirement {
@@ -73,44 +47,32 @@ pub enum Requirement {
     Nothing,
 }
 
-/// The way in which a code combines queries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Mixing {
-    /// Computes weighted sums, which requires floats.
-    AddsUp,
-    /// Copies whole queries next to one another into one parity query.
-    SideBySide,
-}
-
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; TABLE.len()] = {
-        let mut all = [Kind::Sum; TABLE.len()];
-        let mut at = 0;
-        while at < all.len() {
-            all[at] = TABLE[at].0;
-            assert!(
-                all[at] as usize == at,
-                "table of codes: a row is not at its kind's position: sort the rows"
-            );
-            at += 1;
-        }
-        all
-    };
+    pub const ALL: [Kind; 7] =
+        [Kind::Sum, Kind::Weighted, Kind::Tiles, Kind::Slots, Kind::Mds, Kind::Berrut, Kind::Learned];
 
-    pub(crate) fn nature(self) -> &'static Nature {
-        const ROWS: &[(Kind, Nature)] = &TABLE;
-        &ROWS[self as usize].1
-    }
-
-    /// Its name, as in settings and bundles.
+    /// Its name, as in settings, bundles and flags.
     pub fn name(self) -> &'static str {
-        self.nature().name
+        match self {
+            Kind::Sum => "sum",
+            Kind::Weighted => "weighted",
+            Kind::Tiles => "tiles",
+            Kind::Slots => "slots",
+            Kind::Mds => "mds",
+            Kind::Berrut => "berrut",
+            Kind::Learned => "learned",
+        }
     }
 
     /// The models that it requires.
     pub fn requires(self) -> Requirement {
-        self.nature().requires
+        match self {
+            Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots => Requirement::ParityModels,
+            Kind::Mds => Requirement::AffineModel,
+            Kind::Berrut => Requirement::Nothing,
+            Kind::Learned => Requirement::Nets,
+        }
     }
 
     /// Whether each parity has its own model, in addition to the deployed one.
@@ -130,17 +92,52 @@ impl Kind {
 
     /// Whether it computes with queries, which must then be floats.
     pub fn is_arithmetic(self) -> bool {
-        self.nature().mixing == Mixing::AddsUp
+        !self.is_side_by_side()
     }
 
     /// Whether the queries of a group are concatenated in a parity query, on the channel axis.
     pub fn is_side_by_side(self) -> bool {
-        self.nature().mixing == Mixing::SideBySide
+        self == Kind::Slots
     }
 
     /// Whether a spec can choose the output of its parity models.
     pub fn chooses_head(self) -> bool {
-        self.nature().fields.contains(&"head")
+        self.fields().contains(&"head")
+    }
+
+    /// The optional fields of a spec that it reads.
+    pub(crate) fn fields(self) -> &'static [&'static str] {
+        match self {
+            Kind::Weighted => &["coefficients"],
+            Kind::Tiles => &["head", "coefficients", "order", "grid", "layout"],
+            Kind::Slots => &["head", "coefficients", "order", "layout"],
+            Kind::Sum | Kind::Mds | Kind::Berrut | Kind::Learned => &[],
+        }
+    }
+
+    /// Coded queries of a group with these parameters.
+    pub(crate) fn parities(self, spec: &CodeSpec) -> usize {
+        if self == Kind::Berrut { spec.k + spec.r } else { spec.r }
+    }
+
+    /// The outputs that a reconstruction requires.
+    pub(crate) fn needs(self, spec: &CodeSpec) -> Needs {
+        match self {
+            Kind::Berrut => Needs::AnyOutputs(spec.k),
+            _ if spec.parity_head() == Some(Head::Slots) => Needs::OneParity,
+            _ => Needs::AsManyAsMissing,
+        }
+    }
+
+    /// Checks every parameter and builds the code.
+    pub(crate) fn build(self, spec: &CodeSpec) -> Result<Box<dyn Code>, Error> {
+        Ok(match self {
+            Kind::Sum | Kind::Weighted | Kind::Mds => Box::new(Weighted::new(spec)?),
+            Kind::Tiles => Box::new(Tiles::new(spec)?),
+            Kind::Slots => Box::new(Slots::new(spec)?),
+            Kind::Berrut => Box::new(Berrut::new(spec)?),
+            Kind::Learned => return Err(Error::NeedsNets),
+        })
     }
 }
 

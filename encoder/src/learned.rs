@@ -6,9 +6,8 @@
 
 use std::fmt::Debug;
 
-use crate::kind::{Mixing, Nature, Requirement};
 use crate::workspace::take;
-use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
+use crate::{Code, CodeSpec, Error, Members, Received, Workspace};
 
 /// The two nets, run by an engine.
 pub trait Nets: Debug + Send + Sync {
@@ -18,17 +17,6 @@ pub trait Nets: Debug + Send + Sync {
     /// Computes k concatenated predictions from k + r concatenated outputs, with zeros for lost ones.
     fn decode(&self, outputs: &[f32], predictions: &mut [f32]) -> Result<(), String>;
 }
-
-/// The row of the table of codes.
-pub(crate) const NATURE: Nature = Nature {
-    name: "learned",
-    requires: Requirement::Nets,
-    mixing: Mixing::AddsUp,
-    fields: &[],
-    parities: |spec| spec.r,
-    needs: |_| Needs::AsManyAsMissing,
-    build: |_| Err(Error::NeedsNets),
-};
 
 /// A learned code.
 #[derive(Debug)]

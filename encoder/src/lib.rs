@@ -41,7 +41,6 @@
 pub mod coefficients;
 pub mod guard;
 pub mod kernel;
-pub mod matrix;
 pub mod path;
 
 mod code;
@@ -57,22 +56,14 @@ mod linear;
 
 mod berrut;
 mod learned;
-mod mds;
 mod slots;
-mod sum;
 mod tiles;
-mod weighted;
 
-pub use berrut::Berrut;
 pub use code::{Code, Element, Input, Members, Received};
 pub use error::{Error, Part};
 pub use kind::{Kind, Requirement};
 pub use learned::{Learned, Nets};
-pub use mds::Mds;
 pub use recovery::{Arrived, Needs, Recovery};
 pub use set::Set;
-pub use slots::Slots;
 pub use spec::{CodeSpec, Grid, Head, Layout};
-pub use tiles::Tiles;
-pub use weighted::Weighted;
 pub use workspace::Workspace;

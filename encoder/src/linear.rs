@@ -1,13 +1,23 @@
-//! The linear algebra of `sum`, `weighted`, `mds` and the head `sum`: r weighted sums of k vectors.
+//! The linear codes `sum`, `weighted` and `mds`, and the decoder of the head `sum`: r weighted sums of k vectors.
 //!
 //! Encoding is a weighted sum of queries, and decoding one lost slot is a weighted sum of outputs. The decoder takes
 //! the lost slot's column of coefficients (over the parities that arrived) and makes it orthogonal to the columns of
 //! the other missing slots. The remainder selects that slot from the parity outputs while the others cancel. With more
 //! parities than losses this is the least-squares estimate, which uses every output. Matrices are at most 4 x 4 and
 //! live on the stack.
+//!
+//! **`sum` and `weighted`.** Parity model j learns the sum of c_ji F(X_i). One parity query for two parity models with
+//! different targets cannot work: it does not change when queries swap places, so no function of it can tell them apart.
+//! A blank slot adds nothing to any sum.
+//!
+//! **`mds`** is exact for affine models, F(X) = W X + b: linear and logistic regression, linear SVMs, on raw outputs. The
+//! deployed model serves its own parities, which requires F(sum of c_i X_i) = sum of c_i F(X_i). The left side has the
+//! bias b once, the right side (sum of c_i) times. Every row of coefficients is therefore scaled to a sum of one. Blank
+//! slots would change that sum, so a group of m members uses the code designed for k = m, with columns in slot order.
+//! Mixed signs keep the answers exact in f32. After Lee et al., *Speeding Up Distributed Machine Learning Using Codes*.
 
-use crate::matrix::Matrix;
-use crate::{Error, Received, kernel};
+use crate::coefficients::{DESIGNED_K, DESIGNED_R, Matrix, check, design};
+use crate::{Code, CodeSpec, Error, Kind, Members, Received, Set, Workspace, kernel};
 
 /// The most queries per group of a linear code: every square sub-matrix of its coefficients is checked.
 pub(crate) const MAX_K: usize = 16;
@@ -48,13 +58,9 @@ impl Linear {
         kernel::combine_each(|parity| &weights[parity][..count], &terms[..count], parities);
     }
 
-    /// Writes the prediction of `slot`, which the caller has checked to be recoverable.
-    pub(crate) fn decode(&self, received: Received<'_>, slot: usize, prediction: &mut [f32]) {
-        self.decode_columns(received, slot, |slot| slot, prediction);
-    }
-
-    /// As [`decode`](Self::decode), with the column of each slot given by `column_of`.
-    pub(crate) fn decode_columns(
+    /// Writes the prediction of `slot`, which the caller has checked to be recoverable. `column_of` gives the column of
+    /// each slot.
+    pub(crate) fn decode(
         &self,
         received: Received<'_>,
         slot: usize,
@@ -119,10 +125,9 @@ impl Linear {
 }
 
 /// Checks and returns the coefficients of a spec, or the designed ones.
-pub(crate) fn coefficients(spec: &crate::CodeSpec) -> Result<Matrix, Error> {
+pub(crate) fn coefficients(spec: &CodeSpec) -> Result<Matrix, Error> {
     let Some(rows) = &spec.coefficients else {
-        return crate::coefficients::design(spec.k, spec.r)
-            .ok_or(Error::NotDesigned { k: spec.k, r: spec.r });
+        return design(spec.k, spec.r).ok_or(Error::NotDesigned { k: spec.k, r: spec.r });
     };
     if rows.len() != spec.r {
         return Err(Error::CoefficientRows { expected: spec.r, actual: rows.len() });
@@ -136,7 +141,7 @@ pub(crate) fn coefficients(spec: &crate::CodeSpec) -> Result<Matrix, Error> {
         }
     }
     let matrix = Matrix::from_fn(spec.r, spec.k, |row, column| f64::from(rows[row][column]));
-    crate::coefficients::check(&matrix)?;
+    check(&matrix)?;
     Ok(matrix)
 }
 
@@ -154,4 +159,84 @@ fn remainder(mut vector: [f64; MAX_R], basis: &[[f64; MAX_R]]) -> [f64; MAX_R] {
 
 fn dot(a: &[f64; MAX_R], b: &[f64; MAX_R]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// A code of weighted sums: `sum`, `weighted` or `mds`.
+#[derive(Debug)]
+pub(crate) struct Weighted {
+    spec: CodeSpec,
+    /// The code of a group of m members, at index m - 1; the last is that of all groups unless blank slots count.
+    by_members: Vec<Linear>,
+}
+
+impl Weighted {
+    /// `spec.r` sums of `spec.k` queries.
+    pub(crate) fn new(spec: &CodeSpec) -> Result<Self, Error> {
+        let tables = match spec.kind {
+            Kind::Mds => {
+                spec.check_sizes(1..=DESIGNED_K, 1..=DESIGNED_R)?;
+                let normalised = |members| design(members, spec.r).map(|matrix| normalised(&matrix));
+                (1..=spec.k).map(normalised).collect()
+            }
+            kind => {
+                spec.check_sizes(1..=MAX_K, 1..=if kind == Kind::Sum { 1 } else { MAX_R })?;
+                Some(vec![coefficients(spec)?])
+            }
+        };
+        let tables = tables.ok_or(Error::NotDesigned { k: spec.k, r: spec.r })?;
+        Ok(Self { spec: spec.clone(), by_members: tables.iter().map(Linear::new).collect() })
+    }
+
+    /// The sums of a group with these members, and whether its columns are those of its members in slot order.
+    fn of(&self, members: Set) -> (&Linear, bool) {
+        match self.by_members.as_slice() {
+            [all] => (all, false),
+            some => (&some[members.len() - 1], true),
+        }
+    }
+}
+
+impl Code for Weighted {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn encode_checked(
+        &self,
+        members: Members<'_, f32>,
+        parities: &mut [&mut [f32]],
+        _: &mut Workspace,
+    ) -> Result<(), Error> {
+        let (linear, is_packed) = self.of(members.present());
+        if !is_packed {
+            linear.encode(members.queries, parities);
+            return Ok(());
+        }
+        let mut packed: [Option<&[f32]>; MAX_K] = [None; MAX_K];
+        let present = members.queries.iter().filter(|query| query.is_some());
+        packed.iter_mut().zip(present).for_each(|(to, query)| *to = *query);
+        linear.encode(&packed[..members.present().len()], parities);
+        Ok(())
+    }
+
+    fn decode_checked(
+        &self,
+        received: Received<'_>,
+        slot: usize,
+        prediction: &mut [f32],
+        _: &mut Workspace,
+    ) -> Result<(), Error> {
+        let members = received.members.both(Set::first(self.spec.k));
+        let (linear, is_packed) = self.of(members);
+        let column = |slot: usize| if is_packed { members.both(Set::first(slot)).len() } else { slot };
+        linear.decode(received, slot, column, prediction);
+        Ok(())
+    }
+}
+
+fn normalised(coefficients: &Matrix) -> Matrix {
+    let sum = |row: usize| coefficients.row(row).iter().sum::<f64>();
+    Matrix::from_fn(coefficients.rows(), coefficients.columns(), |row, column| {
+        coefficients.at(row, column) / sum(row)
+    })
 }

@@ -4,8 +4,7 @@
 //! query. A query's place is the index of its prediction among the parity model's k. Blank slots are zeros. The code
 //! only copies bytes, so it accepts elements of any type.
 
-use crate::head::{self, Decoder};
-use crate::kind::{Mixing, Nature, Requirement};
+use crate::head::Decoder;
 use crate::{Code, CodeSpec, Error, Input, Layout, Members, Received, Workspace};
 
 /// The most queries that fit a set together with parities.
@@ -13,20 +12,9 @@ const MAX_K: usize = 32;
 /// The most parities that a linear head decodes; more copies of one network are useless.
 const MAX_R: usize = 4;
 
-/// The row of the table of codes.
-pub(crate) const NATURE: Nature = Nature {
-    name: "slots",
-    requires: Requirement::ParityModels,
-    mixing: Mixing::SideBySide,
-    fields: &["head", "coefficients", "order", "layout"],
-    parities: |spec| spec.r,
-    needs: |spec| head::needs(spec),
-    build: |spec| Ok(Box::new(Slots::new(spec)?)),
-};
-
 /// The slots code.
 #[derive(Debug)]
-pub struct Slots {
+pub(crate) struct Slots {
     spec: CodeSpec,
     places: Vec<usize>,
     decoder: Decoder,
@@ -34,7 +22,7 @@ pub struct Slots {
 
 impl Slots {
     /// `spec.k` concatenated queries.
-    pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
+    pub(crate) fn new(spec: &CodeSpec) -> Result<Self, Error> {
         let max_k = if spec.head == Some(crate::Head::Sum) { crate::linear::MAX_K } else { MAX_K };
         spec.check_sizes(1..=max_k, 1..=MAX_R)?;
         Ok(Self { spec: spec.clone(), places: spec.places()?, decoder: Decoder::new(spec)? })

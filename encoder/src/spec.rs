@@ -79,13 +79,12 @@ impl CodeSpec {
     /// Checks the parameters and builds the code. [`Learned::new`](crate::Learned::new) builds `learned`.
     pub fn build(&self) -> Result<Box<dyn Code>, Error> {
         self.check_fields()?;
-        (self.kind.nature().build)(self)
+        self.kind.build(self)
     }
 
     /// The losses that it recovers.
     pub fn recovery(&self) -> Recovery {
-        let nature = self.kind.nature();
-        Recovery { k: self.k, parities: (nature.parities)(self), needs: (nature.needs)(self) }
+        Recovery { k: self.k, parities: self.kind.parities(self), needs: self.kind.needs(self) }
     }
 
     /// The output of its parity models; `None` if the deployed model serves the parities.
@@ -112,7 +111,7 @@ impl CodeSpec {
 
     /// Rejects fields that the kind does not use: they would be ignored silently.
     pub(crate) fn check_fields(&self) -> Result<(), Error> {
-        let used = self.kind.nature().fields;
+        let used = self.kind.fields();
         let given = [
             ("head", self.head.is_some()),
             ("coefficients", self.coefficients.is_some()),

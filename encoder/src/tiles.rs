@@ -5,31 +5,18 @@
 //! weights at the edges, channel by channel. A parity query costs as much as a query and keeps the images apart, but
 //! loses detail. Cells without a member are zeros.
 //!
-//! The average is separable: whole input rows are added up first, which vectorises, then columns. The reference
-//! implementation adds up the area of each pixel.
+//! The average is separable: whole input rows are added up first, which vectorises, then columns.
 
-use crate::head::{self, Decoder};
-use crate::kind::{Mixing, Nature, Requirement};
+use crate::head::Decoder;
 use crate::workspace::{Average, take};
 use crate::{Code, CodeSpec, Error, Grid, Input, Layout, Members, Received, Workspace};
 
 const MAX_K: usize = 32;
 const MAX_R: usize = 4;
 
-/// The row of the table of codes.
-pub(crate) const NATURE: Nature = Nature {
-    name: "tiles",
-    requires: Requirement::ParityModels,
-    mixing: Mixing::AddsUp,
-    fields: &["head", "coefficients", "order", "grid", "layout"],
-    parities: |spec| spec.r,
-    needs: |spec| head::needs(spec),
-    build: |spec| Ok(Box::new(Tiles::new(spec)?)),
-};
-
 /// Shrunk images on a grid.
 #[derive(Debug)]
-pub struct Tiles {
+pub(crate) struct Tiles {
     spec: CodeSpec,
     grid: Grid,
     layout: Layout,
@@ -57,7 +44,7 @@ struct Cell {
 
 impl Tiles {
     /// `spec.k` images on `spec.grid`.
-    pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
+    pub(crate) fn new(spec: &CodeSpec) -> Result<Self, Error> {
         let max_k = if spec.head == Some(crate::Head::Sum) { crate::linear::MAX_K } else { MAX_K };
         spec.check_sizes(1..=max_k, 1..=MAX_R)?;
         let grid = spec.grid.unwrap_or_else(|| squarest(spec.k));
@@ -66,11 +53,6 @@ impl Tiles {
         }
         let layout = spec.layout.unwrap_or_default();
         Ok(Self { spec: spec.clone(), grid, layout, places: spec.places()?, decoder: Decoder::new(spec)? })
-    }
-
-    /// The grid in use.
-    pub fn grid(&self) -> Grid {
-        self.grid
     }
 
     fn image(&self, input: Input<'_>) -> Result<Image, Error> {
@@ -95,37 +77,6 @@ impl Tiles {
             left: column * image.width / self.grid.columns,
             right: (column + 1) * image.width / self.grid.columns,
         }
-    }
-
-    /// The reference implementation of `encode`, for one parity query.
-    pub fn encode_naive(&self, members: Members<'_, f32>, parity: &mut [f32]) -> Result<(), Error> {
-        let image = self.image(members.input)?;
-        parity.fill(0.0);
-        for (slot, query) in members.queries.iter().enumerate() {
-            let Some(query) = query else { continue };
-            let cell = self.cell(self.places[slot], image);
-            for plane in 0..image.planes {
-                for y in cell.top..cell.bottom {
-                    for x in cell.left..cell.right {
-                        for channel in 0..image.depth {
-                            let at = |y: usize, x: usize| {
-                                ((plane * image.height + y) * image.width + x) * image.depth
-                            };
-                            let rows = Span::of(y - cell.top, cell.bottom - cell.top, image.height);
-                            let columns = Span::of(x - cell.left, cell.right - cell.left, image.width);
-                            let mut sum = 0.0_f64;
-                            for (from_y, high) in rows.weights() {
-                                for (from_x, wide) in columns.weights() {
-                                    sum += f64::from(high * wide * query[at(from_y, from_x) + channel]);
-                                }
-                            }
-                            parity[at(y, x) + channel] = sum as f32;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 }
 

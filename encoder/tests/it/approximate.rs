@@ -1,10 +1,10 @@
 //! Checks the code without training: constants exactly, smooth curves closely, errors for too few outputs.
 
-use parm_encoder::{Code, CodeSpec, Error, Kind, Set};
+use parm_encoder::{CodeSpec, Error, Kind, Set};
 
 use crate::support::{Group, agree, decode, subsets};
 
-pub(crate) fn spec(k: usize, r: usize) -> CodeSpec {
+fn spec(k: usize, r: usize) -> CodeSpec {
     CodeSpec::new(Kind::Berrut, k, r)
 }
 
@@ -56,17 +56,9 @@ fn partial_group_is_rejected() {
     assert_eq!(result, Err(Error::PartialGroup { kind: spec.kind, members: 2, k: 4 }));
 }
 
-/// A group with these queries, for a model that returns its input.
+/// A full group with these queries, for a model that returns its input.
 fn group_of(spec: &CodeSpec, query: impl Fn(usize) -> Vec<f32>) -> Group {
-    let code: Box<dyn Code> = spec.build().expect("valid");
-    let queries: Vec<Option<Vec<f32>>> = (0..spec.k).map(|slot| Some(query(slot))).collect();
-    let slices: Vec<Option<&[f32]>> = queries.iter().map(Option::as_deref).collect();
-    let dims = [query(0).len()];
-    let mut parities = vec![vec![f32::NAN; dims[0]]; code.recovery().parities];
-    let mut outs: Vec<&mut [f32]> = parities.iter_mut().map(Vec::as_mut_slice).collect();
-    let members = parm_encoder::Members { input: parm_encoder::Input::floats(&dims), queries: &slices };
-    code.encode(members, &mut outs, &mut parm_encoder::Workspace::new()).expect("encodes");
-    Group { code, members: Set::first(spec.k), queries, parities }
+    Group::of(spec, &[query(0).len()], |slot| Some(query(slot)))
 }
 
 /// Predictions that never arrive: the code sends no query unchanged.

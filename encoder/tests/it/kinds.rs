@@ -1,11 +1,8 @@
-//! The table of codes against the codes that are built, and against the documentation.
+//! The properties of codes, and the codes that have them.
 
 use std::str::FromStr;
 
 use parm_encoder::{Code, CodeSpec, Element, Error, Input, Kind, Learned, Needs, Nets, Requirement};
-
-use crate::approximate;
-use crate::support::exact_specs;
 
 #[derive(Debug)]
 struct NoNets;
@@ -25,18 +22,6 @@ fn build(kind: Kind) -> Box<dyn Code> {
     match spec.build() {
         Err(Error::NeedsNets) => Box::new(Learned::new(&spec, Box::new(NoNets)).expect("valid")),
         code => code.expect("valid"),
-    }
-}
-
-#[test]
-fn every_code_has_a_property_test_and_a_row_in_the_docs() {
-    let tested: Vec<Kind> =
-        exact_specs(4).into_iter().chain([approximate::spec(4, 1)]).map(|spec| spec.kind).collect();
-    let table: Vec<&str> =
-        include_str!("../../src/lib.rs").lines().filter(|line| line.starts_with("//! | `")).collect();
-    for kind in Kind::ALL {
-        assert!(tested.contains(&kind) || kind.runs_nets(), "{kind} is in no property test");
-        assert!(table.iter().any(|row| row.contains(&format!("`{kind}`"))), "lib.rs has no row of {kind}");
     }
 }
 

@@ -83,6 +83,13 @@ fn uneven_tiles_weight_the_pixels_at_their_edges() {
     let out = encode(&spec, &[1, 1, 5], &[Some(&row), Some(&row)]);
     let expect = [8.0, 32.0, 4.0, 20.0, 36.0];
     assert!(out[0].iter().zip(expect).all(|(a, b)| (a - b).abs() < 1e-5), "{out:?}");
+    // The same as rows, and with a second channel behind each value.
+    let spec =
+        CodeSpec { grid: Some(Grid { rows: 2, columns: 1 }), layout: Some(Layout::ChannelsLast), ..spec };
+    let pixels = row.map(|value| [value, -value]).concat();
+    let out = encode(&spec, &[5, 1, 2], &[Some(&pixels), Some(&pixels)]);
+    let expect = expect.map(|value| [value, -value]).concat();
+    assert!(out[0].iter().zip(expect).all(|(a, b)| (a - b).abs() < 1e-5), "{out:?}");
 }
 
 #[test]

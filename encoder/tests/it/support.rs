@@ -34,19 +34,24 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// A group with random queries for these members.
     pub(crate) fn encode(spec: &CodeSpec, dims: &[usize], members: Set, numbers: &mut Random) -> Self {
+        let len = dims.iter().product();
+        Self::of(spec, dims, |slot| members.contains(slot).then(|| numbers.uniforms(1.0, len)))
+    }
+
+    /// A group with these queries.
+    pub(crate) fn of(spec: &CodeSpec, dims: &[usize], query: impl FnMut(usize) -> Option<Vec<f32>>) -> Self {
         let code = spec.build().expect("a valid spec");
         let input = Input::floats(dims);
-        let queries: Vec<Option<Vec<f32>>> = (0..spec.k)
-            .map(|slot| members.contains(slot).then(|| numbers.uniforms(1.0, input.len())))
-            .collect();
+        let queries: Vec<Option<Vec<f32>>> = (0..spec.k).map(query).collect();
         let len: usize = code.parity_dims(input).expect("an input that fits").iter().product();
         assert_eq!(len, input.len() * code.query_scale());
         let mut parities = vec![vec![f32::NAN; len]; code.recovery().parities];
         let slices: Vec<Option<&[f32]>> = queries.iter().map(Option::as_deref).collect();
         let mut outs: Vec<&mut [f32]> = parities.iter_mut().map(Vec::as_mut_slice).collect();
         code.encode(Members { input, queries: &slices }, &mut outs, &mut Workspace::new()).expect("encodes");
-        Self { code, members, queries, parities }
+        Self { code, members: Set::present(&queries), queries, parities }
     }
 }
 
