@@ -8,11 +8,12 @@
 
 use std::time::Duration;
 
-use parm_dispatcher::{BudgetSettings, ModelSettings, Policy};
+use parm_dispatcher::{BudgetSettings, Policy};
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
 use parm_workload::{By, Fault, Faults, Pattern, Scenario, Targets, When};
-use parm_world::rivals::{CONTENDERS, Contender, Delay, Load, Placing, Report, Setup, named};
+use parm_world::Plan;
+use parm_world::rivals::{CONTENDERS, Contender, Delay, Placing, Report, Setup, named};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -37,11 +38,8 @@ fn main() -> Result<()> {
             let clients = next("1,3");
             let only = next("");
             let (micros, slots) = (next("100").parse::<u32>()?, next("1").parse()?);
-            let setup = Setup {
-                network: micros * US,
-                slots,
-                ..setup(queries, 12, Load::Closed(1), Service::default().time_ms)
-            };
+            let mut setup = setup(queries, 12, 1.0, Service::default().time_ms);
+            (setup.network, setup.plan.slots) = (micros * US, slots);
             profiles(seeds, &setup, [&names, &loads, &clients, &only])
         }
         other => {
@@ -51,25 +49,21 @@ fn main() -> Result<()> {
     }
 }
 
-/// What most experiments share.
-fn setup(queries: u64, servers: u32, load: Load, time_ms: Distribution) -> Setup {
-    Setup {
-        seed: 0,
-        queries: queries + queries / 20,
+/// What most experiments share: so many queries a second.
+fn setup(queries: u64, servers: u32, rate: f64, time_ms: Distribution) -> Setup {
+    let plan = Plan {
         warm_up: queries / 20,
-        load,
-        faults: Faults::default(),
         service: Service { time_ms, ..Service::default() },
-        servers,
-        lanes: 1,
-        slots: 1,
-        clients: 1,
-        network: 100 * US,
-        deadline: Duration::from_secs(10),
-        cancels: false,
-        hedges: ModelSettings::default().hedges,
-        stand_in_cost: 0.25,
-    }
+        instances: servers,
+        stand_in_cost: Some(0.25),
+        ..Plan::new(0, queries + queries / 20, &Scenario::default(), rate)
+    };
+    Setup { network: 100 * US, ..Setup::new(plan) }
+}
+
+/// The same with servers that run so many queries at a time, of parm as well.
+fn wide(setup: Setup, lanes: u16) -> Setup {
+    Setup { lanes: lanes.into(), plan: Plan { slots: lanes, ..setup.plan }, ..setup }
 }
 
 fn slower(factor: f64, on: Targets) -> Fault {
@@ -79,7 +73,8 @@ fn slower(factor: f64, on: Targets) -> Fault {
 /// The reports of several seeds.
 fn reports(setup: &Setup, contender: Contender, seeds: u64) -> Result<Vec<Report>> {
     let seeds = 7201..7201 + seeds;
-    seeds.map(|seed| Ok(Setup { seed, ..setup.clone() }.run(contender)?)).collect()
+    let of = |seed| Setup { plan: Plan { seed, ..setup.plan.clone() }, ..setup.clone() };
+    seeds.map(|seed| Ok(of(seed).run(contender)?)).collect()
 }
 
 fn mean(reports: &[Report], of: impl Fn(&Report) -> f64) -> f64 {
@@ -106,7 +101,7 @@ fn table(seeds: u64, setup: &Setup, at: &[f64], rows: &[(&str, Contender, &str)]
     for (name, contender, published) in rows {
         let reports = reports(setup, *contender, seeds)?;
         let extra = 100.0 * mean(&reports, |report| report.extra);
-        println!("| {name} | {published} | {} | {extra:.1} |", quantiles(&reports, at, setup.deadline));
+        println!("| {name} | {published} | {} | {extra:.1} |", quantiles(&reports, at, setup.plan.deadline));
     }
     Ok(())
 }
@@ -168,17 +163,11 @@ fn prequal(seeds: u64, queries: u64, episodes: bool) -> Result<()> {
                 }
                 let rate = load * f64::from(servers) * allocation / (size * mean_ms / 1e3);
                 let time_ms = Distribution::Constant { value: mean_ms };
-                let open = Load::Open(Pattern::Poisson.at(rate));
-                let setup = Setup {
-                    faults: Faults(faults.clone()),
-                    lanes,
-                    slots: lanes,
-                    clients,
-                    deadline: Duration::from_secs(5),
-                    ..setup(queries, servers, open, time_ms)
-                };
+                let mut setup = wide(setup(queries, servers, rate, time_ms), lanes);
+                setup.clients = clients;
+                (setup.plan.faults, setup.plan.deadline) = (Faults(faults.clone()), Duration::from_secs(5));
                 let reports = reports(&setup, contender, seeds)?;
-                line += &format!(" {} |", quantiles(&reports, &[0.9, 0.99], setup.deadline));
+                line += &format!(" {} |", quantiles(&reports, &[0.9, 0.99], setup.plan.deadline));
             }
         }
         println!("{line}");
@@ -205,12 +194,8 @@ fn normal(share: f64) -> f64 {
 /// P1: 16 servers of 50 ms, two of them 16 times slower, 500 queries a second, any number at a time.
 fn two_of_sixteen(seeds: u64, queries: u64) -> Result<()> {
     let time_ms = Distribution::Lognormal { median: 50.0, sigma: 0.02 };
-    let setup = Setup {
-        faults: Faults(vec![slower(16.0, Targets::Count(2))]),
-        lanes: 64,
-        slots: 64,
-        ..setup(queries, 16, Load::Open(Pattern::Poisson.at(500.0)), time_ms)
-    };
+    let mut setup = wide(setup(queries, 16, 500.0, time_ms), 64);
+    setup.plan.faults = Faults(vec![slower(16.0, Targets::Count(2))]);
     println!("P1, p50 / p99 / p99.9 in ms");
     table(
         seeds,
@@ -236,13 +221,9 @@ fn ten_endpoints(seeds: u64, queries: u64) -> Result<()> {
     let factors = [1.0, 10.0, 10.0, 10.0, 10.0, 100.0, 100.0, 100.0, 100.0, 1000.0];
     let faults = factors.iter().enumerate().skip(1);
     let faults = faults.map(|(server, factor)| slower(*factor, Targets::Only(vec![server as u32])));
-    let setup = Setup {
-        faults: Faults(faults.collect()),
-        lanes: 50,
-        slots: 50,
-        network: Duration::ZERO,
-        ..setup(queries, 10, Load::Closed(50), Distribution::Uniform { min: 0.0, max: 1.0 })
-    };
+    let mut setup = wide(setup(queries, 10, 1.0, Distribution::Uniform { min: 0.0, max: 1.0 }), 50);
+    (setup.closed, setup.network) = (Some(50), Duration::ZERO);
+    setup.plan.faults = Faults(faults.collect());
     println!("T1, p50 / p99 / p99.9 in ms; published: p99.9");
     table(
         seeds,
@@ -268,13 +249,9 @@ fn half_are_slow(seeds: u64, queries: u64) -> Result<()> {
         (2, [("round robin", ""), ("peak EWMA", "7.68 / 7.74"), ("peak EWMA of 4", "0.31 / 0.39")]),
     ] {
         let time_ms = Distribution::Lognormal { median: 0.15, sigma: 0.2 };
-        let setup = Setup {
-            faults: Faults(vec![slower(5.15 / 0.15, Targets::Count(slow))]),
-            lanes: 64,
-            slots: 64,
-            network: 20 * US,
-            ..setup(queries, 4, Load::Open(Pattern::Poisson.at(4000.0)), time_ms)
-        };
+        let mut setup = wide(setup(queries, 4, 4000.0, time_ms), 64);
+        setup.network = 20 * US;
+        setup.plan.faults = Faults(vec![slower(5.15 / 0.15, Targets::Count(slow))]);
         println!("\nT2, {slow} of 4 slow, p50 / p99 / p99.9 in ms; published: p99 / p99.9");
         let mut rows = rows(&published)?;
         for name in ["least request, 2", "least request, all", "C3", "Prequal 0.84", "none", "hedge"] {
@@ -293,14 +270,10 @@ fn stragglers(seeds: u64, queries: u64) -> Result<()> {
         by: By::Run,
         on: Targets::Each,
     };
-    let setup = Setup {
-        faults: Faults(vec![straggle]),
-        lanes: 64,
-        slots: 64,
-        network: Duration::ZERO,
-        cancels: true,
-        ..setup(queries, 64, Load::Closed(20), Distribution::Lognormal { median: 4.642, sigma: 0.3853 })
-    };
+    let time_ms = Distribution::Lognormal { median: 4.642, sigma: 0.3853 };
+    let mut setup = wide(setup(queries, 64, 1.0, time_ms), 64);
+    (setup.closed, setup.network, setup.cancels) = (Some(20), Duration::ZERO, true);
+    setup.plan.faults = Faults(vec![straggle]);
     let turns = |delay| Contender::Rival(Placing::RoundRobin, delay);
     let fixed = |millis: u32| turns(Some(Delay::Fixed(millis * MS)));
     let at = [0.5, 0.9, 0.95, 0.99, 0.999];
@@ -321,7 +294,7 @@ fn stragglers(seeds: u64, queries: u64) -> Result<()> {
     )?;
     for (name, ratio, burst) in [("10 %, saves 552", 0.1, 552), ("30 %, saves 552", 0.3, 552)] {
         println!("\n`hedge` with a budget of {name}:");
-        let setup = Setup { hedges: BudgetSettings { ratio, burst }, ..setup.clone() };
+        setup.plan.settings.hedges = BudgetSettings { ratio, burst };
         table(seeds, &setup, &at, &[("`hedge`", Contender::Parm(Policy::HEDGE), "")])?;
     }
     Ok(())
@@ -336,7 +309,7 @@ fn profiles(seeds: u64, setup: &Setup, [names, loads, clients, only]: [&str; 4])
     let contenders: Vec<_> = CONTENDERS.iter().filter(|(name, _)| wanted(name)).collect();
     println!(
         "{seeds} seeds from 7201, {} queries; means, the range of p99.9 in brackets",
-        setup.queries - setup.warm_up
+        setup.plan.queries - setup.plan.warm_up
     );
     for clients in clients.split(',') {
         let clients: u32 = clients.parse()?;
@@ -344,10 +317,10 @@ fn profiles(seeds: u64, setup: &Setup, [names, loads, clients, only]: [&str; 4])
         for name in names.split(',') {
             for load in loads.split(',') {
                 let scenario = Scenario::named(name).ok_or(format!("there is no profile '{name}'"))?;
-                let rate = load.parse::<f64>()? * 12.0 / setup.service.mean_seconds();
-                let load_at = Load::Open(scenario.at(Pattern::Poisson, rate));
-                let setup =
-                    Setup { faults: scenario.faults.clone(), load: load_at, clients, ..setup.clone() };
+                let rate = load.parse::<f64>()? * 12.0 / setup.plan.service.mean_seconds();
+                let mut setup = Setup { clients, ..setup.clone() };
+                setup.plan.arrivals = scenario.at(Pattern::Poisson, rate);
+                setup.plan.faults = scenario.faults.clone();
                 tables.iter_mut().for_each(|(_, table)| *table += &format!("| {name} {load} |"));
                 for (contender, of) in &contenders {
                     if clients > 1 && matches!(of, Contender::Parm(_)) {
@@ -359,15 +332,15 @@ fn profiles(seeds: u64, setup: &Setup, [names, loads, clients, only]: [&str; 4])
                     println!(
                         "{name} {load} frontends {clients} {contender}: p50 {} p99 {} p99.9 {} ({least:.1} to {most:.1}) \
                          failed {:.2} % extra {:.1} % approximate {:.2} %",
-                        quantiles(&reports, &[0.5], setup.deadline),
-                        quantiles(&reports, &[0.99], setup.deadline),
-                        quantiles(&reports, &[0.999], setup.deadline),
+                        quantiles(&reports, &[0.5], setup.plan.deadline),
+                        quantiles(&reports, &[0.99], setup.plan.deadline),
+                        quantiles(&reports, &[0.999], setup.plan.deadline),
                         100.0 * mean(&reports, |report| report.failed),
                         100.0 * mean(&reports, |report| report.extra),
                         100.0 * mean(&reports, |report| report.approximate),
                     );
                     for (quantile, table) in &mut tables {
-                        *table += &format!(" {} |", quantiles(&reports, &[*quantile], setup.deadline));
+                        *table += &format!(" {} |", quantiles(&reports, &[*quantile], setup.plan.deadline));
                     }
                 }
                 tables.iter_mut().for_each(|(_, table)| *table += "\n");

@@ -9,10 +9,10 @@
 
 mod coded;
 pub mod rivals;
-mod shared;
+mod server;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use parm_dispatcher::{
@@ -21,12 +21,12 @@ use parm_dispatcher::{
 };
 use parm_workload::arrivals::{Arrivals, Times};
 use parm_workload::clock::Moment;
-use parm_workload::service::{self, Service};
-use parm_workload::{Ending, Error, Faults, Pattern, Scenario, Schedule, State};
+use parm_workload::service::Service;
+use parm_workload::{Ending, Error, Faults, Pattern, Scenario, State};
 use smallvec::SmallVec;
 
 pub use coded::Coded;
-pub use shared::Shared;
+use server::{Machines, Server, moment, time};
 
 /// A whole run.
 #[derive(Clone, Debug)]
@@ -77,10 +77,14 @@ pub struct Outcome {
 impl Outcome {
     /// A quantile of the latencies, in milliseconds.
     pub fn millis(&self, quantile: f64) -> f64 {
-        let last = self.latencies.len().saturating_sub(1);
-        let at = (quantile * last as f64).round() as usize;
-        self.latencies.get(at).map_or(0.0, |nanos| *nanos as f64 / 1e6)
+        millis(&self.latencies, quantile)
     }
+}
+
+/// A quantile of sorted nanoseconds, in milliseconds.
+fn millis(sorted: &[u64], quantile: f64) -> f64 {
+    let at = (quantile * sorted.len().saturating_sub(1) as f64).round() as usize;
+    sorted.get(at).map_or(0.0, |nanos| *nanos as f64 / 1e6)
 }
 
 impl Plan {
@@ -217,11 +221,10 @@ pub struct World {
     /// A second model that the same servers run, with queries of its own.
     pub second: Option<ModelKey>,
     apart: u32,
-    service: Service,
-    schedule: Schedule,
-    seed: u64,
+    machines: Machines,
     slots: u16,
-    servers: Vec<Server>,
+    /// The name of each server that is there, and its jobs.
+    servers: Vec<(Option<InstanceKey>, Server<Work>)>,
     events: BinaryHeap<Reverse<(Time, u64, Due)>>,
     noted: u64,
     arrivals: Times,
@@ -229,21 +232,6 @@ pub struct World {
     left: u64,
     arrived: u64,
     deadline: Duration,
-}
-
-#[derive(Debug, Default)]
-struct Server {
-    key: Option<InstanceKey>,
-    running: Vec<Work>,
-    waiting: VecDeque<Work>,
-}
-
-impl Server {
-    /// Takes out a job that runs.
-    fn stop(&mut self, job: JobKey) -> Option<Work> {
-        let at = self.running.iter().position(|work| work.job == job)?;
-        Some(self.running.remove(at))
-    }
 }
 
 /// A job at a server.
@@ -282,7 +270,7 @@ enum Due {
 impl World {
     /// A world at its beginning, with all servers up.
     pub fn new(plan: &Plan) -> Result<Self, Error> {
-        plan.service.check()?;
+        let machines = Machines::new(plan)?;
         let mut dispatcher = Dispatcher::new();
         let of_stand_in = ModelSettings { max_rows: plan.settings.max_rows, ..ModelSettings::default() };
         let stand_in = plan.stand_in_cost.map(|_| dispatcher.add_model(of_stand_in));
@@ -314,11 +302,9 @@ impl World {
             busy: 0,
             second,
             apart: plan.apart,
-            service: plan.service.clone(),
-            schedule: Schedule::new(&plan.faults, plan.seed, plan.instances)?,
-            seed: plan.seed,
+            machines,
             slots: plan.slots,
-            servers: (0..plan.instances).map(|_| Server::default()).collect(),
+            servers: (0..plan.instances).map(|_| Default::default()).collect(),
             events: BinaryHeap::new(),
             noted: 0,
             arrivals: plan.arrivals.schedule(plan.seed)?,
@@ -412,9 +398,9 @@ impl World {
 
     /// A server leaves with all its jobs.
     pub fn leave(&mut self, server: usize) {
-        let gone = std::mem::take(&mut self.servers[server]);
+        let (key, gone) = std::mem::take(&mut self.servers[server]);
         self.busy += gone.running.iter().map(|work| nanos(self.now, work.since)).sum::<u64>();
-        if let Some(key) = gone.key {
+        if let Some(key) = key {
             note(&mut self.log, || Event::Gone(key));
             self.dispatcher.leave(self.now, key);
         }
@@ -423,14 +409,14 @@ impl World {
 
     /// A server joins, if it is not there.
     pub fn join(&mut self, server: usize, slots: u16) {
-        if self.servers[server].key.is_some() {
+        if self.servers[server].0.is_some() {
             return;
         }
         let spec = InstanceSpec { learns: self.learns, ..InstanceSpec::new(self.models(server), slots) };
         let key = self.dispatcher.join(self.now, &spec);
-        self.servers[server].key = Some(key);
+        self.servers[server].0 = Some(key);
         note(&mut self.log, || Event::Joined(key, spec));
-        if let Some((from, _)) = self.schedule.next_crash(server as u32, self.moment()) {
+        if let Some((from, _)) = self.machines.schedule.next_crash(server as u32, moment(self.now)) {
             self.schedule_at(time(from), Due::Crashes { server });
         }
         self.execute();
@@ -453,7 +439,7 @@ impl World {
 
     /// A server has other models or slots.
     pub fn serve(&mut self, server: usize, models: Vec<ModelKey>, slots: u16) {
-        if let Some(key) = self.servers[server].key {
+        if let Some(key) = self.servers[server].0 {
             let spec = InstanceSpec { learns: self.learns, ..InstanceSpec::new(models, slots) };
             note(&mut self.log, || Event::Serves(key, spec.clone()));
             self.dispatcher.serve(self.now, key, &spec);
@@ -463,7 +449,7 @@ impl World {
 
     /// An operator holds a server, or no longer.
     pub fn hold(&mut self, server: usize, held: bool) {
-        if let Some(key) = self.servers[server].key {
+        if let Some(key) = self.servers[server].0 {
             note(&mut self.log, || Event::Held(key, held));
             self.dispatcher.hold(self.now, key, held);
         }
@@ -472,7 +458,7 @@ impl World {
 
     /// Somebody found that the model's answers of a server are wrong.
     pub fn distrust(&mut self, server: usize) {
-        if let Some(key) = self.servers[server].key
+        if let Some(key) = self.servers[server].0
             && self.dispatcher.distrust(self.now, key, self.model)
         {
             note(&mut self.log, || Event::Distrusted(key, self.model));
@@ -506,7 +492,7 @@ impl World {
     /// The oldest run at a server ends early, with what `end` says for the numbers of its queries. One that began in this moment
     /// goes on, because a run that takes no time has no speed.
     pub fn stop(&mut self, server: usize, end: impl FnOnce(&[u64]) -> End<u64>) {
-        let oldest = self.servers[server].running.first().filter(|work| work.since < self.now);
+        let oldest = self.servers[server].1.running.first().filter(|work| work.since < self.now);
         if let Some(work) = oldest.map(|work| work.job).and_then(|job| self.take(server, job)) {
             let end = end(&work.rows);
             self.end(work.job, end);
@@ -517,7 +503,7 @@ impl World {
 
     /// Takes a job that runs from its server.
     fn take(&mut self, server: usize, job: JobKey) -> Option<Work> {
-        let work = self.servers[server].stop(job)?;
+        let work = self.servers[server].1.stop(|work| work.job == job)?;
         self.busy += nanos(self.now, work.since);
         Some(work)
     }
@@ -531,10 +517,6 @@ impl World {
         let next = if self.left == 0 { None } else { self.arrivals.next() };
         self.left = self.left.saturating_sub(1);
         self.next_arrival = next.map_or(Time::MAX, |at| time(Moment::after(at)));
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_nanos(self.now.as_nanos())
     }
 
     fn schedule_at(&mut self, at: Time, event: Due) {
@@ -552,7 +534,7 @@ impl World {
             }
             Due::Codes { number } => self.code_later(number),
             Due::Crashes { server } => {
-                let until = self.schedule.condition(server as u32, self.moment()).until;
+                let until = self.machines.schedule.condition(server as u32, moment(self.now)).until;
                 self.leave(server);
                 self.schedule_at(time(until), Due::Restarts { server });
             }
@@ -585,17 +567,14 @@ impl World {
                     let members = self.coded.as_ref().and_then(|coded| coded.members.get(&rows[0].query));
                     let rows: SmallVec<[u64; 1]> = rows.into_iter().map(|row| row.payload).collect();
                     let queries = members.map_or(&rows[..], |members| members);
-                    let length = self.schedule.longest(server as u32, queries.iter().copied());
+                    let length = self.machines.schedule.longest(server as u32, queries.iter().copied());
                     let work = Work { job, model, rows, length, since: self.now, wrong: false };
-                    self.servers[server].waiting.push_back(work);
+                    self.servers[server].1.waiting.push_back(work);
                     self.proceed(server);
                 }
                 Action::Cancel { job, instance, .. } => {
                     let Some(server) = self.server(instance) else { continue };
-                    let waiting = &mut self.servers[server].waiting;
-                    let before = waiting.len();
-                    waiting.retain(|work| work.job != job);
-                    let was_waiting = waiting.len() < before;
+                    let was_waiting = self.servers[server].1.withdraw(|work| work.job == job).is_some();
                     if was_waiting || self.cancels && self.take(server, job).is_some() {
                         self.end(job, End::Cancelled);
                         self.proceed(server);
@@ -606,7 +585,7 @@ impl World {
                 Action::Ask { .. } | Action::Return { .. } => {}
                 Action::Probe { instance } => {
                     let Some(server) = self.server(instance) else { continue };
-                    let state = self.schedule.condition(server as u32, self.moment()).state;
+                    let state = self.machines.schedule.condition(server as u32, moment(self.now)).state;
                     if state == State::Works && !self.refusing.contains_key(&server) {
                         self.dispatcher.probed(self.now, instance);
                         self.execute();
@@ -634,26 +613,20 @@ impl World {
 
     /// The place of a server that is there.
     pub fn server(&self, key: InstanceKey) -> Option<usize> {
-        self.servers.iter().position(|server| server.key == Some(key))
+        self.servers.iter().position(|(own, _)| *own == Some(key))
     }
 
     /// Starts the next job of a server that has room for it.
     fn proceed(&mut self, server: usize) {
-        let here = &mut self.servers[server];
-        if here.running.len() >= self.lanes {
-            return;
-        }
-        let Some(mut work) = here.waiting.pop_front() else { return };
+        let here = &mut self.servers[server].1;
+        let Some(mut work) = here.next(self.lanes) else { return };
         work.since = self.now;
-        let (start, instance) = (self.moment(), server as u32);
-        let run = service::Run { seed: self.seed, instance, start };
         let rows = work.rows.len();
-        let cost = self.costs.get(&work.model).map_or_else(|| self.service.rows(rows), |cost| cost(rows));
-        self.schedule.forget(instance, start);
-        let ending = self.schedule.run(instance, start, cost * self.service.nanos(1, run) * work.length);
+        let cost = self.costs.get(&work.model).map_or_else(|| self.machines.rows(rows), |cost| cost(rows));
+        let ending = self.machines.run(server, self.now, cost * work.length);
         let job = work.job;
         work.wrong = matches!(ending, Ending::Answered { wrong: true, .. });
-        self.servers[server].running.push(work);
+        here.running.push(work);
         if let Ending::Answered { at, .. } = ending {
             self.schedule_at(time(at), Due::Ends { server, job });
         }
@@ -668,8 +641,4 @@ fn note(log: &mut Option<Vec<Event>>, event: impl FnOnce() -> Event) {
 
 fn nanos(now: Time, since: Time) -> u64 {
     now.since(since).as_nanos() as u64
-}
-
-fn time(moment: Moment) -> Time {
-    Time::from_nanos(moment.as_nanos())
 }

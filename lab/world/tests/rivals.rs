@@ -2,40 +2,31 @@
 
 use std::time::Duration;
 
-use parm_dispatcher::{ModelSettings, Policy};
+use parm_dispatcher::Policy;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
-use parm_workload::{Fault, Faults, Pattern, Scenario, Targets, When};
+use parm_workload::{Fault, Faults, Scenario, Targets, When};
 use parm_world::Plan;
-use parm_world::rivals::{CONTENDERS, Contender, Load, Placing, Setup, named};
+use parm_world::rivals::{CONTENDERS, Contender, Placing, Setup, named};
 
 const MS: Duration = Duration::from_millis(1);
 
-fn setup(servers: u32, load: Load) -> Setup {
+/// Queries of 20 ms, of which so many are always open.
+fn closed(servers: u32, open: u32) -> Setup {
     let time_ms = Distribution::Constant { value: 20.0 };
-    Setup {
-        seed: 1,
-        queries: 200,
-        warm_up: 0,
-        load,
-        faults: Faults::default(),
+    let plan = Plan {
         service: Service { time_ms, ..Service::default() },
-        servers,
-        lanes: 1,
-        slots: 1,
-        clients: 1,
-        network: MS,
-        deadline: 10_000 * MS,
-        cancels: false,
-        hedges: ModelSettings::default().hedges,
-        stand_in_cost: 0.25,
-    }
+        instances: servers,
+        stand_in_cost: Some(0.25),
+        ..Plan::new(1, 200, &Scenario::default(), 100.0)
+    };
+    Setup { closed: Some(open), network: MS, ..Setup::new(plan) }
 }
 
 #[test]
 fn every_contender_pays_for_the_way_there_and_back() {
     for (name, contender) in CONTENDERS {
-        let report = setup(3, Load::Closed(1)).run(*contender).unwrap();
+        let report = closed(3, 1).run(*contender).unwrap();
         assert_eq!((report.millis(0.0), report.millis(1.0)), (22.0, 22.0), "{name}");
         assert_eq!((report.failed, report.latencies.len()), (0.0, 200), "{name}");
     }
@@ -43,7 +34,7 @@ fn every_contender_pays_for_the_way_there_and_back() {
 
 #[test]
 fn pushed_query_waits_at_its_server_and_a_kept_one_for_the_answer() {
-    let last = |contender| setup(1, Load::Closed(2)).run(contender).unwrap().millis(0.5);
+    let last = |contender| closed(1, 2).run(contender).unwrap().millis(0.5);
     // Of two queries at one server, each is sent when the other one's predecessor ends, 2 ms after its run: it waits
     // for the rest of the other run.
     assert_eq!(last(Contender::Rival(Placing::RoundRobin, None)), 40.0);
@@ -54,8 +45,8 @@ fn pushed_query_waits_at_its_server_and_a_kept_one_for_the_answer() {
 #[test]
 fn fixed_hedge_ends_with_the_copy_elsewhere() {
     let (when, on) = (When::Always, Targets::Only(vec![0]));
-    let mut setup = setup(3, Load::Closed(1));
-    setup.faults = Faults(vec![Fault::Slow { factor: 1000.0, when, on }]);
+    let mut setup = closed(3, 1);
+    setup.plan.faults = Faults(vec![Fault::Slow { factor: 1000.0, when, on }]);
     let report = setup.run(named("round robin, fixed hedge").unwrap()).unwrap();
     assert_eq!((report.millis(0.25), report.millis(0.75)), (22.0, 62.0), "40 ms, and a run elsewhere");
     assert!(report.extra.abs() < 0.02, "copies take the place of runs that never begin: {}", report.extra);
@@ -66,9 +57,9 @@ fn fixed_hedge_ends_with_the_copy_elsewhere() {
 
 #[test]
 fn query_without_an_answer_counts_with_its_deadline() {
-    let mut setup = setup(1, Load::Closed(1));
-    (setup.queries, setup.deadline) = (3, 100 * MS);
-    setup.faults = Faults(vec![Fault::Hang { when: When::Always, on: Targets::Each }]);
+    let mut setup = closed(1, 1);
+    (setup.plan.queries, setup.plan.deadline) = (3, 100 * MS);
+    setup.plan.faults = Faults(vec![Fault::Hang { when: When::Always, on: Targets::Each }]);
     for name in ["round robin", "hedge"] {
         let report = setup.run(named(name).unwrap()).unwrap();
         assert_eq!((report.failed, report.millis(0.0), report.millis(1.0)), (1.0, 100.0, 100.0), "{name}");
@@ -79,21 +70,11 @@ fn query_without_an_answer_counts_with_its_deadline() {
 fn parm_is_the_same_here_as_in_its_own_world() {
     for (policy, profile) in [(Policy::NONE, "sick"), (Policy::HEDGE, "A+hang"), (Policy::STAND_IN, "B")] {
         let scenario = Scenario::named(profile).unwrap();
-        let setup = Setup {
-            queries: 20_000,
-            load: Load::Open(scenario.at(Pattern::Poisson, 420.0)),
-            faults: scenario.faults.clone(),
-            service: Service::default(),
-            network: Duration::ZERO,
-            ..setup(12, Load::Closed(1))
-        };
-        let plan = Plan {
-            settings: ModelSettings { policy, hedges: setup.hedges, ..ModelSettings::default() },
-            stand_in_cost: policy.stand_in.map(|_| setup.stand_in_cost),
-            deadline: setup.deadline,
-            ..Plan::new(setup.seed, setup.queries, &scenario, 420.0)
-        };
-        let (here, there) = (setup.run(Contender::Parm(policy)).unwrap(), plan.run().unwrap());
+        let mut plan = Plan::new(1, 20_000, &scenario, 420.0);
+        plan.settings.policy = policy;
+        plan.stand_in_cost = policy.stand_in.map(|_| 0.25);
+        let here = Setup::new(plan.clone()).run(Contender::Parm(policy)).unwrap();
+        let there = plan.run().unwrap();
         assert_eq!(here.latencies, there.latencies, "{profile}");
     }
 }
@@ -101,9 +82,9 @@ fn parm_is_the_same_here_as_in_its_own_world() {
 #[test]
 fn probes_avoid_a_slow_server() {
     let (when, on) = (When::Always, Targets::Only(vec![0]));
-    let mut setup = setup(6, Load::Open(Pattern::Poisson.at(100.0)));
-    (setup.queries, setup.warm_up) = (3000, 500);
-    setup.faults = Faults(vec![Fault::Slow { factor: 10.0, when, on }]);
+    let mut setup = Setup { closed: None, ..closed(6, 1) };
+    (setup.plan.queries, setup.plan.warm_up) = (3000, 500);
+    setup.plan.faults = Faults(vec![Fault::Slow { factor: 10.0, when, on }]);
     let over = |name: &str| {
         let report = setup.run(named(name).unwrap()).unwrap();
         report.latencies.iter().filter(|nanos| **nanos >= 200_000_000).count()

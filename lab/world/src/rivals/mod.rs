@@ -2,11 +2,12 @@
 //!
 //! A `Rule` picks the server of a query; its file has the formula and where the formula is published. A rival pushes: it
 //! sends each query at once, and the query waits at the server. parm keeps the queue and gives a server only what it has
-//! room for. Both pay the network's time for each message. [`Setup::run`] runs a [`Contender`] with as many frontends as
-//! clients: each knows only its own requests, and what servers tell it.
+//! room for; with several frontends, a server may grant its room. Both pay the network's time for each message.
+//! [`Setup::run`] runs a [`Contender`] with as many frontends as clients: each knows only its own requests, and what servers
+//! tell it.
 //!
-//! **Why not in [`World`](crate::World)**: there a server runs one job at a time, messages take no time, and there is one
-//! frontend. The test `parm_is_the_same_here_as_in_its_own_world` compares both.
+//! **Why not in [`World`](crate::World)**: there messages take no time, and there is one frontend. The test
+//! `parm_is_the_same_here_as_in_its_own_world` compares both.
 
 mod c3;
 mod hedge;
@@ -17,11 +18,10 @@ mod pool;
 mod prequal;
 mod pusher;
 mod round_robin;
-mod server;
 mod simulation;
 
 pub use hedge::Delay;
-pub use simulation::{Load, Report, Setup};
+pub use simulation::{Report, Setup};
 
 use std::time::Duration;
 

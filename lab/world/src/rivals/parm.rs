@@ -1,4 +1,4 @@
-//! parm as a contender: one dispatcher for each frontend, which knows nothing of the others.
+//! parm as a contender: one dispatcher for each frontend. Of the others it knows what the grants of servers tell.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,9 +6,10 @@ use parm_dispatcher::{
     self as dispatcher, Action, By, Dispatcher, InstanceKey, InstanceSpec, JobKey, ModelKey, ModelSettings,
     Policy, Submission, Time,
 };
+use parm_grants::{Order, Told};
 
-use super::Probe;
-use super::simulation::{End, Frontend, Setup, Wire};
+use super::simulation::{End, Frontend, Wire};
+use crate::Plan;
 
 pub(super) struct Parm {
     dispatcher: Dispatcher<u64, u64>,
@@ -23,23 +24,18 @@ pub(super) struct Parm {
 }
 
 impl Parm {
-    pub(super) fn new(setup: &Setup, policy: Policy) -> Self {
+    pub(super) fn new(plan: &Plan, policy: Policy) -> Self {
         let mut dispatcher = Dispatcher::new();
         let stand_in = policy.stand_in.map(|_| dispatcher.add_model(ModelSettings::default()));
-        let model = dispatcher.add_model(ModelSettings {
-            policy,
-            stand_in,
-            hedges: setup.hedges,
-            ..Default::default()
-        });
+        let model = dispatcher.add_model(ModelSettings { policy, stand_in, ..plan.settings });
         let models: Vec<ModelKey> = std::iter::once(model).chain(stand_in).collect();
-        let spec = InstanceSpec::new(models, setup.slots);
-        let servers = (0..setup.servers).map(|_| dispatcher.join(Time::ZERO, &spec)).collect();
+        let spec = InstanceSpec::new(models, plan.slots);
+        let servers = (0..plan.instances).map(|_| dispatcher.join(Time::ZERO, &spec)).collect();
         Self {
             dispatcher,
             model,
             stand_in,
-            cost: setup.stand_in_cost,
+            cost: plan.stand_in_cost.unwrap_or_default(),
             servers,
             jobs: HashMap::new(),
             names: BTreeMap::new(),
@@ -48,14 +44,14 @@ impl Parm {
     }
 
     fn execute(&mut self, wire: &mut Wire<'_>) {
-        let actions: Vec<_> = self.dispatcher.actions().collect();
-        for action in actions {
+        let servers = &self.servers;
+        let server = |instance| servers.iter().position(|key| *key == instance).unwrap_or_default();
+        for action in self.dispatcher.actions() {
             match action {
                 Action::Run { job, instance, model, rows, .. } => {
                     let Some(row) = rows.first() else { continue };
-                    let Some(server) = self.servers.iter().position(|key| *key == instance) else { continue };
                     let share = if self.stand_in == Some(model) { self.cost } else { 1.0 };
-                    let name = wire.send(row.payload, server, share);
+                    let name = wire.send(row.payload, server(instance), share);
                     self.jobs.insert(name, (job, row.payload));
                     self.names.insert(job, name);
                 }
@@ -64,11 +60,11 @@ impl Parm {
                         wire.cancel(*name);
                     }
                 }
-                Action::Tell { .. } | Action::Probe { .. } | Action::Ask { .. } | Action::Return { .. } => {}
+                Action::Ask { instance, ask } => wire.order(server(instance), Order::Ask(ask)),
+                Action::Return { instance } => wire.order(server(instance), Order::Return),
+                Action::Tell { .. } | Action::Probe { .. } => {}
                 Action::Reply { payload, result, .. } => {
-                    if let Ok(answer) = result {
-                        wire.reply(payload, answer.by == By::StandIn);
-                    }
+                    wire.reply(payload, result.ok().map(|answer| answer.by == By::StandIn));
                 }
             }
         }
@@ -96,7 +92,15 @@ impl Frontend for Parm {
         self.execute(wire);
     }
 
-    fn probed(&mut self, _: Probe) {}
+    fn granted(&mut self, server: usize, told: Told, wire: &mut Wire<'_>) {
+        let key = self.servers[server];
+        match told {
+            Told::Granted => self.dispatcher.granted(wire.now, key),
+            Told::Recalled => self.dispatcher.recalled(wire.now, key),
+            Told::Shared(shared) => self.dispatcher.shared(wire.now, key, shared),
+        }
+        self.execute(wire);
+    }
 
     fn wakes(&mut self, _: u64, wire: &mut Wire<'_>) {
         if wire.now >= self.wakes {
@@ -107,7 +111,4 @@ impl Frontend for Parm {
         }
         self.execute(wire);
     }
-
-    /// The dispatcher keeps deadlines itself.
-    fn expires(&mut self, _: u64, _: &mut Wire<'_>) {}
 }

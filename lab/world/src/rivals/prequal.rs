@@ -54,6 +54,36 @@ impl Rule for Prequal {
     }
 }
 
+/// What a server tells probes: how long recent requests took that met as many others at the server as there are now.
+#[derive(Default)]
+pub(super) struct Latencies {
+    /// Requests in flight at the arrival, and nanoseconds until the answer; the newest last.
+    recent: VecDeque<(u32, u64)>,
+}
+
+const KEPT: usize = 64;
+/// At most so many of the newest count.
+const COUNTED: usize = 9;
+
+impl Latencies {
+    pub(super) fn add(&mut self, in_flight: u32, nanos: u64) {
+        self.recent.push_back((in_flight, nanos));
+        if self.recent.len() > KEPT {
+            self.recent.pop_front();
+        }
+    }
+
+    /// The median latency of those that met the nearest number of others; 0 if nothing is known.
+    pub(super) fn at(&self, in_flight: u32) -> u64 {
+        let distance = |seen: &(u32, u64)| seen.0.abs_diff(in_flight);
+        let Some(nearest) = self.recent.iter().map(distance).min() else { return 0 };
+        let near = self.recent.iter().rev().filter(|seen| distance(seen) == nearest);
+        let mut nanos: Vec<u64> = near.map(|(_, nanos)| *nanos).take(COUNTED).collect();
+        let middle = nanos.len() / 2;
+        *nanos.select_nth_unstable(middle).1
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use parm_workload::Random;
@@ -79,5 +109,15 @@ mod tests {
         let ranks =
             [(9, 1), (8, 2), (2, 95), (1, 90)].map(|(in_flight, nanos)| rank(&probe(0, in_flight, nanos), 2));
         assert!(ranks.is_sorted_by(|one, other| one > other), "{ranks:?}");
+    }
+
+    #[test]
+    fn estimate_is_the_median_at_the_nearest_number_of_requests() {
+        let mut latencies = Latencies::default();
+        assert_eq!(latencies.at(3), 0);
+        for (in_flight, nanos) in [(0, 20), (0, 22), (0, 60), (4, 100)] {
+            latencies.add(in_flight, nanos);
+        }
+        assert_eq!([0, 1, 3, 9].map(|in_flight| latencies.at(in_flight)), [22, 22, 100, 100]);
     }
 }

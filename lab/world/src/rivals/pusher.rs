@@ -13,8 +13,14 @@ pub(super) struct Pusher {
     hedge: Option<Hedge>,
     open: Vec<u32>,
     jobs: HashMap<u64, Sent>,
-    /// When each query without an answer arrived, and its jobs.
-    queries: HashMap<u64, (Time, Vec<u64>)>,
+    /// The queries without an answer.
+    queries: HashMap<u64, Open>,
+}
+
+struct Open {
+    arrived: Time,
+    deadline: Time,
+    jobs: Vec<u64>,
 }
 
 struct Sent {
@@ -43,7 +49,9 @@ impl Pusher {
         let job = wire.send(query, server, 1.0);
         self.open[server] += 1;
         self.jobs.insert(job, Sent { query, server, at: wire.now });
-        self.queries.entry(query).or_insert((wire.now, Vec::new())).1.push(job);
+        if let Some(open) = self.queries.get_mut(&query) {
+            open.jobs.push(job);
+        }
     }
 
     /// Gives up what is left of a query.
@@ -63,7 +71,9 @@ impl Pusher {
 }
 
 impl Frontend for Pusher {
-    fn arrives(&mut self, query: u64, _: Time, wire: &mut Wire<'_>) {
+    fn arrives(&mut self, query: u64, deadline: Time, wire: &mut Wire<'_>) {
+        self.queries.insert(query, Open { arrived: wire.now, deadline, jobs: Vec::new() });
+        wire.wake(deadline, query);
         let server = self.pick(wire);
         self.send(query, server, wire);
         if let Some(delay) = self.hedge.as_mut().and_then(Hedge::sent) {
@@ -75,12 +85,12 @@ impl Frontend for Pusher {
         let Some(told) = end.told else { return };
         let Some(sent) = self.jobs.remove(&end.job) else { return };
         self.ended(&sent, Some(told), wire.now);
-        let Some((arrived, jobs)) = self.queries.remove(&sent.query) else { return };
+        let Some(open) = self.queries.remove(&sent.query) else { return };
         if let Some(hedge) = &mut self.hedge {
-            hedge.answered(wire.now, wire.now.since(arrived));
+            hedge.answered(wire.now, wire.now.since(open.arrived));
         }
-        wire.reply(sent.query, false);
-        self.give_up(jobs, wire);
+        wire.reply(sent.query, Some(false));
+        self.give_up(open.jobs, wire);
     }
 
     fn probed(&mut self, probe: Probe) {
@@ -88,8 +98,13 @@ impl Frontend for Pusher {
     }
 
     fn wakes(&mut self, query: u64, wire: &mut Wire<'_>) {
-        let Some((_, jobs)) = self.queries.get(&query) else { return };
-        let has: Vec<usize> = jobs.iter().filter_map(|job| Some(self.jobs.get(job)?.server)).collect();
+        let Some(open) = self.queries.get(&query) else { return };
+        if wire.now >= open.deadline {
+            wire.reply(query, None);
+            let jobs = self.queries.remove(&query).map(|open| open.jobs);
+            return self.give_up(jobs.unwrap_or_default(), wire);
+        }
+        let has: Vec<usize> = open.jobs.iter().filter_map(|job| Some(self.jobs.get(job)?.server)).collect();
         if !self.hedge.as_mut().is_some_and(Hedge::may_send) {
             return;
         }
@@ -100,11 +115,5 @@ impl Frontend for Pusher {
             }
         }
         self.send(query, server, wire);
-    }
-
-    fn expires(&mut self, query: u64, wire: &mut Wire<'_>) {
-        if let Some((_, jobs)) = self.queries.remove(&query) {
-            self.give_up(jobs, wire);
-        }
     }
 }

@@ -5,70 +5,47 @@
 //! ends, so crashes are no faults for this simulation. A hung server still answers probes, as one whose engine is frozen
 //! does; a server that is cut off does not.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parm_dispatcher::{BudgetSettings, Time};
-use parm_workload::arrivals::{Arrivals, Times};
+use parm_dispatcher::Time;
+use parm_grants::{Granter, Order, Told as Grant};
+use parm_workload::arrivals::Times;
 use parm_workload::clock::Moment;
-use parm_workload::service::{self, Service};
-use parm_workload::{Ending, Error, Faults, Random, Schedule, State};
+use parm_workload::{Ending, Error, Random, State};
 
 use super::hedge::Hedge;
 use super::parm::Parm;
+use super::prequal::Latencies;
 use super::pusher::Pusher;
-use super::server::Server;
 use super::{Contender, Probe, Told};
+use crate::server::{Machines, Server, moment, time};
+use crate::{Plan, millis};
 
 /// A run of a contender.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Seed of arrivals, service times, faults and of what rivals draw.
-    pub seed: u64,
-    /// Queries that arrive.
-    pub queries: u64,
-    /// The first queries, which are not counted.
-    pub warm_up: u64,
-    /// When queries arrive.
-    pub load: Load,
-    /// What goes wrong.
-    pub faults: Faults,
-    /// Service times of the model.
-    pub service: Service,
-    /// The servers.
-    pub servers: u32,
+    /// The arrivals, the servers and what goes wrong. parm has the settings of the plan, but the contender's policy. Coding,
+    /// second models and servers apart are for [`World`](crate::World) only.
+    pub plan: Plan,
+    /// Queries that are always open: one arrives when another one ends. `None` if queries arrive at the plan's times.
+    pub closed: Option<u32>,
     /// Runs of a server at a time.
-    pub lanes: u16,
-    /// parm's slots at a server: with more than `lanes`, some of its queries wait there too.
-    pub slots: u16,
+    pub lanes: usize,
     /// Clients or frontends; each gets queries at random.
     pub clients: u32,
     /// The time of a message from a client to a server, and back.
     pub network: Duration,
-    /// How long a query may wait for its answer.
-    pub deadline: Duration,
     /// Whether servers stop a cancelled run; otherwise it goes on to its end.
     pub cancels: bool,
-    /// parm's budget of copies.
-    pub hedges: BudgetSettings,
-    /// The time of a stand-in's run as a share of the model's.
-    pub stand_in_cost: f64,
-}
-
-/// When queries arrive.
-#[derive(Clone, Debug)]
-pub enum Load {
-    /// At their own times.
-    Open(Arrivals),
-    /// So many at a time: one arrives when another one ends.
-    Closed(u32),
+    /// Whether servers grant their room to parm's frontends; otherwise each frontend uses what it observes.
+    pub grants: bool,
 }
 
 /// What a contender did.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Nanoseconds from arrival to answer, sorted. A query without an answer counts as its deadline.
+    /// Nanoseconds from arrival to answer, sorted. A query without an answer counts as its deadline at least.
     pub latencies: Vec<u64>,
     /// The share of queries without an answer.
     pub failed: f64,
@@ -76,33 +53,33 @@ pub struct Report {
     pub approximate: f64,
     /// Work that began beyond one run for each query, as a share of that.
     pub extra: f64,
+    /// Messages of asks and grants for each query.
+    pub messages: f64,
 }
 
 impl Report {
     /// A quantile of the latencies, in milliseconds.
     pub fn millis(&self, quantile: f64) -> f64 {
-        let last = self.latencies.len().saturating_sub(1);
-        let at = (quantile * last as f64).round() as usize;
-        self.latencies.get(at).map_or(0.0, |nanos| *nanos as f64 / 1e6)
+        millis(&self.latencies, quantile)
     }
 }
 
-/// One client or frontend.
+/// One client or frontend. It replies to each query by its deadline.
 pub(super) trait Frontend {
     /// A query arrives.
     fn arrives(&mut self, query: u64, deadline: Time, wire: &mut Wire<'_>);
     /// A job is over.
     fn ended(&mut self, end: End, wire: &mut Wire<'_>);
     /// A probe has its answer.
-    fn probed(&mut self, probe: Probe);
+    fn probed(&mut self, _: Probe) {}
+    /// A server tells of its room.
+    fn granted(&mut self, _server: usize, _: Grant, _: &mut Wire<'_>) {}
     /// A moment that it asked for has come.
     fn wakes(&mut self, token: u64, wire: &mut Wire<'_>);
-    /// A query had no answer until its deadline.
-    fn expires(&mut self, query: u64, wire: &mut Wire<'_>);
 }
 
 /// The end of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) job: u64,
     /// What came with the answer; `None` if the server gave it up because it was cancelled.
@@ -113,58 +90,50 @@ pub(super) struct End {
 pub(super) struct Wire<'a> {
     pub(super) now: Time,
     pub(super) draw: &'a mut Random,
+    /// When a message that is sent now is there.
+    there: Time,
     client: u32,
     jobs: &'a mut Vec<Job>,
-    acts: &'a mut Vec<Act>,
+    events: &'a mut Events,
+    messages: &'a mut u64,
 }
 
 impl Wire<'_> {
     /// Sends a query to a server; the run takes this share of the model's time. Returns the job's name.
     pub(super) fn send(&mut self, query: u64, server: usize, share: f64) -> u64 {
         let (client, unknown) = (self.client, Time::ZERO);
-        let state = Stage::OnTheWay;
-        self.jobs.push(Job {
-            query,
-            client,
-            server,
-            share,
-            state,
-            met: 0,
-            received: unknown,
-            began: unknown,
-        });
+        let (met, granted, received, began) = (0, false, unknown, unknown);
+        self.jobs.push(Job { query, client, server, share, granted, met, received, began });
         let job = self.jobs.len() as u64 - 1;
-        self.acts.push(Act::Deliver { job });
+        self.events.note(self.there, Event::Arrives { job });
         job
     }
 
     /// Says that nobody needs a job any more.
     pub(super) fn cancel(&mut self, job: u64) {
-        self.acts.push(Act::Cancel { job });
+        self.events.note(self.there, Event::Cancelled { job });
     }
 
-    /// Answers a query.
-    pub(super) fn reply(&mut self, query: u64, approximate: bool) {
-        self.acts.push(Act::Reply { query, approximate });
+    /// Answers a query, exactly or approximately; `None` gives it up.
+    pub(super) fn reply(&mut self, query: u64, approximate: Option<bool>) {
+        self.events.note(self.now, Event::Replies { query, approximate });
     }
 
     /// Asks a server how it is.
     pub(super) fn probe(&mut self, server: usize) {
-        self.acts.push(Act::Probe { server });
+        self.events.note(self.there, Event::Probed { client: self.client, server });
+    }
+
+    /// Asks a server for room, or returns a grant.
+    pub(super) fn order(&mut self, server: usize, order: Order) {
+        *self.messages += 1;
+        self.events.note(self.there, Event::Ordered { client: self.client, server, order });
     }
 
     /// Asks to be woken.
     pub(super) fn wake(&mut self, at: Time, token: u64) {
-        self.acts.push(Act::Wake { at, token });
+        self.events.note(at.max(self.now), Event::Wakes { client: self.client, token });
     }
-}
-
-enum Act {
-    Deliver { job: u64 },
-    Cancel { job: u64 },
-    Reply { query: u64, approximate: bool },
-    Probe { server: usize },
-    Wake { at: Time, token: u64 },
 }
 
 struct Job {
@@ -172,22 +141,14 @@ struct Job {
     client: u32,
     server: usize,
     share: f64,
-    state: Stage,
+    /// Whether it uses a grant.
+    granted: bool,
     /// Requests that it met at the server.
-    met: u32,
+    met: usize,
     received: Time,
     began: Time,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    OnTheWay,
-    Waits,
-    Runs,
-    Over,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// At a server.
     Arrives {
@@ -203,6 +164,15 @@ enum Event {
         client: u32,
         server: usize,
     },
+    Ordered {
+        client: u32,
+        server: usize,
+        order: Order,
+    },
+    /// Grants may be recalled or void.
+    Looks {
+        server: usize,
+    },
     /// At a client.
     Answers {
         end: End,
@@ -211,12 +181,18 @@ enum Event {
         client: u32,
         probe: Probe,
     },
+    Granted {
+        client: u32,
+        server: usize,
+        grant: Grant,
+    },
     Wakes {
         client: u32,
         token: u64,
     },
-    Expires {
+    Replies {
         query: u64,
+        approximate: Option<bool>,
     },
     /// The next query of a closed load.
     Asks,
@@ -224,19 +200,38 @@ enum Event {
 
 impl Event {
     /// Earlier at the same moment.
-    fn class(self) -> u8 {
+    fn class(&self) -> u8 {
         match self {
-            Event::Wakes { .. } => 1,
-            Event::Expires { .. } | Event::Asks => 2,
+            Event::Wakes { .. } | Event::Looks { .. } => 1,
+            Event::Asks => 2,
             _ => 0,
         }
     }
 }
 
+/// What comes, in order.
+#[derive(Default)]
+struct Events {
+    due: BTreeMap<(Time, u8, u64), Event>,
+    noted: u64,
+}
+
+impl Events {
+    fn note(&mut self, at: Time, event: Event) {
+        self.noted += 1;
+        self.due.insert((at, event.class(), self.noted), event);
+    }
+}
+
 impl Setup {
-    /// Runs until each query has its answer or its deadline has passed.
+    /// A plan with one client and a network without delay.
+    pub fn new(plan: Plan) -> Self {
+        let (lanes, clients, network) = (1, 1, Duration::ZERO);
+        Self { plan, closed: None, lanes, clients, network, cancels: false, grants: false }
+    }
+
+    /// Runs until each query has its reply.
     pub fn run(&self, contender: Contender) -> Result<Report, Error> {
-        self.service.check()?;
         let mut simulation = Simulation::new(self, contender)?;
         while simulation.advance() {}
         Ok(simulation.report())
@@ -247,78 +242,84 @@ struct Simulation<'a> {
     setup: &'a Setup,
     now: Time,
     draw: Random,
-    schedule: Schedule,
-    servers: Vec<Server>,
+    machines: Machines,
+    servers: Vec<Server<u64>>,
+    /// What each server tells probes.
+    latencies: Vec<Latencies>,
+    /// Who may start jobs at each server, and when it looks at its grants; empty without grants.
+    granters: Vec<(Granter<u32>, Time)>,
     frontends: Vec<Box<dyn Frontend>>,
     jobs: Vec<Job>,
-    acts: Vec<Act>,
-    events: BinaryHeap<Reverse<(Time, u8, u64, Event)>>,
-    noted: u64,
+    events: Events,
     arrivals: Option<Times>,
     next_arrival: Time,
     /// Queries that have not arrived.
     left: u64,
-    /// The client and the arrival of each query, and how long it took.
-    queries: Vec<(u32, Time, Option<u64>)>,
+    /// When each query arrived, and how long it took.
+    queries: Vec<(Time, Option<u64>)>,
     open: u64,
     failed: u64,
     approximate: u64,
     work: f64,
+    messages: u64,
 }
 
 impl<'a> Simulation<'a> {
     fn new(setup: &'a Setup, contender: Contender) -> Result<Self, Error> {
-        let servers = setup.servers as usize;
-        let mut draw = Random::of(setup.seed, [RIVALS]);
+        let plan = &setup.plan;
+        let servers = plan.instances as usize;
+        let mut draw = Random::of(plan.seed, [RIVALS]);
         let frontends = (0..setup.clients).map(|_| -> Box<dyn Frontend> {
             match contender {
                 Contender::Rival(placing, delay) => {
                     let rule = placing.rule(servers, setup.clients as usize, &mut draw);
                     Box::new(Pusher::new(rule, delay.map(Hedge::new), servers))
                 }
-                Contender::Parm(policy) => Box::new(Parm::new(setup, policy)),
+                Contender::Parm(policy) => Box::new(Parm::new(plan, policy)),
             }
         });
         let frontends = frontends.collect();
-        let arrivals = match &setup.load {
-            Load::Open(arrivals) => Some(arrivals.schedule(setup.seed)?),
-            Load::Closed(_) => None,
+        let granter = |_| {
+            let mut granter = Granter::new(plan.slots);
+            (0..setup.clients).for_each(|client| granter.join(client));
+            (granter, Time::MAX)
         };
+        let arrivals = setup.closed.is_none().then(|| plan.arrivals.schedule(plan.seed)).transpose()?;
         let mut simulation = Self {
             setup,
             now: Time::ZERO,
             draw,
-            schedule: Schedule::new(&setup.faults, setup.seed, setup.servers)?,
-            servers: (0..servers).map(|_| Server::new()).collect(),
+            machines: Machines::new(plan)?,
+            servers: (0..servers).map(|_| Server::default()).collect(),
+            latencies: (0..servers).map(|_| Latencies::default()).collect(),
+            granters: if setup.grants { (0..servers).map(granter).collect() } else { Vec::new() },
             frontends,
             jobs: Vec::new(),
-            acts: Vec::new(),
-            events: BinaryHeap::new(),
-            noted: 0,
+            events: Events::default(),
             arrivals,
             next_arrival: Time::MAX,
-            left: setup.queries,
-            queries: Vec::with_capacity(setup.queries as usize),
+            left: plan.queries,
+            queries: Vec::with_capacity(plan.queries as usize),
             open: 0,
             failed: 0,
             approximate: 0,
             work: 0.0,
+            messages: 0,
         };
+        (0..simulation.granters.len()).for_each(|server| simulation.grant(server));
         simulation.draw_arrival();
-        if let Load::Closed(clients) = setup.load {
-            (0..clients).for_each(|_| simulation.arrive());
-        }
+        (0..setup.closed.unwrap_or_default()).for_each(|_| simulation.arrive());
         Ok(simulation)
     }
 
     /// Passes on to the next event. False if all queries are over.
     fn advance(&mut self) -> bool {
-        if self.open == 0 && self.next_arrival == Time::MAX && (self.left == 0 || !self.is_closed()) {
+        if self.open == 0 && self.next_arrival == Time::MAX && (self.left == 0 || self.arrivals.is_some()) {
             return false;
         }
-        let event = self.events.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
+        let event = self.events.due.first_key_value().map_or(Time::MAX, |((at, ..), _)| *at);
         if event <= self.next_arrival {
-            let Some(Reverse((at, _, _, event))) = self.events.pop() else { return false };
+            let Some(((at, ..), event)) = self.events.due.pop_first() else { return false };
             self.now = at;
             self.happens(event);
         } else {
@@ -340,52 +341,47 @@ impl<'a> Simulation<'a> {
         }
         self.left -= 1;
         self.open += 1;
-        let client = self.draw.below(self.frontends.len());
+        let client = self.draw.below(self.frontends.len()) as u32;
         let query = self.queries.len() as u64;
-        self.queries.push((client as u32, self.now, None));
-        let deadline = self.now + self.setup.deadline;
-        self.note(deadline, Event::Expires { query });
-        self.tell(client as u32, |frontend, wire| frontend.arrives(query, deadline, wire));
+        self.queries.push((self.now, None));
+        let deadline = self.now + self.setup.plan.deadline;
+        self.tell(client, |frontend, wire| frontend.arrives(query, deadline, wire));
     }
 
-    fn note(&mut self, at: Time, event: Event) {
-        self.noted += 1;
-        self.events.push(Reverse((at.max(self.now), event.class(), self.noted, event)));
-    }
-
-    /// Lets a frontend react, and does what it wants.
+    /// Lets a frontend react.
     fn tell(&mut self, client: u32, what: impl FnOnce(&mut dyn Frontend, &mut Wire<'_>)) {
-        let mut acts = std::mem::take(&mut self.acts);
-        let (now, draw, jobs) = (self.now, &mut self.draw, &mut self.jobs);
-        let mut wire = Wire { now, draw, client, jobs, acts: &mut acts };
+        let mut wire = Wire {
+            now: self.now,
+            draw: &mut self.draw,
+            there: self.now + self.setup.network,
+            client,
+            jobs: &mut self.jobs,
+            events: &mut self.events,
+            messages: &mut self.messages,
+        };
         what(&mut *self.frontends[client as usize], &mut wire);
-        let there = self.now + self.setup.network;
-        for act in acts.drain(..) {
-            match act {
-                Act::Deliver { job } => self.note(there, Event::Arrives { job }),
-                Act::Cancel { job } => self.note(there, Event::Cancelled { job }),
-                Act::Probe { server } => self.note(there, Event::Probed { client, server }),
-                Act::Wake { at, token } => self.note(at, Event::Wakes { client, token }),
-                Act::Reply { query, approximate } => self.reply(query, Some(approximate)),
-            }
-        }
-        self.acts = acts;
     }
 
-    /// A query is over; `None` without an answer.
-    fn reply(&mut self, query: u64, approximate: Option<bool>) {
-        let (_, arrived, took) = &mut self.queries[query as usize];
+    /// A message to a client arrives after the network's time.
+    fn send(&mut self, event: Event) {
+        self.events.note(self.now + self.setup.network, event);
+    }
+
+    fn replied(&mut self, query: u64, approximate: Option<bool>) {
+        let plan = &self.setup.plan;
+        let (arrived, took) = &mut self.queries[query as usize];
         if took.is_some() {
             return;
         }
-        *took = Some(self.now.since(*arrived).as_nanos() as u64);
+        let late = if approximate.is_none() { plan.deadline } else { Duration::ZERO };
+        *took = Some(self.now.since(*arrived).max(late).as_nanos() as u64);
         self.open -= 1;
-        if query >= self.setup.warm_up {
+        if query >= plan.warm_up {
             self.failed += u64::from(approximate.is_none());
             self.approximate += u64::from(approximate == Some(true));
         }
-        if self.is_closed() {
-            self.note(self.now, Event::Asks);
+        if self.setup.closed.is_some() {
+            self.events.note(self.now, Event::Asks);
         }
     }
 
@@ -395,120 +391,141 @@ impl<'a> Simulation<'a> {
             Event::Cancelled { job } => self.withdraw(job),
             Event::Ends { job } => self.end(job),
             Event::Probed { client, server } => {
-                let state = self.schedule.condition(server as u32, self.moment()).state;
+                let state = self.machines.schedule.condition(server as u32, moment(self.now)).state;
                 if matches!(state, State::Works | State::Hangs) {
-                    let in_flight = self.servers[server].in_flight();
-                    let latency = self.servers[server].latencies.at(in_flight);
+                    let in_flight = self.servers[server].in_flight() as u32;
+                    let latency = self.latencies[server].at(in_flight);
                     let at = self.now + self.setup.network;
-                    self.note(at, Event::Probes { client, probe: Probe { server, at, in_flight, latency } });
+                    self.send(Event::Probes { client, probe: Probe { server, at, in_flight, latency } });
                 }
+            }
+            Event::Ordered { client, server, order } => {
+                if let Some((granter, _)) = self.granters.get_mut(server) {
+                    granter.hears(since_start(self.now), client, order);
+                    self.grant(server);
+                }
+            }
+            Event::Looks { server } => {
+                let (granter, looks) = &mut self.granters[server];
+                *looks = Time::MAX;
+                granter.settle(since_start(self.now));
+                self.grant(server);
             }
             Event::Answers { end } => {
                 let client = self.jobs[end.job as usize].client;
                 self.tell(client, |frontend, wire| frontend.ended(end, wire));
             }
             Event::Probes { client, probe } => self.frontends[client as usize].probed(probe),
+            Event::Granted { client, server, grant } => {
+                self.tell(client, |frontend, wire| frontend.granted(server, grant, wire));
+            }
             Event::Wakes { client, token } => {
                 self.tell(client, |frontend, wire| frontend.wakes(token, wire));
             }
+            Event::Replies { query, approximate } => self.replied(query, approximate),
             Event::Asks => self.arrive(),
-            Event::Expires { query } => {
-                let (client, _, took) = self.queries[query as usize];
-                if took.is_none() {
-                    self.reply(query, None);
-                    self.tell(client, |frontend, wire| frontend.expires(query, wire));
-                }
-            }
+        }
+    }
+
+    /// Sends what a server tells of its room, and notes when it looks again.
+    fn grant(&mut self, server: usize) {
+        let (granter, looks) = &mut self.granters[server];
+        let there = self.now + self.setup.network;
+        for (client, grant) in granter.told() {
+            // A grant that stays after a job goes with its answer.
+            self.messages += 1;
+            self.events.note(there, Event::Granted { client, server, grant });
+        }
+        if let Some(at) = granter.next_look().map(|at| Time::ZERO + at).filter(|at| at < looks) {
+            *looks = at;
+            self.events.note(at.max(self.now), Event::Looks { server });
         }
     }
 
     /// A job comes to its server.
     fn receive(&mut self, job: u64) {
         let of = &mut self.jobs[job as usize];
-        if of.state == Stage::Over {
-            return;
+        let here = &mut self.servers[of.server];
+        (of.met, of.received) = (here.in_flight(), self.now);
+        of.granted = self.granters.get_mut(of.server).is_some_and(|(granter, _)| granter.comes(of.client));
+        if of.granted {
+            here.waiting.push_front(job);
+        } else {
+            here.waiting.push_back(job);
         }
         let server = of.server;
-        (of.state, of.met, of.received) = (Stage::Waits, self.servers[server].in_flight(), self.now);
-        self.servers[server].waiting.push_back(job);
-        self.servers[server].queued += 1;
         self.proceed(server);
     }
 
     /// Nobody needs a job any more.
     fn withdraw(&mut self, job: u64) {
-        let of = &mut self.jobs[job as usize];
-        let server = of.server;
-        match of.state {
-            Stage::Waits => self.servers[server].queued -= 1,
-            Stage::Runs if self.setup.cancels => self.servers[server].running -= 1,
-            _ => return,
+        let Job { server, granted, client, .. } = self.jobs[job as usize];
+        let here = &mut self.servers[server];
+        if here.withdraw(|own| *own == job).is_some() {
+            if granted {
+                self.frees(server, None);
+            }
+        } else if self.setup.cancels && here.stop(|own| *own == job).is_some() {
+            self.frees(server, Some(client));
+        } else {
+            return;
         }
-        of.state = Stage::Over;
-        let end = End { job, told: None };
-        self.note(self.now + self.setup.network, Event::Answers { end });
+        self.send(Event::Answers { end: End { job, told: None } });
         self.proceed(server);
     }
 
     /// A run ends.
     fn end(&mut self, job: u64) {
-        let of = &mut self.jobs[job as usize];
-        if of.state != Stage::Runs {
+        let of = &self.jobs[job as usize];
+        let (server, client) = (of.server, of.client);
+        if self.servers[server].stop(|own| *own == job).is_none() {
             return;
         }
-        of.state = Stage::Over;
-        let server = &mut self.servers[of.server];
-        server.running -= 1;
-        server.latencies.add(of.met, self.now.since(of.received).as_nanos() as u64);
+        self.latencies[server].add(of.met as u32, self.now.since(of.received).as_nanos() as u64);
         let run = self.now.since(of.began).as_nanos() as u64;
-        let end = End { job, told: Some(Told { run, in_flight: server.in_flight() }) };
-        let server = of.server;
-        self.note(self.now + self.setup.network, Event::Answers { end });
+        let told = Some(Told { run, in_flight: self.servers[server].in_flight() as u32 });
+        self.frees(server, Some(client));
+        self.send(Event::Answers { end: End { job, told } });
         self.proceed(server);
+    }
+
+    /// A job is over, so its server may grant its room. The grant of one that ran may stay with its client.
+    fn frees(&mut self, server: usize, client: Option<u32>) {
+        if let Some((granter, _)) = self.granters.get_mut(server) {
+            granter.end(since_start(self.now), client);
+            self.grant(server);
+        }
     }
 
     /// Starts runs while a server has idle lanes.
     fn proceed(&mut self, server: usize) {
-        while self.servers[server].running < u32::from(self.setup.lanes) {
-            let Some(job) = self.servers[server].waiting.pop_front() else { return };
+        while let Some(job) = self.servers[server].next(self.setup.lanes) {
+            self.servers[server].running.push(job);
             let of = &mut self.jobs[job as usize];
-            if of.state != Stage::Waits {
-                continue;
+            if let Some((granter, _)) = self.granters.get_mut(server).filter(|_| !of.granted) {
+                granter.begin();
             }
-            (of.state, of.began) = (Stage::Runs, self.now);
-            let (query, share) = (of.query, of.share);
-            self.servers[server].queued -= 1;
-            self.servers[server].running += 1;
-            if query >= self.setup.warm_up {
-                self.work += share;
+            of.began = self.now;
+            if of.query >= self.setup.plan.warm_up {
+                self.work += of.share;
             }
-            let (start, instance) = (self.moment(), server as u32);
-            let run = service::Run { seed: self.setup.seed, instance, start };
-            let nanos = share * self.setup.service.nanos(1, run) * self.schedule.longest(instance, [query]);
-            self.schedule.forget(instance, start);
-            if let Ending::Answered { at, .. } = self.schedule.run(instance, start, nanos) {
-                self.note(time(at), Event::Ends { job });
+            let length = self.machines.schedule.longest(server as u32, [of.query]);
+            if let Ending::Answered { at, .. } = self.machines.run(server, self.now, of.share * length) {
+                self.events.note(time(at), Event::Ends { job });
             }
         }
     }
 
-    fn is_closed(&self) -> bool {
-        matches!(self.setup.load, Load::Closed(_))
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_nanos(self.now.as_nanos())
-    }
-
     fn report(self) -> Report {
-        let counted = &self.queries[(self.setup.warm_up as usize).min(self.queries.len())..];
-        let mut latencies: Vec<u64> = counted.iter().filter_map(|(_, _, took)| *took).collect();
+        let counted = &self.queries[(self.setup.plan.warm_up as usize).min(self.queries.len())..];
+        let mut latencies: Vec<u64> = counted.iter().filter_map(|(_, took)| *took).collect();
         latencies.sort_unstable();
         let count = latencies.len().max(1) as f64;
         Report {
             failed: self.failed as f64 / count,
             approximate: self.approximate as f64 / count,
             extra: self.work / count - 1.0,
+            messages: self.messages as f64 / self.queries.len().max(1) as f64,
             latencies,
         }
     }
@@ -517,6 +534,7 @@ impl<'a> Simulation<'a> {
 /// Separates the draws of rivals from those of faults.
 const RIVALS: u64 = 0x0021_7A15;
 
-fn time(moment: Moment) -> Time {
-    Time::from_nanos(moment.as_nanos())
+/// The time of grants.
+fn since_start(at: Time) -> Duration {
+    at.since(Time::ZERO)
 }
