@@ -3,13 +3,10 @@
 //! Cells are simulated here or run by real processes in `laboratory`. Both give a tally for each run, and the same report
 //! is made from the tallies.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parm_loadgen::recorder::Sample;
-use parm_simulator::{Answered, Progress, Tally, Witness};
+use parm_simulator::{Answered, Progress, Tally, Witness, parallel};
 use parm_workload::service::Service;
 
 use crate::results::{RawLine, RunName};
@@ -79,25 +76,12 @@ impl Experiment {
         progress: &dyn Progress,
         folder: Option<&Folder>,
     ) -> Result<Report, Error> {
-        let next = AtomicUsize::new(0);
-        let rows = Mutex::new(BTreeMap::new());
-        std::thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, self.cells.len()) {
-                scope.spawn(|| {
-                    loop {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(cell) = self.cells.get(index) else { break };
-                        let tallies: Result<Vec<_>, _> = (0..cell.runs.len())
-                            .map(|repeat| simulated(cell, repeat, progress, folder))
-                            .collect();
-                        let done = tallies.map(|tallies| self.done(cell, &tallies));
-                        rows.lock().unwrap_or_else(|broken| broken.into_inner()).insert(index, done);
-                    }
-                });
-            }
-        });
-        let rows = rows.into_inner().unwrap_or_else(|broken| broken.into_inner());
-        let rows: Vec<Done<'_>> = rows.into_values().collect::<Result<_, _>>()?;
+        let rows = parallel(self.cells.len(), threads, |index| {
+            let cell = &self.cells[index];
+            let tallies: Result<Vec<_>, _> =
+                (0..cell.runs.len()).map(|repeat| simulated(cell, repeat, progress, folder)).collect();
+            tallies.map(|tallies| self.done(cell, &tallies))
+        })?;
         Ok(self.compared(rows))
     }
 

@@ -4,10 +4,9 @@
 //! processes are not a grid, because policies are compared on one machine in turns.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parm_grids::{Cell as GridCell, Folder, Product, Record, Share};
-use parm_simulator::{KeptTally, Progress, Tally};
+use parm_simulator::{KeptTally, Progress, Tally, parallel};
 
 use crate::report::named;
 use crate::results::RunName;
@@ -32,27 +31,18 @@ impl Experiment {
     ) -> Result<(), Error> {
         let cells = share.of(&self.grid()?);
         let by_key = self.by_key()?;
-        let next = AtomicUsize::new(0);
-        let work = || -> Result<(), Error> {
-            while let Some(of_grid) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if folder.has_result(of_grid)? {
-                    continue;
-                }
-                let (cell, repeat) = by_key[&of_grid.key];
-                let tally = cell.runs[repeat].simulate(progress)?;
-                let result = serde_json::to_string(&KeptTally::from(&tally)).map_err(unwritable)?;
-                folder.keep(of_grid, Product { result, timings: "{}".into() })?;
+        parallel(cells.len(), threads, |index| {
+            let of_grid = &cells[index];
+            if folder.has_result(of_grid)? {
+                return Ok(());
             }
+            let (cell, repeat) = by_key[&of_grid.key];
+            let tally = cell.runs[repeat].simulate(progress)?;
+            let result = serde_json::to_string(&KeptTally::from(&tally)).map_err(unwritable)?;
+            folder.keep(of_grid, Product { result, timings: "{}".into() })?;
             Ok(())
-        };
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-            let ended = threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            // All of them are waited for.
-            ended.collect::<Vec<_>>().into_iter().collect()
         })
+        .map(drop)
     }
 
     /// Returns the report of joined results. Cells without the results of all repeats are left out.

@@ -5,6 +5,7 @@
 //! `witness` (single events).
 
 mod error;
+mod parallel;
 mod progress;
 mod run;
 mod simulation;
@@ -12,6 +13,7 @@ mod tally;
 mod witness;
 
 pub use error::Error;
+pub use parallel::parallel;
 pub use parm_workload::Outcome;
 pub use progress::{Progress, Quiet};
 pub use run::{Lengths, Run, Shape};

@@ -7,10 +7,8 @@
 //! Rejected: a model of the objective (Bayesian optimisation), which pays if a run takes hours; here it takes a second.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parm_simulator::Progress;
+use parm_simulator::{Progress, parallel};
 use serde::Serialize;
 
 use crate::report::Report;
@@ -179,34 +177,15 @@ impl<'a> Search<'a> {
         effort: &mut Effort,
     ) -> Result<Vec<Tried>, Error> {
         let queries = self.problem.queries(queries);
-        let runs: Vec<(usize, u32)> =
-            (0..candidates.len()).flat_map(|index| (0..repeats).map(move |repeat| (index, repeat))).collect();
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(BTreeMap::new());
-        std::thread::scope(|scope| {
-            for _ in 0..self.plan.threads.clamp(1, runs.len().max(1)) {
-                scope.spawn(|| {
-                    while let Some((index, repeat)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let settings = self.space.settings(&candidates[*index]);
-                        let length =
-                            Length { seed: self.plan.seed.wrapping_add(u64::from(*repeat)), queries };
-                        let score = Score::of(self.problem, &settings, length, progress);
-                        done.lock()
-                            .unwrap_or_else(|broken| broken.into_inner())
-                            .insert((*index, *repeat), score);
-                    }
-                });
-            }
-        });
-        effort.runs += runs.len() as u64;
-        effort.queries += runs.len() as u64 * queries;
-        let mut tried: Vec<Tried> = candidates
-            .iter()
-            .map(|candidate| Tried { candidate: candidate.clone(), scores: Vec::new() })
-            .collect();
-        for ((index, _), score) in done.into_inner().unwrap_or_else(|broken| broken.into_inner()) {
-            tried[index].scores.push(score?);
-        }
-        Ok(tried)
+        let repeats = repeats as usize;
+        let scores = parallel(candidates.len() * repeats, self.plan.threads, |run| {
+            let settings = self.space.settings(&candidates[run / repeats]);
+            let seed = self.plan.seed.wrapping_add((run % repeats) as u64);
+            Score::of(self.problem, &settings, Length { seed, queries }, progress)
+        })?;
+        effort.runs += scores.len() as u64;
+        effort.queries += scores.len() as u64 * queries;
+        let of = candidates.iter().zip(scores.chunks(repeats));
+        Ok(of.map(|(of, scores)| Tried { candidate: of.clone(), scores: scores.to_vec() }).collect())
     }
 }

@@ -2,60 +2,26 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::{BLOCKS, STRETCHES, Tally};
-use crate::{Error, Outcome};
+use super::{Counts, Tally};
+use crate::Error;
 
-/// A tally in a file. Floats are the bits of their value, because their decimal form may be read differently.
+/// A tally in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeptTally {
-    expected: u64,
-    deadline: u64,
-    blocks: Vec<KeptBlock>,
-    outcomes: Vec<u64>,
-    wrong: Vec<u64>,
-    graded: bool,
-    slowest: Vec<u64>,
-    deployed: u64,
-    extra: u64,
-    busy: u64,
-    capacity: u64,
-    most_in_flight: usize,
-}
-
-/// The latencies of a block with how often they occurred, and the bits of their sum.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeptBlock {
-    latencies: Vec<(u64, u32)>,
-    sum: u64,
+    /// The latencies of each block with how often they occurred.
+    blocks: Vec<Vec<(u64, u32)>>,
+    counts: Counts,
 }
 
 impl From<&Tally> for KeptTally {
     fn from(tally: &Tally) -> Self {
-        let latencies = |of: &Histogram<u32>| {
-            of.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
-        };
-        let blocks = tally.blocks.iter();
-        let blocks = blocks
-            .map(|block| KeptBlock { latencies: latencies(&block.latencies), sum: block.sum.to_bits() });
-        Self {
-            expected: tally.expected,
-            deadline: tally.deadline,
-            blocks: blocks.collect(),
-            outcomes: tally.outcomes.to_vec(),
-            wrong: tally.wrong.to_vec(),
-            graded: tally.graded,
-            slowest: tally.slowest.clone(),
-            deployed: tally.deployed.to_bits(),
-            extra: tally.extra.to_bits(),
-            busy: tally.busy,
-            capacity: tally.capacity,
-            most_in_flight: tally.most_in_flight,
-        }
+        let blocks = tally.blocks.iter().map(|block| {
+            block.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+        });
+        Self { blocks: blocks.collect(), counts: tally.counts.clone() }
     }
 }
 
@@ -63,36 +29,25 @@ impl TryFrom<KeptTally> for Tally {
     type Error = Error;
 
     fn try_from(kept: KeptTally) -> Result<Self, Error> {
-        let counts = |of: Vec<u64>| <[u64; Outcome::ALL.len()]>::try_from(of).map_err(|_| Error::KeptTally);
-        let mut tally = Tally::new(kept.expected, Duration::from_nanos(kept.deadline));
-        if kept.blocks.len() != BLOCKS as usize || kept.slowest.len() != STRETCHES as usize {
+        let KeptTally { blocks, counts } = kept;
+        let mut tally = Tally::new(counts.expected, Duration::ZERO);
+        let lengths = |of: &Counts| [&of.sums, &of.outcomes, &of.wrong, &of.slowest].map(Vec::len);
+        if blocks.len() != tally.blocks.len() || lengths(&counts) != lengths(&tally.counts) {
             return Err(Error::KeptTally);
         }
-        for (block, kept) in tally.blocks.iter_mut().zip(kept.blocks) {
-            block.sum = f64::from_bits(kept.sum);
-            for (latency, count) in kept.latencies {
-                block.latencies.saturating_record_n(latency, count);
+        for (block, latencies) in tally.blocks.iter_mut().zip(blocks) {
+            for (latency, count) in latencies {
+                block.saturating_record_n(latency, count);
             }
         }
-        tally.outcomes = counts(kept.outcomes)?;
-        tally.wrong = counts(kept.wrong)?;
-        Ok(Tally {
-            graded: kept.graded,
-            slowest: kept.slowest,
-            deployed: f64::from_bits(kept.deployed),
-            extra: f64::from_bits(kept.extra),
-            busy: kept.busy,
-            capacity: kept.capacity,
-            most_in_flight: kept.most_in_flight,
-            ..tally
-        })
+        Ok(Tally { counts, ..tally })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Ended;
+    use crate::{Ended, Outcome};
 
     fn tally() -> Tally {
         let mut tally = Tally::new(5_000, Duration::from_secs(1));
@@ -122,7 +77,7 @@ mod tests {
     #[test]
     fn tally_of_another_form_is_rejected() {
         let mut kept = KeptTally::from(&tally());
-        kept.outcomes.pop();
+        kept.counts.outcomes.pop();
         assert_eq!(Tally::try_from(kept).err(), Some(Error::KeptTally));
         let mut kept = KeptTally::from(&tally());
         kept.blocks.pop();

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use parm_workload::Outcome;
+use serde::{Deserialize, Serialize};
 
 pub use kept::KeptTally;
 
@@ -35,129 +36,144 @@ pub struct Ended {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Tally {
+    /// The latencies of each block.
+    blocks: Vec<Histogram<u32>>,
+    counts: Counts,
+}
+
+/// What is counted besides the latencies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counts {
     expected: u64,
     deadline: u64,
-    blocks: Vec<Block>,
-    outcomes: [u64; Outcome::ALL.len()],
-    wrong: [u64; Outcome::ALL.len()],
+    /// The sum of the latencies of each block.
+    sums: Vec<u64>,
+    outcomes: Vec<u64>,
+    wrong: Vec<u64>,
     graded: bool,
     /// The slowest query of every stretch of the run, in nanoseconds.
     slowest: Vec<u64>,
-    deployed: f64,
-    extra: f64,
+    /// Work in millionths of a job.
+    deployed: u64,
+    extra: u64,
     busy: u64,
     capacity: u64,
     most_in_flight: usize,
 }
 
-#[derive(Clone, Debug)]
-struct Block {
-    latencies: Histogram<u32>,
-    sum: f64,
-}
-
 /// The histograms distinguish latencies to three digits, from a microsecond to an hour.
 const SHORTEST: u64 = 1 << 10;
 const LONGEST: u64 = 3_600_000_000_000;
+/// The work of a job, in its millionths: a tally in a file has whole numbers only, which are read as they were written.
+const WHOLE: f64 = 1e6;
 
 impl Tally {
     /// Creates an empty tally of a run of this many queries with this deadline.
     pub fn new(expected: u64, deadline: Duration) -> Self {
         let latencies = Histogram::new_with_bounds(SHORTEST, LONGEST, 3);
         let latencies = latencies.unwrap_or_else(|_| unreachable!("the bounds are constants"));
-        Self {
+        let counts = Counts {
             expected,
             deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
-            blocks: vec![Block { latencies, sum: 0.0 }; BLOCKS as usize],
-            outcomes: [0; Outcome::ALL.len()],
+            sums: vec![0; BLOCKS as usize],
+            outcomes: vec![0; Outcome::ALL.len()],
+            wrong: vec![0; Outcome::ALL.len()],
             graded: false,
-            wrong: [0; Outcome::ALL.len()],
             slowest: vec![0; STRETCHES as usize],
-            deployed: 0.0,
-            extra: 0.0,
+            deployed: 0,
+            extra: 0,
             busy: 0,
             capacity: 0,
             most_in_flight: 0,
-        }
+        };
+        Self { blocks: vec![latencies; BLOCKS as usize], counts }
     }
 
     /// Counts a query. One without a prediction is as late as its deadline: early rejection must not make a tail look
     /// short.
     pub fn ended(&mut self, ended: Ended) {
         let Ended { number, latency, outcome, wrong } = ended;
-        let counted = if outcome == Outcome::Failed { latency.max(self.deadline) } else { latency };
-        let part = |parts: u64| (number as f64 / self.expected as f64 * parts as f64) as usize;
-        let slowest = &mut self.slowest[part(STRETCHES).min(STRETCHES as usize - 1)];
-        *slowest = counted.max(*slowest);
-        let block = &mut self.blocks[part(BLOCKS).min(BLOCKS as usize - 1)];
-        block.latencies.saturating_record(counted);
-        block.sum += counted as f64;
-        self.outcomes[outcome as usize] += 1;
-        self.wrong[outcome as usize] += u64::from(wrong);
+        let counts = &mut self.counts;
+        let counted = if outcome == Outcome::Failed { latency.max(counts.deadline) } else { latency };
+        let part = |parts: u64| {
+            let part = (number as f64 / counts.expected as f64 * parts as f64) as usize;
+            part.min(parts as usize - 1)
+        };
+        let (block, stretch) = (part(BLOCKS), part(STRETCHES));
+        self.blocks[block].saturating_record(counted);
+        counts.sums[block] += counted;
+        counts.slowest[stretch] = counted.max(counts.slowest[stretch]);
+        counts.outcomes[outcome as usize] += 1;
+        counts.wrong[outcome as usize] += u64::from(wrong);
     }
 
     /// Counts a started job, for queries without a job or as redundancy. Its work is in jobs of the deployed model.
     pub fn started(&mut self, deployed: bool, work: f64) {
-        *(if deployed { &mut self.deployed } else { &mut self.extra }) += work;
+        let counts = &mut self.counts;
+        let sum = if deployed { &mut counts.deployed } else { &mut counts.extra };
+        *sum += (work * WHOLE).round() as u64;
     }
 
     /// Ends the run.
     pub fn finish(&mut self, busy: u64, capacity: u64, most_in_flight: usize) {
-        (self.busy, self.capacity, self.most_in_flight) = (busy, capacity, most_in_flight);
+        let counts = &mut self.counts;
+        (counts.busy, counts.capacity, counts.most_in_flight) = (busy, capacity, most_in_flight);
     }
 
     /// Returns the number of counted queries.
     pub fn count(&self) -> u64 {
-        self.outcomes.iter().sum()
+        self.counts.outcomes.iter().sum()
     }
 
     /// Returns the share of the queries with this outcome.
     pub fn share(&self, outcome: Outcome) -> f64 {
-        self.outcomes[outcome as usize] as f64 / self.count().max(1) as f64
+        self.counts.outcomes[outcome as usize] as f64 / self.count().max(1) as f64
     }
 
     /// Returns the share of the queries with a wrong answer because of the fault schedule. A failed query has none.
     pub fn wrong(&self) -> f64 {
         let answers = Outcome::ALL.iter().filter(|outcome| outcome.is_answer());
-        let wrong: u64 = answers.map(|outcome| self.wrong[*outcome as usize]).sum();
+        let wrong: u64 = answers.map(|outcome| self.counts.wrong[*outcome as usize]).sum();
         wrong as f64 / self.count().max(1) as f64
     }
 
     /// Returns the queries with this outcome, and those of them with a right answer. `None` for approximate answers that
     /// were not compared with anything, as in a simulation.
     pub fn right(&self, outcome: Outcome) -> Option<(u64, u64)> {
-        let ended = self.outcomes[outcome as usize];
-        (self.graded || !outcome.is_approximate()).then(|| (ended, ended - self.wrong[outcome as usize]))
+        let [ended, wrong] = [&self.counts.outcomes, &self.counts.wrong].map(|of| of[outcome as usize]);
+        (self.counts.graded || !outcome.is_approximate()).then(|| (ended, ended - wrong))
     }
 
     /// The same, for a run whose answers are all compared with the deployed model's.
-    pub fn graded(self) -> Self {
-        Self { graded: true, ..self }
+    pub fn graded(mut self) -> Self {
+        self.counts.graded = true;
+        self
     }
 
     /// Returns the number of queries of the whole run.
     pub fn expected(&self) -> u64 {
-        self.expected
+        self.counts.expected
     }
 
     /// Returns the slowest query of every stretch of the run, in nanoseconds; 0 where none ended.
     pub fn slowest(&self) -> &[u64] {
-        &self.slowest
+        &self.counts.slowest
     }
 
     /// Returns the redundant work as a share of the necessary work (in jobs of the deployed model without faults).
     pub fn extra(&self) -> f64 {
-        self.extra / self.deployed.max(1.0)
+        self.counts.extra as f64 / (self.counts.deployed as f64).max(WHOLE)
     }
 
     /// Returns the share of the instances' time that they worked.
     pub fn utilisation(&self) -> f64 {
-        self.busy as f64 / self.capacity.max(1) as f64
+        self.counts.busy as f64 / self.counts.capacity.max(1) as f64
     }
 
     /// Returns the largest number of unanswered queries at a time.
     pub fn most_in_flight(&self) -> usize {
-        self.most_in_flight
+        self.counts.most_in_flight
     }
 
     /// Returns the mean latency in seconds and its standard error, from the means of the blocks.
@@ -165,8 +181,9 @@ impl Tally {
         let means: Vec<f64> = self
             .blocks
             .iter()
-            .filter(|block| !block.latencies.is_empty())
-            .map(|block| block.sum / block.latencies.len() as f64 / 1e9)
+            .zip(&self.counts.sums)
+            .filter(|(block, _)| !block.is_empty())
+            .map(|(block, sum)| *sum as f64 / block.len() as f64 / 1e9)
             .collect();
         let count = means.len() as f64;
         let mean = means.iter().sum::<f64>() / count;
@@ -177,15 +194,14 @@ impl Tally {
     /// Returns the blocks' latencies in nanoseconds with how often they occurred, in order.
     pub fn blocks(&self) -> impl Iterator<Item = Vec<(u64, u32)>> {
         self.blocks.iter().map(|block| {
-            let latencies = &block.latencies;
-            let middle = |value| latencies.median_equivalent(value);
-            latencies.iter_recorded().map(|v| (middle(v.value_iterated_to()), v.count_at_value())).collect()
+            let middle = |value| block.median_equivalent(value);
+            block.iter_recorded().map(|v| (middle(v.value_iterated_to()), v.count_at_value())).collect()
         })
     }
 
     /// Returns the size of the histograms in bytes.
     pub fn bytes(&self) -> usize {
-        self.blocks.iter().map(|block| block.latencies.distinct_values() * size_of::<u32>()).sum()
+        self.blocks.iter().map(|block| block.distinct_values() * size_of::<u32>()).sum()
     }
 }
 
