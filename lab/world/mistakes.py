@@ -141,8 +141,8 @@ MISTAKES = [
     (
         "background queries use every idle instance",
         "matcher.rs",
-        "if idle().count() <= pool.instances.len().div_ceil(HEADROOM) {",
-        "if idle().count() <= if WRONG { 0 } else { pool.instances.len().div_ceil(HEADROOM) } {",
+        "if in_service().count() <= pool.instances.len().div_ceil(HEADROOM) {",
+        "if in_service().count() <= if WRONG { 0 } else { pool.instances.len().div_ceil(HEADROOM) } {",
     ),
     # Budgets.
     ("the token of a copy that never starts is lost", "attempts.rs", "Why::Hedge if !started =>", "Why::Hedge if !started && !WRONG =>"),
@@ -303,8 +303,8 @@ MISTAKES = [
     (
         "the second failure of the model does not end a query",
         "step.rs",
-        "Failure::Model if of_model >= MODEL_FAILURES",
-        "Failure::Model if of_model >= MODEL_FAILURES && !WRONG",
+        "Failure::Model if query.model_failures(!may_repeat || facts.is_sole) >= MODEL_FAILURES",
+        "Failure::Model if query.model_failures(!may_repeat || facts.is_sole) >= MODEL_FAILURES && !WRONG",
     ),
     ("a request at fault is sent again", "step.rs", "            Failure::Query =>", "            Failure::Query if !WRONG =>"),
     (
@@ -371,8 +371,8 @@ MISTAKES = [
     (
         "an instance that answered its trial stays out",
         "learn.rs",
-        "served.health.answered(now).then_some",
-        "((served.in_service() || !WRONG) && served.health.answered(now)).then_some",
+        "show(&mut served.health, now).then_some",
+        "((served.in_service() || !WRONG) && show(&mut served.health, now)).then_some",
     ),
     (
         "the return of an instance to service is not noticed",

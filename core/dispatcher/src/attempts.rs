@@ -9,6 +9,7 @@ use crate::model::ModelKey;
 use crate::query::{
     Accept, Answer, Attempt, AttemptState, By, Failure, InLine, JobKey, Query, QueryKey, Reject, Why,
 };
+use crate::suits::Books;
 use crate::time::Time;
 
 /// Queries of one job.
@@ -52,7 +53,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
 
     /// A wanted attempt starts, or is not needed any more: the only way out of the line.
     fn leave_line(&mut self, model: ModelKey, why: Why, of_query: InLine, started: bool) {
-        let of = &mut self.books.models[model];
+        let Books { models, queries, .. } = &mut self.books;
+        let of = &mut models[model];
+        if !started {
+            of.line.leave(|key| queries.get(key).is_some_and(|query| query.wanted(model).is_some()));
+        }
         let (payer, priority, background) = of_query;
         if background {
             of.line.waiting_idle -= u32::from(matches!(why, Why::First | Why::Retry));

@@ -375,6 +375,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
                     // What is due is looked at in this moment.
                     is_fast
                         && query.look > now
+                        && (attempt.why.is_first() || !self.is_reserved(now, attempt.model, key))
                         && self.books.suits(attempt.model, query, **at, now) == Fit::Yes
                 };
                 if let Some(at) = model.instances.iter().find(suits) {
@@ -576,7 +577,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     ) -> Option<(ModelKey, Time)> {
         let model = &self.books.models[query.model];
         let key = model.settings.stand_in?;
-        let stand_in = self.books.models.get(key).filter(|stand_in| stand_in.slots > 0)?;
+        let stand_in = self.books.models.get(key).filter(|stand_in| stand_in.deserted.is_none())?;
         // A query that waits is late as soon as its own run could not end in time.
         let runs = query.exact().any(|attempt| attempt.running().is_some());
         if policy.at_once {

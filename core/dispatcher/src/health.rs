@@ -4,7 +4,7 @@
 //! the others. If a job was given up because it lasted longer than any run before, all models of the instance are out: who hangs runs
 //! nothing. After a pause a model is tried with a copy that no query waits for, and only an answer to that copy, or to any other
 //! real request, brings it back: a server whose health check answers while its engine hangs must not return. The pause
-//! doubles with each failed trial. Who answers wrongly is out for a minute, whatever else it answers. Slow answers put nothing out: slow instances stay in service, and `suits` decides what they get.
+//! doubles with each failed trial. Where only a probe shows that a model works, its next failure puts it out again. Who answers wrongly is out for a minute, whatever else it answers. Slow answers put nothing out: slow instances stay in service, and `suits` decides what they get.
 
 use std::time::Duration;
 
@@ -35,6 +35,10 @@ impl Default for HealthSettings {
     }
 }
 
+/// Failures of the model in a row, each of which may be the fault of its query: if half of all queries break the model, an instance
+/// that works has so many once in a million times.
+const UNLIKELY: u8 = 20;
+
 /// No pause is shorter, whatever is configured: trials without a pause would follow each other for ever.
 const LEAST: Duration = Duration::from_millis(1);
 
@@ -42,7 +46,12 @@ const LEAST: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Health {
     failures: u8,
+    /// Failures in a row that may be the fault of their queries, and when the first one was.
+    suspected: u8,
+    suspected_since: Time,
     out: Option<Out>,
+    /// The last pause, if only a probe has ended it.
+    on_trial: Option<Duration>,
     /// What is wrong, if it is out or should be.
     trouble: Option<Trouble>,
 }
@@ -90,9 +99,25 @@ impl Health {
         self.out.map(|out| out.until)
     }
 
+    /// The same while no instance is in service: after the first pause, because a query would wait for it.
+    pub(crate) fn soonest_trial(&self, settings: &HealthSettings) -> Option<Time> {
+        self.out.map(|out| match out.is_firm {
+            true => out.until,
+            false => out.until.earlier(out.pause.saturating_sub(settings.backoff).as_nanos() as f64),
+        })
+    }
+
     /// It answered a real request. Returns whether that brings it back into service.
     pub(crate) fn answered(&mut self, now: Time) -> bool {
         if self.is_barred(now) { false } else { !std::mem::take(self).in_service() }
+    }
+
+    /// A probe said that it works. Returns whether that brings it back into service.
+    pub(crate) fn probed(&mut self, now: Time) -> bool {
+        let pause = self.out.map(|out| out.pause);
+        let is_back = self.answered(now);
+        self.on_trial = pause.filter(|_| is_back);
+        is_back
     }
 
     /// Whether neither answers nor failures change anything before its trial.
@@ -106,9 +131,20 @@ impl Health {
             return false;
         }
         self.failures = self.failures.saturating_add(1);
-        let is_bad = self.out.is_some() || self.failures >= settings.failures;
+        let is_bad = self.out.is_some() || self.on_trial.is_some() || self.failures >= settings.failures;
         self.trouble = is_bad.then_some(Trouble::Fails(failure));
         is_bad
+    }
+
+    /// The model failed on a query that no other instance will run. `answered` is when the model last answered another one. Returns
+    /// whether such failures show that the instance is at fault.
+    pub(crate) fn may_have_failed(&mut self, now: Time, answered: Time) -> bool {
+        if self.suspected == 0 {
+            self.suspected_since = now;
+        }
+        self.suspected = self.suspected.saturating_add(1);
+        let is_unlikely = self.suspected >= UNLIKELY && answered >= self.suspected_since;
+        self.on_trial.is_some() || is_unlikely
     }
 
     /// Its trouble, if it is out of service or should be.
@@ -127,7 +163,8 @@ impl Health {
 
     /// A trial begins: if nothing is heard of it, the next one follows after a longer pause.
     pub(crate) fn begin_trial(&mut self, now: Time, settings: &HealthSettings) {
-        let pause = self.out.map_or(settings.backoff, |out| (2 * out.pause).min(settings.backoff_max));
+        let last = self.out.map(|out| out.pause).or(self.on_trial);
+        let pause = last.map_or(settings.backoff, |pause| (2 * pause).min(settings.backoff_max));
         let pause = pause.max(LEAST);
         self.out = Some(Out { until: now + pause, pause, is_firm: false });
     }
@@ -149,6 +186,25 @@ mod tests {
         assert!(failed(&mut health, 260) && !health.wants_trial(at(749)) && health.wants_trial(at(750)));
         assert!(health.answered(at(300)));
         assert!(health.in_service() && !failed(&mut health, 300), "it begins anew");
+    }
+
+    #[test]
+    fn failures_that_may_be_their_queries_fault_count_once_they_are_unlikely() {
+        let (settings, at) = (HealthSettings::default(), |millis: u64| Time::from_nanos(millis * 1_000_000));
+        let failures = |answered: u64| {
+            let mut health = Health::default();
+            (10..100).take_while(|now| !health.may_have_failed(at(*now), at(answered))).count()
+        };
+        assert_eq!([failures(9), failures(10), failures(20)], [90, 19, 19], "if another instance answers");
+        let mut health = Health::default();
+        health.take_out(at(0), Trouble::Fails(Failure::Model), &settings);
+        assert!(health.probed(at(250)) && health.may_have_failed(at(251), at(0)));
+        assert!(health.failed(at(251), Failure::Model, &settings), "one is enough after a probe");
+        health.take_out(at(251), Trouble::Fails(Failure::Model), &settings);
+        assert_eq!(health.trial_at(), Some(at(751)));
+        assert_eq!(health.soonest_trial(&settings), Some(at(501)));
+        assert!(health.probed(at(751)) && !health.answered(at(760)));
+        assert!(!health.failed(at(761), Failure::Model, &settings), "an answer ends it");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::dispatcher::{Action, Dispatcher, End, Models};
-use crate::health::Trouble;
+use crate::health::{Health, Trouble};
 use crate::instance::{InstanceKey, Job, Served};
 use crate::model::ModelKey;
 use crate::query::{Failure, JobKey};
@@ -31,7 +31,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             End::Answered(_) => {
                 model.batches.note(job.rows.len() as u32, true);
                 let is_shown = |served: &Served| served.model == job.model || served.health.is_silent();
-                self.back_in_service(now, job.instance, is_shown);
+                self.back_in_service(now, job.instance, Health::answered, is_shown);
                 let Books { models, instances, .. } = &mut self.books;
                 let (model, instance) = (&mut models[job.model], &mut instances[job.instance]);
                 let Some(served) = instance.of_mut(job.model) else { return };
@@ -72,6 +72,13 @@ impl<P: Clone, O> Dispatcher<P, O> {
             }
             End::Failed(Failure::Model) if job.rows.len() > 1 => {
                 model.batches.note(job.rows.len() as u32, false);
+            }
+            End::Failed(Failure::Model) if !model.settings.tries_again() => {
+                let answered = model.answered;
+                let served = instance.of_mut(job.model);
+                if served.is_some_and(|served| served.health.may_have_failed(now, answered)) {
+                    self.failed(now, job.instance, job.model, Failure::Model);
+                }
             }
             // Another instance's answer shows who is at fault.
             End::Failed(Failure::Model | Failure::Query | Failure::Withheld) => {}
@@ -236,16 +243,22 @@ impl<P: Clone, O> Dispatcher<P, O> {
     /// A probed instance said that it works. One that does not, or says nothing, is probed again.
     pub fn probed(&mut self, now: Time, key: InstanceKey) {
         let unshown = self.unshown(key);
-        self.back_in_service(now, key, |served| unshown.contains(&served.model));
+        self.back_in_service(now, key, Health::probed, |served| unshown.contains(&served.model));
         self.free(key);
         self.settle(now);
     }
 
     /// Brings those of an instance's models back into service that were shown to work.
-    fn back_in_service(&mut self, now: Time, key: InstanceKey, is_shown: impl Fn(&Served) -> bool) {
+    fn back_in_service(
+        &mut self,
+        now: Time,
+        key: InstanceKey,
+        show: fn(&mut Health, Time) -> bool,
+        is_shown: impl Fn(&Served) -> bool,
+    ) {
         let Some(instance) = self.books.instances.get_mut(key) else { return };
         let shown = instance.serves.iter_mut().filter(|served| is_shown(served));
-        let back = shown.filter_map(|served| served.health.answered(now).then_some(served.model));
+        let back = shown.filter_map(|served| show(&mut served.health, now).then_some(served.model));
         for model in back.collect::<Models>() {
             self.books.models[model].free.out.retain(|at| *at != key);
             self.compare(model);
@@ -337,6 +350,49 @@ mod tests {
             assert_eq!(takes(&script), [true, true], "{policy:?}");
             assert_eq!(script.dispatcher.counters(model).map(|own| own.kept), Some(1));
         }
+    }
+
+    #[test]
+    fn instance_that_breaks_each_query_leaves_although_each_is_sent_once() {
+        for breaks in ["0", "01"] {
+            let settings = ModelSettings { policy: Policy::ONCE, ..ModelSettings::default() };
+            let mut script = Script::new(settings);
+            script.play("+1 +1 10");
+            let mut failed = 0;
+            for pair in 0..30 {
+                let started = script.play("q q");
+                for (row, start) in started.split(", ").enumerate() {
+                    let is_bad = breaks.contains(&start[start.len() - 1..]);
+                    let ended =
+                        script.play(&format!("{}{}", if is_bad { "fm" } else { "a" }, 2 * pair + row));
+                    failed += usize::from(ended.contains("Failed"));
+                }
+                if !script.dispatcher.takes(script.instances[0], script.models[0]) {
+                    break;
+                }
+            }
+            let in_service = script.instances.iter().map(|at| script.dispatcher.takes(*at, script.models[0]));
+            assert_eq!(in_service.collect::<Vec<_>>(), [breaks == "01", true], "{failed} failed");
+        }
+    }
+
+    #[test]
+    fn background_shows_whether_an_instance_works_again_and_no_query_waits_long_for_the_last_one() {
+        let health = HealthSettings { failures: 1, ..HealthSettings::default() };
+        let policy = Policy::NONE;
+        let settings = ModelSettings { policy, health, max_attempts: 1, ..ModelSettings::default() };
+        let mut script = Script::new(settings);
+        assert_eq!(script.play("+1 +1 +1 q,b fi0"), "First 0 at 0, 0 Failed(Instance)");
+        assert_eq!(script.play("249 q,b a1"), "First 1 at 1, Model answers 1");
+        assert_eq!(script.play("250 q,b a2"), "First 2 at 0, Model answers 2");
+
+        let mut script = Script::new(settings);
+        assert_eq!(script.play("+1 +1 q fi0"), "First 0 at 0, 0 Failed(Instance)");
+        assert_eq!(script.play("250 q a1 fi2"), "First 1 at 1, Explore 1 at 0, Model answers 1");
+        assert_eq!(script.play("1250 q a3 fi4"), "First 2 at 1, Explore 2 at 0, Model answers 2");
+        // The next trial would be due after two seconds.
+        assert_eq!(script.play("1260 -1 q 1499"), "");
+        assert_eq!(script.play("1500"), "First 3 at 0");
     }
 
     #[test]

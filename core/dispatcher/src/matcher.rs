@@ -13,10 +13,11 @@ use crate::attempts::Keys;
 use crate::batch::{self, Load};
 use crate::dispatcher::{Dispatcher, Models};
 use crate::instance::InstanceKey;
-use crate::model::{Line, ModelKey};
+use crate::model::{Line, Model, ModelKey};
 use crate::policy::Placement;
 use crate::query::{QueryKey, Why};
 use crate::site::FARTHEST;
+use crate::step::again;
 use crate::suits::{Books, Fit};
 use crate::time::Time;
 
@@ -65,7 +66,9 @@ impl<P: Clone, O> Dispatcher<P, O> {
             if self.books.models[model].free.is_empty() {
                 return;
             }
-            if self.is_reserved(model, key) {
+            if self.is_reserved(now, model, key) {
+                // Once its runs hang, it is not.
+                self.look_at(key, again(&self.books.queries[key], now));
                 at += 1;
                 continue;
             }
@@ -222,13 +225,14 @@ impl<P: Clone, O> Dispatcher<P, O> {
         rows
     }
 
-    /// Whether a query's copy leaves the free instances to shares that reserved them.
-    fn is_reserved(&self, model: ModelKey, key: QueryKey) -> bool {
+    /// Whether a query's copy leaves the free instances to shares that reserved them. If its runs hang, only the copy can answer it.
+    pub(crate) fn is_reserved(&self, now: Time, model: ModelKey, key: QueryKey) -> bool {
         let unused = self.turns.unused() as usize;
         let free = &self.books.models[model].free;
         unused > 0 && free.fast.len() + free.slow.len() <= unused && {
             let query = &self.books.queries[key];
             query.wanted(model).is_some_and(|at| query.attempts[at].why != Why::Retry)
+                && !self.books.hangs(query, now)
         }
     }
 
@@ -260,19 +264,20 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 let line = &books.models[of].line;
                 line.waiting > 0 || !line.stand_ins.is_empty() || !line.again.is_empty()
             };
-            instance.takes(model)
-                && instance.jobs.is_empty()
-                && !instance.serves.iter().any(|served| waits(served.model))
+            instance.jobs.is_empty() && !instance.serves.iter().any(|served| waits(served.model))
         };
-        // A slow instance is used only to show how slow it is: once well, it would otherwise stay without background for ever.
-        let slow = || pool.free.slow.iter().map(|(_, at)| *at);
-        let unexplored = || slow().filter(|at| books.is_unexplored(model, *at, now));
-        let idle = || pool.free.fast.iter().copied().chain(unexplored()).filter(is_idle);
-        if idle().count() <= pool.instances.len().div_ceil(HEADROOM) {
+        let takes = |at: &InstanceKey| books.instances[*at].takes(model);
+        // One that is slow or out of service is used only to show whether it still is: once well, it would otherwise stay without
+        // background for ever.
+        let is_unexplored = |at: &InstanceKey| books.is_unexplored(model, *at, now);
+        let slow = || pool.free.slow.iter().map(|(_, at)| *at).filter(is_unexplored);
+        let in_service = || pool.free.fast.iter().copied().chain(slow()).filter(takes).filter(is_idle);
+        if in_service().count() <= pool.instances.len().div_ceil(HEADROOM) {
             return Place::Nowhere;
         }
-        let suiting = idle().filter(|at| books.suits(model, query, *at, now) == Fit::Yes);
-        let found = suiting.min_by_key(|at| FARTHEST - books.apart(query, *at));
+        let trials = pool.free.out.iter().copied().filter(is_unexplored).filter(is_idle);
+        let suiting = in_service().filter(|at| books.suits(model, query, *at, now) == Fit::Yes);
+        let found = trials.chain(suiting).min_by_key(|at| FARTHEST - books.apart(query, *at));
         found.map_or(Place::NotForThis, Place::At)
     }
 
@@ -287,7 +292,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
     fn find(&mut self, now: Time, model: ModelKey, key: QueryKey) -> Place {
         self.tidy(model);
         let (books, query) = (&self.books, &self.books.queries[key]);
-        let free = &books.models[model].free;
+        let Model { free, slots, settings, .. } = &books.models[model];
         let (mut look, mut wait) = (Time::MAX, None);
         let (mut found, mut apart, mut hangs, mut has_room) = (None, 0, None, false);
         let slow = free.slow.iter().map(|(_, at)| (true, *at));
@@ -328,7 +333,10 @@ impl<P: Clone, O> Dispatcher<P, O> {
                 if instance.held || query.is_at(*at) || !books.may_be_tried(model, *at) {
                     continue;
                 }
-                let trial_at = instance.of(model).and_then(|served| served.health.trial_at());
+                let trial_at = instance.of(model).and_then(|served| match slots {
+                    0 => served.health.soonest_trial(&settings.health),
+                    _ => served.health.trial_at(),
+                });
                 match trial_at.max(books.avoids(model, query, *at)) {
                     Some(due) if due > now => wait = wait.filter(|(_, own)| *own <= due).or(Some((*at, due))),
                     _ => found = found.or(Some(*at)),
@@ -401,7 +409,37 @@ impl<P: Clone, O> Dispatcher<P, O> {
 #[cfg(test)]
 mod tests {
     use crate::script::Script;
-    use crate::{ModelSettings, Policy};
+    use crate::{ModelSettings, Payer, Policy, ShareKey, Terms};
+
+    #[test]
+    fn copy_takes_a_reserved_instance_once_its_query_hangs() {
+        let mut script = Script::new(ModelSettings::default());
+        let share = |share| Payer::Share(ShareKey(share));
+        let terms = |reserved| Terms { weight: 1.0, reserved };
+        script.dispatcher.promise(&[(share(1), terms(1)), (share(2), terms(0))]);
+        script.play("+1");
+        for job in 0..80 {
+            // One in ten takes 60 ms.
+            let (begins, ends) = (100 * job, 100 * job + if job % 10 == 9 { 60 } else { 20 });
+            script.play(&format!("{begins} q,s1 {ends} a{job}"));
+        }
+        assert_eq!(script.play("+1 8000 q,s2"), "First 80 at 0");
+        assert_eq!(script.play("8050"), "", "it is late");
+        assert_eq!(script.play("8200"), "Hedge 80 at 1", "it hangs");
+    }
+
+    #[test]
+    fn names_of_queries_that_ended_do_not_pile_up_behind_one_that_waits() {
+        let settings = ModelSettings { policy: Policy::NONE, ..ModelSettings::default() };
+        let mut script = Script::new(settings);
+        script.play("+1 q,d900000 q,d900000 q,b,d900000");
+        for now in 0..1000 {
+            script.play(&format!("{now} q,d5 q,b,d5"));
+        }
+        let line = &script.dispatcher.books.models[script.models[0]].line;
+        let listed = line.first.0[0].queue.len() + line.background.len();
+        assert!(listed < 200, "{listed} names of {} queries", script.dispatcher.open_queries());
+    }
 
     #[test]
     fn stand_ins_of_several_late_queries_share_a_job() {

@@ -183,8 +183,11 @@ impl<P: Clone, O> Dispatcher<P, O> {
         }
     }
 
+    /// Marks the queries that a model may answer, itself or as a stand-in.
     fn mark_queries(&mut self, model: ModelKey) {
-        let own = self.books.queries.iter().filter(|(_, query)| query.model == model);
+        let stands_in = |of: ModelKey| self.books.models[of].settings.stand_in == Some(model);
+        let own =
+            self.books.queries.iter().filter(|(_, query)| query.model == model || stands_in(query.model));
         let own: Vec<QueryKey> = own.map(|(key, _)| key).collect();
         own.into_iter().for_each(|key| self.mark(key));
     }
@@ -237,6 +240,34 @@ mod tests {
         assert_eq!(script.play("+1 +1 q 500"), "First 0 at 0");
         script.dispatcher.configure(script.now, script.models[0], ModelSettings::default());
         assert_eq!(script.play("t"), "Hedge 0 at 1");
+    }
+
+    #[test]
+    fn shorter_wait_for_an_instance_holds_for_queries_that_wait_already() {
+        let mut script = Script::new(ModelSettings { policy: Policy::NONE, ..ModelSettings::default() });
+        assert_eq!(script.play("q,d9000 100"), "");
+        let instance_wait = Duration::from_millis(300);
+        let settings = ModelSettings { policy: Policy::NONE, instance_wait, ..ModelSettings::default() };
+        script.dispatcher.configure(script.now, script.models[0], settings);
+        assert_eq!(script.play("299"), "");
+        assert_eq!(script.play("300"), "0 NoInstance");
+    }
+
+    #[test]
+    fn late_run_is_copied_although_its_instance_drains_or_has_lost_the_model() {
+        for drains in [true, false] {
+            let none = ModelSettings { policy: Policy::NONE, ..ModelSettings::default() };
+            let mut script = Script::new(none);
+            assert_eq!(script.play("+1 q 20 a0 +1 q"), "First 0 at 0, Model answers 0, First 1 at 0");
+            let (at, model) = (script.instances[0], script.models[0]);
+            match drains {
+                true => script.dispatcher.hold(script.now, at, true),
+                false => script.dispatcher.serve(script.now, at, &InstanceSpec::new([], 1)),
+            }
+            script.dispatcher.configure(script.now, model, ModelSettings::default());
+            assert_eq!(script.play("59"), "");
+            assert_eq!(script.play("70"), "Hedge 1 at 1", "of a run that is late after 40 ms");
+        }
     }
 
     #[test]

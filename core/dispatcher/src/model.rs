@@ -51,6 +51,13 @@ pub struct ModelSettings {
     pub health: HealthSettings,
 }
 
+impl ModelSettings {
+    /// Whether a query at which the model failed runs at another instance, which shows who is at fault.
+    pub(crate) fn tries_again(&self) -> bool {
+        self.policy.repeats && self.max_attempts > 1
+    }
+}
+
 impl Default for ModelSettings {
     fn default() -> Self {
         Self {
@@ -120,6 +127,8 @@ pub(crate) struct Line {
     /// The true number of wanted attempts in `first`, and in `background`.
     pub(crate) waiting: u32,
     pub(crate) waiting_idle: u32,
+    /// Attempts that left before they started since their entries were removed.
+    left: usize,
 }
 
 /// The instances that may have room, those that are free the longest first. Entries are checked when they are taken.
@@ -139,7 +148,26 @@ impl Free {
     }
 }
 
+/// Fewer attempts that left are not worth looking for.
+const SWEPT: usize = 64;
+
 impl Line {
+    /// An attempt leaves before it starts. Its entry is removed when it is found, or with many others: behind an attempt that waits
+    /// for long, entries would pile up.
+    pub(crate) fn leave(&mut self, waits: impl Fn(QueryKey) -> bool) {
+        self.left += 1;
+        let listed: usize = self.queues().map(|queue| queue.len()).sum();
+        if self.left >= SWEPT.max(listed / 2) {
+            self.left = 0;
+            self.queues().for_each(|queue| queue.retain(|key| waits(*key)));
+        }
+    }
+
+    fn queues(&mut self) -> impl Iterator<Item = &mut VecDeque<QueryKey>> {
+        let lanes = self.first.0.iter_mut().map(|lane| &mut lane.queue);
+        lanes.chain([&mut self.stand_ins, &mut self.again, &mut self.background])
+    }
+
     /// Whether nothing is listed, wanted or not.
     pub(crate) fn is_empty(&self) -> bool {
         self.stand_ins.is_empty()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::counters::Limits;
 use crate::model::ModelKey;
 use crate::policy::Policy;
-use crate::query::{Accept, AttemptState, By, Failure, Query, Reject, Why};
+use crate::query::{Accept, Attempt, AttemptState, By, Failure, Query, Reject, Why};
 use crate::time::Time;
 
 /// What a query needs next.
@@ -48,21 +48,26 @@ pub(crate) struct Facts {
 }
 
 /// A limit that does not name the moment at which it ends (a budget, the bound, a backlog) is looked at again after this
-/// part of the query's age.
+/// part of the query's age, and at the latest after this time: a query that hangs has waited long enough when the limit ends.
 const AGAIN: u32 = 8;
 const LEAST: Duration = Duration::from_micros(100);
+const MOST: Duration = Duration::from_millis(100);
 
 /// A query at which the model failed at so many instances is at fault itself.
 const MODEL_FAILURES: usize = 2;
 
 /// Says what a query needs next, and notes the limits that keep it back.
 pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: &mut Limits) -> Step {
-    let again = now + (query.age(now) / AGAIN).max(LEAST);
+    let again = again(query, now);
     let mut until = query.deadline;
 
     let other = query.attempts.iter().find(|attempt| attempt.model != query.model);
     let stand_in_lives = other.is_some_and(|attempt| attempt.is_live());
-    let live = query.exact().filter(|attempt| attempt.is_live()).count();
+    let failures = || query.exact().filter_map(|attempt| attempt.failure());
+    // A wanted run of a query that can no longer be sent would only fail.
+    let is_withheld = failures().any(|failure| failure == Failure::Withheld);
+    let is_live = |attempt: &&Attempt| attempt.is_live() && !(is_withheld && attempt.is_wanted());
+    let live = query.exact().filter(is_live).count();
     let is_exact = query.accept.is_exact(&facts.policy);
     let stand_in = facts.stand_in.filter(|_| !is_exact);
     // The bounds count stand-ins. A reconstruction is not counted, so clients with a bound of their own get none.
@@ -88,11 +93,13 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
     let stand_in_fails_at = query.arrived + 2 * facts.give_at.since(query.arrived);
     let may_stand_in = stand_in.is_some() && facts.has_room && now < stand_in_fails_at;
     let will_be_answered = offer == Some(true) || (stand_in_lives && may_stand_in);
-    let tried = query.exact().filter(|attempt| !matches!(attempt.state, AttemptState::Over)).count();
-    let failures = || query.exact().filter_map(|attempt| attempt.failure());
-    let is_wanted = query.wanted(query.model).is_some();
+    // It may still answer, however late, so the query is not given up.
+    let may_be_answered = stand_in_lives && stand_in.is_some() && facts.has_room;
+    let stand_in_runs = other.is_some_and(|attempt| attempt.running().is_some());
+    let tried = query.exact().filter(|attempt| is_attempt(attempt, &facts.policy)).count();
+    let is_wanted = !is_withheld && query.wanted(query.model).is_some();
     let may_repeat = tried < usize::from(facts.max_attempts)
-        && failures().all(|failure| failure != Failure::Withheld)
+        && !is_withheld
         && (facts.policy.repeats || (live == 0 && failures().all(|failure| failure == Failure::Unsent)));
 
     if live == 0 && !will_be_answered {
@@ -110,6 +117,7 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
                 match (stand_in, other) {
                     // An approximate answer is better than none.
                     (Some((model, _)), None) if facts.has_room => Step::Want { model, why: Why::StandIn },
+                    _ if may_be_answered => Step::Wait { until },
                     _ => Step::GiveUp(Reject::Failed(failure)),
                 }
             }
@@ -142,13 +150,27 @@ pub(crate) fn step<P, O>(query: &Query<P, O>, facts: &Facts, now: Time, limits: 
             }
         }
     }
-    if is_wanted && live == 1 && !will_be_answered {
+    if is_wanted && live == 1 && !will_be_answered && !(may_be_answered && stand_in_runs) {
         match facts.gives_up {
             (at, why) if at <= now => return Step::GiveUp(why),
             (at, _) => until = until.min(at),
         }
     }
     Step::Wait { until }
+}
+
+/// When a limit that keeps a query back is looked at again.
+pub(crate) fn again<P, O>(query: &Query<P, O>, now: Time) -> Time {
+    now + (query.age(now) / AGAIN).clamp(LEAST, MOST)
+}
+
+/// Whether an attempt counts for the most that a query may have. Where it is sent once, an instance that did not get it did not.
+fn is_attempt(attempt: &Attempt, policy: &Policy) -> bool {
+    match attempt.state {
+        AttemptState::Over => false,
+        AttemptState::Failed { failure: Failure::Unsent, .. } => policy.repeats,
+        _ => true,
+    }
 }
 
 /// The last moment at which a held-back answer is given: an answer after the deadline is none.
@@ -161,7 +183,7 @@ fn last_moment<P, O>(query: &Query<P, O>) -> Time {
 mod tests {
     use super::*;
     use crate::instance::InstanceKey;
-    use crate::query::{Answer, Attempt, JobKey, Shape};
+    use crate::query::{Answer, JobKey, Shape};
     use crate::turns::Payer;
     use slotmap::KeyData;
 
@@ -229,6 +251,7 @@ mod tests {
         let want = |of, why| Step::Want { model: model(of), why };
         let wait = |millis| Step::Wait { until: at(millis) };
         let gave_up = Step::GiveUp(Reject::Failed(Failure::Instance));
+        let withheld = Step::GiveUp(Reject::Failed(Failure::Withheld));
         let (none, hedge, stand_in) = (Policy::NONE, Policy::HEDGE, Policy::STAND_IN);
         type Row<'a> = (Policy, &'a [(u64, AttemptState)], u64, Step);
         let steps: &[Row<'_>] = &[
@@ -244,9 +267,10 @@ mod tests {
             (none, &[(1, bad), (1, bad), (1, bad)], 1, Step::GiveUp(Reject::BadQuery)),
             (none, &[(1, bad), (1, elsewhere)], 1, Step::GiveUp(Reject::BadQuery)),
             (none, &[(1, fails(Failure::Query))], 1, Step::GiveUp(Reject::BadQuery)),
-            (none, &[(1, fails(Failure::Withheld))], 1, Step::GiveUp(Reject::Failed(Failure::Withheld))),
+            (none, &[(1, fails(Failure::Withheld))], 1, withheld),
             (Policy::ONCE, &[(1, failed)], 1, gave_up),
             (Policy::ONCE, &[(1, unsent)], 1, want(1, Why::Retry)),
+            (Policy::ONCE, &[(1, unsent), (1, unsent), (1, unsent)], 1, want(1, Why::Retry)),
             (Policy::ONCE, &[(1, unsent), (1, failed)], 1, gave_up),
             (Policy::REPLICATE, &[(1, runs)], 0, want(1, Why::Copy)),
             (Policy::REPLICATE, &[(1, runs), (1, runs)], 0, wait(320)),
@@ -262,12 +286,22 @@ mod tests {
             (stand_in, &[(1, over), (2, failed)], 24, want(1, Why::First)),
             (stand_in, &[(1, runs), (2, runs)], 24, wait(50)),
             (stand_in, &[(1, runs), (2, runs)], 50, want(1, Why::Hedge)),
+            (stand_in, &[(1, wanted), (2, runs)], 310, wait(320)),
             (stand_in, &[(1, bad), (1, failed), (1, failed)], 2, want(2, Why::StandIn)),
+            (stand_in, &[(1, failed), (1, failed), (1, failed), (2, runs)], 24, wait(50)),
+            (stand_in, &[(1, failed), (1, failed), (1, failed), (2, runs)], 100, wait(320)),
+            (stand_in, &[(1, failed), (1, failed), (1, failed), (2, failed)], 100, gave_up),
+            (hedge, &[(1, fails(Failure::Withheld)), (1, wanted)], 50, withheld),
+            (hedge, &[(1, runs), (1, fails(Failure::Withheld)), (1, wanted)], 50, wait(320)),
         ];
         for (policy, attempts, now, expected) in steps {
             let next = next(&query(attempts), &facts(*policy), at(*now));
             assert_eq!(next, *expected, "{attempts:?} at {now} under {policy:?}");
         }
+        // Nobody else can show who is at fault.
+        let sole = Facts { is_sole: true, ..facts(none) };
+        let twice = query(&[(1, bad), (1, bad)]);
+        assert_eq!(next(&twice, &sole, at(1)), Step::GiveUp(Reject::BadQuery));
     }
 
     #[test]
@@ -276,6 +310,8 @@ mod tests {
         let runs = query(&[(1, AttemptState::Running { job, instance, began: Time::ZERO })]);
         let full = Facts { may_copy: false, ..facts(Policy::HEDGE) };
         assert_eq!(next(&runs, &full, at(80)), Step::Wait { until: at(90) });
+        let patient = Query { deadline: at(100_000), ..runs };
+        assert_eq!(next(&patient, &full, at(60_000)), Step::Wait { until: at(60_100) });
 
         let runs = AttemptState::Running { job, instance, began: Time::ZERO };
         let mut facts = facts(Policy::STAND_IN);

@@ -153,6 +153,13 @@ impl<P, O> Books<P, O> {
         oldest.and_then(|job| self.rest_of(&self.jobs[*job], now)).is_some_and(f64::is_infinite)
     }
 
+    /// Whether a query runs, and each run is older than any before.
+    pub(crate) fn hangs(&self, query: &Query<P, O>, now: Time) -> bool {
+        let mut runs = query.attempts.iter().filter_map(Attempt::running).peekable();
+        runs.peek().is_some()
+            && runs.all(|(job, ..)| self.rest_of(&self.jobs[job], now).is_some_and(f64::is_infinite))
+    }
+
     /// Until when the queries in line should wait for faster instances instead of running on this free, slow one.
     pub(crate) fn waits_for_faster(
         &self,
@@ -298,13 +305,15 @@ impl<P, O> Books<P, O> {
         pool.arrivals.per_nano(now) * usual / pool.capacity.max(1.0)
     }
 
-    /// Whether a model's instances answer nothing: none gave a prediction for two usual times, and each that is in service has
-    /// a job older than any run before, or there is none. It is a predicate and not a state, so nothing has to notice its end.
+    /// Whether a model's instances answer nothing: none gave a prediction for two usual times, and each that is in service fails or
+    /// has a job older than any run before, or there is none. It is a predicate and not a state, so nothing has to notice its end.
     pub(crate) fn is_out(&self, key: ModelKey, now: Time) -> bool {
         let model = &self.models[key];
         let Some(usual) = model.times.usual(1.0, 1) else { return false };
-        now.nanos_since(model.answered) > SILENT * usual
-            && model.instances.iter().all(|at| !self.instances[*at].takes(key) || self.may_hang(*at, now))
+        let fails = |at| self.served(key, at).is_some_and(|served| served.health.trouble().is_some());
+        let answers =
+            |at: InstanceKey| self.instances[at].takes(key) && !fails(at) && !self.may_hang(at, now);
+        now.nanos_since(model.answered) > SILENT * usual && !model.instances.iter().any(|at| answers(*at))
     }
 
     /// From when on a waiting query cannot be answered, and why. Under overload each query would otherwise start when only a run
@@ -368,9 +377,50 @@ impl Why {
 
 #[cfg(test)]
 mod tests {
-    use crate::ModelSettings;
     use crate::policy::Policy;
     use crate::script::Script;
+    use crate::{InstanceSpec, ModelSettings, StandInPolicy};
+
+    #[test]
+    fn outage_is_that_no_instance_answers_for_whatever_reason() {
+        let hang = "q,e,d9000 q,e,d9000 q,e,d9000".to_owned();
+        let others_hang = "q,m1,d9000 q,m1,d9000 q,m1,d9000".to_owned();
+        let fail: String = (160..175).map(|job| format!("q,e fi{job} ")).collect();
+        let rows =
+            [(hang, true), (others_hang, true), (fail, true), ("q,e,d9000 q,e,d9000".to_owned(), false)];
+        for (calls, is_out) in rows {
+            let of = StandInPolicy { bound: 0.0, hedge_below: 0.2, in_outage: true, at_once: false };
+            let policy = Policy { stand_in: Some(of), ..Policy::ONCE };
+            let mut script = Script::new(ModelSettings::default());
+            let stand_in = script.models.pop();
+            let own = ModelSettings { policy, stand_in, ..ModelSettings::default() };
+            for settings in [own, ModelSettings { policy: Policy::NONE, ..ModelSettings::default() }] {
+                script.models.push(script.dispatcher.add_model(settings));
+            }
+            script.play("+1");
+            for job in 0..160 {
+                script.play(&format!("q,m{} {} a{job}", job / 80, 20 * (job + 1)));
+            }
+            script.play("+1 +1");
+            let apart = InstanceSpec::new(stand_in, 1);
+            script.instances.push(script.dispatcher.join(script.now, &apart));
+            script.play(&calls);
+            script.play("3300");
+            let reading = script.dispatcher.reading(script.now, script.models[0]).expect("it is known");
+            assert_eq!(reading.in_outage, is_out, "{calls}");
+        }
+    }
+
+    #[test]
+    fn first_run_of_a_size_that_takes_no_time_hides_no_hung_one() {
+        let mut script = Script::new(ModelSettings::default());
+        script.play("+1");
+        for job in 0..80 {
+            script.play(&format!("q {} a{job}", 20 * (job + 1)));
+        }
+        script.play("q,z2 a80 q,z2 1620 a81 q,z2 1640 a82 q,z2 1660 a83 +1");
+        assert_eq!(script.play("q 1860"), "First 84 at 0, Hedge 84 at 1");
+    }
 
     #[test]
     fn query_of_a_long_line_is_given_up_when_its_run_would_hardly_be_in_time() {

@@ -16,6 +16,10 @@ use smallvec::SmallVec;
 /// Runs that a mean remembers.
 const WINDOW: f32 = 256.0;
 
+/// The first run of a class counts as at most so many times longer or shorter than was expected: a cache may have answered it at once, and
+/// the runs after it would make their instance seem a million times slower.
+const ODD: f32 = 4.0;
+
 /// The assumed cost of a further unit of work while one class is known, as a part of its time.
 const HOPED: f64 = 0.1;
 
@@ -75,13 +79,18 @@ impl Sizes {
 
     /// Learns: `log` is the first value of a new class, `residual` the difference from the mean of a known one.
     pub(crate) fn learn(&mut self, work: u32, log: f32, residual: f32) {
+        let expected = self.nanos(work).map(|nanos| nanos.ln() as f32);
         let class = class(work);
         if self.0.len() <= class {
             self.0.resize(class + 1, Mean::default());
         }
         let mean = &mut self.0[class];
         mean.weight = (mean.weight + 1.0).min(WINDOW);
-        mean.log = if mean.weight == 1.0 { log } else { mean.log + residual / mean.weight };
+        mean.log = match expected {
+            _ if mean.weight > 1.0 => mean.log + residual / mean.weight,
+            Some(expected) => log.clamp(expected - ODD.ln(), expected + ODD.ln()),
+            None => log,
+        };
         mean.nanos = f64::from(mean.log).exp();
     }
 

@@ -535,7 +535,8 @@ impl Auditor {
             return Ok(());
         }
         let most = settings.max_attempts.max(settings.policy.runs);
-        require(story.runs < usize::from(most) + usize::from(story.alone), || {
+        let is_once = !settings.policy.repeats || story.of.background;
+        require(story.attempts(is_once) < usize::from(most) + usize::from(story.alone), || {
             format!("a query has more than {most} attempts")
         })?;
         let permits = match why {
@@ -555,7 +556,6 @@ impl Auditor {
             .into_iter()
             .any(|(times, failure)| story.runs == times && failed(failure) == times);
         require(why != Why::Retry || !is_at_fault, || "a query that is at fault is sent again".into())?;
-        let is_once = !settings.policy.repeats || story.of.background;
         require(!is_once || story.runs == story.unsent, || "a query is sent again under `once`".into())
     }
 
@@ -708,7 +708,7 @@ impl Auditor {
                 let is_unsent = of(Failure::Unsent) == story.failed.len();
                 let repeats = settings.policy.repeats && !story.of.background;
                 let may_retry = (repeats || is_unsent)
-                    && story.runs < usize::from(settings.max_attempts)
+                    && story.attempts(!repeats) < usize::from(settings.max_attempts)
                     && of(Failure::Withheld) == 0
                     && pool.retries.left > open as f64 + 1.0;
                 of(failure) > 0 && !may_retry
@@ -776,6 +776,11 @@ impl Auditor {
 }
 
 impl Story {
+    /// Its runs that count as attempts. Where it is sent once, one that no server received does not.
+    fn attempts(&self, is_once: bool) -> usize {
+        self.runs - if is_once { self.unsent } else { 0 }
+    }
+
     /// The line that it waits in, which has a limit.
     fn payer(&self) -> (ModelKey, Option<ShareKey>) {
         (self.of.model, self.of.share)
