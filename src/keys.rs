@@ -16,14 +16,10 @@ use crate::cli::keys::KeysCommand;
 /// Runs the command.
 pub fn main(command: &KeysCommand) -> Result<(), Failure> {
     match command {
-        KeysCommand::New { name, role, rate, burst, concurrency, file, output } => {
+        KeysCommand::New { name, role, rate, concurrency, file, output } => {
             let secret = Secret::draw().context("cannot get random bytes from the kernel")?;
-            let entry = Entry {
-                rate: *rate,
-                burst: *burst,
-                concurrency: *concurrency,
-                ..Entry::new(name, *role, secret.digest())
-            };
+            let entry =
+                Entry { rate: *rate, concurrency: *concurrency, ..Entry::new(name, *role, secret.digest()) };
             let entry = written(entry).map_err(Failure::Configuration)?;
             if let Some(path) = file {
                 append(path, &entry).map_err(Failure::Configuration)?;

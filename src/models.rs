@@ -20,7 +20,7 @@ pub fn main(command: &ModelsCommand) -> anyhow::Result<()> {
     match command {
         ModelsCommand::List { view } => list(view),
         ModelsCommand::Verify { model, view } => verify(model.as_deref(), view),
-        ModelsCommand::Inspect { model, model_version, view } => inspect(model, *model_version, view),
+        ModelsCommand::Inspect { model, view } => inspect(model, view),
     }
 }
 
@@ -155,8 +155,8 @@ fn bundles(reports: &[bundle::Report]) -> String {
     text
 }
 
-fn inspect(model: &str, version: Option<u64>, view: &View) -> anyhow::Result<()> {
-    let path = locate(model, version, &view.models)?;
+fn inspect(model: &str, view: &View) -> anyhow::Result<()> {
+    let path = locate(model, &view.models)?;
     let name = model;
     let model =
         Model::open(&path, &Limits::default()).with_context(|| format!("cannot read {}", path.display()))?;
@@ -235,7 +235,7 @@ fn bundled(name: &str, repository: &Path) -> String {
 }
 
 /// Finds the file of a model, which is given as a path or a name in the repository.
-fn locate(model: &str, version: Option<u64>, repository: &Path) -> anyhow::Result<PathBuf> {
+fn locate(model: &str, repository: &Path) -> anyhow::Result<PathBuf> {
     if Path::new(model).is_file() {
         return Ok(PathBuf::from(model));
     }
@@ -251,13 +251,7 @@ fn locate(model: &str, version: Option<u64>, repository: &Path) -> anyhow::Resul
     if let Ok(scan) = repository.scan() {
         note_loose_files(&repository, &scan);
     }
-    let chosen = match version {
-        Some(number) => found.versions.get(&number),
-        None => found.latest().map(|(_, version)| version),
-    };
-    let versions: Vec<u64> = found.versions.keys().copied().collect();
-    let chosen =
-        chosen.with_context(|| format!("model '{model}' has no such version: it has {versions:?}"))?;
+    let (_, chosen) = found.latest().with_context(|| format!("model '{model}' has no version"))?;
     if chosen.format == Format::Emulated {
         bail!("'{model}' is an emulated model without a graph: read {}", chosen.path.display());
     }

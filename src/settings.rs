@@ -64,14 +64,12 @@ impl Settings {
         let upstreams = Some(&flags.upstream).filter(|urls| !urls.is_empty());
         flag(&mut layers, "frontend.workers", workers)?;
         flag(&mut layers, "frontend.upstreams.urls", upstreams)?;
-        flag(&mut layers, "frontend.workers_file", flags.workers_file.as_ref())?;
         flag(&mut layers, "frontend.bundles", flags.bundles.as_ref())?;
         flag(&mut layers, "frontend.dispatch.stand_in.model", flags.stand_in.as_ref())?;
         flag(&mut layers, "frontend.dispatch.policy", policy(flags)?)?;
         flag(&mut layers, "frontend.admin.address", flags.admin.as_ref())?;
         flag(&mut layers, "frontend.recording.file", flags.record.as_ref())?;
         flag(&mut layers, "frontend.capture.folder", flags.capture.as_ref())?;
-        flag(&mut layers, "frontend.capture.share", flags.capture_share.as_ref())?;
         flag(&mut layers, "backend.models", flags.file.as_ref())?;
         let mut settings = extract(layers)?;
         settings.frontend.client.upstream =
@@ -289,11 +287,7 @@ fn layers(flags: &Common, hosting: &Hosting) -> Result<Layers, Invalid> {
     flag(&mut layers, "backend.instances", hosting.instances.as_ref())?;
     flag(&mut layers, "backend.engine.name", hosting.engine.as_ref())?;
     flag(&mut layers, "backend.engine.device", hosting.device.as_ref())?;
-    flag(&mut layers, "backend.node", hosting.node.as_ref())?;
-    flag(&mut layers, "backend.zone", hosting.zone.as_ref())?;
-    flag(&mut layers, "backend.card", hosting.card.as_ref())?;
     flag(&mut layers, "log.format", flags.log_format.as_ref())?;
-    flag(&mut layers, "log.otlp", flags.otlp.as_ref())?;
     for assignment in &flags.set {
         let (path, text) = assignment.split_once('=').ok_or_else(|| {
             Invalid(anyhow!("--set {assignment}: write PATH=VALUE, such as backend.instances=4"))

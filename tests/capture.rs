@@ -9,8 +9,14 @@ use crate::support::process::{command, root};
 use crate::support::{Parm, affine, http};
 
 fn captured(folder: &Path, rows: usize) {
-    let mut parm =
-        Parm::serve(&["--instances", "1", "--capture", folder.to_str().unwrap(), "--capture-share", "1"]);
+    let mut parm = Parm::serve(&[
+        "--instances",
+        "1",
+        "--capture",
+        folder.to_str().unwrap(),
+        "--set",
+        "frontend.capture.share=1.0",
+    ]);
     parm.until_model_ready();
     for seed in 0..rows as u64 {
         let body = json!({"inputs": [

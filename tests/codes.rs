@@ -89,7 +89,8 @@ fn log_lines_have_codes_when_workers_are_missing() {
     fs::write(&file, "not an address\n").unwrap();
     let file = file.to_str().unwrap();
     let gone = ["--worker", "http://127.0.0.1:1", "--worker", "dns+http://no-such-name.invalid:1"];
-    let parm = Parm::listening(&[&["serve", "--workers-file", file], &gone[..]].concat());
+    let file = format!("frontend.workers_file={file}");
+    let parm = Parm::listening(&[&["serve", "--set", &file], &gone[..]].concat());
     until_logged(&parm, "instance not connected", StableCode::Unreachable);
     until_logged(&parm, "skipped an invalid line", StableCode::WorkersFile);
     until_logged(&parm, "cannot resolve", StableCode::NameUnresolved);

@@ -80,7 +80,10 @@ pub fn slice(worker: &Parm, conditions: &str) -> String {
 
 #[test]
 fn kubernetes_service_adds_pods_with_their_nodes() {
-    let workers = [Parm::worker(&["--node", "n1"]), Parm::worker(&["--node", "n2", "--zone", "elsewhere"])];
+    let workers = [
+        Parm::worker(&["--set", "backend.node=n1"]),
+        Parm::worker(&["--set", "backend.node=n2", "--set", "backend.zone=elsewhere"]),
+    ];
     let slices = workers.each_ref().map(|worker| slice(worker, "{}"));
     let api = Api::start(200, &slices.join(","));
     let server = format!("frontend.kubernetes.server=\"http://{}\"", api.address);

@@ -313,7 +313,7 @@ fn keys_are_created_listed_and_checked() {
     let key = told.lines().find(|line| line.starts_with("parm_")).unwrap();
     assert_eq!(key.len(), "parm_".len() + 64);
     assert!(!path.exists());
-    let limits = ["--role", "control", "--rate", "2.5", "--burst", "9", "--concurrency", "4", "--file", file];
+    let limits = ["--role", "control", "--rate", "2.5", "--concurrency", "4", "--file", file];
     assert_eq!(run(&[&["keys", "new", "ops"][..], &limits].concat()).0, Some(0));
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);

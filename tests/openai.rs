@@ -53,7 +53,7 @@ fn trace_is_replayed_faster_with_its_sizes() {
     let rows = "timestamp_ms,input_tokens,output_tokens\n1000,374,4\n1200,96,9\n1400,5,2\n9000,5,2\n";
     fs::write(&trace, rows).unwrap();
     let arrivals = format!("trace:{}", trace.display());
-    let fixed = ["--openai", "--speed", "4", "--requests", "3", "--arrivals", &arrivals];
+    let fixed = ["--openai", "--speed", "4", "--seconds", "1", "--arrivals", &arrivals];
     let output = load(&server, &[&fixed[..], &["--samples", samples.to_str().unwrap()]].concat());
     assert_eq!(report(&output)["chats"]["answered"], 3, "{}", String::from_utf8_lossy(&output.stderr));
     let samples = fs::read_to_string(&samples).unwrap();

@@ -53,9 +53,9 @@ async fn collector() -> (SocketAddr, Collector) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_is_one_tree_of_spans_across_frontend_and_worker() {
     let (address, collector) = collector().await;
-    let otlp = format!("http://{address}");
-    let worker = Parm::worker(&["--otlp", &otlp]);
-    let mut frontend = Parm::frontend(&[&worker], &["--otlp", &otlp]);
+    let otlp = format!("log.otlp=http://{address}");
+    let worker = Parm::worker(&["--set", &otlp]);
+    let mut frontend = Parm::frontend(&[&worker], &["--set", &otlp]);
     frontend.until_model_ready();
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let parent = "b7ad6b7169203331";

@@ -56,7 +56,7 @@ def counted(parm, line):
 
 
 def capture(folder, models, rows, flags):
-    with Parm("serve", "--models", models, "--policy", "none", "--capture", folder, "--capture-share", "1", "--instances", "1") as parm:
+    with Parm("serve", "--models", models, "--policy", "none", "--capture", folder, "--set", "frontend.capture.share=1.0", "--instances", "1") as parm:
         parm.wait_for_model(NAME)
         report = load(parm.http, rows, *flags)
         kinds = {event: counted(parm, f'parm_captured_requests_total{{event="{event}"}}') for event in ["kept", "dropped", "failed"]}

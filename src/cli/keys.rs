@@ -35,9 +35,6 @@ pub enum KeysCommand {
         /// Rate limit in requests per second [default: none]
         #[arg(long, value_name = "N")]
         rate: Option<f64>,
-        /// Burst of the rate limit in requests [default: those of a second]
-        #[arg(long, value_name = "N", requires = "rate")]
-        burst: Option<NonZeroU32>,
         /// Requests at a time [default: unlimited]
         #[arg(long, value_name = "N")]
         concurrency: Option<NonZeroU32>,

@@ -272,9 +272,6 @@ pub struct Common {
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log_format: Option<crate::logging::Format>,
-    /// OpenTelemetry collector for spans (gRPC), such as http://127.0.0.1:4317
-    #[arg(long, value_name = "URL")]
-    pub otlp: Option<String>,
     /// File for the bound addresses as JSON, written once the server listens and its own models are loaded
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
@@ -298,15 +295,6 @@ pub struct Hosting {
     /// Device: `cpu`, `cuda:N`, or `cuda:N,cpu` for the CPU if the card cannot be used [default: cpu]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Node name. Redundant jobs avoid the node that already runs the query [default: the address]
-    #[arg(long, value_name = "NAME")]
-    pub node: Option<String>,
-    /// Zone of the node
-    #[arg(long, value_name = "NAME")]
-    pub zone: Option<String>,
-    /// Name of the graphics card. Redundant jobs avoid the card that already runs the query [default: its UUID]
-    #[arg(long, value_name = "NAME")]
-    pub card: Option<String>,
 }
 
 /// `parm serve`.
@@ -328,9 +316,6 @@ pub struct Serve {
     /// for --worker
     #[arg(long, value_name = "URL")]
     pub upstream: Vec<String>,
-    /// File with the URLs of servers, one a line, watched for changes. `node=NAME` and `zone=NAME` may follow a URL
-    #[arg(long, value_name = "FILE")]
-    pub workers_file: Option<PathBuf>,
     /// Policy: none, equal, replicate, hedge, parm, parm+, approximate-backup or stand-in [default: hedge]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
@@ -352,12 +337,9 @@ pub struct Serve {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Folder for inputs and answers of a share of the requests, for `parm stand-in`. It holds the data of clients; settings
-    /// under frontend.capture limit its size and age
+    /// under frontend.capture set the share and limit size and age
     #[arg(long, value_name = "FOLDER")]
     pub capture: Option<PathBuf>,
-    /// Share of the requests that is captured [default: 0.01]
-    #[arg(long, value_name = "SHARE", requires = "capture")]
-    pub capture_share: Option<f64>,
 }
 
 /// `parm worker`.
@@ -401,9 +383,6 @@ pub enum ModelsCommand {
     Inspect {
         /// Name in the repository, or an ONNX file
         model: String,
-        /// Version [default: the newest]
-        #[arg(long, value_name = "NUMBER")]
-        model_version: Option<u64>,
         #[command(flatten)]
         view: View,
     },

@@ -67,9 +67,6 @@ pub struct StandInSearch {
     /// Rows to make candidates from
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub calibration: usize,
-    /// Largest number of rows to refit weights on after pruning
-    #[arg(long, value_name = "N", default_value_t = 2000)]
-    pub fitted: usize,
     /// Largest number of rows to measure candidates on; 2,000 distinguish 98 % from 99 %
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub judged: usize,

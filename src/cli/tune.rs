@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use parm_tuner::Objective;
 
 use super::Output;
 
@@ -13,7 +15,7 @@ pub const EXAMPLES: &str = "Examples:
       recorded arrivals, service times and faults
   parm tune --slo-ms 40 --rate 50 --instances 4 --worker http://10.0.0.5:8000 --model resnet18 --seconds 60
       service times measured at an idle worker
-  parm tune --slo-ms 40 --rate 270 --instances 18 --scenario A --available 0.93 --degraded 2=0.91 --degraded 4,2=0.88 --max-extra 0.3
+  parm tune --slo-ms 40 --rate 270 --instances 18 --scenario A --available 0.93 --degraded 2=0.91 --degraded 4,2=0.88 --require 'extra<=0.3'
       your own accuracies, and at most 30 % more executions";
 
 /// `parm tune`.
@@ -27,17 +29,12 @@ pub struct Tune {
     #[arg(long, value_name = "MS")]
     pub slo_ms: f64,
     /// Figure to optimize
-    #[arg(long, value_enum, default_value_t = Wanted::Goodput)]
-    pub objective: Wanted,
-    /// Largest p99.9
-    #[arg(long, value_name = "MS")]
-    pub max_p999_ms: Option<f64>,
-    /// Largest number of extra executions, as a share of the necessary ones
-    #[arg(long, value_name = "SHARE")]
-    pub max_extra: Option<f64>,
-    /// Least accuracy of all answers
-    #[arg(long, value_name = "SHARE")]
-    pub min_accuracy: Option<f64>,
+    #[arg(long, default_value = "goodput", value_parser = objective())]
+    pub objective: Objective,
+    /// Limit that the winner keeps (repeat): p99.9<=40ms, extra<=0.3 (executions, as a share of the necessary ones),
+    /// accuracy>=0.93 (of all answers)
+    #[arg(long, value_name = "THRESHOLD")]
+    pub require: Vec<Required>,
     /// Queries of the longest runs
     #[arg(long, value_name = "N", default_value_t = 400_000)]
     pub queries: u64,
@@ -70,18 +67,12 @@ pub struct Cluster {
     /// Queries per second
     #[arg(long, value_name = "N", help_heading = "The cluster")]
     pub rate: Option<f64>,
-    /// Coefficient of variation of the gaps between queries: 0 is constant, 1 is Poisson [default: 1]
-    #[arg(long, requires = "rate", help_heading = "The cluster")]
-    pub cv: Option<f64>,
     /// File of arrivals: seconds since the start, one a line
     #[arg(long, value_name = "FILE", conflicts_with = "rate", help_heading = "The cluster")]
     pub trace: Option<PathBuf>,
     /// Number of instances [default: that of the recording or of the workers]
     #[arg(long, value_name = "N", help_heading = "The cluster")]
     pub instances: Option<u32>,
-    /// Jobs that an instance may hold
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "The cluster")]
-    pub slots: u16,
     /// Largest batch: 1, 2, 4 and 8 are tried up to it
     #[arg(long, value_name = "ROWS", default_value_t = 1, help_heading = "The cluster")]
     pub max_batch: u16,
@@ -97,18 +88,9 @@ pub struct Cluster {
     /// Median of assumed service times, lognormal with sigma 0.05 [default: 20]
     #[arg(long, value_name = "MS", conflicts_with_all = ["worker", "service"], help_heading = "The cluster")]
     pub service_ms: Option<f64>,
-    /// Time of each further row of a batch, as a share of the first [default: as measured, otherwise 1]
-    #[arg(long, value_name = "SHARE", help_heading = "The cluster")]
-    pub row_share: Option<f64>,
-    /// Batches of queries whose run times follow their lengths
-    #[arg(long, value_enum, default_value_t = Unequal::Mixed, help_heading = "The cluster")]
-    pub lengths: Unequal,
-    /// Fault scenario of `parm simulate --list` or of --scenarios [default: as recorded, otherwise clean]
+    /// Fault scenario of `parm simulate --list` [default: as recorded, otherwise clean]
     #[arg(long, value_name = "NAME", help_heading = "The cluster")]
     pub scenario: Option<String>,
-    /// Experiment file with your own scenarios
-    #[arg(long, value_name = "FILE", requires = "scenario", help_heading = "The cluster")]
-    pub scenarios: Option<PathBuf>,
     /// Timeout of clients in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000, help_heading = "The cluster", value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
     pub deadline_ms: u64,
@@ -126,9 +108,6 @@ pub struct Worth {
     /// Accuracy of reconstructions of a code: K=A or K,R=A (repeat) [default: the bundle's, otherwise no coded policies]
     #[arg(long, value_name = "K[,R]=A", help_heading = "Accuracies and costs")]
     pub degraded: Vec<Degraded>,
-    /// Time of a parity model, as a share of the deployed model's
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0, help_heading = "Accuracies and costs")]
-    pub parity_share: f64,
     /// Backup model: its time as a share of the deployed model's, and its accuracy
     #[arg(long, value_name = "SHARE=A", help_heading = "Accuracies and costs")]
     pub backup: Option<Backup>,
@@ -137,26 +116,36 @@ pub struct Worth {
     pub stand_in: Option<StandIn>,
 }
 
-/// Which queries of unequal lengths share a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Unequal {
-    /// All, without regard to lengths
-    Mixed,
-    /// Those of equal lengths, as for a model without padding
-    Equal,
-    /// Those whose padding costs less than a run, as for a model with padding
-    Padded,
+/// The figures to optimize.
+fn objective() -> impl TypedValueParser<Value = Objective> {
+    PossibleValuesParser::new(["goodput", "tail", "gap"]).map(|name| match name.as_str() {
+        "tail" => Objective::Tail,
+        "gap" => Objective::Gap,
+        _ => Objective::Goodput,
+    })
 }
 
-/// The figure to optimize.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Wanted {
-    /// Answers within the SLO, each counted at its accuracy
-    Goodput,
-    /// A short p99.9
-    Tail,
-    /// A small gap between p50 and p99.9
-    Gap,
+/// A limit of the winner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Required {
+    P999Ms(f64),
+    Extra(f64),
+    Accuracy(f64),
+}
+
+impl std::str::FromStr for Required {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let value = |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value >= 0.0);
+        let read = || match text.split_once("<=") {
+            Some(("p99.9", ms)) => value(ms.trim_end_matches("ms")).map(Self::P999Ms),
+            Some(("extra", share)) => value(share).map(Self::Extra),
+            Some(_) => None,
+            None => text.strip_prefix("accuracy>=").and_then(value).map(Self::Accuracy),
+        };
+        read().ok_or_else(|| "write p99.9<=40ms, extra<=0.3 or accuracy>=0.93".into())
+    }
 }
 
 /// A code and the accuracy of its reconstructions.
@@ -236,5 +225,15 @@ mod tests {
         }
         assert_eq!("0.25=0.8".parse(), Ok(Backup { share: 0.25, accuracy: 0.8 }));
         assert!("0=0.8".parse::<Backup>().is_err());
+    }
+
+    #[test]
+    fn limits_are_read_with_their_unit() {
+        assert_eq!("p99.9<=40ms".parse(), Ok(Required::P999Ms(40.0)));
+        assert_eq!("extra<=0.3".parse(), Ok(Required::Extra(0.3)));
+        assert_eq!("accuracy>=0.93".parse(), Ok(Required::Accuracy(0.93)));
+        for wrong in ["p99.9>=40ms", "p99<=40ms", "extra<=-1", "accuracy<=0.9", "accuracy"] {
+            assert!(wrong.parse::<Required>().is_err(), "{wrong}");
+        }
     }
 }

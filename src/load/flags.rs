@@ -1,6 +1,6 @@
 //! The flags of `parm load`.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -63,9 +63,6 @@ pub struct Load {
     /// Timeout of a request in milliseconds; requests without an answer count with it [default: 10000; with --openai: 600000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
     pub deadline_ms: Option<u64>,
-    /// Largest number of requests in flight (server scenario); more are dropped and counted
-    #[arg(long, value_name = "N", default_value = "10000")]
-    pub in_flight: NonZeroU32,
     /// Threads for connections, next to that of the schedule
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: NonZeroUsize,
@@ -105,9 +102,6 @@ pub struct OpenAi {
     /// Replay a trace this many times as fast
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "chat", value_parser = rate)]
     pub speed: f64,
-    /// Most requests of a trace
-    #[arg(long, value_name = "N", default_value = "1000000", requires = "chat")]
-    pub requests: NonZeroUsize,
     /// Further fields of each request, such as '{"ignore_eos": true}'
     #[arg(long, value_name = "JSON", requires = "chat", value_parser = object)]
     pub extra_body: Option<Object>,

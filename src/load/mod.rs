@@ -28,6 +28,9 @@ use view::LiveView;
 
 use crate::cli::Output;
 
+/// Most requests in flight of an open loop; more are dropped and counted.
+const IN_FLIGHT: u32 = 10_000;
+
 /// Runs the command. A run that is invalid, is interrupted or misses a requirement ends with status 1.
 pub fn main(flags: &Load) -> anyhow::Result<()> {
     let endpoint: Endpoint = flags.url.parse().map_err(|error| match error {
@@ -60,7 +63,7 @@ pub fn main(flags: &Load) -> anyhow::Result<()> {
             length,
             warm_up: flags.warm_up(),
             deadline: flags.deadline(),
-            in_flight: flags.in_flight.get() as usize,
+            in_flight: IN_FLIGHT as usize,
         })?,
         Scenario::SingleStream | Scenario::MultiStream | Scenario::Offline => target.closed(&Closed {
             streams: flags.streams(),
@@ -105,8 +108,7 @@ fn config(flags: &Load) -> anyhow::Result<client::Config> {
         transport: Prefer::Http,
         token: flags.key.clone().map(Token::new),
         tls: flags.identity.tls()?,
-        max_connections: NonZeroU32::new(flags.streams() as u32)
-            .map_or(flags.in_flight, |n| n.max(flags.in_flight)),
+        max_connections: NonZeroU32::new(IN_FLIGHT.max(flags.streams() as u32)).unwrap_or(NonZeroU32::MIN),
         ..client::Config::default()
     })
 }

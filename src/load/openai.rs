@@ -15,6 +15,9 @@ use parm_workload::chat::Tokens;
 use super::config;
 use super::flags::{Load, Scenario};
 
+/// Most requests of a trace.
+const MOST_REQUESTS: usize = 1_000_000;
+
 /// Connections to the server under load.
 struct Line(Posts);
 
@@ -36,7 +39,7 @@ pub fn traffic(flags: &Load) -> anyhow::Result<Traffic> {
     }
     let options = &flags.openai;
     let (prompt_tokens, output_tokens, speed) = (options.prompt_tokens, options.output_tokens, options.speed);
-    if let Some(requests) = flags.arrivals.requests(options.requests.get())? {
+    if let Some(requests) = flags.arrivals.requests(MOST_REQUESTS)? {
         let requests = requests.faster(speed)?;
         // A trace without a given length is replayed to its end, its last request included.
         let whole = requests.length().saturating_add(Duration::from_nanos(1));

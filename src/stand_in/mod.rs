@@ -32,6 +32,9 @@ use crate::Failure;
 use crate::cli::Output;
 use crate::cli::stand_in::{Answers, StandInSearch};
 
+/// Most rows to refit weights on after pruning.
+const FITTED: usize = 2000;
+
 /// Runs the command. Flags and files that cannot be used end with status 64.
 pub fn main(flags: &StandInSearch) -> Result<(), Failure> {
     let original = Original::find(flags).map_err(Failure::Configuration)?;
@@ -69,7 +72,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         labels,
         calibration: flags.calibration,
         judged: flags.judged,
-        fitted: flags.fitted,
+        fitted: FITTED,
         seed: flags.seed,
         in_time,
         measure: Duration::from_secs(flags.measure),

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use parm_experiments::Config;
 use parm_protocol::client::Client;
 use parm_simulator::Lengths;
 use parm_transport::client::{self, Endpoint};
-use parm_tuner::{Limits, Objective, Problem, Profile, Recording, fit, measure};
+use parm_tuner::{Limits, Problem, Profile, Recording, fit, measure};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -18,9 +17,8 @@ use parm_workload::{PROFILES, SCENARIOS, Scenario};
 
 use super::worth;
 use crate::Failure;
-use crate::cli::tune::{Cluster, Tune, Unequal, Wanted};
+use crate::cli::tune::{Cluster, Required, Tune};
 use crate::progress::Bar;
-use crate::simulate::folder_of;
 
 /// Builds the problem that the flags describe.
 pub fn of(flags: &Tune) -> Result<Problem, Failure> {
@@ -35,33 +33,32 @@ pub fn of(flags: &Tune) -> Result<Problem, Failure> {
     let quality =
         worth::of(&flags.worth, profile.and_then(|profile| profile.stand_in)).map_err(configuration)?;
     let instances = instances(cluster, profile).map_err(configuration)?;
-    let mut service = match cluster.worker.is_empty() {
+    let service = match cluster.worker.is_empty() {
         true => service(cluster, profile).map_err(configuration)?,
         false => measured(cluster).map_err(Failure::Run)?,
     };
-    service.row_share = cluster.row_share.unwrap_or(service.row_share);
+    let mut limits = Limits::default();
+    for required in &flags.require {
+        match *required {
+            Required::P999Ms(ms) => limits.p999_ms = Some(ms),
+            Required::Extra(share) => limits.extra = Some(share),
+            Required::Accuracy(share) => limits.accuracy = Some(share),
+        }
+    }
     Ok(Problem {
         slo: Duration::try_from_secs_f64(flags.slo_ms / 1e3)
             .map_err(|_| configuration(anyhow!("--slo-ms {}: give milliseconds above 0", flags.slo_ms)))?,
         arrivals,
         service,
         faults,
-        lengths: match cluster.lengths {
-            Unequal::Mixed => Lengths::Mixed,
-            Unequal::Equal => Lengths::Equal,
-            Unequal::Padded => Lengths::Padded,
-        },
+        lengths: Lengths::Mixed,
         instances,
-        slots: cluster.slots.max(1),
+        slots: 1,
         max_batch: cluster.max_batch.max(1),
         deadline: Duration::from_millis(cluster.deadline_ms.max(1)),
         quality,
-        limits: Limits { p999_ms: flags.max_p999_ms, extra: flags.max_extra, accuracy: flags.min_accuracy },
-        objective: match flags.objective {
-            Wanted::Goodput => Objective::Goodput,
-            Wanted::Tail => Objective::Tail,
-            Wanted::Gap => Objective::Gap,
-        },
+        limits,
+        objective: flags.objective,
     })
 }
 
@@ -87,12 +84,10 @@ fn arrivals(cluster: &Cluster, recording: Option<&Recording>) -> anyhow::Result<
     if let Some(path) = &cluster.trace {
         return Arrivals::trace(&text(path)?).with_context(|| path.display().to_string());
     }
-    Ok(match (cluster.rate, cluster.cv, recording) {
-        (Some(rate), Some(0.0), _) => Arrivals::Constant { rate },
-        (Some(rate), Some(cv), _) => Arrivals::Gamma { rate, cv },
-        (Some(rate), None, _) => Arrivals::Poisson { rate },
-        (None, _, Some(recording)) => recording.trace(),
-        (None, _, None) => bail!("no arrivals: give --rate, --trace or --recording"),
+    Ok(match (cluster.rate, recording) {
+        (Some(rate), _) => Arrivals::Poisson { rate },
+        (None, Some(recording)) => recording.trace(),
+        (None, None) => bail!("no arrivals: give --rate, --trace or --recording"),
     })
 }
 
@@ -100,17 +95,8 @@ fn faults(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Faults
     let Some(name) = &cluster.scenario else {
         return Ok(profile.map(Profile::faults).unwrap_or_default());
     };
-    let own = match &cluster.scenarios {
-        Some(path) => {
-            let named = || path.display().to_string();
-            let mut config = Config::parse(&text(path)?).with_context(named)?;
-            config.read_files(&folder_of(path)).with_context(named)?;
-            config.scenario
-        }
-        None => Default::default(),
-    };
     let known = || SCENARIOS.iter().chain(PROFILES).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let scenario = Scenario::combined(name, |part| own.get(part).cloned());
+    let scenario = Scenario::combined(name, |_| None);
     let scenario = scenario.ok_or_else(|| anyhow!("unknown scenario '{name}': use one of {}", known()))?;
     Ok(scenario.faults)
 }

@@ -26,12 +26,6 @@ pub fn of(flags: &Worth, recorded: Option<Cost>) -> anyhow::Result<Quality> {
             given.accuracy
         );
     }
-    let parity_share = flags.parity_share;
-    anyhow::ensure!(
-        (0.0..=100.0).contains(&parity_share),
-        "--parity-share {parity_share}: give a share from 0 to 100"
-    );
-    quality.parity_share = parity_share;
     quality.available = flags.available.unwrap_or(quality.available);
     if let Some(backup) = flags.backup {
         quality.backup = Some((backup.share, backup.accuracy));
