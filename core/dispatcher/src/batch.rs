@@ -13,14 +13,27 @@
 //! no price (p99 up to 67 times as long near capacity); a wait for further rows (within 4 % in all but one of twelve cells);
 //! a latency objective as a setting (clients give deadlines, and the least finish needs no limit).
 //!
+//! **Only sizes that save.** Where run times vary widely, some size always looks cheap by chance, and its batches make long jobs
+//! of nothing. So a size is used once its mean shows that it saves work, whatever chance may have added; a size with few runs is
+//! tried up to twice the largest of these. If single rows do not carry the load, all sizes are used.
+//!
 //! Cold start: one row, until its time is known. Sizes up to twice the largest known one are tried.
 
-use crate::estimate::Sizes;
+use crate::estimate::Times;
 
 /// Sizes at which the load needs more than this part of the instances do not carry it.
 const FULL: f64 = 0.99;
 /// The price of such a size, in its utilisation.
 const TOO_SMALL: f64 = 1000.0;
+/// A batch must do a row in less than this part of the time of a single one.
+const SAVES: f64 = 0.95;
+/// Standard errors by which the time of a batch may be wrong, the largest part of it that they are, and the part from which on
+/// more runs should tell.
+const DOUBT: f64 = 2.0;
+const MOST_DOUBT: f64 = 0.5;
+const UNSURE: f64 = 0.25;
+/// Runs of a size that may all be stragglers.
+const FEW: f64 = 4.0;
 /// A larger batch must lower the cost to less than this part: measured times are not exact.
 const BETTER: f64 = 0.99;
 /// The time that the first row must have left for a batch, in expected times of it.
@@ -44,11 +57,20 @@ pub(crate) struct Load {
     pub(crate) left: f64,
 }
 
+impl Load {
+    /// The utilisation at which a row takes so long.
+    fn used(&self, each: f64) -> f64 {
+        self.arrivals * each / self.slots
+    }
+}
+
 /// The rows of the best batch, at most so many. `factor` is how much slower than usual its instance is.
-pub(crate) fn rows(load: &Load, sizes: &Sizes, most: u32, factor: f64) -> u32 {
-    let nanos = |rows: u32| sizes.nanos(rows * load.size);
-    let most = most.min(load.waiting).min((2 * sizes.largest() / load.size.max(1)).max(1));
-    let (mut best, mut least) = (1, f64::INFINITY);
+pub(crate) fn rows(load: &Load, times: &Times, most: u32, factor: f64) -> u32 {
+    let nanos = |rows: u32| times.usual(1.0, rows * load.size);
+    let most = most.min(load.waiting).min((2 * times.sizes.largest() / load.size.max(1)).max(1));
+    let Some(one) = nanos(1) else { return 1 };
+    let is_overloaded = load.used(one * times.rest.mean()) >= FULL;
+    let (mut best, mut least, mut saves) = (1, f64::INFINITY, 1);
     let mut rows = 1;
     while rows <= most {
         let Some(time) = nanos(rows) else { break };
@@ -56,12 +78,21 @@ pub(crate) fn rows(load: &Load, sizes: &Sizes, most: u32, factor: f64) -> u32 {
             break;
         }
         let each = time / f64::from(rows);
-        let used = load.arrivals * each / load.slots;
-        let price = if used < FULL { used / (1.0 - used) } else { TOO_SMALL * used };
-        let others = f64::from(load.waiting.div_ceil(rows) - 1);
-        let cost = time * (1.0 + others / (2.0 * load.slots)) + price * each / load.slots;
-        if cost < least * BETTER {
-            (best, least) = (rows, cost);
+        let runs = f64::from(times.sizes.weight(rows * load.size));
+        let doubt = (DOUBT * f64::from(times.deviation()) / runs.sqrt()).min(MOST_DOUBT);
+        if runs > 0.0 && each * (1.0 + doubt) < SAVES * one {
+            saves = rows;
+        }
+        let is_unsure = runs < FEW || doubt > UNSURE;
+        let is_tried = is_unsure && rows <= 2 * saves && each * (1.0 - doubt) < SAVES * one;
+        if rows == 1 || rows == saves || is_tried || is_overloaded {
+            let used = load.used(each);
+            let price = if used < FULL { used / (1.0 - used) } else { TOO_SMALL * used };
+            let others = f64::from(load.waiting.div_ceil(rows) - 1);
+            let cost = time * (1.0 + others / (2.0 * load.slots)) + price * each / load.slots;
+            if cost < least * BETTER {
+                (best, least) = (rows, cost);
+            }
         }
         rows += (rows / 8).max(1);
     }
@@ -107,13 +138,13 @@ mod tests {
     use super::*;
 
     /// An engine on which each further row costs this part of the first.
-    fn engine(part: f64) -> Sizes {
-        let mut sizes = Sizes::default();
+    fn engine(part: f64) -> Times {
+        let mut times = Times::default();
         for rows in 1..=64 {
             let nanos = 1e7 * (1.0 + part * f64::from(rows - 1));
-            sizes.learn(rows, nanos.ln() as f32, 0.0);
+            times.sizes.learn(rows, nanos.ln() as f32, 0.0);
         }
-        sizes
+        times
     }
 
     #[test]
@@ -134,7 +165,7 @@ mod tests {
         assert_eq!(rows(&load(64, 1100.0), &engine(1.0), 64, 1.0), 1, "a batch saves nothing");
         let short = Load { left: 2e7, ..load(64, 4000.0) };
         assert!(rows(&short, &cheap, 64, 1.0) <= 7, "16 ms and a quarter");
-        assert_eq!(rows(&load(64, 4000.0), &Sizes::default(), 64, 1.0), 1);
+        assert_eq!(rows(&load(64, 4000.0), &Times::default(), 64, 1.0), 1);
     }
 
     #[test]

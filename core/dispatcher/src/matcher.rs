@@ -195,7 +195,7 @@ impl<P: Clone, O> Dispatcher<P, O> {
             left: query.deadline.nanos_since(now),
         };
         let slower = self.books.served(key, instance).map_or(0.0, |served| served.slower);
-        let most = batch::rows(&load, &model.times.sizes, most, f64::from(slower.exp()));
+        let most = batch::rows(&load, &model.times, most, f64::from(slower.exp()));
         let (shape, max_work) = (query.shape, model.settings.max_work);
         let mut largest = shape.size;
         let mut at = 0;
