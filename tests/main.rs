@@ -3,6 +3,7 @@
 // `pub` marks items for the other modules; a test program exports nothing.
 #![allow(unreachable_pub, missing_docs)]
 
+mod budgets;
 mod capture;
 mod chaos;
 mod coded;
