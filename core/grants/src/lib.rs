@@ -10,7 +10,7 @@
 //!
 //! Grants are counted and have no names: a job uses any grant of its frontend. Each side may therefore be wrong by a few for a
 //! moment, when messages cross, and nothing depends on it: a job without a grant waits like any other, and a grant that does not
-//! come back is void after [`VOID`]. Its frontend may be frozen, so its ask is forgotten too, because the room would go to it
+//! come back is void after 20 ms. Its frontend may be frozen, so its ask is forgotten too, because the room would go to it
 //! again. It is told that the instance is shared, as at the start, and asks again if it can.
 //!
 //! Rejected: grants to random frontends (join-idle-queue), because each job costs a message, possibly to a frontend without
